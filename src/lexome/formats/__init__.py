@@ -1,0 +1,188 @@
+"""Bytes to Documents and back, in every format of the field: `read` and `write`."""
+
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from pathlib import Path
+
+from lexome.document import Document
+from lexome.errors import FormatError, UsageError
+from lexome.formats.detect import detect, detect_unnamed
+from lexome.formats.files import COMPRESSIONS, Source, is_archive, open_sources, open_stream, plain_name, replacing
+from lexome.formats.registry import Format, by_ending, checked_options, named
+from lexome.formats.tally import Tally
+
+STANDARD_INPUT = "standard input"
+
+Paths = str | Path | Iterable[str | Path]
+
+__all__ = ["Paths", "Tally", "read", "write"]
+
+
+def read(
+    paths: Paths,
+    format: str | None = None,
+    *,
+    rejects: str | Path | None = None,
+    tally: Tally | None = None,
+    **options: object,
+) -> Iterator[Document]:
+    """The documents of files, folders and archives, one by one, in any format Lexome knows.
+
+    The format is told from the file's ending and first bytes unless it is named. A document that
+    cannot be read raises, or, where `rejects` names a file, is set aside there with its reason while
+    the rest is read. Pass a Tally to have everything counted; `options` are the format's own.
+    """
+    if tally is not None and rejects is not None:
+        raise UsageError("give either rejects or a tally, not both; a Tally takes rejects itself.")
+    chosen = named(format) if format is not None else None
+    tally = tally if tally is not None else Tally(rejects)
+    files = expand([paths] if isinstance(paths, str | Path) else paths, chosen, tally)
+    return _counted(_read_files(files, chosen, tally, options), tally)
+
+
+def write(
+    path: str | Path,
+    docs: Iterable[Document],
+    format: str | None = None,
+    *,
+    tally: Tally | None = None,
+    **options: object,
+) -> None:
+    """Write documents to a file (to standard output for "-"), in the format of its ending or the one named.
+
+    The file appears only when all is written; .gz, .xz and .zst compress it. A document that the
+    format cannot hold raises, or is set aside where the tally has a place for rejects.
+    """
+    path = Path(path)
+    chosen = _writing_format(path, format)
+    function = chosen.write_function()
+    checked = checked_options(chosen, function, options)
+    tally = tally if tally is not None else Tally()
+    if chosen.folder:
+        function(docs, path, tally=tally, **checked)
+    elif str(path) == "-":
+        function(docs, sys.stdout.buffer, tally=tally, **checked)
+        sys.stdout.buffer.flush()
+    else:
+        with replacing(path) as stream:
+            function(docs, stream, tally=tally, **checked)
+
+
+def _counted(docs: Iterator[Document], tally: Tally) -> Iterator[Document]:
+    with tally:
+        for doc in docs:
+            tally.count(doc)
+            yield doc
+
+
+def expand(paths: Iterable[str | Path], format: Format | None, tally: Tally) -> list[Path]:
+    """The files behind the paths: folders searched in name order, files that belong together added."""
+    files: list[Path] = []
+    for path in map(Path, paths):
+        if path.is_dir():
+            files += _in_folder(path, format, tally)
+        elif str(path) != "-" and not path.exists():
+            raise FormatError(f"{path}: there is no such file or folder. Check the path.")
+        else:
+            files += _with_companions(path, format)
+    return list(dict.fromkeys(files))
+
+
+def _in_folder(folder: Path, format: Format | None, tally: Tally) -> list[Path]:
+    kept: list[Path] = []
+    for path in sorted(folder.rglob("*")):
+        if not path.is_file() or any(part.startswith(".") for part in path.relative_to(folder).parts):
+            continue
+        fitting = by_ending(path.name)
+        if is_archive(path.name) or (fitting and (format is None or _fits(path, format))):
+            kept.append(path)
+        else:
+            tally.note(f"file of another kind in a folder, skipped: {path.name}")
+    if not kept:
+        what = f"{format.name} " if format is not None else ""
+        raise FormatError(f"{folder}: the folder holds no {what}file that can be read.")
+    return kept
+
+
+def _fits(path: Path, format: Format) -> bool:
+    return plain_name(path.name).lower().endswith(format.endings)
+
+
+def _with_companions(path: Path, format: Format | None) -> list[Path]:
+    """The file, and beside it those that complete a format spread over several files."""
+    candidates = [format] if format is not None else by_ending(path.name)
+    if len(candidates) != 1 or not candidates[0].beside or is_archive(path.name):
+        return [path]
+    stem = Path(plain_name(path.name)).stem
+    wanted = [name.format(stem=stem) for name in candidates[0].beside]
+    found = [path.with_name(name + ending) for name in wanted for ending in ("", *COMPRESSIONS)]
+    return [path, *(file for file in found if file != path and file.exists())]
+
+
+def _read_files(
+    files: list[Path], format: Format | None, tally: Tally, options: dict[str, object]
+) -> Iterator[Document]:
+    format = format if format is not None else _shared_group(files)
+    if format is not None and format.grouped:
+        sources = (source for file in files for source in _sources(file, tally))
+        yield from _surviving(_reader(format, options)(sources, tally=tally), tally)
+        return
+    for file in files:
+        yield from _surviving(_read_file(file, format, tally, options), tally)
+
+
+def _shared_group(files: list[Path]) -> Format | None:
+    """The grouped format that all these files belong to, if one of them can belong to nothing else."""
+    for file in files:
+        candidates = by_ending(file.name)
+        if len(candidates) == 1 and candidates[0].grouped and all(_fits(other, candidates[0]) for other in files):
+            return candidates[0]
+    return None
+
+
+def _read_file(file: Path, format: Format | None, tally: Tally, options: dict[str, object]) -> Iterator[Document]:
+    for source in _sources(file, tally):
+        chosen = format if format is not None else _detected(source)
+        yield from _reader(chosen, options)(source, tally=tally)
+        tally.files[chosen.name] += 1
+
+
+def _surviving(docs: Iterator[Document], tally: Tally) -> Iterator[Document]:
+    """The documents up to where a file breaks; the break raises only where rejects have no place."""
+    try:
+        yield from docs
+    except FormatError as error:
+        if tally.rejects_path is None:
+            raise
+        tally.failures.append(str(error))
+
+
+def _sources(file: Path, tally: Tally) -> Iterator[Source]:
+    if str(file) == "-":
+        yield open_stream(sys.stdin.buffer, STANDARD_INPUT, tally)
+    else:
+        yield from open_sources(file, tally)
+
+
+def _detected(source: Source) -> Format:
+    return detect_unnamed(source) if source.name == STANDARD_INPUT else detect(source)
+
+
+def _reader(format: Format, options: dict[str, object]) -> Callable[..., Iterator[Document]]:
+    function = format.read_function()
+    return partial(function, **checked_options(format, function, options))
+
+
+def _writing_format(path: Path, format: str | None) -> Format:
+    if format is not None:
+        return named(format)
+    if str(path) == "-":
+        return named("text")
+    candidates = by_ending(path.name, writing=True)
+    if len(candidates) == 1:
+        return candidates[0]
+    if not candidates:
+        raise UsageError(f"{path}: no format is written to files that end so. Name one with --to (in Python: format=).")
+    names = ", ".join(format.name for format in candidates)
+    raise UsageError(f"{path}: {names} all end so. Name the one you mean with --to (in Python: format=).")

@@ -1,0 +1,101 @@
+"""Which format a file has: by its ending, and where an ending is shared, by its first bytes."""
+
+import re
+from collections.abc import Callable
+
+from lexome.errors import FormatError, UsageError
+from lexome.formats.files import Source
+from lexome.formats.registry import BY_NAME, FORMATS, Format, by_ending
+
+_TAGS = re.compile(rb"<([A-Za-z][\w.-]*)")
+_PUBTATOR = re.compile(rb"^[^\s|]+\|[a-z]\|", re.MULTILINE)
+_MEDLINE = re.compile(rb"^(?:PMID|PMC |OWN |STAT|DOI |TI  )\s*- ", re.MULTILINE)
+_TAG_COLUMN = re.compile(rb"^\S+(?:[\t ]\S+)*?[\t ](?:[BIOESLU]|[BIESLU]-\S+)\s*$")
+
+
+def detect(source: Source) -> Format:
+    """The format of a file; FormatError or UsageError where that cannot be told."""
+    candidates = by_ending(source.name)
+    if len(candidates) == 1:
+        return candidates[0]
+    if not candidates:
+        endings = sorted({ending for format in FORMATS if format.reader for ending in format.endings})
+        raise UsageError(
+            f"{source.name}: no format reads files that end so. Expected one of {' '.join(endings)}, "
+            "or the format's name with --from (in Python: format=)."
+        )
+    head = source.head()
+    if not head.strip():
+        raise FormatError(f"{source.name}: the file is empty; expected documents.")
+    for format in candidates:
+        if _SNIFFERS[format.name](head):
+            return format
+    names = ", ".join(format.name for format in candidates)
+    raise FormatError(
+        f"{source.name}: it ends like {names}, but its beginning fits none of them: {head[:60]!r}. "
+        "Name the format with --from (in Python: format=)."
+    )
+
+
+def detect_unnamed(source: Source) -> Format:
+    """The format of a stream that has no name, such as standard input, by its first bytes alone."""
+    head = source.head()
+    for name in ("pubmed", "pmc", "ddi", "bioc-xml", "bioc-json", "squad", "bioasq", "pubmedqa", "europepmc"):
+        if _SNIFFERS[name](head):
+            return BY_NAME[name]
+    if head.lstrip().startswith(b"{"):
+        return BY_NAME["jsonl"]
+    return next((BY_NAME[name] for name in ("pubtator", "medline", "conll") if _SNIFFERS[name](head)), BY_NAME["text"])
+
+
+def _has_tag(*names: bytes) -> Callable[[bytes], bool]:
+    return lambda head: any(tag in names for tag in _TAGS.findall(head))
+
+
+def _has_key(*names: bytes) -> Callable[[bytes], bool]:
+    return lambda head: head.lstrip()[:1] in (b"{", b"[") and all(b'"' + name + b'"' in head for name in names)
+
+
+def _is_pubmedqa(head: bytes) -> bool:
+    return re.match(rb'\s*\{\s*"\d+"\s*:\s*[{"]', head) is not None
+
+
+def _is_ddi(head: bytes) -> bool:
+    return b"<sentence " in head and b"<document " in head
+
+
+def _is_bioc(head: bytes) -> bool:
+    return b"<collection" in head or (b"<document>" in head and b"<passage>" in head)
+
+
+def _is_conll(head: bytes) -> bool:
+    """True where most lines end in a column that is a tag."""
+    lines = [line for line in head.split(b"\n")[:200] if line.strip() and not line.startswith(b"-DOCSTART-")]
+    tagged = sum(1 for line in lines if _TAG_COLUMN.match(line))
+    return bool(lines) and tagged >= 0.9 * len(lines)
+
+
+def _is_mimic(head: bytes) -> bool:
+    first = head.split(b"\n", 1)[0].upper()
+    return b"ROW_ID" in first and b"TEXT" in first
+
+
+_SNIFFERS: dict[str, Callable[[bytes], bool]] = {
+    "pubmed": _has_tag(b"PubmedArticleSet", b"PubmedArticle", b"PubmedBookArticle", b"MedlineCitationSet"),
+    "pmc": _has_tag(b"article", b"pmc-articleset"),
+    "ddi": _is_ddi,
+    "bioc-xml": _is_bioc,
+    "bioc-json": _has_key(b"passages"),
+    "squad": _has_key(b"paragraphs"),
+    "bioasq": _has_key(b"questions"),
+    "pubmedqa": _is_pubmedqa,
+    "europepmc": lambda head: _has_key(b"abstractText")(head) or _has_key(b"authorString")(head),
+    "pubtator": lambda head: _PUBTATOR.match(head.lstrip()) is not None,
+    "medline": lambda head: _MEDLINE.match(head.lstrip()) is not None,
+    "conll": _is_conll,
+    "mimic": _is_mimic,
+    "tsv": lambda head: b"\t" in head or b"," in head,
+    "brat": lambda head: False,
+    "hoc": lambda head: False,
+    "text": lambda head: True,
+}

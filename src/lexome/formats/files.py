@@ -1,0 +1,305 @@
+"""From paths to bytes and back: folders, archives, gz/xz/zst, and writing under a temporary name.
+
+Nothing is opened but the files that were given: archive members are streamed, never extracted, and
+links inside a tar are skipped and counted.
+"""
+
+import gzip
+import io
+import lzma
+import os
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import BinaryIO, cast
+
+import zstandard
+
+from lexome.errors import BadDocument, FormatError
+from lexome.formats.tally import Tally
+
+COMPRESSIONS = (".gz", ".xz", ".zst")
+ARCHIVES = (".tar", ".tgz", ".tar.gz", ".tar.xz", ".tar.zst", ".zip")
+HEAD_BYTES = 1 << 16
+BLOCK_BYTES = 1 << 20
+
+# A line or record longer than this is no document of the field: the longest PMC article is under 20 MB.
+MAX_RECORD_BYTES = 64 << 20
+
+
+@dataclass(frozen=True)
+class Source:
+    """One file's decompressed bytes, with the name that messages give it."""
+
+    name: str
+    stream: io.BufferedReader
+
+    @property
+    def stem(self) -> str:
+        """The file's name without folders, compression and ending: the start of ids made from it."""
+        return PurePosixPath(plain_name(self.name)).stem
+
+    @property
+    def ending(self) -> str:
+        """The ending under any compression, in lower case: ".xml" for a.xml.gz."""
+        return PurePosixPath(plain_name(self.name)).suffix.lower()
+
+    def head(self) -> bytes:
+        """The first bytes, left in the stream."""
+        return self.stream.peek(HEAD_BYTES)[:HEAD_BYTES]
+
+    def lines(self) -> Iterator[tuple[int, bytes]]:
+        """Numbered lines without their end, cut at \\n alone; \\r before it and a leading BOM go.
+
+        U+0085, U+2028 and form feeds are text, not line ends.
+        """
+        for number, line in enumerate(self._long_lines(), 1):
+            if number == 1:
+                line = line.removeprefix(b"\xef\xbb\xbf")
+            yield number, line.removesuffix(b"\n").removesuffix(b"\r")
+
+    def _long_lines(self) -> Iterator[bytes]:
+        while line := self.stream.readline(MAX_RECORD_BYTES):
+            if len(line) == MAX_RECORD_BYTES and not line.endswith(b"\n"):
+                raise FormatError(
+                    f"{self.name}: a line is longer than {MAX_RECORD_BYTES >> 20} MiB; expected documents "
+                    "of a readable size. Check that the file is of the format you named."
+                )
+            yield line
+
+    def read(self) -> bytes:
+        """The whole file, for formats that cannot be streamed."""
+        content = self.stream.read(MAX_WHOLE_BYTES + 1)
+        if len(content) > MAX_WHOLE_BYTES:
+            raise FormatError(
+                f"{self.name}: larger than {MAX_WHOLE_BYTES >> 20} MiB, and this format is read whole. "
+                "Cut it into several files."
+            )
+        return content
+
+
+# JSON collections (BioC, SQuAD, BioASQ) are parsed whole; this bounds their memory.
+MAX_WHOLE_BYTES = 512 << 20
+
+
+def decode(raw: bytes, encoding: str = "utf-8") -> str:
+    """The text of some bytes; BadDocument names the first byte that is not of the encoding."""
+    try:
+        return raw.decode(encoding)
+    except UnicodeDecodeError as error:
+        raise BadDocument(
+            "wrong_encoding",
+            f"byte {error.start} is 0x{raw[error.start]:02x}, which is not {encoding}. "
+            "Name the right one with the option encoding, for example encoding=latin-1, or convert the file.",
+        ) from None
+
+
+def plain_name(name: str) -> str:
+    """A file name without its compression ending, with forward slashes."""
+    name = name.replace("\\", "/").replace("!", "/")
+    for ending in COMPRESSIONS:
+        if name.lower().endswith(ending):
+            return name[: -len(ending)]
+    return name
+
+
+def is_archive(name: str) -> bool:
+    """True for tar and zip files, by their ending."""
+    return name.lower().endswith(ARCHIVES)
+
+
+class Counted(io.RawIOBase):
+    """A raw stream that adds what is read from it to a tally, for progress by bytes on disk."""
+
+    def __init__(self, raw: BinaryIO, tally: Tally) -> None:
+        self._raw = raw
+        self._tally = tally
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: object) -> int:
+        view = memoryview(buffer)  # type: ignore[arg-type]  # io's own protocol
+        block = self._raw.read(len(view))
+        view[: len(block)] = block
+        self._tally.bytes_read += len(block)
+        return len(block)
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
+
+
+BROKEN = (EOFError, OSError, zlib.error, lzma.LZMAError, zstandard.ZstdError, tarfile.ReadError, zipfile.BadZipFile)
+
+
+class Guarded(io.RawIOBase):
+    """A decompressing stream whose failures say which file broke, where, and what to do."""
+
+    def __init__(self, stream: io.BufferedIOBase, name: str) -> None:
+        self._stream = stream
+        self._name = name
+        self._position = 0
+        self._failure: Exception | None = None
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: object) -> int:
+        view = memoryview(buffer)  # type: ignore[arg-type]  # io's own protocol
+        filled = 0
+        while filled < len(view):
+            block = self._next(len(view) - filled, filled)
+            if not block:
+                break
+            view[filled : filled + len(block)] = block
+            filled += len(block)
+        self._position += filled
+        return filled
+
+    def _next(self, size: int, pending: int) -> bytes:
+        """The next block; a failure waits until what came before it has been handed on."""
+        if self._failure is None:
+            try:
+                # read1 hands over what is there before the break; read would lose it.
+                return self._stream.read1(size)
+            except BROKEN as error:
+                self._failure = error
+        if pending:
+            return b""
+        raise FormatError(
+            f"{self._name}: the compressed data breaks off or is damaged after {self._position:,} bytes of "
+            f"content ({self._failure}); expected a complete file. What came before was read; fetch the file again."
+        ) from self._failure
+
+    def close(self) -> None:
+        self._stream.close()
+        super().close()
+
+
+def open_sources(path: Path, tally: Tally) -> Iterator[Source]:
+    """The file itself, or each file inside an archive, one after another."""
+    if is_archive(path.name):
+        yield from _members(path, tally)
+        return
+    with _opened(path, tally) as raw, _decompressed(raw, str(path)) as stream:
+        yield Source(str(path), stream)
+
+
+def open_stream(stream: BinaryIO, name: str, tally: Tally) -> Source:
+    """A Source from a stream that is already open, such as standard input."""
+    return Source(name, _buffered(Counted(stream, tally), HEAD_BYTES))
+
+
+def _buffered(raw: io.RawIOBase, size: int) -> io.BufferedReader:
+    return cast(io.BufferedReader, io.BufferedReader(raw, size))
+
+
+@contextmanager
+def _opened(path: Path, tally: Tally) -> Iterator[io.BufferedReader]:
+    try:
+        raw = path.open("rb", buffering=0)
+    except OSError as error:
+        raise FormatError(f"{path}: cannot be opened ({error.strerror}); expected a file that can be read.") from error
+    with _buffered(Counted(cast(BinaryIO, raw), tally), BLOCK_BYTES) as counted:
+        yield counted
+
+
+@contextmanager
+def _decompressed(raw: io.BufferedIOBase, name: str) -> Iterator[io.BufferedReader]:
+    with _buffered(Guarded(_decompressor(raw, name), name), HEAD_BYTES) as buffered:
+        yield buffered
+
+
+def _decompressor(raw: io.BufferedIOBase, name: str) -> io.BufferedIOBase:
+    lower = name.lower()
+    if lower.endswith((".gz", ".tgz")):
+        return gzip.GzipFile(fileobj=raw)
+    if lower.endswith(".xz"):
+        return lzma.LZMAFile(cast(BinaryIO, raw))
+    if lower.endswith(".zst"):
+        reader = zstandard.ZstdDecompressor().stream_reader(cast(BinaryIO, raw), read_across_frames=True)
+        return cast(io.BufferedIOBase, reader)
+    return raw
+
+
+def _members(path: Path, tally: Tally) -> Iterator[Source]:
+    members = _zip_members if path.name.lower().endswith(".zip") else _tar_members
+    yield from members(path, tally)
+
+
+def _tar_members(path: Path, tally: Tally) -> Iterator[Source]:
+    with _opened(path, tally) as raw, _decompressed(raw, str(path)) as stream:
+        try:
+            with tarfile.open(fileobj=stream, mode="r|") as archive:
+                for member in archive:
+                    if member.isdir():
+                        continue
+                    opened = archive.extractfile(member) if member.isfile() else None
+                    if opened is None:
+                        tally.note("archive member that is not a file, skipped")
+                        continue
+                    name = f"{path}!{member.name}"
+                    with _decompressed(cast(io.BufferedIOBase, opened), name) as content:
+                        yield Source(name, content)
+        except tarfile.TarError as error:
+            raise FormatError(
+                f"{path}: the archive breaks off or is damaged ({error}); expected a complete tar file. "
+                "What came before was read; fetch the file again."
+            ) from error
+
+
+def _zip_members(path: Path, tally: Tally) -> Iterator[Source]:
+    with _opened(path, tally):
+        pass  # the clear message for a file that cannot be opened
+    try:
+        with zipfile.ZipFile(path) as archive:
+            for member in archive.infolist():
+                if not member.is_dir():
+                    name = f"{path}!{member.filename}"
+                    with (
+                        archive.open(member) as opened,
+                        _decompressed(cast(io.BufferedIOBase, opened), name) as content,
+                    ):
+                        yield Source(name, content)
+        tally.bytes_read += path.stat().st_size
+    except zipfile.BadZipFile as error:
+        raise FormatError(f"{path}: not a zip file, or a damaged one ({error}). Fetch the file again.") from error
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """A stream to write; the file appears under its name, compressed by its ending, only on success."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+        raw = temporary.open("wb")
+    except OSError as error:
+        raise FormatError(f"{path}: cannot be written ({error.strerror}). Name a place that can.") from error
+    try:
+        with raw, _compressed(raw, path.name) as stream:
+            yield stream
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def _compressed(raw: BinaryIO, name: str) -> Iterator[BinaryIO]:
+    lower = name.lower()
+    if lower.endswith(".gz"):
+        # No name and no time inside, so that the same documents give the same bytes.
+        with gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0) as stream:
+            yield cast(BinaryIO, stream)
+    elif lower.endswith(".xz"):
+        with lzma.LZMAFile(raw, "wb") as packed:
+            yield cast(BinaryIO, packed)
+    elif lower.endswith(".zst"):
+        with zstandard.ZstdCompressor(level=10).stream_writer(raw, closefd=False) as squeezed:
+            yield cast(BinaryIO, squeezed)
+    else:
+        yield raw

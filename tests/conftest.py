@@ -1,8 +1,10 @@
 """Shared by all tests: where the real data is, and how to say that it is missing."""
 
+import os
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 
@@ -13,3 +15,8 @@ def real_data() -> Path:
     if not SHARED.is_dir():
         pytest.skip(f"the real data is not beside the project ({SHARED.name} is missing)")
     return SHARED
+
+
+settings.register_profile("ordinary", max_examples=500, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("nightly", parent=settings.get_profile("ordinary"), max_examples=20_000)
+settings.load_profile(os.environ.get("LEXOME_HYPOTHESIS", "ordinary"))

@@ -1,0 +1,131 @@
+"""The command line: verbs to functions, parsing and printing only. Work is imported inside each verb."""
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lexome.errors import LexomeError, UsageError
+from lexome.formats.registry import FORMATS
+
+if TYPE_CHECKING:
+    from lexome.formats import Tally
+
+app = typer.Typer(
+    name="lexome",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def main() -> None:
+    """Run the command line; errors become a message and an exit code."""
+    try:
+        app(standalone_mode=True)
+    except LexomeError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+
+
+@app.callback(invoke_without_command=True)
+def lexome(version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False) -> None:
+    """Biomedical language models from raw literature to answers."""
+    if version:
+        from lexome import __version__
+
+        print(f"lexome {__version__}")
+        raise typer.Exit
+
+
+def _format_table() -> str:
+    """The formats, a line each, for the help page."""
+    rows = [(format.name, format.directions, " ".join(format.endings), format.about) for format in FORMATS]
+    widths = [max(len(row[column]) for row in rows) for column in range(3)]
+    lines = (
+        "  ".join([*(cell.ljust(width) for cell, width in zip(row[:3], widths, strict=True)), row[3]]) for row in rows
+    )
+    return "\b\nFormats:\n" + "\n".join(f"  {line}" for line in lines)
+
+
+@app.command(epilog=_format_table())
+def convert(
+    paths: Annotated[
+        list[Path], typer.Argument(metavar="IN... OUT", help="Files, folders or archives, then the file to write.")
+    ],
+    from_: Annotated[str | None, typer.Option("--from", metavar="FORMAT", help="The format of IN.")] = None,
+    to: Annotated[str | None, typer.Option("--to", metavar="FORMAT", help="The format of OUT.")] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="An option of a format; read.KEY or write.KEY says whose."),
+    ] = None,
+    rejects: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Where bad documents go. Default: OUT.rejects.jsonl")
+    ] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Stop at the first bad document.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the counts as JSON.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no summary.")] = False,
+) -> None:
+    """Read documents in one format and write them in another; every span keeps its exact place.
+
+    Formats are told from the files' endings and first bytes; gz, xz and zst are read and written as they
+    are, tar and zip files and folders are read through. "-" is standard input or output.
+    """
+    from lexome.convert import convert as run
+
+    if len(paths) < 2:
+        raise UsageError("convert takes at least one input and then the output: lexome convert IN... OUT")
+    *inputs, out = paths
+    try:
+        tally = run(
+            inputs,
+            out,
+            from_=from_,
+            to=to,
+            options=_settings(set_ or []),
+            rejects=None if strict else rejects or _beside(out),
+            progress_shown=not quiet,
+        )
+    except KeyboardInterrupt:
+        print(f"interrupted: {out} was not written. Run the same command again.", file=sys.stderr)
+        raise typer.Exit(130) from None
+    if not quiet:
+        _print_tally(tally, out, as_json=as_json)
+    if tally.failures or (tally.rejected and not tally.documents):
+        raise typer.Exit(1)
+
+
+def _settings(pairs: list[str]) -> dict[str, str]:
+    settings: dict[str, str] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not (key and equals):
+            raise UsageError(f"--set {pair!r}: expected KEY=VALUE, for example --set scheme=iobes")
+        settings[key] = value
+    return settings
+
+
+def _beside(out: Path) -> Path:
+    return Path("rejects.jsonl") if str(out) == "-" else out.with_name(out.name + ".rejects.jsonl")
+
+
+def _print_tally(tally: "Tally", out: Path, *, as_json: bool) -> None:
+    """What was read, set aside and written; to standard error where standard output holds the documents."""
+    stream = sys.stderr if str(out) == "-" else sys.stdout
+    if as_json:
+        print(json.dumps(tally.summary(), ensure_ascii=False), file=stream)
+        return
+    files = ", ".join(f"{count:,} {name}" for name, count in tally.files.items()) or "0"
+    print(f"read       {tally.documents:,} documents ({files} files)", file=stream)
+    for name, counts in (("spans", tally.spans), ("relations", tally.relations), ("noted", tally.notes)):
+        for kind, count in counts.most_common(20):
+            print(f"{name:<10} {count:,} {kind}", file=stream)
+    for reason, count in tally.rejected.most_common():
+        print(f"set aside  {count:,} {reason}, in {tally.rejects_path}", file=stream)
+    for failure in tally.failures:
+        print(f"broken     {failure}", file=sys.stderr)
+    print(f"wrote      {tally.written:,} documents to {out}", file=stream)

@@ -103,6 +103,7 @@ class Metadata:
     mesh: tuple[MeshHeading, ...] = ()
     substances: tuple[Substance, ...] = ()
     keywords: tuple[str, ...] = ()
+    subjects: tuple[str, ...] = ()
     notices: tuple[Notice, ...] = ()
     licence: str | None = None
     licence_url: str | None = None

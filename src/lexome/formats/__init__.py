@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 from lexome.document import Document
@@ -16,7 +17,7 @@ STANDARD_INPUT = "standard input"
 
 Paths = str | Path | Iterable[str | Path]
 
-__all__ = ["Paths", "Tally", "read", "write"]
+__all__ = ["Paths", "Tally", "read", "write", "writing_format"]
 
 
 def read(
@@ -55,7 +56,7 @@ def write(
     format cannot hold raises, or is set aside where the tally has a place for rejects.
     """
     path = Path(path)
-    chosen = _writing_format(path, format)
+    chosen = writing_format(path, format)
     function = chosen.write_function()
     checked = checked_options(chosen, function, options)
     tally = tally if tally is not None else Tally()
@@ -126,7 +127,7 @@ def _read_files(
     format = format if format is not None else _shared_group(files)
     if format is not None and format.grouped:
         sources = (source for file in files for source in _sources(file, tally))
-        yield from _surviving(_reader(format, options)(sources, tally=tally), tally)
+        yield from _surviving(_read_group(sources, format, tally, options), tally)
         return
     for file in files:
         yield from _surviving(_read_file(file, format, tally, options), tally)
@@ -142,10 +143,26 @@ def _shared_group(files: list[Path]) -> Format | None:
 
 
 def _read_file(file: Path, format: Format | None, tally: Tally, options: dict[str, object]) -> Iterator[Document]:
-    for source in _sources(file, tally):
+    sources = _sources(file, tally)
+    for source in sources:
         chosen = format if format is not None else _detected(source)
+        if chosen.grouped:
+            # An archive whose first such file says that the rest belongs to it.
+            yield from _read_group(chain((source,), sources), chosen, tally, options)
+            return
         yield from _reader(chosen, options)(source, tally=tally)
         tally.files[chosen.name] += 1
+
+
+def _read_group(
+    sources: Iterator[Source], format: Format, tally: Tally, options: dict[str, object]
+) -> Iterator[Document]:
+    def counted() -> Iterator[Source]:
+        for source in sources:
+            yield source
+            tally.files[format.name] += 1
+
+    yield from _reader(format, options)(counted(), tally=tally)
 
 
 def _surviving(docs: Iterator[Document], tally: Tally) -> Iterator[Document]:
@@ -174,14 +191,17 @@ def _reader(format: Format, options: dict[str, object]) -> Callable[..., Iterato
     return partial(function, **checked_options(format, function, options))
 
 
-def _writing_format(path: Path, format: str | None) -> Format:
+def writing_format(path: Path, format: str | None) -> Format:
+    """The format to write a file in: the one named, else the one of its ending."""
     if format is not None:
         return named(format)
     if str(path) == "-":
         return named("text")
     candidates = by_ending(path.name, writing=True)
-    if len(candidates) == 1:
-        return candidates[0]
+    # The first ending of a format is its own; .txt is PubTator's too, but first of all plain text.
+    owners = [format for format in candidates if plain_name(path.name).lower().endswith(format.endings[0])]
+    if len(owners or candidates) == 1:
+        return (owners or candidates)[0]
     if not candidates:
         raise UsageError(f"{path}: no format is written to files that end so. Name one with --to (in Python: format=).")
     names = ", ".join(format.name for format in candidates)

@@ -68,6 +68,11 @@ def _is_bioc(head: bytes) -> bool:
     return b"<collection" in head or (b"<document>" in head and b"<passage>" in head)
 
 
+def _is_bioc_json(head: bytes) -> bool:
+    """True for BioC; Lexome's own lines have passages too, but none of the other words."""
+    return _has_key(b"passages")(head) and any(word in head for word in (b'"infons"', b'"documents"', b'"annotations"'))
+
+
 def _is_conll(head: bytes) -> bool:
     """True where most lines end in a column that is a tag."""
     lines = [line for line in head.split(b"\n")[:200] if line.strip() and not line.startswith(b"-DOCSTART-")]
@@ -77,7 +82,7 @@ def _is_conll(head: bytes) -> bool:
 
 def _is_mimic(head: bytes) -> bool:
     first = head.split(b"\n", 1)[0].upper()
-    return b"ROW_ID" in first and b"TEXT" in first
+    return b"TEXT" in first and (b"ROW_ID" in first or b"NOTE_ID" in first)
 
 
 _SNIFFERS: dict[str, Callable[[bytes], bool]] = {
@@ -85,7 +90,7 @@ _SNIFFERS: dict[str, Callable[[bytes], bool]] = {
     "pmc": _has_tag(b"article", b"pmc-articleset"),
     "ddi": _is_ddi,
     "bioc-xml": _is_bioc,
-    "bioc-json": _has_key(b"passages"),
+    "bioc-json": _is_bioc_json,
     "squad": _has_key(b"paragraphs"),
     "bioasq": _has_key(b"questions"),
     "pubmedqa": _is_pubmedqa,

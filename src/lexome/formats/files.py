@@ -8,18 +8,23 @@ import gzip
 import io
 import lzma
 import os
+import sys
 import tarfile
 import zipfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO, cast
 
-import zstandard
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
 
-from lexome.errors import BadDocument, FormatError
+from lexome.errors import BadDocument, FormatError, UsageError
 from lexome.formats.tally import Tally
 
 COMPRESSIONS = (".gz", ".xz", ".zst")
@@ -33,12 +38,16 @@ MAX_RECORD_BYTES = 64 << 20
 
 @dataclass(frozen=True)
 class Source:
-    """One file's decompressed bytes, with the name that messages give it."""
+    """One file's decompressed bytes, with the name that messages give it.
+
+    `path` is set where those bytes are a file's own, for formats that need to jump about in it.
+    """
 
     name: str
     stream: io.BufferedReader
+    path: Path | None = None
 
-    @property
+    @cached_property
     def stem(self) -> str:
         """The file's name without folders, compression and ending: the start of ids made from it."""
         return PurePosixPath(plain_name(self.name)).stem
@@ -96,6 +105,8 @@ def decode(raw: bytes, encoding: str = "utf-8") -> str:
             f"byte {error.start} is 0x{raw[error.start]:02x}, which is not {encoding}. "
             "Name the right one with the option encoding, for example encoding=latin-1, or convert the file.",
         ) from None
+    except LookupError:
+        raise UsageError(f"the option encoding={encoding!r} names no encoding; utf-8 and latin-1 are two.") from None
 
 
 def plain_name(name: str) -> str:
@@ -134,7 +145,7 @@ class Counted(io.RawIOBase):
         super().close()
 
 
-BROKEN = (EOFError, OSError, zlib.error, lzma.LZMAError, zstandard.ZstdError, tarfile.ReadError, zipfile.BadZipFile)
+BROKEN = (EOFError, OSError, zlib.error, lzma.LZMAError, zstd.ZstdError, tarfile.ReadError, zipfile.BadZipFile)
 
 
 class Guarded(io.RawIOBase):
@@ -187,7 +198,7 @@ def open_sources(path: Path, tally: Tally) -> Iterator[Source]:
         yield from _members(path, tally)
         return
     with _opened(path, tally) as raw, _decompressed(raw, str(path)) as stream:
-        yield Source(str(path), stream)
+        yield Source(str(path), stream, None if path.name.lower().endswith(COMPRESSIONS) else path)
 
 
 def open_stream(stream: BinaryIO, name: str, tally: Tally) -> Source:
@@ -222,8 +233,7 @@ def _decompressor(raw: io.BufferedIOBase, name: str) -> io.BufferedIOBase:
     if lower.endswith(".xz"):
         return lzma.LZMAFile(cast(BinaryIO, raw))
     if lower.endswith(".zst"):
-        reader = zstandard.ZstdDecompressor().stream_reader(cast(BinaryIO, raw), read_across_frames=True)
-        return cast(io.BufferedIOBase, reader)
+        return cast(io.BufferedIOBase, zstd.ZstdFile(cast(BinaryIO, raw)))
     return raw
 
 
@@ -299,7 +309,7 @@ def _compressed(raw: BinaryIO, name: str) -> Iterator[BinaryIO]:
         with lzma.LZMAFile(raw, "wb") as packed:
             yield cast(BinaryIO, packed)
     elif lower.endswith(".zst"):
-        with zstandard.ZstdCompressor(level=10).stream_writer(raw, closefd=False) as squeezed:
+        with zstd.ZstdFile(raw, "wb", level=10) as squeezed:
             yield cast(BinaryIO, squeezed)
     else:
         yield raw

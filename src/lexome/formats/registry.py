@@ -101,14 +101,14 @@ FORMATS: tuple[Format, ...] = (
         beside=("{stem}.in", "GENE.eval", "ALTGENE.eval"),
     ),
     Format("ddi", "DDI 2013 XML, drugs and their interactions", "ddi", (".xml",), reader="read"),
-    Format("squad", "SQuAD 1.1 and 2.0 JSON", "squad", (".json",), reader="read", writer="write"),
+    Format("squad", "SQuAD 1.1 and 2.0 JSON", "squad", (".squad.json", ".json"), reader="read", writer="write"),
     Format("bioasq", "BioASQ JSON, questions with snippets", "bioasq", (".json",), reader="read"),
     Format("pubmedqa", "PubMedQA JSON", "pubmedqa", (".json",), reader="read"),
+    Format("mimic", "MIMIC NOTEEVENTS CSV", "mimic", (".csv",), reader="read"),
     Format("tsv", "BLUE and BioBERT tables: a text and its label a row", "table", (".tsv", ".csv"), reader="read"),
     Format(
         "hoc", "Hallmarks of Cancer, text and label files a document", "hoc", (".txt",), reader="read", grouped=True
     ),
-    Format("mimic", "MIMIC NOTEEVENTS CSV", "mimic", (".csv",), reader="read"),
     Format("medline", "MEDLINE tagged text, .nbib", "medline", (".nbib", ".txt"), reader="read"),
     Format("europepmc", "Europe PMC JSON", "europepmc", (".json",), reader="read"),
     Format("text", "plain text", "text", (".txt",), reader="read", writer="write"),

@@ -84,7 +84,8 @@ class Tally:
         if self._rejects is None:
             self.rejects_path.parent.mkdir(parents=True, exist_ok=True)
             begun = sum(self.rejected.values()) > 1
-            self._rejects = self.rejects_path.open("a" if begun else "w", encoding="utf-8")
+            # Half a surrogate pair, in an id or a file's name, becomes its own JSON escape.
+            self._rejects = self.rejects_path.open("a" if begun else "w", encoding="utf-8", errors="backslashreplace")
         line = {"where": where, "id": id, "reason": error.reason, "message": str(error), **_kept(raw)}
         self._rejects.write(json.dumps(line, ensure_ascii=False) + "\n")
         self._rejects.flush()

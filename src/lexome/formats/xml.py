@@ -8,7 +8,7 @@ nothing outside the file to open. It is also faster than an incremental parser (
 import codecs
 import html
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from lxml import etree
@@ -17,11 +17,11 @@ from lexome.document import shorten
 from lexome.errors import BadDocument, FormatError
 from lexome.formats.files import BLOCK_BYTES, MAX_RECORD_BYTES, Source
 
-# What stands before the root element, and may stand between records.
-_PROLOG = re.compile(rb"<!--.*?-->|<\?.*?\?>|<!DOCTYPE[^>\[]*(?:\[.*?\]\s*)?>", re.DOTALL)
-_TAG = re.compile(rb"</?[A-Za-z_][^>]*>")
-_OPENING = re.compile(rb"<([A-Za-z_][\w.:-]*)([^>]*)(?<!/)>")
-_EMPTY_ROOT = re.compile(rb"<[A-Za-z_][^>]*/>")
+# Patterns stop at the next "<", so that no input makes them look at the same bytes again and again.
+_TAG = re.compile(rb"</?[A-Za-z_][^<>]*>")
+_OPENING = re.compile(rb"<([A-Za-z_][\w.:-]*)([^<>]*)(?<!/)>")
+_EMPTY_ROOT = re.compile(rb"<[A-Za-z_][^<>]*/>")
+_HIDDEN = re.compile(rb"<!--|<\?|<!DOCTYPE")
 _DECLARATION = re.compile(rb"""^\s*<\?xml[^>]*?encoding\s*=\s*["']([A-Za-z0-9._-]+)["']""")
 _NAMESPACE = re.compile(rb"""xmlns:[\w.-]+\s*=\s*(?:"[^"]*"|'[^']*')""")
 _COMMON_NAMESPACES = (
@@ -89,7 +89,12 @@ def records(source: Source, tags: tuple[str, ...], *, header: tuple[str, ...] = 
 
 def _parser() -> etree.XMLParser:
     return etree.XMLParser(
-        resolve_entities=False, no_network=True, load_dtd=False, remove_comments=True, remove_pis=True
+        resolve_entities=False,
+        no_network=True,
+        load_dtd=False,
+        remove_comments=True,
+        remove_pis=True,
+        collect_ids=False,
     )
 
 
@@ -115,10 +120,7 @@ class _Cutter:
         self.tags = tags
         self.blocks = _utf8_blocks(source)
         self.open_tag = re.compile(rb"<(" + _either(tags) + rb")(?=[\s>/])")
-        self.header = re.compile(
-            rb"<(" + _either(header) + rb")(?=[\s>/])[^>]*(?:(?<=/)>|(?<!/)>.*?</\1>)" if header else rb"(?!)",
-            re.DOTALL,
-        )
+        self.header = re.compile(rb"<(" + _either(header) + rb")(?=[\s>/])[^<>]*>" if header else rb"(?!)")
         self.buffer = b""
         self.at = 0  # what lies before it in the buffer has been handed on
         self.line = 1
@@ -229,7 +231,7 @@ class _Cutter:
 
     def _begin(self, prolog: bytes) -> None:
         """Learn the root element and the namespaces that it declares."""
-        opened = _OPENING.findall(self.header.sub(b"", _PROLOG.sub(b"", prolog)))
+        opened = _OPENING.findall(self._outside(prolog))
         self.root = opened[0][0] if opened else None
         self.namespaces = b" ".join(part for _, attributes in opened for part in _NAMESPACE.findall(attributes))
 
@@ -237,7 +239,7 @@ class _Cutter:
         """A Record with a problem, if there is text where no text belongs."""
         if not between or between.isspace():
             return
-        text = _TAG.sub(b"", self.header.sub(b"", _PROLOG.sub(b"", between))).strip()
+        text = _TAG.sub(b"", self._outside(between)).strip()
         if text:
             seen = shorten(text.decode(errors="replace"))
             message = f"line {line}: {seen!r} stands outside any <{self.tags[0]}>. A tag there may be misspelt."
@@ -247,13 +249,16 @@ class _Cutter:
         """Raise unless a file without records is at least XML with a root that could hold them."""
         self._begin(content)
         closed = self.root is not None and b"</" + self.root + b">" in content
-        if not closed and _EMPTY_ROOT.search(_PROLOG.sub(b"", content)) is None:
-            raise self._no_records(content)
-        if _TAG.sub(b"", self.header.sub(b"", _PROLOG.sub(b"", content))).strip():
+        outside = self._outside(content)
+        if not (closed or _EMPTY_ROOT.search(outside)) or _TAG.sub(b"", outside).strip():
             raise self._no_records(content)
 
+    def _outside(self, raw: bytes) -> bytes:
+        """What is left of the bytes without comments, instructions, DOCTYPE and header elements."""
+        return _cut_out(_cut_out(raw, _HIDDEN, _hidden_end), self.header, _element_end)
+
     def _no_records(self, content: bytes) -> FormatError:
-        found = _OPENING.search(_PROLOG.sub(b"", content[:BLOCK_BYTES]))
+        found = _OPENING.search(self._outside(content[:BLOCK_BYTES]))
         seen = f"its first element is <{found[1].decode(errors='replace')}>" if found else "it has no XML element"
         if not content.strip():
             seen = "it is empty"
@@ -261,6 +266,42 @@ class _Cutter:
             f"{self.name}: there is no <{self.tags[0]}> in it; {seen}. If it is of another format, name that with "
             "--from (in Python: format=)."
         )
+
+
+def _cut_out(raw: bytes, opening: re.Pattern[bytes], end_of: Callable[[bytes, re.Match[bytes]], int]) -> bytes:
+    """The bytes without each stretch from an opening to its end; one that never ends stays."""
+    kept: list[bytes] = []
+    at = 0
+    while (found := opening.search(raw, at)) is not None:
+        end = end_of(raw, found)
+        if end < 0:
+            break
+        kept.append(raw[at : found.start()])
+        at = end
+    kept.append(raw[at:])
+    return b"".join(kept)
+
+
+def _hidden_end(raw: bytes, found: re.Match[bytes]) -> int:
+    """Where a comment, an instruction or a DOCTYPE with its internal subset ends, or -1."""
+    if found[0] != b"<!DOCTYPE":
+        closing = b"-->" if found[0] == b"<!--" else b"?>"
+        end = raw.find(closing, found.end())
+        return end + len(closing) if end >= 0 else -1
+    end, subset = raw.find(b">", found.end()), raw.find(b"[", found.end())
+    if 0 <= subset < end:
+        inner = raw.find(b"]", subset)
+        end = raw.find(b">", inner) if inner >= 0 else -1
+    return end + 1 if end >= 0 else -1
+
+
+def _element_end(raw: bytes, found: re.Match[bytes]) -> int:
+    """Where a header element ends, or -1."""
+    if found[0].endswith(b"/>"):
+        return found.end()
+    closing = b"</" + found[1] + b">"
+    end = raw.find(closing, found.end())
+    return end + len(closing) if end >= 0 else -1
 
 
 def _either(names: tuple[str, ...]) -> bytes:

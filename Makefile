@@ -1,0 +1,58 @@
+# run and test do all their own set-up on a machine with Python 3.11+ and make.
+
+PYTHON ?= python3
+LIGHT := .venv
+DEV := .venv-dev
+OUT := build/run
+
+.PHONY: run test check bench tables nightly clean
+
+# The light package alone, and the main job on the shipped sample.
+run: $(LIGHT)/ready
+	@mkdir -p $(OUT)
+	$(LIGHT)/bin/lexome convert samples/pubmed.xml - --to text
+	$(LIGHT)/bin/lexome convert samples/pubmed.xml $(OUT)/pubmed.bioc.xml
+	$(LIGHT)/bin/lexome convert samples/mentions.pubtator $(OUT)/mentions.html
+	@echo "Open $(OUT)/mentions.html in a browser."
+
+# Every gate, then every test; pytest's closing line comes last.
+test: check
+	$(DEV)/bin/pytest -n 2
+
+check: $(DEV)/ready
+	$(DEV)/bin/ruff format --check .
+	$(DEV)/bin/ruff check .
+	$(DEV)/bin/mypy
+	$(DEV)/bin/lint-imports
+	$(DEV)/bin/mkdocs build --strict --quiet
+
+# The property tests at 20,000 examples each.
+nightly: $(DEV)/ready
+	LEXOME_HYPOTHESIS=nightly $(DEV)/bin/pytest -n 2 -m property
+
+# Each benchmark measures peers beside us and writes results/*.json.
+bench: $(DEV)/ready
+	$(DEV)/bin/pip install --quiet --constraint constraints.txt --group bench
+	$(DEV)/bin/python benchmarks/read_speed.py
+	$(DEV)/bin/python benchmarks/jats_recall.py
+	$(DEV)/bin/python benchmarks/install_size.py
+
+# The tables in README and docs, made again from results/*.json.
+tables: $(DEV)/ready
+	$(DEV)/bin/python benchmarks/tables.py
+
+$(LIGHT)/ready: pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Lexome needs Python 3.11 or newer; set PYTHON=")'
+	$(PYTHON) -m venv $(LIGHT)
+	$(LIGHT)/bin/pip install --quiet --upgrade pip
+	$(LIGHT)/bin/pip install --quiet --editable .
+	@touch $@
+
+$(DEV)/ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(DEV)
+	$(DEV)/bin/pip install --quiet --upgrade pip
+	$(DEV)/bin/pip install --quiet --constraint constraints.txt --editable '.[corpus,train,serve,cluster,spacy]' --group dev
+	@touch $@
+
+clean:
+	rm -rf $(LIGHT) $(DEV) build site

@@ -1,0 +1,69 @@
+"""What a measurement must say about itself: machine, versions, date and code revision."""
+
+import os
+import platform
+import subprocess
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def facts(*packages: str) -> dict[str, object]:
+    """The facts to store beside a result, with the version of each package named (None if not installed).
+
+    >>> sorted(facts("lxml"))
+    ['cores', 'cpu', 'date', 'memory_gib', 'packages', 'python', 'revision', 'system']
+    """
+    return {
+        "cpu": cpu_model(),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "memory_gib": memory_gib(),
+        "system": platform.platform(terse=True),
+        "python": platform.python_version(),
+        "packages": {name: package_version(name) for name in packages},
+        "revision": revision(),
+        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
+    }
+
+
+def cpu_model() -> str:
+    """The processor's name as the kernel gives it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").split("\n")
+    except OSError:
+        return platform.processor() or platform.machine()
+    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(named, platform.machine())
+
+
+def memory_gib() -> float | None:
+    """The machine's memory, or None where the system does not tell."""
+    try:
+        return round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1)
+    except (AttributeError, OSError, ValueError):
+        return None
+
+
+def package_version(name: str) -> str | None:
+    """The installed version of a distribution."""
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def revision() -> str | None:
+    """The code's git revision, with "+changes" where files differ from it."""
+    try:
+        head = _git("rev-parse", "--short=12", "HEAD")
+        changed = _git("status", "--porcelain", "--untracked-files=no")
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return head + ("+changes" if changed else "")
+
+
+def _git(*words: str) -> str:
+    done = subprocess.run(["git", *words], cwd=ROOT, check=True, capture_output=True, text=True)
+    return done.stdout.strip()

@@ -1,0 +1,53 @@
+"""What the light package costs: megabytes on disk with all it needs, and the time `lexome --help` takes.
+
+    python benchmarks/install_size.py
+
+Installs into a fresh virtual environment. Writes results/install_size.json.
+"""
+
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from facts import facts
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as scratch:
+        venv = Path(scratch) / "venv"
+        subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True)
+        site = next(venv.glob("lib/python*/site-packages"))
+        install = [sys.executable, "-m", "pip", "--quiet", "--python", venv / "bin" / "python", "install"]
+        subprocess.run([*install, "--constraint", ROOT / "constraints.txt", ROOT], check=True)
+        result = {
+            "facts": facts(),
+            "megabytes": round(size(site) / 1e6, 1),
+            "largest": {path.name: round(size(path) / 1e6, 1) for path in sorted(site.iterdir(), key=size)[-6:][::-1]},
+            "help_s": help_seconds(venv / "bin" / "lexome"),
+        }
+    (ROOT / "results" / "install_size.json").write_text(json.dumps(result, indent=1) + "\n")
+    print(json.dumps(result, indent=1))
+
+
+def size(path: Path) -> int:
+    return sum(file.stat().st_size for file in [path, *path.rglob("*")] if file.is_file())
+
+
+def help_seconds(script: Path) -> float:
+    """The median over ten starts."""
+    times = []
+    for _ in range(10):
+        started = time.perf_counter()
+        subprocess.run([script, "--help"], check=True, capture_output=True)
+        times.append(time.perf_counter() - started)
+    return round(statistics.median(times), 3)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,82 @@
+"""Copies numbers from results/*.json into the tables of README and docs, between their marks.
+
+    python benchmarks/tables.py            write the tables
+    python benchmarks/tables.py --check    exit with 1 if one is out of date
+"""
+
+import json
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+TABLE = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def rows(*lines: tuple[object, ...]) -> str:
+    """A Markdown table whose first line is its head."""
+    head, *body = [f"| {' | '.join(map(str, line))} |" for line in lines]
+    return "\n".join([head, "|" + " --- |" * len(lines[0]), *body])
+
+
+def measured(facts: dict[str, Any]) -> str:
+    """Where and when, for the line below a table."""
+    packages = "".join(f", {name} {version}" for name, version in facts["packages"].items())
+    return f"\n\n{facts['date']}, {facts['cpu']}, {facts['cores']} cores, Python {facts['python']}{packages}"
+
+
+def read_speed() -> str:
+    result = stored("read_speed")
+    lines = [
+        (name, f"{part['lexome_mb_per_s']} MB/s", f"{part['pubmed_parser_mb_per_s']} MB/s", f"{part['ratio']}×")
+        for name, part in (("PubMed XML", result["pubmed"]), ("PMC JATS", result["jats"]))
+    ]
+    return rows(("reading", "Lexome", "pubmed_parser", "ratio"), *lines) + measured(result["facts"])
+
+
+def memory() -> str:
+    part = stored("read_speed")["memory"]
+    size, documents, peak = part["file_megabytes"], part["documents"], part["peak_megabytes"]
+    return rows(
+        ("PubMed XML file", "documents", "peak memory of the process"), (f"{size:,} MB", f"{documents:,}", f"{peak} MB")
+    )
+
+
+def install_size() -> str:
+    result = stored("install_size")
+    largest = ", ".join(f"{name} {size}" for name, size in list(result["largest"].items())[:3])
+    return rows(
+        ("light package with all it needs", "of which", "`lexome --help`"),
+        (f"{result['megabytes']} MB", f"{largest} MB", f"{result['help_s']} s"),
+    ) + measured(result["facts"])
+
+
+TABLES: dict[str, Callable[[], str]] = {"read_speed": read_speed, "memory": memory, "install_size": install_size}
+
+
+def stored(name: str) -> Any:
+    return json.loads((ROOT / "results" / f"{name}.json").read_text())
+
+
+def filled(page: str) -> str:
+    """The page with each table made anew."""
+    return TABLE.sub(lambda found: f"{found[1]}{TABLES[found[2]]()}\n{found[3]}", page)
+
+
+def main() -> int:
+    stale = []
+    for path in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))):
+        page = path.read_text()
+        if filled(page) != page:
+            stale.append(path.relative_to(ROOT))
+            if "--check" not in sys.argv:
+                path.write_text(filled(page))
+    for path in stale:
+        print(f"{path}: {'out of date; run make tables' if '--check' in sys.argv else 'written'}")
+    return 1 if stale and "--check" in sys.argv else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,120 @@
+"""What PubMed XML, MEDLINE text and Europe PMC share: dates, notices, ids and how their text is folded."""
+
+import re
+from collections.abc import Iterable
+
+from lexome.document import Passage
+from lexome.metadata import Metadata, Notice
+
+# White space as XML knows it. NBSP, U+0085 and the like are text.
+BLANKS = " \t\r\n"
+
+_FOLD = re.compile(r"[ \t\r]*\n[ \t\r\n]*")
+_YEAR = re.compile(r"(?<!\d)(1[5-9]\d\d|20\d\d)(?!\d)")
+_NAMES = "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split()
+_DAYS = {text: f"{number:02}" for number in range(1, 32) for text in (f"{number}", f"{number:02}")}
+_MONTHS = {text: two for text, two in _DAYS.items() if two <= "12"} | {
+    name: f"{number:02}" for number, name in enumerate(_NAMES, 1)
+}
+_MONTH = re.compile(r"(?<![a-z])(" + "|".join(_NAMES) + r")[a-z]*(?:\s+(\d\d?)(?!\d))?", re.IGNORECASE)
+_ORCID = re.compile(r"(\d{4})-?(\d{4})-?(\d{4})-?(\d{3}[\dXx])\s*/?$")
+_ENDING_PMID = re.compile(r"\s*PMID:\s*(\d+)\.?$")
+
+# One spelling of each kind of notice, PubMed's own; MEDLINE text and Europe PMC have others for them.
+NOTICE_KINDS = (
+    "AssociatedDataset",
+    "AssociatedPublication",
+    "CommentIn",
+    "CommentOn",
+    "CorrectedandRepublishedFrom",
+    "CorrectedandRepublishedIn",
+    "ErratumFor",
+    "ErratumIn",
+    "ExpressionOfConcernFor",
+    "ExpressionOfConcernIn",
+    "OriginalReportIn",
+    "PartialRetractionIn",
+    "PartialRetractionOf",
+    "PreprintIn",
+    "PreprintOf",
+    "ReprintIn",
+    "ReprintOf",
+    "RepublishedFrom",
+    "RepublishedIn",
+    "RetractedandRepublishedFrom",
+    "RetractedandRepublishedIn",
+    "RetractionIn",
+    "RetractionOf",
+    "SummaryForPatientsIn",
+    "UpdateIn",
+    "UpdateOf",
+)
+_KINDS = {kind.lower(): kind for kind in NOTICE_KINDS}
+
+
+def fold(text: str) -> str:
+    """The text with line breaks and their indentation made one space, and its ends stripped; nothing else changes."""
+    if "\n" in text:
+        text = _FOLD.sub(" ", text)
+    return text.strip(BLANKS)
+
+
+def iso_date(year: str | None, month: str | None = None, day: str | None = None) -> str | None:
+    """An ISO date as exact as its parts allow: ("2021", "Mar", "9") is 2021-03-09, ("2021", "Spring") 2021."""
+    if year is None or len(year) != 4 or not year.isdecimal() or not year.isascii():
+        return None
+    month = _MONTHS.get(month or "") or _MONTHS.get((month or "")[:3].title())
+    if month is None:
+        return year
+    day = _DAYS.get(day or "")
+    return f"{year}-{month}" if day is None else f"{year}-{month}-{day}"
+
+
+def free_date(text: str) -> str | None:
+    """The date that PubMed's free form begins with: "1998 Dec-1999 Jan" is 1998-12, "2000 Spring" 2000."""
+    year = _YEAR.search(text)
+    if year is None:
+        return None
+    month = _MONTH.search(text)
+    return iso_date(year[0], month[1], month[2]) if month is not None else year[0]
+
+
+def finer(issue: str | None, online: str | None) -> str | None:
+    """When an article appeared: the issue's date, or the day it went online where that says the same more exactly."""
+    if issue is None or (online is not None and online.startswith(issue)):
+        return online
+    return issue
+
+
+def orcid(text: str) -> str | None:
+    """The bare ORCID of a URL or number, or None where there is none."""
+    found = _ORCID.search(text)
+    return "-".join(found.groups()).upper() if found is not None else None
+
+
+def notice_kind(words: str) -> str:
+    """PubMed's own spelling of a kind of notice: "Retraction in" is RetractionIn; an unknown one stays as it is."""
+    return _KINDS.get(words.replace(" ", "").lower(), words)
+
+
+def notice(kind: str, citation: str, pmid: str | None = None) -> Notice:
+    """A notice whose citation may end in "PMID: 123"."""
+    found = _ENDING_PMID.search(citation)
+    if found is not None:
+        pmid, citation = pmid or found[1], citation[: found.start()]
+    return Notice(kind, pmid, citation or None)
+
+
+def registry_number(text: str | None) -> str | None:
+    """A CAS, EC or UNII number; PubMed writes 0 where there is none."""
+    return None if text in (None, "", "0") else text
+
+
+def lay_out(passages: Iterable[tuple[str, str, tuple[str, ...], str | None, str | None]]) -> tuple[Passage, ...]:
+    """Passages one after another, a character apart, from kind, text, section, category and language."""
+    placed: list[Passage] = []
+    offset = 0
+    for kind, text, section, category, language in passages:
+        placed.append(Passage(offset, text, kind, section, category, language))
+        offset += len(text) + 1
+    return tuple(placed)

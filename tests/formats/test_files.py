@@ -1,0 +1,195 @@
+"""Files, folders, archives and compression, whole and broken."""
+
+import gzip
+import io
+import lzma
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import lexome
+from lexome import Document, Passage, Tally
+from lexome.errors import FormatError, LexomeError, UsageError
+from lexome.formats.files import replacing, zstd
+
+DOCS = [Document(str(number), (Passage(0, f"Text {number} on κ-opioid receptors."),)) for number in range(300)]
+
+
+def written(path: Path) -> Path:
+    lexome.write(path, DOCS)
+    return path
+
+
+@pytest.mark.parametrize("ending", ["", ".gz", ".xz", ".zst"])
+def test_compression_is_transparent_both_ways(tmp_path: Path, ending: str) -> None:
+    assert list(lexome.read(written(tmp_path / f"docs.jsonl{ending}"))) == DOCS
+
+
+@pytest.mark.parametrize("ending", [".gz", ".xz", ".zst"])
+def test_compressed_bytes_do_not_depend_on_time_or_name(tmp_path: Path, ending: str) -> None:
+    first = written(tmp_path / f"a.jsonl{ending}").read_bytes()
+    assert written(tmp_path / f"b.jsonl{ending}").read_bytes() == first
+
+
+@pytest.mark.parametrize("ending", [".gz", ".xz", ".zst"])
+def test_a_truncated_file_gives_what_came_before_and_then_says_where(tmp_path: Path, ending: str) -> None:
+    many = [Document(str(number), (Passage(0, f"{number * 7919 % 10007} " * 50),)) for number in range(5000)]
+    path = tmp_path / f"docs.jsonl{ending}"
+    lexome.write(path, many)
+    path.write_bytes(path.read_bytes()[: path.stat().st_size * 2 // 3])
+    seen: list[Document] = []
+    with pytest.raises(FormatError, match=rf"docs\.jsonl{ending}: the compressed data breaks off"):
+        seen.extend(lexome.read(path))
+    assert seen == many[: len(seen)]
+    assert len(seen) > 1000
+
+
+def test_bytes_that_are_not_gzip_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "docs.jsonl.gz"
+    path.write_bytes(b"not compressed at all")
+    with pytest.raises(FormatError, match="compressed data breaks off or is damaged after 0 bytes"):
+        list(lexome.read(path))
+
+
+def test_a_damaged_checksum_is_reported(tmp_path: Path) -> None:
+    path = written(tmp_path / "docs.jsonl.gz")
+    raw = bytearray(path.read_bytes())
+    raw[-6] ^= 0xFF
+    path.write_bytes(raw)
+    with pytest.raises(FormatError, match="damaged"):
+        list(lexome.read(path))
+
+
+def test_with_rejects_a_broken_file_does_not_stop_the_next_one(tmp_path: Path) -> None:
+    broken = written(tmp_path / "a.jsonl.gz")
+    broken.write_bytes(broken.read_bytes()[:200])
+    good = written(tmp_path / "b.jsonl")
+    with Tally(tmp_path / "rejects.jsonl") as tally:
+        docs = list(lexome.read([broken, good], tally=tally))
+    assert docs[-len(DOCS) :] == DOCS
+    assert len(tally.failures) == 1
+    assert "a.jsonl.gz" in tally.failures[0]
+
+
+@pytest.mark.parametrize("ending", [".tar", ".tar.gz", ".tar.xz", ".tgz"])
+def test_archives_are_read_member_by_member(tmp_path: Path, ending: str) -> None:
+    path = tmp_path / f"docs{ending}"
+    mode = {".tar": "w", ".tar.gz": "w:gz", ".tgz": "w:gz", ".tar.xz": "w:xz"}[ending]
+    with tarfile.open(path, mode) as archive:  # type: ignore[call-overload]
+        for name in ("b/two.jsonl", "one.jsonl.gz"):
+            content = b"".join(b'{"id":"%s","passages":[{"offset":0,"text":"x"}]}\n' % name.encode() for _ in range(2))
+            content = gzip.compress(content) if name.endswith(".gz") else content
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    assert [doc.id for doc in lexome.read(path)] == ["b/two.jsonl"] * 2 + ["one.jsonl.gz"] * 2
+
+
+def test_links_inside_an_archive_are_not_followed(tmp_path: Path) -> None:
+    secret = tmp_path / "secret.txt"
+    secret.write_text("do not read")
+    path = tmp_path / "docs.tar"
+    with tarfile.open(path, "w") as archive:
+        for kind in (tarfile.SYMTYPE, tarfile.LNKTYPE):
+            member = tarfile.TarInfo("innocent.txt")
+            member.type, member.linkname = kind, str(secret)
+            archive.addfile(member)
+    tally = Tally()
+    assert list(lexome.read(path, "text", tally=tally)) == []
+    assert tally.notes["archive member that is not a file, skipped"] == 2
+
+
+def test_a_truncated_archive_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "docs.tar"
+    with tarfile.open(path, "w") as archive:
+        archive.add(written(tmp_path / "docs.jsonl"), "docs.jsonl")
+    path.write_bytes(path.read_bytes()[:2000])
+    with pytest.raises(FormatError, match=r"docs\.tar"):
+        list(lexome.read(path))
+
+
+def test_zip_members_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "docs.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.write(written(tmp_path / "docs.jsonl"), "inner/docs.jsonl")
+    assert list(lexome.read(path)) == DOCS
+
+
+def test_a_file_that_is_no_zip_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "docs.zip"
+    path.write_bytes(b"PK but no more")
+    with pytest.raises(FormatError, match="not a zip file"):
+        list(lexome.read(path))
+
+
+def test_a_folder_is_read_in_name_order_and_strangers_are_noted(tmp_path: Path) -> None:
+    for name in ("b.jsonl", "a/c.jsonl", "LICENSE", ".hidden.jsonl"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(f'{{"id":"{name}","text":"x"}}\n')
+    tally = Tally()
+    assert [doc.id for doc in lexome.read(tmp_path, tally=tally)] == ["a/c.jsonl", "b.jsonl"]
+    assert tally.notes == {"file of another kind in a folder, skipped: LICENSE": 1}
+
+
+def test_an_empty_folder_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(FormatError, match="holds no file that can be read"):
+        lexome.read(tmp_path)
+
+
+def test_a_missing_file_is_an_error_before_anything_is_read(tmp_path: Path) -> None:
+    with pytest.raises(FormatError, match="there is no such file"):
+        lexome.read([written(tmp_path / "a.jsonl"), tmp_path / "absent.jsonl"])
+
+
+def test_an_unknown_ending_says_what_is_known(tmp_path: Path) -> None:
+    path = tmp_path / "paper.docx"
+    path.write_bytes(b"x")
+    with pytest.raises(UsageError, match=r"paper\.docx: no format reads files that end so"):
+        list(lexome.read(path))
+
+
+@pytest.mark.parametrize("name", ["a.xml", "a.json", "a.txt", "a.tsv"])
+def test_an_empty_file_is_named(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(b" \n")
+    with pytest.raises(FormatError, match=rf"{name}: the file is empty"):
+        list(lexome.read(tmp_path / name))
+
+
+def test_a_failed_write_leaves_the_old_file_and_no_other(tmp_path: Path) -> None:
+    path = written(tmp_path / "docs.jsonl")
+    before = path.read_bytes()
+    with pytest.raises(ZeroDivisionError), replacing(path) as stream:
+        stream.write(b"%d" % (1 / 0))
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_lines_are_cut_at_line_feeds_alone(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes("one\u0085still one\u2028and\x0cone\r\ntwo".encode())
+    assert [doc.text for doc in lexome.read(path, "text", per="line")] == ["one\u0085still one\u2028and\x0cone", "two"]
+
+
+def test_a_line_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lexome.formats.files.MAX_RECORD_BYTES", 100)
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b"x" * 1000)
+    with pytest.raises(FormatError, match="a line is longer than"):
+        list(lexome.read(path))
+
+
+def test_several_frames_and_streams_in_one_file_are_read(tmp_path: Path) -> None:
+    line = b'{"id":"1","text":"x"}\n'
+    for name, compress in (
+        ("a.jsonl.gz", gzip.compress),
+        ("a.jsonl.xz", lzma.compress),
+        ("a.jsonl.zst", zstd.compress),
+    ):
+        (tmp_path / name).write_bytes(compress(line) + compress(line))
+        assert len(list(lexome.read(tmp_path / name))) == 2
+
+
+def test_every_error_is_a_lexome_error() -> None:
+    assert issubclass(FormatError, LexomeError)

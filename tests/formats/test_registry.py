@@ -1,0 +1,88 @@
+"""The table of formats, and how a file's format is told."""
+
+import io
+from pathlib import Path
+
+import pytest
+
+import lexome
+from lexome import Document, Passage
+from lexome.errors import FormatError, UsageError
+from lexome.formats.detect import detect, detect_unnamed
+from lexome.formats.files import Source
+from lexome.formats.registry import FORMATS, Format
+
+HEADS = {
+    "pubmed": ("a.xml", '<?xml version="1.0"?>\n<!DOCTYPE PubmedArticleSet SYSTEM "x">\n<PubmedArticleSet>'),
+    "pmc": ("a.xml", '<?xml version="1.0"?>\n<!DOCTYPE article SYSTEM "x">\n<article xmlns:xlink="x">'),
+    "bioc-xml": ("a.xml", "<?xml version='1.0'?><collection><source>x</source><document>"),
+    "ddi": ("a.xml", '<?xml version="1.0"?><document id="d0"><sentence id="d0.s0" text="x">'),
+    "bioc-json": ("a.json", '{"source":"x","documents":[{"id":"1","passages":[]}]}'),
+    "squad": ("a.json", '{"data": [{"title": "t", "paragraphs": []}]}'),
+    "bioasq": ("a.json", '{"questions": [{"body": "Which?"}]}'),
+    "pubmedqa": ("a.json", '{"21645374": {"QUESTION": "Do?"}}'),
+    "europepmc": ("a.json", '[{"pmid": ["1"], "authorString": ["A B"]}]'),
+    "pubtator": ("a.txt", "123|t|Title\n123|a|Text\n"),
+    "medline": ("a.txt", "\nPMID- 123\nOWN - NLM\nTI  - Title\n"),
+    "conll": ("train.tsv", "BRCA1\tB\nbinds\tO\n\nx\tO\n"),
+    "tsv": ("train.tsv", "index\tsentence\tlabel\n1\tA text of some words.\t0\n"),
+    "mimic": ("a.csv", '"ROW_ID","SUBJECT_ID","TEXT"\n1,2,"x"\n'),
+    "text": ("a.txt", "Just some text.\n"),
+}
+
+
+def source(name: str, head: str) -> Source:
+    return Source(name, io.BufferedReader(io.BytesIO(head.encode())))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("format", FORMATS, ids=lambda format: format.name)
+def test_every_function_in_the_table_is_there(format: Format) -> None:
+    assert format.reader is None or callable(format.read_function())
+    assert format.writer is None or callable(format.write_function())
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_shared_endings_are_told_apart_by_their_beginning(name: str) -> None:
+    assert detect(source(*HEADS[name])).name == name
+
+
+@pytest.mark.parametrize("name", [name for name in HEADS if name not in ("tsv", "mimic")])
+def test_standard_input_is_told_by_its_beginning_alone(name: str) -> None:
+    assert detect_unnamed(source("standard input", HEADS[name][1])).name == name
+
+
+def test_an_xml_file_of_no_known_kind_is_an_error() -> None:
+    with pytest.raises(FormatError, match="its beginning fits none of them"):
+        detect(source("a.xml", "<svg></svg>"))
+
+
+def test_a_misspelt_format_gets_a_suggestion() -> None:
+    with pytest.raises(UsageError, match="Did you mean 'pubmed'"):
+        lexome.read("a.xml", "pubmde")
+
+
+def test_a_misspelt_option_gets_a_suggestion(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("x")
+    with pytest.raises(UsageError, match=r"no option 'encodng'\. Did you mean 'encoding'"):
+        list(lexome.read(tmp_path / "a.txt", "text", encodng="latin-1"))
+
+
+def test_an_option_of_the_wrong_kind_says_what_is_allowed(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("x")
+    with pytest.raises(UsageError, match="'file', 'paragraph' or 'line'"):
+        list(lexome.read(tmp_path / "a.txt", "text", per="page"))
+
+
+def test_a_format_that_is_only_read_cannot_be_written(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="'pubmed' cannot be written, only read"):
+        lexome.write(tmp_path / "a.xml", [], "pubmed")
+
+
+def test_the_first_ending_of_a_format_is_its_own(tmp_path: Path) -> None:
+    lexome.write(tmp_path / "a.txt", [Document("1", (Passage(0, "Plain."),))])
+    assert (tmp_path / "a.txt").read_text() == "Plain.\n"
+
+
+def test_an_ending_that_several_formats_write_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="bioc-json, squad all end so"):
+        lexome.write(tmp_path / "a.json", [])

@@ -1,0 +1,64 @@
+"""Bad documents: raised, or set aside with their reason and their bytes."""
+
+import base64
+import json
+from pathlib import Path
+
+import pytest
+
+import lexome
+from lexome import Tally
+from lexome.errors import BadDocument, DocumentError
+
+GOOD = b'{"id":"1","passages":[{"offset":0,"text":"BRCA1 binds."}]}'
+OFF = (
+    b'{"id":"2","passages":[{"offset":0,"text":"BRCA1 binds."}],'
+    b'"spans":[{"id":"T1","type":"Gene","parts":[[1,6]],"text":"BRCA1"}]}'
+)
+LATIN = '{"id":"3","text":"Ménière"}'.encode("latin-1")
+
+
+@pytest.fixture
+def mixed(tmp_path: Path) -> Path:
+    path = tmp_path / "mixed.jsonl"
+    path.write_bytes(b"\n".join([GOOD, OFF, LATIN, b'{"id":', GOOD]))
+    return path
+
+
+def test_without_a_place_for_rejects_the_first_bad_document_raises(mixed: Path) -> None:
+    with pytest.raises(DocumentError, match=r"mixed\.jsonl, line 2: document '2', span 'T1'"):
+        list(lexome.read(mixed))
+
+
+def test_with_rejects_the_rest_is_read_and_reasons_are_counted(mixed: Path, tmp_path: Path) -> None:
+    with Tally(tmp_path / "rejects.jsonl") as tally:
+        assert [doc.id for doc in lexome.read(mixed, tally=tally)] == ["1", "1"]
+    assert tally.rejected == {"offset_mismatch": 1, "wrong_encoding": 1, "bad_field": 1}
+
+
+def test_a_reject_keeps_place_reason_and_bytes(mixed: Path, tmp_path: Path) -> None:
+    list(lexome.read(mixed, rejects=tmp_path / "rejects.jsonl"))
+    off, latin, _ = map(json.loads, (tmp_path / "rejects.jsonl").read_text().splitlines())
+    assert (off["where"], off["reason"], off["raw"].encode()) == (f"{mixed}, line 2", "offset_mismatch", OFF)
+    assert base64.b64decode(latin["raw_base64"]) == LATIN
+
+
+def test_no_rejects_file_is_made_when_all_is_well(tmp_path: Path) -> None:
+    (tmp_path / "good.jsonl").write_bytes(GOOD)
+    list(lexome.read(tmp_path / "good.jsonl", rejects=tmp_path / "rejects.jsonl"))
+    assert not (tmp_path / "rejects.jsonl").exists()
+
+
+def test_a_rejects_file_closed_and_opened_again_keeps_what_it_had(tmp_path: Path) -> None:
+    tally = Tally(tmp_path / "rejects.jsonl")
+    for number in range(2):
+        tally.reject(BadDocument("odd", f"document {number}"), where="here")
+        tally.close()
+    assert len((tmp_path / "rejects.jsonl").read_text().splitlines()) == 2
+
+
+def test_a_huge_reject_is_named_and_not_kept(tmp_path: Path) -> None:
+    with Tally(tmp_path / "rejects.jsonl") as tally:
+        tally.reject(BadDocument("odd", "too much"), where="here", raw=b"x" * (2 << 20))
+    line = json.loads((tmp_path / "rejects.jsonl").read_text())
+    assert (line["raw_bytes"], len(line["raw_start"])) == (2 << 20, 1000)

@@ -1,0 +1,137 @@
+"""The document model: what can be built, and what cannot."""
+
+import pytest
+from hypothesis import given
+from strategies import documents
+
+from lexome import Answer, Argument, Attribute, Document, Passage, Question, Relation, Span
+from lexome.document import place
+from lexome.errors import DocumentError
+
+TEXT = "Left and right ventricle, BRCA1 and β-catenin."
+
+
+def gene(start: int, end: int, text: str, **rest: object) -> Span:
+    return Span("T1", "Gene", ((start, end),), text, **rest)  # type: ignore[arg-type]
+
+
+def test_span_text_is_the_text_at_its_place() -> None:
+    doc = Document("1", (Passage(0, TEXT),), (gene(26, 31, "BRCA1"),))
+    assert doc.text_of(doc.spans[0]) == "BRCA1"
+
+
+def test_a_span_whose_text_differs_cannot_be_built() -> None:
+    with pytest.raises(DocumentError, match=r"the text there is 'RCA1 ', but the span says 'BRCA1'"):
+        Document("1", (Passage(0, TEXT),), (gene(27, 32, "BRCA1"),))
+
+
+def test_offsets_count_characters_not_bytes() -> None:
+    doc = Document("1", (Passage(0, "κ 👩\u200d🔬 p53"),), (gene(6, 9, "p53"),))
+    assert doc.text_of(doc.spans[0]) == "p53"
+
+
+def test_a_discontinuous_span_is_its_parts_joined_by_a_space() -> None:
+    span = Span("T1", "Anatomy", ((0, 4), (15, 24)), "Left ventricle")
+    doc = Document("1", (Passage(0, TEXT),), (span,))
+    assert (doc.text_of(span), span.start, span.end) == ("Left ventricle", 0, 24)
+
+
+def test_nested_and_overlapping_spans_are_allowed() -> None:
+    spans = (
+        Span("T1", "Anatomy", ((0, 24),), "Left and right ventricle"),
+        Span("T2", "Anatomy", ((9, 24),), "right ventricle"),
+        Span("T3", "Other", ((5, 14),), "and right"),
+    )
+    assert len(Document("1", (Passage(0, TEXT),), spans).spans) == 3
+
+
+def test_passages_keep_their_offsets_and_gaps_are_line_breaks() -> None:
+    doc = Document("1", (Passage(0, "Title."), Passage(8, "Text.")))
+    assert doc.text == "Title.\n\nText."
+
+
+def test_a_span_over_a_gap_cannot_be_built() -> None:
+    with pytest.raises(DocumentError, match="not inside one passage"):
+        Document("1", (Passage(0, "Title."), Passage(7, "Text.")), (gene(3, 9, "le.\nTe"),))
+
+
+@pytest.mark.parametrize(
+    ("parts", "why"),
+    [((), "no parts"), (((3, 3),), "not empty"), (((5, 8), (0, 3)), "ascending"), (((0, 4), (2, 6)), "apart")],
+)
+def test_ranges_that_make_no_sense_cannot_be_built(parts: tuple[tuple[int, int], ...], why: str) -> None:
+    with pytest.raises(DocumentError, match=why):
+        Span("T1", "Gene", parts, "text")
+
+
+def test_overlapping_passages_cannot_be_built() -> None:
+    with pytest.raises(DocumentError, match="begins at 3, inside the one that ends at 6"):
+        Document("1", (Passage(0, "Title."), Passage(3, "Text.")))
+
+
+def test_a_negative_offset_cannot_be_built() -> None:
+    with pytest.raises(DocumentError, match="begins at -1"):
+        Passage(-1, "Title.")
+
+
+def test_half_a_surrogate_pair_cannot_be_built() -> None:
+    with pytest.raises(DocumentError, match="at character 2"):
+        Passage(0, "ab\ud83d")
+
+
+def test_sentences_outside_their_passage_cannot_be_built() -> None:
+    with pytest.raises(DocumentError, match="sentences hold 0-9"):
+        Passage(0, "Title.", sentences=((0, 9),))
+
+
+def test_a_concept_that_is_no_curie_cannot_be_built() -> None:
+    with pytest.raises(DocumentError, match="expected a CURIE"):
+        gene(0, 5, "BRCA1", concepts=("672",))
+
+
+def test_a_score_that_is_no_number_cannot_be_built() -> None:
+    with pytest.raises(DocumentError, match="finite"):
+        gene(0, 5, "BRCA1", score=float("nan"))
+
+
+def test_ids_used_twice_cannot_be_built() -> None:
+    spans = (gene(26, 31, "BRCA1"), gene(0, 4, "Left"))
+    with pytest.raises(DocumentError, match="'T1' is used twice"):
+        Document("1", (Passage(0, TEXT),), spans)
+
+
+def test_a_relation_to_nothing_cannot_be_built() -> None:
+    relation = Relation("R1", "binds", (Argument("Subject", target="T9"),))
+    with pytest.raises(DocumentError, match="'T9', which is no span or relation"):
+        Document("1", (Passage(0, TEXT),), (), (relation,))
+
+
+def test_an_attribute_of_nothing_cannot_be_built() -> None:
+    with pytest.raises(DocumentError, match="refers to 'T9'"):
+        Document("1", attributes=(Attribute("A1", "T9", "Negation"),))
+
+
+def test_an_argument_is_a_target_or_a_concept_and_not_both() -> None:
+    with pytest.raises(DocumentError, match="exactly one"):
+        Argument("Subject", target="T1", concept="mesh:D001943")
+
+
+def test_an_answer_must_stand_where_it_says() -> None:
+    question = Question("Q1", "Which gene?", answers=(Answer("BRCA1", 0),))
+    with pytest.raises(DocumentError, match="question 'Q1': the text at 0"):
+        Document("1", (Passage(0, TEXT),), questions=(question,))
+
+
+def test_documents_are_frozen() -> None:
+    with pytest.raises(AttributeError):
+        Document("1").id = "2"  # type: ignore[misc]
+
+
+def test_place_puts_passages_one_apart() -> None:
+    assert [passage.offset for passage in place([("title", "Title."), ("abstract", "Text.")])] == [0, 7]
+
+
+@given(documents())
+def test_every_span_slices_the_whole_text(doc: Document) -> None:
+    for span in doc.spans:
+        assert " ".join(doc.text[start:end] for start, end in span.parts) == span.text

@@ -1,0 +1,50 @@
+"""Rules of the house that no linter checks."""
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+from lexome.formats.registry import FORMATS
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCES = sorted((ROOT / "src").rglob("*.py"))
+
+
+def test_the_torch_contract_names_every_part_that_must_not_reach_it() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    contract = settings["tool"]["importlinter"]["contracts"][1]
+    parts = {path.stem for path in (ROOT / "src" / "lexome").iterdir() if not path.name.startswith("__")}
+    allowed = {"cli", "train", "models", "py"}
+    assert {name.removeprefix("lexome.") for name in contract["source_modules"]} == parts - allowed
+
+
+def test_every_module_says_what_it_is() -> None:
+    assert [path.name for path in SOURCES if not path.read_text().lstrip().startswith('"""')] == []
+
+
+def test_readme_maps_every_module() -> None:
+    readme = (ROOT / "README.md").read_text()
+    assert [path.name for path in SOURCES if path.name != "__init__.py" and f"{path.name} " not in readme] == []
+
+
+def test_code_blocks_are_of_kinds_that_are_run() -> None:
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    kinds = {kind for page in pages for kind in re.findall(r"^```(\S*)$", page.read_text(), re.MULTILINE)}
+    assert kinds <= {"", "python", "text", "console"}
+
+
+def test_the_version_of_torch_is_pinned() -> None:
+    assert "torch==2.13.0\n" in (ROOT / "constraints.txt").read_text()
+
+
+def test_tables_in_the_docs_are_those_in_results() -> None:
+    command = [sys.executable, str(ROOT / "benchmarks" / "tables.py"), "--check"]
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert (result.returncode, result.stdout) == (0, ""), result.stdout + result.stderr
+
+
+def test_the_reference_has_every_format() -> None:
+    page = (ROOT / "docs" / "reference" / "formats.md").read_text()
+    assert [format.name for format in FORMATS if f"::: lexome.formats.{format.module}\n" not in page] == []

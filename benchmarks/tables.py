@@ -4,6 +4,7 @@
     python benchmarks/tables.py --check    exit with 1 if one is out of date
 """
 
+import ast
 import json
 import re
 import sys
@@ -53,7 +54,57 @@ def install_size() -> str:
     ) + measured(result["facts"])
 
 
-TABLES: dict[str, Callable[[], str]] = {"read_speed": read_speed, "memory": memory, "install_size": install_size}
+def jats_recall() -> str:
+    result = stored("jats_recall")
+    files = {**result["files"], "all files": result["total"]}
+    lines = [
+        (name, *(part[key] for key in ("paragraphs", "pubmed_parser", "pubmed_parser_all", "lexome")))
+        for name, part in files.items()
+    ]
+    head = ("file", "paragraphs", "pubmed_parser: article, paragraphs", "and its captions, tables", "Lexome")
+    return rows(head, *lines) + measured(result["facts"])
+
+
+def jats_speed() -> str:
+    result = stored("jats_recall")
+    speed = result["speed"]
+    names = (
+        ("Lexome", "lexome"),
+        ("pubmed_parser: article, paragraphs", "pubmed_parser"),
+        ("and its captions, tables", "pubmed_parser_all"),
+    )
+    ratios = ("", f"{speed['ratio']}×", f"{speed['ratio_all']}×")
+    lines = [
+        (name, f"{speed[f'{key}_mb_per_s']} MB/s", ratio) for (name, key), ratio in zip(names, ratios, strict=True)
+    ]
+    return rows(("reading", "on one core", "Lexome is faster by"), *lines)
+
+
+def source_map() -> str:
+    """Every module with the first line of its docstring, which is its duty."""
+    package = ROOT / "src" / "lexome"
+    lines = ["```text", "src/lexome/"]
+    for path in sorted(package.rglob("*.py"), key=lambda path: (path.parent, path.name)):
+        depth = len(path.relative_to(package).parts)
+        name = f"{path.parent.name}/" if path.name == "__init__.py" and depth > 1 else path.name
+        indent = "  " * (depth - 1 if name.endswith("/") else depth)
+        lines.append(f"{indent + name:<26} {duty(path)}")
+    return "\n".join([*lines, "```"])
+
+
+def duty(path: Path) -> str:
+    docstring = ast.get_docstring(ast.parse(path.read_text())) or ""
+    return docstring.split("\n")[0].rstrip(".")
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "install_size": install_size,
+    "jats_recall": jats_recall,
+    "jats_speed": jats_speed,
+    "map": source_map,
+    "memory": memory,
+    "read_speed": read_speed,
+}
 
 
 def stored(name: str) -> Any:

@@ -1,7 +1,7 @@
 """The command line as a user meets it, in its own process."""
 
 import json
-import os
+import resource
 import signal
 import subprocess
 import sys
@@ -38,6 +38,7 @@ def test_convert_writes_and_says_what_it_did(jsonl: Path, tmp_path: Path) -> Non
     assert result.stdout.decode().splitlines() == [
         "read       3 documents (1 jsonl files)",
         "spans      3 Gene",
+        "noted      3 passages: kinds, gaps, sections, sentences and the like not written",
         f"wrote      3 documents to {tmp_path / 'out.pubtator'}",
     ]
     assert next(lexome.read(tmp_path / "out.pubtator")).spans[0].text == "BRCA1"
@@ -58,7 +59,7 @@ def test_bad_documents_are_set_aside_beside_the_output(jsonl: Path, tmp_path: Pa
     jsonl.write_bytes(jsonl.read_bytes() + b"{broken\n")
     result = run("convert", jsonl, tmp_path / "out.jsonl")
     assert result.returncode == 0
-    assert b"set aside  1 bad_field, in " in result.stdout
+    assert b"set aside  1 malformed_json, in " in result.stdout
     assert json.loads((tmp_path / "out.jsonl.rejects.jsonl").read_text())["raw"] == "{broken"
 
 
@@ -145,10 +146,9 @@ def test_version() -> None:
 
 
 def test_help_starts_in_under_half_a_second() -> None:
-    script = Path(sys.executable).with_name("lexome")
-    seconds = []
+    """Counted in processor time, so that a busy machine does not decide."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     for _ in range(5):
-        started = time.perf_counter()
-        subprocess.run([script, "--help"], capture_output=True, check=True, env={**os.environ, "COLUMNS": "80"})
-        seconds.append(time.perf_counter() - started)
-    assert min(seconds) < 0.5
+        subprocess.run([Path(sys.executable).with_name("lexome"), "--help"], capture_output=True, check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert (after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime) / 5 < 0.5

@@ -69,9 +69,10 @@ def test_overlapping_passages_cannot_be_built() -> None:
         Document("1", (Passage(0, "Title."), Passage(3, "Text.")))
 
 
-def test_a_negative_offset_cannot_be_built() -> None:
-    with pytest.raises(DocumentError, match="begins at -1"):
-        Passage(-1, "Title.")
+@pytest.mark.parametrize("offset", [-1, 10**15])
+def test_an_offset_out_of_bounds_cannot_be_built(offset: int) -> None:
+    with pytest.raises(DocumentError, match=f"begins at {offset}; expected 0 to"):
+        Passage(offset, "Title.")
 
 
 def test_half_a_surrogate_pair_cannot_be_built() -> None:

@@ -19,6 +19,9 @@ Range = tuple[int, int]
 # What doc.text puts between two passages: a line break never occurs inside a mention by accident.
 GAP = "\n"
 
+# No text of the field is as long; without a bound, one line of input could ask for a text of terabytes.
+MAX_OFFSET = 1 << 26
+
 NOTHING_KNOWN = Metadata()
 
 
@@ -43,12 +46,13 @@ class Passage:
     tokens: tuple[Range, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.offset < 0:
-            raise DocumentError("bad_offset", f"a passage begins at {self.offset}; 0 or more was expected")
+        if not 0 <= self.offset <= MAX_OFFSET:
+            raise DocumentError("bad_offset", f"a passage begins at {self.offset}; expected 0 to {MAX_OFFSET}")
         if not self.text.isascii():
             _require_unicode(self.text)
-        for name in ("sentences", "tokens"):
-            _require_inside(getattr(self, name), self.offset, self.end, name)
+        if self.sentences or self.tokens:
+            _require_inside(self.sentences, self.offset, self.end, "sentences")
+            _require_inside(self.tokens, self.offset, self.end, "tokens")
 
     @property
     def end(self) -> int:

@@ -92,9 +92,9 @@ def test_offsets_that_miss_are_repaired_where_asked() -> None:
     assert sum(tally.notes.values()) == 2
 
 
-@given(texts(lambda c: c != "\n", min_size=1).filter(lambda text: text.strip(" ") == text != "\r"), st.data())
+@given(texts(lambda c: c != "\n", min_size=1).filter(lambda text: text.strip(" ") == text), st.data())
 def test_any_mention_is_found_again(text: str, data: st.DataObject) -> None:
-    text = text.removesuffix("\r") or "x"
+    text = text.rstrip("\r") or "x"  # before a line end it would be part of that
     counted = [place for place, character in enumerate(text) if character != " "]
     first = data.draw(st.integers(0, len(counted) - 1))
     last = data.draw(st.integers(first, len(counted) - 1))

@@ -1,34 +1,16 @@
-"""BioC records as documents and back: passages, sentences, ids, infons of every dialect, exact round trips."""
+"""BioC records as documents: passages, sentences, ids, infons and relations of every dialect."""
 
 import io
 import json
-from dataclasses import replace
-from types import ModuleType
 from typing import Any
 
 import pytest
-from full_document import full_documents
-from hypothesis import given
-from hypothesis import strategies as st
-from strategies import documents
 
-from lexome import Argument, Attribute, Document, Metadata, Passage, Relation, Span, Tally
+from lexome import Argument, Document, Metadata, Passage, Relation, Span, Tally
 from lexome.errors import BadDocument
-from lexome.formats import bioc_json, bioc_xml
+from lexome.formats import bioc_json
 from lexome.formats.files import Source
 from lexome.metadata import Author, Journal
-
-FORMATS = pytest.mark.parametrize("format", [bioc_xml, bioc_json], ids=["xml", "json"])
-
-
-def written(format: ModuleType, docs: list[Document]) -> bytes:
-    stream = io.BytesIO()
-    format.write(docs, stream, tally=Tally())
-    return stream.getvalue()
-
-
-def read_back(format: ModuleType, raw: bytes) -> list[Document]:
-    return list(format.read(Source("a", io.BufferedReader(io.BytesIO(raw))), tally=Tally()))  # type: ignore[arg-type]
 
 
 def read(record: dict[str, Any], tally: Tally | None = None, **options: str) -> Document:
@@ -174,6 +156,8 @@ def test_an_offset_that_misses_is_refused_or_repaired() -> None:
         read(record)
     assert caught.value.reason == "offset_mismatch"
     assert read(record, offsets="repair").spans[0].parts == ((2, 7),)
+    record["passages"][0]["annotations"][0]["locations"][0]["length"] = 0
+    assert read(record, offsets="repair").spans[0].parts == ((2, 7),)
 
 
 def test_ids_of_every_dialect_become_concepts() -> None:
@@ -201,12 +185,13 @@ def test_ids_of_every_dialect_become_concepts() -> None:
 
 def test_what_nothing_is_made_of_is_noted() -> None:
     tally = Tally()
-    item = mention(0, "a", colour="red", score="high")
+    item = {**mention(0, "a", colour="red", score="high"), "taste": "sweet"}
     first = passage(0, "a", item, shape="round", type="title_2")
     read({"infons": {"size": "1"}, "passages": [first, passage(2, "b", year="1999", name_0="x", name_1="y")]}, tally)
     assert tally.notes == {
         "annotation infon 'colour' ignored": 1,
         "score that is no number ignored": 1,
+        "field 'taste' ignored": 1,
         "annotation without a type read as Mention": 1,
         "passage infon 'shape' ignored": 1,
         "passage type 'title_2' read as heading": 1,
@@ -262,3 +247,125 @@ def test_the_first_passage_says_what_is_known_of_the_article() -> None:
         licence="CC BY, see https://creativecommons.org/licenses/by/4.0/.",
         licence_url="https://creativecommons.org/licenses/by/4.0/",
     )
+
+
+def related(*relations: dict[str, Any], tally: Tally | None = None, **more: object) -> tuple[Relation, ...]:
+    """Relations of a document that mentions a chemical, a disease and a gene, twice."""
+    mentions = [
+        mention(0, "a", id="0", type="Chemical", identifier="MESH:D000001", accession="@CHEMICAL_A"),
+        mention(1, "b", id="1", type="Disease", identifier="MESH:D000002", accession="@DISEASE_B"),
+        mention(2, "c", id="2", type="Gene", identifier="672"),
+    ]
+    return read({"passages": [passage(0, "abc", *mentions)], "relations": list(relations), **more}, tally).relations
+
+
+def test_pubtator3_relations_are_between_concepts_whatever_their_nodes_say() -> None:
+    tally = Tally()
+    infons = {
+        "score": "0.99",
+        "type": "Association",
+        "role1": {"identifier": "MESH:D000001", "type": "Chemical", "accession": "@CHEMICAL_A"},
+        "role2": {"identifier": "672", "type": "Gene"},
+    }
+    nodes = [{"refid": "1", "role": "10,9"}]
+    assert related({"id": "R1", "infons": infons, "nodes": nodes}, tally=tally) == (
+        Relation(
+            "R1",
+            "Association",
+            (Argument("Chemical", concept="mesh:D000001"), Argument("Gene", concept="NCBIGene:672")),
+            score=0.99,
+        ),
+    )
+    assert tally.notes["nodes of a relation between concepts ignored"] == 1
+
+
+def test_pubtator3_relations_in_xml_name_type_and_id() -> None:
+    infons = {"type": "Association", "role1": "Gene|672", "role2": "Gene|673"}
+    assert related({"id": "R1", "infons": infons})[0].arguments == (
+        Argument("Arg1", concept="NCBIGene:672"),
+        Argument("Arg2", concept="NCBIGene:673"),
+    )
+
+
+def test_biored_relations_name_entities_and_novelty() -> None:
+    infons = {"type": "Bind", "entity1": "D000001", "entity2": "672", "novel": "No"}
+    assert related({"id": "R1", "infons": infons}) == (
+        Relation(
+            "R1",
+            "Bind",
+            (Argument("Chemical", concept="mesh:D000001"), Argument("Gene", concept="NCBIGene:672")),
+            novel=False,
+        ),
+    )
+
+
+def test_bc5cdr_relations_name_concepts_under_the_types_of_their_mentions() -> None:
+    infons = {"relation": "CID", "Chemical": "D000001", "Disease": "D000002"}
+    assert related({"id": "R0", "infons": infons}) == (
+        Relation(
+            "R0", "CID", (Argument("Chemical", concept="mesh:D000001"), Argument("Disease", concept="mesh:D000002"))
+        ),
+    )
+
+
+def test_relations_that_are_only_displayed_are_read() -> None:
+    shown = [{"name": "treat|@CHEMICAL_A|@DISEASE_B"}, {"name": "associate|@CHEMICAL_A|@GENE_X"}]
+    assert related(relations_display=shown) == (
+        Relation(
+            "R1", "treat", (Argument("Chemical", concept="mesh:D000001"), Argument("Disease", concept="mesh:D000002"))
+        ),
+        Relation(
+            "R2", "associate", (Argument("Arg1", concept="mesh:D000001"), Argument("Arg2", concept="pubtator3:@GENE_X"))
+        ),
+    )
+
+
+def test_a_relation_to_nothing_is_refused() -> None:
+    with pytest.raises(BadDocument) as caught:
+        related({"id": "R1", "infons": {"type": "x"}, "nodes": [{"refid": "7", "role": "a"}]})
+    assert caught.value.reason == "unknown_target"
+
+
+def test_pubtator3_says_more_of_the_article_beside_its_passages() -> None:
+    meta = read(
+        {
+            "pmid": 901,
+            "pmcid": "PMC902",
+            "date": "2024-01-24T00:00:00Z",
+            "journal": "Zorin Lett",
+            "authors": ["Quux AB", "Foo C"],
+            "passages": [
+                passage(0, "a", journal="Zorin Lett;2024Jan24. doi:10.1/x.", year="2024", authors="Quux AB, ")
+            ],
+        }
+    ).meta
+    assert meta == Metadata(
+        pmid="901",
+        pmcid="PMC902",
+        doi="10.1/x",
+        journal=Journal(abbreviation="Zorin Lett"),
+        published="2024-01-24",
+        authors=(Author(family="Quux", initials="AB"), Author(family="Foo", initials="C")),
+    )
+
+
+@pytest.mark.parametrize(
+    ("record", "reason"),
+    [
+        ({"id": None}, "bad_field"),
+        ({"passages": 5}, "bad_field"),
+        ({"passages": [{"offset": "1_0", "text": "a"}]}, "bad_offset"),
+        ({"passages": [{"offset": -1, "text": "a"}]}, "bad_offset"),
+        ({"passages": [{"offset": True, "text": "a"}]}, "bad_offset"),
+        ({"passages": [{"text": "a"}]}, "bad_offset"),
+        ({"passages": [{"offset": 0, "text": ["a"]}]}, "bad_field"),
+        ({"passages": [{"offset": 0, "text": "\ud800"}]}, "not_unicode"),
+        ({"passages": [passage(3, "a"), passage(0, "b")]}, "passage_overlap"),
+        ({"passages": [passage(0, "a", lexome="{}}")]}, "bad_field"),
+        ({"infons": {"lexome": '{"colour": 1}'}}, "bad_field"),
+    ],
+)
+def test_a_record_that_makes_no_sense_is_refused(record: dict[str, Any], reason: str) -> None:
+    with pytest.raises(BadDocument) as caught:
+        read(record)
+    assert caught.value.reason == reason

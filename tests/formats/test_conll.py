@@ -2,6 +2,7 @@
 
 import io
 import json
+import lzma
 import re
 from bisect import bisect_left
 from collections import Counter
@@ -419,8 +420,6 @@ def test_real_files_have_the_counts_of_the_reference(real_data: Path, name: str)
 
 def test_real_columns_are_written_as_they_were_read(real_data: Path) -> None:
     """BC2GM's development set, touching mentions and long sentences included, byte for byte."""
-    import lzma
-
     raw = lzma.decompress((real_data / "benchmarks" / "BC2GM" / "devel.tsv.xz").read_bytes()).decode()
     assert written(read(raw), docstart=False, types=False).rstrip() == raw.rstrip()
 
@@ -454,6 +453,17 @@ def test_a_mention_cut_by_the_sentence_splitter_is_two(real_data: Path) -> None:
     ]
     assert len(cut) == 2
     assert all(left.spans[-1].text == "St ." and right.spans[0].text.startswith("Anthony") for left, right in cut)
+
+
+def test_no_mention_given_by_offsets_is_lost_or_widened_in_columns(real_data: Path) -> None:
+    """BC5CDR's development set: ten of its chemicals end inside a word, as 5-HT in 5-HT6."""
+    path = real_data / "benchmarks" / "BC5CDR-pubtator" / "CDR_DevelopmentSet.PubTator.txt.xz"
+    docs = list(lexome.read(path, "pubtator"))
+    backs = read(written(docs))
+    for doc, back in zip(docs, backs, strict=True):
+        expected = Counter((span.type, bare(span.text)) for span in doc.spans)
+        assert Counter((span.type, bare(span.text)) for span in back.spans) == expected
+    assert sum(len(doc.spans) for doc in backs) == 5347 + 4244
 
 
 def test_sentences_shared_by_two_parts_of_a_set(real_data: Path) -> None:

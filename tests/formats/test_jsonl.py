@@ -153,6 +153,7 @@ def test_a_second_field_of_labels_is_counted() -> None:
         (b"{", "malformed_json"),
         (b'{"text": "a"} {"text": "b"}', "malformed_json"),
         (b'{"text":' + b"[" * 100_000, "malformed_json"),
+        (b'{"id":"a","passages":[{"offset":0,"te', "malformed_json"),
         (b"[1]", "bad_field"),
         (b'"text"', "bad_field"),
         (b"null", "bad_field"),

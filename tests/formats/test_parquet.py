@@ -17,6 +17,7 @@ import lexome
 from lexome import Document, Passage, Span, Tally
 from lexome.errors import BadDocument, FormatError, MissingExtraError
 from lexome.formats import parquet
+from lexome.formats.detect import detect_unnamed
 from lexome.formats.files import Source, open_stream
 
 pa = pytest.importorskip("pyarrow", reason="Parquet needs the extra lexome[corpus]")
@@ -106,6 +107,10 @@ def test_a_file_is_read_in_place_and_its_bytes_are_counted(tmp_path: Path) -> No
     tally = Tally()
     assert list(lexome.read(path, tally=tally)) == full_documents()
     assert tally.bytes_read == path.stat().st_size
+
+
+def test_standard_input_is_known_by_its_first_bytes() -> None:
+    assert detect_unnamed(source_of(written([full_document()]), "standard input")).name == "parquet"
 
 
 @pytest.mark.parametrize("ending", [".gz", ".zst"])

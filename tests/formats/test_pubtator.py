@@ -13,7 +13,7 @@ from mutations import damaged
 from strategies import documents, spans_of, texts
 
 from lexome import Argument, Attribute, Document, Metadata, Passage, Relation, Span, Tally
-from lexome.errors import BadDocument, LexomeError
+from lexome.errors import BadDocument, LexomeError, UsageError
 from lexome.formats import pubtator
 from lexome.formats.files import Source
 
@@ -160,6 +160,11 @@ def test_offsets_are_repaired_on_request() -> None:
     assert tally.notes == {"span moved to where its text stands": 2}
 
 
+def test_a_range_that_is_too_long_does_not_swallow_the_type() -> None:
+    (doc,) = read("901|t|A zorin of mice\n901\t2\t12\tzorin\tGene\t672\n", offsets="repair")
+    assert doc.spans == (Span("T1", "Gene", ((2, 7),), "zorin", ("NCBIGene:672",)),)
+
+
 @pytest.mark.parametrize(
     ("lines", "reason"),
     [
@@ -182,7 +187,9 @@ def test_a_block_that_makes_no_sense_is_refused(lines: str, reason: str) -> None
 def test_bytes_of_another_encoding_say_so() -> None:
     with pytest.raises(BadDocument, match="encoding=latin-1"):
         read(b"901|t|caf\xe9\n")
-    assert read(b"901|t|caf\xe9\n", encoding="latin-1")[0].title == "café"
+    assert read(b"\xe9|t|caf\xe9\n", encoding="latin-1")[0] == Document("é", (Passage(0, "café", "title"),))
+    with pytest.raises(UsageError, match="names no encoding"):
+        read(BLOCK, encoding="nope")
 
 
 def test_what_is_left_out_is_noted() -> None:

@@ -217,8 +217,8 @@ def test_a_document_of_several_passages_keeps_its_offsets() -> None:
     assert (back.id, back.text, back.passages[0].section) == ("7", doc.text, ("Zorblin",))
     assert tally.notes == {
         "answer left out: it has no place in the text": 1,
-        "passage bounds not written": 1,
-        "passage details not written": 1,
+        "places of passages not written": 1,
+        "kinds and sections of passages not written": 1,
         "question details not written": 1,
         "spans not written": 1,
     }

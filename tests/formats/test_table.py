@@ -122,6 +122,18 @@ def test_a_cell_that_a_csv_writer_quoted_is_read_as_it_was() -> None:
     assert [doc.text for doc in docs] == ['The "high" zorb.', "A tab\tin it"]
 
 
+def test_a_table_quoted_throughout_is_csv_between_tabs() -> None:
+    docs = read_text('"index"\t"sentence"\t"label"\r\n"a"\t"A\nzorb."\t"1"\r\n')
+    assert plain(docs) == [("a", "A\nzorb.", ("1",))]
+
+
+def test_a_header_between_rows_is_no_document() -> None:
+    tally = Tally()
+    head = "pmid\ttext\tlabels\n"
+    assert len(read_text(head + "1\tA zorb.\tA\n" + head + "2\tA zorb.\tB\n", tally=tally)) == 2
+    assert tally.notes == {"header repeated between rows": 1}
+
+
 LINES = texts(lambda character: character not in "\r\n", min_size=1).filter(lambda text: not text.isspace())
 
 

@@ -33,7 +33,7 @@ def test_without_a_place_for_rejects_the_first_bad_document_raises(mixed: Path) 
 def test_with_rejects_the_rest_is_read_and_reasons_are_counted(mixed: Path, tmp_path: Path) -> None:
     with Tally(tmp_path / "rejects.jsonl") as tally:
         assert [doc.id for doc in lexome.read(mixed, tally=tally)] == ["1", "1"]
-    assert tally.rejected == {"offset_mismatch": 1, "wrong_encoding": 1, "bad_field": 1}
+    assert tally.rejected == {"offset_mismatch": 1, "wrong_encoding": 1, "malformed_json": 1}
 
 
 def test_a_reject_keeps_place_reason_and_bytes(mixed: Path, tmp_path: Path) -> None:
@@ -62,3 +62,9 @@ def test_a_huge_reject_is_named_and_not_kept(tmp_path: Path) -> None:
         tally.reject(BadDocument("odd", "too much"), where="here", raw=b"x" * (2 << 20))
     line = json.loads((tmp_path / "rejects.jsonl").read_text())
     assert (line["raw_bytes"], len(line["raw_start"])) == (2 << 20, 1000)
+
+
+def test_half_a_surrogate_pair_in_an_id_does_not_stop_the_rejects(tmp_path: Path) -> None:
+    with Tally(tmp_path / "rejects.jsonl") as tally:
+        tally.reject(BadDocument("x", "y"), where="z", id="\ud800")
+    assert json.loads((tmp_path / "rejects.jsonl").read_text())["id"] == "\ud800"

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import count
 from math import isfinite
-from typing import Any
+from typing import Any, Self
 
 from lexome.document import Argument, Document, Passage, Range, Relation, Span, numbered
 from lexome.formats.bioc_meta import is_about_the_article, metadata, note_infons
@@ -40,7 +40,10 @@ _SCORES = ("score", "confidence", "probability", "prob")
 _SIDES = (("role1", "role2"), ("entity1", "entity2"))
 _RELATION_TYPES = ("type", "relation", "relation type")
 _HEADING = re.compile(r"(?:.*_)?title(?:_[0-9]+)?")
-_READ = frozenset(
+_PASSAGE_FIELDS = frozenset(("offset", "infons", "text", "sentences", "annotations", "relations", "bioctype"))
+_ANNOTATION_FIELDS = frozenset(("id", "infons", "text", "locations"))
+_RELATION_FIELDS = frozenset(("id", "infons", "nodes"))
+_DOCUMENT_FIELDS = frozenset(
     (
         "_id", "id", "infons", "passages", "annotations", "relations", "relations_display", "pmid", "pmcid", "date",
         "journal", "authors", "bioctype",
@@ -50,10 +53,15 @@ _READ = frozenset(
 
 @dataclass(slots=True)
 class _Level:
-    """A sentence, a passage or the document, with what the ids in it stand for, innermost first."""
+    """What is annotated in a sentence, a passage or the document, and what the ids there stand for, innermost first."""
 
-    record: Record
+    annotations: list[dict[str, Any]]
+    relations: list[dict[str, Any]]
     names: tuple[dict[str, str], ...]
+
+    @classmethod
+    def of(cls, record: Record, *names: dict[str, str]) -> Self:
+        return cls(objects(record, "annotations"), objects(record, "relations"), names)
 
     def call(self, given: str, id_: str) -> None:
         for names in self.names:
@@ -67,9 +75,7 @@ class _Ids:
     """Ids of one document, each handed out once."""
 
     def __init__(self, levels: Iterable[_Level], tally: Tally) -> None:
-        things = (
-            thing for level in levels for key in ("annotations", "relations") for thing in objects(level.record, key)
-        )
+        things = (thing for level in levels for things in (level.annotations, level.relations) for thing in things)
         given = [id_ for thing in things if (id_ := string(thing, "id")) is not None]
         self.given = set(given)
         # Some files have the id "" on everything, which names nothing.
@@ -96,10 +102,10 @@ def read_document(record: Record, *, repairing: bool, tally: Tally) -> Document:
     """The document of a record; BadDocument says what is wrong with it."""
     infons = infons_in(record)
     own = read_own(OfDocument, string(infons, KEY)) or OfDocument()
-    note_unread(record, _READ, tally)
+    note_unread(record, _DOCUMENT_FIELDS, tally)
     passages, levels = _passages(record, repairing, tally)
     ids = _Ids(levels, tally)
-    spans, dropped = _spans(levels, ids, passages, tally)
+    spans, dropped = _spans(levels, ids, passages, repairing, tally)
     relations = _relations(levels, ids, spans, tally) or _displayed(record, levels, spans, tally)
     attributes = own.attributes
     if dropped:
@@ -153,10 +159,11 @@ def _passages(record: Record, repairing: bool, tally: Tally) -> tuple[tuple[Pass
         passages.append(_passage(item, number == 0, repairing, tally))
         inside: dict[str, str] = {}
         for sentence in objects(item, "sentences"):
+            note_unread(sentence, _PASSAGE_FIELDS, tally)
             note_infons(infons_in(sentence), "sentence", tally)
-            levels.append(_Level(sentence, ({}, inside, everywhere)))
-        levels.append(_Level(item, (inside, everywhere)))
-    levels.append(_Level(record, (everywhere,)))
+            levels.append(_Level.of(sentence, {}, inside, everywhere))
+        levels.append(_Level.of(item, inside, everywhere))
+    levels.append(_Level.of(record, everywhere))
     return tuple(passages), levels
 
 
@@ -171,6 +178,7 @@ def _passage(record: Record, first: bool, repairing: bool, tally: Tally) -> Pass
     note_infons(
         (key for key in infons if key not in known and not (first and is_about_the_article(key))), "passage", tally
     )
+    note_unread(record, _PASSAGE_FIELDS, tally)
     text, sentences = passage_text(record, own.between, repairing, tally)
     return Passage(
         whole_number(record.get("offset"), "a passage's offset"),
@@ -186,20 +194,20 @@ def _passage(record: Record, first: bool, repairing: bool, tally: Tally) -> Pass
 
 
 def _spans(
-    levels: list[_Level], ids: _Ids, passages: tuple[Passage, ...], tally: Tally
+    levels: list[_Level], ids: _Ids, passages: tuple[Passage, ...], repairing: bool, tally: Tally
 ) -> tuple[tuple[Span, ...], set[str]]:
     """The mentions, and the ids of the annotations that are none."""
     fresh = numbered("T")
     spans: list[Span] = []
     dropped: set[str] = set()
     for level in levels:
-        for record in objects(level.record, "annotations"):
+        for record in level.annotations:
             given = string(record, "id")
             id_ = ids.claim(given, fresh, "annotation")
             if given is not None:
                 level.call(given, id_)
             text = string(record, "text")
-            parts = _parts(record)
+            parts = _parts(record, 1 if repairing and text else 0)
             if not parts or (not text and parts[0][0] == parts[0][1]):
                 tally.note("annotation without a place in the text left out")
                 dropped.add(id_)
@@ -208,12 +216,12 @@ def _spans(
     return tuple(spans), dropped
 
 
-def _parts(record: Record) -> tuple[Range, ...]:
-    """The ranges of an annotation, in reading order."""
+def _parts(record: Record, least: int) -> tuple[Range, ...]:
+    """The ranges of an annotation, in reading order, none shorter than the least."""
     ranges = []
     for location in objects(record, "locations"):
         start = whole_number(location.get("offset"), "a location's offset")
-        ranges.append((start, start + whole_number(location.get("length"), "a location's length")))
+        ranges.append((start, start + max(least, whole_number(location.get("length"), "a location's length"))))
     return tuple(sorted(ranges))
 
 
@@ -255,6 +263,7 @@ def _span(record: Record, id_: str, parts: tuple[Range, ...], text: str, tally: 
         elif key not in ("type", KEY):
             unread.append(key)
     note_infons(unread, "annotation", tally)
+    note_unread(record, _ANNOTATION_FIELDS, tally)
     return Span(id_, type_, parts, text, tuple(concepts) if own is None else own.concepts, score)
 
 
@@ -270,7 +279,7 @@ def _score(text: str | None, tally: Tally) -> float | None:
 
 
 def _relations(levels: list[_Level], ids: _Ids, spans: tuple[Span, ...], tally: Tally) -> tuple[Relation, ...]:
-    found = [(level, record) for level in levels for record in objects(level.record, "relations")]
+    found = [(level, record) for level in levels for record in level.relations]
     if not found:
         return ()
     fresh = numbered("R")
@@ -304,6 +313,7 @@ class _Known:
         score = next((_score(string(infons, key), self.tally) for key in _SCORES if infons.get(key) is not None), None)
         known = {KEY, "novel", *_RELATION_TYPES, *_SCORES, *used}
         note_infons((key for key in infons if key not in known), "relation", self.tally)
+        note_unread(record, _RELATION_FIELDS, self.tally)
         if own is not None:
             arguments = own.arguments
         return Relation(id_, UNTYPED_RELATION if type_ is None else type_, arguments, novel, score)
@@ -347,7 +357,7 @@ def _displayed(record: Record, levels: list[_Level], spans: tuple[Span, ...], ta
     by_id = {span.id: span for span in spans}
     accessions: dict[str | None, Ids] = {}
     for level in levels:
-        for annotation in objects(level.record, "annotations"):
+        for annotation in level.annotations:
             span = by_id.get(level.find(string(annotation, "id") or ""))
             if span is not None:
                 accessions.setdefault(string(infons_in(annotation), "accession"), span.concepts)

@@ -1,7 +1,6 @@
 """BioC JSON, both ways: collections, single documents, lists, PubTator3's answers, and a document a line."""
 
 import json
-import re
 from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import chain
@@ -17,9 +16,7 @@ from lexome.formats.tally import Tally
 
 _BEGIN = b'{"source":"Lexome","date":"","key":"lexome.key","infons":{},"documents":['
 _END = b"\n]}\n"
-_OPENING = re.compile(rb'\s*\{.*"documents"\s*:\s*\[\s*\n', re.DOTALL)
 _LONGEST_OPENING = 1 << 12
-_ROW = re.compile(rb"\s*[{\]]")
 _OUR_HEADER = {"source": "Lexome", "key": "lexome.key"}
 
 
@@ -65,10 +62,11 @@ def _document(value: object, repairing: bool, tally: Tally) -> Document:
 def _values(source: Source, tally: Tally) -> Iterator[tuple[str, Any]]:
     """Each document as parsed JSON, with its place."""
     first = source.stream.readline(MAX_RECORD_BYTES).removeprefix(b"\xef\xbb\xbf")
-    if len(first) < _LONGEST_OPENING and _OPENING.fullmatch(first):
+    header = _opened(first)
+    if header is not None:
         second = source.stream.readline(MAX_RECORD_BYTES)
-        if _ROW.match(second) and second.rstrip().endswith((b"}", b"},", b"]}")):
-            _note_header(json.loads(first.rstrip() + b"]}"), tally)
+        if second.lstrip().startswith(b"{") and second.rstrip().endswith((b"}", b"},")):
+            _note_header(header, tally)
             yield from _rows(source, second, tally)
             return
         first += second
@@ -79,6 +77,17 @@ def _values(source: Source, tally: Tally) -> Iterator[tuple[str, Any]]:
         return
     yield from _each(value, source.name, tally)
     yield from _lines(source, ((number + 1, line) for number, line in source.lines()), tally)
+
+
+def _opened(line: bytes) -> dict[str, Any] | None:
+    """What a collection says before its documents, if this line ends where they begin."""
+    if len(line) > _LONGEST_OPENING or not line.rstrip().endswith(b"["):
+        return None
+    try:
+        header = json.loads(line.rstrip() + b"]}")
+    except (ValueError, RecursionError):
+        return None
+    return header if isinstance(header, dict) and header.get("documents") == [] else None
 
 
 def _rows(source: Source, second: bytes, tally: Tally) -> Iterator[tuple[str, Any]]:

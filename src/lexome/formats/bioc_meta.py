@@ -16,6 +16,7 @@ _NUMBERED = re.compile(r"_[0-9]+$")
 _INITIALS = re.compile(r"[^\W\d_a-z][^\W\d_a-z-]*")
 _YEAR = re.compile(r"[0-9]{4}")
 _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+_DOI = re.compile(r"\bdoi:\s*(10\.[^\s;]*[^\s;.])")
 _LICENCE_URL = re.compile(r"https?://creativecommons\.org/[\w./-]*[\w/]")
 
 _READ = frozenset(
@@ -52,7 +53,7 @@ def metadata(infons: Mapping[str, Any], record: Mapping[str, Any]) -> Metadata:
     return Metadata(
         pmid=string(record, "pmid") or ids.get("pmid"),
         pmcid=_pmcid(string(record, "pmcid") or ids.get("pmcid")),
-        doi=ids.get("doi"),
+        doi=ids.get("doi") or (doi[1] if (doi := _DOI.search(journal_line)) is not None else None),
         other_ids=other_ids,
         journal=_journal(said, string(record, "journal")),
         published=day[0] if day is not None else _published(journal_line, year),

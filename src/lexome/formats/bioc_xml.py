@@ -17,16 +17,11 @@ from lexome.formats.tally import Tally
 from lexome.formats.xml import records
 
 _HEADER = ("source", "date", "key", "infon")
-_HEADER_TEXT = re.compile(rb"<(source|date|key|infon)\b[^<>]*>([^<>]*\S[^<>]*)</")
+_HEADER_TEXT = re.compile(rb"<(source|date|key|infon)\b[^<>]*>([^<>]*)</")
 _ID = re.compile(rb"<id>\s*([^<]*?)\s*</id>")
 
 # The characters that XML 1.0 cannot hold in any way.
 _NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff\ud800-\udfff]")
-_IN_TEXT = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", "\r": "&#13;"})
-_IN_VALUE = str.maketrans(
-    {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "\t": "&#9;", "\n": "&#10;", "\r": "&#13;"}
-)
-
 _BEGIN = (
     b'<?xml version="1.0" encoding="UTF-8"?>\n<!DOCTYPE collection SYSTEM "BioC.dtd">\n'
     b"<collection><source>Lexome</source><date></date><key>lexome.key</key>\n"
@@ -67,11 +62,16 @@ def write(docs: Iterable[Document], stream: BinaryIO, *, tally: Tally) -> None:
     stream.write(_END)
 
 
+def can_hold(text: str) -> bool:
+    """True where XML has a way to write every character of the text."""
+    return _NOT_XML.search(text) is None
+
+
 def _note_header(source: Source, tally: Tally) -> None:
     """Count what the collection says of itself, which no document has a place for."""
     header = source.head().partition(b"<document>")[0]
     for tag, text in _HEADER_TEXT.findall(header):
-        if text not in _OUR_HEADER:
+        if text.strip() and text not in _OUR_HEADER:
             tally.note(f"<{tag.decode()}> of the collection ignored")
 
 
@@ -89,14 +89,14 @@ def _plain(element: etree._Element, tally: Tally) -> dict[str, Any]:
         elif tag in _LEAVES:
             plain.setdefault(_LEAVES[tag], []).append(dict(child.attrib))
         elif tag in ("id", "offset", "text"):
-            plain[tag] = _text(child, tally)
+            plain[tag] = _content(child, tally)
         else:
             tally.note(f"element {tag!r} ignored")
     return plain
 
 
 def _add_infon(infons: dict[str, Any], element: etree._Element, tally: Tally) -> None:
-    key, text = element.get("key") or "", _text(element, tally)
+    key, text = element.get("key") or "", _content(element, tally)
     if key not in infons:
         infons[key] = text
     elif is_concept_infon(key):
@@ -105,7 +105,7 @@ def _add_infon(infons: dict[str, Any], element: etree._Element, tally: Tally) ->
         tally.note(f"second infon {key!r} ignored")
 
 
-def _text(element: etree._Element, tally: Tally) -> str:
+def _content(element: etree._Element, tally: Tally) -> str:
     if len(element):
         tally.note(f"markup inside {element.tag!r} ignored")
         return "".join(map(str, element.itertext()))
@@ -121,7 +121,7 @@ def _written(doc: Document) -> bytes:
 
 
 def _document(record: Record) -> Iterator[str]:
-    yield f"<document><id>{record['id'].translate(_IN_TEXT)}</id>"
+    yield f"<document><id>{_escaped(record['id'])}</id>"
     yield from _infons(record)
     for passage in record["passages"]:
         yield from _passage(passage)
@@ -134,18 +134,29 @@ def _passage(record: Record) -> Iterator[str]:
     yield from _infons(record)
     yield f"<offset>{record['offset']}</offset>"
     if not record["sentences"]:
-        yield f"<text>{record['text'].translate(_IN_TEXT)}</text>"
+        yield f"<text>{_escaped(record['text'])}</text>"
     for sentence in record["sentences"]:
-        yield f"<sentence><offset>{sentence['offset']}</offset><text>{sentence['text'].translate(_IN_TEXT)}</text>"
+        yield f"<sentence><offset>{sentence['offset']}</offset><text>{_escaped(sentence['text'])}</text>"
         yield from map(_annotation, sentence["annotations"])
         yield "</sentence>"
     yield from map(_annotation, record["annotations"])
     yield "</passage>"
 
 
+def _escaped(text: str) -> str:
+    """The text as it stands in an element. A carriage return as such would be read as a line feed."""
+    text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return text.replace("\r", "&#13;") if "\r" in text else text
+
+
+def _quoted(text: str) -> str:
+    """The text as it stands in an attribute, where white space as such would be read as spaces."""
+    return _escaped(text).replace('"', "&quot;").replace("\t", "&#9;").replace("\n", "&#10;")
+
+
 def _infons(record: Record) -> Iterator[str]:
     for key, value in record["infons"].items():
-        yield f'<infon key="{key}">{value.translate(_IN_TEXT)}</infon>'
+        yield f'<infon key="{key}">{_escaped(value)}</infon>'
 
 
 def _annotation(record: Record) -> str:
@@ -153,17 +164,16 @@ def _annotation(record: Record) -> str:
         f'<location offset="{place["offset"]}" length="{place["length"]}"/>' for place in record["locations"]
     )
     return (
-        f'<annotation id="{record["id"].translate(_IN_VALUE)}">{"".join(_infons(record))}{places}'
-        f"<text>{record['text'].translate(_IN_TEXT)}</text></annotation>"
+        f'<annotation id="{_quoted(record["id"])}">{"".join(_infons(record))}{places}'
+        f"<text>{_escaped(record['text'])}</text></annotation>"
     )
 
 
 def _relation(record: Record) -> str:
     nodes = "".join(
-        f'<node refid="{node["refid"].translate(_IN_VALUE)}" role="{node["role"].translate(_IN_VALUE)}"/>'
-        for node in record["nodes"]
+        f'<node refid="{_quoted(node["refid"])}" role="{_quoted(node["role"])}"/>' for node in record["nodes"]
     )
-    return f'<relation id="{record["id"].translate(_IN_VALUE)}">{"".join(_infons(record))}{nodes}</relation>'
+    return f'<relation id="{_quoted(record["id"])}">{"".join(_infons(record))}{nodes}</relation>'
 
 
 def _not_xml(record: Record) -> BadDocument:

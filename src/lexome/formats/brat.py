@@ -46,21 +46,22 @@ def read(
     waiting: dict[str, tuple[str, bytes]] = {}
     make = partial(_document, repair=offsets == "repair", encoding=encoding, tally=tally)
     for source in sources:
-        if source.ending not in (".txt", ".ann"):
+        ending = source.ending
+        if ending not in (".txt", ".ann"):
             tally.note("file that is neither .txt nor .ann skipped")
             continue
-        key = plain_name(source.name)[: -len(source.ending)]
+        key = plain_name(source.name)[: -len(ending)]
         content = source.read()
-        if waiting.get(key, ("",))[0] == source.ending:
+        if waiting.get(key, ("",))[0] == ending:
             twice = BadDocument("duplicate_file", "a file of this name came before; expected one .txt and one .ann.")
             tally.reject(twice, where=source.name, raw=content)
             continue
         first = waiting.pop(key, None)
         if first is None:
-            waiting[key] = (source.ending, content)
+            waiting[key] = (ending, content)
             continue
         text: bytes | None
-        text, notes = (content, first[1]) if source.ending == ".txt" else (first[1], content)
+        text, notes = (content, first[1]) if ending == ".txt" else (first[1], content)
         yield from _attempted(make, key, text, notes, tally)
     for key, (ending, content) in waiting.items():
         text, notes = (content, b"") if ending == ".txt" else (None, content)

@@ -4,21 +4,20 @@ import re
 from collections.abc import Iterable
 
 from lexome.document import Passage
-from lexome.metadata import Metadata, Notice
+from lexome.metadata import Notice
 
 # White space as XML knows it. NBSP, U+0085 and the like are text.
 BLANKS = " \t\r\n"
 
 _FOLD = re.compile(r"[ \t\r]*\n[ \t\r\n]*")
 _YEAR = re.compile(r"(?<!\d)(1[5-9]\d\d|20\d\d)(?!\d)")
-_NAMES = "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split()
+_NAMES = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"]
 _DAYS = {text: f"{number:02}" for number in range(1, 32) for text in (f"{number}", f"{number:02}")}
 _MONTHS = {text: two for text, two in _DAYS.items() if two <= "12"} | {
     name: f"{number:02}" for number, name in enumerate(_NAMES, 1)
 }
 _MONTH = re.compile(r"(?<![a-z])(" + "|".join(_NAMES) + r")[a-z]*(?:\s+(\d\d?)(?!\d))?", re.IGNORECASE)
 _ORCID = re.compile(r"(\d{4})-?(\d{4})-?(\d{4})-?(\d{3}[\dXx])\s*/?$")
-_ENDING_PMID = re.compile(r"\s*PMID:\s*(\d+)\.?$")
 
 # One spelling of each kind of notice, PubMed's own; MEDLINE text and Europe PMC have others for them.
 NOTICE_KINDS = (
@@ -99,9 +98,11 @@ def notice_kind(words: str) -> str:
 
 def notice(kind: str, citation: str, pmid: str | None = None) -> Notice:
     """A notice whose citation may end in "PMID: 123"."""
-    found = _ENDING_PMID.search(citation)
-    if found is not None:
-        pmid, citation = pmid or found[1], citation[: found.start()]
+    before, mark, number = citation.rpartition("PMID:")
+    number = number.strip(BLANKS).removesuffix(".")
+    if mark and number.isascii() and number.isdecimal():
+        # The full stop before it is not part of the citation in PubMed XML.
+        pmid, citation = pmid or number, before.rstrip(BLANKS).removesuffix(".")
     return Notice(kind, pmid, citation or None)
 
 

@@ -7,9 +7,8 @@ from lexome.errors import FormatError, UsageError
 from lexome.formats.files import Source
 from lexome.formats.registry import BY_NAME, FORMATS, Format, by_ending
 
-_TAGS = re.compile(rb"<([A-Za-z][\w.-]*)")
 _PUBTATOR = re.compile(rb"^[^\s|]+\|[a-z]\|", re.MULTILINE)
-_MEDLINE = re.compile(rb"^(?:PMID|PMC |OWN |STAT|DOI |TI  )\s*- ", re.MULTILINE)
+_MEDLINE = re.compile(rb"(?:PMID|PMC |OWN |STAT|TI  )- |[A-Z][A-Z0-9][A-Z0-9 ]{2}- [^\n]*\n(?:[^\n]+\n)*?PMID- ")
 _TAG_COLUMN = re.compile(rb"^\S+(?:[\t ]\S+)*?[\t ](?:[BIOESLU]|[BIESLU]-\S+)\s*$")
 
 
@@ -40,7 +39,18 @@ def detect(source: Source) -> Format:
 def detect_unnamed(source: Source) -> Format:
     """The format of a stream that has no name, such as standard input, by its first bytes alone."""
     head = source.head()
-    for name in ("pubmed", "pmc", "ddi", "bioc-xml", "bioc-json", "squad", "bioasq", "pubmedqa", "europepmc"):
+    for name in (
+        "parquet",
+        "pubmed",
+        "pmc",
+        "ddi",
+        "bioc-xml",
+        "bioc-json",
+        "squad",
+        "bioasq",
+        "pubmedqa",
+        "europepmc",
+    ):
         if _SNIFFERS[name](head):
             return BY_NAME[name]
     if head.lstrip().startswith(b"{"):
@@ -49,7 +59,8 @@ def detect_unnamed(source: Source) -> Format:
 
 
 def _has_tag(*names: bytes) -> Callable[[bytes], bool]:
-    return lambda head: any(tag in names for tag in _TAGS.findall(head))
+    opening = re.compile(rb"<(?:" + b"|".join(names) + rb")(?![\w.-])")
+    return lambda head: opening.search(head) is not None
 
 
 def _has_key(*names: bytes) -> Callable[[bytes], bool]:
@@ -94,13 +105,14 @@ _SNIFFERS: dict[str, Callable[[bytes], bool]] = {
     "squad": _has_key(b"paragraphs"),
     "bioasq": _has_key(b"questions"),
     "pubmedqa": _is_pubmedqa,
-    "europepmc": lambda head: _has_key(b"abstractText")(head) or _has_key(b"authorString")(head),
+    "europepmc": lambda head: any(_has_key(name)(head) for name in (b"abstractText", b"authorString", b"resultList")),
     "pubtator": lambda head: _PUBTATOR.match(head.lstrip()) is not None,
-    "medline": lambda head: _MEDLINE.match(head.lstrip()) is not None,
+    "medline": lambda head: _MEDLINE.match(head.removeprefix(b"\xef\xbb\xbf").lstrip()) is not None,
     "conll": _is_conll,
     "mimic": _is_mimic,
     "tsv": lambda head: b"\t" in head or b"," in head,
     "brat": lambda head: False,
     "hoc": lambda head: False,
+    "parquet": lambda head: head.startswith(b"PAR1"),
     "text": lambda head: True,
 }

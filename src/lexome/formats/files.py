@@ -134,11 +134,10 @@ class Counted(io.RawIOBase):
         return True
 
     def readinto(self, buffer: object) -> int:
-        view = memoryview(buffer)  # type: ignore[arg-type]  # io's own protocol
-        block = self._raw.read(len(view))
-        view[: len(block)] = block
-        self._tally.bytes_read += len(block)
-        return len(block)
+        # Straight into the buffer: a block of its own each time is a third of the time of reading a small file.
+        count = cast(io.RawIOBase, self._raw).readinto(buffer) or 0  # type: ignore[arg-type]  # io's own protocol
+        self._tally.bytes_read += count
+        return count
 
     def close(self) -> None:
         self._raw.close()
@@ -164,24 +163,23 @@ class Guarded(io.RawIOBase):
         view = memoryview(buffer)  # type: ignore[arg-type]  # io's own protocol
         filled = 0
         while filled < len(view):
-            block = self._next(len(view) - filled, filled)
-            if not block:
+            count = self._next(view[filled:], filled)
+            if not count:
                 break
-            view[filled : filled + len(block)] = block
-            filled += len(block)
+            filled += count
         self._position += filled
         return filled
 
-    def _next(self, size: int, pending: int) -> bytes:
-        """The next block; a failure waits until what came before it has been handed on."""
+    def _next(self, view: memoryview, pending: int) -> int:
+        """How much was read into the view; a failure waits until what came before it has been handed on."""
         if self._failure is None:
             try:
-                # read1 hands over what is there before the break; read would lose it.
-                return self._stream.read1(size)
+                # One read at a time hands over what is there before the break; a full read would lose it.
+                return self._stream.readinto1(view)
             except BROKEN as error:
                 self._failure = error
         if pending:
-            return b""
+            return 0
         raise FormatError(
             f"{self._name}: the compressed data breaks off or is damaged after {self._position:,} bytes of "
             f"content ({self._failure}); expected a complete file. What came before was read; fetch the file again."

@@ -29,7 +29,7 @@ from lexome.formats.html_tables import (
     remarks_on,
     score_text,
 )
-from lexome.formats.html_text import Mark, lanes_of, marked_text, shown
+from lexome.formats.html_text import Mark, Part, lanes_of, marked_text, parts_by_passage, shown
 from lexome.formats.tally import Tally
 from lexome.metadata import Author, Metadata
 
@@ -50,6 +50,7 @@ class Page:
     counts: Counter[str] = field(default_factory=Counter)
     names: list[str] = field(default_factory=list)
     documents: int = 0
+    mentions: int = 0
     relations: int = 0
 
     def number_of(self, type: str) -> int:
@@ -91,8 +92,7 @@ def _top(page: Page, title: str) -> str:
 
 
 def _summary(page: Page) -> str:
-    mentions = page.counts.total()
-    counts = ((page.documents, "document"), (mentions, "mention"), (page.relations, "relation"))
+    counts = ((page.documents, "document"), (page.mentions, "mention"), (page.relations, "relation"))
     return " · ".join(f"{count:,} {word}{'' if count == 1 else 's'}" for count, word in counts)
 
 
@@ -119,6 +119,7 @@ def _legend(page: Page) -> str:
 def _article(doc: Document, page: Page, tally: Tally) -> str:
     """One document, counted into the page."""
     page.documents += 1
+    page.mentions += len(doc.spans)
     page.relations += len(doc.relations)
     number = page.documents
     if number <= INDEXED:
@@ -184,21 +185,22 @@ def _about(span: Span, remarks: list[str]) -> str:
 
 def _body(doc: Document, marks: list[Mark], heading_id: str) -> str:
     """The document's head and its passages, with headings where the section changes."""
-    passages = list(doc.passages)
-    if passages and passages[0].kind == "title":
-        heading = _text(passages.pop(0), marks, "h2", f' id="{heading_id}"')
+    rest = list(zip(doc.passages, parts_by_passage(doc.passages, marks), strict=True))
+    if rest and rest[0][0].kind == "title":
+        passage, parts = rest.pop(0)
+        pieces = [_text(passage, parts, "h2", f' id="{heading_id}"'), _facts_line(doc, doc.id)]
     else:
         heading = f'<h2 id="{heading_id}"><bdi>{shown(doc.id) or "(no id)"}</bdi></h2>\n'
-    pieces = [heading, _facts_line(doc, "" if len(passages) == len(doc.passages) else doc.id)]
+        pieces = [heading, _facts_line(doc, "")]
     announced: tuple[str | None, ...] = ()
-    for passage in passages:
+    for passage, parts in rest:
         pieces += _headings(announced, passage.section)
         if passage.kind == "heading":
-            pieces.append(_text(passage, marks, f"h{min(3 + len(passage.section), 5)}"))
+            pieces.append(_text(passage, parts, f"h{min(3 + len(passage.section), 5)}"))
             # What follows names this heading in its section, perhaps without its number.
             announced = (*passage.section, None)
         else:
-            pieces += (_kind(passage), _text(passage, marks, "p"))
+            pieces += (_kind(passage), _text(passage, parts, "p"))
             announced = passage.section
     return "".join(pieces)
 
@@ -221,18 +223,18 @@ def _kind(passage: Passage) -> str:
         passage.source or "",
         passage.language if passage.language not in (None, "en", "eng") else "",
     ]
-    told = [shown(fact) for fact in dict.fromkeys(facts) if fact and fact.casefold() not in above]
+    told = {fact.casefold(): shown(fact) for fact in facts if fact and fact.casefold() not in above}.values()
     return f'<span class="kind">{" · ".join(told)}</span>' if told else ""
 
 
-def _text(passage: Passage, marks: list[Mark], tag: str, attributes: str = "") -> str:
+def _text(passage: Passage, parts: list[Part], tag: str, attributes: str = "") -> str:
     """The passage in an element of its own, which ends whatever its characters would turn around."""
-    lanes = lanes_of(marks, passage)
+    lanes = lanes_of(parts)
     deep = min(max(lanes.values(), default=0), 3)
     language = passage.language or ""
     if _LANGUAGE.fullmatch(language):
         attributes += f' lang="{language}"'
-    content = marked_text(passage, lanes)
+    content = marked_text(passage, parts, lanes)
     return f'<{tag} class="text{f" deep{deep}" if deep else ""}" dir="auto"{attributes}>{content}</{tag}>\n'
 
 

@@ -23,11 +23,11 @@ class Colour:
 # Chosen so that any two differ for readers who cannot tell red from green: simulated for protanopia and
 # deuteranopia, the nearest two of the first seven are 0.08 apart in OKLab or more, in both themes.
 COLOURS = {
-    "gene": Colour(0.55, 0.77, 0.16, 257),
+    "gene": Colour(0.55, 0.75, 0.16, 257),
     "protein": Colour(0.41, 0.66, 0.17, 296),
-    "disease": Colour(0.42, 0.68, 0.17, 38),
-    "chemical": Colour(0.49, 0.76, 0.12, 160),
-    "species": Colour(0.61, 0.89, 0.15, 348),
+    "disease": Colour(0.41, 0.68, 0.17, 38),
+    "chemical": Colour(0.49, 0.77, 0.12, 160),
+    "species": Colour(0.61, 0.90, 0.14, 348),
     "variant": Colour(0.60, 0.89, 0.13, 103),
     "cellline": Colour(0.38, 0.66, 0.025, 255),
     "dna": Colour(0.55, 0.80, 0.09, 210),
@@ -78,5 +78,6 @@ def style_of(types: list[str]) -> str:
         rules.append(
             f".t{number}{{--l:{colour.light};--d:{colour.dark};--c:{colour.chroma};--h:{colour.hue}}}"
             f"body:has(#t{number}:not(:checked)) mark.t{number}{{display:contents}}"
+            f"body:has(#t{number}:not(:checked)) mark.t{number}::after{{content:none!important}}"
         )
     return files("lexome.formats").joinpath("html_page.css").read_text("utf-8") + "\n".join(rules)

@@ -68,7 +68,7 @@ def mentions_table(doc: Document, places: Places, remarks: dict[str, list[str]])
 
 
 def _mention_row(span: Span, places: Places, remarks: dict[str, list[str]]) -> str:
-    where = ", ".join(f"{start}–{end}" for start, end in span.parts)
+    where = "<br>".join(f'<span class="n">{start}–{end}</span>' for start, end in span.parts)
     return _row(
         f'<a class="rel t{places.types[span.type]}" href="#{places.spans[span.id]}">{shown(span.text)}</a>',
         shown(span.type),

@@ -1,13 +1,13 @@
 """Text with mentions as HTML: nested, overlapping and discontinuous ones, every character in its place.
 
-The text is cut wherever a mention begins or ends. Each piece stands inside one element for each
-mention that covers it, the outermost in the lowest lane under the line, so that all of them can be
-seen at once. The text content of the result is the passage's text, character for character; only
-NUL, which HTML cannot hold, is shown by its symbol.
+Each piece of text stands inside one element for each mention that covers it. Mentions that share
+text have lanes of their own under it, short ones above long ones, so that all can be seen at once.
+The text content of the result is the passage's text, character for character; only NUL, which HTML
+cannot hold, is shown by its symbol.
 """
 
 import re
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator
 from dataclasses import dataclass
 from html import escape
@@ -15,8 +15,13 @@ from itertools import pairwise
 
 from lexome.document import Passage, Range
 
-# Lanes that have a place of their own under the text; deeper ones share the last.
+# Lanes that have a place of their own under the text; deeper ones are drawn in the last.
 LANES = 6
+
+# Marks that are kept apart, and those that what is said of a mark names around it. Thousands on the
+# same words would make a page that no one can open.
+MAX_LANES = 64
+MAX_AROUND = 8
 
 # Characters that would be invisible, or turn the text around them: controls other than tab and line
 # ends, the embedding, override and isolate marks, non-characters, halves of surrogate pairs.
@@ -40,6 +45,9 @@ class Mark:
     number: int | None = None
 
 
+Part = tuple[Mark, Range]
+
+
 def shown(text: str) -> str:
     """Text for a heading, a cell or an attribute: escaped, and nothing in it invisible or turning."""
     return escape(_IN_NAMES.sub(lambda match: f"‹{_code(match.group())}›", text))
@@ -61,25 +69,32 @@ def _code(character: str) -> str:
     return f"U+{ord(character):04X}"
 
 
-def lanes_of(marks: list[Mark], passage: Passage) -> dict[Mark, int]:
-    """The lane of each mark that touches the passage: 0 next to the text, short ones before long ones."""
-    inside = {mark: _parts_inside(mark, passage) for mark in marks}
+def parts_by_passage(passages: tuple[Passage, ...], marks: list[Mark]) -> list[list[Part]]:
+    """For each passage the parts of marks that stand in it."""
+    found: list[list[Part]] = [[] for _ in passages]
+    offsets = [passage.offset for passage in passages]
+    for mark in marks:
+        for part in mark.parts:
+            found[bisect_right(offsets, part[0]) - 1].append((mark, part))
+    return found
+
+
+def lanes_of(parts: list[Part]) -> dict[Mark, int]:
+    """The lane of each mark that has a part here: 0 next to the text, short marks before long ones."""
+    ranges: dict[Mark, list[Range]] = {}
+    for mark, part in parts:
+        ranges.setdefault(mark, []).append(part)
     lanes: list[list[Range]] = []
     chosen: dict[Mark, int] = {}
-    touching = [mark for mark in marks if inside[mark]]
-    for mark in sorted(touching, key=lambda mark: sum(end - start for start, end in inside[mark])):
-        free = (index for index, taken in enumerate(lanes) if _is_free(taken, inside[mark]))
-        lane = next(free, len(lanes))
+    for mark in sorted(ranges, key=lambda mark: sum(end - start for start, end in ranges[mark])):
+        free = (index for index, taken in enumerate(lanes) if _is_free(taken, ranges[mark]))
+        lane = next(free, min(len(lanes), MAX_LANES))
         if lane == len(lanes):
             lanes.append([])
-        for part in inside[mark]:
+        for part in ranges[mark]:
             insort(lanes[lane], part)
         chosen[mark] = lane
     return chosen
-
-
-def _parts_inside(mark: Mark, passage: Passage) -> list[Range]:
-    return [(start, end) for start, end in mark.parts if passage.offset <= start and end <= passage.end]
 
 
 def _is_free(taken: list[Range], parts: list[Range]) -> bool:
@@ -92,40 +107,65 @@ def _is_free(taken: list[Range], parts: list[Range]) -> bool:
     return True
 
 
-def marked_text(passage: Passage, lanes: dict[Mark, int]) -> str:
-    """The passage's text as HTML with its marks."""
-    if not lanes:
+@dataclass(slots=True)
+class _Element:
+    """A mark's element while the text is laid out: `end` is known when it closes."""
+
+    mark: Mark
+    part: Range
+    lane: int
+    start: int
+    around: list[Mark]
+    end: int = -1
+
+
+def marked_text(passage: Passage, parts: list[Part], lanes: dict[Mark, int]) -> str:
+    """The passage's text as HTML with the parts of marks that stand in it."""
+    if not parts:
         return exact(passage.text)
-    opening: dict[int, list[tuple[Mark, Range]]] = {}
+    opening: dict[int, list[Part]] = {}
     cuts = {passage.offset, passage.end}
-    for mark in lanes:
-        for part in _parts_inside(mark, passage):
-            opening.setdefault(part[0], []).append((mark, part))
-            cuts.update(part)
-    return "".join(_pieces(passage, lanes, opening, sorted(cuts)))
+    for mark, part in parts:
+        opening.setdefault(part[0], []).append((mark, part))
+        cuts.update(part)
+    laid_out = list(_laid_out(passage, lanes, opening, sorted(cuts)))
+    return "".join(_opened(piece) if isinstance(piece, _Element) else piece for piece in laid_out)
 
 
-def _pieces(
-    passage: Passage, lanes: dict[Mark, int], opening: dict[int, list[tuple[Mark, Range]]], cuts: list[int]
-) -> Iterator[str]:
-    active: list[tuple[Mark, Range]] = []
-    for start, end in pairwise(cuts):
-        active = [(mark, part) for mark, part in active if part[1] > start] + opening.get(start, [])
-        active.sort(key=lambda entry: -lanes[entry[0]])
-        for depth, (mark, part) in enumerate(active):
-            around = [outer for outer, _ in active[:depth]]
-            yield _opened(mark, part, (start, end), lanes[mark], around)
-        yield exact(passage.text[start - passage.offset : end - passage.offset])
-        yield "</mark>" * len(active)
+def _laid_out(
+    passage: Passage, lanes: dict[Mark, int], opening: dict[int, list[Part]], cuts: list[int]
+) -> Iterator[_Element | str]:
+    """Opening elements, texts and closing tags in order.
+
+    Elements nest by lane, the highest outermost. One that crosses another is closed where the other
+    begins or ends, and opened again inside or outside it.
+    """
+    stack: list[_Element] = []
+    for at, after in pairwise([*cuts, passage.end]):
+        begun = opening.get(at, [])
+        touched = [lanes[mark] for mark, _ in begun] + [element.lane for element in stack if element.part[1] == at]
+        reopened = begun
+        while stack and touched and stack[-1].lane <= max(touched):
+            closed = stack.pop()
+            closed.end = at
+            yield "</mark>"
+            if closed.part[1] > at:
+                reopened = [*reopened, (closed.mark, closed.part)]
+        for mark, part in sorted(reopened, key=lambda entry: -lanes[entry[0]]):
+            element = _Element(mark, part, lanes[mark], at, [outer.mark for outer in stack[-MAX_AROUND:]])
+            stack.append(element)
+            yield element
+        yield exact(passage.text[at - passage.offset : after - passage.offset])
 
 
-def _opened(mark: Mark, part: Range, piece: Range, lane: int, around: list[Mark]) -> str:
-    """The opening tag of one mark around one piece; what it says names the marks around it too."""
-    classes = f"t{mark.type_number} l{min(lane, LANES - 1)}"
+def _opened(element: _Element) -> str:
+    """The opening tag of one mark's element; what it says names the marks around it too."""
+    mark, part = element.mark, element.part
+    classes = f"t{mark.type_number} l{min(element.lane, LANES - 1)}"
     extra = ""
-    if piece[0] == part[0]:
+    if element.start == part[0]:
         classes += " s"
-    if piece[1] == part[1]:
+    if element.end == part[1]:
         classes += " e"
         if part == mark.parts[-1]:
             classes += " z"
@@ -133,7 +173,7 @@ def _opened(mark: Mark, part: Range, piece: Range, lane: int, around: list[Mark]
     if mark.number is not None:
         classes += " cut"
         extra += f' data-n="{mark.number}"'
-    if piece[0] == mark.parts[0][0]:
+    if element.start == mark.parts[0][0]:
         extra += f' id="{mark.anchor}" tabindex="0"'
-    said = "\n\n".join(mark.about for mark in (mark, *reversed(around)))
+    said = "\n\n".join(one.about for one in (mark, *reversed(element.around)))
     return f'<mark class="{classes}" title="{shown(said)}"{extra}>'

@@ -7,8 +7,22 @@ own. docs/explanation/jats.md has the whole table of elements and what becomes o
 from collections.abc import Callable
 from typing import NamedTuple
 
+from lxml import etree
+
 from lexome.formats.jats_roles import role_of
-from lexome.formats.jats_text import Element, Inline, all_text, fold, left_out, math_text, only_references, tex_text
+from lexome.formats.jats_text import (
+    FONTS,
+    Element,
+    Inline,
+    all_text,
+    drop_namespace,
+    fold,
+    left_out,
+    math_text,
+    only_references,
+    stray_texts,
+    tex_text,
+)
 from lexome.formats.tally import Tally
 
 LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"
@@ -63,11 +77,11 @@ class Blocks:
     def children(self, element: Element, place: Place) -> None:
         """Add the passages of everything inside an element, and text that stands there outside any paragraph."""
         if (text := element.text) and not text.isspace():
-            self._stray(text, place)
+            self.stray(text, place)
         for child in element:
-            _HANDLERS.get(child.tag, Blocks.unknown)(self, child, place)
+            (_HANDLERS.get(child.tag) or Blocks.unknown)(self, child, place)
             if (tail := child.tail) and not tail.isspace():
-                self._stray(tail, place)
+                self.stray(tail, place)
 
     def flow(self, element: Element, place: Place) -> None:
         """Add the element's own text as a passage, then the blocks that stand inside it."""
@@ -83,7 +97,7 @@ class Blocks:
     def captioned(self, element: Element, place: Place) -> None:
         """Add label, caption and content of a figure, table or supplement: the label leads the caption."""
         category = _ROLES.get(element.tag) or place.category
-        self.labelled(element, place._replace(category=category, kind="caption"))
+        self.labelled(element, Place(place.section, category, place.language, "caption"))
 
     def labelled(self, element: Element, place: Place) -> None:
         """Add the content, its label in front of the first passage."""
@@ -145,6 +159,7 @@ class Blocks:
         """Add the cells of a table, tabs between them and a line for each row, then what floats out of them."""
         rows: list[str] = []
         after: list[Element] = []
+        etree.strip_tags(element, *FONTS)  # which leaves most cells without children, quicker to read
         self._rows(element, rows, after)
         self._add("\n".join(rows), place, kind="table")
         for block in after:
@@ -152,6 +167,8 @@ class Blocks:
 
     def alternatives(self, element: Element, place: Place) -> None:
         """Add one of several forms of the same thing."""
+        for text in stray_texts(element):
+            self.stray(text, place)
         for child in self.inline.chosen(element):
             self.block(child, place)
 
@@ -175,11 +192,15 @@ class Blocks:
 
     def title(self, element: Element, place: Place) -> None:
         """Add a title that is no section's: a caption's, or a second one."""
+        if element in self._used:
+            return
         self._add(self._taken(element), place, kind="caption" if place.kind == "caption" else "heading")
         self._settle(place)
 
     def label(self, element: Element, place: Place) -> None:
         """Add a label, term or speaker that nothing else has taken."""
+        if element in self._used:
+            return
         self._add(self._taken(element), place)
         self._settle(place)
 
@@ -212,9 +233,12 @@ class Blocks:
             self.tally.note(left_out(element))
 
     def unknown(self, element: Element, place: Place) -> None:
-        """Add what an element holds that has no place between paragraphs."""
+        """Add what an element holds that has no place between paragraphs, or only a name in another namespace."""
+        if drop_namespace(element):
+            self.block(element, place)
+            return
         self.tally.note("element outside any paragraph, its text kept")
-        if len(element) and not any(text and not text.isspace() for text in _own_texts(element)):
+        if len(element) and not stray_texts(element):
             self.children(element, place)
         else:
             self.flow(element, place)
@@ -228,7 +252,8 @@ class Blocks:
         if text and not text.isspace():
             self.drafts.append((kind or place.kind, text, place.section, place.category, place.language))
 
-    def _stray(self, text: str, place: Place) -> None:
+    def stray(self, text: str, place: Place) -> None:
+        """Add text that stands where only elements should."""
         self.tally.note("text outside any paragraph, kept as one")
         self._add(fold(text), place)
 
@@ -237,6 +262,8 @@ class Blocks:
         if element is None or element in self._used:
             return ""
         self._used.add(element)
+        if not len(element):
+            return fold(element.text or "")
         text, floats = self.inline.flat(element)
         self._floating += floats
         return text
@@ -286,22 +313,28 @@ class Blocks:
             self.block(block, place)
 
     def _rows(self, element: Element, rows: list[str], after: list[Element]) -> None:
+        if (text := element.text) and not text.isspace():
+            rows.append(fold(text))
         for child in element:
             if child.tag in _ROWS:
-                cells = []
+                cells = [fold(text)] if (text := child.text) and not text.isspace() else []
                 for cell in child:
                     if len(cell):
                         text, floats = self.inline.flat(cell)
                         after += floats
                         cells.append(text)
                     else:
-                        cells.append(fold(cell.text or ""))
+                        cells.append(fold(text) if (text := cell.text) else "")
+                    if (tail := cell.tail) and not tail.isspace():
+                        cells.append(fold(tail))
                 if any(cells):
                     rows.append("\t".join(cells))
             elif child.tag in _ROW_GROUPS:
                 self._rows(child, rows, after)
             elif child.tag not in _NO_ROWS:
                 after.append(child)
+            if (tail := child.tail) and not tail.isspace():
+                rows.append(fold(tail))
 
 
 def _first(element: Element, tag: str) -> Element | None:
@@ -311,10 +344,6 @@ def _first(element: Element, tag: str) -> Element | None:
 
 def _joined(label: str, text: str) -> str:
     return f"{label} {text}" if label and text else label or text
-
-
-def _own_texts(element: Element) -> list[str | None]:
-    return [element.text, *(child.tail for child in element)]
 
 
 _Handler = Callable[[Blocks, Element, Place], None]

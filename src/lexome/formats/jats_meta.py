@@ -1,7 +1,7 @@
 """The metadata of a JATS article: ids, journal, dates, authors with affiliations, licence, related articles."""
 
-from collections.abc import Iterator
-from functools import partial
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 
 from lexome.formats.citation import iso_date, orcid
 from lexome.formats.jats_text import Element, Inline, fold, left_out
@@ -29,6 +29,8 @@ _NOTICES = {
     "republished-article": "RepublishedFrom",
     "preprint": "PreprintOf",
 }
+_NAMES = frozenset(("name", "string-name", "name-alternatives", "collab", "collab-alternatives"))
+_NO_JOURNAL = Journal()
 _PMC_IDS = frozenset(("pmc", "pmcid"))
 # The day something could first be read; a collection's date is its year or issue, often another one.
 _PUBLISHED = frozenset(("epub", "ppub", "epub-ppub", "pub", "fpub"))
@@ -50,16 +52,27 @@ _READ = frozenset(
 )
 
 
-def metadata(article: Element, meta: Element, inline: Inline, tally: Tally) -> Metadata:
-    """What an article's front says, `meta` being its article-meta or front-stub."""
+# The children of an article-meta or front-stub by their tags, each in order.
+Parts = Mapping[object, list[Element]]
+
+
+def parts_of(meta: Element) -> Parts:
+    """What a front consists of, by tag; found once, since looking for each by name is slow."""
+    parts: defaultdict[object, list[Element]] = defaultdict(list)
     for child in meta:
-        if child.tag in _LEFT_OUT:
-            tally.note(left_out(child))
-        elif child.tag not in _READ:
-            tally.note("unknown element of the front left out")
-    ids, others = _ids(meta)
-    rights = meta.find("permissions")
-    rights = rights if rights is not None else meta
+        parts[child.tag].append(child)
+    return parts
+
+
+def metadata(article: Element, parts: Parts, inline: Inline, tally: Tally) -> Metadata:
+    """What the parts of an article's front say."""
+    for tag, children in parts.items():
+        if tag not in _READ:
+            known = tag in _LEFT_OUT
+            tally.note(left_out(children[0]) if known else "unknown element of the front left out", len(children))
+    ids, others = _ids(parts)
+    # Before the second version of the DTD, rights stood beside everything else.
+    rights = parts_of(parts["permissions"][0]) if "permissions" in parts else parts
     type_ = article.get("article-type") or article.get("response-type")
     return Metadata(
         pmid=ids.get("pmid"),
@@ -68,41 +81,45 @@ def metadata(article: Element, meta: Element, inline: Inline, tally: Tally) -> M
         other_ids=others,
         version=_version(ids.get("pmc-ver")),
         article_types=(type_,) if type_ else (),
-        journal=_journal(article.find("front/journal-meta"), meta, inline),
-        published=_published(meta),
-        authors=tuple(_authors(meta, inline, tally)),
-        keywords=_unique(inline.line(word) for word in _keywords(meta)),
-        subjects=_unique(inline.line(subject) for subject in _each(meta, "article-categories", "subject")),
-        notices=tuple(_notice(related, inline) for related in meta.findall("related-article")),
-        licence=" ".join(text for text in _licence_texts(rights, inline) if text) or None,
+        journal=_journal(article.find("front/journal-meta"), parts, inline),
+        published=_published(parts),
+        authors=tuple(_authors(parts, inline, tally)),
+        keywords=_unique(map(inline.line, _keywords(parts))),
+        subjects=_unique(map(inline.line, _each(parts, "article-categories", "subject"))),
+        notices=tuple(_notice(related, inline) for related in parts.get("related-article", ())),
+        licence=" ".join(filter(None, _licence_texts(rights, inline))) or None,
         licence_url=_licence_url(rights),
         copyright=_copyright(rights, inline),
     )
+
+
+def _line(parts: Parts, tag: str, inline: Inline) -> str | None:
+    """The text of the first part with this tag."""
+    return inline.line(parts[tag][0]) or None if tag in parts else None
 
 
 def _unique(texts: Iterator[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(text for text in texts if text))
 
 
-def _each(meta: Element, parent: str, tag: str) -> Iterator[Element]:
-    for found in meta.findall(parent):
-        yield from found.iter(tag)
+def _each(parts: Parts, parent: str, *tags: str) -> Iterator[Element]:
+    for found in parts.get(parent, ()):
+        yield from found.iter(*tags)
 
 
-def _ids(meta: Element) -> tuple[dict[str, str], tuple[str, ...]]:
+def _ids(parts: Parts) -> tuple[dict[str, str], tuple[str, ...]]:
     """The ids that have a field of their own, and the others as type:value."""
     ids: dict[str, str] = {}
     others: list[str] = []
-    for element in meta.findall("article-id"):
+    for element in parts.get("article-id", ()):
         kind, value = element.get("pub-id-type") or "other", fold(element.text or "")
         if not value:
             continue
         if kind in _PMC_IDS:
             kind, value = "pmc", value if value.upper().startswith("PMC") else f"PMC{value}"
-        if kind in ("pmid", "pmc", "doi", "pmc-ver") and kind not in ids:
-            ids[kind] = value
-        else:
-            others.append(f"{kind}:{value}")
+        if kind in ("pmid", "pmc", "doi", "pmc-ver") and ids.setdefault(kind, value) == value:
+            continue
+        others.append(f"{kind}:{value}")
     return ids, tuple(others)
 
 
@@ -112,12 +129,11 @@ def _version(text: str | None) -> int | None:
     return int(number) if number.isascii() and number.isdecimal() and len(number) < 6 and text != number else None
 
 
-def _journal(journal: Element | None, meta: Element, inline: Inline) -> Journal | None:
+def _journal(journal: Element | None, parts: Parts, inline: Inline) -> Journal | None:
     named: dict[str, str] = {}
     issns: list[str] = []
-    for element in (
-        journal.iter("journal-title", "abbrev-journal-title", "journal-id", "issn") if journal is not None else ()
-    ):
+    names = ("journal-title", "abbrev-journal-title", "journal-id", "issn")
+    for element in journal.iter(*names) if journal is not None else ():
         text = inline.line(element)
         if element.tag == "issn":
             issns.append(text)
@@ -128,24 +144,24 @@ def _journal(journal: Element | None, meta: Element, inline: Inline) -> Journal 
         abbreviation=named.get("iso-abbrev") or named.get("nlm-ta") or named.get("abbrev-journal-title"),
         issn=_unique(iter(issns)),
         nlm_id=named.get("nlm-journal-id"),
-        volume=inline.line(meta.find("volume")) or None,
-        issue=inline.line(meta.find("issue")) or None,
-        pages=_pages(meta, inline),
+        volume=_line(parts, "volume", inline),
+        issue=_line(parts, "issue", inline),
+        pages=_pages(parts, inline),
     )
-    return made if made != Journal() else None
+    return made if made != _NO_JOURNAL else None
 
 
-def _pages(meta: Element, inline: Inline) -> str | None:
-    first, last = inline.line(meta.find("fpage")), inline.line(meta.find("lpage"))
+def _pages(parts: Parts, inline: Inline) -> str | None:
+    first, last = _line(parts, "fpage", inline), _line(parts, "lpage", inline)
     if first and last and first != last:
         return f"{first}-{last}"
-    return first or inline.line(meta.find("elocation-id")) or inline.line(meta.find("page-range")) or None
+    return first or _line(parts, "elocation-id", inline) or _line(parts, "page-range", inline)
 
 
-def _published(meta: Element) -> str | None:
+def _published(parts: Parts) -> str | None:
     """The earliest day of publication, print or electronic; else the collection's, else PMC's own."""
     dates: list[tuple[int, str, str]] = []
-    for element in meta.findall("pub-date"):
+    for element in parts.get("pub-date", ()):
         kind = element.get("pub-type") or element.get("date-type") or ""
         date = _date(element)
         if date is not None:
@@ -156,32 +172,33 @@ def _published(meta: Element) -> str | None:
 
 
 def _date(element: Element) -> str | None:
-    given = element.get("iso-8601-date")
-    year, month, day = (fold(element.findtext(part) or "") or None for part in ("year", "month", "day"))
-    if year is None and given is not None:
-        year, month, day = (*given[:10].split("-"), None, None)[:3]
-    return iso_date(year, month, day)
+    given = {child.tag: fold(child.text or "") for child in element}
+    if "year" in given:
+        return iso_date(given["year"], given.get("month"), given.get("day"))
+    written = (element.get("iso-8601-date") or "")[:10].split("-")
+    return iso_date(*written) if len(written) <= 3 else None
 
 
-def _authors(meta: Element, inline: Inline, tally: Tally) -> Iterator[Author]:
-    places = dict(_places(meta, inline))
+def _authors(parts: Parts, inline: Inline, tally: Tally) -> Iterator[Author]:
+    groups = parts.get("contrib-group", ())
+    places = dict(_places(parts, inline))
     # Where nobody points to an affiliation, those beside the authors are everybody's.
-    pointing = any(xref.get("ref-type") == "aff" for xref in meta.iter("xref"))
-    common = [] if pointing else [_affiliation(aff, inline) for aff in meta.iterchildren("aff")]
-    for group in meta.iterchildren("contrib-group"):
-        shared = [*map(partial(_affiliation, inline=inline), group.iterchildren("aff")), *common]
+    pointing = any(xref.get("ref-type") == "aff" for group in groups for xref in group.iter("xref"))
+    common = [] if pointing else [_affiliation(aff, inline) for aff in parts.get("aff", ())]
+    for group in groups:
+        shared = [_affiliation(aff, inline) for aff in group.iterchildren("aff")] + common
         for contrib in group.iterchildren("contrib"):
             if (contrib.get("contrib-type") or "author").lower() != "author":
                 tally.note("contributor who is no author left out")
                 continue
-            affiliations = _unique(iter(_affiliations(contrib, places, inline) or shared))
-            if (author := _author(contrib, affiliations, inline)) is not None:
+            if (author := _author(contrib, places, shared, inline)) is not None:
                 yield author
 
 
-def _places(meta: Element, inline: Inline) -> Iterator[tuple[str, str]]:
+def _places(parts: Parts, inline: Inline) -> Iterator[tuple[str, str]]:
     """Each affiliation's id and text; of several forms of one, the first counts."""
-    for aff in meta.iter("aff"):
+    beside = [*parts.get("aff", ()), *_each(parts, "aff-alternatives", "aff")]
+    for aff in [*beside, *_each(parts, "contrib-group", "aff")]:
         parent = aff.getparent()
         if parent is not None and parent.tag == "aff-alternatives":
             if aff is not next(parent.iterchildren("aff")):
@@ -190,17 +207,6 @@ def _places(meta: Element, inline: Inline) -> Iterator[tuple[str, str]]:
                 yield id_, _affiliation(aff, inline)
         if id_ := aff.get("id"):
             yield id_, _affiliation(aff, inline)
-
-
-def _affiliations(contrib: Element, places: dict[str, str], inline: Inline) -> list[str]:
-    """Those that an author points to or holds."""
-    found: list[str] = []
-    for child in contrib:
-        if child.tag == "xref" and child.get("ref-type") == "aff":
-            found += (places.get(rid, "") for rid in child.get("rid", "").split())
-        elif child.tag == "aff":
-            found.append(_affiliation(child, inline))
-    return found
 
 
 def _affiliation(aff: Element, inline: Inline) -> str:
@@ -212,25 +218,36 @@ def _affiliation(aff: Element, inline: Inline) -> str:
     return text.removeprefix(inline.line(mark)).lstrip(", ")
 
 
-def _author(contrib: Element, affiliations: tuple[str, ...], inline: Inline) -> Author | None:
+def _author(contrib: Element, places: dict[str, str], shared: list[str], inline: Inline) -> Author | None:
+    """A person or group with the affiliations that it points to or holds, else those that are shared."""
     name = collective = orcid_ = None
+    found: list[str] = []
     for child in contrib:
         tag = child.tag
-        if tag in ("name", "string-name") and name is None:
-            name = child
-        elif tag == "name-alternatives" and name is None:
-            name = next(iter(child), None)
-        elif tag in ("collab", "collab-alternatives") and collective is None:
-            collective = child if tag == "collab" else next(iter(child), None)
-        elif tag == "contrib-id" and child.get("contrib-id-type") == "orcid":
-            orcid_ = orcid(child.text or "")
-        elif tag in ("uri", "ext-link") and "orcid.org" in (link := child.text or child.get(_HREF) or ""):
-            orcid_ = orcid(link)
+        if tag == "xref":
+            if child.get("ref-type") == "aff":
+                found += (places.get(rid, "") for rid in child.get("rid", "").split())
+        elif tag == "aff":
+            found.append(_affiliation(child, inline))
+        elif tag in _NAMES:
+            first = next(iter(child), None) if tag in ("name-alternatives", "collab-alternatives") else child
+            if tag in ("collab", "collab-alternatives"):
+                collective = collective if collective is not None else first
+            else:
+                name = name if name is not None else first
+        elif tag in ("contrib-id", "uri", "ext-link"):
+            orcid_ = orcid_ or _orcid(child)
+    affiliations = _unique(iter(found or shared))
     if name is not None:
         return Author(**_person(name, inline), orcid=orcid_, affiliations=affiliations)
     if collective is not None:
         return Author(collective=inline.spaced(collective) or None, affiliations=affiliations)
     return None
+
+
+def _orcid(link: Element) -> str | None:
+    text = link.text or link.get(_HREF) or ""
+    return orcid(text) if link.get("contrib-id-type") == "orcid" or "orcid.org" in text else None
 
 
 def _person(name: Element, inline: Inline) -> dict[str, str | None]:
@@ -244,8 +261,8 @@ def _person(name: Element, inline: Inline) -> dict[str, str | None]:
     }
 
 
-def _keywords(meta: Element) -> Iterator[Element]:
-    for group in meta.findall("kwd-group"):
+def _keywords(parts: Parts) -> Iterator[Element]:
+    for group in parts.get("kwd-group", ()):
         if not is_abbreviations(group):
             yield from group.iter("kwd", "compound-kwd", "unstructured-kwd-group")
 
@@ -266,32 +283,31 @@ def _notice(related: Element, inline: Inline) -> Notice:
     return Notice(_NOTICES.get(kind, kind), pmid or None, inline.spaced(related) or href or None)
 
 
-def _licence_texts(rights: Element, inline: Inline) -> Iterator[str]:
-    for licence in rights.findall("license"):
+def _licence_texts(rights: Parts, inline: Inline) -> Iterator[str]:
+    for licence in rights.get("license", ()):
         paragraphs = [child for child in licence if child.tag in ("license-p", "p")]
         if paragraphs:
-            yield from (inline.line(paragraph) for paragraph in paragraphs)
+            yield from map(inline.line, paragraphs)
         else:
             yield fold(licence.text or "") or licence.get("license-type") or ""
 
 
-def _licence_url(rights: Element) -> str | None:
+def _licence_url(rights: Parts) -> str | None:
     """The address on the licence itself, else the first one in its text, Creative Commons before others."""
-    for licence in rights.findall("license"):
+    for licence in rights.get("license", ()):
         if href := licence.get(_HREF):
             return href
-    stated = next((fold(ref.text or "") for ref in rights.iter(_LICENCE_REF, "license_ref")), None)
+    stated = next((fold(ref.text or "") for ref in _each(rights, "license", _LICENCE_REF, "license_ref")), None)
     if stated:
         return stated
-    links = [link.get(_HREF) or fold(link.text or "") for link in _each(rights, "license", "ext-link")]
-    links += [link.get(_HREF) or fold(link.text or "") for link in _each(rights, "license", "uri")]
+    links = [link.get(_HREF) or fold(link.text or "") for link in _each(rights, "license", "ext-link", "uri")]
     addresses = [link for link in links if link.startswith("http")]
     return next((link for link in addresses if "creativecommons.org" in link), next(iter(addresses), None))
 
 
-def _copyright(rights: Element, inline: Inline) -> str | None:
-    statement = inline.line(rights.find("copyright-statement"))
+def _copyright(rights: Parts, inline: Inline) -> str | None:
+    statement = _line(rights, "copyright-statement", inline)
     if statement:
         return statement
-    parts = (inline.line(rights.find(tag)) for tag in ("copyright-year", "copyright-holder"))
-    return " ".join(part for part in parts if part) or None
+    held = (_line(rights, tag, inline) for tag in ("copyright-year", "copyright-holder"))
+    return " ".join(filter(None, held)) or None

@@ -4,6 +4,7 @@ Used by the PMC reader; docs/explanation/jats.md says why each choice was made.
 """
 
 import re
+from collections.abc import Callable
 
 from lxml import etree
 
@@ -13,7 +14,6 @@ Element = etree._Element
 
 _MATHML = "{http://www.w3.org/1998/Math/MathML}"
 MATH = _MATHML + "math"
-BLANKS = " \t\r\n"
 
 _BLANK_RUN = re.compile(r"[ \t\r\n]+")
 _TEX_BODY = re.compile(r"\\begin\{document\}(.*)\\end\{document\}", re.DOTALL)
@@ -34,6 +34,8 @@ BLOCKS = _names(
 )
 # Those that leave even a table cell: a figure or a note in a cell follows its table.
 FLOATS = _names("boxed-text fig fig-group fn graphic media supplementary-material table-wrap")
+# Where all stays in its place: what is short, or a field of a citation.
+_NONE: frozenset[str] = frozenset()
 # Not text to read: descriptions for machines and readers of images, ids, index entries, rights of a part.
 LEFT_OUT = _names(
     "alt-text long-desc object-id institution-id contrib-id index-term index-term-range-end private-char "
@@ -45,13 +47,15 @@ _SPACES = frozenset(("break", "hr"))
 _FORMS = frozenset(("alternatives", "block-alternatives", "citation-alternatives", "inline-formula", "disp-formula"))
 _SPECIAL = BLOCKS | LEFT_OUT | _CITATIONS | _SPACES | _FORMS | {"math", MATH, "tex-math"}
 
-_BEST_FORMS = (MATH, "math", "tex-math", "table", "array", "textual-form", "mixed-citation", "element-citation")
-_STRUCTURED_NAMES = _names("mfrac msqrt mfenced mtable mtr mlabeledtr mtext annotation annotation-xml")
-_STRUCTURED = frozenset(_MATHML + name for name in _STRUCTURED_NAMES)
-_FONTS = _names(
+_BEST_FORMS = ("math", "tex-math", "table", "array", "textual-form", "mixed-citation", "element-citation")
+# A mark that no text has, for a space in a formula that stays: XML allows it, Unicode gives it no meaning.
+_KEPT_SPACE = "\ufdd0"
+# Markup within a line that stands for nothing but itself.
+FONTS = _names(
     "italic bold sup sub sc underline overline strike monospace roman sans-serif named-content styled-content "
-    "ext-link uri xref abbrev fixed-case inline-formula"
+    "ext-link uri xref abbrev fixed-case"
 )
+_WITHIN_FIELDS = FONTS | {"inline-formula"}
 
 
 def fold(text: str) -> str:
@@ -68,9 +72,36 @@ def all_text(element: Element) -> str:
     return etree.tostring(element, method="text", encoding="unicode", with_tail=False)
 
 
+def _is_plain(element: Element) -> bool:
+    """True where everything inside is read letter by letter."""
+    for child in element:
+        if child.tag in _SPECIAL:
+            return False
+        if len(child) and not _is_plain(child):
+            return False
+    return True
+
+
+def drop_namespace(element: Element) -> bool:
+    """Give an element in a namespace and all in it their plain names, MathML apart; False if it is in none."""
+    if not isinstance(element.tag, str) or not element.tag.startswith("{") or element.tag.startswith(_MATHML):
+        return False
+    for inner in element.iter("{*}*"):
+        tag = str(inner.tag)
+        if tag.startswith("{") and not tag.startswith(_MATHML):
+            inner.tag = tag.rpartition("}")[2]
+    return True
+
+
 def only_references(element: Element) -> bool:
     """True for a reference list with nothing but references in it."""
-    return element.tag == "ref-list" and all(child.tag in ("ref", "title", "label") for child in element)
+    return all(child.tag in ("ref", "title", "label") for child in element) and not stray_texts(element)
+
+
+def stray_texts(element: Element) -> list[str]:
+    """What stands in an element beside its children, white space apart."""
+    texts = (element.text, *(child.tail for child in element))
+    return [text for text in texts if text and not text.isspace()]
 
 
 def left_out(element: Element) -> str:
@@ -98,16 +129,13 @@ class Inline:
         """The text of something short, such as a label or a keyword; empty where there is none."""
         if element is None:
             return ""
-        return self.flat(element)[0] if len(element) else fold(element.text or "")
+        return fold(self.raw(element, [], apart=_NONE) if len(element) else element.text or "")
 
     def raw(self, element: Element, blocks: list[Element], *, apart: frozenset[str] = BLOCKS) -> str:
         """The text with its white space as it stands; what stands `apart` inside it is added to `blocks`."""
         if not len(element):
             return element.text or ""
-        for child in element:
-            if child.tag in _SPECIAL or len(child):
-                break
-        else:
+        if _is_plain(element):
             return all_text(element)
         pieces: list[str] = []
         self._gather(element, pieces, blocks, apart)
@@ -120,8 +148,8 @@ class Inline:
         for child in element:
             if child.tag in LEFT_OUT or child in unread:
                 self._leave_out(child)
-            elif child.tag in _FONTS:
-                pieces.append(self.raw(child, [], apart=FLOATS))
+            elif child.tag in _WITHIN_FIELDS:
+                pieces.append(self.raw(child, [], apart=_NONE))
             elif not len(child):
                 pieces.append(fold(child.text or ""))
             elif child.tag == "person-group":
@@ -129,9 +157,9 @@ class Inline:
             else:
                 pieces.append(self.spaced(child))
             tail = child.tail
-            if tail and (child.tag in _FONTS or not tail.isspace()):
+            if tail and (child.tag in _WITHIN_FIELDS or not tail.isspace()):
                 pieces.append(tail)
-            elif child.tag not in _FONTS:
+            elif child.tag not in _WITHIN_FIELDS:
                 pieces.append(gap if pieces[-1] and child.getnext() is not None else " ")
         return fold("".join(pieces))
 
@@ -153,6 +181,8 @@ class Inline:
                     self._gather(child, pieces, blocks, apart)
                 elif child.text:
                     pieces.append(child.text)
+            elif tag in _SPACES:
+                pieces.append(" ")
             elif tag in LEFT_OUT or child in unread:
                 self._leave_out(child)
             elif tag in apart:
@@ -171,8 +201,6 @@ class Inline:
     def _special_text(self, element: Element) -> str | None:
         """The text of an element that is not read letter by letter, or None for one that is."""
         tag = element.tag
-        if tag in _SPACES:
-            return " "
         if tag in (MATH, "math"):
             return math_text(element)
         if tag == "tex-math":
@@ -181,15 +209,17 @@ class Inline:
             return self.spaced(element)
         return None
 
-    def _other_forms(self, element: Element) -> set[Element]:
+    def _other_forms(self, element: Element) -> list[Element]:
         """The children that say again what another one says better."""
-        forms = [child for child in element if child.tag not in LEFT_OUT]
         if element.tag in ("inline-formula", "disp-formula"):
-            tags = {child.tag for child in forms}
-            return {child for child in forms if child.tag == "tex-math"} if tags & {MATH, "math"} else set()
-        ranked = [child for tag in _BEST_FORMS for child in forms if child.tag == tag] + forms
-        best = next((child for child in ranked if all_text(child).strip()), None)
-        return {child for child in forms if child is not best}
+            other = list(element.iterchildren("tex-math"))
+            return other if other and next(element.iterchildren(MATH, "math"), None) is not None else []
+        best = next(element.iterchildren(MATH), None)
+        if best is None or not len(best):
+            first = (child for tag in _BEST_FORMS for child in element.iterchildren(tag))
+            read = (child for child in element if child.tag not in LEFT_OUT)
+            best = next((child for child in (*first, *read) if all_text(child).strip()), None)
+        return [child for child in element if child is not best]
 
     def _leave_out(self, element: Element) -> None:
         if all_text(element).strip():
@@ -205,58 +235,78 @@ def tex_text(element: Element) -> str:
 
 
 def math_text(math: Element) -> str:
-    """MathML on one line: (a+b)/2 for a fraction, scripts beside what they belong to."""
+    """MathML on one line: (a+b)/2 for a fraction, scripts beside what they belong to.
+
+    What layout alone would show is written into the tree, which is read once and then dropped.
+    """
     prefixed = isinstance(math.tag, str) and math.tag.startswith("{")
-    names: dict[Element, str] = {}  # of elements that are more than their letters, and "" for what holds one
-    for element in math.iter(*(_STRUCTURED if prefixed else _STRUCTURED_NAMES)):
-        names[element] = str(element.tag).rpartition("}")[2]
-        parent = element.getparent()
-        while parent is not None and parent not in names and element is not math:
-            names[parent] = ""
-            element, parent = parent, parent.getparent()
-    return _math_text(math, names)
-
-
-def _math_text(element: Element, names: dict[Element, str]) -> str:
-    name = names.get(element, "")
-    if name == "mtext":
-        return all_text(element)
-    if name.startswith("annotation"):
-        return ""
-    parts = []
-    for child in element:
-        if child in names:
-            parts.append(_math_text(child, names))
-        else:
-            parts.append(_unblanked(all_text(child) if len(child) else child.text or ""))
-        if (tail := child.tail) and not tail.isspace():
-            parts[-1] += _unblanked(tail)
-    if name == "mfrac" and len(parts) == 2:
-        return f"{_grouped(parts[0])}/{_grouped(parts[1])}"
-    if name == "msqrt":
-        return "√" + _grouped("".join(parts))
-    if name == "mfenced":
-        return _fenced(element, parts)
-    if name in ("mtable", "mtr", "mlabeledtr"):
-        return " ".join(parts)
-    return _unblanked(element.text or "") + "".join(parts)
+    layouts = _LAYOUTS_PREFIXED if prefixed else _LAYOUTS
+    # Inner ones first, so that a fraction sees whether its parts hold another.
+    for element in reversed(list(math.iter(*layouts))):
+        layouts[str(element.tag)](element)
+    return _unblanked(all_text(math)).replace(_KEPT_SPACE, " ")
 
 
 def _unblanked(text: str) -> str:
     """The text without white space: between the elements of a formula it means nothing."""
-    if " " not in text and "\n" not in text and "\t" not in text:
-        return text
-    return _BLANK_RUN.sub("", text)
+    return text.replace(" ", "").replace("\n", "").replace("\t", "").replace("\r", "")
 
 
-def _grouped(text: str) -> str:
-    """A term in brackets unless it is one number or name."""
-    return text if text.isalnum() else f"({text})"
+def _write_fraction(element: Element) -> None:
+    if len(element) != 2:
+        return
+    above, below = element
+    # Brackets, unless a part is one number or name.
+    opening, bar = ("", "/") if _unblanked(all_text(above)).isalnum() else ("(", ")/")
+    closing = "" if _unblanked(all_text(below)).isalnum() else ")"
+    element.text = opening + (element.text or "")
+    above.tail = (above.tail or "") + bar + ("(" if closing else "")
+    below.tail = (below.tail or "") + closing
 
 
-def _fenced(element: Element, parts: list[str]) -> str:
+def _write_fence(element: Element) -> None:
     marks = element.get("separators", ",").split()
-    joined = parts[:1]
-    for number, part in enumerate(parts[1:]):
-        joined += (marks[min(number, len(marks) - 1)] if marks else "", part)
-    return element.get("open", "(") + "".join(joined) + element.get("close", ")")
+    _write_around(element, element.get("open", "("), marks, element.get("close", ")"))
+
+
+def _write_root(element: Element) -> None:
+    _write_around(element, "√(", [], ")")
+
+
+def _write_row(element: Element) -> None:
+    if len(element) > 1:
+        _write_around(element, "", [_KEPT_SPACE], "")
+
+
+def _write_text(element: Element) -> None:
+    element.text = _BLANK_RUN.sub(_KEPT_SPACE, element.text or "")
+
+
+def _write_annotation(element: Element) -> None:
+    """Nothing: it says the formula again, in TeX or otherwise."""
+    element.clear(keep_tail=True)
+
+
+def _write_around(element: Element, opening: str, marks: list[str], closing: str) -> None:
+    """Write marks between the children of an element, the last of them again and again, and brackets around all."""
+    last = len(element) - 1
+    element.text = opening + (element.text or "") + (closing if last < 0 else "")
+    for number, child in enumerate(element):
+        mark = closing if number == last else marks[min(number, len(marks) - 1)] if marks else ""
+        child.tail = (child.tail or "") + mark
+
+
+_LAYOUTS: dict[str, Callable[[Element], None]] = {
+    "mfrac": _write_fraction,
+    "mfenced": _write_fence,
+    "msqrt": _write_root,
+    "mtable": _write_row,
+    "mtr": _write_row,
+    "mlabeledtr": _write_row,
+    "mtext": _write_text,
+    "annotation": _write_annotation,
+    "annotation-xml": _write_annotation,
+}
+_LAYOUTS_PREFIXED: dict[str, Callable[[Element], None]] = {
+    f"{_MATHML}{name}": write for name, write in _LAYOUTS.items()
+}

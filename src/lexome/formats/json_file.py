@@ -50,6 +50,21 @@ def members(source: Source) -> Iterator[tuple[str, Any]]:
         raise _malformed(source, f"{window.ahead()} follows the closing }}; expected one object")
 
 
+def elements(source: Source) -> Iterator[Any]:
+    """Each value of the list that is the whole file, with no more than one of them in memory."""
+    window = _Window(source)
+    if window.skip("[") is None:
+        raise _malformed(source, f"it begins with {window.ahead()}; expected [")
+    mark = window.skip("]") or ","
+    while mark == ",":
+        yield window.element()
+        mark = window.skip(",", "]") or ""
+    if not mark:
+        raise _malformed(source, f"{window.ahead()} follows a value; expected , or ]")
+    if window.skip("") is None:
+        raise _malformed(source, f"{window.ahead()} follows the closing ]; expected one list")
+
+
 def attempt(
     tally: Tally, make: Callable[[], Made], record: object, *, where: str, id: str | None = None
 ) -> Made | None:
@@ -152,22 +167,28 @@ class _Window:
 
     def member(self) -> tuple[str, Any]:
         """The name and value that stand next."""
+        return self._whole(self._parsed, "a name and a value")
+
+    def element(self) -> Any:
+        """The value that stands next."""
+        return self._whole(self._parsed_alone, "a value")
+
+    def _whole(self, parse: Callable[[], tuple[Made, int] | None], expected: str) -> Made:
+        """What stands next, with as much read on as it takes."""
         while True:
-            found = self._parsed()
+            found = parse()
             # A number that reaches the window's end may go on behind it.
-            if found is not None and (found[2] < len(self.text) or self.ended):
-                name, value, self.at = found
-                return name, value
+            if found is not None and (found[1] < len(self.text) or self.ended):
+                self.at = found[1]
+                return found[0]
             if not self._grow():
-                raise _malformed(
-                    self.source, f"near {self.text[self.at : self.at + 40]!r}; expected a name and a value"
-                )
+                raise _malformed(self.source, f"near {self.text[self.at : self.at + 40]!r}; expected {expected}")
 
     def ahead(self) -> str:
         """The next few characters, for a message."""
         return repr(self.text[self.at : self.at + 20])
 
-    def _parsed(self) -> tuple[str, Any, int] | None:
+    def _parsed(self) -> tuple[tuple[str, Any], int] | None:
         """The member that stands next and where it ends, if it is wholly in the window."""
         start = _end(_SPACE, self.text, self.at)
         found = _NAME.match(self.text, start)
@@ -175,7 +196,15 @@ class _Window:
             return None
         try:
             name, _ = _DECODER.raw_decode(self.text, start)
-            return name, *_DECODER.raw_decode(self.text, found.end())
+            value, end = _DECODER.raw_decode(self.text, found.end())
+            return (name, value), end
+        except (ValueError, RecursionError):
+            return None
+
+    def _parsed_alone(self) -> tuple[Any, int] | None:
+        """The value that stands next and where it ends, if it is wholly in the window."""
+        try:
+            return _DECODER.raw_decode(self.text, _end(_SPACE, self.text, self.at))
         except (ValueError, RecursionError):
             return None
 
@@ -185,7 +214,7 @@ class _Window:
             return False
         if len(self.text) - self.at > MAX_RECORD_BYTES:
             raise _malformed(self.source, f"an entry is longer than {MAX_RECORD_BYTES >> 20} MiB, or never ends")
-        block = self.source.stream.read(BLOCK_BYTES)
+        block = self.source.stream.read1(BLOCK_BYTES)
         self.ended = not block
         try:
             self.text = self.text[self.at :] + self.decoder.decode(block, final=self.ended)

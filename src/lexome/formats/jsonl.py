@@ -81,7 +81,7 @@ def from_json(raw: bytes | str) -> Document:
             raise cause from None
         field = ".".join(str(step) for step in first["loc"]) or "the line"
         raise BadDocument(
-            "bad_field",
+            "malformed_json" if first["type"] == "json_invalid" else "bad_field",
             f"{field}: {first['msg']}; expected a Lexome document. If it is of another format, name that with --from.",
         ) from None
     return doc

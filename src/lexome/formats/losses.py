@@ -13,7 +13,8 @@ def note_losses(doc: Document, tally: Tally, *, held: frozenset[str] = frozenset
         "labels": doc.labels,
         "metadata": doc.meta != NOTHING_KNOWN,
         "concepts": any(span.concepts for span in doc.spans),
-        "scores": any(item.score is not None for item in (*doc.spans, *doc.relations)),
+        "scores": any(span.score is not None for span in doc.spans)
+        or any(relation.score is not None for relation in doc.relations),
         "novelty of relations": any(relation.novel is not None for relation in doc.relations),
         "places of passages": len(doc.passages) > 1 or (doc.passages and doc.passages[0].offset),
         "kinds and sections of passages": any(map(_is_described, doc.passages)),

@@ -10,28 +10,33 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
-from lxml import etree
-
 from lexome.document import Document
 from lexome.errors import BadDocument
 from lexome.formats.citation import lay_out
 from lexome.formats.files import Source
 from lexome.formats.jats_blocks import LANGUAGE, Blocks, Place
-from lexome.formats.jats_meta import is_abbreviations, metadata
-from lexome.formats.jats_text import Element, Inline
+from lexome.formats.jats_meta import Parts, is_abbreviations, metadata, parts_of
+from lexome.formats.jats_text import Element, Inline, drop_namespace, stray_texts
 from lexome.formats.tally import Tally
 from lexome.formats.xml import Record, records
 from lexome.metadata import Metadata
 
+_OPENING = re.compile(rb"<article[\s>]")
 # What may stand beside the articles in an answer of the OAI-PMH service.
 _HEADER = ("header", "responseDate", "request", "resumptionToken")
-_NAMESPACED = re.compile(rb"xmlns(?:\s*=|:[\w.-]+\s*=\s*.http://docs\.oasis)")
-_MATHML = "{http://www.w3.org/1998/Math/MathML}"
 
 _TITLES = frozenset(("article-title", "subtitle", "trans-title", "trans-subtitle"))
-_ABSTRACTS = frozenset(("abstract", "trans-abstract"))
-_TOLD_IN_FRONT = frozenset(("contrib-group", "author-notes", "supplementary-material", "notes"))
-_PARTS = frozenset(("sub-article", "response"))
+# What of the front is written in sentences, besides titles, in the order it is read.
+_SENTENCES = (
+    "abstract",
+    "trans-abstract",
+    "contrib-group",
+    "author-notes",
+    "funding-group",
+    "supplementary-material",
+    "notes",
+)
+_SEPARATE = frozenset(("sub-article", "response"))
 
 
 def read(source: Source, *, tally: Tally, references: bool = False) -> Iterator[Document]:
@@ -41,19 +46,31 @@ def read(source: Source, *, tally: Tally, references: bool = False) -> Iterator[
     letters, translations, replies) follow their article, named after it: PMC123.s1.
     """
     for record in records(source, ("article",), header=_HEADER):
-        docs = tally.attempt(
-            partial(_documents, record, f"{source.stem}-{record.line}", tally, references),
-            where=f"{source.name}, line {record.line}",
-            raw=record.raw,
-        )
-        if docs is not None:
-            yield from docs
+        docs = _attempted(record, source, tally, references)
+        if docs is None and (inner := _swallowed(record)) is not None:
+            docs = _attempted(inner, source, tally, references)
+        yield from docs or ()
+
+
+def _attempted(record: Record, source: Source, tally: Tally, references: bool) -> list[Document] | None:
+    return tally.attempt(
+        partial(_documents, record, f"{source.stem}-{record.line}", tally, references),
+        where=f"{source.name}, line {record.line}",
+        raw=record.raw,
+    )
+
+
+def _swallowed(record: Record) -> Record | None:
+    """The last article that begins inside a bad one: others have lost their closing tags, it has its own."""
+    start = max((found.start() for found in _OPENING.finditer(record.raw)), default=0)
+    if not start or record.problem is not None:
+        return None
+    return replace(record, raw=record.raw[start:], line=record.line + record.raw.count(b"\n", 0, start))
 
 
 def _documents(record: Record, name: str, tally: Tally, references: bool) -> list[Document]:
     root = record.parse() if references else _parse_text(record, tally)
-    if _NAMESPACED.search(record.raw):
-        _drop_namespaces(root)
+    drop_namespace(root)
     try:
         docs = _Article(Inline(tally), tally, references).documents(root, name)
     except RecursionError:
@@ -66,7 +83,7 @@ def _documents(record: Record, name: str, tally: Tally, references: bool) -> lis
 
 
 def _parse_text(record: Record, tally: Tally) -> Element:
-    """The article without its references: half of its elements, which need not be parsed to be left out."""
+    """The article without its references: four in ten of its elements, which need no parsing to be left out."""
     short, count = _without_references(record.raw)
     if not count or record.problem is not None:
         return record.parse()
@@ -81,17 +98,18 @@ def _parse_text(record: Record, tally: Tally) -> Element:
 def _without_references(raw: bytes) -> tuple[bytes, int]:
     """The article's bytes with each <ref> cut out, and how many were; nothing is cut unless all is beyond doubt.
 
-    Between the first and the last of them there may be no comment, CDATA or processing instruction, and
-    between <ref> and </ref> no other <ref>: then each "<" begins a tag, and the cut is what a parser would skip.
+    From the first to the last of them there may be no comment, CDATA or processing instruction, none that began
+    before, and between <ref> and </ref> no other <ref>: then each "<" begins a tag, and the cut is exact.
     """
-    first, last = raw.find(b"<ref "), raw.rfind(b"</ref>")
-    between = raw[first:last]
-    # One character is found ten times as fast as two, and these are rare.
-    marked = (b"!" in between and b"<!" in between) or (b"?" in between and (b"<?" in between or b"?>" in between))
-    if first < 0 or marked or b"-->" in between or b"<![CDATA[" in raw:
+    # Searched from the end of the body, where they mostly are: those before it are parsed and then left out.
+    first, last = raw.find(b"<ref ", max(raw.rfind(b"</body>"), 0)), raw.rfind(b"</ref>")
+    head, between = raw[: max(first, 0)], raw[first:last]
+    if first < 0 or _stands_beside(between, b"!", b"<", b"") or _stands_beside(between, b"?", b"<", b">"):
         return raw, 0
-    kept = []
-    at = 0
+    if _stands_beside(head, b"!", b"<", b"") and (b"<![" in head or head.rfind(b"<!--") > head.rfind(b"-->")):
+        return raw, 0
+    kept = [head]
+    at = first
     while (begin := raw.find(b"<ref ", at)) >= 0:
         end = raw.find(b"</ref>", begin)
         if end < 0 or raw.find(b"<ref", begin + 1, end) >= 0:
@@ -99,7 +117,19 @@ def _without_references(raw: bytes) -> tuple[bytes, int]:
         kept.append(raw[at:begin])
         at = end + len(b"</ref>")
     kept.append(raw[at:])
-    return b"".join(kept), len(kept) - 1
+    return b"".join(kept), len(kept) - 2
+
+
+def _stands_beside(raw: bytes, mark: bytes, left: bytes, right: bytes) -> bool:
+    """True where a rare character follows `left` or comes before `right`: far quicker than looking for the pair."""
+    if raw.count(mark) > 1000:  # not rare here
+        return left + mark in raw or (right != b"" and mark + right in raw)
+    at = raw.find(mark)
+    while at >= 0:
+        if raw[at - 1 : at] == left or (right and raw[at + 1 : at + 2] == right):
+            return True
+        at = raw.find(mark, at + 1)
+    return False
 
 
 class _Article:
@@ -113,43 +143,41 @@ class _Article:
     def documents(self, article: Element, name: str, parent: Document | None = None) -> list[Document]:
         """The article's document, then those of its sub-articles and responses."""
         language = article.get(LANGUAGE)
-        front, meta = _front(article)
-        facts = metadata(article, meta, self.inline, self.tally)
+        front, parts = _front(article)
+        facts = metadata(article, parts, self.inline, self.tally)
         facts = replace(facts, languages=(language,) if language else ())
         if parent is None:
             id_ = facts.pmcid or facts.pmid or facts.doi or name
         else:
             id_, facts = name, _inherited(facts, parent)
         blocks = Blocks(self.inline, self.tally, language=language, references=self.references)
-        self._read_front(front, meta, blocks)
-        parts = []
+        self._read_front(front, parts, blocks)
+        others = []
+        for text in stray_texts(article):
+            blocks.stray(text, Place())
         for child in article:
-            if child.tag in _PARTS:
-                parts.append(child)
+            if child.tag in _SEPARATE:
+                others.append(child)
             elif child is not front:
                 blocks.block(child, Place())
         doc = Document(id_, lay_out(blocks.drafts), meta=facts)
         docs = [doc]
-        for number, part in enumerate(parts, 1):
-            docs += self.documents(part, f"{id_}.s{number}", doc)
+        for number, other in enumerate(others, 1):
+            docs += self.documents(other, f"{id_}.s{number}", doc)
         return docs
 
-    def _read_front(self, front: Element, meta: Element, blocks: Blocks) -> None:
+    def _read_front(self, front: Element | None, parts: Parts, blocks: Blocks) -> None:
         """Titles, then abstracts, then whatever else of the front is written in sentences."""
-        for group in meta.iterfind("title-group"):
+        for group in parts.get("title-group", ()):
             self._read_titles(group, blocks, None)
-        for child in meta:
-            if child.tag in _ABSTRACTS:
-                blocks.block(child, Place())
-        for child in meta:
-            if child.tag in _TOLD_IN_FRONT:
-                blocks.block(child, Place())
-            elif child.tag == "funding-group":
-                blocks.block(child, Place(category="ACK_FUND"))
-            elif child.tag == "kwd-group" and is_abbreviations(child):
-                blocks.abbreviations(child, Place(category="ABBR", kind="list"))
-        for notes in (*front.iterfind("journal-meta/notes"), *front.iterfind("notes")):
-            if front is not meta:
+        for tag in _SENTENCES:
+            for element in parts.get(tag, ()):
+                blocks.block(element, Place(category="ACK_FUND" if tag == "funding-group" else None))
+        for group in parts.get("kwd-group", ()):
+            if is_abbreviations(group):
+                blocks.abbreviations(group, Place(category="ABBR", kind="list"))
+        if front is not None and front.tag == "front":
+            for notes in (*front.iterfind("journal-meta/notes"), *front.iterfind("notes")):
                 blocks.block(notes, Place())
 
     def _read_titles(self, group: Element, blocks: Blocks, language: str | None) -> None:
@@ -165,17 +193,11 @@ class _Article:
                 blocks.skip(child, Place())
 
 
-def _front(article: Element) -> tuple[Element, Element]:
-    """The front and its metadata element; empty ones where the article has none."""
-    front = article.find("front")
-    if front is None:
-        front = article.find("front-stub")
-        if front is not None:
-            return front, front
-        empty = etree.Element("front-stub")
-        return empty, empty
-    meta = front.find("article-meta")
-    return front, meta if meta is not None else etree.Element("article-meta")
+def _front(article: Element) -> tuple[Element | None, Parts]:
+    """The front and the parts of its metadata; none where the article has no front."""
+    front = next(article.iterchildren("front", "front-stub"), None)
+    meta = front.find("article-meta") if front is not None and front.tag == "front" else front
+    return front, parts_of(meta) if meta is not None else {}
 
 
 def _inherited(facts: Metadata, parent: Document) -> Metadata:
@@ -191,11 +213,3 @@ def _inherited(facts: Metadata, parent: Document) -> Metadata:
         licence_url=facts.licence_url or whole.licence_url,
         copyright=facts.copyright or whole.copyright,
     )
-
-
-def _drop_namespaces(root: Element) -> None:
-    """Give each element its plain name, whatever namespace the file has put it in; MathML keeps its own."""
-    for element in root.iter("{*}*"):
-        tag = element.tag
-        if isinstance(tag, str) and tag.startswith("{") and not tag.startswith(_MATHML):
-            element.tag = tag.rpartition("}")[2]

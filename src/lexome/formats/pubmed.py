@@ -19,6 +19,7 @@ from lexome.errors import BadDocument
 from lexome.formats.citation import finer
 from lexome.formats.files import Source
 from lexome.formats.pubmed_fields import CITATION, RECORD, Draft, Section, each
+from lexome.formats.pubmed_lists import lift
 from lexome.formats.tally import Tally
 from lexome.formats.xml import Record, records
 from lexome.metadata import Journal, Metadata
@@ -28,6 +29,9 @@ Abstract = Literal["sections", "joined"]
 _TAGS = ("PubmedArticle", "PubmedBookArticle", "DeleteCitation")
 # In the files of before 2017 the citations stand alone.
 _OLD_SET, _OLD_TAGS = b"<MedlineCitationSet", ("MedlineCitation", "DeleteCitation")
+_PARSER = etree.XMLParser(
+    resolve_entities=False, no_network=True, load_dtd=False, remove_comments=True, remove_pis=True, collect_ids=False
+)
 _PMID = re.compile(rb"<PMID[^<>]*>\s*(\d+)\s*</PMID>")
 
 
@@ -55,7 +59,9 @@ def read(
 
 def _apart(record: Record, error: BadDocument) -> list[Record]:
     """A record that could not be read, cut where others begin inside it because its closing tag is lost."""
-    begins = [found.start() for found in re.finditer(rb"<" + record.tag + rb"[\s>]", record.raw)]
+    begins = [found.start() for found in re.finditer(rb"<" + record.tag + rb"[\s>]", record.raw)] if record.tag else []
+    if len(begins) < 2:
+        return [replace(record, problem=error)]
     ends = [*begins[1:], len(record.raw)]
     parts: list[Record] = []
     line = record.line
@@ -63,17 +69,27 @@ def _apart(record: Record, error: BadDocument) -> list[Record]:
         raw = record.raw[begin:end]
         parts.append(Record(record.tag, raw, line, namespaces=record.namespaces))
         line += raw.count(b"\n")
-    return parts if len(parts) > 1 else [replace(record, problem=error)]
+    return parts
 
 
 def _documents(record: Record, tally: Tally, abstract: Abstract, deletions: bool) -> tuple[Document, ...]:
     """What one record holds: a citation, or a list of deleted ones."""
-    root = record.parse()
+    root, draft = _begun(record, tally)
     if root.tag == "DeleteCitation":
         return _deleted(root, tally, deletions)
-    draft = Draft(tally)
     each((root,) if root.tag == "MedlineCitation" else root, RECORD, draft)
     return (Document(draft.require_pmid(), _passages(draft, abstract), meta=_metadata(draft)),)
+
+
+def _begun(record: Record, tally: Tally) -> tuple[etree._Element, Draft]:
+    """The record's element, and a draft of what could be read without parsing."""
+    if record.problem is None:
+        draft = Draft(tally)
+        try:
+            return etree.fromstring(lift(record.raw, draft), _PARSER), draft
+        except etree.XMLSyntaxError:
+            pass  # the whole record is parsed below, with its names resolved or the right line in the message
+    return record.parse(), Draft(tally)
 
 
 def _deleted(root: etree._Element, tally: Tally, wanted: bool) -> tuple[Document, ...]:

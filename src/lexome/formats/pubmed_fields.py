@@ -6,7 +6,6 @@ small element in them would cost more than all the rest.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from functools import lru_cache
 
 from lxml import etree
 
@@ -74,11 +73,12 @@ Table = Mapping[str, Add]
 def each(elements: Iterable[Element], table: Table, draft: Draft) -> None:
     """Add what each of these elements says to the draft."""
     for element in elements:
-        add = table.get(element.tag)
+        tag = str(element.tag)
+        add = table.get(tag)
         if add is not None:
             add(element, draft)
         else:
-            draft.tally.note(_IGNORED.get(element.tag, "unknown element ignored"))
+            draft.tally.note(_IGNORED.get(tag, "unknown element ignored"))
 
 
 def _inside(table: Table) -> Add:
@@ -88,11 +88,12 @@ def _inside(table: Table) -> Add:
 
 def text_of(element: Element) -> str:
     """The characters of an element without its markup, folded."""
-    if not len(element):
-        return fold(element.text or "")
-    for formula in element.iter(_MATHML + "math"):
-        _tighten(formula)
-    return fold("".join(element.itertext()))
+    if len(element):
+        for formula in element.iter(_MATHML + "math"):
+            _tighten(formula)
+        return fold("".join(element.itertext()))
+    text = element.text
+    return fold(text) if text is not None else ""
 
 
 def _tighten(formula: Element) -> None:
@@ -168,17 +169,15 @@ def _online_date(element: Element, draft: Draft) -> None:
 
 
 def _journal(element: Element, draft: Draft) -> None:
-    journal = draft.journal
-    for part in element.iter():
-        tag = part.tag
-        name = _JOURNAL_FIELDS.get(tag)
-        if name is not None:
-            if name not in journal:
-                journal[name] = fold(part.text or "")
-        elif tag == "PubDate":
-            draft.issue_date = _date_of(part, draft)
-        elif (tag == "ISSN" or tag == "ISSNLinking") and part.text and part.text not in draft.issns:
-            draft.issns.append(part.text)
+    parts = {part.tag: part for part in element.iter()}
+    for tag, name in _JOURNAL_FIELDS:
+        if tag in parts and name not in draft.journal:
+            draft.journal[name] = text_of(parts[tag])
+    for tag in ("ISSN", "ISSNLinking"):
+        if tag in parts and (issn := text_of(parts[tag])) not in draft.issns:
+            draft.issns.append(issn)
+    if "PubDate" in parts:
+        draft.issue_date = _date_of(parts["PubDate"], draft)
 
 
 def _pages(element: Element, draft: Draft) -> None:
@@ -220,79 +219,58 @@ def _keywords(element: Element, draft: Draft) -> None:
 
 
 def _authors(element: Element, draft: Draft) -> None:
-    people: list[tuple[dict[str, str], list[str]]] = []
+    people: list[tuple[Element, dict[str, str], list[str]]] = []
     names: dict[str, str] = {}
     affiliations: list[str] = []
     for part in element.iter():
         tag = part.tag
         if tag in _NAMES:
             names[tag] = text_of(part)
-        elif tag == "Author":
-            names, affiliations = {}, []
-            if part.get("ValidYN") == "N":
-                draft.tally.note("author marked as not valid, ignored")
-            else:
-                people.append((names, affiliations))
         elif tag == "Affiliation":
             affiliations.append(text_of(part))
+        elif tag == "CollectiveName":
+            names[tag] = text_of(part)
+        elif tag == "Author":
+            names, affiliations = {}, []
+            people.append((part, names, affiliations))
         elif tag == "Identifier" and part.get("Source") == "ORCID" and (known := orcid(text_of(part))):
             names[tag] = known
         elif tag in ("Identifier", "Suffix"):
             draft.tally.note(f"author's {tag} ignored")
-    draft.authors += [_author(names.get, places) for names, places in people if names]
-
-
-def _author(name: Callable[[str], str | None], affiliations: list[str]) -> Author:
-    return Author(
-        name("LastName"),
-        name("ForeName"),
-        name("Initials"),
-        name("CollectiveName"),
-        name("Identifier"),
-        tuple(affiliations),
-    )
+    for author, names, affiliations in people:
+        if author.get("ValidYN") == "N":
+            draft.tally.note("author marked as not valid, ignored")
+        elif names:
+            name = names.get
+            family, given, initials = name("LastName"), name("ForeName"), name("Initials")
+            person = Author(family, given, initials, name("CollectiveName"), name("Identifier"), tuple(affiliations))
+            draft.authors.append(person)
 
 
 def _mesh(element: Element, draft: Draft) -> None:
-    parts: list[_MeshPart] = []
-    for part in element.iter("DescriptorName", "QualifierName", "SupplMeshName"):
-        if parts and part.tag != "QualifierName":
-            draft.mesh.append(_heading(*parts))
-            parts = []
-        parts.append((part.text or "", part.get("UI"), part.get("MajorTopicYN")))
-    if parts:
-        draft.mesh.append(_heading(*parts))
+    for heading in element:
+        names = [_named(part) for part in heading.iter("DescriptorName", "QualifierName")]
+        if names:
+            draft.mesh.append(MeshHeading(*names[0], tuple(MeshQualifier(*name) for name in names[1:])))
 
 
-# The name of a MeSH descriptor or qualifier, its id, and Y where it is a main topic.
-_MeshPart = tuple[str, str | None, str | None]
+def _supplementary_mesh(element: Element, draft: Draft) -> None:
+    draft.mesh += [MeshHeading(*_named(part)) for part in element.iter("SupplMeshName")]
 
 
-# Indexers use the same headings again and again ("Humans", "Mice"): one object serves all.
-@lru_cache(1 << 16)
-def _heading(descriptor: _MeshPart, *qualifiers: _MeshPart) -> MeshHeading:
-    name, id_, major = descriptor
-    return MeshHeading(fold(name), id_ and f"mesh:{id_}", major == "Y", tuple(_qualifier(*part) for part in qualifiers))
-
-
-@lru_cache(1 << 10)
-def _qualifier(name: str, id_: str | None, major: str | None) -> MeshQualifier:
-    return MeshQualifier(fold(name), id_ and f"mesh:{id_}", major == "Y")
+def _named(element: Element) -> tuple[str, str | None, bool]:
+    """A MeSH name, its id as a CURIE, and whether it is a main topic."""
+    id_ = element.get("UI")
+    return text_of(element), f"mesh:{id_}" if id_ else None, element.get("MajorTopicYN") == "Y"
 
 
 def _substances(element: Element, draft: Draft) -> None:
-    number: str | None = None
-    for part in element.iter("RegistryNumber", "NameOfSubstance"):
-        if part.tag == "RegistryNumber":
-            number = part.text
-        else:
-            draft.substances.append(_substance(part.text or "", part.get("UI"), number))
-            number = None
-
-
-@lru_cache(1 << 14)
-def _substance(name: str, id_: str | None, number: str | None) -> Substance:
-    return Substance(fold(name), id_ and f"mesh:{id_}", registry_number(number))
+    for chemical in element:
+        parts = {part.tag: part for part in chemical}
+        if "NameOfSubstance" in parts:
+            name, id_, _ = _named(parts["NameOfSubstance"])
+            number = text_of(parts["RegistryNumber"]) if "RegistryNumber" in parts else None
+            draft.substances.append(Substance(name, id_, registry_number(number)))
 
 
 def _notices(element: Element, draft: Draft) -> None:
@@ -307,15 +285,18 @@ def _notices(element: Element, draft: Draft) -> None:
         draft.notices.append(Notice(kind, parts.get("PMID"), parts.get("RefSource")))
 
 
-_JOURNAL_FIELDS = {
-    "Title": "title",
-    "ISOAbbreviation": "abbreviation",
-    "MedlineTA": "abbreviation",
-    "NlmUniqueID": "nlm_id",
-    "Volume": "volume",
-    "Issue": "issue",
-}
-_NAMES = frozenset(("LastName", "ForeName", "Initials", "CollectiveName"))
+_JOURNAL_FIELDS = (
+    ("Title", "title"),
+    ("ISOAbbreviation", "abbreviation"),
+    ("MedlineTA", "abbreviation"),
+    ("NlmUniqueID", "nlm_id"),
+    ("Volume", "volume"),
+    ("Issue", "issue"),
+)
+_JOURNAL_TAGS = (*_JOURNAL_FIELDS, "PubDate", "ISSN", "ISSNLinking")
+# These hold text alone; a group's name and an affiliation may have markup inside.
+_NAMES = frozenset(("LastName", "ForeName", "Initials"))
+_AUTHOR_TAGS = ("Author", *_NAMES, "CollectiveName", "Affiliation", "Identifier", "Suffix")
 
 _ARTICLE: Table = {
     "Journal": _journal,
@@ -336,7 +317,7 @@ CITATION: Table = {
     "Article": _inside(_ARTICLE),
     "MedlineJournalInfo": _journal,
     "ChemicalList": _substances,
-    "SupplMeshList": _mesh,
+    "SupplMeshList": _supplementary_mesh,
     "CommentsCorrectionsList": _notices,
     "MeshHeadingList": _mesh,
     "OtherID": _other_id,
@@ -376,10 +357,33 @@ RECORD: Table = {
 # Elements of the schema for which a document has no field.
 _IGNORED = {
     tag: f"{tag} ignored"
-    for tag in (
-        "BeginningDate CitationSubset CoiStatement CollectionTitle DataBankList DateCompleted DateCreated Edition "
-        "EndingDate GeneSymbolList GeneralNote GrantList History InvestigatorList ItemList LocationLabel Medium "
-        "NumberOfReferences ObjectList PersonalNameSubjectList PublicationStatus Publisher ReferenceList ReportNumber "
-        "Sections SpaceFlightMission VolumeTitle"
-    ).split()
+    for tag in [
+        "BeginningDate",
+        "CitationSubset",
+        "CoiStatement",
+        "CollectionTitle",
+        "DataBankList",
+        "DateCompleted",
+        "DateCreated",
+        "Edition",
+        "EndingDate",
+        "GeneSymbolList",
+        "GeneralNote",
+        "GrantList",
+        "History",
+        "InvestigatorList",
+        "ItemList",
+        "LocationLabel",
+        "Medium",
+        "NumberOfReferences",
+        "ObjectList",
+        "PersonalNameSubjectList",
+        "PublicationStatus",
+        "Publisher",
+        "ReferenceList",
+        "ReportNumber",
+        "Sections",
+        "SpaceFlightMission",
+        "VolumeTitle",
+    ]
 }

@@ -26,7 +26,7 @@ from lexome.errors import BadDocument, FormatError
 from lexome.formats.concept_relations import SAID_NOVEL, arguments_of, sides_of, types_by_concept
 from lexome.formats.concepts import read_ids
 from lexome.formats.files import MAX_RECORD_BYTES, Source, decode
-from lexome.formats.pubtator_block import INDIVIDUAL_MENTIONS, written
+from lexome.formats.pubtator_writing import INDIVIDUAL_MENTIONS, written
 from lexome.formats.repair import repaired
 from lexome.formats.tally import Tally
 from lexome.metadata import Metadata
@@ -40,14 +40,14 @@ _KINDS = {"t": "title", "a": "abstract"}
 class _Block:
     """The lines of one document, their place, and which of the blocks with its id it is."""
 
-    id: str
+    id: bytes
     number: int
     line: int
     lines: list[bytes]
 
-    @property
-    def name(self) -> str:
-        return self.id if self.number == 1 else f"{self.id}-{self.number}"
+    def name(self, id_: str) -> str:
+        """What the document is called whose id in the file is this."""
+        return id_ if self.number == 1 else f"{id_}-{self.number}"
 
 
 @dataclass(slots=True)
@@ -70,7 +70,7 @@ def read(
         doc = tally.attempt(
             partial(_document, block, offsets == "repair", encoding, tally),
             where=f"{source.name}, line {block.line}",
-            id=block.name,
+            id=block.name(block.id.decode(errors="replace")),
             raw=b"\n".join(block.lines),
         )
         if doc is not None:
@@ -102,7 +102,7 @@ def _blocks(source: Source) -> Iterator[_Block]:
         id_ = lines[0].partition(b"|")[0].partition(b"\t")[0]
         number = number + 1 if id_ == last else 1
         last = id_
-        yield _Block(id_.decode(errors="replace"), number, line, lines)
+        yield _Block(id_, number, line, lines)
 
 
 def _groups(source: Source) -> Iterator[tuple[int, list[bytes]]]:
@@ -129,18 +129,19 @@ def _groups(source: Source) -> Iterator[tuple[int, list[bytes]]]:
 
 
 def _document(block: _Block, repairing: bool, encoding: str, tally: Tally) -> Document:
-    content = _content(block, encoding, tally)
+    id_ = decode(block.id, encoding)
+    content = _content(block, id_, encoding)
     texts = _fitting(content, tally)
     passages = tuple(_passages(texts, tally))
     spans, attributes = _spans(content, repairing, tally)
     relations = _relations(content, spans, tally)
     if repairing:
         spans, relations, attributes = repaired(passages, spans, relations, attributes, tally=tally)
-    meta = Metadata(part_of=block.id) if block.number > 1 else NOTHING_KNOWN
-    return Document(block.name, passages, spans, relations, attributes, meta=meta)
+    meta = Metadata(part_of=id_) if block.number > 1 else NOTHING_KNOWN
+    return Document(block.name(id_), passages, spans, relations, attributes, meta=meta)
 
 
-def _content(block: _Block, encoding: str, tally: Tally) -> _Content:
+def _content(block: _Block, id_: str, encoding: str) -> _Content:
     content = _Content([], [], [])
     for number, raw in enumerate(block.lines, block.line):
         line = decode(raw, encoding)
@@ -150,16 +151,14 @@ def _content(block: _Block, encoding: str, tally: Tally) -> _Content:
             content.texts.append((text[2], text[3]))
         else:
             name = _columns(line, number, content)
-        if name != block.id:
+        if name != id_:
             raise BadDocument(
                 "mixed_ids",
-                f"line {number} is of {shorten(name)!r} in the block of {shorten(block.id)!r}; expected one document "
+                f"line {number} is of {shorten(name)!r} in the block of {shorten(id_)!r}; expected one document "
                 "a block. Put a blank line between them.",
             )
     if not content.texts:
-        raise BadDocument(
-            "no_text", f"the block has no line such as {block.id}|t|...; expected a title and an abstract"
-        )
+        raise BadDocument("no_text", f"the block has no line such as {id_}|t|...; expected a title and an abstract")
     return content
 
 
@@ -169,10 +168,10 @@ def _columns(line: str, number: int, content: _Content) -> str:
     if len(columns) >= 5 and _is_number(columns[1]) and _is_number(columns[2]):
         start, end = int(columns[1]), int(columns[2])
         rest = line.split("\t", 3)[3]
-        # A mention may hold tabs of the text: its length says where it ends.
         mention, after = rest[: end - start], rest[end - start :]
-        cut = [mention, *after[1:].split("\t")] if "\t" in mention and after.startswith("\t") else columns[3:]
-        content.mentions.append((start, end, cut))
+        # A mention may hold tabs of the text: its length then says where it ends.
+        tabbed = "\t" in mention and after.startswith("\t") and any(mention in text for _, text in content.texts)
+        content.mentions.append((start, end, [mention, *after[1:].split("\t")] if tabbed else columns[3:]))
     elif len(columns) >= 4 and not _is_number(columns[1]):
         content.relations.append(columns[1:])
     else:

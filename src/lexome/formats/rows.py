@@ -7,10 +7,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from lexome.errors import BadDocument, FormatError
-from lexome.formats.files import BLOCK_BYTES, Source, decode
+from lexome.formats.files import Source, decode
 
 # A longer cell is no text of a table but a quote that was never closed.
 MAX_CELL_BYTES = 16 << 20
+
+# Lines are cut from so much of the file at a time.
+BLOCK_BYTES = 1 << 16
 
 # A quoted cell of a line, or a plain one.
 _QUOTED_OR_PLAIN = re.compile(r'(?:\A|\t)("[^"]*(?:""[^"]*)*"(?=\t|\Z)|[^\t]*)')

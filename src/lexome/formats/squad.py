@@ -11,14 +11,27 @@ from lexome.errors import BadDocument, FormatError
 from lexome.formats.bioasq import SNIPPET, spread_snippets
 from lexome.formats.files import Source
 from lexome.formats.json_file import attempt, flag, load, mapping, note_unread, objects, required, string
+from lexome.formats.losses import note_losses
 from lexome.formats.repair import nearest
 from lexome.formats.tally import Tally
-from lexome.metadata import Metadata
 
 _ARTICLE = frozenset({"title", "paragraphs"})
 _PARAGRAPH = frozenset({"id", "context", "qas"})
 _QUESTION = frozenset({"id", "question", "answers", "is_impossible"})
 _ANSWER = frozenset({"text", "answer_start"})
+
+# Written, gone with the spans, or noted a paragraph at a time by _note_details.
+_NOTED_ELSEWHERE = frozenset(
+    {
+        "questions",
+        "concepts",
+        "scores",
+        "novelty of relations",
+        "places of passages",
+        "kinds and sections of passages",
+        "sentences and tokens",
+    }
+)
 
 
 def read(source: Source, *, tally: Tally, offsets: Literal["strict", "repair"] = "strict") -> Iterator[Document]:
@@ -54,7 +67,7 @@ def write(docs: Iterable[Document], stream: BinaryIO, *, tally: Tally, version: 
     numbers: Counter[str] = Counter()
     last: str | None = None
     for doc in docs:
-        begun = numbers.total()
+        wrote = False
         for part in _parts(doc, tally):
             title = _title(part)
             where = f"document {doc.id!r}"
@@ -62,10 +75,10 @@ def write(docs: Iterable[Document], stream: BinaryIO, *, tally: Tally, version: 
             if made is not None:
                 stream.write(_joint(title, last) + made)
                 numbers[title] += 1
-                last = title
-        if numbers.total() > begun:
+                last, wrote = title, True
+        if wrote:
             tally.written += 1
-            _note_losses(doc, tally)
+            note_losses(doc, tally, held=_NOTED_ELSEWHERE, lost=("spans",) if doc.spans else ())
     stream.write(b"]}" if last is None else b"\n]}]}")
     stream.write(b"\n")
 
@@ -204,21 +217,12 @@ def _qa(question: Question, version: str, tally: Tally) -> dict[str, Any] | None
     return qa if version == "1.1" else {**qa, "is_impossible": question.impossible}
 
 
-def _note_losses(doc: Document, tally: Tally) -> None:
-    """Count what the document has and SQuAD has no place for."""
-    for name in ("spans", "relations", "attributes", "labels"):
-        if getattr(doc, name):
-            tally.note(f"{name} not written")
-    if doc.meta != Metadata():
-        tally.note("metadata not written")
-
-
 def _note_details(doc: Document, tally: Tally) -> None:
     """Count what the paragraph and its questions have and SQuAD has no place for."""
     if len(doc.passages) > 1 or doc.passages[0].offset:
-        tally.note("passage bounds not written")
+        tally.note("places of passages not written")
     if any(passage != Passage(passage.offset, passage.text, section=passage.section[:1]) for passage in doc.passages):
-        tally.note("passage details not written")
+        tally.note("kinds and sections of passages not written")
     if any(
         question.type or question.ideal or question.documents or question.concepts for question in doc.questions
     ) or any(answer.synonyms for question in doc.questions for answer in question.answers):

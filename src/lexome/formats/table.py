@@ -1,5 +1,6 @@
 """Tables of labelled texts, as BLUE, BioBERT and LitCovid write them: a row is a document."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -86,12 +87,12 @@ def read(
     """A document a row, with its text (or title and abstract, or a pair of sentences), labels and id.
 
     The columns are known by their header or their number; `text`, `label` and `id` name others, by
-    name or by number from 1. Labels are cut at ";". A row without an id of its own is called by its
-    file and line.
+    name or by number from 1. Labels are cut at ";". A row without an id is called by file and line.
 
     Commas part the cells of a .csv file, tabs those of others. Between tabs a quote is text, and never
     reaches over the end of its line; but a cell that a CSV writer must have quoted (the quotes inside
-    it are doubled, or there is a tab) is read as it was before. quotes="csv" allows line breaks too.
+    it are doubled, or there is a tab) is read as it was before. quotes="csv" allows line breaks too,
+    and is understood where the first row is quoted throughout.
     """
     rows = _rows(source, quotes)
     first = next(rows, None)
@@ -105,6 +106,9 @@ def read(
         raise FormatError(f"{source.name}, line {first.line}: {error}") from None
     file = _file_name(source)
     for row in rows if has_header else chain((first,), rows):
+        if has_header and row.raw == first.raw:
+            tally.note("header repeated between rows")
+            continue
         make = partial(_document, row, layout, file, encoding, tally)
         doc = tally.attempt(make, where=f"{source.name}, line {row.line}", raw=row.raw)
         if doc is not None:
@@ -114,7 +118,8 @@ def read(
 def _rows(source: Source, quotes: str) -> Iterator[Row]:
     first = source.head().lstrip(b"\r\n").split(b"\n", 1)[0]
     commas = b"," in first if source.ending == ".csv" else b"\t" not in first
-    if commas or quotes == "csv":
+    all_quoted = re.fullmatch(rb'".*"\r?', first, re.DOTALL) is not None
+    if commas or all_quoted or quotes == "csv":
         return csv_rows(source, "," if commas else "\t")
     return tsv_rows(source)
 
@@ -142,7 +147,7 @@ def _headed(names: list[str], width: int, named: tuple[str, str, str], cells: li
         raise _unknown(f"the columns {', '.join(map(repr, strange[:20]))} are not known", cells)
     text, label, id = (_position(name, columns, cells) for name in named)
     found = [(index, _TEXTS[name]) for index, name in enumerate(lowered) if name in _TEXTS]
-    texts = [(text, "paragraph")] if text is not None else found
+    texts = [(text, _TEXTS.get(columns[text].lower(), "paragraph"))] if text is not None else found
     if not texts:
         raise _unknown("no column holds a text", cells)
     ids = [lowered.index(name) for name in _IDS if name in lowered] if id is None else [id]

@@ -10,12 +10,13 @@ import html
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 
 from lxml import etree
 
 from lexome.document import shorten
 from lexome.errors import BadDocument, FormatError
-from lexome.formats.files import BLOCK_BYTES, MAX_RECORD_BYTES, Source
+from lexome.formats.files import BLOCK_BYTES, HEAD_BYTES, MAX_RECORD_BYTES, Source
 
 # Patterns stop at the next "<", so that no input makes them look at the same bytes again and again.
 _TAG = re.compile(rb"</?[A-Za-z_][^<>]*>")
@@ -87,7 +88,9 @@ def records(source: Source, tags: tuple[str, ...], *, header: tuple[str, ...] = 
     yield from _Cutter(source, tags, header).cut()
 
 
+@cache
 def _parser() -> etree.XMLParser:
+    """The one parser: making one takes as long as parsing a citation with it."""
     return etree.XMLParser(
         resolve_entities=False,
         no_network=True,
@@ -312,14 +315,17 @@ def _utf8_blocks(source: Source) -> Iterator[bytes]:
     """The file in blocks of UTF-8, whatever encoding its BOM or declaration names."""
     encoding = _encoding(source)
     if encoding is None:
-        first = source.stream.read(BLOCK_BYTES).removeprefix(codecs.BOM_UTF8)
-        while first:
-            yield first
-            first = source.stream.read(BLOCK_BYTES)
+        small = size = min(HEAD_BYTES, BLOCK_BYTES)
+        block = source.stream.read1(size).removeprefix(codecs.BOM_UTF8)
+        while block:
+            yield block
+            # To ask for a large block where little is left takes longer than all else that a small file needs.
+            size = min(2 * size, BLOCK_BYTES) if len(block) == size else small
+            block = source.stream.read1(size)
         return
     decoder = codecs.getincrementaldecoder(encoding)()
     position = 0
-    while block := source.stream.read(BLOCK_BYTES):
+    while block := source.stream.read1(BLOCK_BYTES):
         try:
             yield decoder.decode(block).encode()
         except UnicodeDecodeError as error:

@@ -1,0 +1,144 @@
+"""How much of the text of JATS files is found: paragraph by paragraph, beside pubmed_parser, and how fast.
+
+    python benchmarks/jats_recall.py [FOLDER]
+
+FOLDER holds .xml and .nxml files; the default is ../shared/data/formats/jats. A paragraph is a <p> with
+text of its own, outside reference lists and licences. It is found if its own text, cut where blocks and
+formulas stand in it, is somewhere in the output; white space and accents are not compared, since
+pubmed_parser changes them in tables. Speed is processor time: in each round each reads all files in turn,
+and each file's best of ROUNDS is added up.
+Writes results/jats_recall.json.
+"""
+
+import json
+import re
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pubmed_parser
+from lxml import etree
+from unidecode import unidecode
+
+import lexome
+from facts import facts
+
+ROOT = Path(__file__).resolve().parents[1]
+ROUNDS = 30
+APART = {
+    *("p", "list", "def-list", "fig", "fig-group", "table-wrap", "disp-formula", "boxed-text", "disp-quote", "media"),
+    *("supplementary-material", "statement", "verse-group", "speech", "preformat", "code", "fn", "array", "graphic"),
+    *("inline-formula", "alternatives"),
+}
+
+
+def main() -> None:
+    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT.parent / "shared" / "data" / "formats" / "jats"
+    paths = sorted(path for path in folder.iterdir() if path.suffix in (".xml", ".nxml"))
+    files = {path.name: recall(path) for path in paths}
+    total = {name: sum(file[name] for file in files.values()) for name in ("paragraphs", *READERS)}
+    result = {
+        "facts": facts("lxml", "pubmed-parser"),
+        "files": files,
+        "total": total,
+        "speed": speed(paths),
+    }
+    (ROOT / "results" / "jats_recall.json").write_text(json.dumps(result, indent=1) + "\n")
+    print(json.dumps(result, indent=1))
+
+
+def recall(path: Path) -> dict[str, Any]:
+    """How many paragraphs the file has, and how many each finds."""
+    paragraphs = list(paragraphs_of(etree.parse(path).getroot()))
+    found = {"paragraphs": len(paragraphs)}
+    for name, read in READERS.items():
+        whole = plain(" \n".join(strings(read(path))))
+        found[name] = sum(all(piece in whole for piece in pieces) for pieces in paragraphs)
+    return found
+
+
+def paragraphs_of(root: etree._Element) -> Iterator[list[str]]:
+    """Each paragraph with text of its own, as the pieces of it."""
+    for element in root.iter("p"):
+        if not any(outer.tag in ("ref", "permissions") for outer in element.iterancestors()):
+            pieces = [piece for piece in map(plain, pieces_of(element)) if piece]
+            if pieces:
+                yield pieces
+
+
+def pieces_of(element: etree._Element) -> list[str]:
+    """The element's own text, cut where something stands in it that is read in its own way."""
+    pieces = [element.text or ""]
+    for child in element:
+        if child.tag in APART:
+            pieces.append("")
+        elif isinstance(child.tag, str):
+            first, *rest = pieces_of(child)
+            pieces[-1] += first
+            pieces += rest
+        pieces[-1] += child.tail or ""
+    return pieces
+
+
+def plain(text: str) -> str:
+    return re.sub(r"\s", "", unidecode(text))
+
+
+def ours(path: Path) -> Any:
+    return [[passage.text for passage in doc.passages] for doc in lexome.read(path, "pmc")]
+
+
+def peer(path: Path) -> Any:
+    """pubmed_parser's article and paragraphs."""
+    name = str(path)
+    article = attempt(pubmed_parser.parse_pubmed_xml, name)
+    return [article, attempt(pubmed_parser.parse_pubmed_paragraph, name, all_paragraph=True)]
+
+
+def peer_all(path: Path) -> Any:
+    """The same, and its captions and tables."""
+    name = str(path)
+    captions = attempt(pubmed_parser.parse_pubmed_caption, name)
+    return [*peer(path), captions, attempt(pubmed_parser.parse_pubmed_table, name, return_xml=False)]
+
+
+def attempt(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+    """What a function of pubmed_parser returns; some raise on files without a date or a figure's id."""
+    try:
+        return function(*arguments, **options)
+    except (AttributeError, IndexError, KeyError, TypeError, UnboundLocalError, ValueError):
+        return None
+
+
+def strings(value: Any) -> list[str]:
+    """Every string somewhere in a value."""
+    if isinstance(value, str):
+        return [value]
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+    return [text for part in inner for text in strings(part)]
+
+
+def speed(paths: list[Path]) -> dict[str, float]:
+    """MB a second of each, and how many times as fast as pubmed_parser Lexome is."""
+    best = {(name, path): float("inf") for name in READERS for path in paths}
+    for _ in range(ROUNDS):
+        for name, read in READERS.items():
+            for path in paths:
+                begun = time.process_time()
+                read(path)
+                best[name, path] = min(best[name, path], time.process_time() - begun)
+    seconds = {name: sum(best[name, path] for path in paths) for name in READERS}
+    megabytes = sum(path.stat().st_size for path in paths) / 1e6
+    result = {f"{name}_mb_per_s": round(megabytes / second, 1) for name, second in seconds.items()}
+    result["ratio"] = round(seconds["pubmed_parser"] / seconds["lexome"], 2)
+    result["ratio_all"] = round(seconds["pubmed_parser_all"] / seconds["lexome"], 2)
+    return result
+
+
+READERS: dict[str, Callable[[Path], Any]] = {"pubmed_parser": peer, "pubmed_parser_all": peer_all, "lexome": ours}
+
+
+if __name__ == "__main__":
+    main()

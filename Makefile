@@ -15,9 +15,9 @@ run: $(LIGHT)/ready
 	$(LIGHT)/bin/lexome convert samples/mentions.pubtator $(OUT)/mentions.html
 	@echo "Open $(OUT)/mentions.html in a browser."
 
-# Every gate, then every test; pytest's closing line comes last.
+# Every gate, every code block in the docs, then every test; pytest's closing line comes last.
 test: check
-	$(DEV)/bin/pytest -n 2
+	$(DEV)/bin/pytest -n 2 --dist loadfile tests
 
 check: $(DEV)/ready
 	$(DEV)/bin/ruff format --check .
@@ -25,6 +25,7 @@ check: $(DEV)/ready
 	$(DEV)/bin/mypy
 	$(DEV)/bin/lint-imports
 	$(DEV)/bin/mkdocs build --strict --quiet
+	$(DEV)/bin/pytest --quiet -p no:hypothesispytest README.md docs
 
 # The property tests at 20,000 examples each.
 nightly: $(DEV)/ready
@@ -41,11 +42,11 @@ bench: $(DEV)/ready
 tables: $(DEV)/ready
 	$(DEV)/bin/python benchmarks/tables.py
 
-$(LIGHT)/ready: pyproject.toml
+$(LIGHT)/ready: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Lexome needs Python 3.11 or newer; set PYTHON=")'
 	$(PYTHON) -m venv $(LIGHT)
 	$(LIGHT)/bin/pip install --quiet --upgrade pip
-	$(LIGHT)/bin/pip install --quiet --editable .
+	$(LIGHT)/bin/pip install --quiet --constraint constraints.txt --editable .
 	@touch $@
 
 $(DEV)/ready: pyproject.toml constraints.txt

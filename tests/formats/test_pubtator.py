@@ -285,7 +285,7 @@ def test_what_a_block_cannot_hold_is_noted_once_a_document() -> None:
         (Document(" a"), "bad_id"),
         (Document("a\nb"), "bad_id"),
         (Document("a", (Passage(0, "x", "title"), Passage(1, "y"))), "no_gap"),
-        (Document("a", (Passage(0, "x", "title"), Passage(10**9, "y"))), "wide_gap"),
+        (Document("a", (Passage(0, "x", "title"), Passage(10**7, "y"))), "wide_gap"),
         (Document("a", (Passage(0, "x"),), (Span("T1", "a\tb", ((0, 1),), "x"),)), "bad_type"),
         (Document("a", (Passage(0, "x"),), (Span("T1", "\ud800", ((0, 1),), "x"),)), "not_unicode"),
     ],

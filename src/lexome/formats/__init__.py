@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
+from functools import cache, partial
 from itertools import chain
 from pathlib import Path
 
@@ -16,6 +16,8 @@ from lexome.formats.tally import Tally
 STANDARD_INPUT = "standard input"
 
 Paths = str | Path | Iterable[str | Path]
+Reader = Callable[..., Iterator[Document]]
+Readers = Callable[[Format], Reader]
 
 __all__ = ["Paths", "Tally", "read", "write", "writing_format"]
 
@@ -39,7 +41,7 @@ def read(
     chosen = named(format) if format is not None else None
     tally = tally if tally is not None else Tally(rejects)
     files = expand([paths] if isinstance(paths, str | Path) else paths, chosen, tally)
-    return _counted(_read_files(files, chosen, tally, options), tally)
+    return _counted(_read_files(files, chosen, tally, _readers(options)), tally)
 
 
 def write(
@@ -121,16 +123,14 @@ def _with_companions(path: Path, format: Format | None) -> list[Path]:
     return [path, *(file for file in found if file != path and file.exists())]
 
 
-def _read_files(
-    files: list[Path], format: Format | None, tally: Tally, options: dict[str, object]
-) -> Iterator[Document]:
+def _read_files(files: list[Path], format: Format | None, tally: Tally, reader: Readers) -> Iterator[Document]:
     format = format if format is not None else _shared_group(files)
     if format is not None and format.grouped:
         sources = (source for file in files for source in _sources(file, tally))
-        yield from _surviving(_read_group(sources, format, tally, options), tally)
+        yield from _surviving(_read_group(sources, format, tally, reader), tally)
         return
     for file in files:
-        yield from _surviving(_read_file(file, format, tally, options), tally)
+        yield from _surviving(_read_file(file, format, tally, reader), tally)
 
 
 def _shared_group(files: list[Path]) -> Format | None:
@@ -142,27 +142,25 @@ def _shared_group(files: list[Path]) -> Format | None:
     return None
 
 
-def _read_file(file: Path, format: Format | None, tally: Tally, options: dict[str, object]) -> Iterator[Document]:
+def _read_file(file: Path, format: Format | None, tally: Tally, reader: Readers) -> Iterator[Document]:
     sources = _sources(file, tally)
     for source in sources:
         chosen = format if format is not None else _detected(source)
         if chosen.grouped:
             # An archive whose first such file says that the rest belongs to it.
-            yield from _read_group(chain((source,), sources), chosen, tally, options)
+            yield from _read_group(chain((source,), sources), chosen, tally, reader)
             return
-        yield from _reader(chosen, options)(source, tally=tally)
+        yield from reader(chosen)(source, tally=tally)
         tally.files[chosen.name] += 1
 
 
-def _read_group(
-    sources: Iterator[Source], format: Format, tally: Tally, options: dict[str, object]
-) -> Iterator[Document]:
+def _read_group(sources: Iterator[Source], format: Format, tally: Tally, reader: Readers) -> Iterator[Document]:
     def counted() -> Iterator[Source]:
         for source in sources:
             yield source
             tally.files[format.name] += 1
 
-    yield from _reader(format, options)(counted(), tally=tally)
+    yield from reader(format)(counted(), tally=tally)
 
 
 def _surviving(docs: Iterator[Document], tally: Tally) -> Iterator[Document]:
@@ -186,9 +184,15 @@ def _detected(source: Source) -> Format:
     return detect_unnamed(source) if source.name == STANDARD_INPUT else detect(source)
 
 
-def _reader(format: Format, options: dict[str, object]) -> Callable[..., Iterator[Document]]:
-    function = format.read_function()
-    return partial(function, **checked_options(format, function, options))
+def _readers(options: dict[str, object]) -> Readers:
+    """A function that gives a format's reader with these options, checked once and not for every file."""
+
+    @cache
+    def reader(format: Format) -> Reader:
+        function = format.read_function()
+        return partial(function, **checked_options(format, function, options))
+
+    return reader
 
 
 def writing_format(path: Path, format: str | None) -> Format:

@@ -63,6 +63,15 @@ class Draft:
         if other not in self.other_ids:
             self.other_ids.append(other)
 
+    def add_journal(self, fields: Mapping[str, str]) -> None:
+        """Keep what is said of the journal, by PubMed's names; what was said first stays."""
+        for tag, name in _JOURNAL_FIELDS:
+            if tag in fields and name not in self.journal:
+                self.journal[name] = fields[tag]
+        for tag in ("ISSN", "ISSNLinking"):
+            if tag in fields and fields[tag] not in self.issns:
+                self.issns.append(fields[tag])
+
 
 # The label of a part of an abstract, its role in NLM's words, and its text.
 Section = tuple[str | None, str | None, str]
@@ -157,7 +166,8 @@ def _date_of(element: Element, draft: Draft) -> str | None:
 
 
 def _revised(element: Element, draft: Draft) -> None:
-    draft.revised = _date_of(element, draft)
+    if len(element):
+        draft.revised = _date_of(element, draft)
 
 
 def _issue_date(element: Element, draft: Draft) -> None:
@@ -170,12 +180,7 @@ def _online_date(element: Element, draft: Draft) -> None:
 
 def _journal(element: Element, draft: Draft) -> None:
     parts = {part.tag: part for part in element.iter()}
-    for tag, name in _JOURNAL_FIELDS:
-        if tag in parts and name not in draft.journal:
-            draft.journal[name] = text_of(parts[tag])
-    for tag in ("ISSN", "ISSNLinking"):
-        if tag in parts and (issn := text_of(parts[tag])) not in draft.issns:
-            draft.issns.append(issn)
+    draft.add_journal({tag: text_of(part) for tag, part in parts.items() if not len(part)})
     if "PubDate" in parts:
         draft.issue_date = _date_of(parts["PubDate"], draft)
 
@@ -211,7 +216,7 @@ def _language(element: Element, draft: Draft) -> None:
 
 
 def _types(element: Element, draft: Draft) -> None:
-    draft.article_types += [text_of(part) for part in element.iter("PublicationType")]
+    draft.article_types += [text_of(part) for part in element]
 
 
 def _keywords(element: Element, draft: Draft) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import TypeVar
 
-from lexome.formats.citation import orcid, registry_number
+from lexome.formats.citation import iso_date, orcid, registry_number
 from lexome.formats.pubmed_fields import Draft
 from lexome.metadata import Author, MeshHeading, MeshQualifier, Substance
 
@@ -20,6 +20,9 @@ Item = TypeVar("Item")
 _TEXT = r"(?! )([^<>\x00-\x1f]+)(?<! )"
 _ATTRIBUTES = r'((?: [A-Za-z]+="[^"<>&]*")*)'
 _ATTRIBUTE = re.compile(r'([A-Za-z]+)="([^"]*)"')
+_DATE = re.compile(r"\s*<Year>(\d{4})</Year>\s*<Month>(\d\d)</Month>\s*<Day>(\d\d)</Day>\s*", re.ASCII)
+_TYPE = re.compile(rf'<PublicationType(?: UI="[^"<>&]*")?>{_TEXT}</PublicationType>')
+_FIELD = re.compile(rf"<(\w+)>{_TEXT}</\1>")
 _QUALIFIER = rf"<QualifierName{_ATTRIBUTES}>{_TEXT}</QualifierName>\s*"
 _QUALIFIERS = re.compile(_QUALIFIER)
 _HEADING = re.compile(
@@ -78,6 +81,25 @@ def _authors(raw: bytes, draft: Draft) -> bool:
     return True
 
 
+def _revised(raw: bytes, draft: Draft) -> bool:
+    draft.revised = _date(raw)
+    return draft.revised is not None
+
+
+def _types(raw: bytes, draft: Draft) -> bool:
+    names = _type_names(raw)
+    draft.article_types += names or ()
+    return names is not None
+
+
+def _journal(raw: bytes, draft: Draft) -> bool:
+    fields = _journal_fields(raw)
+    if fields is None:
+        return False
+    draft.add_journal(fields)
+    return True
+
+
 def _headings(raw: bytes, draft: Draft) -> bool:
     return _looked_up(raw, b"</MeshHeading>", _heading, draft.mesh)
 
@@ -118,6 +140,26 @@ def _substance(raw: bytes) -> Substance | None:
     return Substance(name, id_, registry_number(found[1]))
 
 
+@lru_cache(1 << 13)
+def _date(raw: bytes) -> str | None:
+    found = _DATE.fullmatch(raw.decode(errors="replace"))
+    return iso_date(*found.groups()) if found is not None else None
+
+
+@lru_cache(1 << 13)
+def _type_names(raw: bytes) -> tuple[str, ...] | None:
+    text = _decoded(raw)
+    parts = _TYPE.split(text) if text is not None else ["?"]
+    return tuple(parts[1::2]) if not "".join(parts[::2]).strip() else None
+
+
+@lru_cache(1 << 14)
+def _journal_fields(raw: bytes) -> dict[str, str] | None:
+    text = _decoded(raw)
+    parts = _FIELD.split(text) if text is not None else ["?"]
+    return dict(zip(parts[1::3], parts[2::3], strict=True)) if not "".join(parts[::3]).strip() else None
+
+
 def _decoded(raw: bytes) -> str | None:
     """The text of some bytes with &amp; put in, or None where there is any other entity or no UTF-8."""
     if b"&" in raw:
@@ -141,7 +183,10 @@ def _named(attributes: str, text: str) -> tuple[str, str | None, bool]:
 _LISTS: tuple[tuple[bytes, bytes, Callable[[bytes, Draft], bool]], ...] = (
     (b"<DateCreated>", b"</DateCreated>", _pass_over),
     (b"<DateCompleted>", b"</DateCompleted>", _pass_over),
+    (b"<DateRevised>", b"</DateRevised>", _revised),
     (b'<AuthorList CompleteYN="Y">', b"</AuthorList>", _authors),
+    (b"<PublicationTypeList>", b"</PublicationTypeList>", _types),
+    (b"<MedlineJournalInfo>", b"</MedlineJournalInfo>", _journal),
     (b"<ChemicalList>", b"</ChemicalList>", _substances),
     (b"<MeshHeadingList>", b"</MeshHeadingList>", _headings),
     (b"<History>", b"</History>", _pass_over),

@@ -101,7 +101,7 @@ class _Lines:
 
     def _cut(self) -> Iterator[str]:
         """The lines with their ends, cut at \\n alone, a block of the file at a time."""
-        rest = self.source.stream.read(BLOCK_BYTES).removeprefix(BOM_UTF8).decode("latin-1")
+        rest = self.source.stream.read1(BLOCK_BYTES).removeprefix(BOM_UTF8).decode("latin-1")
         while rest:
             *lines, rest = rest.split("\n")
             for line in lines:
@@ -111,7 +111,7 @@ class _Lines:
                     f"{self.source.name}, line {self.number + 1}: the line is longer than {MAX_CELL_BYTES >> 20} MiB; "
                     "expected a table. Check that the file is of the format you named."
                 )
-            block = self.source.stream.read(BLOCK_BYTES)
+            block = self.source.stream.read1(BLOCK_BYTES)
             if not block and rest:
                 yield rest
                 return

@@ -8,7 +8,6 @@ the ratio is the median over rounds, since machines are noisy. Writes results/re
 """
 
 import json
-import os
 import re
 import resource
 import statistics
@@ -16,12 +15,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
-from facts import facts
-
 import lexome
+from facts import facts
 
 ROOT = Path(__file__).resolve().parents[1]
 SPEED_BYTES = 40_000_000

@@ -1,7 +1,7 @@
 """Copies numbers from results/*.json into the tables of README and docs, between their marks.
 
-    python benchmarks/tables.py            write the tables
-    python benchmarks/tables.py --check    exit with 1 if one is out of date
+python benchmarks/tables.py            write the tables
+python benchmarks/tables.py --check    exit with 1 if one is out of date
 """
 
 import ast

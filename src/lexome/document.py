@@ -30,9 +30,9 @@ class Passage:
     """A stretch of text that belongs together, placed at `offset` in its document.
 
     `kind` is what it is (title, abstract, heading, paragraph, list, caption, table, formula, code,
-    footnote, reference, note, snippet, sentence); `section` the headings above it, outermost first; `category` the section's
-    role where the source names one (METHODS, RESULTS, ...). `sentences` and `tokens` are ranges of the
-    document, kept where the source has them.
+    footnote, reference, note, snippet, sentence); `section` the headings above it, outermost first;
+    `category` the section's role where the source names one (METHODS, RESULTS, ...). `sentences` and
+    `tokens` are ranges of the document, kept where the source has them.
     """
 
     offset: int

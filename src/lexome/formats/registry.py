@@ -56,26 +56,38 @@ class Format:
 
 
 FORMATS: tuple[Format, ...] = (
-    Format("pubmed", "PubMed XML, baseline, update files and E-utilities", "pubmed", (".xml",), reader="read"),
-    Format("pmc", "PMC full text, JATS XML", "pmc", (".nxml", ".xml"), reader="read"),
     Format(
-        "bioc-xml", "BioC XML, PubTator's included", "bioc_xml", (".bioc.xml", ".xml"), reader="read", writer="write"
+        "pubmed", "PubMed XML, baseline, update files and E-utilities", "literature.pubmed", (".xml",), reader="read"
+    ),
+    Format("pmc", "PMC full text, JATS XML", "literature.pmc", (".nxml", ".xml"), reader="read"),
+    Format(
+        "bioc-xml",
+        "BioC XML, PubTator's included",
+        "annotation.bioc_xml",
+        (".bioc.xml", ".xml"),
+        reader="read",
+        writer="write",
     ),
     Format(
         "bioc-json",
         "BioC JSON, PubTator's included",
-        "bioc_json",
+        "annotation.bioc_json",
         (".bioc.json", ".json"),
         reader="read",
         writer="write",
     ),
     Format(
-        "pubtator", "PubTator text with relations", "pubtator", (".pubtator", ".txt"), reader="read", writer="write"
+        "pubtator",
+        "PubTator text with relations",
+        "annotation.pubtator",
+        (".pubtator", ".txt"),
+        reader="read",
+        writer="write",
     ),
     Format(
         "brat",
         "brat standoff, .txt and .ann pairs; written as a folder",
-        "brat",
+        "annotation.brat",
         (".ann", ".txt"),
         reader="read",
         writer="write",
@@ -86,7 +98,7 @@ FORMATS: tuple[Format, ...] = (
     Format(
         "conll",
         "columns of tokens and tags: IOB1, IOB2, IOBES, IO",
-        "conll",
+        "annotation.conll",
         (".conll", ".iob", ".bio", ".tsv", ".txt"),
         reader="read",
         writer="write",
@@ -94,28 +106,40 @@ FORMATS: tuple[Format, ...] = (
     Format(
         "bc2gm",
         "BioCreative II gene mention, .in and .eval files",
-        "bc2gm",
+        "sets.bc2gm",
         (".in", ".eval"),
         reader="read",
         grouped=True,
         beside=("{stem}.in", "GENE.eval", "ALTGENE.eval"),
     ),
-    Format("ddi", "DDI 2013 XML, drugs and their interactions", "ddi", (".xml",), reader="read"),
-    Format("squad", "SQuAD 1.1 and 2.0 JSON", "squad", (".squad.json", ".json"), reader="read", writer="write"),
-    Format("bioasq", "BioASQ JSON, questions with snippets", "bioasq", (".json",), reader="read"),
-    Format("pubmedqa", "PubMedQA JSON", "pubmedqa", (".json",), reader="read"),
-    Format("mimic", "MIMIC NOTEEVENTS CSV", "mimic", (".csv",), reader="read"),
-    Format("tsv", "BLUE and BioBERT tables: a text and its label a row", "table", (".tsv", ".csv"), reader="read"),
+    Format("ddi", "DDI 2013 XML, drugs and their interactions", "sets.ddi", (".xml",), reader="read"),
+    Format("squad", "SQuAD 1.1 and 2.0 JSON", "sets.squad", (".squad.json", ".json"), reader="read", writer="write"),
+    Format("bioasq", "BioASQ JSON, questions with snippets", "sets.bioasq", (".json",), reader="read"),
+    Format("pubmedqa", "PubMedQA JSON", "sets.pubmedqa", (".json",), reader="read"),
+    Format("mimic", "MIMIC NOTEEVENTS CSV", "records.mimic", (".csv",), reader="read"),
+    Format("tsv", "BLUE and BioBERT tables: a text and its label a row", "sets.table", (".tsv", ".csv"), reader="read"),
     Format(
-        "hoc", "Hallmarks of Cancer, text and label files a document", "hoc", (".txt",), reader="read", grouped=True
+        "hoc",
+        "Hallmarks of Cancer, text and label files a document",
+        "sets.hoc",
+        (".txt",),
+        reader="read",
+        grouped=True,
     ),
-    Format("medline", "MEDLINE tagged text, .nbib", "medline", (".nbib", ".txt"), reader="read"),
-    Format("europepmc", "Europe PMC JSON", "europepmc", (".json",), reader="read"),
-    Format("text", "plain text", "text", (".txt",), reader="read", writer="write"),
-    Format("jsonl", "JSON lines, one document a line", "jsonl", (".jsonl", ".ndjson"), reader="read", writer="write"),
-    Format("parquet", "Parquet, one document a row", "parquet", (".parquet",), reader="read", writer="write"),
-    Format("spacy", "spaCy DocBin", "spacy_docs", (".spacy",), reader="read", writer="write"),
-    Format("html", "a page with highlighted mentions", "html_page", (".html", ".htm"), writer="write"),
+    Format("medline", "MEDLINE tagged text, .nbib", "literature.medline", (".nbib", ".txt"), reader="read"),
+    Format("europepmc", "Europe PMC JSON", "literature.europepmc", (".json",), reader="read"),
+    Format("text", "plain text", "records.text", (".txt",), reader="read", writer="write"),
+    Format(
+        "jsonl",
+        "JSON lines, one document a line",
+        "records.jsonl",
+        (".jsonl", ".ndjson"),
+        reader="read",
+        writer="write",
+    ),
+    Format("parquet", "Parquet, one document a row", "records.parquet", (".parquet",), reader="read", writer="write"),
+    Format("spacy", "spaCy DocBin", "annotation.spacy_docs", (".spacy",), reader="read", writer="write"),
+    Format("html", "a page with highlighted mentions", "html.page", (".html", ".htm"), writer="write"),
 )
 
 BY_NAME: Mapping[str, Format] = {format.name: format for format in FORMATS}

@@ -1,0 +1,1 @@
+"""Texts with mentions and relations: BioC, PubTator, brat, CoNLL, spaCy; both ways."""

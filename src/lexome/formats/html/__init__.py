@@ -1,0 +1,1 @@
+"""A page with highlighted mentions; written only."""

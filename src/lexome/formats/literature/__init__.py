@@ -1,0 +1,1 @@
+"""Articles and citations: PubMed, PMC, MEDLINE, Europe PMC; read only."""

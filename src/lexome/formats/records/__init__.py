@@ -1,0 +1,1 @@
+"""Whole documents as lines or rows: plain text, JSON lines, Parquet, clinical notes."""

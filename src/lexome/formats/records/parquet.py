@@ -1,0 +1,250 @@
+"""Parquet: a document a row, its passages, spans and metadata as real nested columns.
+
+Any tool that reads Parquet can ask for spans.type or meta.journal.title without knowing Lexome.
+Tables that others write are read by the same rules as foreign JSON lines.
+"""
+
+import io
+import json
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, BinaryIO, cast
+
+from lexome.document import Document
+from lexome.errors import BadDocument, FormatError, MissingExtraError
+from lexome.formats.files import BLOCK_BYTES, Source
+from lexome.formats.records.columns import arrow_fields, columns_of, documents_of, misfit, to_arrays
+from lexome.formats.records.jsonl import RECORD_FIELDS, RECORD_TEXTS, from_record
+from lexome.formats.tally import Tally
+
+# Stands in the file's metadata; raised when older versions of Lexome could not read what is written.
+FORM_VERSION = 1
+
+# A row group ends at so many rows or so much text: what writing and reading hold at a time.
+GROUP_ROWS = 10_000
+GROUP_CHARACTERS = 16 << 20
+
+# What a span weighs beside the text, roughly, when a row group is measured.
+SPAN_CHARACTERS = 100
+
+# Documents built at a time when reading.
+BATCH_ROWS = 256
+
+Make = Callable[[Any, int], list[Document]]
+
+
+def read(source: Source, *, tally: Tally) -> Iterator[Document]:
+    """A document a row: Lexome's own columns, or a table with a text (and id, title, abstract, label)."""
+    with _table(source) as table:
+        names = table.schema_arrow.names
+        own = _is_own(table.schema_arrow)
+        if own:
+            _require_own(table.schema_arrow, source.name)
+        elif not RECORD_TEXTS.intersection(names):
+            raise FormatError(
+                f"{source.name}: the table has the columns {', '.join(names) or '(none)'}; expected Lexome's own, or "
+                f"one of {', '.join(sorted(RECORD_TEXTS))}. Rename the column that holds the text."
+            )
+        known = [column.name for column in columns_of(Document)] if own else RECORD_FIELDS
+        make: Make = (lambda batch, first: documents_of(batch)) if own else partial(_foreign, source.stem, tally)
+        first = 1
+        for batch in _batches(table, [name for name in names if name in known], source, tally):
+            for name in names:
+                if name not in known:
+                    tally.note(f"field {name!r} ignored", batch.num_rows)
+            yield from _made(make, batch, first, source.name, tally)
+            first += batch.num_rows
+
+
+def write(docs: Iterable[Document], stream: BinaryIO, *, tally: Tally) -> None:
+    """Each document as one row, in row groups of bounded size, compressed with zstd and checksummed."""
+    pa, pq = _pyarrow("writing Parquet")
+    metadata = {"lexome.form": "document", "lexome.version": str(FORM_VERSION)}
+    schema = pa.schema(arrow_fields(Document), metadata=metadata)
+    out = pa.PythonFile(_Forward(stream), "w")
+    with pq.ParquetWriter(out, schema, compression="zstd", write_page_checksum=True) as writer:
+        for group in _groups(docs):
+            batch = _batch(group, schema, tally)
+            writer.write_batch(batch)
+            tally.written += batch.num_rows
+
+
+def _pyarrow(purpose: str) -> tuple[Any, Any]:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise MissingExtraError("pyarrow", extra="corpus", purpose=purpose) from None
+    return pyarrow, pyarrow.parquet
+
+
+class _Forward(io.RawIOBase):
+    """A stream to write that knows its own position: standard output and compressors may not."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        self._position = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, block: Any) -> int:
+        self._stream.write(block)
+        self._position += len(block)
+        return len(block)
+
+    def tell(self) -> int:
+        return self._position
+
+
+def _groups(docs: Iterable[Document]) -> Iterator[list[Document]]:
+    """The documents in row groups; where one ends depends on the documents alone."""
+    group: list[Document] = []
+    size = 0
+    for doc in docs:
+        group.append(doc)
+        size += sum(len(passage.text) for passage in doc.passages) + SPAN_CHARACTERS * len(doc.spans)
+        if len(group) == GROUP_ROWS or size >= GROUP_CHARACTERS:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group
+
+
+def _batch(docs: list[Document], schema: Any, tally: Tally) -> Any:
+    """The documents as a record batch, those that Arrow refuses set aside."""
+    try:
+        return _arrow(docs, schema)
+    except BadDocument:
+        checked = [_checked(doc, schema, tally) for doc in docs]
+        return _arrow([doc for doc in checked if doc is not None], schema)
+
+
+def _checked(doc: Document, schema: Any, tally: Tally) -> Document | None:
+    name = doc.id.encode(errors="backslashreplace").decode()
+    made = tally.attempt(partial(_arrow, [doc], schema), where=f"document {doc.id!r}", id=name)
+    return doc if made is not None else None
+
+
+def _arrow(docs: list[Document], schema: Any) -> Any:
+    import pyarrow as pa
+
+    try:
+        return pa.RecordBatch.from_arrays(to_arrays(Document, docs), schema=schema)
+    except UnicodeEncodeError as error:
+        raise BadDocument("not_unicode", f"{error}; expected whole Unicode characters") from None
+    except (OverflowError, TypeError, pa.ArrowException) as error:
+        raise BadDocument("not_storable", f"{error}; expected numbers of 64 bits and the model's own types") from None
+
+
+@contextmanager
+def _table(source: Source) -> Iterator[Any]:
+    """The Parquet file behind a source, its footer read."""
+    pa, pq = _pyarrow("reading Parquet")
+    with _random_access(source) as file:
+        try:
+            table = pq.ParquetFile(file, pre_buffer=False, page_checksum_verification=True)
+            table.schema_arrow  # noqa: B018  # a schema that Arrow does not know raises here
+        except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
+            raise FormatError(
+                f"{source.name}: not a Parquet file, or one that breaks off before its end ({_first_line(error)}); "
+                "expected a complete file. Fetch or write it again."
+            ) from error
+        with table:
+            yield table
+
+
+@contextmanager
+def _random_access(source: Source) -> Iterator[BinaryIO]:
+    """The file itself, or a temporary copy of what is only a stream: Parquet is read from its end."""
+    if source.path is not None and source.path.is_file():
+        with source.path.open("rb") as file:
+            yield file
+        return
+    with tempfile.TemporaryFile() as copy:
+        try:
+            shutil.copyfileobj(source.stream, copy, BLOCK_BYTES)
+        except OSError as error:
+            raise FormatError(
+                f"{source.name}: no room for a copy in {tempfile.gettempdir()} ({error.strerror}), which Parquet in a "
+                "stream or archive needs. Free some, or unpack the file and name it."
+            ) from error
+        copy.seek(0)
+        yield cast(BinaryIO, copy)
+
+
+def _batches(table: Any, names: list[str], source: Source, tally: Tally) -> Iterator[Any]:
+    """Record batches of the named columns, row group by row group, the bytes of each counted once read."""
+    import pyarrow as pa
+
+    left = source.path.stat().st_size if source.path is not None else 0
+    for number in range(table.num_row_groups):
+        try:
+            yield from table.iter_batches(BATCH_ROWS, row_groups=[number], columns=names)
+        except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
+            raise FormatError(
+                f"{source.name}, row group {number + 1} of {table.num_row_groups}: the data is damaged "
+                f"({_first_line(error)}). What came before was read; fetch or write the file again."
+            ) from error
+        group = table.metadata.row_group(number)
+        done = min(left, sum(group.column(index).total_compressed_size for index in range(group.num_columns)))
+        tally.bytes_read += done
+        left -= done
+    tally.bytes_read += left
+
+
+def _is_own(schema: Any) -> bool:
+    """True for Lexome's own columns, also where another tool rewrote them and dropped the file's metadata."""
+    return b"lexome.form" in (schema.metadata or {}) or {"id", "passages"} <= set(schema.names)
+
+
+def _require_own(schema: Any, name: str) -> None:
+    version = (schema.metadata or {}).get(b"lexome.version", str(FORM_VERSION).encode())
+    if not version.isdigit() or int(version) > FORM_VERSION:
+        raise FormatError(
+            f"{name}: the documents have form {version.decode(errors='replace')}; this Lexome knows those up to "
+            f"{FORM_VERSION}. Use a newer Lexome."
+        )
+    wrong = misfit(Document, schema)
+    if wrong is not None:
+        raise FormatError(f"{name}: {wrong}; expected the columns of Lexome's documents. Write the file again.")
+
+
+def _foreign(stem: str, tally: Tally, batch: Any, first: int) -> list[Document]:
+    import pyarrow as pa
+
+    try:
+        records = batch.to_pylist()
+    except (ValueError, OverflowError, pa.ArrowException) as error:
+        raise BadDocument("bad_field", f"{error}; expected text and numbers") from None
+    return [from_record(record, f"{stem}-{number}", tally) for number, record in enumerate(records, first)]
+
+
+def _made(make: Make, batch: Any, first: int, name: str, tally: Tally) -> Iterator[Document]:
+    """The documents of a batch; where one is bad, row by row, so that only that one is set aside."""
+    try:
+        docs = make(batch, first)
+    except BadDocument:
+        for row in range(batch.num_rows):
+            one = batch.slice(row, 1)
+            doc = tally.attempt(partial(make, one, first + row), where=f"{name}, row {first + row}", raw=_raw(one))
+            yield from doc or ()
+    else:
+        yield from docs
+
+
+def _raw(row: Any) -> bytes | None:
+    """A row as JSON, for the file of rejects."""
+    import pyarrow as pa
+
+    try:
+        return json.dumps(row.to_pylist()[0], ensure_ascii=False, default=str).encode()
+    except (ValueError, OverflowError, pa.ArrowException):
+        return None
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).split("\n", 1)[0]

@@ -1,19 +1,16 @@
-"""How much of the text of JATS files is found: paragraph by paragraph, beside pubmed_parser, and how fast.
+"""How much of the text of JATS files is found: paragraph by paragraph, beside pubmed_parser.
 
     python benchmarks/jats_recall.py [FOLDER]
 
 FOLDER holds .xml and .nxml files; the default is ../shared/data/formats/jats. A paragraph is a <p> with
 text of its own, outside reference lists and licences. It is found if its own text, cut where blocks and
 formulas stand in it, is somewhere in the output; white space and accents are not compared, since
-pubmed_parser changes them in tables. Speed is processor time: in each round each reads all files in turn,
-and each file's best of ROUNDS is added up.
-Writes results/jats_recall.json.
+pubmed_parser changes them in tables. Writes results/jats_recall.json.
 """
 
 import json
 import re
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -26,7 +23,6 @@ import lexome
 from facts import facts
 
 ROOT = Path(__file__).resolve().parents[1]
-ROUNDS = 30
 APART = {
     *("p", "list", "def-list", "fig", "fig-group", "table-wrap", "disp-formula", "boxed-text", "disp-quote", "media"),
     *("supplementary-material", "statement", "verse-group", "speech", "preformat", "code", "fn", "array", "graphic"),
@@ -43,7 +39,6 @@ def main() -> None:
         "facts": facts("lxml", "pubmed-parser"),
         "files": files,
         "total": total,
-        "speed": speed(paths),
     }
     (ROOT / "results" / "jats_recall.json").write_text(json.dumps(result, indent=1) + "\n")
     print(json.dumps(result, indent=1))
@@ -104,6 +99,9 @@ def peer_all(path: Path) -> Any:
     return [*peer(path), captions, attempt(pubmed_parser.parse_pubmed_table, name, return_xml=False)]
 
 
+READERS = {"pubmed_parser": peer, "pubmed_parser_all": peer_all, "lexome": ours}
+
+
 def attempt(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
     """What a function of pubmed_parser returns; some raise on files without a date or a figure's id."""
     try:
@@ -118,26 +116,6 @@ def strings(value: Any) -> list[str]:
         return [value]
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
     return [text for part in inner for text in strings(part)]
-
-
-def speed(paths: list[Path]) -> dict[str, float]:
-    """MB a second of each, and how many times as fast as pubmed_parser Lexome is."""
-    best = {(name, path): float("inf") for name in READERS for path in paths}
-    for _ in range(ROUNDS):
-        for name, read in READERS.items():
-            for path in paths:
-                begun = time.process_time()
-                read(path)
-                best[name, path] = min(best[name, path], time.process_time() - begun)
-    seconds = {name: sum(best[name, path] for path in paths) for name in READERS}
-    megabytes = sum(path.stat().st_size for path in paths) / 1e6
-    result = {f"{name}_mb_per_s": round(megabytes / second, 1) for name, second in seconds.items()}
-    result["ratio"] = round(seconds["pubmed_parser"] / seconds["lexome"], 2)
-    result["ratio_all"] = round(seconds["pubmed_parser_all"] / seconds["lexome"], 2)
-    return result
-
-
-READERS: dict[str, Callable[[Path], Any]] = {"pubmed_parser": peer, "pubmed_parser_all": peer_all, "lexome": ours}
 
 
 if __name__ == "__main__":

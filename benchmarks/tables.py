@@ -32,7 +32,11 @@ def read_speed() -> str:
     result = stored("read_speed")
     lines = [
         (name, f"{part['lexome_mb_per_s']} MB/s", f"{part['pubmed_parser_mb_per_s']} MB/s", f"{part['ratio']}×")
-        for name, part in (("PubMed XML", result["pubmed"]), ("PMC JATS", result["jats"]))
+        for name, part in (
+            ("PubMed XML", result["pubmed"]),
+            ("PMC JATS; peer: article and paragraphs", result["jats"]),
+            ("PMC JATS; peer: captions and tables too", result["jats_all"]),
+        )
     ]
     return rows(("reading", "Lexome", "pubmed_parser", "ratio"), *lines) + measured(result["facts"])
 
@@ -65,25 +69,10 @@ def jats_recall() -> str:
     return rows(head, *lines) + measured(result["facts"])
 
 
-def jats_speed() -> str:
-    result = stored("jats_recall")
-    speed = result["speed"]
-    names = (
-        ("Lexome", "lexome"),
-        ("pubmed_parser: article, paragraphs", "pubmed_parser"),
-        ("and its captions, tables", "pubmed_parser_all"),
-    )
-    ratios = ("", f"{speed['ratio']}×", f"{speed['ratio_all']}×")
-    lines = [
-        (name, f"{speed[f'{key}_mb_per_s']} MB/s", ratio) for (name, key), ratio in zip(names, ratios, strict=True)
-    ]
-    return rows(("reading", "on one core", "Lexome is faster by"), *lines)
-
-
 def source_map() -> str:
     """Every module with the first line of its docstring, which is its duty."""
     package = ROOT / "src" / "lexome"
-    lines = ["```text", "src/lexome/"]
+    lines = ["```", "src/lexome/"]
     for path in sorted(package.rglob("*.py"), key=lambda path: (path.parent, path.name)):
         depth = len(path.relative_to(package).parts)
         name = f"{path.parent.name}/" if path.name == "__init__.py" and depth > 1 else path.name
@@ -100,7 +89,6 @@ def duty(path: Path) -> str:
 TABLES: dict[str, Callable[[], str]] = {
     "install_size": install_size,
     "jats_recall": jats_recall,
-    "jats_speed": jats_speed,
     "map": source_map,
     "memory": memory,
     "read_speed": read_speed,

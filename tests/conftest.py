@@ -20,3 +20,10 @@ def real_data() -> Path:
 settings.register_profile("ordinary", max_examples=500, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("nightly", parent=settings.get_profile("ordinary"), max_examples=20_000)
 settings.load_profile(os.environ.get("LEXOME_HYPOTHESIS", "ordinary"))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark every hypothesis test, so that `make nightly` can choose them."""
+    for item in items:
+        if getattr(getattr(item, "function", None), "is_hypothesis_test", False):
+            item.add_marker("property")

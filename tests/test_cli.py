@@ -1,6 +1,8 @@
 """The command line as a user meets it, in its own process."""
 
+import gzip
 import json
+import os
 import resource
 import signal
 import subprocess
@@ -104,6 +106,74 @@ def test_a_missing_file_ends_with_code_1(tmp_path: Path) -> None:
     result = run("convert", tmp_path / "absent.xml", tmp_path / "out.jsonl")
     assert result.returncode == 1
     assert b"there is no such file" in result.stderr
+
+
+def test_a_link_is_followed_and_stays(jsonl: Path, tmp_path: Path) -> None:
+    (tmp_path / "link.jsonl").symlink_to(tmp_path / "target.jsonl")
+    assert run("convert", jsonl, tmp_path / "link.jsonl").returncode == 0
+    assert (tmp_path / "link.jsonl").is_symlink()
+    assert list(lexome.read(tmp_path / "target.jsonl")) == DOCS
+
+
+def test_a_pipe_is_written_to_and_stays(jsonl: Path, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with subprocess.Popen(["cat", tmp_path / "pipe"], stdout=subprocess.PIPE) as reader:
+        assert run("convert", jsonl, tmp_path / "pipe", "--to", "jsonl").returncode == 0
+        assert reader.communicate(timeout=20)[0] == jsonl.read_bytes()
+    assert (tmp_path / "pipe").is_fifo()
+
+
+@pytest.mark.parametrize("rejects", ["in.jsonl", "out.jsonl"])
+def test_rejects_never_replace_input_or_output(jsonl: Path, rejects: str) -> None:
+    before = jsonl.read_bytes()
+    result = run("convert", "in.jsonl", "out.jsonl", "--rejects", rejects, cwd=jsonl.parent)
+    assert (result.returncode, jsonl.read_bytes()) == (2, before)
+    assert b" is both " in result.stderr
+
+
+def test_an_older_output_stays_where_nothing_could_be_read(jsonl: Path, tmp_path: Path) -> None:
+    (tmp_path / "broken.jsonl.gz").write_bytes(b"\x1f\x8b")
+    before = jsonl.read_bytes()
+    result = run("convert", tmp_path / "broken.jsonl.gz", jsonl)
+    assert (result.returncode, jsonl.read_bytes()) == (1, before)
+
+
+def test_a_folder_is_read_without_what_the_run_writes_into_it(jsonl: Path, tmp_path: Path) -> None:
+    for _ in range(2):
+        counts = json.loads(run("convert", "--json", tmp_path, tmp_path / "all.jsonl").stdout)
+        assert counts["documents"] == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["folder", "--to", "jsonl"], "this is a folder"),
+        (["out.jsonl", "--rejects", "folder"], "bad documents cannot go there"),
+    ],
+)
+def test_a_folder_where_a_file_belongs_is_named(jsonl: Path, arguments: list[str], message: str) -> None:
+    (jsonl.parent / "folder").mkdir()
+    jsonl.write_bytes(jsonl.read_bytes() + b"{broken\n")
+    result = run("convert", "in.jsonl", *arguments, cwd=jsonl.parent)
+    assert (result.returncode, b"Traceback" in result.stderr) == (1, False)
+    assert message in result.stderr.decode()
+
+
+@pytest.mark.parametrize(("out", "to"), [("-", "brat"), ("out.tar", "jsonl"), ("out.zip", "jsonl")])
+def test_places_that_a_format_cannot_go_are_refused(jsonl: Path, out: str, to: str) -> None:
+    assert run("convert", jsonl, out, "--to", to, cwd=jsonl.parent).returncode == 2
+
+
+def test_compressed_standard_input_is_unpacked(jsonl: Path) -> None:
+    result = run("convert", "-", "-", "--to", "jsonl", stdin=gzip.compress(jsonl.read_bytes()))
+    assert result.stdout == jsonl.read_bytes()
+
+
+def test_a_full_disk_is_an_error_and_no_traceback(jsonl: Path) -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("there is no /dev/full on this system")
+    result = run("convert", jsonl, "/dev/full", "--to", "jsonl")
+    assert (result.returncode, b"Traceback" in result.stderr) == (1, False)
 
 
 def test_an_option_both_formats_have_must_say_whose(tmp_path: Path) -> None:

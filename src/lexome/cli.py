@@ -1,6 +1,7 @@
 """The command line: verbs to functions, parsing and printing only. Work is imported inside each verb."""
 
 import json
+import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -25,11 +26,21 @@ app = typer.Typer(
 
 def main() -> None:
     """Run the command line; errors become a message and an exit code."""
+    signal.signal(signal.SIGTERM, _stop)
     try:
         app(standalone_mode=True)
     except LexomeError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
+    except OSError as error:
+        # A full disk, a lost network drive: nothing of ours, and nothing a traceback would explain.
+        print(f"error: {error.filename or 'a file'}: {error.strerror}.", file=sys.stderr)
+        sys.exit(1)
+
+
+def _stop(number: int, frame: object) -> None:
+    """End as an interrupt does, so that temporary files are cleared away."""
+    raise KeyboardInterrupt
 
 
 @app.callback(invoke_without_command=True)
@@ -64,16 +75,18 @@ def convert(
         typer.Option("--set", metavar="KEY=VALUE", help="An option of a format; read.KEY or write.KEY says whose."),
     ] = None,
     rejects: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Where bad documents go. Default: OUT.rejects.jsonl")
+        Path | None,
+        typer.Option(metavar="FILE", help="Where bad documents go. Default: OUT.rejects.jsonl, here for -."),
     ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Stop at the first bad document.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the counts as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the counts as JSON, even with --quiet.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no summary.")] = False,
 ) -> None:
-    """Read documents in one format and write them in another; every span keeps its exact place.
+    """Read documents in one format and write them in another; every mention stays on its text.
 
     Formats are told from the files' endings and first bytes; gz, xz and zst are read and written as they
-    are, tar and zip files and folders are read through. "-" is standard input or output.
+    are, tar and zip files and folders are read through. "-" is standard input or output, which is written
+    as plain text unless --to says otherwise.
     """
     from lexome.convert import convert as run
 
@@ -93,7 +106,7 @@ def convert(
     except KeyboardInterrupt:
         print(f"interrupted: {out} was not written. Run the same command again.", file=sys.stderr)
         raise typer.Exit(130) from None
-    if not quiet:
+    if as_json or not quiet:
         _print_tally(tally, out, as_json=as_json)
     if tally.failures or (tally.rejected and not tally.documents):
         raise typer.Exit(1)
@@ -110,7 +123,7 @@ def _settings(pairs: list[str]) -> dict[str, str]:
 
 
 def _beside(out: Path) -> Path:
-    return Path("rejects.jsonl") if str(out) == "-" else out.with_name(out.name + ".rejects.jsonl")
+    return Path("rejects.jsonl") if not out.name or str(out) == "-" else out.with_name(out.name + ".rejects.jsonl")
 
 
 def _print_tally(tally: "Tally", out: Path, *, as_json: bool) -> None:

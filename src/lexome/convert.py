@@ -1,10 +1,11 @@
 """convert: documents from files of any format into one file of another."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from lexome.errors import UsageError
-from lexome.formats import Tally, read, write, writing_format
+from lexome.document import Document
+from lexome.errors import FormatError, UsageError
+from lexome.formats import Tally, expand, read, write, writing_format
 from lexome.formats.registry import named, options_of
 from lexome.runlog import progress
 
@@ -23,20 +24,38 @@ def convert(
 
     Without `rejects` the first bad document raises, and nothing is written.
     """
-    _require_apart(inputs, out)
     target = writing_format(out, to)
     reading, writing = _share_out(options or {}, from_, target.name)
     with Tally(rejects) as tally:
-        docs = read(inputs, from_, tally=tally, **reading)
-        total = sum(path.stat().st_size for path in inputs if path.is_file())
+        files = _apart(inputs, out, rejects, expand(inputs, named(from_) if from_ else None, tally))
+        docs = read(files, from_, tally=tally, **reading)
+        total = sum(path.stat().st_size for path in files if path.is_file())
         with progress("converting", total=total, position=lambda: tally.bytes_read, shown=progress_shown) as watched:
-            write(out, watched(docs), target.name, tally=tally, **writing)
+            write(out, _something(watched(docs), tally), target.name, tally=tally, **writing)
     return tally
 
 
-def _require_apart(inputs: Sequence[Path], out: Path) -> None:
-    if str(out) != "-" and any(path.exists() and out.exists() and path.samefile(out) for path in inputs):
-        raise UsageError(f"{out} is both input and output. Write to another file.")
+def _apart(inputs: Sequence[Path], out: Path, rejects: Path | None, files: list[Path]) -> list[Path]:
+    """The files to read, without what this run writes; UsageError where one was named as input itself."""
+    written = [path for path in (out, rejects) if path is not None and path.exists() and str(path) != "-"]
+    for path in written:
+        if any(given.exists() and given.samefile(path) for given in inputs):
+            raise UsageError(f"{path} is both input and output. Write to another file.")
+    if rejects is not None and rejects.resolve() == out.resolve():
+        raise UsageError(
+            f"{out} is both the output and the place for bad documents. Name another file for one of them."
+        )
+    kept = [file for file in files if str(file) == "-" or not any(file.samefile(path) for path in written)]
+    if rejects is not None and rejects.is_file():
+        rejects.unlink()  # of an earlier run; this one begins its own
+    return kept
+
+
+def _something(docs: Iterator[Document], tally: Tally) -> Iterator[Document]:
+    """The documents; if a file broke before its first one, an error, so that an older output stays."""
+    yield from docs
+    if tally.failures and not tally.documents:
+        raise FormatError(tally.failures[0])
 
 
 def _share_out(options: dict[str, str], from_: str | None, to: str) -> tuple[dict[str, str], dict[str, str]]:

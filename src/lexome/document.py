@@ -6,6 +6,7 @@ A Document whose spans do not slice to their own text cannot be constructed.
 """
 
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -251,7 +252,7 @@ class Document:
         ids = [span.id for span in self.spans] + [relation.id for relation in self.relations]
         known = set(ids)
         if len(known) < len(ids):
-            twice = next(id_ for id_ in ids if ids.count(id_) > 1)
+            twice = Counter(ids).most_common(1)[0][0]
             raise DocumentError(
                 "duplicate_id", f"document {self.id!r}: the id {twice!r} is used twice; expected ids apart"
             )

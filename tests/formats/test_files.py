@@ -101,6 +101,51 @@ def test_links_inside_an_archive_are_not_followed(tmp_path: Path) -> None:
     assert tally.notes["archive member that is not a file, skipped"] == 2
 
 
+def archive_of(path: Path, **members: bytes) -> Path:
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in members.items():
+            archive.writestr(name.replace("_", "."), content)
+    return path
+
+
+def test_one_broken_member_does_not_end_the_archive(tmp_path: Path) -> None:
+    line = b'{"id":"1","text":"x"}\n'
+    path = archive_of(tmp_path / "a.zip", a_jsonl=line, b_jsonl_gz=b"no gzip", c_jsonl=line, d_jsonl=b"")
+    with Tally(tmp_path / "rejects.jsonl") as tally:
+        assert len(list(lexome.read(path, tally=tally))) == 2
+    assert ["b.jsonl.gz" in failure for failure in tally.failures] == [True]
+    assert tally.notes == {"empty file in an archive skipped": 1}
+
+
+@pytest.mark.parametrize("format", [None, "jsonl"])
+def test_strangers_in_an_archive_are_noted(tmp_path: Path, format: str | None) -> None:
+    path = archive_of(tmp_path / "a.zip", figure_jpg=b"\xff\xd8", a_jsonl=b'{"id":"1","text":"x"}\n')
+    tally = Tally()
+    assert len(list(lexome.read(path, format, tally=tally))) == 1
+    assert tally.notes == {"file of another kind skipped: .jpg": 1}
+
+
+def test_an_encrypted_member_is_an_error_of_the_archive(tmp_path: Path) -> None:
+    path = archive_of(tmp_path / "a.zip", a_jsonl=b"{}")
+    raw = bytearray(path.read_bytes())
+    for mark, flags in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        raw[raw.index(mark) + flags] |= 1
+    path.write_bytes(raw)
+    with pytest.raises(FormatError, match="cannot be read"):
+        list(lexome.read(path))
+
+
+def test_a_file_that_is_compressed_without_saying_so_is_unpacked(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_bytes(gzip.compress(b'{"id":"1","text":"x"}\n'))
+    assert [doc.id for doc in lexome.read(tmp_path / "a.jsonl")] == ["1"]
+
+
+def test_an_exclamation_mark_is_part_of_a_name(tmp_path: Path) -> None:
+    (tmp_path / "wow!.txt").write_text("BRCA1")
+    (tmp_path / "wow!.ann").write_text("T1\tGene 0 5\tBRCA1\n")
+    assert [doc.id for doc in lexome.read(tmp_path / "wow!.ann")] == ["wow!"]
+
+
 def test_a_truncated_archive_is_named(tmp_path: Path) -> None:
     path = tmp_path / "docs.tar"
     with tarfile.open(path, "w") as archive:
@@ -130,7 +175,7 @@ def test_a_folder_is_read_in_name_order_and_strangers_are_noted(tmp_path: Path) 
         (tmp_path / name).write_text(f'{{"id":"{name}","text":"x"}}\n')
     tally = Tally()
     assert [doc.id for doc in lexome.read(tmp_path, tally=tally)] == ["a/c.jsonl", "b.jsonl"]
-    assert tally.notes == {"file of another kind in a folder, skipped: LICENSE": 1}
+    assert tally.notes == {"file of another kind skipped: no ending": 1}
 
 
 def test_an_empty_folder_is_an_error(tmp_path: Path) -> None:

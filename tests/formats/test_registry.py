@@ -51,6 +51,13 @@ def test_standard_input_is_told_by_its_beginning_alone(name: str) -> None:
     assert detect_unnamed(source("standard input", HEADS[name][1])).name == name
 
 
+@pytest.mark.parametrize(("name", "encoding"), [("bioasq", "utf-8-sig"), ("squad", "utf-8-sig"), ("pubmed", "utf-16")])
+def test_marks_and_wide_characters_do_not_hide_a_format(name: str, encoding: str) -> None:
+    file, head = HEADS[name]
+    stream = io.BufferedReader(io.BytesIO(head.encode(encoding)))  # type: ignore[arg-type]
+    assert detect(Source(file, stream)).name == name
+
+
 def test_an_xml_file_of_no_known_kind_is_an_error() -> None:
     with pytest.raises(FormatError, match="its beginning fits none of them"):
         detect(source("a.xml", "<svg></svg>"))

@@ -129,6 +129,12 @@ def test_named_characters_are_resolved() -> None:
     assert texts("<set><doc>&alpha;&nbsp;&lt;b&gt;&amp;</doc></set>") == ["α\u00a0<b>&"]
 
 
+def test_names_are_taken_whole_and_marks_stay_text() -> None:
+    assert texts("<set><doc>&LT;b&GT; &not;</doc></set>") == ["<b> ¬"]
+    with pytest.raises(BadDocument, match="notit"):
+        texts("<set><doc>&notit;</doc></set>")
+
+
 def test_prefixes_declared_on_the_root_are_known() -> None:
     record = cut('<set xmlns:m="urn:maths"><doc><m:math>x</m:math></doc></set>')[0]
     assert record.parse()[0].tag == "{urn:maths}math"

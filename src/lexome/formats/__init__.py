@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache, partial
 from itertools import chain
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from lexome.document import Document
 from lexome.errors import FormatError, UsageError
@@ -19,7 +19,7 @@ Paths = str | Path | Iterable[str | Path]
 Reader = Callable[..., Iterator[Document]]
 Readers = Callable[[Format], Reader]
 
-__all__ = ["Paths", "Tally", "read", "write", "writing_format"]
+__all__ = ["Paths", "Tally", "expand", "read", "write", "writing_format"]
 
 
 def read(
@@ -62,6 +62,10 @@ def write(
     function = chosen.write_function()
     checked = checked_options(chosen, function, options)
     tally = tally if tally is not None else Tally()
+    if is_archive(path.name):
+        raise UsageError(f"{path}: archives are read but not written. Name a file or, for brat, a folder.")
+    if chosen.folder and str(path) == "-":
+        raise UsageError(f"the format {chosen.name!r} is written as a folder; name one instead of standard output.")
     if chosen.folder:
         function(docs, path, tally=tally, **checked)
     elif str(path) == "-":
@@ -98,18 +102,22 @@ def _in_folder(folder: Path, format: Format | None, tally: Tally) -> list[Path]:
         if not path.is_file() or any(part.startswith(".") for part in path.relative_to(folder).parts):
             continue
         fitting = by_ending(path.name)
-        if is_archive(path.name) or (fitting and (format is None or _fits(path, format))):
+        if is_archive(path.name) or (fitting and (format is None or _fits(path.name, format))):
             kept.append(path)
         else:
-            tally.note(f"file of another kind in a folder, skipped: {path.name}")
+            _note_stranger(path.name, tally)
     if not kept:
         what = f"{format.name} " if format is not None else ""
         raise FormatError(f"{folder}: the folder holds no {what}file that can be read.")
     return kept
 
 
-def _fits(path: Path, format: Format) -> bool:
-    return plain_name(path.name).lower().endswith(format.endings)
+def _fits(name: str, format: Format) -> bool:
+    return plain_name(name).lower().endswith(format.endings)
+
+
+def _note_stranger(name: str, tally: Tally) -> None:
+    tally.note(f"file of another kind skipped: {PurePosixPath(name).suffix or 'no ending'}")
 
 
 def _with_companions(path: Path, format: Format | None) -> list[Path]:
@@ -137,21 +145,47 @@ def _shared_group(files: list[Path]) -> Format | None:
     """The grouped format that all these files belong to, if one of them can belong to nothing else."""
     for file in files:
         candidates = by_ending(file.name)
-        if len(candidates) == 1 and candidates[0].grouped and all(_fits(other, candidates[0]) for other in files):
+        if len(candidates) == 1 and candidates[0].grouped and all(_fits(other.name, candidates[0]) for other in files):
             return candidates[0]
     return None
 
 
 def _read_file(file: Path, format: Format | None, tally: Tally, reader: Readers) -> Iterator[Document]:
     sources = _sources(file, tally)
+    if is_archive(file.name):
+        yield from _read_archive(sources, format, tally, reader)
+        return
     for source in sources:
-        chosen = format if format is not None else _detected(source)
-        if chosen.grouped:
-            # An archive whose first such file says that the rest belongs to it.
-            yield from _read_group(chain((source,), sources), chosen, tally, reader)
-            return
-        yield from reader(chosen)(source, tally=tally)
-        tally.files[chosen.name] += 1
+        if not source.head():
+            raise FormatError(f"{source.name}: the file is empty; expected documents.")
+        yield from _read_source(source, format if format is not None else _detected(source), tally, reader)
+
+
+def _read_archive(
+    sources: Iterator[Source], format: Format | None, tally: Tally, reader: Readers
+) -> Iterator[Document]:
+    """The documents of each file inside; as in a folder, one that breaks does not end the others."""
+    for source in sources:
+        candidates = by_ending(source.name)
+        if not (_fits(source.name, format) if format is not None else candidates):
+            _note_stranger(source.name, tally)
+        elif format is None and len(candidates) == 1 and candidates[0].grouped:
+            # The first such file says that the rest of the archive belongs to it.
+            yield from _read_group(chain((source,), sources), candidates[0], tally, reader)
+        else:
+            yield from _surviving(_read_member(source, format, tally, reader), tally)
+
+
+def _read_member(source: Source, format: Format | None, tally: Tally, reader: Readers) -> Iterator[Document]:
+    if source.head():
+        yield from _read_source(source, format if format is not None else detect(source), tally, reader)
+    else:
+        tally.note("empty file in an archive skipped")
+
+
+def _read_source(source: Source, format: Format, tally: Tally, reader: Readers) -> Iterator[Document]:
+    yield from reader(format)(source, tally=tally)
+    tally.files[format.name] += 1
 
 
 def _read_group(sources: Iterator[Source], format: Format, tally: Tally, reader: Readers) -> Iterator[Document]:

@@ -1,6 +1,7 @@
 """Which format a file has: by its ending, and where an ending is shared, by its first bytes."""
 
 import re
+from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Callable
 
 from lexome.errors import FormatError, UsageError
@@ -23,7 +24,7 @@ def detect(source: Source) -> Format:
             f"{source.name}: no format reads files that end so. Expected one of {' '.join(endings)}, "
             "or the format's name with --from (in Python: format=)."
         )
-    head = source.head()
+    head = _plain_head(source)
     if not head.strip():
         raise FormatError(f"{source.name}: the file is empty; expected documents.")
     for format in candidates:
@@ -38,7 +39,7 @@ def detect(source: Source) -> Format:
 
 def detect_unnamed(source: Source) -> Format:
     """The format of a stream that has no name, such as standard input, by its first bytes alone."""
-    head = source.head()
+    head = _plain_head(source)
     for name in (
         "parquet",
         "pubmed",
@@ -56,6 +57,14 @@ def detect_unnamed(source: Source) -> Format:
     if head.lstrip().startswith(b"{"):
         return BY_NAME["jsonl"]
     return next((BY_NAME[name] for name in ("pubtator", "medline", "conll") if _SNIFFERS[name](head)), BY_NAME["text"])
+
+
+def _plain_head(source: Source) -> bytes:
+    """The first bytes as UTF-8 without a mark."""
+    head = source.head()
+    if head.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
+        head = head.decode("utf-16", errors="ignore").encode()
+    return head.removeprefix(BOM_UTF8)
 
 
 def _has_tag(*names: bytes) -> Callable[[bytes], bool]:

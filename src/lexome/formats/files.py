@@ -40,22 +40,24 @@ MAX_RECORD_BYTES = 64 << 20
 class Source:
     """One file's decompressed bytes, with the name that messages give it.
 
-    `path` is set where those bytes are a file's own, for formats that need to jump about in it.
+    `path` is set where those bytes are a file's own, for formats that need to jump about in it, `member`
+    where they are those of a file inside an archive.
     """
 
     name: str
     stream: io.BufferedReader
     path: Path | None = None
+    member: str | None = None
 
     @cached_property
     def stem(self) -> str:
         """The file's name without folders, compression and ending: the start of ids made from it."""
-        return PurePosixPath(plain_name(self.name)).stem
+        return PurePosixPath(plain_name(self.member or self.name)).stem
 
     @property
     def ending(self) -> str:
         """The ending under any compression, in lower case: ".xml" for a.xml.gz."""
-        return PurePosixPath(plain_name(self.name)).suffix.lower()
+        return PurePosixPath(plain_name(self.member or self.name)).suffix.lower()
 
     def head(self) -> bytes:
         """The first bytes, left in the stream."""
@@ -111,7 +113,7 @@ def decode(raw: bytes, encoding: str = "utf-8") -> str:
 
 def plain_name(name: str) -> str:
     """A file name without its compression ending, with forward slashes."""
-    name = name.replace("\\", "/").replace("!", "/")
+    name = name.replace("\\", "/")
     for ending in COMPRESSIONS:
         if name.lower().endswith(ending):
             return name[: -len(ending)]
@@ -201,7 +203,9 @@ def open_sources(path: Path, tally: Tally) -> Iterator[Source]:
 
 def open_stream(stream: BinaryIO, name: str, tally: Tally) -> Source:
     """A Source from a stream that is already open, such as standard input."""
-    return Source(name, _buffered(Counted(stream, tally), HEAD_BYTES))
+    raw = _buffered(Counted(stream, tally), HEAD_BYTES)
+    unpacked = _decompressor(raw, name)
+    return Source(name, raw if unpacked is raw else _buffered(Guarded(unpacked, name), HEAD_BYTES))
 
 
 def _buffered(raw: io.RawIOBase, size: int) -> io.BufferedReader:
@@ -225,12 +229,14 @@ def _decompressed(raw: io.BufferedIOBase, name: str) -> Iterator[io.BufferedRead
 
 
 def _decompressor(raw: io.BufferedIOBase, name: str) -> io.BufferedIOBase:
+    """The stream unpacked, by the file's ending or, where that is missing, by its first bytes."""
     lower = name.lower()
-    if lower.endswith((".gz", ".tgz")):
+    head = raw.peek(6)[:6] if isinstance(raw, io.BufferedReader) else b""
+    if lower.endswith((".gz", ".tgz")) or head.startswith(b"\x1f\x8b"):
         return gzip.GzipFile(fileobj=raw)
-    if lower.endswith(".xz"):
+    if lower.endswith(".xz") or head == b"\xfd7zXZ\x00":
         return lzma.LZMAFile(cast(BinaryIO, raw))
-    if lower.endswith(".zst"):
+    if lower.endswith(".zst") or head.startswith(b"\x28\xb5\x2f\xfd"):
         return cast(io.BufferedIOBase, zstd.ZstdFile(cast(BinaryIO, raw)))
     return raw
 
@@ -253,7 +259,7 @@ def _tar_members(path: Path, tally: Tally) -> Iterator[Source]:
                         continue
                     name = f"{path}!{member.name}"
                     with _decompressed(cast(io.BufferedIOBase, opened), name) as content:
-                        yield Source(name, content)
+                        yield Source(name, content, member=member.name)
         except tarfile.TarError as error:
             raise FormatError(
                 f"{path}: the archive breaks off or is damaged ({error}); expected a complete tar file. "
@@ -273,21 +279,36 @@ def _zip_members(path: Path, tally: Tally) -> Iterator[Source]:
                         archive.open(member) as opened,
                         _decompressed(cast(io.BufferedIOBase, opened), name) as content,
                     ):
-                        yield Source(name, content)
+                        yield Source(name, content, member=member.filename)
         tally.bytes_read += path.stat().st_size
-    except zipfile.BadZipFile as error:
-        raise FormatError(f"{path}: not a zip file, or a damaged one ({error}). Fetch the file again.") from error
+    except (zipfile.BadZipFile, RuntimeError, NotImplementedError) as error:
+        # The last two are for members that are encrypted or packed in a way that is not known.
+        raise FormatError(
+            f"{path}: not a zip file, or one that cannot be read ({error}). Fetch it again, or unpack it yourself."
+        ) from error
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """A stream to write; the file appears under its name, compressed by its ending, only on success."""
+    """A stream to write; the file appears under its name, compressed by its ending, only on success.
+
+    A link is followed to its file. What is no file, such as a pipe, is written to as it is.
+    """
+    path = path.resolve()
+    if path.is_dir():
+        raise FormatError(f"{path}: this is a folder; expected the name of a file to write.")
+    if path.exists() and not path.is_file():
+        with path.open("wb") as pipe, _compressed(pipe, path.name) as stream:
+            yield stream
+        return
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
         raw = temporary.open("wb")
     except OSError as error:
-        raise FormatError(f"{path}: cannot be written ({error.strerror}). Name a place that can.") from error
+        raise FormatError(
+            f"{path}: cannot be written ({error.strerror}); expected a folder that can be written to."
+        ) from error
     try:
         with raw, _compressed(raw, path.name) as stream:
             yield stream

@@ -50,7 +50,8 @@ class Format:
 
     def _function(self, name: str | None, verb: str) -> Callable[..., Any]:
         if name is None:
-            raise UsageError(f"the format {self.name!r} cannot be {verb}, only {self.directions}.")
+            other = "written" if verb == "read" else "read"
+            raise UsageError(f"the format {self.name!r} cannot be {verb}, only {other}.")
         function: Callable[..., Any] = getattr(importlib.import_module(f"lexome.formats.{self.module}"), name)
         return function
 

@@ -8,6 +8,7 @@ refuse such documents unless they are asked to repair them, and then call `repai
 """
 
 from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
@@ -72,15 +73,22 @@ def without(
     tally: Tally,
 ) -> tuple[tuple[Relation, ...], tuple[Attribute, ...]]:
     """The relations and attributes that refer to none of these ids, nor to a relation that falls with them."""
+    related = tuple(relations)
+    referring: defaultdict[str | None, set[str]] = defaultdict(set)
+    for relation in related:
+        for argument in relation.arguments:
+            referring[argument.target].add(relation.id)
     gone = set(dropped)
-    left = tuple(relations)
-    while True:
-        fallen = {relation.id for relation in left if any(argument.target in gone for argument in relation.arguments)}
-        if not fallen:
-            break
+    ahead = list(dropped)
+    fallen: set[str] = set()
+    while ahead:
+        new = referring.get(ahead.pop(), set()) - fallen
+        fallen |= new
+        ahead += new
+    left = tuple(relation for relation in related if relation.id not in fallen)
+    if fallen:
         tally.note("relation dropped: it refers to a span that was dropped", len(fallen))
-        gone |= fallen
-        left = tuple(relation for relation in left if relation.id not in fallen)
+    gone |= fallen
     standing = tuple(attributes)
     remaining = tuple(attribute for attribute in standing if attribute.target not in gone)
     if len(remaining) < len(standing):

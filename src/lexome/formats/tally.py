@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import IO, Self, TypeVar
 
 from lexome.document import Document
-from lexome.errors import BadDocument
+from lexome.errors import BadDocument, FormatError
 
 Made = TypeVar("Made")
 
@@ -82,10 +82,17 @@ class Tally:
             raise type(error)(error.reason, f"{where}: {error}") from error
         self.rejected[error.reason] += 1
         if self._rejects is None:
-            self.rejects_path.parent.mkdir(parents=True, exist_ok=True)
             begun = sum(self.rejected.values()) > 1
             # Half a surrogate pair, in an id or a file's name, becomes its own JSON escape.
-            self._rejects = self.rejects_path.open("a" if begun else "w", encoding="utf-8", errors="backslashreplace")
+            try:
+                self.rejects_path.parent.mkdir(parents=True, exist_ok=True)
+                self._rejects = self.rejects_path.open(
+                    "a" if begun else "w", encoding="utf-8", errors="backslashreplace"
+                )
+            except OSError as problem:
+                raise FormatError(
+                    f"{self.rejects_path}: bad documents cannot go there ({problem.strerror}). Name another file."
+                ) from problem
         line = {"where": where, "id": id, "reason": error.reason, "message": str(error), **_kept(raw)}
         self._rejects.write(json.dumps(line, ensure_ascii=False) + "\n")
         self._rejects.flush()

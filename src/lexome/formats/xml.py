@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
+from html.entities import html5
 
 from lxml import etree
 
@@ -108,11 +109,11 @@ def _malformed(error: etree.XMLSyntaxError, line: int) -> BadDocument:
 
 
 def _character(found: re.Match[bytes]) -> bytes:
-    name = found[1]
-    if name in _PREDEFINED:
+    """The character that a name of HTML's table stands for, escaped where XML needs it."""
+    text = html5.get(f"{found[1].decode()};")
+    if text is None or found[1] in _PREDEFINED:
         return found[0]
-    text = html.unescape(f"&{name.decode()};")
-    return found[0] if text.startswith("&") else text.encode()
+    return html.escape(text, quote=False).encode()
 
 
 class _Cutter:

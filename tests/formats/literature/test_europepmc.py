@@ -131,6 +131,37 @@ def test_title_and_abstract_lose_their_markup_and_keep_their_sections() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("markup", "text"),
+    [
+        ("T<br/>U", "T U"),
+        ("T <BR> U", "T U"),
+        ("<p>T</p><p>U</p>", "T U"),
+        ("<sec><title>T</title><list><list-item>U</list-item><list-item>V</list-item></list></sec>", "T U V"),
+        ("T<sub>2</sub>-<i>U</i>", "T2-U"),
+    ],
+)
+def test_markup_that_breaks_lines_leaves_a_space(markup: str, text: str) -> None:
+    doc = read_one(title=markup, abstractText=markup)
+    assert [passage.text for passage in doc.passages] == [text, text]
+
+
+def test_a_heading_may_have_markup_inside() -> None:
+    doc = read_one(abstractText="<h4>Aims <i>x</i></h4>See.<h4>Not closed")
+    assert [(passage.section, passage.text) for passage in doc.passages[1:]] == [(("Aims x",), "See. Not closed")]
+
+
+def test_a_heading_without_text_is_counted() -> None:
+    tally = Tally()
+    doc = read_one(tally, abstractText="<h4>Results</h4><h5>Size</h5>Small.")
+    assert [passage.section for passage in doc.passages[1:]] == [("Size",)]
+    assert tally.notes["heading without text ignored"] == 1
+
+
+def test_a_bare_pmc_number_gets_its_letters() -> None:
+    assert read_one(pmcid="77").meta.pmcid == "PMC77"
+
+
 def test_metadata() -> None:
     doc = read_one()
     meta = doc.meta

@@ -1,5 +1,6 @@
 """MEDLINE text: what each tag becomes, and what becomes of records that are not as they should be."""
 
+import gzip
 import io
 from contextlib import suppress
 from pathlib import Path
@@ -90,10 +91,22 @@ def test_title_and_abstract_come_first_then_other_languages() -> None:
     assert read_one(CITATION).passages == (
         Passage(0, "[Zorblins bind naïvely].", "title"),
         Passage(25, "BACKGROUND: Zorblins are small. METHODS: We looked  twice.", "abstract"),
-        Passage(84, "Los zorblins se unen.", "vernacular_title", language="spa"),
-        Passage(106, "Los zorblins son pequeños.", "other_abstract", language="spa"),
-        Passage(133, "Publisher: none.", "other_abstract"),
+        Passage(84, "Los zorblins se unen.", "title", language="spa"),
+        Passage(106, "Los zorblins son pequeños.", "abstract", language="spa"),
+        Passage(133, "Publisher: none.", "abstract"),
     )
+
+
+def test_the_title_is_the_main_one() -> None:
+    assert read_one(CITATION).title == "[Zorblins bind naïvely]."
+
+
+def test_a_bare_pmc_number_gets_its_letters() -> None:
+    assert read_one("PMID- 1\nPMC - 77\n").meta.pmcid == "PMC77"
+
+
+def test_a_citation_without_a_journal_has_none() -> None:
+    assert read_one("PMID- 1\nTI  - Zorb\n").meta.journal is None
 
 
 def test_ids_and_dates() -> None:
@@ -279,7 +292,8 @@ def test_an_empty_file_is_an_error(content: str) -> None:
     ],
 )
 def test_detection(name: str, content: str, format: str) -> None:
-    assert detect(open_stream(io.BytesIO(content.encode()), name, Tally())).name == format
+    raw = gzip.compress(content.encode()) if name.endswith(".gz") else content.encode()
+    assert detect(open_stream(io.BytesIO(raw), name, Tally())).name == format
 
 
 @given(st.data())

@@ -169,8 +169,8 @@ def test_a_structured_abstract_is_a_passage_for_each_section() -> None:
         Passage(32, "To see whether   they bind.", "abstract", ("AIM",), "OBJECTIVE"),
         Passage(60, "We looked.", "abstract", ("METHODS",), "METHODS"),
         Passage(71, "They do.", "abstract"),
-        Passage(80, "Los zorblins se unen.", "vernacular_title", language="spa"),
-        Passage(102, "Se unen & ya.", "other_abstract", language="spa"),
+        Passage(80, "Los zorblins se unen.", "title", language="spa"),
+        Passage(102, "Se unen & ya.", "abstract", language="spa"),
     )
 
 
@@ -179,8 +179,28 @@ def test_a_joined_abstract_is_one_passage_with_its_labels() -> None:
     assert [(passage.kind, passage.text) for passage in doc.passages[:3]] == [
         ("title", "[Zorblins bind naïvely to H2O]."),
         ("abstract", "AIM: To see whether   they bind. METHODS: We looked. They do."),
-        ("vernacular_title", "Los zorblins se unen."),
+        ("title", "Los zorblins se unen."),
     ]
+
+
+def test_the_title_is_the_main_one() -> None:
+    assert read_one(article_set(CITATION)).title == "[Zorblins bind naïvely to H2O]."
+
+
+@pytest.mark.parametrize("fields", ["", "<Title> </Title><ISOAbbreviation/><ISSN/>"])
+def test_a_citation_without_a_journal_has_none(fields: str) -> None:
+    article = f"<Article><Journal>{fields}</Journal><ArticleTitle>Zorb</ArticleTitle></Article>"
+    citation = f"<MedlineCitation><PMID>1</PMID>{article}</MedlineCitation>"
+    assert read_one(article_set(f"<PubmedArticle>{citation}</PubmedArticle>")).meta.journal is None
+
+
+def test_a_bare_pmc_number_gets_its_letters() -> None:
+    ids = (
+        '<ArticleIdList><ArticleId IdType="pmc">77</ArticleId><ArticleId IdType="pmc">PMC77</ArticleId></ArticleIdList>'
+    )
+    record = f"<MedlineCitation><PMID>1</PMID></MedlineCitation><PubmedData>{ids}</PubmedData>"
+    meta = read_one(article_set(f"<PubmedArticle>{record}</PubmedArticle>")).meta
+    assert (meta.pmcid, meta.other_ids) == ("PMC77", ())
 
 
 def test_ids_dates_and_version() -> None:
@@ -537,3 +557,19 @@ def test_real_files_name_what_they_hold(real_data: Path) -> None:
     docs = list(lexome.read(real_data / "formats" / "pubmed_xml"))
     assert len(docs) == 202
     assert all(doc.title and doc.meta.published and doc.meta.journal and doc.meta.article_types for doc in docs)
+
+
+def by_name(doc: Document) -> Document:
+    return replace(doc, meta=replace(doc.meta, mesh=tuple(sorted(doc.meta.mesh, key=lambda heading: heading.name))))
+
+
+@pytest.mark.parametrize("where", ["samples", "real"])
+def test_lists_read_from_bytes_are_what_the_parser_reads(
+    where: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The short cut through plain lists changes nothing but the order of headings and supplementary ones."""
+    samples = Path(__file__).resolve().parents[3] / "samples" / "pubmed.xml"
+    path = samples if where == "samples" else request.getfixturevalue("real_data") / "formats" / "pubmed_xml"
+    short = list(map(by_name, lexome.read(path, "pubmed", deletions=True)))
+    monkeypatch.setattr(pubmed, "lift", lambda raw, draft: raw)
+    assert list(map(by_name, lexome.read(path, "pubmed", deletions=True))) == short

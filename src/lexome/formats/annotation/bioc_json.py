@@ -10,7 +10,7 @@ from lexome.document import Document
 from lexome.errors import BadDocument, FormatError
 from lexome.formats.annotation.bioc import read_document
 from lexome.formats.annotation.bioc_writing import record_of
-from lexome.formats.files import MAX_RECORD_BYTES, MAX_WHOLE_BYTES, Source, decode
+from lexome.formats.files import MAX_RECORD_BYTES, MAX_WHOLE_BYTES, Source
 from lexome.formats.json_file import attempt, mapping
 from lexome.formats.tally import Tally
 
@@ -114,7 +114,12 @@ def _lines(source: Source, lines: Iterable[tuple[int, bytes]], tally: Tally) -> 
 
 def _parsed(line: bytes) -> Any:
     try:
-        return json.loads(decode(line))
+        return json.loads(line.decode())
+    except UnicodeDecodeError as error:
+        raise BadDocument(
+            "wrong_encoding",
+            f"byte {error.start} is 0x{line[error.start]:02x}, which is not UTF-8, as JSON is. Convert the file.",
+        ) from None
     except RecursionError:
         raise BadDocument("malformed_json", "values lie too deep inside one another; expected a document") from None
     except ValueError as error:

@@ -1,7 +1,9 @@
 """A Document as the record of a BioC document, from which `lexome.formats.annotation.bioc` reads the same Document."""
 
+from bisect import bisect_right
 from collections.abc import Iterable
 from itertools import pairwise
+from operator import itemgetter
 from typing import Any
 
 from lexome.document import Document, Passage, Range, Relation, Span
@@ -116,12 +118,12 @@ def _place(doc: Document, passages: list[Record]) -> None:
         if passage is None:
             continue
         record = places[passage.offset]
-        holder = next((sentence for sentence in record["sentences"] if _holds(sentence, span)), record)
+        # Sentences stand in order, so only the last that begins before the mention can hold it.
+        at = bisect_right(record["sentences"], span.start, key=itemgetter("offset")) - 1
+        holder = record["sentences"][at] if at >= 0 else record
+        if span.end > holder["offset"] + len(holder["text"]):
+            holder = record
         holder["annotations"].append(_annotation(span))
-
-
-def _holds(sentence: Record, span: Span) -> bool:
-    return bool(sentence["offset"] <= span.start and span.end <= sentence["offset"] + len(sentence["text"]))
 
 
 def _annotation(span: Span) -> Record:

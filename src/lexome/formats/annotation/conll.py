@@ -28,6 +28,9 @@ _LETTERS = {"auto": "BIOESLUMW", "iob1": "BIO", "iob2": "BIO", "iobes": "BIOESLU
 _BEGINNING = {"I": "B", "E": "S"}
 _PLAIN = str.maketrans("LUMW", "ESIS")
 
+# What a blank line counts towards a document's size: it takes more memory than its one byte.
+_BLANK_BYTES = 32
+
 Tag = tuple[str, str]
 Mention = tuple[int, int, str]
 
@@ -134,13 +137,14 @@ def _chunks(source: Source) -> Iterator[tuple[int, bytes | None, bytes]]:
             size += len(line)
         elif opening is not None:
             held.append(b"")
+            size += _BLANK_BYTES
         elif held:
             yield first, None, b"\n".join(held)
             held, size = [], 0
         if size > MAX_RECORD_BYTES:
             raise FormatError(
-                f"{source.name}: the document at line {first} is larger than {MAX_RECORD_BYTES >> 20} MiB; expected "
-                "a -DOCSTART- line or, without any, a blank line before that. Check that the file is in columns."
+                f"{source.name}: the document at line {first} is larger than {MAX_RECORD_BYTES >> 20} MiB, or has "
+                f"more than {MAX_RECORD_BYTES // _BLANK_BYTES:,} blank lines; expected a -DOCSTART- line or, without any, a blank line before that. Check that the file is in columns."
             )
     if held or opening is not None:
         yield first, opening, b"\n".join(held)

@@ -52,12 +52,18 @@ def columns(doc: Document, style: Style) -> bytes:
             raise BadDocument("bad_id", f"the id {shorten(doc.id)!r} has a tab or line break; expected none.")
         lines += (f"-DOCSTART- ({doc.id}){style.separator}O", "")
     spans = _held(doc, style.tally)
+    changed = False
     for passage in doc.passages:
         inside = spans[_first_from(spans, passage.offset) : _first_from(spans, passage.end)]
+        texts: list[str] = []
         for sentence in _sentences(passage, inside, style):
             tags = _tags([owner for _, owner in sentence], style)
             lines += (word + style.separator + tag for (word, _), tag in zip(sentence, tags, strict=True))
             lines.append("")
+            texts.append(" ".join(word for word, _ in sentence))
+        changed = changed or "\n".join(texts) != passage.text
+    if changed:
+        style.tally.note("text re-spaced into tokens")
     lost = (("types",) if doc.spans and not style.types else ()) + (() if style.docstart else ("ids",))
     note_losses(doc, style.tally, held=_HELD, lost=lost)
     try:
@@ -96,7 +102,7 @@ def _sentences(passage: Passage, spans: list[Span], style: Style) -> Iterator[li
     borders = sorted(ends - crossed)
     cuts = sorted({*borders, *(place for span in spans for place in (span.start, span.end))})
     sentence: list[tuple[str, Span | None]] = []
-    written: set[int] = set()
+    written: dict[int, Range] = {}  # where the words of each span begin and end
     part, at = -1, 0
     for start, end in _cut(passage, cuts, style):
         before, part = part, bisect_right(borders, start)
@@ -107,12 +113,15 @@ def _sentences(passage: Passage, spans: list[Span], style: Style) -> Iterator[li
             at += 1
         owner = spans[at] if at < len(spans) and spans[at].start <= start else None
         if owner is not None:
-            written.add(at)
+            written[at] = (written[at][0] if at in written else start, end)
         sentence.append((passage.text[start - passage.offset : end - passage.offset], owner))
     if sentence:
         yield sentence
     if len(written) < len(spans):
         style.tally.note("span without a token not written", len(spans) - len(written))
+    trimmed = sum(words != spans[number].parts[0] for number, words in written.items())
+    if trimmed:
+        style.tally.note("white space at a mention's edge not written", trimmed)
 
 
 def _inside(spans: list[Span], place: int) -> bool:

@@ -12,7 +12,9 @@ two sides of a relation have as roles the types of the mentions of their concept
 are two different types, and otherwise Arg1 and Arg2.
 
 Where blocks that follow one another have the same id, as the passages of NLM-Chem's articles do, the
-second becomes 9000001-2 and so on, and is marked as a part of 9000001.
+second becomes 9000001-2 and so on, and is marked as a part of 9000001. A block after these whose own id
+is 9000001-2 becomes 9000001-2-2 in the same way. Only the last such row of blocks is remembered, so
+that memory does not grow with the file.
 """
 
 import re
@@ -74,6 +76,8 @@ def read(
             raw=b"\n".join(block.lines),
         )
         if doc is not None:
+            if block.number > 1:
+                tally.note("repeated id numbered")
             yield doc
 
 
@@ -98,11 +102,22 @@ def write(docs: Iterable[Document], stream: BinaryIO, *, tally: Tally) -> None:
 def _blocks(source: Source) -> Iterator[_Block]:
     """The file's lines by document; those that follow one another under the same id are numbered."""
     last, number = b"", 0
+    given = (b"", 0)
     for line, lines in _groups(source):
         id_ = lines[0].partition(b"|")[0].partition(b"\t")[0]
-        number = number + 1 if id_ == last else 1
+        if id_ == last:
+            number += 1
+            given = (id_, number)
+        else:
+            number = 2 if _was_given(id_, *given) else 1
         last = id_
         yield _Block(id_, number, line, lines)
+
+
+def _was_given(id_: bytes, base: bytes, most: int) -> bool:
+    """True where a block of this base, numbered up to `most`, is called so already."""
+    start, _, number = id_.rpartition(b"-")
+    return start == base and number.isdigit() and number[:1] != b"0" and len(number) < 12 and 2 <= int(number) <= most
 
 
 def _groups(source: Source) -> Iterator[tuple[int, list[bytes]]]:

@@ -8,12 +8,27 @@ from lexome.document import NOTHING_KNOWN, Attribute, Document, Passage, Relatio
 from lexome.errors import BadDocument
 from lexome.formats.annotation.concept_relations import NOVELTY, arguments_of, fields_of, sides_of, types_by_concept
 from lexome.formats.annotation.concepts import write_ids
+from lexome.formats.losses import note_losses
 from lexome.formats.tally import Tally
 
 INDIVIDUAL_MENTIONS = "IndividualMentions"
 
 # No article has a gap like this; filling it would only fill the disk.
 _WIDEST_GAP = 1_000_000
+
+# Everything but scores, questions and labels: a block has some of each, and what it has not is noted here.
+_NOTED_APART = frozenset(
+    {
+        "relations",
+        "attributes",
+        "metadata",
+        "concepts",
+        "novelty of relations",
+        "places of passages",
+        "kinds and sections of passages",
+        "sentences and tokens",
+    }
+)
 
 _ID = re.compile(r"[^|\t\r\n]+")
 _LINE_BREAK = re.compile(r"[\r\n]")
@@ -89,13 +104,15 @@ def _without_tabs(doc: Document, whole: str, tally: Tally) -> str:
     """The text with spaces for the tabs inside mentions, since tabs end columns."""
     if "\t" not in whole:
         return whole
-    cleared = whole
+    inside: set[int] = set()
     for start, end in (part for span in doc.spans for part in span.parts):
-        if "\t" in cleared[start:end]:
-            cleared = cleared[:start] + cleared[start:end].replace("\t", " ") + cleared[end:]
-    if cleared != whole:
-        tally.note("tabs in mentions written as spaces")
-    return cleared
+        while (tab := whole.find("\t", start, end)) >= 0:
+            inside.add(tab)
+            start = tab + 1
+    if not inside:
+        return whole
+    tally.note("tabs in mentions written as spaces")
+    return "".join(" " if place in inside else character for place, character in enumerate(whole))
 
 
 def _mentions(doc: Document, whole: str, tally: Tally) -> Iterator[str]:
@@ -150,16 +167,9 @@ def _note_the_rest(doc: Document, name: str, tally: Tally) -> None:
         for letter, some in zip("TRA", items, strict=True)
         for number, item in enumerate(some, 1)
     )
-    scored = any(span.score is not None for span in doc.spans) or any(
-        relation.score is not None for relation in doc.relations
-    )
-    for missing, what in (
-        (not numbered, "ids of mentions, relations and attributes not written"),
-        (scored, "scores not written"),
-        (len(doc.attributes) > len(_individual_mentions(doc)), "attributes not written"),
-        (doc.questions, "questions not written"),
-        (doc.labels, "labels not written"),
-        (meta != NOTHING_KNOWN, "metadata not written"),
-    ):
-        if missing:
-            tally.note(what)
+    missing = {
+        "ids of mentions, relations and attributes": not numbered,
+        "attributes": len(doc.attributes) > len(_individual_mentions(doc)),
+        "metadata": meta != NOTHING_KNOWN,
+    }
+    note_losses(doc, tally, held=_NOTED_APART, lost=tuple(name for name, lost in missing.items() if lost))

@@ -9,7 +9,6 @@ from lexome.metadata import Notice
 # White space as XML knows it. NBSP, U+0085 and the like are text.
 BLANKS = " \t\r\n"
 
-_FOLD = re.compile(r"[ \t\r]*\n[ \t\r\n]*")
 _YEAR = re.compile(r"(?<!\d)(1[5-9]\d\d|20\d\d)(?!\d)")
 _NAMES = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"]
 _DAYS = {text: f"{number:02}" for number in range(1, 32) for text in (f"{number}", f"{number:02}")}
@@ -54,7 +53,7 @@ _KINDS = {kind.lower(): kind for kind in NOTICE_KINDS}
 def fold(text: str) -> str:
     """The text with line breaks and their indentation made one space, and its ends stripped; nothing else changes."""
     if "\n" in text:
-        text = _FOLD.sub(" ", text)
+        return " ".join(filter(None, (line.strip(BLANKS) for line in text.split("\n"))))
     return text.strip(BLANKS)
 
 
@@ -83,6 +82,11 @@ def finer(issue: str | None, online: str | None) -> str | None:
     if issue is None or (online is not None and online.startswith(issue)):
         return online
     return issue
+
+
+def pmcid(text: str) -> str:
+    """The PMC id as PMC writes it: some sources give its number alone."""
+    return f"PMC{text}" if text.isascii() and text.isdecimal() else text
 
 
 def orcid(text: str) -> str | None:

@@ -1,7 +1,8 @@
 """Europe PMC JSON: what getpapers saves, where every value is a list, and what its search service answers.
 
-Markup in titles and abstracts (<i>, <sup>, ...) is taken out and its characters stay; the headings of
-a structured abstract (<h4>) become the sections of its passages.
+Markup in titles and abstracts (<i>, <sup>, ...) is taken out and its characters stay; where it begins a line
+or a paragraph (<br>, <p>, ...) a space is left. The headings of a structured abstract (<h4>) become the
+sections of its passages. Languages are codes of three letters, as in PubMed: "eng", where JATS has "en".
 """
 
 import html
@@ -15,15 +16,23 @@ from lexome.document import Document, Passage
 from lexome.errors import BadDocument, FormatError
 from lexome.formats.files import Source
 from lexome.formats.json_file import attempt, elements, mapping, members, note_unread, string
-from lexome.formats.literature.citation import finer, fold, free_date, lay_out, notice_kind, orcid, registry_number
+from lexome.formats.literature.citation import (
+    finer,
+    fold,
+    free_date,
+    lay_out,
+    notice_kind,
+    orcid,
+    pmcid,
+    registry_number,
+)
 from lexome.formats.tally import Tally
 from lexome.metadata import Author, Journal, MeshHeading, MeshQualifier, Metadata, Notice, Substance
 
-_HEADING = re.compile(r"<h[1-6]>([^<>]*)</h[1-6]>", re.IGNORECASE)
+_HEADING = re.compile(r"<h[1-6]>([^<]*(?:<(?!/?h[1-6]>)[^<]*)*)</h[1-6]>", re.IGNORECASE)
 # Only markup that Europe PMC uses: in "p<a and b>c" nothing is a tag.
-_MARKUP = re.compile(
-    r"</?(?:h[1-6]|p|i|b|u|em|strong|sub|sup|sc|br|title|sec|italic|bold|underline)\s*/?>", re.IGNORECASE
-)
+_INLINE = re.compile(r"</?(?:i|b|u|em|strong|sub|sup|sc|italic|bold|underline)\s*/?>", re.IGNORECASE)
+_BREAK = re.compile(r"</?(?:h[1-6]|p|br|div|title|sec|list|list-item|ul|ol|li)\s*/?>", re.IGNORECASE)
 _REFERENCE = re.compile(r"&#?\w{1,32};")
 _SHORT_NAME = re.compile(r"(.+) ([A-Z]{1,4})")
 
@@ -105,12 +114,13 @@ def _results(source: Source, tally: Tally) -> Iterator[Any]:
 
 def _document(value: object, tally: Tally) -> Document:
     record = mapping(value, "a result")
-    pmid, pmcid = _text(record, "pmid"), _text(record, "pmcid")
-    id_ = pmid or pmcid or _text(record, "id")
+    pmid, pmc = _text(record, "pmid"), _text(record, "pmcid")
+    pmc = pmcid(pmc) if pmc else None
+    id_ = pmid or pmc or _text(record, "id")
     if not id_:
         raise BadDocument("no_id", "the result has no pmid, pmcid or id; expected one. Refetch it.")
     note_unread(record, _RECORD, tally)
-    return Document(id_, _passages(record), meta=_metadata(record, pmid, pmcid, tally))
+    return Document(id_, _passages(record, tally), meta=_metadata(record, pmid, pmc, tally))
 
 
 def _one(record: dict[str, Any], key: str) -> Any:
@@ -154,11 +164,13 @@ def _objects(record: dict[str, Any], outer: str, key: str) -> list[dict[str, Any
 
 def _plain(text: str) -> str:
     """The text without markup and character references."""
-    text = _MARKUP.sub("", text) if "<" in text else text
+    if "<" in text:
+        # A line break, which becomes one space with the blanks around it.
+        text = _BREAK.sub("\n", _INLINE.sub("", text))
     return fold(_REFERENCE.sub(lambda found: html.unescape(found[0]), text) if "&" in text else text)
 
 
-def _passages(record: dict[str, Any]) -> tuple[Passage, ...]:
+def _passages(record: dict[str, Any], tally: Tally) -> tuple[Passage, ...]:
     passages: list[tuple[str, str, tuple[str, ...], str | None, str | None]] = []
     title = _plain(_text(record, "title") or "")
     if title:
@@ -169,20 +181,22 @@ def _passages(record: dict[str, Any]) -> tuple[Passage, ...]:
         label, text = _plain(label), _plain(text)
         if text:
             passages.append(("abstract", text, (label,) if label else (), None, None))
+        elif label:
+            tally.note("heading without text ignored")
     return lay_out(passages)
 
 
-def _metadata(record: dict[str, Any], pmid: str | None, pmcid: str | None, tally: Tally) -> Metadata:
+def _metadata(record: dict[str, Any], pmid: str | None, pmc: str | None, tally: Tally) -> Metadata:
     own = _text(record, "id")
     version = _text(record, "versionNumber") or ""
     types = _texts(record, "pubTypeList", "pubType") or tuple((_text(record, "pubType") or "").split("; "))
     language = _text(record, "language")
     return Metadata(
         pmid=pmid,
-        pmcid=pmcid,
+        pmcid=pmc,
         doi=_text(record, "DOI") or _text(record, "doi"),
         other_ids=(f"{(_text(record, 'source') or 'europepmc').lower()}:{own}",)
-        if own not in (None, pmid, pmcid)
+        if own not in (None, pmid, pmc)
         else (),
         version=int(version) if version.isdecimal() and len(version) < 10 else None,
         article_types=tuple(filter(None, types)),

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
-from lexome.formats.literature.citation import iso_date, orcid
+from lexome.formats.literature.citation import iso_date, orcid, pmcid
 from lexome.formats.literature.jats_text import Element, Inline, fold, left_out
 from lexome.formats.tally import Tally
 from lexome.metadata import Author, Journal, Metadata, Notice
@@ -116,7 +116,7 @@ def _ids(parts: Parts) -> tuple[dict[str, str], tuple[str, ...]]:
         if not value:
             continue
         if kind in _PMC_IDS:
-            kind, value = "pmc", value if value.upper().startswith("PMC") else f"PMC{value}"
+            kind, value = "pmc", pmcid(value)
         if kind in ("pmid", "pmc", "doi", "pmc-ver") and ids.setdefault(kind, value) == value:
             continue
         others.append(f"{kind}:{value}")

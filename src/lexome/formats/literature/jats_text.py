@@ -144,7 +144,7 @@ class Inline:
     def spaced(self, element: Element, gap: str = " ") -> str:
         """The text of a record of fields, such as a citation: a gap where nothing stands between two fields."""
         pieces = [element.text or ""]
-        unread = self._other_forms(element) if element.tag in _FORMS else ()
+        unread = set(self._other_forms(element)) if element.tag in _FORMS else ()
         for child in element:
             if child.tag in LEFT_OUT or child in unread:
                 self._leave_out(child)
@@ -168,12 +168,13 @@ class Inline:
         unread = self._other_forms(element)
         for child in unread:
             self._leave_out(child)
-        return [child for child in element if child not in unread]
+        others = set(unread)
+        return [child for child in element if child not in others]
 
     def _gather(self, element: Element, pieces: list[str], blocks: list[Element], apart: frozenset[str]) -> None:
         if element.text:
             pieces.append(element.text)
-        unread = self._other_forms(element) if element.tag in _FORMS else ()
+        unread = set(self._other_forms(element)) if element.tag in _FORMS else ()
         for child in element:
             tag = child.tag
             if tag not in _SPECIAL and child not in unread:

@@ -2,6 +2,7 @@
 
 A line is a tag in four columns, "- " and a value; lines that begin with blanks go on with the value before
 them. Line breaks inside a value, with the indentation around them, become one space; nothing else changes.
+Languages are PubMed's codes, of three letters: "eng", where JATS has "en".
 """
 
 import re
@@ -11,7 +12,17 @@ from functools import lru_cache, partial
 from lexome.document import Document, Passage, shorten
 from lexome.errors import BadDocument, FormatError
 from lexome.formats.files import MAX_RECORD_BYTES, Source, decode
-from lexome.formats.literature.citation import finer, fold, free_date, iso_date, lay_out, notice, orcid, registry_number
+from lexome.formats.literature.citation import (
+    finer,
+    fold,
+    free_date,
+    iso_date,
+    lay_out,
+    notice,
+    orcid,
+    pmcid,
+    registry_number,
+)
 from lexome.formats.tally import Tally
 from lexome.metadata import Author, Journal, MeshHeading, MeshQualifier, Metadata, Notice, Substance
 
@@ -151,6 +162,10 @@ def _keep_first(draft: _Draft, tag: str, value: str, tally: Tally) -> None:
         tally.note(f"second {tag} ignored")
 
 
+def _keep_pmcid(draft: _Draft, tag: str, value: str, tally: Tally) -> None:
+    _keep_first(draft, tag, pmcid(value), tally)
+
+
 def _keep(draft: _Draft, tag: str, value: str, tally: Tally) -> None:
     draft.lists.setdefault(tag, []).append(value)
 
@@ -270,8 +285,8 @@ def _passages(draft: _Draft) -> tuple[Passage, ...]:
     passages = [
         ("title", first("TI") or first("BTI"), None),
         ("abstract", first("AB"), None),
-        ("vernacular_title", first("TT") or first("VTI"), foreign),
-        *(("other_abstract", text, language) for text, language in draft.other_abstracts),
+        ("title", first("TT") or first("VTI"), foreign),
+        *(("abstract", text, language) for text, language in draft.other_abstracts),
     ]
     return lay_out((kind, text, (), None, language) for kind, text, language in passages if text)
 
@@ -300,12 +315,13 @@ def _metadata(draft: _Draft, tally: Tally) -> Metadata:
     )
 
 
-def _journal(draft: _Draft) -> Journal:
+def _journal(draft: _Draft) -> Journal | None:
     first = draft.first.get
     numbers = dict.fromkeys(text.partition(" ")[0] for text in draft.texts("IS"))
-    return Journal(
+    journal = Journal(
         first("JT") or first("BTI"), first("TA"), tuple(numbers), first("JID"), first("VI"), first("IP"), first("PG")
     )
+    return journal if journal != Journal() else None
 
 
 def _authors(draft: _Draft) -> tuple[Author, ...]:
@@ -349,11 +365,12 @@ _NOTICES = {
     "UOF": "UpdateOf",
 }
 
-_ONCE = ("PMID", "TI", "BTI", "AB", "TT", "VTI", "CI", "PMC", "DP", "JT", "TA", "JID", "VI", "IP", "PG")
+_ONCE = ("PMID", "TI", "BTI", "AB", "TT", "VTI", "CI", "DP", "JT", "TA", "JID", "VI", "IP", "PG")
 
 _TAGS: Mapping[str, _Add] = {
     **dict.fromkeys(_ONCE, _keep_first),
     **dict.fromkeys(("LA", "PT", "MH", "OT", "IS"), _keep),
+    "PMC": _keep_pmcid,
     "OAB": _add_other_abstract,
     "OABL": _add_other_language,
     "FAU": _add_full_name,

@@ -2,7 +2,8 @@
 
 Titles, abstracts, body, back matter and floating figures become passages; the front becomes metadata.
 Sub-articles and responses are documents of their own that follow their article. What is not read is
-noted in the tally. docs/explanation/jats.md says how each element is read and why.
+noted in the tally. Languages are as the file gives them: mostly "en", where PubMed has "eng".
+docs/explanation/jats.md says how each element is read and why.
 """
 
 import re

@@ -4,6 +4,7 @@ Text is flattened: bold, italic, superscript and the like lose their tags and ke
 a formula (MathML) the characters stand in reading order without the white space between its elements,
 and annotations, which say the same again in TeX or otherwise, are left out. Line breaks inside text, with
 the indentation around them, become one space and its ends are stripped; nothing else is changed.
+Languages are PubMed's codes, of three letters: "eng", where JATS has "en".
 """
 
 import re
@@ -29,9 +30,6 @@ Abstract = Literal["sections", "joined"]
 _TAGS = ("PubmedArticle", "PubmedBookArticle", "DeleteCitation")
 # In the files of before 2017 the citations stand alone.
 _OLD_SET, _OLD_TAGS = b"<MedlineCitationSet", ("MedlineCitation", "DeleteCitation")
-_PARSER = etree.XMLParser(
-    resolve_entities=False, no_network=True, load_dtd=False, remove_comments=True, remove_pis=True, collect_ids=False
-)
 _PMID = re.compile(rb"<PMID[^<>]*>\s*(\d+)\s*</PMID>")
 
 
@@ -88,9 +86,10 @@ def _begun(record: Record) -> tuple[etree._Element, Draft]:
     if record.problem is None:
         draft = Draft()
         try:
-            return etree.fromstring(lift(record.raw, draft), _PARSER), draft
-        except etree.XMLSyntaxError:
-            pass  # the whole record is parsed below, with its names resolved or the right line in the message
+            short = Record(record.tag, lift(record.raw, draft), record.line, namespaces=record.namespaces)
+            return short.parse(), draft
+        except BadDocument:
+            pass  # the whole record is parsed below, which says the right line
     return record.parse(), Draft()
 
 
@@ -117,9 +116,9 @@ def _passages(draft: Draft, abstract: Abstract) -> tuple[Passage, ...]:
         _add(passages, "abstract", [(None, None, joined)])
     if draft.vernacular_title:
         foreign = next((language for language in draft.languages if language != "eng"), None)
-        _add(passages, "vernacular_title", [(None, None, draft.vernacular_title)], foreign)
+        _add(passages, "title", [(None, None, draft.vernacular_title)], foreign)
     for language, sections in draft.other_abstracts:
-        _add(passages, "other_abstract", sections, language)
+        _add(passages, "abstract", sections, language)
     return tuple(passages)
 
 
@@ -142,7 +141,7 @@ def _metadata(draft: Draft) -> Metadata:
         version=draft.version,
         article_types=tuple(draft.article_types),
         languages=tuple(draft.languages),
-        journal=Journal(**draft.journal, issn=tuple(draft.issns)),
+        journal=Journal(**draft.journal, issn=tuple(draft.issns)) if draft.journal or draft.issns else None,
         published=finer(draft.issue_date, draft.online_date),
         revised=draft.revised,
         authors=tuple(draft.authors),

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from lxml import etree
 
 from lexome.errors import BadDocument
-from lexome.formats.literature.citation import BLANKS, fold, free_date, iso_date, orcid, registry_number
+from lexome.formats.literature.citation import BLANKS, fold, free_date, iso_date, orcid, pmcid, registry_number
 from lexome.metadata import Author, MeshHeading, MeshQualifier, Notice, Substance
 
 Element = etree._Element
@@ -57,6 +57,8 @@ class Draft:
         """Keep an id: the first DOI and PMC id under their names, any other as "kind:id", each once."""
         if kind == "pubmed" or not value:
             return
+        if kind == "pmc":
+            value = pmcid(value)
         if kind in ("doi", "pmc") and self.ids.setdefault(kind, value) == value:
             return
         other = f"{kind.lower()}:{value}"
@@ -66,11 +68,11 @@ class Draft:
     def add_journal(self, fields: Mapping[str, str]) -> None:
         """Keep what is said of the journal, by PubMed's names; what was said first stays."""
         for tag, name in _JOURNAL_FIELDS:
-            if tag in fields and name not in self.journal:
-                self.journal[name] = fields[tag]
+            if name not in self.journal and (value := fields.get(tag)):
+                self.journal[name] = value
         for tag in ("ISSN", "ISSNLinking"):
-            if tag in fields and fields[tag] not in self.issns:
-                self.issns.append(fields[tag])
+            if (value := fields.get(tag)) and value not in self.issns:
+                self.issns.append(value)
 
 
 # The label of a part of an abstract, its role in NLM's words, and its text.
@@ -127,7 +129,8 @@ def _title(element: Element, draft: Draft) -> None:
 
 
 def _book_title(element: Element, draft: Draft) -> None:
-    draft.book_title = draft.journal["title"] = text_of(element)
+    draft.book_title = text_of(element)
+    draft.add_journal({"Title": draft.book_title})
 
 
 def _vernacular_title(element: Element, draft: Draft) -> None:
@@ -156,13 +159,17 @@ def _other_abstract(element: Element, draft: Draft) -> None:
     draft.other_abstracts.append((element.get("Language"), _sections(element, draft)))
 
 
-def _date_of(element: Element, draft: Draft) -> str | None:
-    parts = {part.tag: (part.text or "").strip(BLANKS) for part in element}
+def date_of(parts: Mapping[str, str], draft: Draft) -> str | None:
+    """The date in the texts of Year, Month and Day, or of MedlineDate."""
     date = iso_date(parts.get("Year"), parts.get("Month"), parts.get("Day"))
     date = date or free_date(parts.get("MedlineDate", ""))
     if date is None:
         draft.notes.append("date not understood, ignored")
     return date
+
+
+def _date_of(element: Element, draft: Draft) -> str | None:
+    return date_of({str(part.tag): (part.text or "").strip(BLANKS) for part in element}, draft)
 
 
 def _revised(element: Element, draft: Draft) -> None:
@@ -183,14 +190,15 @@ def _journal(element: Element, draft: Draft) -> None:
         if part.tag == "PubDate":
             draft.issue_date = _date_of(part, draft)
         elif not len(part):
-            fields[part.tag] = fold(part.text or "")
+            fields[str(part.tag)] = fold(part.text or "")
     draft.add_journal(fields)
 
 
 def _pages(element: Element, draft: Draft) -> None:
     pages = {part.tag: text_of(part) for part in element}
     first, last = pages.get("StartPage", ""), pages.get("EndPage", "")
-    draft.journal["pages"] = pages.get("MedlinePgn") or (f"{first}-{last}" if last else first)
+    if text := pages.get("MedlinePgn") or (f"{first}-{last}" if last else first):
+        draft.journal["pages"] = text
 
 
 def _location(element: Element, draft: Draft) -> None:
@@ -235,8 +243,6 @@ def _authors(element: Element, draft: Draft) -> None:
             names[tag] = text_of(part)
         elif tag == "Affiliation":
             affiliations.append(text_of(part))
-        elif tag == "CollectiveName":
-            names[tag] = text_of(part)
         elif tag == "Author":
             names, affiliations = {}, []
             people.append((part, names, affiliations))
@@ -300,10 +306,7 @@ _JOURNAL_FIELDS = (
     ("Volume", "volume"),
     ("Issue", "issue"),
 )
-_JOURNAL_TAGS = (*_JOURNAL_FIELDS, "PubDate", "ISSN", "ISSNLinking")
-# These hold text alone; a group's name and an affiliation may have markup inside.
-_NAMES = frozenset(("LastName", "ForeName", "Initials"))
-_AUTHOR_TAGS = ("Author", *_NAMES, "CollectiveName", "Affiliation", "Identifier", "Suffix")
+_NAMES = frozenset(("LastName", "ForeName", "Initials", "CollectiveName"))
 
 _ARTICLE: Table = {
     "Journal": _journal,

@@ -19,17 +19,17 @@ _READ = frozenset(
 )  # fmt: skip
 
 
-def read(source: Source, *, tally: Tally, errors: bool = False) -> Iterator[Document]:
+def read(source: Source, *, tally: Tally, errors: bool = False, encoding: str = "utf-8") -> Iterator[Document]:
     """A document a note: its text exactly as charted, its subject, admission and category in meta.note.
 
     Notes that the record marks as entered in error (ISERROR is 1) are left out and counted;
     errors=True keeps them. The brackets of de-identification, [** **], stay in the text.
     """
     rows = csv_rows(source)
-    columns = _columns(next(rows, None), source)
+    columns = _columns(next(rows, None), source, encoding)
     for row in rows:
         doc = tally.attempt(
-            partial(_document, row, columns, tally), where=f"{source.name}, line {row.line}", raw=row.raw
+            partial(_document, row, columns, encoding, tally), where=f"{source.name}, line {row.line}", raw=row.raw
         )
         if doc is None:
             continue
@@ -39,12 +39,12 @@ def read(source: Source, *, tally: Tally, errors: bool = False) -> Iterator[Docu
             tally.note("note entered in error (ISERROR) left out")
 
 
-def _columns(header: Row | None, source: Source) -> list[str]:
+def _columns(header: Row | None, source: Source, encoding: str) -> list[str]:
     """The names in the header, in upper case."""
     if header is None:
         raise FormatError(f"{source.name}: the file is empty; expected a header and notes.")
     try:
-        seen = header.cells("utf-8")
+        seen = header.cells(encoding)
     except BadDocument as error:
         raise FormatError(f"{source.name}, line {header.line}: {error}") from None
     columns = [name.strip().upper() for name in seen]
@@ -58,8 +58,8 @@ def _columns(header: Row | None, source: Source) -> list[str]:
     return columns
 
 
-def _document(row: Row, columns: list[str], tally: Tally) -> Document:
-    cells = row.cells("utf-8")
+def _document(row: Row, columns: list[str], encoding: str, tally: Tally) -> Document:
+    cells = row.cells(encoding)
     if len(cells) != len(columns):
         raise BadDocument(
             "wrong_columns",

@@ -5,7 +5,9 @@ from functools import partial
 from typing import BinaryIO, Literal
 
 from lexome.document import Document, Passage
-from lexome.formats.files import Source, decode
+from lexome.errors import FormatError
+from lexome.formats.files import MAX_RECORD_BYTES, Source, decode
+from lexome.formats.losses import note_losses
 from lexome.formats.tally import Tally
 
 
@@ -37,6 +39,7 @@ def write(docs: Iterable[Document], stream: BinaryIO, *, tally: Tally) -> None:
     for number, doc in enumerate(docs):
         stream.write((b"\n" if number else b"") + doc.text.encode() + b"\n")
         tally.written += 1
+        note_losses(doc, tally, lost=("ids", "spans") if doc.spans else ("ids",))
 
 
 def _document(name: str, raw: bytes, encoding: str) -> Document:
@@ -49,16 +52,21 @@ def _pieces(source: Source, per: str) -> Iterator[tuple[int, bytes]]:
     if per == "file":
         yield 1, source.read().removeprefix(b"\xef\xbb\xbf")
         return
-    held: list[bytes] = []
+    held = bytearray()
     begun = 1
     for number, line in source.lines():
         if per == "line" and line.strip():
             yield number, line
         elif per == "paragraph" and line.strip():
             begun = begun if held else number
-            held.append(line)
+            held += b"\n" + line if held else line
+            if len(held) > MAX_RECORD_BYTES:
+                raise FormatError(
+                    f"{source.name}: the paragraph at line {begun} is larger than {MAX_RECORD_BYTES >> 20} MiB; "
+                    "expected blank lines between paragraphs. Read it with per=line."
+                )
         elif held:
-            yield begun, b"\n".join(held)
-            held = []
+            yield begun, bytes(held)
+            held.clear()
     if held:
-        yield begun, b"\n".join(held)
+        yield begun, bytes(held)

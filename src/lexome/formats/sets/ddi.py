@@ -8,6 +8,7 @@ the corpus gives no type, and DDI-false for the pairs that do not interact.
 import re
 from collections.abc import Iterator
 from functools import partial
+from itertools import accumulate
 from typing import TYPE_CHECKING, Literal
 
 from lexome.document import Argument, Document, Passage, Range, Relation, Span, shorten
@@ -71,7 +72,7 @@ def _entity(entity: "etree._Element", passage: Passage, tally: Tally) -> Span:
     sizes = [end - start for start, end in parts]
     if len(parts) > 1 and len(text) == sum(sizes):
         tally.note("space added between the parts of a mention")
-        ends = [sum(sizes[: number + 1]) for number in range(len(sizes))]
+        ends = accumulate(sizes)
         text = " ".join(text[end - size : end] for end, size in zip(ends, sizes, strict=True))
     return Span(_wanted(entity, "id"), _wanted(entity, "type"), parts, text)
 

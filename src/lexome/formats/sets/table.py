@@ -9,7 +9,7 @@ from typing import Literal
 
 from lexome.document import Document, place, shorten
 from lexome.errors import BadDocument, FormatError
-from lexome.formats.files import Source, is_archive, plain_name
+from lexome.formats.files import Source, plain_name
 from lexome.formats.records.rows import Row, csv_rows, tsv_rows
 from lexome.formats.tally import Tally
 from lexome.metadata import Metadata
@@ -180,8 +180,8 @@ def _unknown(problem: str, cells: list[str]) -> BadDocument:
 
 def _file_name(source: Source) -> str:
     """What ids begin with: the file's name, inside an archive with its folders, where folds are called alike."""
-    archive, _, member = source.name.partition("!")
-    return plain_name(member).rpartition(".")[0] or member if is_archive(archive) else source.stem
+    member = source.member
+    return source.stem if member is None else plain_name(member).rpartition(".")[0] or member
 
 
 def _document(row: Row, layout: Layout, file: str, encoding: str, tally: Tally) -> Document:

@@ -2,6 +2,7 @@
 
 import io
 import re
+import time
 
 import pytest
 
@@ -48,6 +49,15 @@ def test_an_article_becomes_passages_with_offsets_sections_and_roles() -> None:
         Passage(36, "We had two.", "paragraph", ("Methods", "Mice"), "METHODS"),
     )
     assert doc.text == "On zorblins\nThey bind.\nMethods\nMice\nWe had two."
+
+
+def test_thousands_of_forms_of_one_thing_are_read_at_once() -> None:
+    forms = "<tex-math>x</tex-math>" * 20_000
+    tally = Tally()
+    began = time.perf_counter()
+    assert passages(f"<p>So <alternatives>{forms}</alternatives></p>", tally) == [("paragraph", "So x")]
+    assert time.perf_counter() - began < 3
+    assert tally.notes["second form of a formula or table left out"] == 19_999
 
 
 def test_a_label_is_in_the_heading_and_not_in_the_section_path() -> None:

@@ -83,3 +83,14 @@ def test_the_earlier_of_two_equally_near_places_is_taken() -> None:
 def test_text_at_is_inside_one_passage() -> None:
     assert text_at((TITLE, TEXT), (20, 22)) == "In"
     assert text_at((TITLE, TEXT), (10, 22)) is None
+
+
+def test_a_long_chain_of_relations_falls_at_once() -> None:
+    count = 20_000
+    first = Relation("R0", "Binds", (Argument("Theme", "T1"),))
+    chain = [Relation(f"R{n}", "Binds", (Argument("Theme", f"R{n - 1}"),)) for n in range(1, count)]
+    other = Relation("X", "Binds", (Argument("Theme", concept="mesh:D000001"),))
+    tally = Tally()
+    _, relations, _ = repaired((TEXT,), (span(900, 905, "quux"),), (*reversed(chain), other, first), tally=tally)
+    assert relations == (other,)
+    assert tally.notes["relation dropped: it refers to a span that was dropped"] == count

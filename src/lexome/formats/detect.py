@@ -69,7 +69,8 @@ def _plain_head(source: Source) -> bytes:
 
 def _has_tag(*names: bytes) -> Callable[[bytes], bool]:
     opening = re.compile(rb"<(?:" + b"|".join(names) + rb")(?![\w.-])")
-    return lambda head: opening.search(head) is not None
+    # The root element stands near the beginning, after a DOCTYPE and perhaps a comment.
+    return lambda head: opening.search(head, 0, 1 << 13) is not None
 
 
 def _has_key(*names: bytes) -> Callable[[bytes], bool]:

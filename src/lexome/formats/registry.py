@@ -9,7 +9,7 @@ import importlib
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import PurePosixPath
+from functools import cache
 from typing import Any
 
 from lexome.errors import UsageError
@@ -156,17 +156,21 @@ def named(name: str) -> Format:
 
 
 def by_ending(name: str, *, writing: bool = False) -> list[Format]:
-    """The formats a file of this name can have, longest ending first, then in the table's order."""
-    lower = PurePosixPath(plain_name(name)).name.lower()
-    found = [
-        (len(ending), format)
-        for format in FORMATS
-        if (format.writer if writing else format.reader)
-        for ending in format.endings
-        if lower.endswith(ending)
-    ]
-    longest = max((length for length, _ in found), default=0)
-    return [format for length, format in found if length == longest]
+    """The formats a file of this name can have, by its longest ending, in the table's order."""
+    last = plain_name(name).lower().rpartition("/")[2]
+    *_, before, ending = ("", "", *last.split("."))
+    table = _endings(writing)
+    return table.get(f".{before}.{ending}") or table.get(f".{ending}") or []
+
+
+@cache
+def _endings(writing: bool) -> Mapping[str, list[Format]]:
+    table: dict[str, list[Format]] = {}
+    for format in FORMATS:
+        if format.writer if writing else format.reader:
+            for ending in format.endings:
+                table.setdefault(ending, []).append(format)
+    return table
 
 
 def options_of(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:

@@ -135,3 +135,10 @@ def test_no_damage_raises_anything_but_our_errors(raw: bytes) -> None:
             read(raw, offsets=offsets)
         except LexomeError:
             continue
+
+
+def test_a_line_that_is_not_utf8_says_what_to_do() -> None:
+    raw = json.dumps(RECORDS[0]).encode() + b'\n{"id": "\xff"}\n'
+    source = Source("a.json", io.BufferedReader(io.BytesIO(raw)))  # type: ignore[arg-type]
+    with pytest.raises(BadDocument, match=r"a\.json, line 2: byte 8 is 0xff, which is not UTF-8, as JSON is\. Convert"):
+        list(bioc_json.read(source, tally=Tally()))

@@ -102,6 +102,14 @@ def test_a_text_alone_is_a_document_and_annotations_alone_are_rejected(tmp_path:
     assert tally.notes == {"file that is neither .txt nor .ann skipped": 1}
 
 
+@pytest.mark.parametrize("notes", ["", "\n \n", "hello\n", "T1\tG 0 1\ta\n"])
+def test_annotations_without_a_text_are_rejected_whatever_they_hold(tmp_path: Path, notes: str) -> None:
+    with Tally(tmp_path / "rejects.jsonl") as tally:
+        assert read(("b.ann", notes), tally=tally) == []
+    assert tally.rejected == {"no_text": 1}
+    assert not tally.notes
+
+
 def test_an_archive_is_known_by_its_first_annotations(tmp_path: Path) -> None:
     path = tmp_path / "corpus.tar.gz"
     with tarfile.open(path, "w:gz") as archive:

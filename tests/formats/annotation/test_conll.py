@@ -16,7 +16,7 @@ from strategies import TRICKY, documents, texts
 
 import lexome
 from lexome import Document, Passage, Relation, Span, Tally
-from lexome.errors import BadDocument
+from lexome.errors import BadDocument, FormatError
 from lexome.formats.annotation import conll
 from lexome.formats.files import Source
 
@@ -490,3 +490,23 @@ def test_hostile_columns_stay_within_our_errors() -> None:
         with pytest.raises(BadDocument) as raised:
             read(text)
         assert len(str(raised.value)) < 500
+
+
+def test_blank_lines_count_towards_the_size_of_a_document(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conll, "MAX_RECORD_BYTES", 1000)
+    with pytest.raises(FormatError, match=r"train\.tsv: the document at line 1 .* more than 31 blank lines"):
+        read("-DOCSTART-\n" + "\n" * 32)
+
+
+def test_text_that_tokens_space_anew_is_noted() -> None:
+    tally = Tally()
+    assert "Zorin\tO\n.\tO\n" in written([Document("1", (Passage(0, "Zorin."), Passage(6, "Zorin.")))], tally)
+    assert tally.notes["text re-spaced into tokens"] == 1
+
+
+def test_white_space_at_the_edge_of_a_mention_is_noted() -> None:
+    tally = Tally()
+    spans = (Span("T1", "Gene", ((0, 6),), "Zorin "), Span("T2", "Gene", ((6, 11),), "binds"))
+    (doc,) = read(written([Document("1", (Passage(0, "Zorin binds"),), spans)], tally))
+    assert [span.text for span in doc.spans] == ["Zorin", "binds"]
+    assert tally.notes == {"white space at a mention's edge not written": 1}

@@ -345,3 +345,27 @@ def test_any_document_keeps_its_mentions_in_place_or_is_refused_for_its_gap(doc:
 def test_no_damage_raises_anything_but_our_errors(raw: bytes, offsets: str) -> None:
     with suppress(LexomeError):
         read(raw, offsets=offsets)
+
+
+@pytest.mark.parametrize(
+    ("ids", "expected"),
+    [
+        ("q q q-2", "q q-2 q-2-2"),
+        ("q q q q-2 q-3 q-4", "q q-2 q-3 q-2-2 q-3-2 q-4"),
+        ("q q q-02 q-1", "q q-2 q-02 q-1"),
+        ("-2 -3", "-2 -3"),
+    ],
+)
+def test_no_number_makes_an_id_that_follows_at_once_a_second_one(ids: str, expected: str) -> None:
+    tally = Tally()
+    docs = read("\n".join(f"{id}|t|Zorin\n" for id in ids.split()), tally)
+    assert [doc.id for doc in docs] == expected.split()
+    assert tally.notes["repeated id numbered"] == sum(doc.meta.part_of is not None for doc in docs)
+
+
+def test_only_tabs_inside_mentions_become_spaces() -> None:
+    spans = (Span("T1", "Gene", ((0, 3),), "a\tb"), Span("T2", "Gene", ((2, 5),), "b\tc"))
+    tally = Tally()
+    text = written(Document("1", (Passage(0, "a\tb\tc\td", "title"),), spans), tally=tally)
+    assert text.startswith("1|t|a b c\td\n")
+    assert tally.notes == {"tabs in mentions written as spaces": 1}

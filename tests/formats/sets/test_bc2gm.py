@@ -129,3 +129,11 @@ def test_the_official_training_set_has_four_offsets_that_miss(real_data: Path, t
     list(lexome.read(path, tally=tally, offsets="repair"))
     assert (tally.documents, tally.spans) == (15000, {"GENE": 18265, "ALTGENE": 14499})
     assert tally.notes == {"span moved to where its text stands": 4}
+
+
+@pytest.mark.parametrize("line", ["hello", "@@@", "S1 ", " Nothing here"])
+def test_a_line_without_an_id_and_a_sentence_is_rejected(tmp_path: Path, line: str) -> None:
+    with Tally(tmp_path / "rejects.jsonl") as tally:
+        docs = read(("t.in", f"{line}\nS2 Nothing here\n"), tally=tally)
+    assert [doc.id for doc in docs] == ["S2"]
+    assert tally.rejected == {"bad_line": 1}

@@ -144,7 +144,8 @@ def _chunks(source: Source) -> Iterator[tuple[int, bytes | None, bytes]]:
         if size > MAX_RECORD_BYTES:
             raise FormatError(
                 f"{source.name}: the document at line {first} is larger than {MAX_RECORD_BYTES >> 20} MiB, or has "
-                f"more than {MAX_RECORD_BYTES // _BLANK_BYTES:,} blank lines; expected a -DOCSTART- line or, without any, a blank line before that. Check that the file is in columns."
+                f"more than {MAX_RECORD_BYTES // _BLANK_BYTES:,} blank lines; expected a -DOCSTART- line "
+                "or, without any, a blank line before that. Check that the file is in columns."
             )
     if held or opening is not None:
         yield first, opening, b"\n".join(held)

@@ -84,7 +84,7 @@ def read(
 
 def _add_sentence(sentences: dict[str, tuple[str, _Line]], line: _Line, encoding: str) -> None:
     id, _, text = decode(line.raw, encoding).partition(" ")
-    if not id or not text.strip():
+    if not id or not text.strip(" "):
         seen = shorten(f"{id} {text}".strip())
         raise BadDocument("bad_line", f"{seen!r} was seen; expected an id, a space and a sentence. Mend the line.")
     if id in sentences:

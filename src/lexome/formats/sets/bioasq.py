@@ -47,9 +47,10 @@ def spread_snippets(doc: Document, tally: Tally) -> Iterator[Document]:
     answer is searched in the snippet: the first place where it or a synonym stands as whole words,
     upper and lower case alike, the longest of them where several begin; the answer's text is then
     the snippet's own. White space around an answer and the full stop behind it do not count.
-    Snippets without the answer are left out and counted, and so are questions left with none; where a question has no answers (test
-    sets), all its snippets are kept. Question ids are <id>_000, <id>_001, ... as BioBERT's are, and
-    the section is the question's id, so that a question becomes one SQuAD article.
+    Snippets without the answer are left out and counted, and so are questions left with none; where
+    a question has no answers (test sets), all its snippets are kept. Question ids are <id>_000,
+    <id>_001, ... as BioBERT's are, and the section is the question's id, so that a question becomes
+    one SQuAD article.
     """
     for question in doc.questions:
         if question.type in ("yesno", "summary"):

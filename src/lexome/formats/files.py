@@ -49,15 +49,20 @@ class Source:
     path: Path | None = None
     member: str | None = None
 
+    @property
+    def location(self) -> str:
+        """Where the file is, an archive being a folder like any other."""
+        return self.name if self.member is None else f"{self.name[: -len(self.member) - 1]}/{self.member}"
+
     @cached_property
     def stem(self) -> str:
         """The file's name without folders, compression and ending: the start of ids made from it."""
-        return PurePosixPath(plain_name(self.member or self.name)).stem
+        return PurePosixPath(plain_name(self.location)).stem
 
     @property
     def ending(self) -> str:
         """The ending under any compression, in lower case: ".xml" for a.xml.gz."""
-        return PurePosixPath(plain_name(self.member or self.name)).suffix.lower()
+        return PurePosixPath(plain_name(self.location)).suffix.lower()
 
     def head(self) -> bytes:
         """The first bytes, left in the stream."""

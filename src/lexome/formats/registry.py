@@ -185,9 +185,9 @@ def options_of(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
 
 def checked_options(format: Format, function: Callable[..., Any], options: Mapping[str, object]) -> dict[str, object]:
     """The options as the function's own types; strings from a command line are converted."""
-    known = options_of(function)
     if not options:
         return {}
+    known = options_of(function)
     from pydantic import TypeAdapter, ValidationError
 
     checked: dict[str, object] = {}

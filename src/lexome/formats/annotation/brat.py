@@ -50,7 +50,7 @@ def read(
         if ending not in (".txt", ".ann"):
             tally.note("file that is neither .txt nor .ann skipped")
             continue
-        key = plain_name(source.name)[: -len(ending)]
+        key = plain_name(source.location)[: -len(ending)]
         content = source.read()
         if waiting.get(key, ("",))[0] == ending:
             twice = BadDocument("duplicate_file", "a file of this name came before; expected one .txt and one .ann.")

@@ -180,7 +180,8 @@ def _batches(table: Any, names: list[str], source: Source, tally: Tally) -> Iter
     """Record batches of the named columns, row group by row group, the bytes of each counted once read."""
     import pyarrow as pa
 
-    left = source.path.stat().st_size if source.path is not None else 0
+    # The first block was counted when the file was opened.
+    left = max(0, source.path.stat().st_size - BLOCK_BYTES) if source.path is not None else 0
     for number in range(table.num_row_groups):
         try:
             yield from table.iter_batches(BATCH_ROWS, row_groups=[number], columns=names)

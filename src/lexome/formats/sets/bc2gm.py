@@ -12,12 +12,11 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from pathlib import PurePosixPath
 from typing import Literal
 
 from lexome.document import Document, Passage, Span, shorten
 from lexome.errors import BadDocument
-from lexome.formats.files import Source, decode, plain_name
+from lexome.formats.files import Source, decode
 from lexome.formats.repair import repaired
 from lexome.formats.tally import Tally
 
@@ -59,7 +58,7 @@ def read(
         if source.ending not in (".in", ".eval"):
             tally.note("file that is neither .in nor .eval skipped")
             continue
-        type = "ALTGENE" if "ALT" in PurePosixPath(plain_name(source.name)).name.upper() else "GENE"
+        type = "ALTGENE" if "ALT" in source.stem.upper() else "GENE"
         for number, raw in source.lines():
             if not raw or raw.isspace():
                 continue

@@ -35,7 +35,7 @@ def read(sources: Iterator[Source], *, tally: Tally, encoding: str = "utf-8") ->
     """
     waiting: dict[str, tuple[str, bytes]] = {}
     for source in sources:
-        path = PurePosixPath(plain_name(source.name))
+        path = PurePosixPath(plain_name(source.location))
         part = path.parent.name
         if part not in ("text", "labels") or path.suffix != ".txt":
             tally.note("file outside of text/ and labels/ skipped")

@@ -31,6 +31,8 @@ COMPRESSIONS = (".gz", ".xz", ".zst")
 ARCHIVES = (".tar", ".tgz", ".tar.gz", ".tar.xz", ".tar.zst", ".zip")
 HEAD_BYTES = 1 << 16
 BLOCK_BYTES = 1 << 20
+# What is read from disk at a time. A larger buffer costs a small file more than its parsing.
+DISK_BYTES = 1 << 17
 
 # A line or record longer than this is no document of the field: the longest PMC article is under 20 MB.
 MAX_RECORD_BYTES = 64 << 20
@@ -223,7 +225,7 @@ def _opened(path: Path, tally: Tally) -> Iterator[io.BufferedReader]:
         raw = path.open("rb", buffering=0)
     except OSError as error:
         raise FormatError(f"{path}: cannot be opened ({error.strerror}); expected a file that can be read.") from error
-    with _buffered(Counted(cast(BinaryIO, raw), tally), BLOCK_BYTES) as counted:
+    with _buffered(Counted(cast(BinaryIO, raw), tally), DISK_BYTES) as counted:
         yield counted
 
 

@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, cast
 
 from lexome.document import Document
 from lexome.errors import BadDocument, FormatError, MissingExtraError
-from lexome.formats.files import BLOCK_BYTES, Source
+from lexome.formats.files import BLOCK_BYTES, DISK_BYTES, Source
 from lexome.formats.records.columns import arrow_fields, columns_of, documents_of, misfit, to_arrays
 from lexome.formats.records.jsonl import RECORD_FIELDS, RECORD_TEXTS, from_record
 from lexome.formats.tally import Tally
@@ -181,7 +181,7 @@ def _batches(table: Any, names: list[str], source: Source, tally: Tally) -> Iter
     import pyarrow as pa
 
     # The first block was counted when the file was opened.
-    left = max(0, source.path.stat().st_size - BLOCK_BYTES) if source.path is not None else 0
+    left = max(0, source.path.stat().st_size - DISK_BYTES) if source.path is not None else 0
     for number in range(table.num_row_groups):
         try:
             yield from table.iter_batches(BATCH_ROWS, row_groups=[number], columns=names)

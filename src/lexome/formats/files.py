@@ -12,7 +12,7 @@ import sys
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -102,6 +102,34 @@ class Source:
 
 # JSON collections (BioC, SQuAD, BioASQ) are parsed whole; this bounds their memory.
 MAX_WHOLE_BYTES = 512 << 20
+
+
+def paired(
+    sources: Iterable[Source], parts: tuple[str, str], key_of: Callable[[Source], tuple[str, str] | None], tally: Tally
+) -> Iterator[tuple[str, bytes | None, bytes | None]]:
+    """The contents of files that belong together in twos, in whatever order they come, each pair with its key.
+
+    `key_of` gives a file's key and which of the two parts it is, or None for a file to skip. What has no other
+    half comes last, with None in its place.
+    """
+    waiting: dict[str, tuple[str, bytes]] = {}
+    for source in sources:
+        found = key_of(source)
+        if found is None:
+            tally.note(f"file that is neither {parts[0]} nor {parts[1]} skipped")
+            continue
+        key, part = found
+        content = source.read()
+        if waiting.get(key, ("",))[0] == part:
+            twice = BadDocument("duplicate_file", f"a file of this name came before; expected one {part} a name.")
+            tally.reject(twice, where=source.name, raw=content)
+        elif key in waiting:
+            other = waiting.pop(key)[1]
+            yield (key, content, other) if part == parts[0] else (key, other, content)
+        else:
+            waiting[key] = (part, content)
+    for key, (part, content) in waiting.items():
+        yield (key, content, None) if part == parts[0] else (key, None, content)
 
 
 def decode(raw: bytes, encoding: str = "utf-8") -> str:

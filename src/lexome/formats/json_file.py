@@ -37,32 +37,28 @@ def members(source: Source) -> Iterator[tuple[str, Any]]:
 
     A name that occurs twice comes twice.
     """
-    window = _Window(source)
-    if window.skip("{") is None:
-        raise _malformed(source, f"it begins with {window.ahead()}; expected {{")
-    mark = window.skip("}") or ","
-    while mark == ",":
-        yield window.member()
-        mark = window.skip(",", "}") or ""
-    if not mark:
-        raise _malformed(source, f"{window.ahead()} follows an entry; expected , or }}")
-    if window.skip("") is None:
-        raise _malformed(source, f"{window.ahead()} follows the closing }}; expected one object")
+    return _entries(source, "{}", _Window.member)
 
 
 def elements(source: Source) -> Iterator[Any]:
     """Each value of the list that is the whole file, with no more than one of them in memory."""
+    return _entries(source, "[]", _Window.element)
+
+
+def _entries(source: Source, brackets: str, entry: "Callable[[_Window], Made]") -> Iterator[Made]:
+    """Each entry between the brackets, which must be all there is in the file."""
+    opening, closing = brackets[0], brackets[1]
     window = _Window(source)
-    if window.skip("[") is None:
-        raise _malformed(source, f"it begins with {window.ahead()}; expected [")
-    mark = window.skip("]") or ","
+    if window.skip(opening) is None:
+        raise _malformed(source, f"it begins with {window.ahead()}; expected {opening}")
+    mark = window.skip(closing) or ","
     while mark == ",":
-        yield window.element()
-        mark = window.skip(",", "]") or ""
+        yield entry(window)
+        mark = window.skip(",", closing) or ""
     if not mark:
-        raise _malformed(source, f"{window.ahead()} follows a value; expected , or ]")
+        raise _malformed(source, f"{window.ahead()} follows an entry; expected , or {closing}")
     if window.skip("") is None:
-        raise _malformed(source, f"{window.ahead()} follows the closing ]; expected one list")
+        raise _malformed(source, f"{window.ahead()} follows the closing {closing}; expected the end of the file")
 
 
 def attempt(

@@ -271,7 +271,7 @@ def test_without_a_place_for_rejects_a_bad_result_raises() -> None:
         (b"", "not whole JSON"),
         (b'{"documents": []}', "no 'resultList'"),
         (b'{"resultList": {}}', "no list 'result'"),
-        (b'[{"id": "1"} {"id": "2"}]', "follows a value"),
+        (b'[{"id": "1"} {"id": "2"}]', "follows an entry"),
         (b'[{"id": "1"}] x', "follows the closing"),
         (b'"zorb"', "not whole JSON"),
     ],

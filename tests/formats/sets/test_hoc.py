@@ -53,7 +53,7 @@ def test_a_text_alone_is_a_document_and_labels_alone_are_rejected(tmp_path: Path
         docs = read(("d/text/a.txt", "One .\n"), ("d/labels/b.txt", "< "), ("d/README.txt", ""), tally=tally)
     assert docs == [Document("a", (Passage(0, "One .", "abstract", sentences=((0, 5),)),))]
     assert tally.rejected == {"no_text": 1}
-    assert tally.notes == {"file outside of text/ and labels/ skipped": 1}
+    assert tally.notes == {"file that is neither text nor labels skipped": 1}
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from lexome.document import Argument, Attribute, Document, Passage, Range, Relat
 from lexome.errors import BadDocument, FormatError
 from lexome.formats.annotation.brat_writing import standoff
 from lexome.formats.annotation.percent import Stems, id_of, unescaped
-from lexome.formats.files import Source, decode, plain_name, replacing
+from lexome.formats.files import Source, decode, paired, plain_name, replacing
 from lexome.formats.repair import repaired
 from lexome.formats.tally import Tally
 
@@ -43,29 +43,15 @@ def read(
     The id is the file's name. A text without annotations is a document without them; annotations
     without a text are rejected.
     """
-    waiting: dict[str, tuple[str, bytes]] = {}
     make = partial(_document, repair=offsets == "repair", encoding=encoding, tally=tally)
-    for source in sources:
-        ending = source.ending
-        if ending not in (".txt", ".ann"):
-            tally.note("file that is neither .txt nor .ann skipped")
-            continue
-        key = plain_name(source.location)[: -len(ending)]
-        content = source.read()
-        if waiting.get(key, ("",))[0] == ending:
-            twice = BadDocument("duplicate_file", "a file of this name came before; expected one .txt and one .ann.")
-            tally.reject(twice, where=source.name, raw=content)
-            continue
-        first = waiting.pop(key, None)
-        if first is None:
-            waiting[key] = (ending, content)
-            continue
-        text: bytes | None
-        text, notes = (content, first[1]) if ending == ".txt" else (first[1], content)
-        yield from _attempted(make, key, text, notes, tally)
-    for key, (ending, content) in waiting.items():
-        text, notes = (content, b"") if ending == ".txt" else (None, content)
-        yield from _attempted(make, key, text, notes, tally)
+    for key, text, notes in paired(sources, (".txt", ".ann"), _key, tally):
+        yield from _attempted(make, key, text, notes or b"", tally)
+
+
+def _key(source: Source) -> tuple[str, str] | None:
+    """The path that a text and its annotations share, and which of them this is."""
+    ending = source.ending
+    return (plain_name(source.location)[: -len(ending)], ending) if ending in (".txt", ".ann") else None
 
 
 def write(docs: Iterable[Document], folder: Path, *, tally: Tally) -> None:

@@ -16,7 +16,7 @@ from pathlib import PurePosixPath
 
 from lexome.document import Document, Passage, Range, Span
 from lexome.errors import BadDocument
-from lexome.formats.files import Source, decode, plain_name
+from lexome.formats.files import Source, decode, paired, plain_name
 from lexome.formats.tally import Tally
 from lexome.metadata import Metadata
 
@@ -33,28 +33,16 @@ def read(sources: Iterator[Source], *, tally: Tally, encoding: str = "utf-8") ->
     They may come in any order. A text without labels is a document without them; labels without a
     text are rejected.
     """
-    waiting: dict[str, tuple[str, bytes]] = {}
-    for source in sources:
-        path = PurePosixPath(plain_name(source.location))
-        part = path.parent.name
-        if part not in ("text", "labels") or path.suffix != ".txt":
-            tally.note("file outside of text/ and labels/ skipped")
-            continue
-        key = str(path.parent.parent / path.stem)
-        content = source.read()
-        if waiting.get(key, ("",))[0] == part:
-            twice = BadDocument("duplicate_file", "a file of this name came before; expected one text and its labels.")
-            tally.reject(twice, where=source.name, raw=content)
-            continue
-        other = waiting.pop(key, None)
-        if other is None:
-            waiting[key] = (part, content)
-            continue
-        text, labels = (content, other[1]) if part == "text" else (other[1], content)
+    for key, text, labels in paired(sources, ("text", "labels"), _key, tally):
         yield from _attempted(key, text, labels, tally, encoding)
-    for key, (part, content) in waiting.items():
-        alone = (content, None) if part == "text" else (None, content)
-        yield from _attempted(key, alone[0], alone[1], tally, encoding)
+
+
+def _key(source: Source) -> tuple[str, str] | None:
+    """The path that a text and its labels share but for their folders, and which of them this is."""
+    path = PurePosixPath(plain_name(source.location))
+    part = path.parent.name
+    wanted = part in ("text", "labels") and path.suffix == ".txt"
+    return (str(path.parent.parent / path.stem), part) if wanted else None
 
 
 def _attempted(key: str, text: bytes | None, labels: bytes | None, tally: Tally, encoding: str) -> Iterator[Document]:

@@ -35,7 +35,7 @@ _LEAVES = {"location": "locations", "node": "nodes"}
 
 
 def read(source: Source, *, tally: Tally, offsets: Literal["strict", "repair"] = "strict") -> Iterator[Document]:
-    """A document for each <document> of the file."""
+    """A document for each `<document>` of the file."""
     _note_header(source, tally)
     for record in records(source, ("document",), header=_HEADER):
         try:

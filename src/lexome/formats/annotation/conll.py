@@ -47,7 +47,7 @@ def read(
     """Documents of one passage: tokens joined by a space, sentences by a line break.
 
     A document's id stands in brackets on its -DOCSTART- line, or is made of the file's name and the
-    line's number. `type` is the type of mentions whose tags name none. Tokens such as <ALL> and </ALL>
+    line's number. `type` is the type of mentions whose tags name none. Tokens such as `<ALL>` and `</ALL>`
     round a sentence tell a model its task; they are left out, and counted, unless `task_tokens` is set.
     """
     reading = _Reading(scheme, type, task_tokens, encoding, tally)
@@ -233,7 +233,7 @@ def _cut(line: str, number: int) -> tuple[str, str, bool]:
 
 
 def _without_task(words: list[str], tags: list[Tag], tally: Tally) -> tuple[list[str], list[Tag]]:
-    """The sentence without a pair such as <ALL> and </ALL> round it."""
+    """The sentence without a pair such as `<ALL>` and `</ALL>` round it."""
     while (
         len(words) > 1
         and _TASK_TOKEN.fullmatch(words[0]) is not None

@@ -1,7 +1,7 @@
 """Europe PMC JSON: what getpapers saves, where every value is a list, and what its search service answers.
 
-Markup in titles and abstracts (<i>, <sup>, ...) is taken out and its characters stay; where it begins a line
-or a paragraph (<br>, <p>, ...) a space is left. The headings of a structured abstract (<h4>) become the
+Markup in titles and abstracts (`<i>`, `<sup>`) is taken out and its characters stay; where it begins a line
+or a paragraph (`<br>`, `<p>`) a space is left. The headings of a structured abstract (`<h4>`) become the
 sections of its passages. Languages are codes of three letters, as in PubMed: "eng", where JATS has "en".
 """
 

@@ -31,7 +31,7 @@ _KNOWN = {
 
 
 def read(source: Source, *, tally: Tally, offsets: Literal["strict", "repair"] = "strict") -> Iterator[Document]:
-    """A document for each <document>, its ids, entities and pairs as they are in the file."""
+    """A document for each `<document>`, its ids, entities and pairs as they are in the file."""
     for record in records(source, ("document",)):
         doc = tally.attempt(
             partial(_document, record, offsets == "repair", tally),

@@ -84,7 +84,7 @@ def _documents(record: Record, name: str, tally: Tally, references: bool) -> lis
 
 
 def _parse_text(record: Record, tally: Tally) -> Element:
-    """The article without its references: four in ten of its elements, which need no parsing to be left out."""
+    """The article without its references, which need no parsing to be left out."""
     short, count = _without_references(record.raw)
     if not count or record.problem is not None:
         return record.parse()

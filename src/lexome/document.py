@@ -8,12 +8,12 @@ A Document whose spans do not slice to their own text cannot be constructed.
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from itertools import pairwise
 from math import isfinite
 
 from lexome.errors import DocumentError
 from lexome.metadata import Metadata
+from lexome.values import value
 
 Range = tuple[int, int]
 
@@ -26,7 +26,7 @@ MAX_OFFSET = 1 << 26
 NOTHING_KNOWN = Metadata()
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Passage:
     """A stretch of text that belongs together, placed at `offset` in its document.
 
@@ -61,7 +61,7 @@ class Passage:
         return self.offset + len(self.text)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Span:
     """A mention: its ranges in the document, the text they cover, a type and what it refers to.
 
@@ -103,7 +103,7 @@ class Span:
         return self.parts[-1][1]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Argument:
     """One side of a relation: a role, and either the id of a span or relation, or a concept."""
 
@@ -122,7 +122,7 @@ class Argument:
             require_curies((self.concept,), owner=f"argument {self.role!r}")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Relation:
     """A typed link between spans, other relations or concepts, each in its role.
 
@@ -137,7 +137,7 @@ class Relation:
     score: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Attribute:
     """A named judgement on a span or relation, such as Negation, with a value where it takes one."""
 
@@ -147,7 +147,7 @@ class Attribute:
     value: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Answer:
     """An answer to a question; `start` is set where it stands in the document."""
 
@@ -156,7 +156,7 @@ class Answer:
     synonyms: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Question:
     """A question asked of a document, with what is known of its answer.
 
@@ -173,7 +173,7 @@ class Question:
     concepts: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Document:
     """One text with everything said about it."""
 

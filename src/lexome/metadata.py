@@ -1,9 +1,9 @@
 """What is known about a document besides its text: ids, journal, dates, MeSH, licence, notices."""
 
-from dataclasses import dataclass
+from lexome.values import value
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Journal:
     """Where an article appeared."""
 
@@ -16,7 +16,7 @@ class Journal:
     pages: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Author:
     """A person, or a group where only `collective` is set."""
 
@@ -28,7 +28,7 @@ class Author:
     affiliations: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class MeshQualifier:
     """A MeSH subheading, such as metabolism."""
 
@@ -37,7 +37,7 @@ class MeshQualifier:
     major: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class MeshHeading:
     """A MeSH descriptor with its qualifiers; `major` marks a main topic of the article."""
 
@@ -47,7 +47,7 @@ class MeshHeading:
     qualifiers: tuple[MeshQualifier, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Substance:
     """A chemical or protein that the indexers named, with its registry number where it has one."""
 
@@ -56,7 +56,7 @@ class Substance:
     registry_number: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Notice:
     """A link to another citation: retraction, erratum, comment, republication.
 
@@ -68,7 +68,7 @@ class Notice:
     citation: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ClinicalNote:
     """What a hospital record says about a note. The ids are the record system's own."""
 
@@ -83,7 +83,7 @@ class ClinicalNote:
     error: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Metadata:
     """The facts about one document. Dates are ISO, as exact as known: 2021, 2021-03, 2021-03-09."""
 

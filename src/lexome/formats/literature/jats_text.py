@@ -172,16 +172,16 @@ class Inline:
         return [child for child in element if child not in others]
 
     def _gather(self, element: Element, pieces: list[str], blocks: list[Element], apart: frozenset[str]) -> None:
-        if element.text:
-            pieces.append(element.text)
+        if text := element.text:
+            pieces.append(text)
         unread = set(self._other_forms(element)) if element.tag in _FORMS else ()
         for child in element:
             tag = child.tag
             if tag not in _SPECIAL and child not in unread:
                 if len(child):
                     self._gather(child, pieces, blocks, apart)
-                elif child.text:
-                    pieces.append(child.text)
+                elif text := child.text:
+                    pieces.append(text)
             elif tag in _SPACES:
                 pieces.append(" ")
             elif tag in LEFT_OUT or child in unread:
@@ -196,8 +196,8 @@ class Inline:
                 pieces.append(around)
                 self._gather(child, pieces, blocks, apart)
                 pieces.append(around)
-            if child.tail:
-                pieces.append(child.tail)
+            if tail := child.tail:
+                pieces.append(tail)
 
     def _special_text(self, element: Element) -> str | None:
         """The text of an element that is not read letter by letter, or None for one that is."""

@@ -1,4 +1,4 @@
-"""Every code block in README and docs is run, in order, in a scratch folder that holds samples/.
+"""Every code block in README and docs is run, in order, in a scratch folder that holds samples/ and recipes/.
 
 A python block followed by a text block must print that text. In a console block each line after "$" is a
 command that must succeed, and the lines below it, if there are any, are what it must print.
@@ -25,7 +25,8 @@ NOT_RUN = ("pip install", "git clone", "cd ", "make ")
 def enter_scratch(namespace: dict[str, Any]) -> None:
     namespace["_scratch"] = scratch = tempfile.TemporaryDirectory()
     namespace["_before"] = Path.cwd()
-    (Path(scratch.name) / "samples").symlink_to(ROOT / "samples")
+    for name in ("samples", "recipes"):
+        (Path(scratch.name) / name).symlink_to(ROOT / name)
     os.chdir(scratch.name)
 
 

@@ -70,6 +70,161 @@ def jats_recall() -> str:
     return rows(head, *lines) + measured(result["facts"])
 
 
+def sentences() -> str:
+    result = stored("sentences")
+    sets = {"genia": "GENIA", "ddi": "DDI", "hoc": "HoC", "hoc_as_published": "HoC, as published"}
+    lines = [
+        (name, *(f"{part[key]['f1']:.2f}" for key in sets), f"{part['mb_per_s']} MB/s")
+        for name, part in sorted(result["splitters"].items(), key=lambda item: -item[1]["genia"]["f1"])
+    ]
+    counts = tuple(f"{result['text'][key]['boundaries']:,}" for key in ("genia", "ddi", "hoc", "hoc"))
+    head = ("splitter, F1 of boundaries", *sets.values(), "speed")
+    return rows(head, ("boundaries", *counts, ""), *lines) + measured(result["facts"])
+
+
+def corpus_build() -> str:
+    result = stored("corpus_build")
+    build, citations = result["build"], result["citations"]
+    total = sum(source["bytes"] for source in result["corpus"]["sources"])
+    lines = [
+        (
+            "`lexome build`, JSON lines",
+            f"{total / 1e6:,.0f} MB of text",
+            *_cost(build, f"{total / 1e6 / build['seconds']:.1f} MB/s"),
+        ),
+        (
+            "`lexome build`, PubMed XML",
+            f"{citations['citations']:,} citations",
+            *_cost(citations, f"{citations['citations_per_s']:,} citations/s"),
+        ),
+    ]
+    for name, part in result["learn_vocab"].items():
+        lines.append((f"`lexome learn-vocab`, {name}", "its sample", *_cost(part, "")))
+    for name, part in result["shard"].items():
+        rate = f"{part['tokens_per_s'] / 1e6:.2f} M tokens/s, {part['bytes_per_token']} bytes a token"
+        lines.append((f"`lexome shard`, {name}", f"{part['tokens'] / 1e6:,.0f} M tokens", *_cost(part, rate)))
+    head = ("verb", "what", "seconds", "rate", "largest process")
+    return rows(head, *lines) + measured(result["facts"])
+
+
+def _cost(part: dict[str, Any], rate: str) -> tuple[str, str, str]:
+    return f"{part['seconds']:,}", rate, f"{part['peak_megabytes']:,} MB"
+
+
+def corpus_table() -> str:
+    result = stored("corpus_build")
+    lines = [
+        (
+            source["name"],
+            f"{source['read']:,}",
+            f"{source['documents']:,}",
+            f"{source['words']:,}",
+            f"{source['bytes']:,}",
+            ", ".join(f"{count:,} {reason}" for reason, count in source["drops"].items()),
+        )
+        for source in result["corpus"]["sources"]
+    ]
+    return rows(("source", "read", "kept", "words", "bytes", "dropped"), *lines) + measured(result["facts"])
+
+
+def corpus_extrapolated() -> str:
+    """Core hours and disk for all of PubMed, from the rates of the small corpus."""
+    result = stored("corpus_build")
+    cores = result["facts"]["cores"]
+    citations = result["citations"]
+    read_hours = PUBMED_CITATIONS / citations["citations_per_s"] * cores / 3600
+    built = sum(source["bytes"] for source in result["corpus"]["sources"])
+    text = PUBMED_CITATIONS * PUBMED_BYTES_A_CITATION
+    pmc_hours = text / built * result["build"]["seconds"] * cores / 3600
+    wordpiece = result["shard"]["wordpiece-cased-32k"]
+    tokens = 2 * text * wordpiece["tokens"] / built
+    shard_hours = tokens / wordpiece["tokens_per_s"] * cores / 3600
+    lines = [
+        ("build: PubMed", f"{read_hours:,.0f}", f"{text * result['records_bytes'] / built / 1e9:,.0f} GB of records"),
+        (
+            "build: as much text of PMC",
+            f"{pmc_hours:,.0f}",
+            f"{text * result['records_bytes'] / built / 1e9:,.0f} GB of records",
+        ),
+        (
+            "shard: both",
+            f"{shard_hours:,.0f}",
+            f"{tokens * wordpiece['bytes_per_token'] / 1e9:,.0f} GB for {tokens / 1e9:,.1f} B tokens",
+        ),
+    ]
+    return rows(("work", "core hours, extrapolated", "disk, extrapolated"), *lines)
+
+
+# Lewis et al. 2020 count 22 million abstracts in 27 GB; the rest of the 37 million citations are taken to be as long.
+PUBMED_CITATIONS = 37_000_000
+PUBMED_BYTES_A_CITATION = 27e9 / 22e6
+
+
+def corpus_speed() -> str:
+    result = stored("corpus_speed")
+    lines = [
+        (
+            f"sharding, {name.replace('_', ' ')}",
+            f"{part['lexome_tokens_per_s'] / 1e6:.2f} M tokens/s",
+            f"encode_batch alone: {part['encode_batch_tokens_per_s'] / 1e6:.2f} M",
+            f"{part['ratio']}×",
+        )
+        for name, part in result["sharding"].items()
+    ]
+    for unit, rate in result["masking"]["tokens_per_s"].items():
+        lines.append((f"masking, {unit}s", f"{rate / 1e6:.1f} M tokens/s", "", ""))
+    return rows(("work on one core", "Lexome", "peer", "ratio"), *lines) + measured(result["facts"])
+
+
+def near_duplicates() -> str:
+    lines = [
+        (f"{part['documents']:,}", f"{part['words']:,}", f"{part['removed']:,}", part["seconds"], part["us_per_word"])
+        for part in stored("corpus_speed")["near_duplicates"]
+    ]
+    return rows(("documents", "words", "near duplicates", "seconds", "microseconds a word"), *lines)
+
+
+def vocab_report() -> str:
+    result = stored("vocab_report")
+    lines = [
+        (
+            row["name"],
+            f"{row['pieces']:,}",
+            f"{row['text']['pieces_per_word']:.3f}",
+            *(f"{row['entities'][name]['pieces_per_word']:.3f}" for name in result["paper"]),
+            row["symbols_whole"],
+            row["symbols_spelt"],
+            len(row["symbols_unknown"]),
+        )
+        for row in result["vocabularies"]
+    ]
+    head = ("vocabulary", "pieces", "text", "BC5-chem", "BC5-disease", "symbols whole", "in bytes", "unknown")
+    return rows(head, *lines) + measured(result["facts"])
+
+
+def break_up_definitions() -> str:
+    result = stored("vocab_report")
+    paper = ("the paper's BERT cased", *result["paper"].values())
+    lines = [(way, *(f"{found[name]:.3f}" for name in result["paper"])) for way, found in result["definitions"].items()]
+    return rows(("counted as", "BC5-chem", "BC5-disease"), paper, *lines)
+
+
+def vocab_learning() -> str:
+    result = stored("vocab_learning")
+    lines = [
+        (
+            name,
+            f"{part['pieces']:,}",
+            f"{part['processor_seconds']} s",
+            f"{part['peak_megabytes']} MB",
+            *part["break_up"].values(),
+        )
+        for name, part in result["kinds"].items()
+    ]
+    head = ("recipe", "pieces", "processor time", "peak memory", "BC5-chem", "BC5-disease")
+    return rows(head, *lines) + measured(result["facts"])
+
+
 def source_map() -> str:
     """Every module with the first line of its docstring, which is its duty."""
     package = ROOT / "src" / "lexome"
@@ -88,11 +243,20 @@ def duty(path: Path) -> str:
 
 
 TABLES: dict[str, Callable[[], str]] = {
+    "break_up_definitions": break_up_definitions,
+    "vocab_learning": vocab_learning,
+    "vocab_report": vocab_report,
+    "corpus_build": corpus_build,
+    "corpus_extrapolated": corpus_extrapolated,
+    "corpus_speed": corpus_speed,
+    "corpus_table": corpus_table,
+    "near_duplicates": near_duplicates,
     "install_size": install_size,
     "jats_recall": jats_recall,
     "map": source_map,
     "memory": memory,
     "read_speed": read_speed,
+    "sentences": sentences,
 }
 
 

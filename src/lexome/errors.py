@@ -16,6 +16,10 @@ class UsageError(LexomeError):
     exit_code = 2
 
 
+class RecipeError(UsageError):
+    """A recipe that cannot be read, or says something its stage does not know."""
+
+
 class MissingExtraError(LexomeError):
     """An optional package is needed and not installed."""
 
@@ -23,6 +27,10 @@ class MissingExtraError(LexomeError):
         super().__init__(
             f"{purpose} needs the package {package!r}, which is not installed. Run: pip install 'lexome[{extra}]'"
         )
+
+
+class ShardError(LexomeError):
+    """Token shards that are missing, damaged, or made by another tokenizer."""
 
 
 class FormatError(LexomeError):
@@ -42,3 +50,11 @@ class BadDocument(LexomeError):
 
 class DocumentError(BadDocument, ValueError):
     """A Document, Passage, Span or Relation that breaks the model's own rules."""
+
+
+class PartialError(LexomeError):
+    """Work over many files of which some are not done, while the rest is."""
+
+
+class WorkerError(LexomeError):
+    """Work that does not make what it should, or whose processes cannot be started."""

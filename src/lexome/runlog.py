@@ -4,12 +4,17 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 Item = TypeVar("Item")
 
 # Often enough to look alive, seldom enough to cost nothing.
 REFRESH_S = 0.1
+# In the log file of a batch system, where no bar can be.
+LINE_S = 60.0
 
 
 @contextmanager
@@ -23,17 +28,7 @@ def progress(
     if not (shown and sys.stderr.isatty()):
         yield iter
         return
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        DownloadColumn(),
-        TextColumn("{task.fields[count]:,} documents, {task.fields[rate]:,.0f}/s"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    with _bar("{task.fields[count]:,} documents, {task.fields[rate]:,.0f}/s") as bar:
         task = bar.add_task(what, total=total, count=0, rate=0.0)
         started = time.monotonic()
 
@@ -47,3 +42,59 @@ def progress(
                 yield item
 
         yield watched
+
+
+@contextmanager
+def jobs_progress(what: str, *, total: int, jobs: int, shown: bool = True) -> Iterator[Callable[[int, int], None]]:
+    """A function to tell bytes and jobs done: a bar on a terminal, elsewhere a line a minute."""
+    started = time.monotonic()
+    if not shown:
+        yield lambda bytes_done, jobs_done: None
+    elif sys.stderr.isatty():
+        with _bar("{task.fields[count]:,} of {task.fields[jobs]:,} jobs, {task.fields[rate]:,.1f} MB/s") as bar:
+            task = bar.add_task(what, total=total, count=0, jobs=jobs, rate=0.0)
+
+            def update(bytes_done: int, jobs_done: int) -> None:
+                rate = bytes_done / 1e6 / max(time.monotonic() - started, REFRESH_S)
+                bar.update(task, completed=bytes_done, count=jobs_done, rate=rate)
+
+            yield update
+    else:
+        shown_at = started
+
+        def line(bytes_done: int, jobs_done: int) -> None:
+            nonlocal shown_at
+            if (now := time.monotonic()) - shown_at >= LINE_S:
+                shown_at = now
+                so_far = status_line((bytes_done, total), (jobs_done, jobs), elapsed_s=now - started)
+                print(f"{what}: {so_far}", file=sys.stderr, flush=True)
+
+        yield line
+
+
+def status_line(in_bytes: tuple[int, int], in_jobs: tuple[int, int], *, elapsed_s: float) -> str:
+    """One line for a log, from how much is done of how much: "3 of 12 jobs, 500 of 2,000 MB, 8.3 MB/s, 3 min left"."""
+    done, total = in_bytes
+    rate = done / elapsed_s
+    left = f"{(total - done) / rate / 60:,.0f} min left" if done else "time left unknown"
+    return (
+        f"{in_jobs[0]:,} of {in_jobs[1]:,} jobs, {done / 1e6:,.0f} of {total / 1e6:,.0f} MB, "
+        f"{rate / 1e6:,.1f} MB/s, {left}"
+    )
+
+
+@contextmanager
+def _bar(counts: str) -> "Iterator[Progress]":
+    """A bar of bytes with time left; `counts` is what it says between the two."""
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TextColumn(counts),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        yield bar

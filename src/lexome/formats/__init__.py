@@ -19,7 +19,7 @@ Paths = str | Path | Iterable[str | Path]
 Reader = Callable[..., Iterator[Document]]
 Readers = Callable[[Format], Reader]
 
-__all__ = ["Paths", "Tally", "expand", "read", "write", "writing_format"]
+__all__ = ["Paths", "Tally", "expand", "read", "units", "write", "writing_format"]
 
 
 def read(
@@ -94,6 +94,17 @@ def expand(paths: Iterable[str | Path], format: Format | None, tally: Tally) -> 
         else:
             files += _with_companions(path, format)
     return list(dict.fromkeys(files))
+
+
+def units(paths: Iterable[str | Path], format: str | None, tally: Tally) -> list[tuple[Path, ...]]:
+    """The files behind the paths in the smallest sets that can be read apart: mostly one by one.
+
+    Formats whose documents are spread over files, such as brat, are one set.
+    """
+    chosen = named(format) if format is not None else None
+    files = expand(paths, chosen, tally)
+    group = chosen if chosen is not None else _shared_group(files)
+    return [tuple(files)] if group is not None and group.grouped else [(file,) for file in files]
 
 
 def _in_folder(folder: Path, format: Format | None, tally: Tally) -> list[Path]:

@@ -1,56 +1,18 @@
-"""The command line: verbs to functions, parsing and printing only. Work is imported inside each verb."""
+"""`lexome convert`: from any format to another."""
 
 import json
-import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lexome.errors import LexomeError, UsageError
+from lexome.cli.app import AsJson, Quiet, app
+from lexome.errors import UsageError
 from lexome.formats.registry import FORMATS
 
 if TYPE_CHECKING:
     from lexome.formats import Tally
-
-app = typer.Typer(
-    name="lexome",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-
-
-def main() -> None:
-    """Run the command line; errors become a message and an exit code."""
-    signal.signal(signal.SIGTERM, _stop)
-    try:
-        app(standalone_mode=True)
-    except LexomeError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
-    except OSError as error:
-        # A full disk, a lost network drive: nothing of ours, and nothing a traceback would explain.
-        print(f"error: {error.filename or 'a file'}: {error.strerror}.", file=sys.stderr)
-        sys.exit(1)
-
-
-def _stop(number: int, frame: object) -> None:
-    """End as an interrupt does, so that temporary files are cleared away."""
-    raise KeyboardInterrupt
-
-
-@app.callback(invoke_without_command=True)
-def lexome(version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False) -> None:
-    """Biomedical language models from raw literature to answers."""
-    if version:
-        from lexome import __version__
-
-        print(f"lexome {__version__}")
-        raise typer.Exit
 
 
 def _format_table() -> str:
@@ -79,8 +41,8 @@ def convert(
         typer.Option(metavar="FILE", help="Where bad documents go. Default: OUT.rejects.jsonl, here for -."),
     ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Stop at the first bad document.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the counts as JSON, even with --quiet.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no summary.")] = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
 ) -> None:
     """Read documents in one format and write them in another; every mention stays on its text.
 

@@ -1,0 +1,147 @@
+"""The shared corpus from files to shards on this machine: time, memory of each process, disk, and the corpus table.
+
+    python benchmarks/corpus_build.py
+
+Runs the commands a user would: `lexome build recipes/corpus/shared.toml`, `lexome learn-vocab` for the three families,
+`lexome shard` for each; then builds from PubMed XML made of real records with new ids, for the rate of citations.
+Writes results/corpus_build.json. The corpus stays in build/, where benchmarks/corpus_speed.py looks for it.
+"""
+
+import gzip
+import json
+import re
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from facts import facts
+
+ROOT = Path(__file__).resolve().parents[1]
+BUILD = ROOT / "build"
+FORMATS = ROOT.parent / "shared" / "data" / "formats"
+VOCABS = ("wordpiece-cased-32k", "byte-bpe-50k", "unigram-30k")
+CITATION_FILES, COPIES = 4, 40
+RECORD = re.compile(rb"<PubmedArticle>.*?</PubmedArticle>", re.DOTALL)
+PMID = re.compile(rb"(<PMID[^>]*>)(\d+)(</PMID>)")
+
+
+def main() -> None:
+    for name in ("corpus", "vocab", "shards", "citations"):
+        shutil.rmtree(BUILD / name, ignore_errors=True)
+    result: dict[str, Any] = {"facts": facts("pyarrow", "tokenizers", "rensa", "numpy")}
+    result["build"] = timed("build", "recipes/corpus/shared.toml")
+    result["corpus"] = json.loads((BUILD / "corpus" / "corpus.json").read_text())
+    result["corpus"].pop("recipe")
+    result["records_bytes"] = size_of(BUILD / "corpus" / "records")
+    result["learn_vocab"] = {}
+    result["shard"] = {}
+    for name in VOCABS:
+        result["learn_vocab"][name] = timed("learn-vocab", f"recipes/vocab/{name}.toml")
+        out = BUILD / "shards" / name
+        measured = timed(
+            "shard", "recipes/shards/shared.toml", "--set", f"tokenizer=build/vocab/{name}", "--set", f"out={out}"
+        )
+        totals = json.loads((out / "manifest.json").read_text())["totals"]
+        tokens = totals["train"]["tokens"] + totals["held_out"]["tokens"]
+        on_disk = size_of(out / "train") + size_of(out / "held_out")
+        result["shard"][name] = {
+            **measured,
+            "tokens": tokens,
+            "tokens_per_s": round(tokens / measured["seconds"]),
+            "bytes_per_token": round(on_disk / tokens, 3),
+        }
+    result["citations"] = citations()
+    path = ROOT / "results" / "corpus_build.json"
+    path.write_text(json.dumps(result, indent=1) + "\n")
+    print(json.dumps(result, indent=1))
+
+
+def timed(*words: str) -> dict[str, Any]:
+    """Wall-clock seconds of a verb, and the peak memory of the largest of its processes."""
+    started = time.monotonic()
+    process = subprocess.Popen([sys.executable, "-m", "lexome", *words, "--quiet"], cwd=ROOT)
+    peaks: dict[int, int] = {}
+    watcher = threading.Thread(target=watch, args=(process, peaks))
+    watcher.start()
+    code = process.wait()
+    watcher.join()
+    if code:
+        sys.exit(f"lexome {' '.join(words)} ended with {code}")
+    return {
+        "seconds": round(time.monotonic() - started, 1),
+        "processes": len(peaks),
+        "peak_megabytes": round(max(peaks.values()) / 1e6),
+    }
+
+
+def watch(process: subprocess.Popen[bytes], peaks: dict[int, int]) -> None:
+    """Note the peak memory of a process and its children until it ends."""
+    while process.poll() is None:
+        for pid in family(process.pid):
+            try:
+                status = Path(f"/proc/{pid}/status").read_text()
+            except OSError:
+                continue
+            if (found := re.search(r"VmHWM:\s+(\d+) kB", status)) is not None:
+                peaks[pid] = max(peaks.get(pid, 0), 1024 * int(found[1]))
+        time.sleep(0.2)
+
+
+def family(pid: int) -> list[int]:
+    """A process and all that descend from it."""
+    found = [pid]
+    for one in found:
+        for path in Path(f"/proc/{one}/task").glob("*/children"):
+            try:
+                found += map(int, path.read_text().split())
+            except OSError:
+                continue
+    return found
+
+
+def citations() -> dict[str, Any]:
+    """How quickly PubMed XML is built into records, from real records under new ids in gzip files."""
+    folder = BUILD / "citations"
+    (folder / "in").mkdir(parents=True)
+    records = [
+        record
+        for path in sorted((FORMATS / "pubmed_xml").glob("*.xml"))
+        for record in RECORD.findall(path.read_bytes())
+    ]
+    number = 10_000_000
+    content = 0
+    for file in range(CITATION_FILES):
+        with gzip.open(folder / "in" / f"made26n{file:04}.xml.gz", "wb", compresslevel=6) as stream:
+            stream.write(b'<?xml version="1.0" encoding="utf-8"?>\n<PubmedArticleSet>\n')
+            for _ in range(COPIES):
+                for record in records:
+                    number += 1
+                    content += len(record)
+                    stream.write(PMID.sub(rb"\g<1>%d\g<3>" % number, record, count=1) + b"\n")
+            stream.write(b"</PubmedArticleSet>\n")
+    recipe = folder / "recipe.toml"
+    recipe.write_text(
+        f'stage = "build"\nout = "{folder}/out"\nexact_duplicates = "keep"\nnear_duplicates = "keep"\n'
+        f'[[sources]]\nname = "pubmed"\npaths = ["{folder}/in"]\n'
+    )
+    measured = timed("build", str(recipe))
+    read = json.loads((folder / "out" / "corpus.json").read_text())["sources"][0]["read"]
+    return {
+        **measured,
+        "citations": read,
+        "xml_megabytes": round(content / 1e6, 1),
+        "gzip_megabytes": round(size_of(folder / "in") / 1e6, 1),
+        "citations_per_s": round(read / measured["seconds"]),
+    }
+
+
+def size_of(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,30 @@
+"""The command line: verbs to functions, parsing and printing only. Work is imported inside each verb."""
+
+import signal
+import sys
+
+from lexome.cli.app import app
+from lexome.cli.convert import convert
+from lexome.cli.corpus import build, check, learn_vocab, shard, vocab_report
+from lexome.errors import LexomeError
+
+__all__ = ["app", "build", "check", "convert", "learn_vocab", "main", "shard", "vocab_report"]
+
+
+def main() -> None:
+    """Run the command line; errors become a message and an exit code."""
+    signal.signal(signal.SIGTERM, _stop)
+    try:
+        app(standalone_mode=True)
+    except LexomeError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except OSError as error:
+        # A full disk, a lost network drive: nothing of ours, and nothing a traceback would explain.
+        print(f"error: {error.filename or 'a file'}: {error.strerror}.", file=sys.stderr)
+        sys.exit(1)
+
+
+def _stop(number: int, frame: object) -> None:
+    """End as an interrupt does, so that temporary files are cleared away."""
+    raise KeyboardInterrupt

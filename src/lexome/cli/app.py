@@ -1,0 +1,27 @@
+"""The command itself: `lexome`, its version, and the options that several verbs share."""
+
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(
+    name="lexome",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON, even with --quiet.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no summary.")]
+
+
+@app.callback(invoke_without_command=True)
+def lexome(version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False) -> None:
+    """Biomedical language models from raw literature to answers."""
+    if version:
+        from lexome import __version__
+
+        print(f"lexome {__version__}")
+        raise typer.Exit

@@ -1,0 +1,183 @@
+"""`lexome build`, `learn-vocab`, `vocab-report`, `shard` and `check`: from literature to token shards."""
+
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lexome.cli.app import AsJson, Quiet, app
+from lexome.errors import UsageError
+
+if TYPE_CHECKING:
+    from lexome.pipeline import Engine, Part
+
+RecipePath = Annotated[Path, typer.Argument(metavar="RECIPE", help="A TOML file; recipes/ has examples.")]
+Overrides = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A key of the recipe; sources.0.KEY in a list.")
+]
+EngineName = Annotated[str, typer.Option("--engine", metavar="local|ray", help="Where files are worked on.")]
+Workers = Annotated[
+    int | None, typer.Option("--workers", min=0, help="How many files at a time. Default: the usable cores.")
+]
+Address = Annotated[str | None, typer.Option("--address", help="A running Ray cluster; without it one is started.")]
+PartName = Annotated[
+    str | None, typer.Option("--part", metavar="K/N", help="Only every N-th file, from the K-th: for job arrays.")
+]
+
+
+@app.command()
+def build(
+    recipe: RecipePath,
+    set_: Overrides = None,
+    engine: EngineName = "local",
+    workers: Workers = None,
+    address: Address = None,
+    part: PartName = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Literature of any format into cleaned, deduplicated records, with a table of what was dropped and why."""
+    from lexome.corpus.build import build as run
+    from lexome.recipe import load
+    from lexome.recipe.build import BuildRecipe
+
+    made = load(recipe, BuildRecipe, overrides=set_ or [])
+    with _restartable(made.out):
+        built = run(made, engine=_engine(engine, workers, address), part=_part(part), progress_shown=not quiet)
+    if built.corpus is not None and (as_json or not quiet):
+        print(json.dumps(built.corpus.as_dict(), ensure_ascii=False) if as_json else built.corpus.markdown())
+    _end(built.failures, built.waiting, made.out, quiet=quiet)
+
+
+@app.command()
+def learn_vocab(recipe: RecipePath, set_: Overrides = None, as_json: AsJson = False, quiet: Quiet = False) -> None:
+    """Text into a vocabulary: WordPiece, byte-level BPE or SentencePiece, as a Hugging Face tokenizer folder."""
+    from lexome.corpus.vocab import learn_vocab as run
+    from lexome.recipe import load
+    from lexome.recipe.vocab import VocabRecipe
+
+    made = load(recipe, VocabRecipe, overrides=set_ or [])
+    try:
+        learnt = run(made, progress_shown=not quiet)
+    except KeyboardInterrupt:
+        print(f"interrupted: {made.out} was not written. Run the same command again.", file=sys.stderr)
+        raise typer.Exit(130) from None
+    if as_json:
+        print(json.dumps(asdict(learnt), default=str))
+    elif not quiet:
+        print(f"read      {learnt.documents:,} documents, {learnt.text_bytes:,} bytes of text")
+        print(f"learnt    {learnt.pieces:,} pieces, tokenizer {learnt.sha256[:12]}")
+        print(f"{'wrote' if learnt.new else 'kept':<9} {learnt.folder}")
+
+
+@app.command()
+def vocab_report(
+    vocabularies: Annotated[
+        list[str], typer.Argument(metavar="NAME=PATH...", help="Tokenizer folders, tokenizer.json or vocab.txt files.")
+    ],
+    ner: Annotated[
+        list[str] | None, typer.Option("--ner", metavar="NAME=PATH", help="A set whose entities are broken up.")
+    ] = None,
+    text: Annotated[list[Path] | None, typer.Option("--text", help="Files of text to break up.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write the report as JSON here.")] = None,
+    picture: Annotated[Path | None, typer.Option("--picture", metavar="FILE", help="Draw it, as .svg or .png.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Vocabularies side by side: pieces a word, in text and in named entities, unknown pieces, symbols, examples."""
+    from lexome.corpus.vocab_report import named_paths
+    from lexome.corpus.vocab_report import vocab_report as run
+
+    report = run(named_paths(vocabularies), ner=named_paths(ner or [], what="set"), texts=text or [])
+    if out is not None:
+        report.write_json(out)
+    if picture is not None:
+        from lexome.corpus.vocab_picture import draw
+
+        draw(report, picture)
+    print(json.dumps(report.as_dict(), ensure_ascii=False) if as_json else report.as_table())
+
+
+@app.command()
+def shard(
+    recipe: RecipePath,
+    set_: Overrides = None,
+    engine: EngineName = "local",
+    workers: Workers = None,
+    address: Address = None,
+    part: PartName = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Records and a tokenizer into memory-mapped token shards with document and sentence ends."""
+    from lexome.corpus.sharding import shard as run
+    from lexome.recipe import load
+    from lexome.recipe.shard import ShardRecipe
+
+    made = load(recipe, ShardRecipe, overrides=set_ or [])
+    with _restartable(made.out):
+        done = run(made, engine=_engine(engine, workers, address), part=_part(part), progress_shown=not quiet)
+    if done.manifest is not None and as_json:
+        print(json.dumps(done.manifest, ensure_ascii=False))
+    elif done.manifest is not None and not quiet:
+        for name, total in done.manifest["totals"].items():
+            counts = ", ".join(f"{count:,} {key}" for key, count in total.items())
+            print(f"{name.replace('_', ' '):<9} {counts}")
+        for key in ("unknown", "without_tokens"):
+            if done.manifest[key]:
+                print(f"noted     {done.manifest[key]:,} {_NOTED[key]}")
+        print(f"wrote     {made.out}")
+    _end(done.failures, done.waiting, made.out, quiet=quiet)
+
+
+_NOTED = {"unknown": "tokens that the vocabulary does not know", "without_tokens": "documents without any token"}
+
+
+@app.command()
+def check(recipe: RecipePath, set_: Overrides = None) -> None:
+    """Check a recipe and print it with every default filled in; nothing is run."""
+    from lexome.recipe import explain, load, stage_of
+    from lexome.recipe.stages import STAGES, schema_of
+
+    stage = stage_of(recipe)
+    if stage not in STAGES:
+        seen = f"its stage is {stage!r}" if stage else "it does not say its stage"
+        raise UsageError(f"{recipe}: {seen}; expected stage = one of {', '.join(map(json.dumps, STAGES))}.")
+    print(explain(load(recipe, schema_of(stage), overrides=set_ or [])))
+
+
+def _engine(name: str, workers: int | None, address: str | None) -> "Engine":
+    from lexome.pipeline import Engine
+
+    return Engine(name, workers, address)  # type: ignore[arg-type]  # which Engine checks itself
+
+
+def _part(text: str | None) -> "Part | None":
+    from lexome.pipeline import Part
+
+    return Part.parse(text) if text is not None else None
+
+
+@contextmanager
+def _restartable(out: Path) -> Iterator[None]:
+    """Say, when interrupted, that nothing is lost."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        print(f"interrupted: what is done in {out} stays. Run the same command again to go on.", file=sys.stderr)
+        raise typer.Exit(130) from None
+
+
+def _end(failures: Mapping[str, str], waiting: Sequence[str], out: Path, *, quiet: bool) -> None:
+    """Name what failed or waits, and choose the exit code."""
+    for name, why in failures.items():
+        print(f"failed     {name}: {why}", file=sys.stderr)
+    if failures:
+        print(f"error: {len(failures):,} files failed; the others are done. Mend them and run again.", file=sys.stderr)
+        raise typer.Exit(1)
+    if waiting and not quiet:
+        print(f"waiting    {len(waiting):,} files of other parts are not done in {out}, first {waiting[0]}")

@@ -1,0 +1,1 @@
+"""From literature to token shards: records, vocabularies, shards, masking. numpy, never torch."""

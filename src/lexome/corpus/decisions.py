@@ -1,0 +1,150 @@
+"""Which documents of all files stay: newest versions, no duplicates, sources in their sizes.
+
+Documents are numbered through all files in the recipe's order. Of two that say the same, the first stays, so that the
+order of sources is their rank. Everything here works on columns of keys; no text is read.
+"""
+
+from collections.abc import Iterator, Sequence
+from enum import IntEnum
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from lexome.corpus.shingles import Hashes
+
+Ints = npt.NDArray[np.int64]
+Verdicts = npt.NDArray[np.uint8]
+
+
+class Verdict(IntEnum):
+    """What becomes of a document; the name is the reason that is counted."""
+
+    KEPT = 0
+    DROPPED_BEFORE = 1  # while its file was read, where it was counted
+    DELETED = 2
+    OLDER_VERSION = 3
+    EXACT_DUPLICATE = 4
+    NEAR_DUPLICATE = 5
+    NOT_SAMPLED = 6
+
+
+def columns(paths: Sequence[Path], name: str) -> Iterator[npt.NDArray[Any]]:
+    """One column of keys, file by file."""
+    for path in paths:
+        with np.load(path) as keys:
+            yield keys[name]
+
+
+def column(paths: Sequence[Path], name: str) -> npt.NDArray[Any]:
+    """One column of keys through all files."""
+    return np.concatenate(list(columns(paths, name)))
+
+
+def newest(paths: Sequence[Path], sources: Sequence[int], *, exact: bool) -> Verdicts:
+    """Verdicts after versions, deletions and, where wanted, exact duplicates; `sources` has a number for each file."""
+    sizes = [len(rows) for rows in columns(paths, "row")]
+    files = np.repeat(np.arange(len(paths)), sizes)
+    owners = np.repeat(np.asarray(sources, np.int64), sizes)
+    verdicts = np.where(column(paths, "row") < 0, Verdict.DROPPED_BEFORE, Verdict.KEPT).astype(np.uint8)
+    deleted = column(paths, "deleted")
+    # The last file that names a document has the last word; inside a file, the highest version.
+    last = _last_of_each(column(paths, "ids"), owners, (files, column(paths, "version")))
+    outdated = last != np.arange(len(last))
+    standing = verdicts == Verdict.KEPT
+    verdicts[standing & outdated] = Verdict.OLDER_VERSION
+    verdicts[standing & outdated & deleted[last]] = Verdict.DELETED
+    if exact:
+        _drop_repeated(verdicts, column(paths, "exact"))
+    return verdicts
+
+
+def links(paths: Sequence[Path], band: int, verdicts: Verdicts) -> Ints:
+    """Pairs of documents that agree in a band of their signatures: each with the next that has the same."""
+    standing = np.flatnonzero(verdicts == Verdict.KEPT)
+    hashes = column(paths, f"band_{band}")[standing]
+    order = np.argsort(hashes, kind="stable")
+    same = np.flatnonzero(hashes[order[:-1]] == hashes[order[1:]])
+    return np.stack([standing[order[same]], standing[order[same + 1]]], axis=1)
+
+
+def drop_near(verdicts: Verdicts, pairs: Ints, paths: Sequence[Path], *, similarity: float) -> int:
+    """Mark near duplicates among the linked pairs, all but the first of each group; how many pairs were compared."""
+    pairs = np.unique(pairs, axis=0) if len(pairs) else pairs.reshape(0, 2)
+    involved = np.unique(pairs)
+    found = _signatures(paths, involved)
+    left, right = (np.searchsorted(involved, pairs[:, side]) for side in (0, 1))
+    alike = np.zeros(len(pairs), np.bool_)
+    for begin in range(0, len(pairs), 100_000):  # bounds what is compared at a time to a hundred megabytes
+        some = slice(begin, begin + 100_000)
+        alike[some] = (found[left[some]] == found[right[some]]).mean(axis=1) >= similarity
+    first = _first_of_group(len(involved), left[alike], right[alike])
+    verdicts[involved[first != np.arange(len(first))]] = Verdict.NEAR_DUPLICATE
+    return len(pairs)
+
+
+def drop_beyond(verdicts: Verdicts, rows: npt.NDArray[np.bool_], sizes: Ints, ranks: Hashes, limit: int) -> None:
+    """Mark what does not fit when a source's documents are taken in the order of their ranks up to a size."""
+    standing = np.flatnonzero(rows & (verdicts == Verdict.KEPT))
+    order = standing[np.argsort(ranks[standing], kind="stable")]
+    verdicts[order[np.cumsum(sizes[order]) > limit]] = Verdict.NOT_SAMPLED
+
+
+def sampling_ranks(ids: Hashes, seed: int) -> Hashes:
+    """A random number for each document that depends on its id and the seed alone."""
+    with np.errstate(over="ignore"):
+        mixed = ids[:, 0] + np.uint64(seed) * np.uint64(0x9E3779B97F4A7C15)
+        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+            mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
+        return mixed ^ (mixed >> np.uint64(31))
+
+
+def _last_of_each(ids: Hashes, owners: Ints, age: tuple[Ints, Ints]) -> Ints:
+    """For each document, the number of the newest with its id in its source."""
+    # Stable, so that of documents with all else equal the later row is the newer.
+    order = np.lexsort((age[1], age[0], ids[:, 1], ids[:, 0], owners))
+    changes = (ids[order[1:]] != ids[order[:-1]]).any(axis=1) | (owners[order[1:]] != owners[order[:-1]])
+    group = np.concatenate([[0], np.cumsum(changes)]) if len(order) else order
+    ends = np.append(np.flatnonzero(changes), len(order) - 1)
+    last = np.empty(len(order), np.int64)
+    last[order] = order[ends[group]] if len(order) else order
+    return last
+
+
+def _drop_repeated(verdicts: Verdicts, keys: Hashes) -> None:
+    """Mark every standing document whose words are those of an earlier standing one."""
+    standing = np.flatnonzero(verdicts == Verdict.KEPT)
+    order = np.lexsort((keys[standing, 1], keys[standing, 0]))
+    mine = keys[standing[order]]
+    repeated = (mine[1:] == mine[:-1]).all(axis=1)
+    verdicts[standing[order[1:][repeated]]] = Verdict.EXACT_DUPLICATE
+
+
+def _signatures(paths: Sequence[Path], wanted: Ints) -> npt.NDArray[np.uint32]:
+    """The signatures of some documents, each file opened once."""
+    parts = []
+    begin = 0
+    for path in paths:
+        with np.load(path) as keys:
+            count = len(keys["row"])
+            here = wanted[(wanted >= begin) & (wanted < begin + count)] - begin
+            parts.append(keys["signature"][here] if len(here) else keys["signature"][:0])
+        begin += count
+    return np.concatenate(parts)
+
+
+def _first_of_group(count: int, left: Ints, right: Ints) -> Ints:
+    """For each of so many, the lowest number it is linked with, over any number of links."""
+    parent = list(range(count))
+
+    def root(one: int) -> int:
+        while parent[one] != one:
+            parent[one] = parent[parent[one]]
+            one = parent[one]
+        return one
+
+    for one, other in zip(left.tolist(), right.tolist(), strict=True):
+        low, high = sorted((root(one), root(other)))
+        parent[high] = low
+    return np.array([root(one) for one in range(count)], dtype=np.int64)

@@ -1,0 +1,293 @@
+"""One way to write each character, with spans, sentences and answers moved along.
+
+Composed accents (NFC), one space for a run of white space, no control or zero-width characters, ligatures and
+mathematical alphabets in plain letters. What carries meaning stays: Greek, ♂, ±, CO₂, 10⁻³, quotes and dashes.
+"""
+
+import re
+import unicodedata
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from functools import partial
+
+from lexome.document import Answer, Document, Passage, Question, Range, Span
+from lexome.formats.repair import without
+from lexome.formats.tally import Tally
+from lexome.values import value
+
+# White space is what str.isspace says it is, so the separators U+001C to U+001F part words and do not vanish.
+_BREAKS = "\n\x0b\x0c\r\x85\u2028\u2029"
+_ODD_SPACES = "\t\x1c-\x1f\xa0\u1680\u2000-\u200a\u202f\u205f\u3000"
+
+# Controls, the soft hyphen, and what has no width: joiners, marks of direction, invisible operators, the BOM.
+# The zero-width joiner U+200D stays, because emoji and Indic letters are made with it.
+_NOTHING = (
+    "\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\xad\u061c\u180e\u200b\u200c\u200e\u200f\u202a-\u202e"
+    "\u2060-\u2064\u2066-\u206f\ufeff"
+)
+
+# Ligatures, the micro sign, and mathematical letters with those that stand in the block of letter-like symbols.
+_LETTERS = (
+    "\xb5\ufb00-\ufb06\u2102\u210a-\u210e\u2110-\u2112\u2115\u2119-\u211d\u2124\u2128\u212c\u212d\u212f-\u2131"
+    "\u2133\u2134\U0001d400-\U0001d7ff\U0001ee00-\U0001eeff"
+)
+_LETTER = re.compile(f"[{_LETTERS}]")
+
+_GAP = rf"[ {_BREAKS}{_ODD_SPACES}{_NOTHING}]"
+_ODD = re.compile(rf"[ \n]{_GAP}+|[\r\x0b\x0c\x85\u2028\u2029{_ODD_SPACES}{_NOTHING}]{_GAP}*|(?P<letter>[{_LETTERS}])")
+_LINE_END = re.compile(rf"\r\n|[{_BREAKS}]")
+
+# Text below U+0300 is composed already, and nothing in it joins what stands before it. So composition is looked for
+# in runs of other characters, with the one before.
+_REGION = re.compile(r"[\x00-\u02ff]?[\u0300-\U0010ffff]+")
+
+_EMPTY = "span dropped: nothing is left of its text"
+
+Edit = tuple[int, int, str]
+
+
+@value
+class Alignment:
+    """Where the ranges of a text went: pieces that became others; all between them moved and did not change.
+
+    `blank` says of each piece whether white space or nothing came of it. A range that cuts through letters that
+    became others (an "e" without its accent) takes in all of them; one that cuts through a run of white space
+    leaves the run out.
+    """
+
+    old_starts: tuple[int, ...]
+    old_ends: tuple[int, ...]
+    new_starts: tuple[int, ...]
+    new_ends: tuple[int, ...]
+    blank: tuple[bool, ...]
+
+    def to_new(self, start: int, end: int) -> Range:
+        """Where a range of the old text is in the new one; it may be empty there."""
+        empty = start == end
+        first = bisect_right(self.old_ends, start)
+        if first < len(self.old_ends) and self.old_starts[first] < start:
+            start = self.new_ends[first] if self.blank[first] else self.new_starts[first]
+        elif first:
+            start += self.new_ends[first - 1] - self.old_ends[first - 1]
+        if empty:
+            return start, start
+        last = bisect_left(self.old_ends, end)
+        if last < len(self.old_ends) and self.old_starts[last] < end:
+            whole = end == self.old_ends[last] or not self.blank[last]
+            end = self.new_ends[last] if whole else self.new_starts[last]
+        elif last:
+            end += self.new_ends[last - 1] - self.old_ends[last - 1]
+        return start, max(start, end)
+
+    def to_old(self, start: int, end: int) -> Range:
+        """The range of the old text that this range of the new one was made of."""
+        first = bisect_right(self.new_ends, start)
+        if first < len(self.new_ends) and self.new_starts[first] < start:
+            start = self.old_starts[first]
+        elif first:
+            start += self.old_ends[first - 1] - self.new_ends[first - 1]
+        last = bisect_left(self.new_ends, end)
+        if last < len(self.new_ends) and self.new_starts[last] < end:
+            end = self.old_ends[last]
+        elif last:
+            end += self.old_ends[last - 1] - self.new_ends[last - 1]
+        return start, max(start, end)
+
+
+def normalise_text(text: str) -> tuple[str, Alignment | None]:
+    """The text in one way of writing, and where its ranges went; None where nothing changed.
+
+    A run of white space becomes a space, a line break if it holds one, an empty line if it holds more.
+
+    >>> text, alignment = normalise_text("ﬁve\\u00a0µg")
+    >>> text, alignment.to_new(4, 6), alignment.to_old(5, 7)
+    ('five μg', (5, 7), (4, 6))
+    """
+    if _is_clean(text):
+        return text, None
+    # Letters come first, because a letter written out or a character removed may let an accent compose.
+    plain, first = _applied(text, list(_plain_edits(text)))
+    new, second = _applied(plain, list(_composing_edits(plain)))
+    return new, _joined(first, second, new) if first and second else first or second
+
+
+def _is_clean(text: str) -> bool:
+    """Whether a quick look finds nothing to change: no line breaks, controls, odd spaces or letters of _LETTERS."""
+    if "  " in text or not text.isprintable():
+        return False
+    return text.isascii() or (_LETTER.search(text) is None and unicodedata.is_normalized("NFC", text))
+
+
+def normalise(doc: Document, *, tally: Tally | None = None) -> Document:
+    """The document with normalised passages, and all that points into them moved along.
+
+    A span of which nothing is left is dropped with what refers to it; `tally` counts that. Gaps between passages
+    keep their width. Texts outside of passages (questions, headings, metadata) stay as they are.
+    """
+    made = [normalise_text(passage.text) for passage in doc.passages]
+    if all(alignment is None for _, alignment in made):
+        return doc
+    layout = _Layout(doc.passages, made)
+    tally = tally if tally is not None else Tally()
+    moved = [(span, layout.span(span)) for span in doc.spans]
+    dropped = {span.id for span, new in moved if new is None}
+    if dropped:
+        tally.note(_EMPTY, len(dropped))
+    shorter = sum(new is not None and len(new.parts) < len(span.parts) for span, new in moved)
+    if shorter:
+        tally.note("span kept without a part: nothing is left of the part's text", shorter)
+    relations, attributes = without(dropped, doc.relations, doc.attributes, tally=tally)
+    return replace(
+        doc,
+        passages=tuple(layout.passages),
+        spans=tuple(new for _, new in moved if new is not None),
+        relations=relations,
+        attributes=attributes,
+        questions=tuple(map(layout.question, doc.questions)),
+    )
+
+
+class _Layout:
+    """The passages of a document before and after, to move ranges between them."""
+
+    def __init__(self, old: tuple[Passage, ...], made: list[tuple[str, Alignment | None]]) -> None:
+        self.starts = [passage.offset for passage in old]
+        self.alignments = [alignment for _, alignment in made]
+        self.passages: list[Passage] = []
+        before = at = 0
+        for passage, (text, alignment) in zip(old, made, strict=True):
+            at += passage.offset - before
+            before = passage.end
+            move = partial(self._moved, alignment, passage.offset, at)
+            sentences, tokens = _apart(map(move, passage.sentences)), _apart(map(move, passage.tokens))
+            self.passages.append(replace(passage, offset=at, text=text, sentences=sentences, tokens=tokens))
+            at += len(text)
+
+    @staticmethod
+    def _moved(alignment: Alignment | None, old: int, new: int, part: Range) -> Range:
+        start, end = part[0] - old, part[1] - old
+        if alignment is not None:
+            start, end = alignment.to_new(start, end)
+        return start + new, end + new
+
+    def move(self, part: Range) -> Range:
+        """A range of the old document in the new one."""
+        index = bisect_right(self.starts, part[0]) - 1
+        return self._moved(self.alignments[index], self.starts[index], self.passages[index].offset, part)
+
+    def text(self, part: Range) -> str:
+        """What the new document says at a range that is not empty."""
+        index = bisect_right(self.passages, part[0], key=lambda passage: passage.offset) - 1
+        passage = self.passages[index]
+        return passage.text[part[0] - passage.offset : part[1] - passage.offset]
+
+    def span(self, span: Span) -> Span | None:
+        parts = _apart(map(self.move, span.parts))
+        return replace(span, parts=parts, text=" ".join(map(self.text, parts))) if parts else None
+
+    def question(self, question: Question) -> Question:
+        return replace(question, answers=tuple(map(self._answer, question.answers)))
+
+    def _answer(self, answer: Answer) -> Answer:
+        if answer.start is None:
+            return answer
+        start, end = self.move((answer.start, answer.start + len(answer.text)))
+        if end == start:
+            return replace(answer, start=None, text="")
+        return replace(answer, start=start, text=self.text((start, end)))
+
+
+def _apart(parts: Iterable[Range]) -> tuple[Range, ...]:
+    """The ranges that are not empty, each begun no earlier than the one before it ends."""
+    kept: list[Range] = []
+    for start, end in parts:
+        start = max(start, kept[-1][1]) if kept else start
+        if end > start:
+            kept.append((start, end))
+    return tuple(kept)
+
+
+def _plain_edits(text: str) -> Iterator[Edit]:
+    """What characters alone and runs of white space become."""
+    for found in _ODD.finditer(text):
+        old = found[0]
+        new = unicodedata.normalize("NFKC", old) if found["letter"] else _gap(old)
+        if new != old:
+            yield found.start(), found.end(), new
+
+
+def _gap(run: str) -> str:
+    breaks = len(_LINE_END.findall(run)) + run.count("\u2029")
+    if breaks:
+        return "\n" if breaks == 1 else "\n\n"
+    return " " if any(map(str.isspace, run)) else ""
+
+
+def _composing_edits(text: str) -> Iterator[Edit]:
+    """What letters and the marks that follow them become in NFC."""
+    if unicodedata.is_normalized("NFC", text):
+        return
+    for found in _REGION.finditer(text):
+        region = found[0]
+        if not unicodedata.is_normalized("NFC", region):
+            yield from _clusters(region, found.start())
+
+
+def _clusters(region: str, at: int) -> Iterator[Edit]:
+    """The edits of a region, each as short as a letter with its marks."""
+    cuts = [index for index, character in enumerate(region) if not index or not _joins(character)]
+    pieces = [region[start:end] for start, end in zip(cuts, [*cuts[1:], len(region)], strict=True)]
+    composed = [unicodedata.normalize("NFC", piece) for piece in pieces]
+    # A later Unicode may join letters that are not marks; then the region is one edit.
+    if "".join(composed) != unicodedata.normalize("NFC", region):
+        pieces, composed, cuts = [region], [unicodedata.normalize("NFC", region)], [0]
+    for start, old, new in zip(cuts, pieces, composed, strict=True):
+        if new != old:
+            yield at + start, at + start + len(old), new
+
+
+def _joins(character: str) -> bool:
+    """Whether a character may compose with what stands before it: a mark, or a Korean vowel or final."""
+    return "\u1160" <= character <= "\u11ff" or unicodedata.category(character)[0] == "M"
+
+
+def _applied(text: str, edits: list[Edit]) -> tuple[str, Alignment | None]:
+    if not edits:
+        return text, None
+    pieces: list[str] = []
+    moved: list[tuple[Range, Range]] = []
+    at = shift = 0
+    for start, end, new in edits:
+        pieces += (text[at:start], new)
+        moved.append(((start, end), (start + shift, start + shift + len(new))))
+        shift += len(new) - (end - start)
+        at = end
+    pieces.append(text[at:])
+    changed = "".join(pieces)
+    return changed, _aligned(moved, changed)
+
+
+def _aligned(moved: list[tuple[Range, Range]], text: str) -> Alignment:
+    return Alignment(
+        tuple(old[0] for old, _ in moved),
+        tuple(old[1] for old, _ in moved),
+        tuple(new[0] for _, new in moved),
+        tuple(new[1] for _, new in moved),
+        tuple(not text[slice(*new)].strip() for _, new in moved),
+    )
+
+
+def _joined(first: Alignment, second: Alignment, text: str) -> Alignment:
+    """Both changes as one: what the second changed takes in the pieces of the first that it touches."""
+    moved: list[tuple[Range, Range]] = []
+    for middle in zip(second.old_starts, second.old_ends, strict=True):
+        old = first.to_old(*middle)
+        moved.append((old, second.to_new(*first.to_new(*old))))
+    ends = [old[1] for old, _ in moved]
+    apart = []
+    for old in zip(first.old_starts, first.old_ends, strict=True):
+        index = bisect_right(ends, old[0])
+        if index == len(ends) or old[1] <= moved[index][0][0]:
+            apart.append((old, second.to_new(*first.to_new(*old))))
+    return _aligned(sorted(moved + apart), text)

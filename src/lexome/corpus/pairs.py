@@ -1,0 +1,238 @@
+"""Training sequences from documents' sentences: packed whole sentences, next-sentence pairs, sentence-order pairs.
+
+A shard is one flat array of token ids with the exclusive ends of its documents and of its sentences, in tokens; each
+document's end is also a sentence's. All that is made here are token ranges in it. `max_tokens` counts text only: for
+512 with [CLS] and [SEP] say 510, for a pair with its three special tokens 509.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lexome.errors import UsageError
+
+Ints = NDArray[np.int64]
+
+
+class Sequences(NamedTuple):
+    """Token ranges, in the order of the text."""
+
+    starts: Ints
+    ends: Ints
+
+
+class Pairs(NamedTuple):
+    """Two token ranges an instance, and its label: 0 where B follows A, 1 where it does not.
+
+    `cut` counts the tokens that were cut off so that pairs fit, `left_out` those of sentences that made no pair.
+    """
+
+    a_starts: Ints
+    a_ends: Ints
+    b_starts: Ints
+    b_ends: Ints
+    labels: Ints
+    cut: int
+    left_out: int
+
+
+class Packed(NamedTuple):
+    """A packed batch: ids, the segment of each (0 or 1), and the exclusive end of each sequence."""
+
+    ids: NDArray[Any]
+    segments: NDArray[np.uint8]
+    ends: Ints
+
+
+def sequences(
+    document_ends: Ints, sentence_ends: Ints, max_tokens: int, *, across_documents: bool = False
+) -> Sequences:
+    """Whole sentences, as many as fit, in sequences that cover every token once: RoBERTa's DOC-SENTENCES.
+
+    With `across_documents` a sequence goes on into the next document: FULL-SENTENCES, without its separator. A sentence
+    longer than `max_tokens` is cut into pieces that are as long as possible.
+    """
+    document_ends, sentence_ends = _checked(document_ends, sentence_ends, max_tokens, least=1)
+    lengths = np.diff(sentence_ends, prepend=0)
+    pieces = -(-lengths // max_tokens)
+    nth = np.arange(pieces.sum()) - np.repeat(np.cumsum(pieces) - pieces, pieces)
+    starts = np.repeat(sentence_ends - lengths, pieces) + nth * max_tokens
+    ends = np.minimum(starts + max_tokens, np.repeat(sentence_ends, pieces))
+    limits = starts + max_tokens
+    if not across_documents:
+        limits = np.minimum(limits, document_ends[np.searchsorted(document_ends, starts, side="right")])
+    # For each piece the first one that no longer fits beside it; only this chain of sequences is walked in a loop.
+    following = np.searchsorted(ends, limits, side="right").tolist()
+    firsts, at = [], 0
+    while at < len(following):
+        firsts.append(at)
+        at = following[at]
+    chosen = np.array(firsts, np.int64)
+    return Sequences(starts[chosen], np.append(starts[chosen[1:]], ends[-1:]))
+
+
+def next_sentence_pairs(
+    document_ends: Ints, sentence_ends: Ints, max_tokens: int, rng: np.random.Generator, *, short: float = 0.1
+) -> Pairs:
+    """BERT's pairs: A and what follows it (0), or half the time A and sentences of another document (1).
+
+    As in Google's create_pretraining_data. Each document has a target length, `max_tokens` or with probability `short`
+    any from 2 on. Sentences are gathered up to it and parted at random into A and B. Where B comes from elsewhere, the
+    sentences it displaces begin the next pair. A lone sentence always gets a B from elsewhere.
+    """
+    text = _Text.of(*_checked(document_ends, sentence_ends, max_tokens, least=2))
+    if len(text.firsts) == 2:
+        raise UsageError(
+            "next-sentence pairs need two documents with text at least; seen: 1. Use sentence-order pairs."
+        )
+    return _fit([*_next_sentence(text, max_tokens, _uniforms(rng), short)], max_tokens, rng, left_out=0)
+
+
+def sentence_order_pairs(
+    document_ends: Ints, sentence_ends: Ints, max_tokens: int, rng: np.random.Generator, *, short: float = 0.1
+) -> Pairs:
+    """ALBERT's pairs: A and what follows it (0), or half the time the two exchanged (1).
+
+    Chunks are gathered and parted as for `next_sentence_pairs`. A chunk of one sentence has no order to tell: it is
+    left out and counted. (ALBERT's code gives it a B from another document, which is told by its topic.)
+    """
+    text = _Text.of(*_checked(document_ends, sentence_ends, max_tokens, least=2))
+    rows = [*_sentence_order(text, max_tokens, _uniforms(rng), short)]
+    total = text.bounds[-1]
+    return _fit(rows, max_tokens, rng, left_out=total - sum(row[1] - row[0] + row[3] - row[2] for row in rows))
+
+
+def _checked(document_ends: Ints, sentence_ends: Ints, max_tokens: int, *, least: int) -> tuple[Ints, Ints]:
+    """The ends as signed numbers, which can be subtracted, once they are seen to belong together."""
+    document_ends, sentence_ends = document_ends.astype(np.int64), sentence_ends.astype(np.int64)
+    if max_tokens < least:
+        raise UsageError(f"max_tokens is {max_tokens}; at least {least} is needed.")
+    for name, ends in (("document", document_ends), ("sentence", sentence_ends)):
+        if np.diff(ends, prepend=0).min(initial=0) < 0:
+            raise UsageError(f"the {name} ends do not ascend. They are token counts from the start of the shard.")
+    if not np.isin(document_ends, np.append(sentence_ends, 0)).all():
+        raise UsageError("a document ends within a sentence. Every document end must also be a sentence end.")
+    if document_ends.max(initial=0) != sentence_ends.max(initial=0):
+        raise UsageError("there are sentences after the last document's end. Give the ends of the same shard.")
+    return document_ends, sentence_ends
+
+
+class _Text(NamedTuple):
+    """Sentences and documents that are not empty.
+
+    Sentence s has the tokens bounds[s] to bounds[s + 1], document d the sentences firsts[d] to firsts[d + 1].
+    """
+
+    bounds: list[int]
+    firsts: list[int]
+
+    @classmethod
+    def of(cls, document_ends: Ints, sentence_ends: Ints) -> "_Text":
+        bounds = np.unique(np.append(sentence_ends, 0))
+        return cls(bounds.tolist(), np.searchsorted(bounds, np.unique(np.append(document_ends, 0))).tolist())
+
+
+def _uniforms(rng: np.random.Generator) -> Iterator[float]:
+    """Random numbers in [0, 1) one by one, twenty times as quick as asking `rng` for each."""
+    while True:
+        yield from rng.random(4096).tolist()
+
+
+def _target(max_tokens: int, draws: Iterator[float], short: float) -> int:
+    """The length that a document's chunks are gathered up to."""
+    return 2 + int(next(draws) * (max_tokens - 1)) if next(draws) < short else max_tokens
+
+
+def _parting(first: int, end: int, draws: Iterator[float]) -> int:
+    """The sentence that B begins with, any but the first; `end` where there is only one."""
+    return first + 1 + int(next(draws) * (end - first - 1)) if end - first > 1 else end
+
+
+_Row = tuple[int, int, int, int, int]
+
+
+def _next_sentence(text: _Text, max_tokens: int, draws: Iterator[float], short: float) -> Iterator[_Row]:
+    bounds, firsts = text
+    for document in range(len(firsts) - 1):
+        target = _target(max_tokens, draws, short)
+        first, last = firsts[document], firsts[document + 1]
+        while first < last:
+            end = bisect_left(bounds, bounds[first] + target, first + 1, last)
+            middle = _parting(first, end, draws)
+            a_start, a_end = bounds[first], bounds[middle]
+            if middle < end and next(draws) >= 0.5:
+                yield a_start, a_end, a_end, bounds[end], 0
+                first = end
+            else:
+                yield a_start, a_end, *_elsewhere(text, document, target - (a_end - a_start), draws), 1
+                first = middle
+
+
+def _elsewhere(text: _Text, document: int, wanted: int, draws: Iterator[float]) -> tuple[int, int]:
+    """The range of sentences of another document, from any of its sentences on until `wanted` tokens or its end."""
+    bounds, firsts = text
+    other = int(next(draws) * (len(firsts) - 2))
+    other += other >= document
+    first, last = firsts[other], firsts[other + 1]
+    start = first + int(next(draws) * (last - first))
+    return bounds[start], bounds[bisect_left(bounds, bounds[start] + wanted, start + 1, last)]
+
+
+def _sentence_order(text: _Text, max_tokens: int, draws: Iterator[float], short: float) -> Iterator[_Row]:
+    bounds, firsts = text
+    for document in range(len(firsts) - 1):
+        target = _target(max_tokens, draws, short)
+        first, last = firsts[document], firsts[document + 1]
+        while first < last:
+            end = bisect_left(bounds, bounds[first] + target, first + 1, last)
+            middle = _parting(first, end, draws)
+            if middle < end:
+                start, parted, stop = bounds[first], bounds[middle], bounds[end]
+                ordered = next(draws) >= 0.5
+                yield (start, parted, parted, stop, 0) if ordered else (parted, stop, start, parted, 1)
+            first = end
+
+
+def _fit(rows: list[_Row], max_tokens: int, rng: np.random.Generator, *, left_out: int) -> Pairs:
+    """The pairs, cut to `max_tokens`: tokens go from the longer part, B where equal, front or back by chance for each.
+
+    One by one that is Google's truncate_seq_pair. How many go from the front is then binomial, so no loop is needed.
+    """
+    a_starts, a_ends, b_starts, b_ends, labels = np.array(rows, np.int64).reshape(-1, 5).T
+    a, b = a_ends - a_starts, b_ends - b_starts
+    b_kept = np.minimum(b, np.maximum(max_tokens // 2, max_tokens - a))
+    a_kept = np.minimum(a, max_tokens - b_kept)
+    a_front, b_front = rng.binomial(a - a_kept, 0.5), rng.binomial(b - b_kept, 0.5)
+    a_starts, b_starts = a_starts + a_front, b_starts + b_front
+    cut = int((a + b - a_kept - b_kept).sum())
+    return Pairs(a_starts, a_starts + a_kept, b_starts, b_starts + b_kept, labels, cut, left_out)
+
+
+def assemble(
+    ids: NDArray[Any], first: tuple[Ints, Ints], second: tuple[Ints, Ints] | None = None, *, cls_id: int, sep_id: int
+) -> Packed:
+    """The packed batch [CLS] A [SEP] or [CLS] A [SEP] B [SEP] of token ranges (starts, ends), in the dtype of `ids`."""
+    a_starts, a = first[0], first[1] - first[0]
+    lengths = a + 2
+    if second is not None:
+        b_starts, b = second[0], second[1] - second[0]
+        lengths = lengths + b + 1
+    ends = np.cumsum(lengths)
+    begins = ends - lengths
+    out = np.full(int(lengths.sum()), sep_id, ids.dtype)
+    segments = np.zeros(out.size, np.uint8)
+    out[begins] = cls_id
+    out[ranges(begins + 1, a)] = ids[ranges(a_starts, a)]
+    if second is not None:
+        out[ranges(begins + a + 2, b)] = ids[ranges(b_starts, b)]
+        segments[ranges(begins + a + 2, b + 1)] = 1
+    return Packed(out, segments, ends)
+
+
+def ranges(starts: Ints, lengths: Ints) -> Ints:
+    """start, start + 1, ... for each start, as many as its length."""
+    ends = np.cumsum(lengths)
+    return np.repeat(starts - ends + lengths, lengths) + np.arange(ends[-1] if ends.size else 0)

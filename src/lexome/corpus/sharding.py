@@ -1,0 +1,227 @@
+"""shard: records and a tokenizer into token shards."""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import chain, islice
+from pathlib import Path, PurePosixPath
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from lexome.corpus import shards
+from lexome.corpus.records import Text, texts
+from lexome.errors import MissingExtraError, ShardError
+from lexome.formats import Tally, units
+from lexome.formats.files import plain_name, replacing
+from lexome.pipeline import Advance, Engine, Job, Outcome, Part, Stage, fingerprint, run
+from lexome.recipe.shard import ShardRecipe
+
+# Raised when the same records and tokenizer would give other shards than before.
+VERSION = 1
+
+# Documents encoded at a time.
+BATCH = 64
+
+LOCAL = Engine()
+
+
+@dataclass(frozen=True, slots=True)
+class Sharded:
+    """What sharding came to: the manifest where it is complete, and files that failed or wait for other parts."""
+
+    manifest: dict[str, Any] | None
+    failures: dict[str, str]
+    waiting: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ShardSettings:
+    """What sharding one file needs of the recipe."""
+
+    tokenizer: Path
+    format: str | None
+    held_out: float
+    seed: int
+
+
+def shard(
+    recipe: ShardRecipe, *, engine: Engine = LOCAL, part: Part | None = None, progress_shown: bool = True
+) -> Sharded:
+    """Make the token shards of a recipe under its `out`; files that are done are not done again.
+
+    The manifest comes last and only when every file is done, so that nothing trains on a part by mistake.
+    """
+    tokenizer = tokenizer_file(recipe.tokenizer)
+    sha256 = hashlib.sha256(tokenizer.read_bytes()).hexdigest()
+    jobs = _jobs(recipe, tokenizer)
+    identity = fingerprint(VERSION, sha256, recipe.held_out, recipe.seed, recipe.format)
+    stage = Stage("shard", shard_file, jobs, recipe.out / ".lexome", identity)
+    outcome = run(stage, engine=engine, part=part, progress_shown=progress_shown)
+    if not outcome.done:
+        (recipe.out / shards.MANIFEST).unlink(missing_ok=True)
+        return Sharded(None, outcome.failures, outcome.waiting)
+    manifest = _manifest(recipe, outcome, sha256, _vocabulary(tokenizer))
+    with replacing(recipe.out / "tokenizer.json") as stream:
+        stream.write(tokenizer.read_bytes())
+    with replacing(recipe.out / shards.MANIFEST) as stream:
+        stream.write(json.dumps(manifest, indent=1, ensure_ascii=False).encode() + b"\n")
+    return Sharded(manifest, {})
+
+
+def tokenizer_file(path: Path) -> Path:
+    """The tokenizer.json of a folder, or the file itself."""
+    file = path / "tokenizer.json" if path.is_dir() else path
+    if not file.is_file():
+        raise ShardError(
+            f"{path}: there is no tokenizer.json. Learn a vocabulary with `lexome learn-vocab`, or save the one you "
+            "have as tokenizer.json."
+        )
+    return file
+
+
+def _jobs(recipe: ShardRecipe, tokenizer: Path) -> tuple[Job, ...]:
+    settings = ShardSettings(tokenizer.resolve(), recipe.format, recipe.held_out, recipe.seed)
+    jobs: dict[str, Job] = {}
+    for given in recipe.inputs:
+        for files in units([given], recipe.format, Tally()):
+            name = _name(files[0], given)
+            if name in jobs:
+                raise ShardError(
+                    f"{files[0]} and {jobs[name].inputs[0]} would make shards of the same name. Shard them apart."
+                )
+            outputs = tuple(path for part in shards.PARTS for path in shards.files_of(recipe.out / part, name))
+            jobs[name] = Job(name, files, outputs, settings)
+    return tuple(jobs.values())
+
+
+def _name(file: Path, given: Path) -> str:
+    """The shard's name: the file's place below the folder that was given, without its ending."""
+    inside = PurePosixPath(file.relative_to(given)) if given.is_dir() else PurePosixPath(file.name)
+    return str(inside.with_name(PurePosixPath(plain_name(inside.name)).stem or inside.name))
+
+
+@dataclass(slots=True)
+class _Growing:
+    """The three files of one shard while they are written."""
+
+    files: tuple[BinaryIO, BinaryIO, BinaryIO]
+    dtype: np.dtype[Any]
+    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(("tokens", "documents", "sentences"), 0))
+
+    def add(self, ids: list[list[int]]) -> None:
+        """Add a document, a list of ids for each sentence."""
+        lengths = np.fromiter(map(len, ids), np.int64, len(ids))
+        ends = self.counts["tokens"] + np.cumsum(lengths[lengths > 0])
+        if len(ends) == 0:
+            return
+        if ends[-1] > np.iinfo(shards.ENDS).max:
+            raise ShardError(
+                f"more than {np.iinfo(shards.ENDS).max:,} tokens in one shard. Cut the records into more files."
+            )
+        tokens, documents, sentences = self.files
+        flat = np.fromiter(chain.from_iterable(ids), self.dtype, int(lengths.sum()))
+        tokens.write(flat.tobytes())
+        sentences.write(ends.astype(shards.ENDS).tobytes())
+        documents.write(ends[-1:].astype(shards.ENDS).tobytes())
+        self.counts["tokens"] = int(ends[-1])
+        self.counts["sentences"] += len(ends)
+        self.counts["documents"] += 1
+
+
+def shard_file(job: Job, drafts: tuple[Path, ...], advance: Advance) -> dict[str, Any]:
+    """Write the shards of one file of records, for training and held out."""
+    settings: ShardSettings = job.settings
+    # Cores are used by files, of which each worker has one.
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    tokenizer = load_tokenizer(settings.tokenizer)
+    unknown = tokenizer.token_to_id(_unknown_piece(tokenizer))
+    dtype = shards.token_type(tokenizer.get_vocab_size())
+    found = {"without_tokens": 0, "unknown": 0}
+    streams = [path.open("wb") for path in drafts]
+    try:
+        growing = [_Growing(tuple(streams[at : at + 3]), dtype) for at in (0, 3)]  # type: ignore[arg-type]
+        for text, ids in _encoded(tokenizer, texts(job.inputs, settings.format)):
+            if not any(ids):
+                found["without_tokens"] += 1
+                continue
+            if unknown is not None:
+                found["unknown"] += sum(sentence.count(unknown) for sentence in ids)
+            growing[_is_held_out(text.id, settings)].add(ids)
+            advance(sum(map(len, text.cuts)))
+    finally:
+        for stream in streams:
+            stream.close()
+    return {**found, **{part: dict(one.counts) for part, one in zip(shards.PARTS, growing, strict=True)}}
+
+
+def _encoded(tokenizer: Any, all_texts: Iterable[Text]) -> Iterator[tuple[Text, list[list[int]]]]:
+    """Each text with the ids of its sentences."""
+    stream = iter(all_texts)
+    while batch := list(islice(stream, BATCH)):
+        flat = [cut for text in batch for cut in text.cuts]
+        encodings = iter(tokenizer.encode_batch_fast(flat, add_special_tokens=False))
+        for text in batch:
+            yield text, [encoding.ids for encoding in islice(encodings, len(text.cuts))]
+
+
+def _is_held_out(id_: str, settings: ShardSettings) -> bool:
+    """Chosen by the document's id and the seed alone, so that order and files do not matter."""
+    if not settings.held_out:
+        return False
+    digest = hashlib.blake2b(f"{settings.seed}:{id_}".encode(errors="surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest, "big") < settings.held_out * 2**64
+
+
+def load_tokenizer(path: Path) -> Any:
+    """The tokenizer in a tokenizer.json, padding and truncation off: a shard holds every token."""
+    try:
+        from tokenizers import Tokenizer
+    except ImportError:
+        raise MissingExtraError("tokenizers", extra="corpus", purpose="sharding") from None
+    try:
+        tokenizer = Tokenizer.from_file(str(path))
+    except Exception as error:  # the library raises nothing narrower
+        raise ShardError(f"{path}: not a tokenizer.json ({error}). Learn or save it again.") from error
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    return tokenizer
+
+
+def _unknown_piece(tokenizer: Any) -> str:
+    """The piece for what the vocabulary does not know, as the file itself says."""
+    model = json.loads(tokenizer.to_str())["model"]
+    if isinstance(number := model.get("unk_id"), int):
+        return str(tokenizer.id_to_token(number))
+    return str(model.get("unk_token") or "[UNK]")
+
+
+def _vocabulary(path: Path) -> dict[str, Any]:
+    """What training must know of the vocabulary: its size and its special tokens."""
+    tokenizer = load_tokenizer(path)
+    special = {token.content: id_ for id_, token in tokenizer.get_added_tokens_decoder().items() if token.special}
+    return {"pieces": tokenizer.get_vocab_size(), "special": dict(sorted(special.items(), key=lambda item: item[1]))}
+
+
+def _manifest(recipe: ShardRecipe, outcome: Outcome, sha256: str, vocabulary: dict[str, Any]) -> dict[str, Any]:
+    parts = {
+        part: [{"name": name, **report[part]} for name, report in outcome.reports.items() if report[part]["tokens"]]
+        for part in shards.PARTS
+    }
+    totals = {
+        part: {key: sum(entry[key] for entry in entries) for key in ("documents", "sentences", "tokens")}
+        for part, entries in parts.items()
+    }
+    return {
+        "form": shards.FORM,
+        "version": shards.FORM_VERSION,
+        "tokenizer": {"sha256": sha256, **vocabulary},
+        "dtype": shards.token_type(vocabulary["pieces"]).str,
+        "totals": totals,
+        "unknown": sum(report["unknown"] for report in outcome.reports.values()),
+        "without_tokens": sum(report["without_tokens"] for report in outcome.reports.values()),
+        "recipe": recipe.model_dump(mode="json"),
+        "shards": parts,
+    }

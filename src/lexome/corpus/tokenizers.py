@@ -1,0 +1,101 @@
+"""Tokenizers from wherever they lie: a folder, tokenizer.json, vocab.txt, or GPT-2's pair of files."""
+
+import hashlib
+import json
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+from lexome.corpus.vocab_kinds import bert_tokenizer, roberta_tokenizer
+from lexome.errors import FormatError, MissingExtraError
+
+TOKENIZER_FILE = "tokenizer.json"
+
+# The names under which GPT-2's two files go about, vocabulary and merges; also behind a prefix, as in gpt2.vocab.bpe.
+PAIRS = (("encoder.json", "vocab.bpe"), ("vocab.json", "merges.txt"))
+
+
+def tokenizer_sha256(path: Path) -> str:
+    """The identity of a tokenizer: the hash of its tokenizer.json."""
+    file = path / TOKENIZER_FILE if path.is_dir() else path
+    try:
+        return hashlib.sha256(file.read_bytes()).hexdigest()
+    except OSError as error:
+        raise FormatError(f"{file}: cannot be read ({error.strerror}); expected a tokenizer folder.") from error
+
+
+def load_tokenizer(path: Path, *, cased: bool | None = None) -> Any:
+    """A tokenizers.Tokenizer from a tokenizer folder or a single file of any known kind.
+
+    A vocab.txt does not say whether it is cased; unless it is said here, its capital letters tell.
+    """
+    if not path.exists():
+        raise FormatError(f"{path}: there is no such file or folder. Check the path.")
+    file = _file_of(path)
+    try:
+        if file.suffix == ".txt" and file.name != "merges.txt" and not file.name.endswith(".merges.txt"):
+            return _from_vocab_txt(file, cased)
+        partner = _partner(file)
+        return _from_json(file) if partner is None else _from_pair(*partner)
+    except MissingExtraError:
+        raise
+    except Exception as error:  # the library raises bare Exception
+        raise FormatError(f"{file}: holds no tokenizer that can be read ({error}).") from error
+
+
+def _file_of(path: Path) -> Path:
+    if not path.is_dir():
+        return path
+    for name in (TOKENIZER_FILE, "vocab.txt", "vocab.json", "encoder.json"):
+        if (path / name).is_file():
+            return path / name
+    raise FormatError(f"{path}: the folder holds none of {TOKENIZER_FILE}, vocab.txt, vocab.json and encoder.json.")
+
+
+def _partner(file: Path) -> tuple[Path, Path] | None:
+    """GPT-2's two files, where this is one of them."""
+    for pair in PAIRS:
+        for name in pair:
+            if file.name == name or file.name.endswith(f".{name}"):
+                prefix = file.name.removesuffix(name)
+                vocabulary, merges = (file.with_name(prefix + part) for part in pair)
+                return vocabulary, merges
+    return None
+
+
+def _from_json(file: Path) -> Any:
+    try:
+        from tokenizers import Tokenizer
+    except ImportError:
+        raise MissingExtraError("tokenizers", extra="corpus", purpose="reading a tokenizer") from None
+    tokenizer = Tokenizer.from_file(str(file))
+    # A stored length limit would cut what is to be counted or annotated.
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer
+
+
+def _from_vocab_txt(file: Path, cased: bool | None) -> Any:
+    pieces = file.read_text(encoding="utf-8").rstrip("\n").split("\n")
+    vocabulary = {piece.rstrip("\r"): number for number, piece in enumerate(pieces)}
+    if "[UNK]" not in vocabulary:
+        raise ValueError("no piece [UNK] among its lines; expected a WordPiece vocabulary, one piece a line")
+    return bert_tokenizer(vocabulary, cased=cased if cased is not None else looks_cased(vocabulary))
+
+
+def looks_cased(pieces: Collection[str]) -> bool:
+    """True where more than a hundredth of the pieces have a capital letter.
+
+    BERT's cased vocabulary has them in 28 of 100. Uncased ones have some too: the special tokens, and in SciBERT's
+    42 stray pieces of 31,090.
+    """
+    return sum(piece != piece.lower() for piece in pieces) > len(pieces) / 100
+
+
+def _from_pair(vocabulary: Path, merges: Path) -> Any:
+    from tokenizers.models import BPE
+
+    pieces = json.loads(vocabulary.read_text(encoding="utf-8"))
+    lines = merges.read_text(encoding="utf-8").split("\n")
+    pairs = [line.split(" ") for line in lines if line and not line.startswith("#version")]
+    return roberta_tokenizer(BPE(pieces, [(left, right) for left, right in pairs]))

@@ -1,0 +1,188 @@
+"""learn-vocab: a tokenizer folder in Hugging Face's form, learnt from text."""
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from lexome.corpus.tokenizers import TOKENIZER_FILE, tokenizer_sha256
+from lexome.corpus.vocab_kinds import BERT_SPECIAL, LEARNERS, ROBERTA_SPECIAL, Setting
+from lexome.corpus.vocab_text import Texts, digest_of, texts_of
+from lexome.errors import FormatError, UsageError
+from lexome.recipe.vocab import VocabRecipe
+
+# What was made, from what and by which versions. No time and no machine in it: the same run gives the same bytes.
+RUN_FILE = "lexome.json"
+
+# What does not change a vocabulary, so that moving the text or the output asks for no new one.
+NOT_COUNTED = {"inputs", "out", "overwrite"}
+
+
+@dataclass(frozen=True)
+class LearntVocab:
+    """A tokenizer folder and what it was learnt from; `new` is False where it was there already."""
+
+    folder: Path
+    sha256: str
+    pieces: int
+    documents: int
+    text_bytes: int
+    new: bool = True
+
+
+def learn_vocab(recipe: VocabRecipe, *, progress_shown: bool = True) -> LearntVocab:
+    """The tokenizer folder a recipe describes, learnt now unless the same recipe and text made it before.
+
+    Text is streamed, twice or three times: for a sample's extent, for the alphabet, and for the words.
+    """
+    texts = texts_of(recipe.inputs, recipe.format, seed=recipe.seed)
+    fingerprint = _fingerprint(recipe, texts)
+    earlier = _earlier(recipe, fingerprint)
+    if earlier is not None:
+        return earlier
+    sample = texts.sampled(
+        documents=recipe.sample_documents, megabytes=recipe.sample_megabytes, progress_shown=progress_shown
+    )
+    counted = _Counted(sample, progress_shown)
+    setting = Setting(recipe.size, recipe.cased, recipe.min_frequency, recipe.alphabet)
+    tokenizer = LEARNERS[recipe.kind](counted, setting)
+    counts = {"pieces": tokenizer.get_vocab_size(), "documents": counted.documents, "text_bytes": counted.text_bytes}
+    run = {
+        "recipe": recipe.model_dump(mode="json"),
+        "fingerprint": fingerprint,
+        **counts,
+        "versions": _versions(recipe.kind),
+    }
+    sha256 = _write_folder(tokenizer, recipe, run)
+    return LearntVocab(recipe.out, sha256, **counts)
+
+
+class _Counted:
+    """The sample's documents, pass after pass, the extent of the last one kept."""
+
+    def __init__(self, texts: Texts, progress_shown: bool) -> None:
+        self._texts = texts
+        self._shown = progress_shown
+        self.documents = self.text_bytes = 0
+
+    def __call__(self) -> Iterator[list[str]]:
+        self.documents = self.text_bytes = 0
+        for texts in self._texts.documents("learning", progress_shown=self._shown):
+            self.documents += 1
+            self.text_bytes += sum(len(text.encode()) for text in texts)
+            yield texts
+        if not self.text_bytes:
+            names = ", ".join(map(str, self._texts.files[:3]))
+            raise FormatError(f"{names}: no text in them; a vocabulary needs some. Check inputs.")
+
+
+def _fingerprint(recipe: VocabRecipe, texts: Texts) -> str:
+    """A hash of all that decides the result: settings and text."""
+    settings = recipe.model_dump(mode="json", exclude=NOT_COUNTED)
+    told = json.dumps({**settings, "text": digest_of(texts.files)}, sort_keys=True)
+    return hashlib.sha256(told.encode()).hexdigest()
+
+
+def _earlier(recipe: VocabRecipe, fingerprint: str) -> LearntVocab | None:
+    """What an earlier run left, if it is what this one would make; UsageError if it is something else."""
+    out = recipe.out
+    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
+        return None
+    run = _run_of(out)
+    if run is None:
+        raise UsageError(f"{out}: exists, and learn-vocab did not make it. Move it away, or name another out.")
+    whole = (out / TOKENIZER_FILE).is_file() and tokenizer_sha256(out) == run.get("sha256")
+    if whole and run.get("fingerprint") == fingerprint:
+        return LearntVocab(out, run["sha256"], run["pieces"], run["documents"], run["text_bytes"], new=False)
+    if recipe.overwrite:
+        return None
+    seen = "made with other settings or from other text" if whole else f"whose {TOKENIZER_FILE} was changed since"
+    raise UsageError(
+        f"{out}: holds a vocabulary {seen}. Name another out, or set overwrite = true (--set overwrite=true)."
+    )
+
+
+def _run_of(folder: Path) -> dict[str, Any] | None:
+    try:
+        run = json.loads((folder / RUN_FILE).read_bytes())
+    except (OSError, ValueError):
+        return None
+    ours = isinstance(run, dict) and isinstance(run.get("recipe"), dict) and run["recipe"].get("stage") == "learn-vocab"
+    return run if ours else None
+
+
+def _versions(kind: str) -> dict[str, str]:
+    used = ("lexome", "tokenizers", *(("sentencepiece",) if kind == "sentencepiece-unigram" else ()))
+    return {name: version(name) for name in used}
+
+
+def _write_folder(tokenizer: Any, recipe: VocabRecipe, run: dict[str, Any]) -> str:
+    """Write the folder under another name, then rename it; the hash of its tokenizer."""
+    out = recipe.out
+    temporary = out.with_name(f".{out.name}.{os.getpid()}.part")
+    old = out.with_name(f".{out.name}.{os.getpid()}.old")
+    try:
+        temporary.mkdir(parents=True)
+    except OSError as error:
+        raise FormatError(f"{out}: cannot be written ({error.strerror}); expected a folder with room.") from error
+    try:
+        tokenizer.save(str(temporary / TOKENIZER_FILE))
+        _write_companions(tokenizer, recipe, temporary)
+        sha256 = tokenizer_sha256(temporary)
+        _write_json(temporary / RUN_FILE, {**run, "sha256": sha256})
+        if out.exists():
+            out.rename(old)
+        temporary.rename(out)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+        shutil.rmtree(old, ignore_errors=True)
+    return sha256
+
+
+def _write_companions(tokenizer: Any, recipe: VocabRecipe, folder: Path) -> None:
+    """What AutoTokenizer and older programs read beside tokenizer.json."""
+    special = _special_tokens(recipe)
+    settings: dict[str, Any] = {"clean_up_tokenization_spaces": False, "model_max_length": recipe.max_length, **special}
+    if recipe.kind == "wordpiece":
+        pieces = sorted(tokenizer.get_vocab().items(), key=lambda pair: pair[1])
+        (folder / "vocab.txt").write_text("".join(f"{piece}\n" for piece, _ in pieces), encoding="utf-8")
+        settings |= {"tokenizer_class": "BertTokenizer", "do_lower_case": not recipe.cased}
+        settings |= {"strip_accents": not recipe.cased, "tokenize_chinese_chars": True}
+    elif recipe.kind == "byte-bpe":
+        tokenizer.model.save(str(folder))
+        settings |= {"tokenizer_class": "RobertaTokenizer", "add_prefix_space": False, "trim_offsets": True}
+    else:
+        # No class of transformers has these rules; this one takes tokenizer.json as it is.
+        settings["tokenizer_class"] = "PreTrainedTokenizerFast"
+    typed = {
+        key: {"__type": "AddedToken", **held} if isinstance(held, dict) else held for key, held in settings.items()
+    }
+    _write_json(folder / "tokenizer_config.json", typed)
+    _write_json(folder / "special_tokens_map.json", special)
+
+
+def _special_tokens(recipe: VocabRecipe) -> dict[str, Any]:
+    if recipe.kind == "byte-bpe":
+        begin, pad, end, unknown, mask = ROBERTA_SPECIAL
+        # A mask takes the space before it, as RoBERTa's does.
+        held = {"content": mask, "lstrip": True, "normalized": False, "rstrip": False, "single_word": False}
+        return {
+            "bos_token": begin,
+            "cls_token": begin,
+            "eos_token": end,
+            "mask_token": held,
+            "pad_token": pad,
+            "sep_token": end,
+            "unk_token": unknown,
+        }
+    pad, unknown, begin, end, mask = BERT_SPECIAL
+    return {"cls_token": begin, "mask_token": mask, "pad_token": pad, "sep_token": end, "unk_token": unknown}
+
+
+def _write_json(path: Path, content: dict[str, Any]) -> None:
+    path.write_text(json.dumps(content, indent=1, ensure_ascii=False, sort_keys=True) + "\n", encoding="utf-8")

@@ -1,0 +1,254 @@
+"""vocab-report: vocabularies side by side, by how they break up text and the names in it."""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from lexome.corpus.tokenizers import load_tokenizer
+from lexome.corpus.vocab_kinds import GREEK, SYMBOLS
+from lexome.corpus.vocab_text import texts_of
+from lexome.document import Document, Span
+from lexome.errors import FormatError, UsageError
+from lexome.formats import read
+from lexome.formats.files import replacing
+
+# Where a file does not say what its words are: letters and digits together, every other sign by itself.
+WORD = re.compile(r"\w+|[^\w\s]")
+
+UNKNOWN = ("[UNK]", "<unk>")
+
+# Examples are sought among names so frequent that a reader has met them.
+FREQUENT = 300
+
+
+@dataclass
+class Broken:
+    """What became of some words: how many pieces they gave, how many of those say nothing."""
+
+    words: int = 0
+    pieces: int = 0
+    unknown: int = 0
+    characters: int = 0
+
+    def add(self, ids: Sequence[int], unknown: int | None, *, words: int, characters: int) -> None:
+        """Count one more text."""
+        self.words += words
+        self.pieces += len(ids)
+        self.unknown += 0 if unknown is None else ids.count(unknown)
+        self.characters += characters
+
+    def measures(self) -> dict[str, float | int]:
+        """Counts and rates, a rate of nothing being 0."""
+        return {
+            "words": self.words,
+            "pieces": self.pieces,
+            "pieces_per_word": round(self.pieces / max(self.words, 1), 4),
+            "characters_per_piece": round(self.characters / max(self.pieces, 1), 4),
+            "unknown_rate": round(self.unknown / max(self.pieces, 1), 6),
+        }
+
+
+@dataclass
+class Measured:
+    """One vocabulary's part of a report."""
+
+    name: str
+    pieces: int
+    symbols_whole: int
+    symbols_spelt: int
+    symbols_unknown: str
+    text: Broken = field(default_factory=Broken)
+    entities: dict[str, Broken] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class VocabReport:
+    """Vocabularies measured on the same text and the same names, with names as each breaks them."""
+
+    vocabularies: tuple[Measured, ...]
+    examples: dict[str, dict[str, list[str]]]
+
+    def as_table(self) -> str:
+        """The report as text, a vocabulary a line, examples below."""
+        sets = list(self.vocabularies[0].entities)
+        head = ["vocabulary", "pieces", "pieces/word", "chars/piece", "unknown", *sets, "symbols"]
+        lines = [head, *(self._line(row, sets) for row in self.vocabularies)]
+        widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
+        shown = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in lines]
+        for name, broken in self.examples.items():
+            width = max(map(len, broken))
+            shown += ["", name, *(f"  {who.ljust(width)}  {' '.join(pieces)}" for who, pieces in broken.items())]
+        return "\n".join(line.rstrip() for line in shown)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The report as JSON holds it."""
+        rows = [
+            {
+                **asdict(row),
+                "text": row.text.measures(),
+                "entities": {name: broken.measures() for name, broken in row.entities.items()},
+            }
+            for row in self.vocabularies
+        ]
+        return {"vocabularies": rows, "symbols": GREEK + SYMBOLS, "examples": self.examples}
+
+    def write_json(self, path: Path) -> None:
+        """Write `as_dict` to a file."""
+        with replacing(path) as stream:
+            stream.write(json.dumps(self.as_dict(), indent=1, ensure_ascii=False).encode() + b"\n")
+
+    @staticmethod
+    def _line(row: Measured, sets: list[str]) -> list[str]:
+        text = row.text.measures()
+        seen = row.text.words > 0
+        every = Broken(
+            pieces=row.text.pieces + sum(broken.pieces for broken in row.entities.values()),
+            unknown=row.text.unknown + sum(broken.unknown for broken in row.entities.values()),
+        )
+        return [
+            row.name,
+            f"{row.pieces:,}",
+            f"{text['pieces_per_word']:.3f}" if seen else "-",
+            f"{text['characters_per_piece']:.2f}" if seen else "-",
+            f"{every.measures()['unknown_rate']:.4%}",
+            *(f"{row.entities[name].measures()['pieces_per_word']:.3f}" for name in sets),
+            f"{row.symbols_whole} whole, {row.symbols_spelt} spelt, {len(row.symbols_unknown)} unknown",
+        ]
+
+
+def vocab_report(
+    vocabularies: Mapping[str, Path],
+    *,
+    ner: Mapping[str, Path] | None = None,
+    texts: Sequence[Path] = (),
+    cased: Mapping[str, bool] | None = None,
+    examples: int = 6,
+    progress_shown: bool = True,
+) -> VocabReport:
+    """Any number of vocabularies side by side.
+
+    `ner` are sets of annotated names, `texts` any files of text. A name is broken up as it stands in running text;
+    its words are the file's own tokens where it has them, as CoNLL files do. `cased` says for a vocab.txt what
+    cannot be told from it.
+    """
+    if not vocabularies:
+        raise UsageError("no vocabulary is named; expected at least one NAME=PATH.")
+    cased = cased or {}
+    strangers = cased.keys() - vocabularies.keys()
+    if strangers:
+        raise UsageError(f"{', '.join(sorted(strangers))}: said to be cased or not, but no vocabulary is named so.")
+    loaded = {name: load_tokenizer(path, cased=cased.get(name)) for name, path in vocabularies.items()}
+    rows = {name: _begun(name, tokenizer) for name, tokenizer in loaded.items()}
+    if texts:
+        _measure_text(loaded, rows, texts, progress_shown)
+    mentions: Counter[str] = Counter()
+    for name, path in (ner or {}).items():
+        _measure_entities(loaded, rows, mentions, (name, path))
+    return VocabReport(tuple(rows.values()), _examples(loaded, mentions, examples))
+
+
+def named_paths(arguments: Iterable[str], *, what: str = "vocabulary") -> dict[str, Path]:
+    """NAME=PATH arguments as a mapping; a path alone is named by its last part."""
+    named: dict[str, Path] = {}
+    for argument in arguments:
+        name, equals, path = argument.partition("=")
+        if not equals:
+            name, path = Path(argument).name or argument, argument
+        if not (name and path):
+            raise UsageError(f"{argument!r}: expected NAME=PATH for a {what}.")
+        if name in named:
+            raise UsageError(f"two of these have the name {name!r}; give them others with NAME=PATH.")
+        named[name] = Path(path)
+    return named
+
+
+def break_up(documents: Iterable[Document]) -> Iterator[tuple[str, int]]:
+    """Each mention's text and how many words it has."""
+    for doc in documents:
+        tokens = [token for passage in doc.passages for token in passage.tokens]
+        for span in doc.spans:
+            yield span.text, _words_in(span, tokens) or len(WORD.findall(span.text))
+
+
+def _words_in(span: Span, tokens: list[tuple[int, int]]) -> int:
+    return sum(start < end and any(a <= start and end <= b for a, b in span.parts) for start, end in tokens)
+
+
+def _begun(name: str, tokenizer: Any) -> Measured:
+    """A row with what needs no text: the size, and the symbols the vocabulary can say."""
+    whole = spelt = 0
+    lost = ""
+    unknown = unknown_id(tokenizer)
+    for symbol in GREEK + SYMBOLS:
+        ids = tokenizer.encode(f" {symbol}", add_special_tokens=False).ids
+        said = tokenizer.normalizer.normalize_str(symbol) if tokenizer.normalizer else symbol
+        if not ids or unknown in ids:
+            lost += symbol
+        elif any(tokenizer.decode([one]).strip() == said.strip("▁ ") for one in ids):
+            whole += 1
+        else:
+            spelt += 1
+    return Measured(name, tokenizer.get_vocab_size(), whole, spelt, lost)
+
+
+def unknown_id(tokenizer: Any) -> int | None:
+    """The number of the piece that stands for what a vocabulary cannot say; None where it can say everything."""
+    for token in UNKNOWN:
+        if (number := tokenizer.token_to_id(token)) is not None:
+            return int(number)
+    return None
+
+
+def _measure_text(
+    loaded: Mapping[str, Any], rows: Mapping[str, Measured], paths: Sequence[Path], progress_shown: bool
+) -> None:
+    for texts in texts_of(paths).documents("measuring", progress_shown=progress_shown):
+        extents = [(len(WORD.findall(text)), len(text)) for text in texts]
+        for name, tokenizer in loaded.items():
+            unknown = unknown_id(tokenizer)
+            encoded = tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+            for one, (words, characters) in zip(encoded, extents, strict=True):
+                rows[name].text.add(one.ids, unknown, words=words, characters=characters)
+
+
+def _measure_entities(
+    loaded: Mapping[str, Any], rows: Mapping[str, Measured], mentions: Counter[str], ner: tuple[str, Path]
+) -> None:
+    set_name, path = ner
+    counted = Counter(break_up(read(path)))
+    if not counted:
+        raise FormatError(f"{path}: no names are marked in it; expected annotated documents, such as CoNLL files.")
+    for (text, _), count in counted.items():
+        mentions[text] += count
+    for name, tokenizer in loaded.items():
+        broken = rows[name].entities[set_name] = Broken()
+        unknown = unknown_id(tokenizer)
+        for (text, words), count in counted.items():
+            # A space before it, as in running text: byte-level vocabularies have other pieces for the start of a text.
+            ids = tokenizer.encode(f" {text}", add_special_tokens=False).ids
+            broken.add(ids * count, unknown, words=words * count, characters=len(text) * count)
+
+
+def _examples(loaded: Mapping[str, Any], mentions: Counter[str], wanted: int) -> dict[str, dict[str, list[str]]]:
+    """Frequent names, those first that vocabularies break up most differently."""
+    frequent = sorted(mentions, key=lambda name: (-mentions[name], name))[:FREQUENT]
+    broken = {name: {who: _pieces(tokenizer, name) for who, tokenizer in loaded.items()} for name in frequent}
+
+    def spread(name: str) -> int:
+        lengths = [len(pieces) for pieces in broken[name].values()]
+        return max(lengths) - min(lengths)
+
+    # A stable sort: the more frequent name comes first among equals.
+    return {name: broken[name] for name in sorted(frequent, key=spread, reverse=True)[:wanted]}
+
+
+def _pieces(tokenizer: Any, name: str) -> list[str]:
+    """The pieces of a name as text, those of byte-level vocabularies decoded from their bytes."""
+    encoded = tokenizer.encode(f" {name}", add_special_tokens=False)
+    if not any("Ġ" in token for token in encoded.tokens):
+        return list(encoded.tokens)
+    return [tokenizer.decode([number]).replace(" ", "▁") for number in encoded.ids]

@@ -1,0 +1,140 @@
+"""Where words begin, told from a tokenizer's pieces.
+
+Masking whole words needs it, and a packed batch has only ids: no text, no offsets.
+"""
+
+import unicodedata
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lexome.errors import UsageError
+from lexome.values import value
+
+Bools = NDArray[np.bool_]
+PieceKind = Literal["wordpiece", "byte-level", "sentencepiece"]
+
+# The alphabet of byte-level BPE: a byte that Latin-1 shows is its own character, the others are U+0100 and on.
+_SHOWN = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+_BYTES = {chr(0x100 + place): byte for place, byte in enumerate(sorted(set(range(256)) - set(_SHOWN)))}
+_BYTES |= {chr(byte): byte for byte in _SHOWN}
+_BLANKS = tuple(character for character, byte in _BYTES.items() if byte in b"\t\n\v\f\r ")
+_BREAKS = tuple(character for character in _BLANKS if _BYTES[character] != ord(" "))
+
+
+def piece_kind(tokenizer: Mapping[str, Any]) -> PieceKind:
+    """How the pieces of a tokenizer.json (read as a dict) tell where words begin."""
+    model = tokenizer["model"]
+    steps = {step["type"] for part in ("pre_tokenizer", "decoder", "normalizer") for step in _steps(tokenizer, part)}
+    prefix = model.get("continuing_subword_prefix")
+    if prefix == "##" and model["type"] in ("WordPiece", "BPE"):
+        return "wordpiece"
+    if not prefix and not model.get("end_of_word_suffix") and model["type"] in ("BPE", "Unigram"):
+        if "ByteLevel" in steps:
+            return "byte-level"
+        # Converted Llama-like files have no Metaspace step, but a normalizer that puts "▁" in front.
+        if steps & {"Metaspace", "Prepend"}:
+            return "sentencepiece"
+    raise UsageError(
+        f"cannot tell where words begin: the tokenizer is {model['type']} with the steps {sorted(steps)}. Known are "
+        "pieces that go on with '##', byte-level BPE, and SentencePiece's '▁'. Mask with unit='token' instead."
+    )
+
+
+def _steps(tokenizer: Mapping[str, Any], part: str) -> list[Mapping[str, Any]]:
+    """The steps of a part of a tokenizer.json; a Sequence holds them under a name of its own in each part."""
+    step = tokenizer.get(part)
+    if step is None:
+        return []
+    inner = next((step[key] for key in ("pretokenizers", "decoders", "normalizers") if key in step), None)
+    return [step] if inner is None else list(inner)
+
+
+def word_starts(pieces: Sequence[str], kind: PieceKind) -> Bools:
+    """Whether a piece begins a word, by id. A sequence's first token does so whatever its piece.
+
+    wordpiece: all but "##..."; the text was split at white space and around each punctuation mark before pieces were
+    made, so "IL-2," is four words. byte-level: a white-space byte in front ("Ġ" is the space). sentencepiece: "▁" in
+    front. The last two keep no other trace of the text's words, so a word is what stands between white space: "IL-2,"
+    is one. That is also what RoBERTa's and SpanBERT's code take for a word. `Vocabulary` can set punctuation apart.
+    """
+    if kind == "wordpiece":
+        return np.array([not piece.startswith("##") for piece in pieces], bool)
+    return np.array([piece.startswith(_BLANKS if kind == "byte-level" else "▁") for piece in pieces], bool)
+
+
+def word_ends(pieces: Sequence[str], kind: PieceKind) -> Bools:
+    """Whether the next piece begins a word whatever it is, by id.
+
+    Only byte-level BPE has such pieces: a line break or tab stays apart from the word after it, while a space is that
+    word's first byte.
+    """
+    return np.array([kind == "byte-level" and piece.endswith(_BREAKS) for piece in pieces], bool)
+
+
+def punctuation(pieces: Sequence[str], kind: PieceKind) -> Bools:
+    """Whether a piece is punctuation alone, as BERT defines it, by id; a space in front does not count."""
+    texts = [piece.removeprefix("▁") for piece in pieces]
+    if kind == "byte-level":
+        texts = [_text_of_bytes(piece).removeprefix(" ") for piece in pieces]
+    return np.array([bool(text) and all(map(_is_punctuation, text)) for text in texts], bool)
+
+
+def _text_of_bytes(piece: str) -> str:
+    """What a byte-level piece spells; bytes that are no whole character become U+FFFD, which is no punctuation."""
+    # An added token may hold characters outside the alphabet; 0 is no punctuation either.
+    return bytes(_BYTES.get(character, 0) for character in piece).decode("utf-8", errors="replace")
+
+
+def _is_punctuation(character: str) -> bool:
+    """BERT's rule: every ASCII mark, "$" and "+" too, and Unicode's punctuation."""
+    return ("!" <= character <= "~" and not character.isalnum()) or unicodedata.category(character).startswith("P")
+
+
+@value
+class Vocabulary:
+    """What masking has to know of each piece, by id.
+
+    `starts`: the piece begins a word. `closes`: the next piece does. `special`: never chosen, never put in at random.
+    """
+
+    mask_id: int
+    special: Bools
+    starts: Bools
+    closes: Bools
+
+    @classmethod
+    def of(cls, tokenizer: Mapping[str, Any], *, words: bool = True, punctuation_apart: bool = False) -> Self:
+        """The vocabulary of a tokenizer.json read as a dict. Without `words`, each piece is one.
+
+        `punctuation_apart` makes pieces of punctuation words of their own, which WordPiece's always are. Where a piece
+        holds both ("'s"), it stays with the word before it.
+        """
+        added = {token["id"]: token for token in tokenizer["added_tokens"]}
+        pieces = _pieces(tokenizer["model"]["vocab"], {id_: token["content"] for id_, token in added.items()})
+        special = np.zeros(len(pieces), bool)
+        special[[id_ for id_, token in added.items() if token["special"]]] = True
+        masks = [id_ for id_, piece in enumerate(pieces) if special[id_] and piece in ("[MASK]", "<mask>")]
+        if len(masks) != 1:
+            raise UsageError(
+                f"the tokenizer has {len(masks)} special tokens named [MASK] or <mask>, and masking needs one. "
+                "Add it to the special tokens when the vocabulary is learned."
+            )
+        starts, closes = np.ones((2, len(pieces)), bool)
+        if words:
+            kind = piece_kind(tokenizer)
+            apart = special | (punctuation(pieces, kind) if punctuation_apart else False)
+            starts, closes = word_starts(pieces, kind) | apart, word_ends(pieces, kind) | apart
+        return cls(masks[0], special, starts, closes)
+
+
+def _pieces(vocab: Mapping[str, int] | Sequence[tuple[str, float]], added: Mapping[int, str]) -> list[str]:
+    """The pieces by id: of the model (a dict, or Unigram's list of pairs) and the added ones, "" for unused ids."""
+    if isinstance(vocab, Mapping):
+        known = {id_: piece for piece, id_ in vocab.items()}
+    else:
+        known = {id_: piece for id_, (piece, _) in enumerate(vocab)}
+    known |= added
+    return [known.get(id_, "") for id_ in range(max(known, default=-1) + 1)]

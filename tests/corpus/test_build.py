@@ -1,0 +1,250 @@
+"""lexome build: from files to records, each step counted."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import lexome
+from lexome.corpus.build import Built, build
+from lexome.document import Document, place
+from lexome.errors import FormatError, UsageError
+from lexome.metadata import Metadata
+from lexome.pipeline import Engine, Part
+from lexome.recipe.build import BuildRecipe
+
+HERE = Engine(workers=0)
+ORGANS = ["heart", "liver", "spleen", "kidney", "brain", "lung"]
+
+
+def article(id: str, organ: str, **meta: object) -> Document:
+    """A document of three sentences that shares hardly a run of five words with one on another organ."""
+    text = (
+        f"The {organ} was weighed. In {organ} tissue of old {organ} donors the {organ} cells of each {organ} were "
+        f"counted by {organ} experts. No {organ} was lost and every {organ} is kept for the {organ} bank."
+    )
+    return Document(id, place([("title", f"On the {organ}"), ("abstract", text)]), meta=Metadata(**meta))  # type: ignore[arg-type]
+
+
+def write(path: Path, *docs: Document) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lexome.write(path, docs)
+    return path
+
+
+def recipe(folder: Path, sources: dict[str, Path], **keys: object) -> BuildRecipe:
+    tables = [{"name": name, "paths": [path]} for name, path in sources.items()]
+    return BuildRecipe.model_validate({"stage": "build", "out": folder / "out", "sources": tables, **keys})
+
+
+def kept(out: Path) -> list[str]:
+    return [doc.id for doc in lexome.read(out / "records")]
+
+
+def drops(built: Built) -> dict[str, int]:
+    assert built.corpus is not None
+    return built.corpus.total.drops
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def test_every_drop_has_its_reason(tmp_path: Path) -> None:
+    write(
+        tmp_path / "in" / "1.jsonl",
+        article("1", "heart"),
+        article("2", "liver", article_types=("Retracted Publication",)),
+        article("3", "spleen", licence="cc-by-nc-4.0"),
+        Document("4", place([("abstract", "Too short.")])),
+        Document("5", place([("abstract", " ".join(["le coeur de la souris est dans une boîte et les"] * 5))])),
+        article("6", "heart"),
+        Document("7"),
+    )
+    built = build(recipe(tmp_path, {"one": tmp_path / "in"}), engine=HERE)
+    assert drops(built) == {"retracted": 1, "too_short": 1, "language": 1, "exact_duplicate": 1, "empty": 1}
+    assert kept(tmp_path / "out") == ["1", "3"]
+
+
+def test_a_source_may_be_limited_to_licences(tmp_path: Path) -> None:
+    docs = [article("1", "heart", licence="CC BY"), article("2", "liver", licence="CC BY-NC"), article("3", "lung")]
+    write(tmp_path / "a.jsonl", *docs)
+    made = recipe(tmp_path, {"one": tmp_path / "a.jsonl"})
+    source = made.sources[0].model_copy(update={"licences": "commercial"})
+    built = build(made.model_copy(update={"sources": (source,)}), engine=HERE)
+    assert (kept(tmp_path / "out"), drops(built)) == (["1"], {"licence": 2})
+
+
+def test_updates_outdate_and_delete_what_came_before(tmp_path: Path) -> None:
+    write(tmp_path / "in" / "n1.jsonl", article("1", "heart"), article("2", "liver"), article("3", "lung"))
+    write(tmp_path / "in" / "n2.jsonl", article("1", "brain", version=2), Document("3", meta=Metadata(deleted=True)))
+    built = build(recipe(tmp_path, {"one": tmp_path / "in"}), engine=HERE)
+    assert drops(built) == {"older_version": 1, "deleted": 1}
+    assert kept(tmp_path / "out") == ["2", "1"]
+
+
+def test_near_duplicates_go_and_the_earlier_source_keeps_its_own(tmp_path: Path) -> None:
+    one = article("1", "heart")
+    longer = Document("2", place([("abstract", one.passages[1].text + " Thanks.")]))
+    write(tmp_path / "a.jsonl", article("9", "liver"), longer)
+    write(tmp_path / "b.jsonl", one, article("3", "lung"))
+    sources = {"b": tmp_path / "b.jsonl", "a": tmp_path / "a.jsonl"}
+    built = build(recipe(tmp_path, sources), engine=HERE)
+    assert (sorted(kept(tmp_path / "out")), drops(built)) == (["1", "3", "9"], {"near_duplicate": 1})
+    again = recipe(tmp_path, sources, near_duplicates="keep", out=tmp_path / "all")
+    assert len(kept(again.out) if build(again, engine=HERE).corpus else []) == 4
+
+
+@pytest.mark.parametrize(("action", "left"), [("drop", ["1"]), ("report", ["1", "2"])])
+def test_benchmark_documents_are_dropped_or_only_reported(tmp_path: Path, action: str, left: list[str]) -> None:
+    write(tmp_path / "a.jsonl", article("1", "heart"), article("2", "liver"))
+    words = article("x", "liver").passages[1].text.split(". ")[1].split()
+    (tmp_path / "test.tsv").write_text("".join(f"{word}\tO\n" for word in words) + "\n")
+    leakage = {"sets": [tmp_path / "test.tsv"], "action": action}
+    built = build(recipe(tmp_path, {"one": tmp_path / "a.jsonl"}, leakage=leakage), engine=HERE)
+    assert built.corpus is not None
+    assert (kept(tmp_path / "out"), built.corpus.total.leaks) == (left, {"benchmark_text": 1})
+
+
+def test_sources_are_cut_to_a_number_of_words_or_to_another_source(tmp_path: Path) -> None:
+    many = [
+        Document(str(number), place([("abstract", " ".join(f"the w{number}x{place_} of" for place_ in range(20)))]))
+        for number in range(60)
+    ]
+    write(tmp_path / "a.jsonl", *many[:40])
+    write(tmp_path / "b.jsonl", *many[40:])
+    tables = [
+        {"name": "a", "paths": [tmp_path / "a.jsonl"], "as_large_as": "b"},
+        {"name": "b", "paths": [tmp_path / "b.jsonl"], "max_words": 600},
+    ]
+    made = BuildRecipe.model_validate({"stage": "build", "out": tmp_path / "out", "sources": tables, "seed": 1})
+    built = build(made, engine=HERE)
+    assert built.corpus is not None
+    a, b = built.corpus.sources
+    assert b.words == 600
+    assert 0.9 * b.bytes < a.bytes <= b.bytes
+    assert a.drops == {"not_sampled": 40 - a.documents}
+    other = made.model_copy(update={"seed": 2, "out": tmp_path / "other"})
+    build(other, engine=HERE)
+    assert set(kept(tmp_path / "out")) != set(kept(tmp_path / "other"))
+
+
+def test_records_hold_clean_text_with_sentences(tmp_path: Path) -> None:
+    text = "The\u00a0β-cells of ♀ mice\u00ad grew  well in the dish. " + article("1", "heart").passages[1].text
+    write(tmp_path / "a.jsonl", Document("1", place([("abstract", text)])))
+    build(recipe(tmp_path, {"one": tmp_path / "a.jsonl"}), engine=HERE)
+    (doc,) = lexome.read(tmp_path / "out" / "records")
+    (passage,) = doc.passages
+    assert doc.slice(*passage.sentences[0]) == "The β-cells of ♀ mice grew well in the dish."
+
+
+def test_the_table_counts_documents_words_bytes_and_licences(tmp_path: Path) -> None:
+    write(tmp_path / "a.jsonl", article("1", "heart", licence="cc-by"), article("2", "β-cell"))
+    built = build(recipe(tmp_path, {"one": tmp_path / "a.jsonl"}), engine=HERE)
+    assert built.corpus is not None
+    (source,) = built.corpus.sources
+    texts = [passage.text for doc in lexome.read(tmp_path / "out" / "records") for passage in doc.passages]
+    assert (source.read, source.documents) == (2, 2)
+    assert source.words == sum(len(text.split()) for text in texts)
+    assert source.bytes == sum(len(text.encode()) for text in texts)
+    assert source.licences == {"CC BY": 1, "unstated": 1}
+    stored = json.loads((tmp_path / "out" / "corpus.json").read_text())
+    assert stored["sources"][0]["words"] == source.words
+    assert f"| one | 2 | 2 | {source.words} |" in (tmp_path / "out" / "corpus.md").read_text()
+
+
+def test_a_poisonous_file_fails_alone_and_is_read_when_mended(tmp_path: Path) -> None:
+    write(tmp_path / "in" / "good.jsonl.gz", article("1", "heart"))
+    bad = write(tmp_path / "in" / "poison.jsonl.gz", article("2", "liver"), article("3", "lung"))
+    whole = bad.read_bytes()
+    bad.write_bytes(whole[:-20])
+    made = recipe(tmp_path, {"one": tmp_path / "in"})
+    built = build(made, engine=HERE)
+    assert list(built.failures) == ["one/poison"]
+    assert "poison.jsonl.gz" in built.failures["one/poison"]
+    assert kept(tmp_path / "out") == ["1"]
+    bad.write_bytes(whole)
+    assert build(made, engine=HERE).failures == {}
+    assert kept(tmp_path / "out") == ["1", "2", "3"]
+
+
+def test_a_bad_document_is_set_aside_and_counted(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", article("1", "heart"))
+    path.write_bytes(path.read_bytes() + b"{broken\n")
+    built = build(recipe(tmp_path, {"one": path}), engine=HERE)
+    assert built.corpus is not None
+    assert built.corpus.total.set_aside == {"malformed_json": 1}
+    assert json.loads((tmp_path / "out" / "rejects.jsonl").read_text())["reason"] == "malformed_json"
+
+
+def test_building_again_does_nothing_until_recipe_or_input_changes(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", article("1", "heart"))
+    made = recipe(tmp_path, {"one": path})
+    first = build(made, engine=HERE)
+    written = (tmp_path / "out" / "records" / "one" / "a.parquet").stat().st_mtime_ns
+    assert build(made, engine=HERE) == first
+    assert (tmp_path / "out" / "records" / "one" / "a.parquet").stat().st_mtime_ns == written
+    write(path, article("1", "heart"), article("2", "liver"))
+    build(made, engine=HERE)
+    assert kept(tmp_path / "out") == ["1", "2"]
+    build(made.model_copy(update={"min_words": 1000}), engine=HERE)
+    assert kept(tmp_path / "out") == []
+
+
+def test_records_of_a_file_that_is_no_longer_named_go(tmp_path: Path) -> None:
+    write(tmp_path / "in" / "a.jsonl", article("1", "heart"))
+    write(tmp_path / "in" / "b.jsonl", article("2", "liver"))
+    made = recipe(tmp_path, {"one": tmp_path / "in"})
+    build(made, engine=HERE)
+    (tmp_path / "in" / "a.jsonl").unlink()
+    build(made, engine=HERE)
+    assert kept(tmp_path / "out") == ["2"]
+
+
+def test_nothing_but_the_corpus_is_left_when_all_is_done(tmp_path: Path) -> None:
+    write(tmp_path / "in" / "a.jsonl", article("1", "heart"))
+    build(recipe(tmp_path, {"one": tmp_path / "in"}), engine=HERE)
+    assert sorted(contents(tmp_path / "out")) == ["corpus.json", "corpus.md", "records/one/a.parquet"]
+
+
+def test_parts_make_the_same_corpus_as_one_run(tmp_path: Path) -> None:
+    for number, organ in enumerate(ORGANS):
+        write(tmp_path / "in" / f"{number}.jsonl", article(organ, organ), article("same", "heart"))
+    whole = recipe(tmp_path, {"one": tmp_path / "in"})
+    build(whole, engine=HERE)
+    parted = whole.model_copy(update={"out": tmp_path / "parted"})
+    first = build(parted, engine=HERE, part=Part(1, 3))
+    assert (first.corpus, len(first.waiting)) == (None, 4)
+    for _ in range(6):  # as often as there are stages, a part may have to wait for the others
+        for number in (2, 3, 1):
+            last = build(parted, engine=HERE, part=Part(number, 3))
+    assert last.corpus is not None
+    one, other = contents(tmp_path / "out"), contents(tmp_path / "parted")
+    assert {name: raw for name, raw in one.items() if name.startswith("records")} == {
+        name: raw for name, raw in other.items() if name.startswith("records")
+    }
+
+
+def test_files_of_one_name_in_two_folders_are_told_apart(tmp_path: Path) -> None:
+    write(tmp_path / "in" / "x" / "a.jsonl", article("1", "heart"))
+    write(tmp_path / "in" / "y" / "a.jsonl", article("2", "liver"))
+    build(recipe(tmp_path, {"one": tmp_path / "in"}), engine=HERE)
+    assert kept(tmp_path / "out") == ["1", "2"]
+    write(tmp_path / "in" / "z" / "y" / "a.jsonl", article("3", "lung"))
+    with pytest.raises(UsageError, match="same name"):
+        build(recipe(tmp_path, {"one": tmp_path / "in"}), engine=HERE)
+
+
+def test_a_missing_source_or_benchmark_is_named(tmp_path: Path) -> None:
+    with pytest.raises(FormatError, match="source one: .*missing.xml"):
+        build(recipe(tmp_path, {"one": tmp_path / "missing.xml"}), engine=HERE)
+    path = write(tmp_path / "a.jsonl", article("1", "heart"))
+    with pytest.raises(FormatError, match=r"gone\.tsv"):
+        build(recipe(tmp_path, {"one": path}, leakage={"sets": [tmp_path / "gone.tsv"]}), engine=HERE)
+
+
+def test_a_corpus_where_nothing_is_left_is_empty_and_no_error(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", Document("1", place([("abstract", "Short.")])))
+    built = build(recipe(tmp_path, {"one": path}), engine=HERE)
+    assert built.corpus is not None
+    assert (built.corpus.total.documents, kept(tmp_path / "out")) == (0, [])

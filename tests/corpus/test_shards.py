@@ -1,0 +1,239 @@
+"""Token shards: written from records, read back, refused when they do not fit."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+
+import lexome
+from lexome.corpus.records import Text, text_of, texts
+from lexome.corpus.sharding import shard
+from lexome.corpus.shards import open_shards, token_type
+from lexome.document import Document, Passage
+from lexome.errors import FormatError, ShardError
+from lexome.pipeline import Engine
+from lexome.recipe.shard import ShardRecipe
+
+HERE = Engine(workers=0)
+DOCS = [
+    Document(
+        f"d{number}",
+        (
+            Passage(0, f"The {word} of mice", "title"),
+            Passage(40, f"We weighed the {word}. It was small (p < 0.05). The β-cells of ♀ mice grew.", "abstract"),
+        ),
+    )
+    for number, word in enumerate(["heart", "liver", "spleen", "kidney", "brain", "lung"])
+]
+WORDS = [passage.text for doc in DOCS for passage in doc.passages]
+
+
+def wordpiece() -> Tokenizer:
+    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=False)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    trainer = trainers.WordPieceTrainer(vocab_size=120, special_tokens=["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"])
+    tokenizer.train_from_iterator(WORDS, trainer)
+    return tokenizer
+
+
+def byte_bpe() -> Tokenizer:
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=320, special_tokens=["<s>", "</s>"], initial_alphabet=pre_tokenizers.ByteLevel.alphabet()
+    )
+    tokenizer.train_from_iterator(WORDS, trainer)
+    return tokenizer
+
+
+def unigram() -> Tokenizer:
+    tokenizer = Tokenizer(models.Unigram())
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    tokenizer.decoder = decoders.Metaspace()
+    trainer = trainers.UnigramTrainer(vocab_size=100, special_tokens=["<unk>", "<s>"], unk_token="<unk>")
+    tokenizer.train_from_iterator(WORDS, trainer)
+    return tokenizer
+
+
+def recipe(folder: Path, tokenizer: Tokenizer, **keys: object) -> ShardRecipe:
+    (folder / "records").mkdir(exist_ok=True)
+    if not list((folder / "records").iterdir()):
+        lexome.write(folder / "records" / "one.parquet", DOCS[:4])
+        lexome.write(folder / "records" / "two.parquet", DOCS[4:])
+    tokenizer.save(str(folder / "tokenizer.json"))
+    keys = {"inputs": (folder / "records",), "tokenizer": folder, "out": folder / "shards", **keys}
+    return ShardRecipe(stage="shard", **keys)  # type: ignore[arg-type]
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    hidden = folder / ".lexome"
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and hidden not in path.parents
+    }
+
+
+@pytest.mark.parametrize("make", [wordpiece, byte_bpe, unigram])
+def test_tokens_are_those_of_the_passages_encoded_whole(tmp_path: Path, make) -> None:  # type: ignore[no-untyped-def]
+    tokenizer = make()
+    shard(recipe(tmp_path, tokenizer), engine=HERE)
+    first, second = open_shards(tmp_path / "shards").train
+    wanted = [
+        [id_ for passage in doc.passages for id_ in tokenizer.encode(passage.text, add_special_tokens=False).ids]
+        for doc in DOCS
+    ]
+    assert first.tokens.tolist() == sum(wanted[:4], [])
+    assert first.document_ends.tolist() == np.cumsum([len(ids) for ids in wanted[:4]]).tolist()
+    assert second.tokens.tolist() == sum(wanted[4:], [])
+
+
+def test_sentences_end_where_the_text_says(tmp_path: Path) -> None:
+    tokenizer = wordpiece()
+    shard(recipe(tmp_path, tokenizer), engine=HERE)
+    (first, _) = open_shards(tmp_path / "shards").train
+    sentences = [
+        "The heart of mice",
+        "We weighed the heart.",
+        "It was small (p < 0.05).",
+        "The β-cells of ♀ mice grew.",
+    ]
+    lengths = [len(tokenizer.encode(text, add_special_tokens=False).ids) for text in sentences]
+    assert first.sentence_ends[:4].tolist() == np.cumsum(lengths).tolist()
+    assert set(first.document_ends.tolist()) <= set(first.sentence_ends.tolist())
+
+
+def test_the_manifest_counts_what_is_there(tmp_path: Path) -> None:
+    done = shard(recipe(tmp_path, wordpiece()), engine=HERE)
+    assert done.manifest is not None
+    opened = open_shards(tmp_path / "shards")
+    assert opened.manifest == done.manifest
+    assert done.manifest["totals"]["train"] == {
+        "documents": 6,
+        "sentences": 24,
+        "tokens": sum(len(one.tokens) for one in opened.train),
+    }
+    assert done.manifest["tokenizer"]["special"]["[MASK]"] == 4
+    assert done.manifest["unknown"] == 0
+
+
+def test_tokens_take_two_bytes_and_little_more(tmp_path: Path) -> None:
+    shard(recipe(tmp_path, wordpiece()), engine=HERE)
+    folder = tmp_path / "shards" / "train"
+    assert (folder / "one.tokens").stat().st_size == 2 * len(open_shards(tmp_path / "shards").train[0].tokens)
+    assert (token_type(65_536), token_type(65_537)) == (np.uint16, np.uint32)
+
+
+def test_held_out_documents_are_chosen_by_id_and_stay_out_of_training(tmp_path: Path) -> None:
+    made = recipe(tmp_path, wordpiece(), held_out=0.5)
+    shard(made, engine=HERE)
+    opened = open_shards(tmp_path / "shards")
+    train, apart = (sum(len(one.document_ends) for one in part) for part in (opened.train, opened.held_out))
+    assert (train + apart, 0 < apart < 6) == (6, True)
+    shard(made.model_copy(update={"seed": 2, "out": tmp_path / "other"}), engine=HERE)
+    chosen = {folder: contents(tmp_path / folder / "held_out") for folder in ("shards", "other")}
+    assert chosen["shards"] != chosen["other"]
+
+
+def test_sharding_again_does_nothing_and_changes_nothing(tmp_path: Path) -> None:
+    made = recipe(tmp_path, wordpiece())
+    shard(made, engine=HERE)
+    before = contents(tmp_path / "shards")
+    times = {path: path.stat().st_mtime_ns for path in (tmp_path / "shards" / "train").iterdir()}
+    shard(made, engine=HERE)
+    assert contents(tmp_path / "shards") == before
+    assert {path: path.stat().st_mtime_ns for path in times} == times
+
+
+def test_another_tokenizer_shards_anew_and_is_refused_by_the_old_shards(tmp_path: Path) -> None:
+    first = shard(recipe(tmp_path, wordpiece()), engine=HERE)
+    second = shard(recipe(tmp_path, unigram()), engine=HERE)
+    assert first.manifest is not None and second.manifest is not None
+    old, new = first.manifest["tokenizer"]["sha256"], second.manifest["tokenizer"]["sha256"]
+    assert open_shards(tmp_path / "shards", tokenizer_sha256=new).tokenizer_sha256 == new
+    with pytest.raises(ShardError, match=f"made with tokenizer {new[:8]}, but {old[:8]}"):
+        open_shards(tmp_path / "shards", tokenizer_sha256=old)
+
+
+def test_a_damaged_file_of_records_fails_alone_and_leaves_no_manifest(tmp_path: Path) -> None:
+    made = recipe(tmp_path, wordpiece())
+    whole = (tmp_path / "records" / "one.parquet").read_bytes()
+    (tmp_path / "records" / "one.parquet").write_bytes(whole[:-200])
+    done = shard(made, engine=HERE)
+    assert list(done.failures) == ["one"]
+    with pytest.raises(ShardError, match="no finished shards"):
+        open_shards(tmp_path / "shards")
+    (tmp_path / "records" / "one.parquet").write_bytes(whole)
+    assert shard(made, engine=HERE).manifest is not None
+
+
+def test_shards_that_do_not_fit_their_manifest_are_refused(tmp_path: Path) -> None:
+    shard(recipe(tmp_path, wordpiece()), engine=HERE)
+    path = tmp_path / "shards" / "train" / "one.tokens"
+    path.write_bytes(path.read_bytes()[:-2])
+    with pytest.raises(ShardError, match=r"one.tokens has .* bytes; expected"):
+        open_shards(tmp_path / "shards")
+    path.unlink()
+    with pytest.raises(ShardError, match="is missing"):
+        open_shards(tmp_path / "shards")
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [("{", "not JSON"), ("[]", "not a manifest"), ('{"form": "lexome.shards", "version": 99}', "shards of form 99")],
+)
+def test_a_strange_manifest_is_refused(tmp_path: Path, content: str, said: str) -> None:
+    (tmp_path / "manifest.json").write_text(content)
+    with pytest.raises(ShardError, match=said):
+        open_shards(tmp_path)
+
+
+def test_a_folder_without_tokenizer_is_refused(tmp_path: Path) -> None:
+    made = recipe(tmp_path, wordpiece()).model_copy(update={"tokenizer": tmp_path / "records"})
+    with pytest.raises(ShardError, match="learn-vocab"):
+        shard(made, engine=HERE)
+
+
+def test_a_tokenizer_file_that_is_none_fails_with_its_name(tmp_path: Path) -> None:
+    made = recipe(tmp_path, wordpiece())
+    (tmp_path / "tokenizer.json").write_text("{}")
+    done = shard(made, engine=HERE)
+    assert "tokenizer.json: not a tokenizer.json" in done.failures["one"]
+
+
+def test_any_format_can_be_sharded(tmp_path: Path) -> None:
+    (tmp_path / "text").mkdir()
+    lexome.write(tmp_path / "text" / "plain.jsonl.gz", DOCS)
+    tokenizer = wordpiece()
+    shard(recipe(tmp_path, tokenizer, inputs=(tmp_path / "text",), out=tmp_path / "plain"), engine=HERE)
+    shard(recipe(tmp_path, tokenizer), engine=HERE)
+    (plain,) = open_shards(tmp_path / "plain").train
+    assert plain.tokens.tolist() == sum((one.tokens.tolist() for one in open_shards(tmp_path / "shards").train), [])
+
+
+def test_columns_and_documents_give_the_same_text(tmp_path: Path) -> None:
+    docs = [*DOCS, Document("bare"), Document("empty", (Passage(0, ""),)), Document("gap", (Passage(9, "One. Two."),))]
+    lexome.write(tmp_path / "a.parquet", docs)
+    assert list(texts((tmp_path / "a.parquet",))) == [text_of(doc) for doc in docs]
+
+
+def test_pieces_joined_are_the_passage_again() -> None:
+    doc = Document("x", (Passage(5, "  One.  Two. ", sentences=((7, 11), (13, 17))),))
+    assert text_of(doc) == Text("x", ("  One.", "  Two. "))
+
+
+def test_damaged_records_are_named(tmp_path: Path) -> None:
+    lexome.write(tmp_path / "a.parquet", DOCS)
+    raw = bytearray((tmp_path / "a.parquet").read_bytes())
+    raw[20:60] = bytes(40)
+    (tmp_path / "a.parquet").write_bytes(raw)
+    with pytest.raises(FormatError, match="a.parquet"):
+        list(texts((tmp_path / "a.parquet",)))
+
+
+def test_the_manifest_is_plain_json(tmp_path: Path) -> None:
+    shard(recipe(tmp_path, wordpiece()), engine=HERE)
+    assert json.loads((tmp_path / "shards" / "manifest.json").read_text())["dtype"] == "<u2"

@@ -1,0 +1,79 @@
+"""The Ray engine makes the bytes that the local one makes, also when workers or a node die under it."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import bulk
+import pytest
+
+from lexome.pipeline import Engine, Outcome, run
+
+ray = pytest.importorskip("ray", reason="Ray is not installed (the extra 'cluster')")
+
+# Ray leaves sockets and processes of its own to the garbage collector, and announces changes to come.
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::FutureWarning")
+
+TEXTS = {f"abstract{n}": f"p53 and MDM2, {n}. " * 8 * n for n in range(1, 13)}
+# A pause of the work that leaves time to kill a node: 185 blocks in all.
+SLOW_S = 0.03
+
+
+@pytest.fixture(autouse=True)
+def _works_found_by_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(Path(bulk.__file__).parent))
+
+
+def beside(folder: Path) -> Path:
+    """Another place for outputs and marks of the same inputs."""
+    other = folder.with_name("ray")
+    other.mkdir()
+    (other / "in").symlink_to(folder / "in")
+    return other
+
+
+def test_a_cluster_of_its_own_does_what_processes_do_and_is_ended(tmp_path: Path) -> None:
+    local = bulk.texts(tmp_path / "local", {"bad": "RAISE", "deadly": "EXIT", **TEXTS})
+    alone = run(bulk.stage(local, bulk.choke_on_poison), engine=Engine(workers=2))
+    folder = beside(local)
+    outcome = run(bulk.stage(folder, bulk.choke_on_poison), engine=Engine("ray", workers=2))
+    assert (outcome.reports, bulk.made(folder)) == (alone.reports, bulk.made(local))
+    assert outcome.failures["texts/bad"] == alone.failures["texts/bad"]
+    assert outcome.failures["texts/deadly"].startswith("its worker or node was lost 4 times")
+    assert not ray.is_initialized()
+
+
+@pytest.fixture
+def cluster() -> Iterator[Any]:
+    """A cluster on this machine, with a first node that does no jobs."""
+    from ray.cluster_utils import Cluster
+
+    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+    yield made
+    made.shutdown()
+
+
+def test_jobs_of_a_node_that_dies_are_done_by_another(tmp_path: Path, cluster: Any) -> None:
+    local = bulk.texts(tmp_path / "local", TEXTS)
+    run(bulk.stage(local, settings=SLOW_S), engine=Engine(workers=4))
+    folder = beside(local)
+    node = cluster.add_node(num_cpus=2)
+    outcomes: list[Outcome] = []
+    engine = Engine("ray", address=cluster.address)
+    running = Thread(target=lambda: outcomes.append(run(bulk.stage(folder, settings=SLOW_S), engine=engine)))
+    running.start()
+    end = time.monotonic() + 60
+    while not marks(folder) and running.is_alive() and time.monotonic() < end:
+        time.sleep(0.01)
+    cluster.remove_node(node, allow_graceful=False)
+    done = marks(folder)
+    cluster.add_node(num_cpus=2)
+    running.join()
+    assert 0 < done < len(TEXTS), "the node did not die in the middle"
+    assert (outcomes[0].failures, bulk.made(folder)) == ({}, bulk.made(local))
+
+
+def marks(folder: Path) -> int:
+    return len(list((folder / "marks" / "texts").glob("abstract*.json")))

@@ -1,0 +1,117 @@
+"""Recipes: read, overridden, refused with a reason, explained."""
+
+from pathlib import Path
+
+import pytest
+
+from lexome.errors import RecipeError
+from lexome.recipe import explain, load, stage_of
+from lexome.recipe.build import BuildRecipe
+from lexome.recipe.stages import STAGES, schema_of
+
+ROOT = Path(__file__).resolve().parents[1]
+RECIPE = """
+stage = "build"
+out = "made"
+
+[[sources]]
+name = "one"
+paths = ["a.xml"]
+
+[near]
+similarity = 0.7
+"""
+
+
+def written(folder: Path, text: str = RECIPE) -> Path:
+    path = folder / "recipe.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def refusal(folder: Path, text: str, *overrides: str) -> str:
+    with pytest.raises(RecipeError) as error:
+        load(written(folder, text), BuildRecipe, overrides=overrides)
+    return str(error.value)
+
+
+def test_load_fills_in_what_is_not_said(tmp_path: Path) -> None:
+    recipe = load(written(tmp_path), BuildRecipe)
+    assert (recipe.near.similarity, recipe.near.bands, recipe.min_words) == (0.7, 16, 20)
+
+
+@pytest.mark.parametrize(
+    ("pair", "seen"),
+    [
+        ("seed=3", lambda recipe: recipe.seed == 3),
+        ("out=other place", lambda recipe: recipe.out == Path("other place")),
+        ("near.similarity=0.9", lambda recipe: recipe.near.similarity == 0.9),
+        ("leakage.action=report", lambda recipe: recipe.leakage.action == "report"),
+        (
+            'sources.0.paths=["b.xml", "c.xml"]',
+            lambda recipe: recipe.sources[0].paths == (Path("b.xml"), Path("c.xml")),
+        ),
+        ("languages=[]", lambda recipe: recipe.languages == ()),
+    ],
+)
+def test_set_changes_one_key(tmp_path: Path, pair: str, seen) -> None:  # type: ignore[no-untyped-def]
+    assert seen(load(written(tmp_path), BuildRecipe, overrides=[pair]))
+
+
+def test_an_unknown_key_is_refused_with_a_near_name(tmp_path: Path) -> None:
+    assert "unknown key near.similarty; did you mean similarity?" in refusal(
+        tmp_path, RECIPE.replace("similarity", "similarty")
+    )
+    assert "unknown key sources.0.path; did you mean paths?" in refusal(tmp_path, RECIPE.replace("paths", "path"))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('stage = "build"', 'stage = "shard"', "stage is 'shard'; expected stage = \"build\""),
+        ('stage = "build"', "", "it does not say its stage"),
+        ('out = "made"', "", "out is missing"),
+        ("0.7", "7", "near.similarity: Input should be less than or equal to 1, seen 7"),
+        ('"one"', '"../one"', "sources.0.name"),
+        ('paths = ["a.xml"]', 'paths = ["a.xml"]\nas_large_as = "two"', "expected another source's name"),
+        ('paths = ["a.xml"]', "paths = []", "sources.0.paths"),
+        ("similarity = 0.7", "bands = 7", "7 does not divide 128"),
+        ('"made"', "made", "not TOML"),
+    ],
+)
+def test_a_wrong_recipe_is_refused_with_what_was_seen(tmp_path: Path, old: str, new: str, said: str) -> None:
+    assert said in refusal(tmp_path, RECIPE.replace(old, new))
+
+
+@pytest.mark.parametrize("pair", ["seed", "=3", "sources.1.name=x", "sources.first.name=x", "out.inner=1"])
+def test_a_wrong_override_is_refused(tmp_path: Path, pair: str) -> None:
+    assert refusal(tmp_path, RECIPE, pair).startswith("--set")
+
+
+def test_two_sources_of_one_name_are_refused(tmp_path: Path) -> None:
+    twice = RECIPE + '\n[[sources]]\nname = "one"\npaths = ["b.xml"]\n'
+    assert "two sources have the same name" in refusal(tmp_path, twice)
+
+
+def test_a_file_that_is_no_recipe_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match="no such recipe"):
+        stage_of(tmp_path / "missing.toml")
+    with pytest.raises(RecipeError, match="is a folder"):
+        stage_of(tmp_path)
+    (tmp_path / "latin.toml").write_bytes(b'out = "\xe9"')
+    with pytest.raises(RecipeError, match="not UTF-8"):
+        stage_of(tmp_path / "latin.toml")
+
+
+def test_explain_writes_a_recipe_that_says_the_same(tmp_path: Path) -> None:
+    recipe = load(written(tmp_path), BuildRecipe, overrides=['sources.0.format=text "quoted" \\ é'])
+    again = tmp_path / "again.toml"
+    again.write_text(explain(recipe), encoding="utf-8")
+    assert load(again, BuildRecipe) == recipe
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "recipes").rglob("*.toml")), ids=lambda path: path.stem)
+def test_every_shipped_recipe_is_valid(path: Path) -> None:
+    stage = stage_of(path)
+    assert stage in STAGES
+    assert load(path, schema_of(str(stage))).stage == stage

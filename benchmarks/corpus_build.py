@@ -33,18 +33,20 @@ def main() -> None:
     for name in ("corpus", "vocab", "shards", "citations"):
         shutil.rmtree(BUILD / name, ignore_errors=True)
     result: dict[str, Any] = {"facts": facts("pyarrow", "tokenizers", "rensa", "numpy")}
-    result["build"] = timed("build", "recipes/corpus/shared.toml")
+    result["build"] = timed("build", "recipes/corpus/shared.toml", "--set", f"out={BUILD / 'corpus'}")
     result["corpus"] = json.loads((BUILD / "corpus" / "corpus.json").read_text())
     result["corpus"].pop("recipe")
     result["records_bytes"] = size_of(BUILD / "corpus" / "records")
     result["learn_vocab"] = {}
     result["shard"] = {}
     for name in VOCABS:
-        result["learn_vocab"][name] = timed("learn-vocab", f"recipes/vocab/{name}.toml")
-        out = BUILD / "shards" / name
-        measured = timed(
-            "shard", "recipes/shards/shared.toml", "--set", f"tokenizer=build/vocab/{name}", "--set", f"out={out}"
+        records = f'inputs=["{BUILD / "corpus" / "records"}"]'
+        vocab, out = BUILD / "vocab" / name, BUILD / "shards" / name
+        result["learn_vocab"][name] = timed(
+            "learn-vocab", f"recipes/vocab/{name}.toml", "--set", records, "--set", f"out={vocab}"
         )
+        words = ("--set", records, "--set", f"tokenizer={vocab}", "--set", f"out={out}")
+        measured = timed("shard", "recipes/shards/shared.toml", *words)
         totals = json.loads((out / "manifest.json").read_text())["totals"]
         tokens = totals["train"]["tokens"] + totals["held_out"]["tokens"]
         on_disk = size_of(out / "train") + size_of(out / "held_out")

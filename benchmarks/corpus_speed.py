@@ -28,12 +28,12 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 import lexome
 from facts import facts
-from lexome.corpus import decisions, shingles
+from lexome.corpus.building import decisions, shingles
 from lexome.corpus.masking import Masking, Vocabulary, mask, mask_rng
 from lexome.corpus.pairs import sequences
-from lexome.corpus.records import texts
-from lexome.corpus.sharding import ShardSettings, shard_file
-from lexome.corpus.shards import Shard, files_of, open_shards
+from lexome.corpus.shards.shard import ShardSettings, shard_file
+from lexome.corpus.shards.store import Shard, files_of, open_shards
+from lexome.corpus.shards.text import texts
 from lexome.pipeline import Engine, Job
 from lexome.recipe.shard import ShardRecipe
 
@@ -128,12 +128,12 @@ def sharding(tokenizer: Tokenizer, sample: Path, folder: Path) -> dict[str, Any]
 def masking(sample: Path, folder: Path) -> dict[str, Any]:
     """Tokens a second of masking packed batches of real sequences, random numbers included."""
     recipe = ShardRecipe(stage="shard", inputs=(sample,), tokenizer=folder / "wordpiece", out=folder / "shards")
-    from lexome.corpus.sharding import shard
+    from lexome.corpus.shards.shard import shard
 
     shard(recipe, engine=Engine(workers=0), progress_shown=False)
     (one,) = open_shards(folder / "shards").train
     tokenizer = json.loads((folder / "shards" / "tokenizer.json").read_text())
-    vocabulary = Vocabulary.from_tokenizer(tokenizer)
+    vocabulary = Vocabulary.of(tokenizer)
     batches = packed(one)
     tokens = sum(len(ids) for ids, _ in batches)
     rates = {}
@@ -164,7 +164,7 @@ def packed(shard: Shard) -> list[tuple[Any, Any]]:
 
 
 def near_duplicates(folder: Path) -> list[dict[str, Any]]:
-    """Seconds of finding near duplicates among growing numbers of abstracts, a copy for every tenth with a word changed."""
+    """Seconds of finding near duplicates among growing numbers of abstracts, each tenth of which has a near copy."""
     whole = (text for path in sorted(folder.glob("*.parquet")) for text in texts((path,)))
     words = [shingles.words_of(" ".join(text.cuts)) for text in islice(whole, max(SIZES) * 10 // 11)]
     found = []

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import lexome
 from facts import ROOT, facts
-from lexome.corpus.vocab import learn_vocab
-from lexome.corpus.vocab_report import vocab_report
+from lexome.corpus.vocab.learn import learn_vocab
+from lexome.corpus.vocab.report import vocab_report
 from lexome.recipe.vocab import VocabRecipe
 
 TEXT = ("corpus/abstracts/abstracts-01.jsonl.xz", "corpus/pmc_fulltext/pmc_fulltext-00.jsonl.xz")

@@ -11,8 +11,8 @@ from typing import Any
 
 import lexome
 from facts import ROOT, facts
-from lexome.corpus.tokenizers import load_tokenizer
-from lexome.corpus.vocab_report import vocab_report
+from lexome.corpus.vocab.report import vocab_report
+from lexome.corpus.vocab.tokenizers import load_tokenizer
 
 VOCABULARIES = {
     "BERT cased": "bert_base_cased.vocab.txt",

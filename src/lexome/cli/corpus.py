@@ -42,7 +42,7 @@ def build(
     quiet: Quiet = False,
 ) -> None:
     """Literature of any format into cleaned, deduplicated records, with a table of what was dropped and why."""
-    from lexome.corpus.build import build as run
+    from lexome.corpus.building.build import build as run
     from lexome.recipe import load
     from lexome.recipe.build import BuildRecipe
 
@@ -57,7 +57,7 @@ def build(
 @app.command()
 def learn_vocab(recipe: RecipePath, set_: Overrides = None, as_json: AsJson = False, quiet: Quiet = False) -> None:
     """Text into a vocabulary: WordPiece, byte-level BPE or SentencePiece, as a Hugging Face tokenizer folder."""
-    from lexome.corpus.vocab import learn_vocab as run
+    from lexome.corpus.vocab.learn import learn_vocab as run
     from lexome.recipe import load
     from lexome.recipe.vocab import VocabRecipe
 
@@ -89,14 +89,14 @@ def vocab_report(
     as_json: AsJson = False,
 ) -> None:
     """Vocabularies side by side: pieces a word, in text and in named entities, unknown pieces, symbols, examples."""
-    from lexome.corpus.vocab_report import named_paths
-    from lexome.corpus.vocab_report import vocab_report as run
+    from lexome.corpus.vocab.report import named_paths
+    from lexome.corpus.vocab.report import vocab_report as run
 
     report = run(named_paths(vocabularies), ner=named_paths(ner or [], what="set"), texts=text or [])
     if out is not None:
         report.write_json(out)
     if picture is not None:
-        from lexome.corpus.vocab_picture import draw
+        from lexome.corpus.vocab.picture import draw
 
         draw(report, picture)
     print(json.dumps(report.as_dict(), ensure_ascii=False) if as_json else report.as_table())
@@ -114,7 +114,7 @@ def shard(
     quiet: Quiet = False,
 ) -> None:
     """Records and a tokenizer into memory-mapped token shards with document and sentence ends."""
-    from lexome.corpus.sharding import shard as run
+    from lexome.corpus.shards.shard import shard as run
     from lexome.recipe import load
     from lexome.recipe.shard import ShardRecipe
 

@@ -5,11 +5,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from lexome.errors import FormatError, MissingExtraError
+from lexome.corpus.records import batches, is_records
 from lexome.formats import Tally, expand, read
 from lexome.formats.registry import named
 from lexome.runlog import progress
@@ -17,8 +16,6 @@ from lexome.runlog import progress
 # A document falls into one of so many buckets by its id; a sample is the first few of them. So no pass holds a
 # list of documents, and a sample is exact to this fraction of the corpus.
 BUCKETS = 1 << 16
-
-BATCH_ROWS = 256
 
 
 @dataclass(frozen=True)
@@ -62,8 +59,8 @@ class Texts:
     def _streamed(self, tally: Tally) -> Iterator[tuple[str, list[str]]]:
         others = []
         for file in self.files:
-            if self.format in (None, "parquet") and file.suffix == ".parquet" and (table := _own_table(file)):
-                yield from _columns(table, file, tally)
+            if is_records(file, self.format):
+                yield from _columns(file, tally)
             else:
                 others.append(file)
         if others:
@@ -94,38 +91,11 @@ def digest_of(files: Sequence[Path]) -> str:
     return hashlib.sha256("\n".join(sorted(digests)).encode()).hexdigest()
 
 
-def _own_table(file: Path) -> Any:
-    """The Parquet file, if its rows are Documents; None for a table of another kind, which `read` understands."""
-    try:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-    except ImportError:
-        raise MissingExtraError("pyarrow", extra="corpus", purpose="reading Parquet") from None
-    try:
-        table = pq.ParquetFile(file, pre_buffer=False, page_checksum_verification=True)
-    except (pa.ArrowException, OSError) as error:
-        raise FormatError(f"{file}: not a Parquet file, or one that breaks off ({error}). Write it again.") from error
-    return table if {"id", "passages"} <= set(table.schema_arrow.names) else None
-
-
-def _columns(table: Any, file: Path, tally: Tally) -> Iterator[tuple[str, list[str]]]:
-    """Ids and texts alone, without building Documents: twenty times faster."""
-    import pyarrow as pa
-
-    size = file.stat().st_size / max(table.metadata.num_rows, 1)
-    before = tally.bytes_read
-    rows = 0
-    try:
-        for batch in table.iter_batches(BATCH_ROWS, columns=["id", "passages.list.element.text"]):
-            passages = batch.column("passages")
-            ends = passages.offsets.to_numpy()
-            texts = passages.values.field("text").to_pylist()
-            yield from zip(
-                batch.column("id").to_pylist(),
-                (texts[start:end] for start, end in pairwise(ends)),
-                strict=True,
-            )
-            rows += batch.num_rows
-            tally.bytes_read = before + int(rows * size)
-    except (pa.ArrowException, OSError) as error:
-        raise FormatError(f"{file}: the data is damaged ({error}). Write the file again.") from error
+def _columns(file: Path, tally: Tally) -> Iterator[tuple[str, list[str]]]:
+    """Ids and texts of records, their bytes counted when all is read."""
+    for batch in batches(file, ("text",)):
+        passages = batch.column("passages")
+        ends = passages.offsets.to_numpy()
+        texts = passages.values.field("text").to_pylist()
+        yield from zip(batch.column("id").to_pylist(), (texts[start:end] for start, end in pairwise(ends)), strict=True)
+    tally.bytes_read += file.stat().st_size

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from lexome.corpus.vocab_report import VocabReport
+from lexome.corpus.vocab.report import VocabReport
 from lexome.errors import MissingExtraError, UsageError
 from lexome.formats.files import replacing
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from lexome.corpus.shingles import band_hashes, exact_key, run_hashes, signatures, word_hashes, words_of
+from lexome.corpus.building.shingles import band_hashes, exact_key, run_hashes, signatures, word_hashes, words_of
 
 
 def test_a_text_and_its_tokenised_copy_have_the_same_words() -> None:

@@ -10,9 +10,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from lexome.corpus.tokenizers import TOKENIZER_FILE, tokenizer_sha256
-from lexome.corpus.vocab_kinds import BERT_SPECIAL, LEARNERS, ROBERTA_SPECIAL, Setting
-from lexome.corpus.vocab_text import Texts, digest_of, texts_of
+from lexome.corpus.vocab.kinds import BERT_SPECIAL, LEARNERS, ROBERTA_SPECIAL, Setting
+from lexome.corpus.vocab.text import Texts, digest_of, texts_of
+from lexome.corpus.vocab.tokenizers import TOKENIZER_FILE, tokenizer_sha256
 from lexome.errors import FormatError, UsageError
 from lexome.recipe.vocab import VocabRecipe
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from lexome.corpus.vocab_unigram import unigram_pieces
+from lexome.corpus.vocab.unigram import unigram_pieces
 from lexome.errors import MissingExtraError, RecipeError
 
 Documents = Callable[[], Iterable[list[str]]]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import lexome
-from lexome.corpus.build import Built, build
+from lexome.corpus.building.build import Built, build
 from lexome.document import Document, place
 from lexome.errors import FormatError, UsageError
 from lexome.metadata import Metadata
@@ -236,7 +236,7 @@ def test_files_of_one_name_in_two_folders_are_told_apart(tmp_path: Path) -> None
 
 
 def test_a_missing_source_or_benchmark_is_named(tmp_path: Path) -> None:
-    with pytest.raises(FormatError, match="source one: .*missing.xml"):
+    with pytest.raises(FormatError, match=r"source one: .*missing\.xml"):
         build(recipe(tmp_path, {"one": tmp_path / "missing.xml"}), engine=HERE)
     path = write(tmp_path / "a.jsonl", article("1", "heart"))
     with pytest.raises(FormatError, match=r"gone\.tsv"):

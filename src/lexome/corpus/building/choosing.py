@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from lexome.corpus import decisions
-from lexome.corpus.decisions import Verdict
+from lexome.corpus.building import decisions
+from lexome.corpus.building.decisions import Verdict
 from lexome.pipeline import Advance, Job
 from lexome.recipe.build import BuildRecipe
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from lexome.corpus.decisions import Verdict, drop_beyond, drop_near, links, newest, sampling_ranks
+from lexome.corpus.building.decisions import Verdict, drop_beyond, drop_near, links, newest, sampling_ranks
 
 
 def keys(path: Path, *rows: dict[str, Any]) -> Path:

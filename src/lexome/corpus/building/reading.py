@@ -15,12 +15,20 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lexome.corpus import leakage
-from lexome.corpus.filters import running_text, stated_reason, text_reason
-from lexome.corpus.licences import licence_name
+from lexome.corpus.building import leakage
+from lexome.corpus.building.filters import running_text, stated_reason, text_reason
+from lexome.corpus.building.licences import licence_name
+from lexome.corpus.building.shingles import (
+    Hashes,
+    band_hashes,
+    exact_key,
+    run_hashes,
+    signatures,
+    word_hashes,
+    words_of,
+)
 from lexome.corpus.normalise import normalise
 from lexome.corpus.sentences import with_sentences
-from lexome.corpus.shingles import Hashes, band_hashes, exact_key, run_hashes, signatures, word_hashes, words_of
 from lexome.document import Document
 from lexome.errors import FormatError
 from lexome.formats import Tally, read

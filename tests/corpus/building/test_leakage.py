@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 import lexome
-from lexome.corpus import leakage
-from lexome.corpus.shingles import word_hashes, words_of
+from lexome.corpus.building import leakage
+from lexome.corpus.building.shingles import word_hashes, words_of
 from lexome.document import Document, place
 from lexome.metadata import Metadata
 

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from lexome.corpus.vocab_kinds import bert_tokenizer, roberta_tokenizer
+from lexome.corpus.vocab.kinds import bert_tokenizer, roberta_tokenizer
 from lexome.errors import FormatError, MissingExtraError
 
 TOKENIZER_FILE = "tokenizer.json"
@@ -99,3 +99,11 @@ def _from_pair(vocabulary: Path, merges: Path) -> Any:
     lines = merges.read_text(encoding="utf-8").split("\n")
     pairs = [line.split(" ") for line in lines if line and not line.startswith("#version")]
     return roberta_tokenizer(BPE(pieces, [(left, right) for left, right in pairs]))
+
+
+def unknown_id(tokenizer: Any) -> int | None:
+    """The number of the piece that stands for what a vocabulary cannot say; None where it can say everything."""
+    for token in ("[UNK]", "<unk>"):
+        if (number := tokenizer.token_to_id(token)) is not None:
+            return int(number)
+    return None

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lexome.corpus.licences import allowed, licence_name
+from lexome.corpus.building.licences import allowed, licence_name
 from lexome.metadata import Metadata
 
 

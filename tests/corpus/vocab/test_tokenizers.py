@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from lexome.corpus.tokenizers import load_tokenizer, looks_cased, tokenizer_sha256
+from lexome.corpus.vocab.tokenizers import load_tokenizer, looks_cased, tokenizer_sha256
 from lexome.errors import FormatError
 
 LOWER = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "zorin", "binds", "##e", *(f"x{number}" for number in range(500))]

@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lexome.corpus.tokenizers import load_tokenizer
-from lexome.corpus.vocab_kinds import GREEK, SYMBOLS
-from lexome.corpus.vocab_text import texts_of
+from lexome.corpus.vocab.kinds import GREEK, SYMBOLS
+from lexome.corpus.vocab.text import texts_of
+from lexome.corpus.vocab.tokenizers import load_tokenizer, unknown_id
 from lexome.document import Document, Span
 from lexome.errors import FormatError, UsageError
 from lexome.formats import read
@@ -18,8 +18,6 @@ from lexome.formats.files import replacing
 
 # Where a file does not say what its words are: letters and digits together, every other sign by itself.
 WORD = re.compile(r"\w+|[^\w\s]")
-
-UNKNOWN = ("[UNK]", "<unk>")
 
 # Examples are sought among names so frequent that a reader has met them.
 FREQUENT = 300
@@ -193,14 +191,6 @@ def _begun(name: str, tokenizer: Any) -> Measured:
         else:
             spelt += 1
     return Measured(name, tokenizer.get_vocab_size(), whole, spelt, lost)
-
-
-def unknown_id(tokenizer: Any) -> int | None:
-    """The number of the piece that stands for what a vocabulary cannot say; None where it can say everything."""
-    for token in UNKNOWN:
-        if (number := tokenizer.token_to_id(token)) is not None:
-            return int(number)
-    return None
 
 
 def _measure_text(

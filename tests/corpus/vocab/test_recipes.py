@@ -8,7 +8,7 @@ from lexome.errors import RecipeError
 from lexome.recipe import explain, load
 from lexome.recipe.vocab import VocabRecipe
 
-RECIPES = Path(__file__).resolve().parents[2] / "recipes"
+RECIPES = Path(__file__).resolve().parents[3] / "recipes"
 SHIPPED = [*sorted((RECIPES / "vocab").glob("*.toml")), RECIPES / "tiny" / "vocab.toml"]
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lexome.corpus.language import language_of, two_letters
+from lexome.corpus.building.language import language_of, two_letters
 
 TEXTS = {
     "en": "The patients were treated with aspirin and the risk of stroke was lower than in the other group",

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lexome.corpus.filters import running_text, stated_reason, text_reason
+from lexome.corpus.building.filters import running_text, stated_reason, text_reason
 from lexome.document import Argument, Document, Passage, Relation, Span
 from lexome.formats.tally import Tally
 from lexome.metadata import Metadata, Notice

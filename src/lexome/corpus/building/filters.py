@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from lexome.corpus.language import language_of, two_letters
-from lexome.corpus.licences import allowed, licence_name
+from lexome.corpus.building.language import language_of, two_letters
+from lexome.corpus.building.licences import allowed, licence_name
 from lexome.document import Document, Passage
 from lexome.formats.repair import without
 from lexome.formats.tally import Tally

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lexome.corpus.shingles import Hashes
+from lexome.corpus.building.shingles import Hashes
 
 Ints = npt.NDArray[np.int64]
 Verdicts = npt.NDArray[np.uint8]

@@ -10,8 +10,8 @@ from typing import BinaryIO
 import numpy as np
 import numpy.typing as npt
 
+from lexome.corpus.building.shingles import Hashes, run_hashes, word_hashes, words_of
 from lexome.corpus.sentences import split_sentences
-from lexome.corpus.shingles import Hashes, run_hashes, word_hashes, words_of
 from lexome.document import Document
 from lexome.formats import Tally, read
 

@@ -11,9 +11,10 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from lexome.corpus import shards
-from lexome.corpus.records import Text, texts
-from lexome.errors import MissingExtraError, ShardError
+from lexome.corpus.shards import store
+from lexome.corpus.shards.text import Text, texts
+from lexome.corpus.vocab.tokenizers import TOKENIZER_FILE, load_tokenizer, tokenizer_sha256, unknown_id
+from lexome.errors import ShardError
 from lexome.formats import Tally, units
 from lexome.formats.files import plain_name, replacing
 from lexome.pipeline import Advance, Engine, Job, Outcome, Part, Stage, fingerprint, run
@@ -55,28 +56,28 @@ def shard(
     The manifest comes last and only when every file is done, so that nothing trains on a part by mistake.
     """
     tokenizer = tokenizer_file(recipe.tokenizer)
-    sha256 = hashlib.sha256(tokenizer.read_bytes()).hexdigest()
+    sha256 = tokenizer_sha256(tokenizer)
     jobs = _jobs(recipe, tokenizer)
     identity = fingerprint(VERSION, sha256, recipe.held_out, recipe.seed, recipe.format)
     stage = Stage("shard", shard_file, jobs, recipe.out / ".lexome", identity)
     outcome = run(stage, engine=engine, part=part, progress_shown=progress_shown)
     if not outcome.done:
-        (recipe.out / shards.MANIFEST).unlink(missing_ok=True)
+        (recipe.out / store.MANIFEST).unlink(missing_ok=True)
         return Sharded(None, outcome.failures, outcome.waiting)
     manifest = _manifest(recipe, outcome, sha256, _vocabulary(tokenizer))
-    with replacing(recipe.out / "tokenizer.json") as stream:
+    with replacing(recipe.out / TOKENIZER_FILE) as stream:
         stream.write(tokenizer.read_bytes())
-    with replacing(recipe.out / shards.MANIFEST) as stream:
+    with replacing(recipe.out / store.MANIFEST) as stream:
         stream.write(json.dumps(manifest, indent=1, ensure_ascii=False).encode() + b"\n")
     return Sharded(manifest, {})
 
 
 def tokenizer_file(path: Path) -> Path:
     """The tokenizer.json of a folder, or the file itself."""
-    file = path / "tokenizer.json" if path.is_dir() else path
-    if not file.is_file():
+    file = path / TOKENIZER_FILE if path.is_dir() else path
+    if not file.is_file() or file.suffix != ".json":
         raise ShardError(
-            f"{path}: there is no tokenizer.json. Learn a vocabulary with `lexome learn-vocab`, or save the one you "
+            f"{path}: there is no {TOKENIZER_FILE}. Learn a vocabulary with `lexome learn-vocab`, or save the one you "
             "have as tokenizer.json."
         )
     return file
@@ -92,7 +93,7 @@ def _jobs(recipe: ShardRecipe, tokenizer: Path) -> tuple[Job, ...]:
                 raise ShardError(
                     f"{files[0]} and {jobs[name].inputs[0]} would make shards of the same name. Shard them apart."
                 )
-            outputs = tuple(path for part in shards.PARTS for path in shards.files_of(recipe.out / part, name))
+            outputs = tuple(path for part in store.PARTS for path in store.files_of(recipe.out / part, name))
             jobs[name] = Job(name, files, outputs, settings)
     return tuple(jobs.values())
 
@@ -117,15 +118,15 @@ class _Growing:
         ends = self.counts["tokens"] + np.cumsum(lengths[lengths > 0])
         if len(ends) == 0:
             return
-        if ends[-1] > np.iinfo(shards.ENDS).max:
+        if ends[-1] > np.iinfo(store.ENDS).max:
             raise ShardError(
-                f"more than {np.iinfo(shards.ENDS).max:,} tokens in one shard. Cut the records into more files."
+                f"more than {np.iinfo(store.ENDS).max:,} tokens in one shard. Cut the records into more files."
             )
         tokens, documents, sentences = self.files
         flat = np.fromiter(chain.from_iterable(ids), self.dtype, int(lengths.sum()))
         tokens.write(flat.tobytes())
-        sentences.write(ends.astype(shards.ENDS).tobytes())
-        documents.write(ends[-1:].astype(shards.ENDS).tobytes())
+        sentences.write(ends.astype(store.ENDS).tobytes())
+        documents.write(ends[-1:].astype(store.ENDS).tobytes())
         self.counts["tokens"] = int(ends[-1])
         self.counts["sentences"] += len(ends)
         self.counts["documents"] += 1
@@ -137,8 +138,8 @@ def shard_file(job: Job, drafts: tuple[Path, ...], advance: Advance) -> dict[str
     # Cores are used by files, of which each worker has one.
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     tokenizer = load_tokenizer(settings.tokenizer)
-    unknown = tokenizer.token_to_id(_unknown_piece(tokenizer))
-    dtype = shards.token_type(tokenizer.get_vocab_size())
+    unknown = unknown_id(tokenizer)
+    dtype = store.token_type(tokenizer.get_vocab_size())
     found = {"without_tokens": 0, "unknown": 0}
     streams = [path.open("wb") for path in drafts]
     try:
@@ -154,7 +155,7 @@ def shard_file(job: Job, drafts: tuple[Path, ...], advance: Advance) -> dict[str
     finally:
         for stream in streams:
             stream.close()
-    return {**found, **{part: dict(one.counts) for part, one in zip(shards.PARTS, growing, strict=True)}}
+    return {**found, **{part: dict(one.counts) for part, one in zip(store.PARTS, growing, strict=True)}}
 
 
 def _encoded(tokenizer: Any, all_texts: Iterable[Text]) -> Iterator[tuple[Text, list[list[int]]]]:
@@ -175,29 +176,6 @@ def _is_held_out(id_: str, settings: ShardSettings) -> bool:
     return int.from_bytes(digest, "big") < settings.held_out * 2**64
 
 
-def load_tokenizer(path: Path) -> Any:
-    """The tokenizer in a tokenizer.json, padding and truncation off: a shard holds every token."""
-    try:
-        from tokenizers import Tokenizer
-    except ImportError:
-        raise MissingExtraError("tokenizers", extra="corpus", purpose="sharding") from None
-    try:
-        tokenizer = Tokenizer.from_file(str(path))
-    except Exception as error:  # the library raises nothing narrower
-        raise ShardError(f"{path}: not a tokenizer.json ({error}). Learn or save it again.") from error
-    tokenizer.no_padding()
-    tokenizer.no_truncation()
-    return tokenizer
-
-
-def _unknown_piece(tokenizer: Any) -> str:
-    """The piece for what the vocabulary does not know, as the file itself says."""
-    model = json.loads(tokenizer.to_str())["model"]
-    if isinstance(number := model.get("unk_id"), int):
-        return str(tokenizer.id_to_token(number))
-    return str(model.get("unk_token") or "[UNK]")
-
-
 def _vocabulary(path: Path) -> dict[str, Any]:
     """What training must know of the vocabulary: its size and its special tokens."""
     tokenizer = load_tokenizer(path)
@@ -208,17 +186,17 @@ def _vocabulary(path: Path) -> dict[str, Any]:
 def _manifest(recipe: ShardRecipe, outcome: Outcome, sha256: str, vocabulary: dict[str, Any]) -> dict[str, Any]:
     parts = {
         part: [{"name": name, **report[part]} for name, report in outcome.reports.items() if report[part]["tokens"]]
-        for part in shards.PARTS
+        for part in store.PARTS
     }
     totals = {
         part: {key: sum(entry[key] for entry in entries) for key in ("documents", "sentences", "tokens")}
         for part, entries in parts.items()
     }
     return {
-        "form": shards.FORM,
-        "version": shards.FORM_VERSION,
+        "form": store.FORM,
+        "version": store.FORM_VERSION,
         "tokenizer": {"sha256": sha256, **vocabulary},
-        "dtype": shards.token_type(vocabulary["pieces"]).str,
+        "dtype": store.token_type(vocabulary["pieces"]).str,
         "totals": totals,
         "unknown": sum(report["unknown"] for report in outcome.reports.values()),
         "without_tokens": sum(report["without_tokens"] for report in outcome.reports.values()),

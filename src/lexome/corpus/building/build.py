@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from lexome.corpus import choosing, leakage
-from lexome.corpus.decisions import Verdict
-from lexome.corpus.reading import ReadSettings, read_file
-from lexome.corpus.table import Corpus, counted
+from lexome.corpus.building import choosing, leakage
+from lexome.corpus.building.decisions import Verdict
+from lexome.corpus.building.reading import ReadSettings, read_file
+from lexome.corpus.building.table import Corpus, counted
 from lexome.errors import FormatError, UsageError
 from lexome.formats import Tally, units
 from lexome.formats.files import plain_name, replacing

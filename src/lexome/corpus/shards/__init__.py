@@ -1,0 +1,1 @@
+"""Token shards: written from records, mapped from disk."""

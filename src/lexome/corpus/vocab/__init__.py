@@ -1,0 +1,1 @@
+"""Vocabularies: learnt from text, loaded from anywhere, compared."""

@@ -1,7 +1,7 @@
 """Bytes to Documents and back, in every format of the field: `read` and `write`."""
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache, partial
 from itertools import chain
 from pathlib import Path, PurePosixPath
@@ -10,7 +10,7 @@ from lexome.document import Document
 from lexome.errors import FormatError, UsageError
 from lexome.formats.detect import detect, detect_unnamed
 from lexome.formats.files import COMPRESSIONS, Source, is_archive, open_sources, open_stream, plain_name, replacing
-from lexome.formats.registry import Format, by_ending, checked_options, named
+from lexome.formats.registry import Format, by_ending, checked_options, named, options_of
 from lexome.formats.tally import Tally
 
 STANDARD_INPUT = "standard input"
@@ -28,20 +28,22 @@ def read(
     *,
     rejects: str | Path | None = None,
     tally: Tally | None = None,
+    where_known: Mapping[str, object] | None = None,
     **options: object,
 ) -> Iterator[Document]:
     """The documents of files, folders and archives, one by one, in any format Lexome knows.
 
     The format is told from the file's ending and first bytes unless it is named. A document that
     cannot be read raises, or, where `rejects` names a file, is set aside there with its reason while
-    the rest is read. Pass a Tally to have everything counted; `options` are the format's own.
+    the rest is read. Pass a Tally to have everything counted; `options` are the format's own, and
+    `where_known` holds those that are meant for whichever of the files' formats have them.
     """
     if tally is not None and rejects is not None:
         raise UsageError("give either rejects or a tally, not both; a Tally takes rejects itself.")
     chosen = named(format) if format is not None else None
     tally = tally if tally is not None else Tally(rejects)
     files = expand([paths] if isinstance(paths, str | Path) else paths, chosen, tally)
-    return _counted(_read_files(files, chosen, tally, _readers(options)), tally)
+    return _counted(_read_files(files, chosen, tally, _readers(options, where_known or {})), tally)
 
 
 def write(
@@ -229,13 +231,15 @@ def _detected(source: Source) -> Format:
     return detect_unnamed(source) if source.name == STANDARD_INPUT else detect(source)
 
 
-def _readers(options: dict[str, object]) -> Readers:
+def _readers(options: Mapping[str, object], where_known: Mapping[str, object]) -> Readers:
     """A function that gives a format's reader with these options, checked once and not for every file."""
 
     @cache
     def reader(format: Format) -> Reader:
         function = format.read_function()
-        return partial(function, **checked_options(format, function, options))
+        known = options_of(function)
+        wanted = {**{name: value for name, value in where_known.items() if name in known}, **options}
+        return partial(function, **checked_options(format, function, wanted))
 
     return reader
 

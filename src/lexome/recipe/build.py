@@ -19,6 +19,9 @@ class Source(Table):
     name: Name
     paths: tuple[Path, ...] = Field(min_length=1, description="Files, folders and archives, oldest first.")
     format: str | None = Field(default=None, description="The format, where the files' names and content do not tell.")
+    options: dict[str, str | int | float | bool] = Field(
+        default={}, description="Options of the format, as for `lexome convert --set`."
+    )
     licences: Licences = Field(
         default="any",
         description="any; stated: one must be known; commercial: CC0, CC BY, BY-SA, BY-ND, public domain.",

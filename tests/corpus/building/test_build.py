@@ -83,6 +83,38 @@ def test_updates_outdate_and_delete_what_came_before(tmp_path: Path) -> None:
     assert kept(tmp_path / "out") == ["2", "1"]
 
 
+def citation(pmid: int, organ: str, *, version: int = 1) -> str:
+    text = article("x", organ).passages[1].text
+    return (
+        f'<PubmedArticle><MedlineCitation><PMID Version="{version}">{pmid}</PMID><Article>'
+        f"<ArticleTitle>On the {organ}</ArticleTitle><Abstract><AbstractText>{text}</AbstractText></Abstract>"
+        "</Article></MedlineCitation></PubmedArticle>"
+    )
+
+
+def test_pubmed_update_files_replace_and_delete_citations(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    base = citation(11, "heart") + citation(12, "liver") + citation(13, "lung")
+    update = citation(12, "spleen", version=2) + '<DeleteCitation><PMID Version="1">13</PMID></DeleteCitation>'
+    for name, records in (("n0001", base), ("n0002", update)):
+        (tmp_path / "in" / f"{name}.xml").write_text(f"<PubmedArticleSet>{records}</PubmedArticleSet>")
+    built = build(recipe(tmp_path, {"pubmed": tmp_path / "in"}), engine=HERE)
+    assert drops(built) == {"older_version": 1, "deleted": 1}
+    assert [(doc.id, doc.title) for doc in lexome.read(tmp_path / "out" / "records")] == [
+        ("11", "On the heart"),
+        ("12", "On the spleen"),
+    ]
+
+
+def test_a_source_may_have_options_of_its_format(tmp_path: Path) -> None:
+    path = tmp_path / "a.xml"
+    path.write_text(f"<PubmedArticleSet>{citation(11, 'heart')}</PubmedArticleSet>")
+    made = recipe(tmp_path, {"pubmed": path})
+    wrong = made.sources[0].model_copy(update={"options": {"abstrct": "joined"}})
+    done = build(made.model_copy(update={"sources": (wrong,)}), engine=HERE)
+    assert "Did you mean 'abstract'?" in done.failures["pubmed/a"]
+
+
 def test_near_duplicates_go_and_the_earlier_source_keeps_its_own(tmp_path: Path) -> None:
     one = article("1", "heart")
     longer = Document("2", place([("abstract", one.passages[1].text + " Thanks.")]))

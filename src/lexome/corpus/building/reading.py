@@ -39,6 +39,9 @@ from lexome.recipe.build import Near, Source
 # Documents hashed at a time: enough to keep the hashing quick, few enough to hold.
 BATCH = 128
 
+# PubMed's update files name citations that are to go; other formats have no such thing.
+DELETIONS = {"deletions": True}
+
 
 @dataclass(frozen=True, slots=True)
 class ReadSettings:
@@ -88,7 +91,9 @@ def read_file(job: Job, drafts: tuple[Path, ...], advance: Advance) -> dict[str,
     leaks: Counter[str] = Counter()
     keys = _Keys()
     with Tally(rejects) as tally, documents.open("wb") as stream:
-        docs = _watched(read(job.inputs, settings.source.format, tally=tally), tally, advance)
+        options: dict[str, Any] = settings.source.options
+        found = read(job.inputs, settings.source.format, tally=tally, where_known=DELETIONS, **options)
+        docs = _watched(found, tally, advance)
         kept = _kept(docs, settings, benchmarks, (keys, drops, leaks, tally))
         parquet.write(kept, stream, tally=tally)
     if tally.failures:

@@ -65,9 +65,9 @@ class Texts:
                 others.append(file)
         if others:
             # A plain text of gigabytes is not one document.
-            options = {"per": "line"} if self.format == "text" else {}
+            lines = {"per": "line"} if self.format == "text" else {}
             # Together, as some formats are spread over several files.
-            for doc in read(others, self.format, tally=tally, **options):
+            for doc in read(others, self.format, tally=tally, where_known=lines):
                 yield doc.id, [passage.text for passage in doc.passages]
 
 

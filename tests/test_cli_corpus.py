@@ -1,0 +1,96 @@
+"""The verbs from literature to shards, as a user types them."""
+
+import gzip
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def run(*words: str, cwd: Path) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "lexome", *words]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120)
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Path:
+    """A folder with the shipped samples and recipes."""
+    for name in ("samples", "recipes"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    return tmp_path
+
+
+def test_the_sample_goes_from_literature_to_shards(desk: Path) -> None:
+    built = run("build", "recipes/tiny/build.toml", cwd=desk)
+    assert (built.returncode, "| pubmed | 2 | 1 |" in built.stdout) == (0, True), built.stderr
+    learnt = run("learn-vocab", "recipes/tiny/vocab.toml", cwd=desk)
+    assert (learnt.returncode, "wrote     tiny/vocab" in learnt.stdout) == (0, True), learnt.stderr
+    sharded = run("shard", "recipes/tiny/shard.toml", cwd=desk)
+    assert (sharded.returncode, "wrote     tiny/shards" in sharded.stdout) == (0, True), sharded.stderr
+    again = run("learn-vocab", "recipes/tiny/vocab.toml", cwd=desk)
+    assert "kept      tiny/vocab" in again.stdout
+    report = run("vocab-report", "ours=tiny/vocab", "--ner", "sample=samples/mentions.pubtator", cwd=desk)
+    assert (report.returncode, "sample" in report.stdout.split("\n")[0]) == (0, True), report.stderr
+
+
+def test_json_is_for_programs(desk: Path) -> None:
+    built = json.loads(run("build", "recipes/tiny/build.toml", "--json", cwd=desk).stdout)
+    assert built["sources"][0]["documents"] == 1
+    learnt = json.loads(run("learn-vocab", "recipes/tiny/vocab.toml", "--json", cwd=desk).stdout)
+    assert learnt["folder"] == "tiny/vocab"
+    manifest = json.loads(run("shard", "recipes/tiny/shard.toml", "--json", cwd=desk).stdout)
+    assert manifest["tokenizer"]["sha256"] == learnt["sha256"]
+
+
+def test_quiet_says_nothing(desk: Path) -> None:
+    built = run("build", "recipes/tiny/build.toml", "--quiet", cwd=desk)
+    assert (built.returncode, built.stdout, built.stderr) == (0, "", "")
+
+
+def test_a_broken_file_is_named_and_ends_with_code_1(desk: Path) -> None:
+    (desk / "in").mkdir()
+    whole = gzip.compress((ROOT / "samples" / "pubmed.xml").read_bytes())
+    (desk / "in" / "whole.xml.gz").write_bytes(whole)
+    (desk / "in" / "cut.xml.gz").write_bytes(whole[:-30])
+    done = run("build", "recipes/tiny/build.toml", "--set", 'sources.0.paths=["in"]', cwd=desk)
+    assert done.returncode == 1
+    assert "pubmed/cut: in/cut.xml.gz" in done.stderr
+    assert (desk / "tiny/corpus/records/pubmed/whole.parquet").exists()
+
+
+def test_parts_that_must_wait_say_so(desk: Path) -> None:
+    done = run("build", "recipes/tiny/build.toml", "--part", "2/2", cwd=desk)
+    assert (done.returncode, "waiting    1 files of other parts" in done.stdout) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("build", "recipes/tiny/shard.toml"), "Give it to the verb it was written for"),
+        (("build", "missing.toml"), "no such recipe"),
+        (("build", "recipes/tiny/build.toml", "--set", "min_word=3"), "did you mean min_words?"),
+        (("build", "recipes/tiny/build.toml", "--engine", "dask"), "expected local or ray"),
+        (("build", "recipes/tiny/build.toml", "--part", "3/2"), "there is no part 3/2"),
+        (("build", "recipes/tiny/build.toml", "--part", "third"), "no part"),
+        (("check", "samples/bioasq.json"), "not TOML"),
+        (("vocab-report", "x=missing"), "no such file"),
+    ],
+)
+def test_wrong_usage_says_what_to_do(desk: Path, words: tuple[str, ...], said: str) -> None:
+    done = run(*words, cwd=desk)
+    assert (done.returncode in (1, 2), said in done.stderr, "Traceback" in done.stderr) == (True, True, False), (
+        done.stderr
+    )
+
+
+@pytest.mark.parametrize("name", ["tiny/build", "tiny/vocab", "tiny/shard", "corpus/shared"])
+def test_check_prints_a_recipe_that_checks(desk: Path, name: str) -> None:
+    filled = run("check", f"recipes/{name}.toml", "--set", "seed=7", cwd=desk)
+    assert filled.returncode == 0
+    (desk / "filled.toml").write_text(filled.stdout)
+    assert run("check", "filled.toml", cwd=desk).stdout == filled.stdout
+    assert "seed = 7" in filled.stdout

@@ -1,10 +1,11 @@
 """The shared corpus from files to shards on this machine: time, memory of each process, disk, and the corpus table.
 
-    python benchmarks/corpus_build.py
+    python benchmarks/corpus_build.py [PART...]
 
 Runs the commands a user would: `lexome build recipes/corpus/shared.toml`, `lexome learn-vocab` for the three families,
 `lexome shard` for each; then builds from PubMed XML made of real records with new ids, for the rate of citations.
-Writes results/corpus_build.json. The corpus stays in build/, where benchmarks/corpus_speed.py looks for it.
+Parts are "build", the vocabularies' names and "citations"; those not named keep their last result. Writes
+results/corpus_build.json. The corpus stays in build/, where benchmarks/corpus_speed.py looks for it.
 """
 
 import gzip
@@ -30,36 +31,45 @@ PMID = re.compile(rb"(<PMID[^>]*>)(\d+)(</PMID>)")
 
 
 def main() -> None:
-    for name in ("corpus", "vocab", "shards", "citations"):
-        shutil.rmtree(BUILD / name, ignore_errors=True)
-    result: dict[str, Any] = {"facts": facts("pyarrow", "tokenizers", "rensa", "numpy")}
-    result["build"] = timed("build", "recipes/corpus/shared.toml", "--set", f"out={BUILD / 'corpus'}")
-    result["corpus"] = json.loads((BUILD / "corpus" / "corpus.json").read_text())
-    result["corpus"].pop("recipe")
-    result["records_bytes"] = size_of(BUILD / "corpus" / "records")
-    result["learn_vocab"] = {}
-    result["shard"] = {}
-    for name in VOCABS:
-        records = f'inputs=["{BUILD / "corpus" / "records"}"]'
-        vocab, out = BUILD / "vocab" / name, BUILD / "shards" / name
-        result["learn_vocab"][name] = timed(
-            "learn-vocab", f"recipes/vocab/{name}.toml", "--set", records, "--set", f"out={vocab}"
-        )
-        words = ("--set", records, "--set", f"tokenizer={vocab}", "--set", f"out={out}")
-        measured = timed("shard", "recipes/shards/shared.toml", *words)
-        totals = json.loads((out / "manifest.json").read_text())["totals"]
-        tokens = totals["train"]["tokens"] + totals["held_out"]["tokens"]
-        on_disk = size_of(out / "train") + size_of(out / "held_out")
-        result["shard"][name] = {
-            **measured,
-            "tokens": tokens,
-            "tokens_per_s": round(tokens / measured["seconds"]),
-            "bytes_per_token": round(on_disk / tokens, 3),
-        }
-    result["citations"] = citations()
     path = ROOT / "results" / "corpus_build.json"
-    path.write_text(json.dumps(result, indent=1) + "\n")
+    wanted = sys.argv[1:] or ["build", *VOCABS, "citations"]
+    result: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"learn_vocab": {}, "shard": {}}
+    for name in wanted:
+        if name == "build":
+            result |= corpus()
+        elif name == "citations":
+            result["citations"] = citations()
+        else:
+            result["learn_vocab"][name], result["shard"][name] = vocabulary(name)
+        result["facts"] = facts("pyarrow", "tokenizers", "rensa", "numpy")
+        path.write_text(json.dumps(result, indent=1) + "\n")
     print(json.dumps(result, indent=1))
+
+
+def corpus() -> dict[str, Any]:
+    """The shared corpus as records."""
+    shutil.rmtree(BUILD / "corpus", ignore_errors=True)
+    measured = timed("build", "recipes/corpus/shared.toml", "--set", f"out={BUILD / 'corpus'}")
+    table = json.loads((BUILD / "corpus" / "corpus.json").read_text())
+    for name in ("recipe", "identity"):
+        table.pop(name)
+    return {"build": measured, "corpus": table, "records_bytes": size_of(BUILD / "corpus" / "records")}
+
+
+def vocabulary(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A vocabulary of the corpus, and its shards."""
+    records = f'inputs=["{BUILD / "corpus" / "records"}"]'
+    vocab, out = BUILD / "vocab" / name, BUILD / "shards" / name
+    for folder in (vocab, out):
+        shutil.rmtree(folder, ignore_errors=True)
+    learnt = timed("learn-vocab", f"recipes/vocab/{name}.toml", "--set", records, "--set", f"out={vocab}")
+    words = ("--set", records, "--set", f"tokenizer={vocab}", "--set", f"out={out}")
+    sharded = timed("shard", "recipes/shards/shared.toml", *words)
+    totals = json.loads((out / "manifest.json").read_text())["totals"]
+    tokens = totals["train"]["tokens"] + totals["held_out"]["tokens"]
+    on_disk = size_of(out / "train") + size_of(out / "held_out")
+    rates = {"tokens_per_s": round(tokens / sharded["seconds"]), "bytes_per_token": round(on_disk / tokens, 3)}
+    return learnt, {**sharded, "tokens": tokens, **rates}
 
 
 def timed(*words: str) -> dict[str, Any]:
@@ -108,6 +118,7 @@ def family(pid: int) -> list[int]:
 def citations() -> dict[str, Any]:
     """How quickly PubMed XML is built into records, from real records under new ids in gzip files."""
     folder = BUILD / "citations"
+    shutil.rmtree(folder, ignore_errors=True)
     (folder / "in").mkdir(parents=True)
     records = [
         record

@@ -83,6 +83,11 @@ def test_a_wrong_recipe_is_refused_with_what_was_seen(tmp_path: Path, old: str, 
     assert said in refusal(tmp_path, RECIPE.replace(old, new))
 
 
+@pytest.mark.parametrize("pair", ["seed=-1", "seed=18446744073709551616", 'languages=["eng"]', 'languages=["zh"]'])
+def test_what_no_build_can_do_is_refused_before_it_begins(tmp_path: Path, pair: str) -> None:
+    assert pair.partition("=")[0] in refusal(tmp_path, RECIPE, pair)
+
+
 @pytest.mark.parametrize("pair", ["seed", "=3", "sources.1.name=x", "sources.first.name=x", "out.inner=1"])
 def test_a_wrong_override_is_refused(tmp_path: Path, pair: str) -> None:
     assert refusal(tmp_path, RECIPE, pair).startswith("--set")

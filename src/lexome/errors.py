@@ -33,6 +33,14 @@ class ShardError(LexomeError):
     """Token shards that are missing, damaged, or made by another tokenizer."""
 
 
+class CheckpointError(LexomeError):
+    """A model folder that is missing, damaged, or holds what Lexome does not know."""
+
+
+class DivergedError(LexomeError):
+    """A training whose loss is no number any more, or rises instead of falling."""
+
+
 class FormatError(LexomeError):
     """A file that cannot be read any further, or not at all."""
 

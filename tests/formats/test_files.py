@@ -211,6 +211,20 @@ def test_a_failed_write_leaves_the_old_file_and_no_other(tmp_path: Path) -> None
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_processes_of_one_number_on_two_hosts_do_not_write_the_same_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "docs.jsonl"
+    with replacing(path) as one:
+        monkeypatch.setattr("socket.gethostname", lambda: "another-host")
+        with replacing(path) as other:
+            one.write(b"one")
+            other.write(b"other")
+        assert path.read_bytes() == b"other"
+    assert path.read_bytes() == b"one"
+    assert list(tmp_path.iterdir()) == [path]
+
+
 def test_lines_are_cut_at_line_feeds_alone(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes("one\u0085still one\u2028and\x0cone\r\ntwo".encode())

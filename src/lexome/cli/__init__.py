@@ -6,9 +6,10 @@ import sys
 from lexome.cli.app import app
 from lexome.cli.convert import convert
 from lexome.cli.corpus import build, check, learn_vocab, shard, vocab_report
+from lexome.cli.train import pretrain
 from lexome.errors import LexomeError
 
-__all__ = ["app", "build", "check", "convert", "learn_vocab", "main", "shard", "vocab_report"]
+__all__ = ["app", "build", "check", "convert", "learn_vocab", "main", "pretrain", "shard", "vocab_report"]
 
 
 def main() -> None:

@@ -9,13 +9,17 @@ from lexome.errors import FormatError, MissingExtraError
 # Rows read at a time: a few megabytes of full text.
 BATCH_ROWS = 256
 
+# The fields of passages that are read by columns.
+FIELDS = ("offset", "text", "sentences")
+
 
 def is_records(path: Path, format: str | None = None) -> bool:
-    """True for Parquet whose rows are documents; tables of another kind are left to their own reader."""
+    """True for Parquet whose rows are documents; tables of another kind are left to their reader, which says why."""
     if format not in (None, "parquet") or path.suffix != ".parquet":
         return False
     with _table(path) as table:
-        return {"id", "passages"} <= set(table.schema_arrow.names)
+        held = {column.split(".")[3] for column in _paths(table) if _wanted(column, FIELDS) and column != "id"}
+        return "id" in table.schema_arrow.names and held == set(FIELDS)
 
 
 def batches(path: Path, fields: Sequence[str]) -> Iterator[Any]:

@@ -8,6 +8,7 @@ import gzip
 import io
 import lzma
 import os
+import socket
 import sys
 import tarfile
 import zipfile
@@ -153,6 +154,11 @@ def plain_name(name: str) -> str:
         if name.lower().endswith(ending):
             return name[: -len(ending)]
     return name
+
+
+def shown_name(name: str) -> str:
+    """A file's name as text: bytes that are no UTF-8, which Linux allows in names, are written as \\xff."""
+    return os.fsencode(name).decode(errors="backslashreplace")
 
 
 def is_archive(name: str) -> bool:
@@ -338,7 +344,8 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
         return
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+        # The host too: on a shared disk, processes of two containers have the same number more often than not.
+        temporary = path.with_name(f".{path.name}.{socket.gethostname()}-{os.getpid()}.part")
         raw = temporary.open("wb")
     except OSError as error:
         raise FormatError(

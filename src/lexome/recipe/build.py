@@ -10,6 +10,8 @@ from lexome.recipe import Recipe, Table
 # A source's name is a folder's name too.
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
 
+Language = Literal["en", "fr", "de", "es", "it", "pt"]
+
 Licences = Literal["any", "stated", "commercial"]
 
 
@@ -77,9 +79,11 @@ class BuildRecipe(Recipe):
 
     stage: Literal["build"]
     out: Path = Field(description="The folder for records/, corpus.json and corpus.md.")
-    seed: int = 0
+    seed: int = Field(default=0, ge=0, lt=1 << 64, description="Which documents sub-sampling takes.")
     sources: tuple[Source, ...] = Field(min_length=1)
-    languages: tuple[str, ...] = Field(default=("en",), description="Two-letter codes; empty keeps every language.")
+    languages: tuple[Language, ...] = Field(
+        default=("en",), description="Those that can be told from a text; empty keeps every language."
+    )
     min_words: int = Field(default=20, ge=0, description="A document with fewer words is dropped.")
     retracted: Literal["drop", "keep"] = "drop"
     exact_duplicates: Literal["drop", "keep"] = "drop"

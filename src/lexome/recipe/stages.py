@@ -8,7 +8,9 @@ from lexome.recipe import Recipe
 STAGES = {
     "build": "build:BuildRecipe",
     "learn-vocab": "vocab:VocabRecipe",
+    "pretrain": "pretrain:PretrainRecipe",
     "shard": "shard:ShardRecipe",
+    "pretrain": "pretrain:PretrainRecipe",
 }
 
 

@@ -1,14 +1,17 @@
 """lexome build: from files to records, each step counted."""
 
 import json
+import os
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 import lexome
 from lexome.corpus.building.build import Built, build
 from lexome.document import Document, place
 from lexome.errors import FormatError, UsageError
+from lexome.formats.records.jsonl import to_json
 from lexome.metadata import Metadata
 from lexome.pipeline import Engine, Part
 from lexome.recipe.build import BuildRecipe
@@ -99,6 +102,9 @@ def test_pubmed_update_files_replace_and_delete_citations(tmp_path: Path) -> Non
     for name, records in (("n0001", base), ("n0002", update)):
         (tmp_path / "in" / f"{name}.xml").write_text(f"<PubmedArticleSet>{records}</PubmedArticleSet>")
     built = build(recipe(tmp_path, {"pubmed": tmp_path / "in"}), engine=HERE)
+    assert built.corpus is not None
+    # What was read either stays or is dropped; a deletion is none of these.
+    assert (built.corpus.total.read, built.corpus.total.documents) == (4, 2)
     assert drops(built) == {"older_version": 1, "deleted": 1}
     assert [(doc.id, doc.title) for doc in lexome.read(tmp_path / "out" / "records")] == [
         ("11", "On the heart"),
@@ -138,6 +144,18 @@ def test_benchmark_documents_are_dropped_or_only_reported(tmp_path: Path, action
     assert (kept(tmp_path / "out"), built.corpus.total.leaks) == (left, {"benchmark_text": 1})
 
 
+def test_a_benchmark_set_may_be_a_folder_and_is_read_anew_when_a_file_in_it_changes(tmp_path: Path) -> None:
+    path = write(tmp_path / "in" / "a.jsonl", article("1", "heart"), article("2", "liver"))
+    held = write(tmp_path / "sets" / "test.jsonl", article("99", "lung"))
+    made = recipe(tmp_path, {"one": path}, leakage={"sets": [tmp_path / "sets"]})
+    build(made, engine=HERE)
+    assert kept(tmp_path / "out") == ["1", "2"]
+    with held.open("ab") as file:  # in place, so that the folder's own time stays
+        file.write(to_json(article("98", "liver")) + b"\n")
+    build(made, engine=HERE)
+    assert kept(tmp_path / "out") == ["1"]
+
+
 def test_sources_are_cut_to_a_number_of_words_or_to_another_source(tmp_path: Path) -> None:
     many = [
         Document(str(number), place([("abstract", " ".join(f"the w{number}x{place_} of" for place_ in range(20)))]))
@@ -168,6 +186,14 @@ def test_records_hold_clean_text_with_sentences(tmp_path: Path) -> None:
     (doc,) = lexome.read(tmp_path / "out" / "records")
     (passage,) = doc.passages
     assert doc.slice(*passage.sentences[0]) == "The β-cells of ♀ mice grew well in the dish."
+
+
+def test_records_are_written_in_row_groups_that_fit_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(tmp_path / "a.jsonl", *(article(organ, organ) for organ in ORGANS))
+    monkeypatch.setattr("lexome.formats.records.parquet.GROUP_CHARACTERS", 2 * len(article("x", "heart").text))
+    build(recipe(tmp_path, {"one": path}), engine=HERE)
+    assert pq.ParquetFile(tmp_path / "out" / "records" / "one" / "a.parquet").num_row_groups >= 3
+    assert kept(tmp_path / "out") == ORGANS
 
 
 def test_the_table_counts_documents_words_bytes_and_licences(tmp_path: Path) -> None:
@@ -209,6 +235,14 @@ def test_a_bad_document_is_set_aside_and_counted(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "out" / "rejects.jsonl").read_text())["reason"] == "malformed_json"
 
 
+def test_a_file_whose_every_document_is_set_aside_is_no_failure(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text(json.dumps({"id": "1", "passages": [{"offset": -1, "text": "x"}]}))
+    built = build(recipe(tmp_path, {"one": tmp_path / "a.jsonl"}), engine=HERE)
+    assert built.failures == {}
+    assert built.corpus is not None
+    assert (built.corpus.total.documents, sum(built.corpus.total.set_aside.values())) == (0, 1)
+
+
 def test_building_again_does_nothing_until_recipe_or_input_changes(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", article("1", "heart"))
     made = recipe(tmp_path, {"one": path})
@@ -237,6 +271,91 @@ def test_nothing_but_the_corpus_is_left_when_all_is_done(tmp_path: Path) -> None
     write(tmp_path / "in" / "a.jsonl", article("1", "heart"))
     build(recipe(tmp_path, {"one": tmp_path / "in"}), engine=HERE)
     assert sorted(contents(tmp_path / "out")) == ["corpus.json", "corpus.md", "records/one/a.parquet"]
+
+
+def test_a_document_that_cannot_be_stored_moves_no_verdict_to_another(tmp_path: Path) -> None:
+    texts = [article("x", organ).passages[1].text for organ in ("heart", "liver", "liver", "lung")]
+    lines = [json.dumps({"id": id, "text": text}) for id, text in zip(["", "1", "2", "3"], texts, strict=True)]
+    # The first has no id of its own, and that of its file's name is no text.
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / os.fsdecode(b"not utf-8 \xff.jsonl")).write_text("\n".join(lines))
+    built = build(recipe(tmp_path, {"one": tmp_path / "in"}), engine=HERE)
+    assert built.corpus is not None
+    assert kept(tmp_path / "out") == ["1", "3"]
+    assert built.corpus.total.set_aside == {"not_unicode": 1}
+    assert (built.corpus.total.documents, drops(built)) == (2, {"exact_duplicate": 1})
+
+
+def test_another_seed_chooses_anew_where_a_failed_file_kept_what_was_read(tmp_path: Path) -> None:
+    for organ in ORGANS:
+        write(tmp_path / "in" / f"{organ}.jsonl", article(organ, organ))
+    (tmp_path / "in" / "poison.jsonl.gz").write_bytes(b"\x1f\x8b")
+    made = recipe(tmp_path, {"one": tmp_path / "in"})
+    source = made.sources[0].model_copy(update={"max_words": 80})
+    chosen = set()
+    for seed in range(8):
+        build(made.model_copy(update={"sources": (source,), "seed": seed}), engine=HERE)
+        chosen.add(tuple(kept(tmp_path / "out")))
+    assert len(chosen) > 1
+
+
+def test_a_table_does_not_vouch_for_records_that_another_recipe_began_to_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for organ in ORGANS:
+        write(tmp_path / "in" / f"{organ}.jsonl", article(organ, organ))
+    first = recipe(tmp_path, {"one": tmp_path / "in"})
+    build(first, engine=HERE)
+    undisturbed = contents(tmp_path / "out")
+
+    def cut_short(*given: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("lexome.corpus.building.build._finish", cut_short)
+    with pytest.raises(KeyboardInterrupt):
+        build(first.model_copy(update={"min_words": 1000}), engine=HERE)
+    monkeypatch.undo()
+    build(first, engine=HERE)
+    assert contents(tmp_path / "out") == undisturbed
+
+
+def test_what_a_last_sweep_did_not_reach_goes_with_the_next_run(tmp_path: Path) -> None:
+    made = recipe(tmp_path, {"one": write(tmp_path / "a.jsonl", article("1", "heart"))})
+    build(made, engine=HERE)
+    (tmp_path / "out" / ".lexome" / "read").mkdir(parents=True)
+    build(made, engine=HERE)
+    assert not (tmp_path / "out" / ".lexome").exists()
+
+
+def test_rejects_are_those_of_the_files_that_are_named(tmp_path: Path) -> None:
+    write(tmp_path / "in" / "a.jsonl", article("1", "heart"))
+    bad = write(tmp_path / "in" / "b.jsonl", article("2", "liver"))
+    bad.write_bytes(bad.read_bytes() + b"{broken\n")
+    poison = tmp_path / "in" / "poison.jsonl.gz"
+    poison.write_bytes(b"\x1f\x8b")
+    made = recipe(tmp_path, {"one": tmp_path / "in"})
+    assert build(made, engine=HERE).failures
+    assert (tmp_path / "out" / "rejects.jsonl").exists()
+    bad.unlink()
+    poison.unlink()
+    build(made, engine=HERE)
+    assert not (tmp_path / "out" / "rejects.jsonl").exists()
+
+
+def test_records_are_not_built_from_the_folder_they_go_to(tmp_path: Path) -> None:
+    write(tmp_path / "in" / "a.jsonl", article("1", "heart"))
+    build(recipe(tmp_path, {"one": tmp_path / "in"}), engine=HERE)
+    with pytest.raises(UsageError, match="both input and among the records"):
+        build(recipe(tmp_path, {"two": tmp_path / "out" / "records"}), engine=HERE)
+    assert kept(tmp_path / "out") == ["1"]
+
+
+def test_a_file_may_have_any_name(tmp_path: Path) -> None:
+    odd = ["two words", "β ♀", "new\nline", os.fsdecode(b"not utf-8 \xff"), "a.npy", "-q", "%s"]
+    for number, (name, organ) in enumerate(zip(odd, [*ORGANS, "skin"], strict=True)):
+        write(tmp_path / "in" / "x.jsonl", article(str(number), organ)).rename(tmp_path / "in" / f"{name}.jsonl")
+    built = build(recipe(tmp_path, {"one": tmp_path / "in"}), engine=HERE)
+    assert (built.failures, sorted(kept(tmp_path / "out"))) == ({}, [str(number) for number in range(len(odd))])
 
 
 def test_parts_make_the_same_corpus_as_one_run(tmp_path: Path) -> None:

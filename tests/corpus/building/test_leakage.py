@@ -7,7 +7,7 @@ import pytest
 import lexome
 from lexome.corpus.building import leakage
 from lexome.corpus.building.shingles import word_hashes, words_of
-from lexome.document import Document, place
+from lexome.document import Document, Question, place
 from lexome.metadata import Metadata
 
 SENTENCE = "Loss of the zebrafish gene slowmo2 delays the hatching of embryos by two full days in cold water ."
@@ -56,6 +56,14 @@ def test_a_sentence_that_a_set_has_twice_is_a_phrase_and_no_leak(tmp_path: Path)
     (tmp_path / "phrase.tsv").write_text(f"{tagged}\n\n{tagged}\n\n")
     (tmp_path / "again.tsv").write_text(f"{tagged}\n\n")
     assert leakage.index([tmp_path / "phrase.tsv", tmp_path / "again.tsv"], run_words=10).sentences == 0
+
+
+def test_a_text_that_a_set_has_again_for_another_question_is_still_looked_for(tmp_path: Path) -> None:
+    asked = [
+        Document(id, place([("context", SENTENCE)]), questions=(Question(id, "What delays hatching?"),)) for id in "ab"
+    ]
+    lexome.write(tmp_path / "test.jsonl", asked)
+    assert found(leakage.index([tmp_path / "test.jsonl"], run_words=10), SENTENCE) == "benchmark_text"
 
 
 def test_an_index_is_the_same_after_saving(tmp_path: Path, benchmarks: leakage.Benchmarks) -> None:

@@ -1,10 +1,13 @@
 """Token shards: written from records, read back, refused when they do not fit."""
 
 import json
+import os
 from itertools import chain
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
@@ -172,6 +175,38 @@ def test_a_damaged_file_of_records_fails_alone_and_leaves_no_manifest(tmp_path: 
     assert shard(made, engine=HERE).manifest is not None
 
 
+def test_a_run_that_is_cut_short_leaves_no_manifest_of_earlier_shards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = recipe(tmp_path, wordpiece())
+    shard(made, engine=HERE)
+
+    def cut_short(*given: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("lexome.corpus.shards.shard.run", cut_short)
+    with pytest.raises(KeyboardInterrupt):
+        shard(made.model_copy(update={"held_out": 0.5}), engine=HERE)
+    with pytest.raises(ShardError, match="no finished shards"):
+        open_shards(tmp_path / "shards")
+
+
+def test_ids_that_are_left_out_count_for_the_width_of_tokens(tmp_path: Path) -> None:
+    tokenizer = Tokenizer(models.WordLevel({"[UNK]": 0, "The": 1, "heart": 70_000}, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    done = shard(recipe(tmp_path, tokenizer), engine=HERE)
+    assert (done.failures, done.manifest and done.manifest["tokenizer"]["pieces"]) == ({}, 70_001)
+    assert 70_000 in open_shards(tmp_path / "shards").train[0].tokens
+
+
+def test_a_file_of_any_name_can_be_sharded(tmp_path: Path) -> None:
+    lexome.write(tmp_path / "x.jsonl", DOCS)
+    (tmp_path / "text").mkdir()
+    (tmp_path / "x.jsonl").rename(tmp_path / "text" / os.fsdecode(b"\xff one.jsonl"))
+    shard(recipe(tmp_path, wordpiece(), inputs=(tmp_path / "text",)), engine=HERE)
+    assert [one.name for one in open_shards(tmp_path / "shards").train] == ["\\xff one"]
+
+
 def test_shards_that_do_not_fit_their_manifest_are_refused(tmp_path: Path) -> None:
     shard(recipe(tmp_path, wordpiece()), engine=HERE)
     path = tmp_path / "shards" / "train" / "one.tokens"
@@ -221,6 +256,13 @@ def test_columns_and_documents_give_the_same_text(tmp_path: Path) -> None:
     docs = [*DOCS, Document("bare"), Document("empty", (Passage(0, ""),)), Document("gap", (Passage(9, "One. Two."),))]
     lexome.write(tmp_path / "a.parquet", docs)
     assert list(texts((tmp_path / "a.parquet",))) == [text_of(doc) for doc in docs]
+
+
+@pytest.mark.parametrize("passages", ["a text", {"text": "a text"}])
+def test_a_table_whose_passages_are_not_ours_is_refused_by_its_reader(tmp_path: Path, passages: object) -> None:
+    pq.write_table(pa.table({"id": ["1"], "passages": [[passages]]}), tmp_path / "a.parquet")
+    with pytest.raises(FormatError, match="expected the columns of Lexome's documents"):
+        list(texts((tmp_path / "a.parquet",)))
 
 
 def test_pieces_joined_are_the_passage_again() -> None:

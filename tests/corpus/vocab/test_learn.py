@@ -161,6 +161,13 @@ def test_plain_text_is_enough(learn: Callable[..., LearntVocab], tmp_path: Path)
     assert learn(inputs=[file], format="text", out="lines").documents == 5
 
 
+def test_a_sample_may_come_from_a_file_of_any_name(learn: Callable[..., LearntVocab], tmp_path: Path) -> None:
+    (tmp_path / "odd").mkdir()
+    file = tmp_path / "odd" / os.fsdecode(b"not utf-8 \xff.jsonl")  # which is also the document's id
+    file.write_text(json.dumps({"text": SENTENCES[0]}))
+    assert learn(inputs=[tmp_path / "odd"], sample_documents=1).documents == 1
+
+
 def test_a_document_without_text_and_a_damaged_file(learn: Callable[..., LearntVocab], tmp_path: Path) -> None:
     file = tmp_path / "some.parquet"
     lexome.write(file, [Document("1"), Document("2", (Passage(0, SENTENCES[0]),)), Document("3")])

@@ -23,13 +23,13 @@ from lexome.corpus.building.decisions import Verdict
 from lexome.corpus.building.reading import ReadSettings, read_file
 from lexome.corpus.building.table import Corpus, counted
 from lexome.errors import FormatError, UsageError
-from lexome.formats import Tally, units
-from lexome.formats.files import plain_name, replacing
+from lexome.formats import Tally, expand, units
+from lexome.formats.files import plain_name, replacing, shown_name
 from lexome.pipeline import Advance, Engine, Job, Outcome, Part, Stage, connected, fingerprint, run, whole
 from lexome.recipe.build import BuildRecipe
 
 # Raised when the same recipe and files would give other records than before.
-VERSION = 1
+VERSION = 2
 
 LOCAL = Engine()
 
@@ -55,6 +55,8 @@ def build(
     identity = fingerprint("build", VERSION, recipe.model_dump(mode="json"), _identities(recipe, inputs))
     corpus = Corpus.load(recipe.out)
     if corpus is not None and corpus.identity == identity and _all_here(recipe, corpus):
+        # What a run leaves that is killed after its last file and before its last sweep.
+        shutil.rmtree(runner.work, ignore_errors=True)
         return Built(corpus, {})
     with connected(engine):
         return _built(runner, inputs, identity)
@@ -70,11 +72,15 @@ def _built(runner: "_Runner", inputs: dict[str, tuple[Path, ...]], identity: str
     outcome = runner.choose(names)
     if outcome is None:
         return Built(None, reading.failures, ("the choice of documents, which one part makes for all",))
+    # From here on records change, and a table of earlier ones must not vouch for them if this run is cut short.
+    earlier = Corpus.load(recipe.out)
+    if earlier is None or earlier.identity != identity:
+        (recipe.out / "corpus.json").unlink(missing_ok=True)
     written = runner.write(names)
     if written.failures or written.waiting:
         return Built(None, reading.failures | written.failures, written.waiting)
     corpus = counted(recipe, reading.reports, outcome, identity=identity if not reading.failures else "")
-    _finish(recipe, corpus, keep=bool(reading.failures))
+    _finish(recipe, corpus, runner.rejects(names), keep=bool(reading.failures))
     return Built(corpus, reading.failures)
 
 
@@ -87,10 +93,11 @@ def _inputs(recipe: BuildRecipe) -> dict[str, tuple[Path, ...]]:
         except FormatError as error:
             raise FormatError(f"source {source.name}: {error}") from None
         for files in sets:
-            stem = PurePosixPath(plain_name(files[0].name)).stem or files[0].name
+            _require_outside(files, recipe.out / "records")
+            stem = shown_name(PurePosixPath(plain_name(files[0].name)).stem or files[0].name)
             name = f"{source.name}/{stem}"
             if name in jobs:
-                name = f"{source.name}/{files[0].parent.name}-{stem}"
+                name = f"{source.name}/{shown_name(files[0].parent.name)}-{stem}"
             if name in jobs:
                 raise UsageError(
                     f"source {source.name}: {files[0]} and {jobs[name][0]} would have records of the same name. "
@@ -100,15 +107,22 @@ def _inputs(recipe: BuildRecipe) -> dict[str, tuple[Path, ...]]:
     return jobs
 
 
+def _require_outside(files: Sequence[Path], records: Path) -> None:
+    """UsageError for an input among the records, where what this build did not make is cleared away at its end."""
+    for file in files:
+        if file.resolve().is_relative_to(records.resolve()):
+            raise UsageError(f"{file}: is both input and among the records to be made. Name another out.")
+
+
 def _identities(recipe: BuildRecipe, inputs: dict[str, tuple[Path, ...]]) -> list[tuple[str, int, int]]:
     """Every file that the records depend on, with its size and time of change."""
-    files = [*(file for set_ in inputs.values() for file in set_), *recipe.leakage.sets]
-    found = []
-    for file in files:
-        if not file.exists():
-            raise FormatError(f"{file}: there is no such file or folder. Check the recipe's paths.")
-        found.append((str(file), file.stat().st_size, file.stat().st_mtime_ns))
-    return found
+    files = [*(file for set_ in inputs.values() for file in set_), *_leakage_files(recipe)]
+    return [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+
+
+def _leakage_files(recipe: BuildRecipe) -> list[Path]:
+    """The files of the benchmark sets; of a folder each one, for its own time says nothing of what is in them."""
+    return expand(recipe.leakage.sets, None, Tally())
 
 
 def _all_here(recipe: BuildRecipe, corpus: Corpus) -> bool:
@@ -146,6 +160,10 @@ class _Runner:
         parts = (self.recipe.model_dump(mode="json", exclude={"out", "seed"}), self._leak_identity())
         return self._run("read", read_file, jobs, *parts)
 
+    def rejects(self, names: Sequence[str]) -> list[Path]:
+        """What reading these files set aside."""
+        return [self._read_outputs(name)[2] for name in names]
+
     def choose(self, names: Sequence[str]) -> dict[str, Any] | None:
         """What is decided over all files together, or None where that is another part's work that is not done."""
         keys = tuple(self._read_outputs(name)[1] for name in names)
@@ -159,7 +177,7 @@ class _Runner:
         if bands is None:
             return None
         job = Job("decide", (verdicts, *bands, *keys), (self.work / "verdicts.npz",), (*settings, tuple(names)))
-        last = self._run("decide", choosing.decide, (job,), names)
+        last = self._run("decide", choosing.decide, (job,), names, self.recipe.seed)
         return whole(last)["decide"] if not last.waiting else None
 
     def write(self, names: Sequence[str]) -> Outcome:
@@ -196,7 +214,8 @@ class _Runner:
         return path
 
     def _leak_identity(self) -> str:
-        files = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in self.recipe.leakage.sets]
+        found = [(path, path.stat()) for path in _leakage_files(self.recipe)]
+        files = [(str(path), stat.st_size, stat.st_mtime_ns) for path, stat in found]
         return fingerprint(VERSION, files, self.recipe.leakage.run_words)
 
     def _read_outputs(self, name: str) -> tuple[Path, ...]:
@@ -225,23 +244,25 @@ def _write(job: Job, drafts: tuple[Path, ...], advance: Advance) -> dict[str, An
     with pq.ParquetFile(path) as table, drafts[0].open("wb") as stream:
         writer = pq.ParquetWriter(stream, table.schema_arrow, compression="zstd", write_page_checksum=True)
         with writer:
-            for batch in table.iter_batches(batch_size=10_000):
-                mask = pa.array(staying[begin : begin + batch.num_rows])
-                begin += batch.num_rows
-                if (kept := batch.filter(mask)).num_rows:
-                    writer.write_batch(kept)
-                advance(batch.nbytes)
+            # A row group at a time: they are bounded by their text, while ten thousand articles may be a gigabyte.
+            for number in range(table.num_row_groups):
+                group = table.read_row_group(number)
+                mask = pa.array(staying[begin : begin + group.num_rows])
+                begin += group.num_rows
+                if (kept := group.filter(mask)).num_rows:
+                    writer.write_table(kept)
+                advance(group.nbytes)
     return {"documents": int(staying.sum())}
 
 
-def _finish(recipe: BuildRecipe, corpus: Corpus, *, keep: bool) -> None:
+def _finish(recipe: BuildRecipe, corpus: Corpus, rejects_of: Sequence[Path], *, keep: bool) -> None:
     """Write what was set aside and the table, clear away what was made on the way and what an earlier build left."""
     work = recipe.out / ".lexome"
     current = {recipe.out / name for name in corpus.files}
     for path in (recipe.out / "records").rglob("*.parquet"):
         if path not in current:
             path.unlink()
-    aside = sorted(path for path in (work / "read").rglob("*.rejects.jsonl") if path.stat().st_size)
+    aside = [path for path in rejects_of if path.stat().st_size]
     rejects = recipe.out / "rejects.jsonl"
     if aside:
         with replacing(rejects) as stream:

@@ -69,7 +69,8 @@ def index(paths: Sequence[Path], *, run_words: int) -> Benchmarks:
     """The benchmark sets in these files, in any format Lexome reads.
 
     A sentence that stands twice in one file is no finding but a phrase of the trade, and is not looked for: LINNAEUS,
-    which has whole articles, says five times that authors have no competing interests.
+    which has whole articles, says five times that authors have no competing interests. Question
+    sets are not taken so: they have a text again for each question about it.
     """
     pmids: set[str] = set()
     ends: set[tuple[int, int]] = set()
@@ -79,7 +80,7 @@ def index(paths: Sequence[Path], *, run_words: int) -> Benchmarks:
         for doc in read(path, tally=Tally()):
             if (pmid := _pmid(doc)) is not None:
                 pmids.add(pmid)
-            counts.update(_sentence_ends(doc, run_words))
+            (ends if doc.questions else counts).update(_sentence_ends(doc, run_words))
         ends.update(counts)
         phrases.update(end for end, count in counts.items() if count > 1)
     ordered = np.array(sorted(ends - phrases), dtype=np.uint64).reshape(-1, 2)

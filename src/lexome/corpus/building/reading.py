@@ -70,6 +70,12 @@ class _Keys:
     exact: list[bytes] = field(default_factory=list)
     signature: list[npt.NDArray[np.uint32]] = field(default_factory=list)
 
+    def without(self, aside: list[int]) -> None:
+        """Note that some of the documents that stay, by their rows, could not be stored: they have no row."""
+        gone = set(aside)
+        if gone:
+            self.row = [-1 if row in gone else row for row in self.row]
+
 
 @dataclass(slots=True)
 class _Draft:
@@ -95,12 +101,12 @@ def read_file(job: Job, drafts: tuple[Path, ...], advance: Advance) -> dict[str,
         found = read(job.inputs, settings.source.format, tally=tally, where_known=DELETIONS, **options)
         docs = _watched(found, tally, advance)
         kept = _kept(docs, settings, benchmarks, (keys, drops, leaks, tally))
-        parquet.write(kept, stream, tally=tally)
+        keys.without(parquet.write_rows(kept, stream, tally=tally))
     if tally.failures:
         raise FormatError(tally.failures[0])
     _save(keys, keys_path, settings.near)
     return {
-        "read": tally.documents,
+        "read": tally.documents - sum(keys.deleted),  # which name documents and are none
         "drops": dict(sorted(drops.items())),
         "leaks": dict(sorted(leaks.items())),
         "set_aside": dict(sorted(tally.rejected.items())),

@@ -62,7 +62,7 @@ def signatures(runs: Sequence[Hashes], *, permutations: int) -> npt.NDArray[np.u
 
 def band_hashes(rows: npt.NDArray[np.uint32], bands: int) -> Hashes:
     """A hash of each of the bands that the signatures are cut into."""
-    cut = rows.reshape(len(rows), bands, -1).astype(np.uint64)
+    cut = rows.reshape(len(rows), bands, rows.shape[1] // bands)
     mixed = np.zeros(cut.shape[:2], dtype=np.uint64)
     with np.errstate(over="ignore"):
         for place in range(cut.shape[2]):

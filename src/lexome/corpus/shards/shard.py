@@ -13,10 +13,10 @@ import numpy as np
 
 from lexome.corpus.shards import store
 from lexome.corpus.shards.text import Text, texts
-from lexome.corpus.vocab.tokenizers import TOKENIZER_FILE, load_tokenizer, tokenizer_sha256, unknown_id
+from lexome.corpus.vocab.tokenizers import TOKENIZER_FILE, load_tokenizer, pieces_of, tokenizer_sha256, unknown_id
 from lexome.errors import ShardError
 from lexome.formats import Tally, units
-from lexome.formats.files import plain_name, replacing
+from lexome.formats.files import plain_name, replacing, shown_name
 from lexome.pipeline import Advance, Engine, Job, Outcome, Part, Stage, fingerprint, run
 from lexome.recipe.shard import ShardRecipe
 
@@ -60,9 +60,10 @@ def shard(
     jobs = _jobs(recipe, tokenizer)
     identity = fingerprint(VERSION, sha256, recipe.held_out, recipe.seed, recipe.format)
     stage = Stage("shard", shard_file, jobs, recipe.out / ".lexome", identity)
+    # Before the first shard changes: a manifest of others must not vouch for them if this run is cut short.
+    (recipe.out / store.MANIFEST).unlink(missing_ok=True)
     outcome = run(stage, engine=engine, part=part, progress_shown=progress_shown)
     if not outcome.done:
-        (recipe.out / store.MANIFEST).unlink(missing_ok=True)
         return Sharded(None, outcome.failures, outcome.waiting)
     manifest = _manifest(recipe, outcome, sha256, _vocabulary(tokenizer))
     with replacing(recipe.out / TOKENIZER_FILE) as stream:
@@ -101,7 +102,7 @@ def _jobs(recipe: ShardRecipe, tokenizer: Path) -> tuple[Job, ...]:
 def _name(file: Path, given: Path) -> str:
     """The shard's name: the file's place below the folder that was given, without its ending."""
     inside = PurePosixPath(file.relative_to(given)) if given.is_dir() else PurePosixPath(file.name)
-    return str(inside.with_name(PurePosixPath(plain_name(inside.name)).stem or inside.name))
+    return shown_name(str(inside.with_name(PurePosixPath(plain_name(inside.name)).stem or inside.name)))
 
 
 @dataclass(slots=True)
@@ -139,7 +140,7 @@ def shard_file(job: Job, drafts: tuple[Path, ...], advance: Advance) -> dict[str
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     tokenizer = load_tokenizer(settings.tokenizer)
     unknown = unknown_id(tokenizer)
-    dtype = store.token_type(tokenizer.get_vocab_size())
+    dtype = store.token_type(pieces_of(tokenizer))
     found = {"without_tokens": 0, "unknown": 0}
     streams = [path.open("wb") for path in drafts]
     try:
@@ -180,7 +181,7 @@ def _vocabulary(path: Path) -> dict[str, Any]:
     """What training must know of the vocabulary: its size and its special tokens."""
     tokenizer = load_tokenizer(path)
     special = {token.content: id_ for id_, token in tokenizer.get_added_tokens_decoder().items() if token.special}
-    return {"pieces": tokenizer.get_vocab_size(), "special": dict(sorted(special.items(), key=lambda item: item[1]))}
+    return {"pieces": pieces_of(tokenizer), "special": dict(sorted(special.items(), key=lambda item: item[1]))}
 
 
 def _manifest(recipe: ShardRecipe, outcome: Outcome, sha256: str, vocabulary: dict[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from lexome.corpus.records import batches, is_records
+from lexome.corpus.records import FIELDS, batches, is_records
 from lexome.corpus.sentences import split_sentences
 from lexome.document import Document
 from lexome.formats import read
@@ -28,7 +28,7 @@ class Text:
 def texts(files: tuple[Path, ...], format: str | None = None, *, tally: Tally | None = None) -> Iterator[Text]:
     """The texts of one set of files: of records by columns, of anything else by documents."""
     if len(files) == 1 and is_records(files[0], format):
-        for batch in batches(files[0], ("offset", "text", "sentences")):
+        for batch in batches(files[0], FIELDS):
             yield from _batch_texts(batch)
         return
     for doc in read(files, format, tally=tally if tally is not None else Tally()):

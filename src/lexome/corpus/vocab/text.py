@@ -78,7 +78,7 @@ def texts_of(inputs: Sequence[Path], format: str | None = None, *, seed: int = 0
 
 def bucket(doc_id: str, seed: int) -> int:
     """A document's place between 0 and BUCKETS, random in its id and the seed, the same everywhere."""
-    digest = hashlib.blake2b(f"{seed}:{doc_id}".encode(), digest_size=2).digest()
+    digest = hashlib.blake2b(f"{seed}:{doc_id}".encode(errors="surrogatepass"), digest_size=2).digest()
     return int.from_bytes(digest, "big")
 
 

@@ -101,6 +101,11 @@ def _from_pair(vocabulary: Path, merges: Path) -> Any:
     return roberta_tokenizer(BPE(pieces, [(left, right) for left, right in pairs]))
 
 
+def pieces_of(tokenizer: Any) -> int:
+    """How many rows a model needs: the highest id and one, which is more than the pieces where ids are left out."""
+    return max(tokenizer.get_vocab().values(), default=-1) + 1
+
+
 def unknown_id(tokenizer: Any) -> int | None:
     """The number of the piece that stands for what a vocabulary cannot say; None where it can say everything."""
     for token in ("[UNK]", "<unk>"):

@@ -61,15 +61,24 @@ def read(source: Source, *, tally: Tally) -> Iterator[Document]:
 
 def write(docs: Iterable[Document], stream: BinaryIO, *, tally: Tally) -> None:
     """Each document as one row, in row groups of bounded size, compressed with zstd and checksummed."""
+    write_rows(docs, stream, tally=tally)
+
+
+def write_rows(docs: Iterable[Document], stream: BinaryIO, *, tally: Tally) -> list[int]:
+    """Write as `write` does; the places, counted from 0, of documents that were set aside and so have no row."""
     pa, pq = _pyarrow("writing Parquet")
     metadata = {"lexome.form": "document", "lexome.version": str(FORM_VERSION)}
     schema = pa.schema(arrow_fields(Document), metadata=metadata)
     out = pa.PythonFile(_Forward(stream), "w")
+    first, aside = 0, []
     with pq.ParquetWriter(out, schema, compression="zstd", write_page_checksum=True) as writer:
         for group in _groups(docs):
-            batch = _batch(group, schema, tally)
+            batch, refused = _batch(group, schema, tally)
             writer.write_batch(batch)
             tally.written += batch.num_rows
+            aside += [first + place for place in refused]
+            first += len(group)
+    return aside
 
 
 def _pyarrow(purpose: str) -> tuple[Any, Any]:
@@ -114,13 +123,14 @@ def _groups(docs: Iterable[Document]) -> Iterator[list[Document]]:
         yield group
 
 
-def _batch(docs: list[Document], schema: Any, tally: Tally) -> Any:
-    """The documents as a record batch, those that Arrow refuses set aside."""
+def _batch(docs: list[Document], schema: Any, tally: Tally) -> tuple[Any, list[int]]:
+    """The documents as a record batch, and the places of those that Arrow refuses, which are set aside."""
     try:
-        return _arrow(docs, schema)
+        return _arrow(docs, schema), []
     except BadDocument:
         checked = [_checked(doc, schema, tally) for doc in docs]
-        return _arrow([doc for doc in checked if doc is not None], schema)
+        refused = [place for place, doc in enumerate(checked) if doc is None]
+        return _arrow([doc for doc in checked if doc is not None], schema), refused
 
 
 def _checked(doc: Document, schema: Any, tally: Tally) -> Document | None:

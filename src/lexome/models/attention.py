@@ -1,0 +1,93 @@
+"""Attention inside each sequence of a packed batch, through torch's own kernels.
+
+T tokens of the packed batch, S sequences, H heads, K width a head, N sequences of one length, L that length
+"""
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+from lexome.models.packing import Packing
+
+try:
+    from torch.nn.attention.varlen import varlen_attn
+
+    _varlen: Callable[..., Any] | None = varlen_attn
+    # The first releases with this kernel knew only whole sequences.
+    _varlen_has_windows = "window_size" in inspect.signature(varlen_attn).parameters
+except ImportError:  # torch before 2.10
+    _varlen, _varlen_has_windows = None, False
+
+# What flash attention is compiled for. Other types take the general path.
+KERNEL_TYPES = (torch.bfloat16, torch.float16)
+
+
+def attend(
+    query_THK: Tensor, key_THK: Tensor, value_THK: Tensor, packing: Packing, *, window: int | None, dropout: float
+) -> Tensor:
+    """Each token's mix of the values of its own sequence, or of `window` tokens to each side; (T, H, K).
+
+    On CUDA in half precision this is one packed kernel. It has no dropout of attention weights: torch gives it none.
+    With dropout, in float32, and on a CPU, sequences of equal length go together through ordinary attention.
+    """
+    mixed_THK: Tensor
+    if _packed_kernel_fits(query_THK, window=window, dropout=dropout):
+        assert _varlen is not None
+        sides = {} if window is None else {"window_size": (window, window)}
+        bounds, longest = packing.bounds_S1, packing.longest
+        mixed_THK = _varlen(query_THK, key_THK, value_THK, bounds, bounds, longest, longest, **sides)
+        return mixed_THK
+    mixed_THK = _by_length(query_THK, key_THK, value_THK, packing, window=window, dropout=dropout)
+    return mixed_THK
+
+
+def _packed_kernel_fits(query_THK: Tensor, *, window: int | None, dropout: float) -> bool:
+    return (
+        _varlen is not None
+        and query_THK.is_cuda
+        and query_THK.dtype in KERNEL_TYPES
+        and dropout == 0.0
+        and (window is None or _varlen_has_windows)
+    )
+
+
+# Lengths are Python numbers here, so a compiled graph would be made anew for every batch.
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+def _by_length(
+    query_THK: Tensor, key_THK: Tensor, value_THK: Tensor, packing: Packing, *, window: int | None, dropout: float
+) -> Tensor:
+    """Attention over each group of sequences of one length. Exact, and as many calls as there are lengths."""
+    lengths = set(packing.lengths)
+    if len(lengths) == 1:
+        # Nothing to gather: the batch is a rectangle already.
+        shape = (len(packing.lengths), packing.lengths[0])
+        parts = [tensor.view(*shape, *tensor.shape[1:]) for tensor in (query_THK, key_THK, value_THK)]
+        return _ordinary(*parts, window=window, dropout=dropout).flatten(0, 1)
+    places, undo_T = packing.groups()
+    mixed = [
+        _ordinary(query_THK[place_NL], key_THK[place_NL], value_THK[place_NL], window=window, dropout=dropout)
+        for place_NL in places
+    ]
+    return torch.cat([part_NLHK.flatten(0, 1) for part_NLHK in mixed])[undo_T]
+
+
+def _ordinary(
+    query_NLHK: Tensor, key_NLHK: Tensor, value_NLHK: Tensor, *, window: int | None, dropout: float
+) -> Tensor:
+    length = query_NLHK.shape[1]
+    seen_LL = None
+    if window is not None and window < length - 1:
+        place_L = torch.arange(length, device=query_NLHK.device)
+        seen_LL = (place_L[:, None] - place_L[None, :]).abs() <= window
+    mixed_NHLK = scaled_dot_product_attention(
+        query_NLHK.transpose(1, 2),
+        key_NLHK.transpose(1, 2),
+        value_NLHK.transpose(1, 2),
+        attn_mask=seen_LL,
+        dropout_p=dropout,
+    )
+    return mixed_NHLK.transpose(1, 2)

@@ -1,0 +1,337 @@
+"""A model folder in Hugging Face's own form: read, with nothing passed over in silence, and written."""
+
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import lexome
+from lexome.errors import CheckpointError
+from lexome.models import hf_heads
+from lexome.models.architectures import ARCHITECTURES
+from lexome.models.card import Card, render
+from lexome.models.config import EncoderConfig
+from lexome.models.encoder import Encoder, parameters_of
+from lexome.models.heads import HiddenLayers, Labeller, MaskedLM, PairedLM, SequenceHead, SpanHead, TokenHead
+from lexome.models.hf_config import architecture_of, read_config, write_config
+from lexome.models.names import KINDS, WORDS, Found, from_hf, to_hf
+from lexome.models.tokenizer_files import tokenizer_files, write_tokenizer
+from lexome.models.weights import SAFE, read_weights, write_weights
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A model from a folder, in evaluation mode, and what the folder said about it.
+
+    kind       what the model is: one of names.KINDS
+    labels     of a token or sequence head, in order
+    settings   config.json as it is
+    tokenizer  the tokenizer's files in the folder
+    unused     weights of the folder that this kind of model has no place for, by their names there
+    new        weights of the model that the folder lacks and that were drawn anew, by our names
+    """
+
+    folder: Path
+    architecture: str
+    kind: str
+    config: EncoderConfig
+    model: nn.Module
+    labels: tuple[str, ...]
+    settings: dict[str, Any]
+    tokenizer: tuple[Path, ...]
+    unused: tuple[str, ...]
+    new: tuple[str, ...]
+
+
+def load(
+    folder: Path,
+    *,
+    kind: str | None = None,
+    labels: Sequence[str] = (),
+    hidden: HiddenLayers | None = None,
+    new_head: bool = False,
+    dtype: torch.dtype = torch.float32,
+) -> Checkpoint:
+    """The model in a folder, as `kind` or as what it was saved as.
+
+    Weights of a head that the folder lacks are an error, unless `new_head` allows them to be drawn anew from torch's
+    generator; `labels` and `hidden` then say what the new head is like. Weights of the encoder are never made up.
+    """
+    settings = _settings(folder)
+    # A configuration that is not understood is refused before gigabytes are read.
+    read_config(settings, where=str(folder / "config.json"))
+    weights = read_weights(folder)
+    options: dict[str, Any] = {"kind": kind, "labels": labels, "hidden": hidden, "new_head": new_head, "dtype": dtype}
+    return assemble(settings, weights, folder=folder, **options)
+
+
+def assemble(
+    settings: Mapping[str, Any],
+    weights: Mapping[str, Tensor],
+    *,
+    folder: Path,
+    kind: str | None = None,
+    labels: Sequence[str] = (),
+    hidden: HiddenLayers | None = None,
+    new_head: bool = False,
+    dtype: torch.dtype = torch.float32,
+) -> Checkpoint:
+    """The model of a config.json and weights under Hugging Face's names, wherever they are from; else as `load`."""
+    where = str(folder / "config.json")
+    architecture = architecture_of(settings, where=where)
+    config = read_config(settings, where=where)
+    kind = _kind(kind, architecture, settings, where)
+    labels = tuple(labels)
+    if kind in ("token", "sequence", "span"):
+        hidden = hidden or hf_heads.hidden_of(settings, architecture, kind)
+        # A new head with labels nobody named would have two of them, in silence.
+        if not labels and (not new_head or "id2label" in settings):
+            labels = hf_heads.labels_of(settings)
+    form: dict[str, Any] = {"hidden": hidden, "labels": len(labels), "pooling": hf_heads.pooling_of(settings, kind)}
+    with torch.device("meta"):
+        model = build(config, kind, **form)
+    found = _found(folder, model, weights, settings, kind=kind)
+    _check_shapes(folder, found, model)
+    if found.missing:
+        _check_missing(folder, found, kind, allowed=new_head)
+        model = build(config, kind, **form)
+    model.load_state_dict(_as_ours(found.weights, model, dtype), strict=not found.missing, assign=True)
+    model.to(dtype).eval()
+    files = tokenizer_files(folder)
+    return Checkpoint(
+        folder, architecture, kind, config, model, labels, dict(settings), files, found.unused, found.missing
+    )
+
+
+def build(
+    config: EncoderConfig,
+    kind: str,
+    *,
+    labels: int = 2,
+    hidden: HiddenLayers | None = None,
+    pooling: str = "first",
+) -> nn.Module:
+    """A new model of a kind, its weights drawn from torch's generator."""
+    if kind == "encoder":
+        return Encoder(config)
+    if kind == "masked":
+        return MaskedLM(config)
+    if kind == "paired":
+        return PairedLM(config)
+    if kind == "span":
+        return Labeller(Encoder(config), SpanHead(config, hidden=hidden))
+    if not labels:
+        raise CheckpointError(f"a {kind} head needs its labels; none were given, and config.json has no id2label.")
+    if kind == "token":
+        return Labeller(Encoder(config), TokenHead(config, labels, hidden=hidden))
+    return Labeller(Encoder(config), SequenceHead(config, labels, hidden=hidden, pooling=pooling))
+
+
+def save(
+    folder: Path,
+    model: nn.Module,
+    *,
+    architecture: str,
+    tokenizer: Path,
+    card: Card,
+    labels: Sequence[str] = (),
+    run: Mapping[str, Any] | None = None,
+    replace: bool = False,
+) -> None:
+    """Write a model as a folder that transformers and `load` read: weights, config, tokenizer, card, run.json.
+
+    All is written under another name first. A folder that exists is an error unless `replace` is set.
+    """
+    if folder.exists() and any(folder.iterdir()) and not replace:
+        raise CheckpointError(f"{folder}: exists and is not empty. Choose another folder, or remove it.")
+    kind, config = kind_of(model), encoder_of(model).config
+    settings = write_config(config, architecture)
+    theirs, head = _theirs(model, architecture, kind, labels)
+    temporary, old = (folder.with_name(f".{folder.name}.{end}") for end in ("part", "old"))
+    for left in (temporary, old):
+        shutil.rmtree(left, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    try:
+        special = write_tokenizer(tokenizer, temporary, max_tokens=config.max_tokens, vocab=config.vocab)
+        write_weights(theirs, temporary / SAFE)
+        ids = {f"{name}_id": number for name, number in special.items() if name in _IDS}
+        stored = str(next(iter(theirs.values())).dtype).removeprefix("torch.")
+        # RoBERTa's pad id is where its positions begin: the model's, whatever the tokenizer says.
+        _write_json(temporary / "config.json", {**head, "torch_dtype": stored, **ids, **settings})
+        text = render(card, kind=kind, facts=_facts(model, config, architecture))
+        (temporary / "README.md").write_text(text, encoding="utf-8")
+        _write_json(temporary / "run.json", {"lexome": lexome.__version__, "torch": torch.__version__, **(run or {})})
+        if folder.exists():
+            folder.rename(old)
+        temporary.rename(folder)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+        shutil.rmtree(old, ignore_errors=True)
+
+
+# Which of the special tokens config.json tells the id of.
+_IDS = ("pad_token", "bos_token", "eos_token", "cls_token", "sep_token")
+
+
+def kind_of(model: nn.Module) -> str:
+    """What a model is: one of names.KINDS."""
+    heads = {TokenHead: "token", SequenceHead: "sequence", SpanHead: "span"}
+    if isinstance(model, Labeller):
+        return heads[type(model.head)]
+    known = {Encoder: "encoder", MaskedLM: "masked", PairedLM: "paired"}
+    if type(model) not in known:
+        raise CheckpointError(
+            f"{type(model).__name__} is no model that has a folder form; expected Encoder, MaskedLM, PairedLM or "
+            "Labeller. Take what a wrapper wraps."
+        )
+    return known[type(model)]
+
+
+def encoder_of(model: nn.Module) -> Encoder:
+    """The encoder in a model of any kind."""
+    encoder = model if isinstance(model, Encoder) else model.encoder
+    assert isinstance(encoder, Encoder)
+    return encoder
+
+
+def _theirs(
+    model: nn.Module, architecture: str, kind: str, labels: Sequence[str]
+) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Weights under their names, and what config.json says about the head."""
+    names = ARCHITECTURES[architecture]
+    heads = encoder_of(model).config.heads
+    ours = dict(model.state_dict())
+    if kind == "encoder":
+        ours = {f"encoder.{name}": tensor for name, tensor in ours.items()}
+    if kind not in names.classes:
+        raise CheckpointError(f"transformers has no {architecture} with a pair head. Save the MaskedLM or the encoder.")
+    if not isinstance(model, Labeller):
+        return to_hf(ours, names, kind=kind, heads=heads), {"architectures": [names.classes[kind]]}
+    head = hf_heads.settings_of(model.head, architecture, kind, labels)
+    if hf_heads.OWN not in head:
+        return to_hf(ours, names, kind=kind, heads=heads), {"architectures": [names.classes[kind]], **head}
+    encoder = {name: tensor for name, tensor in ours.items() if name.startswith("encoder.")}
+    own = {f"{hf_heads.OWN}.{name}": tensor for name, tensor in model.head.state_dict().items()}
+    theirs = to_hf(encoder, names, kind="encoder", heads=heads)
+    return {**theirs, **own}, {"architectures": [names.classes["encoder"]], **head}
+
+
+def _found(
+    folder: Path, model: nn.Module, weights: Mapping[str, Tensor], settings: Mapping[str, Any], *, kind: str
+) -> Found:
+    """The weights under our names, with what is missing and what is left over."""
+    given = dict(weights)
+    architecture, pooling = architecture_of(settings), hf_heads.pooling_of(settings, kind)
+    names = ARCHITECTURES[architecture]
+    heads = encoder_of(model).config.heads
+    ours = [name if kind != "encoder" else f"encoder.{name}" for name in model.state_dict()]
+    prefix = f"{hf_heads.OWN}."
+    held = {f"head.{name.removeprefix(prefix)}": given.pop(name) for name in list(given) if name.startswith(prefix)}
+    left = tuple(prefix + name.removeprefix("head.") for name in sorted(held))
+    hidden = model.head.hidden if isinstance(model, Labeller) else None
+    assert hidden is None or isinstance(hidden, HiddenLayers)
+    try:
+        if hidden is None or hf_heads.is_theirs(hidden, settings, architecture, kind=kind, pooling=pooling):
+            found = from_hf(given, names, kind=kind, heads=heads, ours=ours)
+            return Found(found.weights, found.missing, (*found.unused, *left))
+        encoder = [name for name in ours if name.startswith("encoder.")]
+        found = from_hf(given, names, kind="encoder", heads=heads, ours=encoder)
+    except CheckpointError as error:
+        raise CheckpointError(f"{folder}: {error}") from None
+    if not hf_heads.is_own(hidden, settings, kind=kind, pooling=pooling):
+        head = tuple(name for name in ours if not name.startswith("encoder."))
+        return Found(found.weights, (*found.missing, *head), (*found.unused, *left))
+    if held.keys() - set(ours):
+        unknown = min(held.keys() - set(ours))
+        raise CheckpointError(f"{folder}: unknown weight {unknown!r} of the head. config.json does not fit it.")
+    missing = tuple(name for name in ours if name not in held and not name.startswith("encoder."))
+    return Found({**found.weights, **held}, (*found.missing, *missing), found.unused)
+
+
+def _check_missing(folder: Path, found: Found, kind: str, *, allowed: bool) -> None:
+    gone = [name for name in found.missing if name.startswith("encoder.")]
+    if gone:
+        raise CheckpointError(f"{folder}: {len(gone)} weights of the encoder are missing, first {gone[0]!r}.")
+    if not allowed:
+        raise CheckpointError(
+            f"{folder}: has no weights for a {kind} head (first {found.missing[0]!r}). Load it as another kind, or ask "
+            "for a new head (new_head=True), which has to be trained."
+        )
+
+
+def _check_shapes(folder: Path, found: Found, model: nn.Module) -> None:
+    prefix = "encoder." if isinstance(model, Encoder) else ""
+    for name, tensor in model.state_dict().items():
+        given = found.weights.get(prefix + name)
+        if given is not None and given.shape != tensor.shape:
+            raise CheckpointError(
+                f"{folder}: {prefix}{name} is {tuple(given.shape)} in the file, "
+                f"but config.json makes it {tuple(tensor.shape)}. They belong to different models."
+            )
+
+
+def _as_ours(weights: Mapping[str, Tensor], model: nn.Module, dtype: torch.dtype) -> dict[str, Tensor]:
+    prefix = "encoder." if isinstance(model, Encoder) else ""
+    return {name.removeprefix(prefix): tensor.to(dtype) for name, tensor in weights.items()}
+
+
+def _kind(asked: str | None, architecture: str, settings: Mapping[str, Any], where: str) -> str:
+    """The kind to load: as asked for, or as the folder says."""
+    kind = _asked_or_stated(asked, architecture, settings, where)
+    if kind in WORDS and not settings.get("tie_word_embeddings", True):
+        raise CheckpointError(
+            f"{where}: tie_word_embeddings is false, but Lexome's models guess words with their embedding. "
+            "Load it through the transformers backend, or as an encoder."
+        )
+    return kind
+
+
+def _asked_or_stated(asked: str | None, architecture: str, settings: Mapping[str, Any], where: str) -> str:
+    classes = ARCHITECTURES[architecture].classes
+    if asked is not None:
+        if asked not in KINDS:
+            raise CheckpointError(f"kind {asked!r}; expected one of {', '.join(KINDS)}.")
+        if asked not in classes:
+            raise CheckpointError(f"{where}: transformers has no {architecture} of kind {asked!r}.")
+        return asked
+    if hf_heads.OWN in settings:
+        return str(settings[hf_heads.OWN]["kind"])
+    stated = settings.get("architectures") or []
+    for kind, name in classes.items():
+        if name in stated:
+            return kind
+    raise CheckpointError(
+        f"{where}: architectures is {stated}; expected one of {', '.join(classes.values())}. Say which kind to load."
+    )
+
+
+def _settings(folder: Path) -> dict[str, Any]:
+    path = folder / "config.json"
+    try:
+        settings = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        raise CheckpointError(f"{path}: there is no such file; expected a model folder. Check the path.") from None
+    except ValueError as error:
+        raise CheckpointError(f"{path}: not JSON: {error}") from None
+    if not isinstance(settings, dict):
+        raise CheckpointError(f"{path}: expected an object with the model's settings.")
+    return settings
+
+
+def _facts(model: nn.Module, config: EncoderConfig, architecture: str) -> dict[str, str]:
+    return {
+        "Architecture": architecture,
+        "Parameters": f"{parameters_of(model):,}, of which {parameters_of(encoder_of(model)):,} in the encoder",
+        "Shape": f"{config.layers} layers of width {config.width}, {config.heads} heads, inner width {config.inner}",
+        "Longest sequence": f"{config.max_tokens:,} tokens",
+        "Vocabulary": f"{config.vocab:,} pieces",
+    }
+
+
+def _write_json(path: Path, content: Mapping[str, Any]) -> None:
+    path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

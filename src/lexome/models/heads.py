@@ -1,0 +1,181 @@
+"""Heads on the encoder: masked words, pairs, and labels of tokens, sequences and spans.
+
+T tokens of the packed batch, S sequences, D width, V vocabulary, M masked positions, C labels
+"""
+
+from collections import OrderedDict
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from lexome.models.config import EncoderConfig
+from lexome.models.encoder import Encoder, activation, initialise, layer_norm
+from lexome.models.packing import Packing
+from lexome.values import value
+
+
+class MaskedLM(nn.Module):
+    """An encoder that guesses masked words: logits over the vocabulary at the masked positions only, (M, V)."""
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        self.encoder = Encoder(config)
+        self.head = WordHead(config)
+
+    def forward(self, ids_T: Tensor, packing: Packing, positions_M: Tensor, segments_T: Tensor | None = None) -> Tensor:
+        hidden_TD = self.encoder(ids_T, packing, segments_T)
+        logits_MV: Tensor = self.head(hidden_TD[positions_M], self.encoder.embed.tokens.weight)
+        return logits_MV
+
+
+class PairedLM(nn.Module):
+    """BERT's own pre-training: masked words and a yes or no about each pair of sentences, (M, V) and (S, 2)."""
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        self.encoder = Encoder(config)
+        self.head = WordHead(config)
+        self.pair = PairHead(config)
+
+    def forward(
+        self, ids_T: Tensor, packing: Packing, positions_M: Tensor, segments_T: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        hidden_TD = self.encoder(ids_T, packing, segments_T)
+        logits_MV = self.head(hidden_TD[positions_M], self.encoder.embed.tokens.weight)
+        return logits_MV, self.pair(hidden_TD, packing)
+
+
+class Labeller(nn.Module):
+    """An encoder with a TokenHead, SequenceHead or SpanHead: ids to that head's logits."""
+
+    def __init__(self, encoder: Encoder, head: nn.Module) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.head = head
+
+    def forward(self, ids_T: Tensor, packing: Packing, segments_T: Tensor | None = None) -> Tensor:
+        logits: Tensor = self.head(self.encoder(ids_T, packing, segments_T), packing)
+        return logits
+
+
+class WordHead(nn.Module):
+    """Hidden states to logits over the vocabulary. Its last matrix is the token embedding, given by the caller."""
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        self.dense = nn.Linear(config.width, config.width, bias=config.head_biases)
+        self.activation = activation(config.head_activation)
+        self.norm = layer_norm(config)
+        self.bias = nn.Parameter(torch.zeros(config.vocab))
+        initialise(self, config)
+
+    def forward(self, hidden_MD: Tensor, tokens_VD: Tensor) -> Tensor:
+        normed_MD = self.norm(self.activation(self.dense(hidden_MD)))
+        return functional.linear(normed_MD, tokens_VD, self.bias)
+
+
+class PairHead(nn.Module):
+    """Two logits for each sequence from its first token, for next-sentence or sentence-order prediction; (S, 2)."""
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        self.pool = nn.Linear(config.width, config.width)
+        self.out = nn.Linear(config.width, 2)
+        initialise(self, config)
+
+    def forward(self, hidden_TD: Tensor, packing: Packing) -> Tensor:
+        logits_S2: Tensor = self.out(self.pool(hidden_TD[packing.firsts_S]).tanh())
+        return logits_S2
+
+
+@value
+class HiddenLayers:
+    """What lies between the encoder and the last matrix of a head.
+
+    BioMegatron's are HiddenLayers(1 or 2, width=512 or 1024, dropout=0.5); for questions 2, width=2048, dropout=0.1.
+    `dropout` is before each matrix, the last included. A width of None is the encoder's.
+    """
+
+    count: int = 0
+    width: int | None = None
+    activation: str = "relu"
+    dropout: float = 0.1
+    norm: bool = False
+    biases: bool = True
+
+
+class TokenHead(nn.Module):
+    """Logits of each token's label, (T, C)."""
+
+    def __init__(self, config: EncoderConfig, labels: int, *, hidden: HiddenLayers | None = None) -> None:
+        super().__init__()
+        self.hidden = hidden or HiddenLayers()
+        _add_layers(self, config, labels, self.hidden)
+
+    def forward(self, hidden_TD: Tensor, packing: Packing) -> Tensor:
+        return _through(self, hidden_TD)
+
+
+class SequenceHead(nn.Module):
+    """Logits of each sequence's label from its first token, or from the mean of its tokens; (S, C)."""
+
+    def __init__(
+        self, config: EncoderConfig, labels: int, *, hidden: HiddenLayers | None = None, pooling: str = "first"
+    ) -> None:
+        super().__init__()
+        self.hidden = hidden or HiddenLayers()
+        self.pooling = pooling
+        _add_layers(self, config, labels, self.hidden)
+
+    def forward(self, hidden_TD: Tensor, packing: Packing) -> Tensor:
+        pooled_SD = hidden_TD[packing.firsts_S] if self.pooling == "first" else mean_of(hidden_TD, packing)
+        return _through(self, pooled_SD)
+
+
+class SpanHead(nn.Module):
+    """Logits of each token being the first and the last of the answer, (T, 2)."""
+
+    def __init__(self, config: EncoderConfig, *, hidden: HiddenLayers | None = None) -> None:
+        super().__init__()
+        self.hidden = hidden or HiddenLayers()
+        _add_layers(self, config, 2, self.hidden)
+
+    def forward(self, hidden_TD: Tensor, packing: Packing) -> Tensor:
+        return _through(self, hidden_TD)
+
+
+def mean_of(hidden_TD: Tensor, packing: Packing) -> Tensor:
+    """The mean hidden state of each sequence, (S, D), summed in float32."""
+    bounds = packing.bounds_S1.long()
+    lengths_S = bounds.diff()
+    tokens = hidden_TD.shape[0]
+    sequence_T = torch.repeat_interleave(lengths_S, output_size=tokens)
+    sum_SD = hidden_TD.new_zeros((lengths_S.shape[0], hidden_TD.shape[1]), dtype=torch.float32)
+    sum_SD = sum_SD.index_add(0, sequence_T, hidden_TD.float())
+    return (sum_SD / lengths_S.clamp(min=1)[:, None]).to(hidden_TD.dtype)
+
+
+def _add_layers(head: nn.Module, config: EncoderConfig, labels: int, hidden: HiddenLayers) -> None:
+    """Put the hidden layers and the last matrix on a head, in the order they are run in."""
+    width = config.width
+    layers: OrderedDict[str, nn.Module] = OrderedDict()
+    for number in range(hidden.count):
+        inner = hidden.width or config.width
+        layers[f"dropout{number}"] = nn.Dropout(hidden.dropout)
+        layers[f"dense{number}"] = nn.Linear(width, inner, bias=hidden.biases)
+        layers[f"activation{number}"] = activation(hidden.activation)
+        if hidden.norm:
+            layers[f"norm{number}"] = nn.LayerNorm(inner, eps=config.norm_eps, bias=config.norm_biases)
+        width = inner
+    layers["dropout"] = nn.Dropout(hidden.dropout)
+    layers["out"] = nn.Linear(width, labels)
+    for name, layer in layers.items():
+        head.add_module(name, layer)
+    initialise(head, config)
+
+
+def _through(head: nn.Module, hidden: Tensor) -> Tensor:
+    for layer in head.children():
+        hidden = layer(hidden)
+    return hidden

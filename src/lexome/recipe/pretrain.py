@@ -1,0 +1,192 @@
+"""The recipe of `lexome pretrain`: shards and an encoder into a checkpoint folder."""
+
+import re
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
+
+from lexome.recipe import Recipe, Table
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def seconds(given: Any) -> Any:
+    """The seconds that "90s", "20m", "1h30m" or "2d" stand for; other values pass for the schema to judge."""
+    if not isinstance(given, str):
+        return given
+    if not re.fullmatch(r"(\d+(\.\d+)?[smhd])+", given):
+        raise ValueError('expected a time such as "90s", "20m", "1h30m" or "2d"')
+    return sum(float(number) * _UNITS[unit] for number, unit in re.findall(r"(\d+(?:\.\d+)?)([smhd])", given))
+
+
+Seconds = Annotated[float, BeforeValidator(seconds), PlainSerializer(lambda value: f"{value:g}s")]
+Points = tuple[tuple[float, float], ...]
+
+
+def _check_points(name: str, points: Points, *, least: float) -> None:
+    places = [place for place, _ in points]
+    if places and (places[0] != 0 or places[-1] >= 1 or sorted(set(places)) != places):
+        raise ValueError(f"{name} begins at {places}; expected shares of the run that begin at 0 and ascend below 1")
+    if any(value < least for _, value in points):
+        raise ValueError(f"{name} has a value below {least:g}")
+
+
+class TextTable(Table):
+    """Which sequences are made of the shards."""
+
+    kind: Literal["sentences", "across_documents", "next_sentence", "sentence_order"] = Field(
+        default="sentences", description="Whole sentences of one document, or of any; or pairs (NSP, SOP)."
+    )
+    max_tokens: int = Field(default=512, ge=8, description="Longest sequence, special tokens included.")
+    ramp: Points = Field(default=(), description="[share of the run, longest sequence] pairs; 128 first, then 512.")
+    short: float = Field(default=0.1, ge=0, le=1, description="Share of documents whose pairs are made short.")
+
+    @model_validator(mode="after")
+    def _ramp_fits(self) -> Self:
+        _check_points("ramp", self.ramp, least=8)
+        if self.ramp and self.ramp[-1][1] != self.max_tokens:
+            raise ValueError(f"ramp ends at {self.ramp[-1][1]:g} tokens; expected max_tokens, {self.max_tokens}")
+        return self
+
+
+class MaskingTable(Table):
+    """What is hidden: see docs/explanation/masking.md."""
+
+    unit: Literal["token", "word", "span"] = "word"
+    rate: float = Field(default=0.15, gt=0, le=1)
+    ramp: Points = Field(default=(), description="[share of the run, rate] pairs in place of one rate.")
+    linear: bool = Field(default=False, description="The rate moves in straight lines from point to point.")
+    mask_share: float = Field(default=0.8, ge=0, le=1)
+    random_share: float = Field(default=0.1, ge=0, le=1)
+    together: bool = False
+    independent: bool = False
+    duplicates: int | None = Field(default=None, ge=1, description="So many maskings take turns; none: always new.")
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        _check_points("ramp", self.ramp, least=1e-6)
+        if self.mask_share + self.random_share > 1 + 1e-9:
+            raise ValueError("mask_share and random_share are more than 1 together")
+        return self
+
+
+class BatchTable(Table):
+    """How much goes through the model at once."""
+
+    tokens: int = Field(default=65_536, ge=8, description="Tokens of one pass, all sequences of it together.")
+    passes: int = Field(default=1, ge=1, description="Passes whose gradients are added up before a step.")
+    ramp: Points = Field(default=(), description="[share of the run, passes] pairs: a batch that grows.")
+    ahead: int = Field(default=8, ge=0, description="Steps prepared ahead in the background; 0 prepares in line.")
+
+    @model_validator(mode="after")
+    def _ramp_fits(self) -> Self:
+        _check_points("ramp", self.ramp, least=1)
+        if self.ramp and self.ramp[-1][1] != self.passes:
+            raise ValueError(f"ramp ends at {self.ramp[-1][1]:g} passes; expected passes, {self.passes}")
+        return self
+
+
+class OptimizerTable(Table):
+    """AdamW, or Muon for the layers' matrices with AdamW for the rest."""
+
+    kind: Literal["adamw", "muon"] = "adamw"
+    lr: float = Field(default=5e-4, gt=0, description="The highest learning rate; Muon's steps are scaled to AdamW's.")
+    betas: tuple[float, float] = (0.9, 0.98)
+    eps: float = Field(default=1e-6, gt=0)
+    decay: float = Field(default=0.01, ge=0, description="Weight decay of matrices; vectors have none.")
+    decay_embeddings: bool = True
+    momentum: float = Field(default=0.95, ge=0, lt=1, description="Muon's.")
+    clip: float | None = Field(default=1.0, gt=0, description="Gradients of a larger norm are scaled down to it.")
+
+
+class ScheduleTable(Table):
+    """The learning rate over the run."""
+
+    kind: Literal["linear", "cosine", "constant"] = Field(default="linear", description="constant decays at its end.")
+    warmup: float = Field(default=0.02, ge=0, lt=1, description="Share of the run.")
+    warmup_steps: int | None = Field(default=None, ge=0, description="In its place, where the run is told in steps.")
+    decay: float = Field(default=0.2, ge=0, le=1, description="With constant: share of the run it decays in, linearly.")
+    end: float = Field(default=0.0, ge=0, le=1, description="Share of lr that is left at the end.")
+
+
+class EvaluationTable(Table):
+    """Loss on the held-out shards; its masks are the same at every time."""
+
+    every: int | None = Field(default=None, ge=1, description="Steps between two; without it only at the end.")
+    tokens: int = Field(default=1_000_000, ge=1, description="At most so many held-out tokens.")
+    rate: float = Field(default=0.15, gt=0, le=1, description="Masking rate, so that runs compare.")
+    seed: int = Field(default=0, ge=0)
+
+
+class LogTable(Table):
+    """What is written down, and when. This and the card may change between stopping and going on."""
+
+    every: int = Field(default=20, ge=1, description="Steps between two lines of metrics.jsonl.")
+    save_every: int = Field(default=1000, ge=1, description="Steps between two saved states.")
+    keep: int = Field(default=2, ge=1, description="States kept; older ones are removed.")
+    diverged: float = Field(default=2.0, gt=0, description="Stop where three lines on end are so far above the best.")
+
+
+class CardTable(Table):
+    """What the model card says that no program knows."""
+
+    title: str | None = Field(default=None, description="By default the name of `out`.")
+    license: str = "unknown"
+    data: str | None = Field(default=None, description="The text it was trained on, and that text's licences.")
+
+
+class PretrainRecipe(Recipe):
+    """Token shards to a pre-trained encoder."""
+
+    stage: Literal["pretrain"]
+    shards: Path = Field(description="A folder that `lexome shard` made.")
+    out: Path = Field(
+        description="The folder for model/, the checkpoint, and run.json, metrics.jsonl, loss.png, state/."
+    )
+    seed: int = Field(default=0, ge=0)
+    start: Path | None = Field(default=None, description="A checkpoint to go on from; without it, random weights.")
+    new_vocabulary: Literal["refuse", "carry"] = Field(
+        default="refuse", description="carry: take another tokenizer than the checkpoint's, keep what both have."
+    )
+    preset: str | None = Field(default=None, description="A model of recipes/models, such as bert-base.")
+    model: dict[str, Any] = Field(
+        default={}, description="EncoderConfig's fields, in place of the preset's or start's."
+    )
+    steps: int | None = Field(default=None, ge=1)
+    tokens: int | None = Field(default=None, ge=1)
+    epochs: float | None = Field(default=None, gt=0)
+    budget: Seconds | None = Field(
+        default=None, gt=0, description='Time, such as "20m"; reading in and compiling are not counted.'
+    )
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    precision: Literal["auto", "fp32", "autocast", "bf16"] = Field(
+        default="auto", description="auto: autocast on CUDA, fp32 on CPU. bf16: weights too, fp32 in the optimizer."
+    )
+    compile: bool | None = Field(default=None, description="torch.compile; by default on CUDA.")
+    deterministic: bool | None = Field(
+        default=None, description="The same bits each time on a GPU; by default, unless the length is a time."
+    )
+    text: TextTable = TextTable()
+    masking: MaskingTable = MaskingTable()
+    batch: BatchTable = BatchTable()
+    optimizer: OptimizerTable = OptimizerTable()
+    schedule: ScheduleTable = ScheduleTable()
+    evaluation: EvaluationTable = EvaluationTable()
+    log: LogTable = LogTable()
+    card: CardTable = CardTable()
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        said = [name for name in ("steps", "tokens", "epochs", "budget") if getattr(self, name) is not None]
+        if len(said) != 1:
+            raise ValueError(f"the length is told by {said or 'nothing'}; expected steps, tokens, epochs or budget")
+        if self.start is None and self.preset is None and not self.model:
+            raise ValueError("there is no model; expected start, preset or a [model] table")
+        if self.start is not None and self.preset is not None:
+            raise ValueError("start and preset are both given; expected one of them")
+        if self.schedule.warmup_steps is not None and self.steps is None:
+            raise ValueError("schedule.warmup_steps needs a length in steps; say schedule.warmup, a share")
+        if self.batch.tokens < self.text.max_tokens:
+            raise ValueError(f"batch.tokens is {self.batch.tokens}, less than the longest sequence")
+        return self

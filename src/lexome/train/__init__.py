@@ -1,0 +1,1 @@
+"""Training: the only optimizers and loops of the package."""

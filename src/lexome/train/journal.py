@@ -1,0 +1,183 @@
+"""What a run says of itself: sums between two lines of metrics, metrics.jsonl, TensorBoard, a bar."""
+
+import json
+import math
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lexome.errors import DivergedError
+from lexome.formats.files import replacing
+from lexome.runlog import LINE_S, REFRESH_S
+from lexome.train.loop import Done, Position
+
+METRICS = "metrics.jsonl"
+# One line far above the best may be a batch of odd text; three on end are not.
+PATIENCE = 3
+
+Line = dict[str, Any]
+
+
+class Tally:
+    """Sums over the steps since the last line. They stay on the device until a line is asked for."""
+
+    def __init__(self) -> None:
+        self.sums: dict[str, Tensor] = {}
+        self.counts = {"steps": 0, "tokens": 0, "masked": 0, "sequences": 0}
+        self.began_s = 0.0
+
+    def add(self, done: Done) -> None:
+        """Count one step."""
+        for name, new in {**done.terms, "loss": done.loss, "norm": done.norm}.items():
+            self.sums[name] = self.sums[name] + new.double() if name in self.sums else new.double()
+        for name, count in (("steps", 1), ("tokens", done.tokens), ("masked", done.masked)):
+            self.counts[name] += count
+        self.counts["sequences"] += done.sequences
+
+    def line(self, done: Done, position: Position) -> Line:
+        """The means since the last line, with where the run is; then the sums begin anew."""
+        sums = {name: float(total) for name, total in self.sums.items()}
+        counts = self.counts
+        seconds = position.elapsed_s - self.began_s
+        line: Line = {
+            "step": position.step,
+            "tokens": position.tokens,
+            "epoch": position.place.epoch,
+            "loss": sums["loss"] / counts["steps"],
+            **means(sums, masked=counts["masked"], sequences=counts["sequences"]),
+            "norm": sums["norm"] / counts["steps"],
+            "lr": done.lr,
+            "rate": done.rate,
+            "elapsed_s": round(position.elapsed_s, 3),
+            "tokens_per_s": round(counts["tokens"] / seconds) if seconds > 0 else None,
+        }
+        self.sums, self.counts, self.began_s = {}, dict.fromkeys(counts, 0), position.elapsed_s
+        return line
+
+    def state(self) -> dict[str, Any]:
+        """What a saved state keeps of it, for a save may come between two lines."""
+        sums = {name: total.cpu() for name, total in self.sums.items()}
+        return {"sums": sums, "counts": dict(self.counts), "began_s": self.began_s}
+
+    def restore(self, state: dict[str, Any], device: torch.device) -> None:
+        """Go on from what `state` gave."""
+        self.sums = {name: total.to(device) for name, total in state["sums"].items()}
+        self.counts, self.began_s = dict(state["counts"]), state["began_s"]
+
+
+def means(sums: dict[str, float], *, masked: int, sequences: int) -> Line:
+    """Loss and share of right answers, for masked words and where there are some for pairs."""
+    line: Line = {"word_loss": sums["word_loss"] / max(1, masked), "accuracy": sums["word_right"] / max(1, masked)}
+    if "pair_loss" in sums:
+        line["pair_loss"] = sums["pair_loss"] / max(1, sequences)
+        line["pair_accuracy"] = sums["pair_right"] / max(1, sequences)
+    return line
+
+
+class Watch:
+    """Stops a run whose loss is no number, or stays far above the best it had."""
+
+    def __init__(self, *, above: float) -> None:
+        self.above, self.best, self.worse = above, math.inf, 0
+
+    def look(self, line: Line) -> None:
+        """DivergedError where the line is bad."""
+        loss, step = line["loss"], line["step"]
+        if not (math.isfinite(loss) and math.isfinite(line["norm"])):
+            raise DivergedError(
+                f"up to step {step:,} the loss is {loss} and the gradients' norm {line['norm']}; expected numbers. "
+                "Lower optimizer.lr, lengthen schedule.warmup, or look at the text there."
+            )
+        self.best = min(self.best, loss)
+        self.worse = self.worse + 1 if loss > self.best + self.above else 0
+        if self.worse >= PATIENCE:
+            raise DivergedError(
+                f"the loss at step {step:,} is {loss:.3f}, and for {PATIENCE} lines of {METRICS} more than "
+                f"{self.above:g} above its best, {self.best:.3f}. "
+                "Lower optimizer.lr, or raise log.diverged."
+            )
+
+
+class Journal:
+    """metrics.jsonl, one line at a time, and TensorBoard where it is installed."""
+
+    def __init__(self, folder: Path, *, step: int) -> None:
+        """Lines after `step` are from a run that was cut short there, and are made again: they are removed."""
+        self.path = folder / METRICS
+        kept = [line for line in read_metrics(self.path) if line["step"] <= step]
+        with replacing(self.path) as stream:
+            stream.writelines(_json(line) for line in kept)
+        self.board = _board(folder / "tensorboard", step)
+
+    def write(self, line: Line) -> None:
+        """Add a line, and force it to disk."""
+        with self.path.open("ab") as stream:
+            stream.write(_json(line))
+            stream.flush()
+            os.fsync(stream.fileno())
+        if self.board is not None:
+            flat = {f"held_out/{name}": value for name, value in line.get("held_out", {}).items()} | line
+            for name, value in flat.items():
+                if isinstance(value, int | float) and name != "step":
+                    self.board.add_scalar(name, value, line["step"])
+            self.board.flush()
+
+
+def read_metrics(path: Path) -> list[Line]:
+    """The lines of a metrics.jsonl; a last one that was cut off by a kill is passed over."""
+    lines: list[Line] = []
+    for raw in path.read_bytes().splitlines() if path.exists() else ():
+        try:
+            lines.append(json.loads(raw))
+        except ValueError:
+            break
+    return lines
+
+
+def _json(line: Line) -> bytes:
+    return json.dumps(line).encode() + b"\n"
+
+
+def _board(folder: Path, step: int) -> Any:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        return None
+    return SummaryWriter(str(folder), purge_step=step + 1)
+
+
+@contextmanager
+def training_progress(*, shown: bool = True) -> Iterator[Callable[[float, str], None]]:
+    """A function to tell the share that is done and a few words: a bar on a terminal, elsewhere a line a minute."""
+    began, first = time.monotonic(), [math.nan]
+    if not shown:
+        yield lambda share, words: None
+    elif sys.stderr.isatty():
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+        words_column = TextColumn("{task.fields[words]}")
+        columns = (TextColumn("pretrain"), BarColumn(), TaskProgressColumn(), words_column, TimeRemainingColumn())
+        with Progress(*columns, console=Console(stderr=True), transient=True, refresh_per_second=1 / REFRESH_S) as bar:
+            task = bar.add_task("pretrain", total=1.0, words="")
+            yield lambda share, words: bar.update(task, completed=share, words=words)
+    else:
+        said = [began]
+
+        def line(share: float, words: str) -> None:
+            now = time.monotonic()
+            first[0] = share if math.isnan(first[0]) else first[0]
+            if now - said[0] < LINE_S:
+                return
+            said[0] = now
+            left = (1 - share) * (now - began) / (share - first[0]) / 60 if share > first[0] else math.nan
+            print(f"pretrain: {share:.1%}, {words}, {left:,.0f} min left", file=sys.stderr, flush=True)
+
+        yield line

@@ -1,0 +1,226 @@
+"""Optimizers: AdamW, Muon, and full-precision copies of weights that are kept in bfloat16.
+
+D width, H heads, K width a head
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.optim import AdamW, Optimizer
+
+from lexome.models.config import EncoderConfig
+from lexome.values import value
+
+# The quintic polynomial whose slope at 0 is steep and which keeps singular values between 0.7 and 1.2 (Jordan 2024).
+NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
+NEWTON_SCHULZ_STEPS = 5
+# An orthogonal update of this scale has the root mean square of AdamW's usual one (Liu et al. 2025), so that one
+# learning rate serves both optimizers.
+MUON_SCALE = 0.2
+
+
+@value
+class OptimizerSettings:
+    """What an optimizer is made of; the learning rate is given at each step."""
+
+    kind: Literal["adamw", "muon"] = "adamw"
+    betas: tuple[float, float] = (0.9, 0.98)
+    eps: float = 1e-6
+    decay: float = 0.01
+    decay_embeddings: bool = True
+    momentum: float = 0.95
+
+
+class Fused:
+    """How many maps of its own one stored matrix holds, and how they are laid out.
+
+    Query, key and value share a matrix whose rows go head by head; a gated feed-forward has two halves. Each is a map
+    by itself and is made orthogonal by itself.
+    """
+
+    def __init__(self, parts: int, *, head_width: int | None = None) -> None:
+        self.parts, self.head_width = parts, head_width
+
+    def apart(self, matrix: Tensor) -> Tensor:
+        """(rows, columns) to (parts, rows of one, columns)."""
+        columns = matrix.shape[1]
+        if self.head_width is None:
+            return matrix.reshape(self.parts, -1, columns)
+        by_head = matrix.reshape(-1, self.parts, self.head_width, columns)
+        return by_head.transpose(0, 1).reshape(self.parts, -1, columns)
+
+    def together(self, maps: Tensor) -> Tensor:
+        """What `apart` took apart, put together again."""
+        columns = maps.shape[2]
+        if self.head_width is None:
+            return maps.reshape(-1, columns)
+        return maps.reshape(self.parts, -1, self.head_width, columns).transpose(0, 1).reshape(-1, columns)
+
+
+ONE = Fused(1)
+
+
+class Muon(Optimizer):
+    """Momentum made orthogonal by Newton and Schulz's steps, for the matrices of hidden layers.
+
+    torch.optim.Muon (2.9 on) computes the same, and a test holds the two together. It is not used because it takes one
+    stored matrix for one map, so that query, key and value would be mixed; and it goes matrix by matrix, where here all
+    maps of one shape go through one batched product.
+    """
+
+    def __init__(
+        self, matrices: Iterable[tuple[nn.Parameter, Fused]], *, momentum: float = 0.95, decay: float = 0.0
+    ) -> None:
+        pairs = list(matrices)
+        self.fused = [fused for _, fused in pairs]
+        super().__init__([matrix for matrix, _ in pairs], {"lr": 0.0, "momentum": momentum, "decay": decay})
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]  # there is no use for a closure here
+        """One step on every matrix that has a gradient."""
+        assert closure is None
+        for group in self.param_groups:
+            for shape, members in self._by_shape(group["params"]).items():
+                directions = self._directions([matrix for matrix, _ in members], group["momentum"])
+                maps = torch.cat([fused.apart(way) for way, (_, fused) in zip(directions, members, strict=True)])
+                straight = torch.split(orthogonal(maps), [fused.parts for _, fused in members])
+                size = group["lr"] * MUON_SCALE * math.sqrt(max(shape))
+                for (matrix, fused), update in zip(members, straight, strict=True):
+                    matrix.mul_(1 - group["lr"] * group["decay"])
+                    matrix.add_(fused.together(update).to(matrix.dtype), alpha=-size)
+
+    def _by_shape(self, matrices: Sequence[nn.Parameter]) -> dict[tuple[int, int], list[tuple[nn.Parameter, Fused]]]:
+        """The matrices with a gradient, by the shape of one of their maps."""
+        shapes: dict[tuple[int, int], list[tuple[nn.Parameter, Fused]]] = {}
+        for matrix, fused in zip(matrices, self.fused, strict=True):
+            if matrix.grad is not None:
+                shape = (matrix.shape[0] // fused.parts, matrix.shape[1])
+                shapes.setdefault(shape, []).append((matrix, fused))
+        return shapes
+
+    def _directions(self, matrices: Sequence[nn.Parameter], momentum: float) -> list[Tensor]:
+        """Nesterov's look ahead along the running mean of the gradients."""
+        for matrix in matrices:
+            if not self.state[matrix]:
+                self.state[matrix]["momentum"] = torch.zeros_like(matrix)
+        means = [self.state[matrix]["momentum"] for matrix in matrices]
+        gradients = [matrix.grad for matrix in matrices if matrix.grad is not None]
+        torch._foreach_lerp_(means, gradients, 1 - momentum)
+        return [gradient.lerp(mean, momentum) for gradient, mean in zip(gradients, means, strict=True)]
+
+
+def orthogonal(maps: Tensor) -> Tensor:
+    """For each (rows, columns) matrix of a stack nearly the nearest orthogonal one: singular values of 0.7 to 1.2.
+
+    In bfloat16 on CUDA, as its author does it, since the result is rough anyway; elsewhere in float32.
+    """
+    tall = maps.shape[-2] > maps.shape[-1]
+    flat = (maps.mT if tall else maps).to(torch.bfloat16 if maps.is_cuda else torch.float32)
+    flat = flat / flat.norm(dim=(-2, -1), keepdim=True).clamp(min=1e-7)
+    first, third, fifth = NEWTON_SCHULZ
+    for _ in range(NEWTON_SCHULZ_STEPS):
+        gram = flat @ flat.mT
+        flat = torch.baddbmm(flat, torch.baddbmm(gram, gram, gram, beta=third, alpha=fifth), flat, beta=first)
+    return (flat.mT if tall else flat).to(maps.dtype)
+
+
+class Optimizers:
+    """One or two optimizers, and the float32 copies they work on where the model's own weights are bfloat16.
+
+    bfloat16 has 8 bits: a step of 1e-3 of a weight is lost in it. So the copies are what is trained, and the model's
+    weights are rounded from them after each step. Gradients of several passes are added up in float32 too.
+    """
+
+    def __init__(self, model: nn.Module, config: EncoderConfig, settings: OptimizerSettings) -> None:
+        self.weights = [weight for weight in model.parameters() if weight.requires_grad]
+        self.copied = any(weight.dtype != torch.float32 for weight in self.weights)
+        self.masters = [
+            nn.Parameter(weight.detach().float().clone()) if self.copied else weight for weight in self.weights
+        ]
+        master_of = {id(weight): master for weight, master in zip(self.weights, self.masters, strict=True)}
+        named = [(name, master_of[id(weight)]) for name, weight in model.named_parameters() if weight.requires_grad]
+        self.parts = list(_made(named, config, settings))
+
+    def gather(self) -> None:
+        """Take up the gradients of one pass."""
+        if not self.copied:
+            return
+        for weight, master in zip(self.weights, self.masters, strict=True):
+            if weight.grad is None:
+                continue
+            if master.grad is None:
+                master.grad = weight.grad.float()
+            else:
+                master.grad += weight.grad
+            weight.grad = None
+
+    def step(self, lr: float, *, clip: float | None) -> Tensor:
+        """Change the weights by what was gathered, and forget it; the norm of the gradients before clipping."""
+        limit = clip if clip is not None else math.inf
+        norm = nn.utils.clip_grad_norm_(self.masters, limit)
+        for part in self.parts:
+            for group in part.param_groups:
+                group["lr"] = lr
+            part.step()
+            part.zero_grad(set_to_none=True)
+        if self.copied:
+            with torch.no_grad():
+                torch._foreach_copy_(tuple(self.weights), tuple(self.masters))
+        return norm
+
+    def settle(self, model: nn.Module) -> None:
+        """Make the model's weights the float32 ones that were trained; nothing is trained after this."""
+        model.float()
+        if self.copied:
+            with torch.no_grad():
+                torch._foreach_copy_(tuple(self.weights), tuple(self.masters))
+
+    def state(self) -> dict[str, Any]:
+        """All that has to be saved."""
+        masters = [master.detach() for master in self.masters] if self.copied else []
+        return {"parts": [part.state_dict() for part in self.parts], "masters": masters}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `state` gave."""
+        for part, saved in zip(self.parts, state["parts"], strict=True):
+            part.load_state_dict(saved)
+        if self.copied:
+            with torch.no_grad():
+                saved = [master.to(self.masters[0].device) for master in state["masters"]]
+                torch._foreach_copy_(tuple(self.masters), saved)
+
+
+def _made(
+    named: Sequence[tuple[str, nn.Parameter]], config: EncoderConfig, settings: OptimizerSettings
+) -> Iterator[Optimizer]:
+    """The optimizers: Muon for matrices inside layers where it is asked for, AdamW for all else."""
+    hidden = {name for name, weight in named if settings.kind == "muon" and ".layers." in name and weight.ndim == 2}
+    if hidden:
+        matrices = [(weight, fused_of(name, config)) for name, weight in named if name in hidden]
+        yield Muon(matrices, momentum=settings.momentum, decay=settings.decay)
+    decayed: list[nn.Parameter] = []
+    plain: list[nn.Parameter] = []
+    for name, weight in named:
+        if name not in hidden:
+            keeps = weight.ndim < 2 or (".embed." in name and not settings.decay_embeddings)
+            (plain if keeps else decayed).append(weight)
+    groups = [{"params": decayed, "weight_decay": settings.decay}, {"params": plain, "weight_decay": 0.0}]
+    yield AdamW(
+        [group for group in groups if group["params"]],
+        lr=0.0,
+        betas=settings.betas,
+        eps=settings.eps,
+        fused=named[0][1].is_cuda,
+    )
+
+
+def fused_of(name: str, config: EncoderConfig) -> Fused:
+    """How the matrix of this name is made up."""
+    if name.endswith("attention.qkv.weight"):
+        return Fused(3, head_width=config.head_width)
+    if name.endswith("mlp.up.weight") and config.gated:
+        return Fused(2)
+    return ONE

@@ -1,0 +1,76 @@
+"""run.json: what a run was, by whom and on what it was made, and whether it is done."""
+
+import json
+import os
+import platform
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy
+import torch
+
+import lexome
+from lexome.errors import CheckpointError
+from lexome.formats.files import replacing
+from lexome.recipe.pretrain import PretrainRecipe
+
+RUN = "run.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The facts of one run. `identity` is the hash of all that its outcome depends on."""
+
+    identity: str
+    done: bool
+    steps: int
+    tokens: int
+    seconds: float
+    loss: float | None
+    held_out: dict[str, Any] | None
+    device: str
+    precision: str
+    compiled: bool
+    start: dict[str, Any]
+
+
+def write_run(folder: Path, run: Run, recipe: PretrainRecipe) -> None:
+    """Write run.json; with `done`, it is the mark that the run is finished, and so comes last."""
+    with replacing(folder / RUN) as stream:
+        stream.write(json.dumps(facts(run, recipe), indent=1, ensure_ascii=False).encode() + b"\n")
+
+
+def facts(run: Run, recipe: PretrainRecipe) -> dict[str, Any]:
+    """The run with versions, hardware and recipe, as JSON holds it."""
+    gpus = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
+    return {
+        "stage": "pretrain",
+        **asdict(run),
+        "versions": {
+            "lexome": lexome.__version__,
+            "python": platform.python_version(),
+            "numpy": numpy.__version__,
+            "torch": str(torch.__version__),
+        },
+        "hardware": {"machine": platform.machine(), "cores": os.cpu_count(), "gpus": gpus},
+        "recipe": recipe.model_dump(mode="json", exclude_none=True),
+    }
+
+
+def finished(folder: Path, identity: str) -> Run | None:
+    """The run in a folder where it is done; CheckpointError where that is another run than this."""
+    path = folder / RUN
+    if not path.is_file():
+        return None
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        run = Run(**{field.name: found[field.name] for field in fields(Run)})
+    except (ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(f"{path}: is no record of a pre-training ({error!r}). Choose another `out`.") from None
+    if run.identity != identity:
+        raise CheckpointError(
+            f"{folder}: holds the run of another recipe, other shards or another version of them. Choose another "
+            "`out`, or remove that folder."
+        )
+    return run if run.done else None

@@ -1,0 +1,178 @@
+"""States of a run of many processes: each writes its part, and any number of processes can read them.
+
+A state is a folder: torch's distributed checkpoint of the tensors, and run.pt with all that is not spread.
+"""
+
+import re
+import shutil
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.checkpoint import state_dict_loader, state_dict_saver
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.tensor import DTensor
+
+from lexome.errors import CheckpointError
+from lexome.train.batches import Place
+from lexome.train.loop import Position
+from lexome.train.optim import Optimizers
+from lexome.train.parallel import Parallel
+from lexome.train.sharded_optim import started
+
+FORM = 1
+RUN = "run.pt"
+_NAME = re.compile(r"step-(\d{8,})")
+
+
+def saved(folder: Path) -> list[Path]:
+    """The states in a folder, oldest first. A state has its name only when it is whole."""
+    if not folder.is_dir():
+        return []
+    found = [(int(match[1]), path) for path in folder.iterdir() if (match := _NAME.fullmatch(path.name))]
+    return [path for _, path in sorted(found)]
+
+
+def save(
+    folder: Path,
+    model: nn.Module,
+    optimizers: Optimizers,
+    position: Position,
+    *,
+    parallel: Parallel,
+    identity: str,
+    notes: dict[str, Any],
+    keep: int,
+) -> Path:
+    """Write the state, every process its part, then remove all but the newest `keep`. All processes call it."""
+    path = folder / f"step-{position.step:08d}"
+    draft = folder / f".{path.name}.part"
+    if parallel.first:
+        shutil.rmtree(draft, ignore_errors=True)
+        draft.mkdir(parents=True)
+    parallel.wait()
+    with _quiet():
+        state_dict_saver.save(tensors_of(model, optimizers), checkpoint_id=draft, no_dist=parallel.mesh is None)
+    random = _randoms(parallel)
+    if parallel.first:
+        at = asdict(position) | {"place": [position.place.epoch, position.place.at, position.place.max_tokens]}
+        kept = {"form": FORM, "identity": identity, "position": at, "random": random, "notes": notes}
+        torch.save(kept, draft / RUN)
+        shutil.rmtree(path, ignore_errors=True)
+        draft.rename(path)
+        for old in saved(folder)[:-keep]:
+            shutil.rmtree(old)
+    parallel.wait()
+    return path
+
+
+def restore(
+    path: Path,
+    model: nn.Module,
+    optimizers: Optimizers,
+    position: Position,
+    *,
+    parallel: Parallel,
+    identity: str,
+    seed: int,
+) -> dict[str, Any]:
+    """Put a state back in place, of any number of processes, and return its notes. All processes call it.
+
+    With as many replicas as it was saved by, dropout goes on where it was. With another number it is seeded anew.
+    """
+    kept = _read(path, identity)
+    started(optimizers)
+    tensors = tensors_of(model, optimizers)
+    try:
+        with _quiet():
+            state_dict_loader.load(tensors, checkpoint_id=path, no_dist=parallel.mesh is None)
+    except (CheckpointException, RuntimeError, ValueError, OSError) as error:
+        raise CheckpointError(f"{path}: does not fit the model, or is damaged ({error}).") from error
+    at = kept["position"]
+    position.step, position.tokens, position.elapsed_s = at["step"], at["tokens"], at["elapsed_s"]
+    position.place = Place(*at["place"])
+    if len(kept["random"]) == parallel.replicas:
+        cpu, cuda = kept["random"][parallel.replica]
+        torch.set_rng_state(cpu)
+        if cuda is not None and parallel.device.type == "cuda":
+            torch.cuda.set_rng_state(cuda, parallel.device)
+    else:
+        parallel.seed(seed, step=position.step)
+    notes: dict[str, Any] = kept["notes"]
+    return notes
+
+
+def tensors_of(model: nn.Module, optimizers: Optimizers) -> dict[str, Tensor]:
+    """Every tensor of a run by name: weights, the optimizer's copies of them, and what it keeps for each.
+
+    By names and not by numbers, as optimizers have it, so that nothing depends on groups or processes. The tensors are
+    the run's own: loading into them is loading the run.
+    """
+    named = [(name, weight) for name, weight in model.named_parameters() if weight.requires_grad]
+    found: dict[str, Tensor] = {f"model.{name}": weight.detach() for name, weight in model.state_dict().items()}
+    state_of = {id(weight): part.state[weight] for part in optimizers.parts for weight in part.state}
+    for (name, _), master in zip(named, optimizers.masters, strict=True):
+        if optimizers.copied:
+            found[f"master.{name}"] = master.detach()
+        for key, held in state_of.get(id(master), {}).items():
+            found[f"optimizer.{key}.{name}"] = held
+    return found
+
+
+def gathered(model: nn.Module, *, parallel: Parallel) -> dict[str, Tensor]:
+    """The whole state dict on the CPU of the first process, for a Hugging Face folder; empty in the others.
+
+    All processes call it. One weight at a time is whole in each.
+    """
+    whole: dict[str, Tensor] = {}
+    for name, weight in model.state_dict().items():
+        full = weight.full_tensor() if isinstance(weight, DTensor) else weight
+        if parallel.first:
+            whole[name] = full.detach().cpu().clone()
+    return whole
+
+
+def sweep(folder: Path) -> None:
+    """Remove drafts of states that were never finished. For the first process alone."""
+    for draft in folder.glob(".step-*.part") if folder.is_dir() else ():
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """torch warns that a single process writes alone, even where it was told so."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="torch.distributed is disabled")
+        yield
+
+
+def _read(path: Path, identity: str) -> dict[str, Any]:
+    try:
+        kept: dict[str, Any] = torch.load(path / RUN, map_location="cpu", weights_only=True)
+    except Exception as error:  # torch raises many kinds for a damaged file
+        raise CheckpointError(f"{path}: cannot be read ({error}). Remove it to go on from the state before.") from error
+    if kept.get("form") != FORM:
+        raise CheckpointError(f"{path}: a state of form {kept.get('form')}; this Lexome knows {FORM}. Remove it.")
+    if kept["identity"] != identity:
+        raise CheckpointError(
+            f"{path}: was saved by another recipe, other shards or another start than those given now. Go on with "
+            "those, or give this run an `out` of its own."
+        )
+    return kept
+
+
+def _randoms(parallel: Parallel) -> list[tuple[Tensor, Tensor | None]]:
+    """The states of the random generators, one pair for each replica."""
+    cuda = torch.cuda.get_rng_state(parallel.device) if parallel.device.type == "cuda" else None
+    own = (torch.get_rng_state(), cuda)
+    if parallel.mesh is None:
+        return [own]
+    every: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(every, own)
+    return every[:: parallel.sizes.tensor]

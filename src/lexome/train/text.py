@@ -1,0 +1,204 @@
+"""The text of many shards as one: its sequences or pairs, and their order in each epoch.
+
+Everything here is numpy. A token has a number in the whole text, a sequence a number in its epoch.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from threading import Thread
+from typing import Any, Literal, NamedTuple, Self, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lexome.corpus.pairs import Packed, assemble, next_sentence_pairs, sentence_order_pairs, sequences
+from lexome.corpus.shards.store import Shard
+from lexome.corpus.words import Vocabulary
+from lexome.errors import ShardError, UsageError
+from lexome.values import value
+
+Ints = NDArray[np.int64]
+TextKind = Literal["sentences", "across_documents", "next_sentence", "sentence_order"]
+Made = TypeVar("Made")
+PAIRED = ("next_sentence", "sentence_order")
+
+# Streams of random numbers beside those of the masks, which have the spawn key (epoch,) alone.
+_ORDER, _PAIRS = 1, 2
+
+
+@value
+class Specials:
+    """The ids of the special tokens that frame a sequence, and of the one that fills up a batch."""
+
+    cls_id: int
+    sep_id: int
+    pad_id: int
+
+    @classmethod
+    def of(cls, tokenizer: dict[str, Any]) -> Self:
+        """Those of a tokenizer.json read as a dict, by BERT's names or RoBERTa's."""
+        ids = {token["content"]: token["id"] for token in tokenizer["added_tokens"]}
+        found = []
+        for names in (("[CLS]", "<s>"), ("[SEP]", "</s>"), ("[PAD]", "<pad>")):
+            known = [ids[name] for name in names if name in ids]
+            if not known:
+                raise UsageError(
+                    f"the tokenizer has no special token {' or '.join(names)}, which every sequence is framed or "
+                    "filled with. Add it to the special tokens when the vocabulary is learned."
+                )
+            found.append(known[0])
+        return cls(*found)
+
+
+class Pieces(NamedTuple):
+    """What a tokenizer.json says that training has to know."""
+
+    vocabulary: Vocabulary
+    specials: Specials
+    size: int
+
+    @classmethod
+    def read(cls, path: Path, *, words: bool) -> "Pieces":
+        """From a tokenizer.json; with `words`, where words begin is told too."""
+        tokenizer = json.loads(path.read_text(encoding="utf-8"))
+        vocabulary = Vocabulary.of(tokenizer, words=words)
+        return cls(vocabulary, Specials.of(tokenizer), int(vocabulary.special.size))
+
+
+class Ranges(NamedTuple):
+    """The sequences of one epoch as token ranges of the whole text; the second range and the label only for pairs."""
+
+    starts: Ints
+    ends: Ints
+    b_starts: Ints | None = None
+    b_ends: Ints | None = None
+    labels: Ints | None = None
+
+    @property
+    def lengths(self) -> Ints:
+        """Tokens of each sequence, with its two or three special ones."""
+        if self.b_starts is None or self.b_ends is None:
+            return self.ends - self.starts + 2
+        return self.ends - self.starts + self.b_ends - self.b_starts + 3
+
+
+class Ordered(NamedTuple):
+    """One epoch: its sequences, the order they come in, and the tokens up to each in that order."""
+
+    ranges: Ranges
+    order: Ints
+    reached: Ints
+
+
+class Text:
+    """Sequences of the shards, epoch by epoch, each a function of seed, epoch and longest sequence alone."""
+
+    def __init__(
+        self,
+        shards: Sequence[Shard],
+        specials: Specials,
+        *,
+        kind: TextKind = "sentences",
+        seed: int = 0,
+        duplicates: int | None = None,
+        short: float = 0.1,
+        shuffled: bool = True,
+    ) -> None:
+        # A plain array is sliced ten times as quickly as a memmap, and still read from the file when used.
+        self.shards = [shard for shard in shards if shard.tokens.size]
+        self.tokens = [np.asarray(shard.tokens) for shard in self.shards]
+        self.offsets = np.cumsum([0] + [tokens.size for tokens in self.tokens])
+        self.specials, self.kind, self.seed, self.short = specials, kind, seed, short
+        self.duplicates, self.shuffled = duplicates, shuffled
+        self._sequences_of: dict[int, Ranges] = {}
+        self._ordered: dict[tuple[int, int], Ordered] = {}
+        self._coming: dict[tuple[int, int], Future[Ordered]] = {}
+        if not self.tokens:
+            raise ShardError("the shards hold no tokens, so there is nothing to train on. Shard some text first.")
+
+    @property
+    def paired(self) -> bool:
+        """True where a sequence is a pair with a label."""
+        return self.kind in PAIRED
+
+    def epoch(self, epoch: int, max_tokens: int) -> Ordered:
+        """The sequences of an epoch and their order. The last two asked for are kept: a batch may lie in both."""
+        key = (epoch, max_tokens)
+        if key not in self._ordered:
+            made = self._coming[key].result() if key in self._coming else self._made(epoch, max_tokens)
+            self._ordered = dict(list(self._ordered.items())[-1:]) | {key: made}
+            if self.paired:
+                # Drawing the pairs of 136 million tokens takes 12 seconds, in which no batch should have to wait.
+                self._coming = {(epoch + 1, max_tokens): in_background(self._made, epoch + 1, max_tokens)}
+        return self._ordered[key]
+
+    def packed(self, ranges: Ranges, numbers: Ints) -> Packed:
+        """The sequences with these numbers, special tokens added, end to end."""
+        first, ids = self._gathered(ranges.starts[numbers], ranges.ends[numbers])
+        second = None
+        if ranges.b_starts is not None and ranges.b_ends is not None:
+            second, more = self._gathered(ranges.b_starts[numbers], ranges.b_ends[numbers])
+            second = (second[0] + ids.size, second[1] + ids.size)
+            ids = np.concatenate([ids, more])
+        return assemble(ids, first, second, cls_id=self.specials.cls_id, sep_id=self.specials.sep_id)
+
+    def _gathered(self, starts: Ints, ends: Ints) -> tuple[tuple[Ints, Ints], NDArray[Any]]:
+        """The tokens of ranges, one after the other, and where each now begins and ends."""
+        at = np.searchsorted(self.offsets, starts, side="right") - 1
+        inside = starts - self.offsets[at]
+        lengths = ends - starts
+        rows = zip(at.tolist(), inside.tolist(), (inside + lengths).tolist(), strict=True)
+        reached = np.cumsum(lengths)
+        return (reached - lengths, reached), np.concatenate([self.tokens[k][start:end] for k, start, end in rows])
+
+    def _made(self, epoch: int, max_tokens: int) -> Ordered:
+        """Sequences are the same in every epoch and made once; pairs are drawn anew, or take turns as masks do."""
+        if self.paired:
+            ranges = self._pairs(epoch if self.duplicates is None else epoch % self.duplicates, max_tokens)
+        else:
+            if max_tokens not in self._sequences_of:
+                self._sequences_of = {max_tokens: self._sequences(max_tokens)}
+            ranges = self._sequences_of[max_tokens]
+        order = np.arange(ranges.starts.size)
+        if self.shuffled:
+            order = self._rng(_ORDER, epoch).permutation(ranges.starts.size)
+        return Ordered(ranges, order, np.cumsum(ranges.lengths[order]))
+
+    def _sequences(self, max_tokens: int) -> Ranges:
+        across = self.kind == "across_documents"
+        found = [
+            sequences(shard.document_ends, shard.sentence_ends, max_tokens - 2, across_documents=across)  # type: ignore[arg-type]
+            for shard in self.shards
+        ]
+        placed = list(zip(found, self.offsets, strict=False))
+        starts = np.concatenate([one.starts + offset for one, offset in placed])
+        return Ranges(starts, np.concatenate([one.ends + offset for one, offset in placed]))
+
+    def _pairs(self, turn: int, max_tokens: int) -> Ranges:
+        """Pairs of all shards together, so that a second part may come from any of them."""
+        documents = np.concatenate([s.document_ends + at for s, at in zip(self.shards, self.offsets, strict=False)])
+        sentences = np.concatenate([s.sentence_ends + at for s, at in zip(self.shards, self.offsets, strict=False)])
+        made = next_sentence_pairs if self.kind == "next_sentence" else sentence_order_pairs
+        pairs = made(documents, sentences, max_tokens - 3, self._rng(_PAIRS, turn), short=self.short)
+        if not pairs.labels.size:
+            raise ShardError("the shards hold no two sentences of one document, so no pairs can be made of them.")
+        return Ranges(pairs.a_starts, pairs.a_ends, pairs.b_starts, pairs.b_ends, pairs.labels)
+
+    def _rng(self, stream: int, epoch: int) -> np.random.Generator:
+        return np.random.Generator(np.random.PCG64(np.random.SeedSequence(self.seed, spawn_key=(epoch, stream))))
+
+
+def in_background(work: Callable[..., Made], *given: Any) -> "Future[Made]":
+    """The outcome to come of work that a thread does; the program may end without waiting for it."""
+    coming: Future[Made] = Future()
+
+    def run() -> None:
+        try:
+            coming.set_result(work(*given))
+        except BaseException as error:  # raised where the outcome is asked for
+            coming.set_exception(error)
+
+    Thread(target=run, name="lexome-epoch", daemon=True).start()
+    return coming

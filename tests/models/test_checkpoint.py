@@ -1,0 +1,305 @@
+"""Model folders: complete when written, and nothing passed over in silence when read."""
+
+import json
+import pickle
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+from tiny_models import CARD, LENGTHS, VOCAB, batch, hf_model, hf_outputs, tokenizer_folder
+
+from lexome.errors import CheckpointError
+from lexome.models.card import Card
+from lexome.models.checkpoint import build, kind_of, load, save
+from lexome.models.config import EncoderConfig
+from lexome.models.heads import HiddenLayers, Labeller, MaskedLM
+from lexome.models.hf_config import read_config, write_config
+
+CONFIG = EncoderConfig(vocab=VOCAB, layers=2, width=32, heads=4, inner=48, max_tokens=40)
+
+
+def saved(folder: Path, model: torch.nn.Module | None = None, **options: Any) -> Path:
+    tokenizer = tokenizer_folder(folder.parent / "tokenizer")
+    model = MaskedLM(CONFIG) if model is None else model
+    save(folder, model, **{"architecture": "bert", "tokenizer": tokenizer, "card": CARD, **options})
+    return folder
+
+
+def edit_config(folder: Path, **changes: Any) -> None:
+    path = folder / "config.json"
+    settings = {**json.loads(path.read_text()), **changes}
+    path.write_text(json.dumps({key: held for key, held in settings.items() if held is not None}))
+
+
+def test_a_folder_holds_all_that_others_read(tmp_path: Path) -> None:
+    folder = saved(tmp_path / "model", run={"seed": 7})
+    assert {file.name for file in folder.iterdir()} == {
+        "config.json",
+        "model.safetensors",
+        "README.md",
+        "run.json",
+        "special_tokens_map.json",
+        "tokenizer.json",
+        "tokenizer_config.json",
+    }
+    assert json.loads((folder / "run.json").read_text())["seed"] == 7
+    assert json.loads((folder / "tokenizer_config.json").read_text())["model_max_length"] == 40
+    settings = json.loads((folder / "config.json").read_text())
+    assert (settings["architectures"], settings["pad_token_id"]) == (["BertForMaskedLM"], 0)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    assert tokenizer("w1 w2")["input_ids"] == [2, 6, 7, 3]
+    assert (tokenizer.mask_token, tokenizer.model_max_length) == ("[MASK]", 40)
+    assert [file.name for file in tmp_path.iterdir() if file.name.startswith(".")] == []
+
+
+def test_a_model_comes_back_as_it_was(tmp_path: Path) -> None:
+    model = MaskedLM(replace(CONFIG, scaled_init=True))
+    found = load(saved(tmp_path / "model", model))
+    assert (found.config, found.kind, found.unused, found.new) == (CONFIG, "masked", (), ())
+    assert not found.model.training
+    again = found.model.state_dict()
+    assert all(torch.equal(again[name], tensor) for name, tensor in model.state_dict().items())
+    assert [file.name for file in found.tokenizer] == [
+        "tokenizer.json",
+        "special_tokens_map.json",
+        "tokenizer_config.json",
+    ]
+
+
+def test_half_precision_is_kept_and_can_be_asked_for(tmp_path: Path) -> None:
+    folder = saved(tmp_path / "model", MaskedLM(CONFIG).to(torch.bfloat16))
+    assert {tensor.dtype for tensor in load_file(folder / "model.safetensors").values()} == {torch.bfloat16}
+    assert json.loads((folder / "config.json").read_text())["torch_dtype"] == "bfloat16"
+    assert next(load(folder).model.parameters()).dtype == torch.float32
+    assert next(load(folder, dtype=torch.bfloat16).model.parameters()).dtype == torch.bfloat16
+
+
+def test_what_is_left_over_is_named(tmp_path: Path) -> None:
+    folder = saved(tmp_path / "model", build(CONFIG, "paired"))
+    found = load(folder, kind="masked")
+    assert found.unused == (
+        "bert.pooler.dense.bias",
+        "bert.pooler.dense.weight",
+        "cls.seq_relationship.bias",
+        "cls.seq_relationship.weight",
+    )
+
+
+def test_a_head_is_made_anew_only_when_asked_for(tmp_path: Path) -> None:
+    folder = saved(tmp_path / "model", build(CONFIG, "encoder"))
+    with pytest.raises(CheckpointError, match=r"no weights for a masked head .*new_head=True"):
+        load(folder, kind="masked")
+    found = load(folder, kind="masked", new_head=True)
+    assert found.new == ("head.bias", "head.dense.weight", "head.dense.bias", "head.norm.weight", "head.norm.bias")
+    ids_T, packing = batch(LENGTHS[:1])
+    assert found.model(ids_T, packing, torch.arange(3)).isfinite().all()
+
+
+def test_an_encoder_is_never_made_up(tmp_path: Path) -> None:
+    folder = saved(tmp_path / "model")
+    weights = load_file(folder / "model.safetensors")
+    del weights["bert.encoder.layer.1.output.dense.weight"]
+    save_file(weights, folder / "model.safetensors")
+    with pytest.raises(
+        CheckpointError, match=r"1 weights of the encoder are missing, first 'encoder.layers.1.mlp.down"
+    ):
+        load(folder, new_head=True)
+
+
+def test_weights_and_configuration_of_different_models(tmp_path: Path) -> None:
+    folder = saved(tmp_path / "model")
+    edit_config(folder, vocab_size=VOCAB + 1)
+    with pytest.raises(CheckpointError, match=r"tokens.weight is \(64, 32\) in the file, .* \(65, 32\)"):
+        load(folder)
+
+
+def test_a_new_label_head_on_an_encoder(tmp_path: Path) -> None:
+    folder = saved(tmp_path / "model", build(CONFIG, "encoder"))
+    found = load(folder, kind="token", labels=["O", "B", "I"], hidden=HiddenLayers(2, width=16), new_head=True)
+    assert found.labels == ("O", "B", "I")
+    assert found.new[0] == "head.dense0.weight"
+    with pytest.raises(CheckpointError, match="needs its labels"):
+        load(folder, kind="token", new_head=True)
+    # Not said how deep: as transformers has it for the kind, which for a sequence is BERT's pooler.
+    assert [name for name in load(folder, kind="sequence", labels="ab", new_head=True).new if "dense" in name] == [
+        "head.dense0.weight",
+        "head.dense0.bias",
+    ]
+
+
+def test_a_pooler_that_was_trained_is_used_by_a_new_sequence_head(tmp_path: Path) -> None:
+    folder = saved(tmp_path / "model", build(CONFIG, "paired"))
+    found = load(folder, kind="sequence", labels=["no", "yes"], new_head=True)
+    assert found.new == ("head.out.weight", "head.out.bias")
+    pooler = load_file(folder / "model.safetensors")["bert.pooler.dense.weight"]
+    assert torch.equal(found.model.head.dense0.weight, pooler)
+
+
+def test_a_head_transformers_does_not_have_is_kept_and_the_encoder_still_loads_there(tmp_path: Path) -> None:
+    model = build(CONFIG, "token", labels=3, hidden=HiddenLayers(2, width=16, dropout=0.5)).eval()
+    folder = saved(tmp_path / "model", model, labels=("O", "B", "I"))
+    found = load(folder)
+    assert (found.kind, found.labels, found.unused, found.new) == ("token", ("O", "B", "I"), (), ())
+    assert isinstance(found.model, Labeller)
+    assert found.model.head.hidden == HiddenLayers(2, width=16, dropout=0.5)
+    ids_T, packing = batch()
+    with torch.no_grad():
+        assert torch.equal(found.model(ids_T, packing), model(ids_T, packing))
+        theirs = transformers.BertModel.from_pretrained(folder, add_pooling_layer=False).eval()
+        output, real = hf_outputs(theirs, ids_T, LENGTHS)
+        assert (output.last_hidden_state[real] - model.encoder(ids_T, packing)).abs().max() < 1e-4
+    assert load(folder, kind="encoder").unused[:2] == ("lexome_head.dense0.bias", "lexome_head.dense0.weight")
+
+
+def test_pieces_and_pickles_are_read(tmp_path: Path) -> None:
+    model = hf_model("BertForMaskedLM", "bert")
+    model.save_pretrained(tmp_path / "pieces", max_shard_size="20KB")
+    assert (tmp_path / "pieces" / "model.safetensors.index.json").is_file()
+    model.save_pretrained(tmp_path / "pickle")
+    (tmp_path / "pickle" / "model.safetensors").unlink()
+    torch.save(model.state_dict(), tmp_path / "pickle" / "pytorch_model.bin")
+    one, two = (load(tmp_path / name).model.state_dict() for name in ("pieces", "pickle"))
+    assert all(torch.equal(one[name], two[name]) for name in one)
+    next((tmp_path / "pieces").glob("model-00002*")).unlink()
+    with pytest.raises(CheckpointError, match=r"model-00002.* is missing, which model.safetensors.index.json names"):
+        load(tmp_path / "pieces")
+
+
+class Bomb:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Path.touch, (Path("went-off"),))
+
+
+def test_a_pickle_is_never_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = saved(tmp_path / "model")
+    (folder / "model.safetensors").unlink()
+    monkeypatch.chdir(tmp_path)
+    torch.save({"bert.embeddings.word_embeddings.weight": Bomb()}, folder / "pytorch_model.bin", pickle_module=pickle)
+    with pytest.raises(CheckpointError, match="Lexome never runs what is in a pickle"):
+        load(folder)
+    assert not (tmp_path / "went-off").exists()
+
+
+def test_a_cut_file_is_refused(tmp_path: Path) -> None:
+    folder = saved(tmp_path / "model")
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(CheckpointError, match="not a whole safetensors file"):
+        load(folder)
+    path.unlink()
+    with pytest.raises(CheckpointError, match=r"there are no weights; expected model.safetensors or pytorch_model.bin"):
+        load(folder)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"model_type": "deberta-v2"}, "model_type is 'deberta-v2'; Lexome's own encoder knows bert, roberta"),
+        ({"model_type": None, "architectures": ["Bert"]}, r"no \"model_type\".*Add one of: bert, roberta"),
+        ({"architectures": None}, r"architectures is \[\]; expected one of BertModel.*Say which kind"),
+        ({"position_embedding_type": "relative_key"}, "position_embedding_type is 'relative_key'"),
+        ({"hidden_act": "mish"}, "activation 'mish'; known are gelu"),
+        ({"intermediate_size": None}, "'intermediate_size' is missing; it is needed for bert"),
+        ({"num_attention_heads": 5}, "width 32 is not a multiple of 5 heads"),
+        ({"tie_word_embeddings": False}, "tie_word_embeddings is false"),
+    ],
+)
+def test_a_configuration_that_is_not_understood_is_refused(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
+    folder = saved(tmp_path / "model")
+    edit_config(folder, **changes)
+    with pytest.raises(CheckpointError, match=said):
+        load(folder)
+
+
+def test_an_encoder_with_an_output_matrix_of_its_own_is_still_an_encoder(tmp_path: Path) -> None:
+    folder = saved(tmp_path / "model")
+    weights = load_file(folder / "model.safetensors")
+    save_file({**weights, "cls.predictions.decoder.weight": torch.ones(VOCAB, 32)}, folder / "model.safetensors")
+    edit_config(folder, tie_word_embeddings=False)
+    assert "cls.predictions.decoder.weight" in load(folder, kind="encoder").unused
+
+
+def test_one_head_can_be_saved(tmp_path: Path) -> None:
+    model = MaskedLM(replace(CONFIG, heads=1))
+    again = load(saved(tmp_path / "model", model)).model.state_dict()
+    assert all(torch.equal(again[name], tensor) for name, tensor in model.state_dict().items())
+
+
+def test_a_missing_model_type_is_told_by_the_class(tmp_path: Path) -> None:
+    folder = saved(tmp_path / "model")
+    edit_config(folder, model_type=None)
+    assert load(folder).architecture == "bert"
+
+
+def test_what_a_folder_cannot_say_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"a bert folder cannot say: norm = pre \(it would be post\)"):
+        saved(tmp_path / "model", MaskedLM(replace(CONFIG, norm="pre")))
+    roberta = replace(CONFIG, position_offset=2, norm_eps=1e-5)
+    with pytest.raises(CheckpointError, match="transformers has no roberta with a pair head"):
+        saved(tmp_path / "model", build(roberta, "paired"), architecture="roberta")
+    with pytest.raises(CheckpointError, match="Linear is no model that has a folder form"):
+        kind_of(torch.nn.Linear(2, 2))
+    assert not (tmp_path / "model").exists()
+
+
+@pytest.mark.parametrize("architecture", ["bert", "roberta", "megatron-bert", "distilbert", "modernbert"])
+def test_configurations_round_trip(architecture: str) -> None:
+    config = read_config(hf_model({"bert": "BertModel"}.get(architecture, "BertModel"), "bert").config.to_dict())
+    changes: dict[str, dict[str, Any]] = {
+        "roberta": {"position_offset": 2, "segments": 1},
+        "megatron-bert": {"norm": "pre", "embedding_norm": False, "final_norm": True, "activation": "relu"}
+        | {"head_activation": "relu"},
+        "distilbert": {"segments": 0, "dropout": 0.3},
+    }
+    if architecture == "modernbert":
+        config = read_config(hf_model("ModernBertModel", "modernbert").config.to_dict())
+    config = replace(config, **changes.get(architecture, {}))
+    assert read_config(write_config(config, architecture)) == config
+
+
+def test_a_folder_that_exists_is_kept(tmp_path: Path) -> None:
+    folder = saved(tmp_path / "model")
+    with pytest.raises(CheckpointError, match="exists and is not empty"):
+        saved(folder)
+    other = MaskedLM(CONFIG)
+    saved(folder, other, replace=True)
+    assert torch.equal(load(folder).model.head.dense.weight, other.head.dense.weight)
+
+
+def test_a_tokenizer_with_more_pieces_than_embeddings_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="goes up to id 63, but the model has 60 embeddings"):
+        saved(tmp_path / "model", MaskedLM(replace(CONFIG, vocab=60)))
+    assert not (tmp_path / "model").exists()
+
+
+def test_the_card_says_what_hubs_read(tmp_path: Path) -> None:
+    card = Card(
+        title="Small",
+        summary="A summary.",
+        license="apache-2.0",
+        data="Abstracts, public domain.",
+        language=("en", "no"),
+        base_model="someone/model",
+        datasets=("pubmed",),
+        recipe='stage = "pretrain"',
+        scores=(("held-out loss", "1.89", "30 documents"),),
+    )
+    text = (saved(tmp_path / "model", card=card) / "README.md").read_text()
+    yaml = pytest.importorskip("yaml")
+    front = yaml.safe_load(text.split("---")[1])
+    assert front == {
+        "license": "apache-2.0",
+        "language": ["en", "no"],
+        "base_model": "someone/model",
+        "pipeline_tag": "fill-mask",
+        "tags": ["lexome", "biomedical"],
+        "library_name": "transformers",
+        "datasets": ["pubmed"],
+    }
+    assert "| held-out loss | 1.89 | 30 documents |" in text
+    assert '```toml\nstage = "pretrain"\n```' in text
+    assert "2 layers of width 32, 4 heads" in text

@@ -1,0 +1,45 @@
+"""Packed batches: where sequences are, and what is refused."""
+
+import numpy as np
+import pytest
+import torch
+
+from lexome.errors import UsageError
+from lexome.models.packing import Packing
+
+
+def test_bounds_positions_and_the_longest() -> None:
+    packing = Packing.of(np.array([3, 5, 9]))
+    assert packing.bounds_S1.tolist() == [0, 3, 5, 9]
+    assert packing.bounds_S1.dtype == torch.int32
+    assert packing.positions_T.tolist() == [0, 1, 2, 0, 1, 0, 1, 2, 3]
+    assert (packing.longest, packing.lengths) == (4, (3, 2, 4))
+    assert packing.firsts_S.tolist() == [0, 3, 5]
+
+
+def test_sizes_can_be_fixed_for_compiled_code() -> None:
+    packing = Packing.of([3, 5], longest=8, sequences=4)
+    assert (packing.bounds_S1.tolist(), packing.longest) == ([0, 3, 5, 5, 5], 8)
+    # An empty sequence has no first token; the last one stands in, and nobody reads the answer.
+    assert packing.firsts_S.tolist() == [0, 3, 4, 4]
+
+
+def test_groups_are_sequences_of_equal_length_and_can_be_undone() -> None:
+    packing = Packing.of([2, 5, 7, 7, 8])
+    places, undo_T = packing.groups()
+    assert [place.tolist() for place in places] == [[[0, 1], [5, 6]], [[2, 3, 4]], [[7]]]
+    assert torch.cat([place.flatten() for place in places])[undo_T].tolist() == list(range(8))
+
+
+@pytest.mark.parametrize(
+    ("ends", "options", "said"),
+    [
+        ([], {}, "expected at least one"),
+        ([4, 2], {}, "rising order"),
+        ([4, 9], {"longest": 4}, "a sequence has 5 tokens, over the limit of 4"),
+        ([1, 2, 3], {"sequences": 2}, "3 sequences, more than the limit of 2"),
+    ],
+)
+def test_what_cannot_be_packed_is_refused(ends: list[int], options: dict[str, int], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        Packing.of(ends, **options)

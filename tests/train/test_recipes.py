@@ -1,0 +1,59 @@
+"""Recipes of pre-training: every shipped one is valid, and what contradicts itself is refused."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pretraining import recipe
+
+from lexome.errors import RecipeError
+from lexome.models.hf_config import natural_architecture
+from lexome.models.presets import preset
+from lexome.recipe import explain, load
+from lexome.recipe.pretrain import PretrainRecipe, seconds
+from lexome.train.start import changed
+
+ROOT = Path(__file__).resolve().parents[2]
+SHIPPED = [*sorted((ROOT / "recipes" / "pretrain").glob("*.toml")), ROOT / "recipes" / "tiny" / "pretrain.toml"]
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_every_shipped_recipe_is_valid(path: Path, tmp_path: Path) -> None:
+    made = load(path, PretrainRecipe)
+    if made.preset is not None:
+        # Saving comes last, and must not be where it is found out that there is no form to save the model in.
+        assert natural_architecture(changed(preset(made.preset), made.model))
+    (tmp_path / "again.toml").write_text(explain(made))
+    assert load(tmp_path / "again.toml", PretrainRecipe) == made
+
+
+def test_there_are_shipped_recipes() -> None:
+    assert len(SHIPPED) > 3
+
+
+@pytest.mark.parametrize(("text", "expected"), [("90s", 90), ("20m", 1200), ("1h30m", 5400), ("2d", 172800)])
+def test_times_are_told_with_their_units(text: str, expected: float) -> None:
+    assert seconds(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({"steps": 5, "tokens": 5}, "expected steps, tokens, epochs or budget"),
+        ({"budget": "20 minutes"}, "expected a time such as"),
+        ({"preset": "tiny", "start": "somewhere"}, "start and preset are both given"),
+        ({"batch": {"tokens": 16}}, "less than the longest sequence"),
+        ({"budget": "1m", "schedule": {"warmup_steps": 10}}, "needs a length in steps"),
+        ({"text": {"max_tokens": 32, "ramp": [[0.0, 16], [0.5, 24]]}}, "expected max_tokens, 32"),
+        ({"batch": {"tokens": 64, "passes": 2, "ramp": [[0.1, 2]]}}, "begin at 0 and ascend"),
+        ({"masking": {"mask_share": 0.8, "random_share": 0.3}}, "more than 1 together"),
+    ],
+)
+def test_a_recipe_that_contradicts_itself_is_refused(keys: dict[str, Any], said: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=said):
+        recipe(tmp_path, tmp_path / "out", **keys)
+
+
+def test_an_unknown_field_of_the_model_is_named() -> None:
+    with pytest.raises(RecipeError, match="unknown key with"):
+        changed(preset("tiny"), {"with": 3})

@@ -188,12 +188,13 @@ def near_duplicates(folder: Path) -> list[dict[str, Any]]:
 def removed(docs: list[list[str]]) -> int:
     """How many documents are near duplicates of an earlier one, by the steps of a build."""
     with tempfile.TemporaryDirectory() as scratch:
-        path = Path(scratch) / "keys.npz"
+        path = Path(scratch) / "one.keys.npz"
         hashes = shingles.word_hashes(docs)
         rows = shingles.signatures([shingles.run_hashes(text, 5) for text in hashes], permutations=128)
         bands = shingles.band_hashes(rows, 16)
         columns = {f"band_{number}": bands[:, number] for number in range(16)}
-        np.savez(path, row=np.arange(len(docs)), signature=rows, **columns)
+        decisions.signatures_of(path).write_bytes(rows.astype(decisions.SIGNATURE).tobytes())
+        np.savez(path, row=np.arange(len(docs)), permutations=np.array(128), **columns)
         verdicts = np.zeros(len(docs), np.uint8)
         pairs = np.concatenate([decisions.links([path], number, verdicts) for number in range(16)])
         decisions.drop_near(verdicts, pairs, [path], similarity=0.8)

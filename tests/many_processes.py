@@ -59,6 +59,7 @@ class Case:
     config: EncoderConfig = POST
     optimizer: str = "adamw"
     paired: bool = False
+    half: bool = False
 
 
 def built(case: Case) -> nn.Module:
@@ -103,7 +104,7 @@ class Running:
     def __init__(self, case: Case, parallel: Parallel) -> None:
         self.case, self.parallel, self.position = case, parallel, Position()
         self.model = built(case)
-        self.called = parallel.wrapped(self.model, case.config)
+        self.called = parallel.wrapped(self.model, case.config, half=case.half)
         settings = OptimizerSettings(case.optimizer)  # type: ignore[arg-type]
         self.optimizers: Optimizers = optimizers_of(self.model, case.config, settings)
 
@@ -112,7 +113,7 @@ class Running:
         own = (self.parallel.own(step) for step in steps(self.case, since=self.position.step))
         rules = Rules(Length(steps=until), LearningRate(3e-3, "constant", 0.0, 0.0, 0.0), clip=0.5)
         ticking = self.parallel.clock(time.monotonic)
-        loss = self.parallel.loss(PretrainingLoss())
+        loss = self.parallel.loss(PretrainingLoss(autocast=torch.bfloat16 if self.case.half else None))
         loop = train(self.called, self.optimizers, own, loss, rules=rules, position=self.position, clock=ticking)
         seen: dict[str, list[float]] = {"loss": [], "norm": [], "masked": [], "sequences": []}
         for done in map(self.parallel.summed, loop):

@@ -26,6 +26,8 @@ TWO = [
     Case("shard_muon", Sizes(shard=2), config=MODERN, optimizer="muon"),
     Case("tensor_muon", Sizes(tensor=2), config=MODERN, optimizer="muon"),
 ]
+# Products in bfloat16, which no two orders of adding up agree on to five places.
+HALF = Case("shard_half", Sizes(shard=2), half=True)
 FOUR = [Case("shard_tensor", Sizes(shard=2, tensor=2)), Case("data_tensor", Sizes(data=2, tensor=2), config=MODERN)]
 CASES = [*TWO, *FOUR]
 
@@ -45,7 +47,7 @@ def compared(cases: list[Case], count: int, folder: Path) -> Made:
 
 @pytest.fixture(scope="module")
 def two(tmp_path_factory: pytest.TempPathFactory) -> Made:
-    return compared(TWO, 2, tmp_path_factory.mktemp("two"))
+    return compared([*TWO, HALF], 2, tmp_path_factory.mktemp("two"))
 
 
 @pytest.fixture(scope="module")
@@ -96,6 +98,15 @@ def test_one_process_goes_on_from_the_state_of_many(case: Case, made: dict[str, 
     assert running.position.place.at == 3
     running.train()
     assert_same(made["alone"]["weights"], running.weights())
+
+
+def test_bfloat16_is_for_computing_and_weights_are_kept_in_float32(two: Made) -> None:
+    alone, many = two[HALF.name]["alone"], two[HALF.name]["many"]
+    assert many["seen"]["loss"] == pytest.approx(alone["seen"]["loss"], rel=0.02)
+    assert {weight.dtype for weight in many["weights"].values()} == {torch.float32}
+    # Weights that a step changed by less than bfloat16 can tell.
+    changed = many["weights"]["head.norm.weight"]
+    assert not torch.equal(changed, changed.bfloat16().float())
 
 
 def test_copies_are_whole_shards_are_halves_and_cut_models_keep_their_norms(two: Made) -> None:

@@ -186,7 +186,7 @@ def _read_archive(
             # The first such file says that the rest of the archive belongs to it.
             yield from _read_group(chain((source,), sources), candidates[0], tally, reader)
         else:
-            yield from _surviving(_read_member(source, format, tally, reader), tally)
+            yield from _surviving(_read_member(source, format, tally, reader), tally, member=True)
 
 
 def _read_member(source: Source, format: Format | None, tally: Tally, reader: Readers) -> Iterator[Document]:
@@ -210,7 +210,7 @@ def _read_group(sources: Iterator[Source], format: Format, tally: Tally, reader:
     yield from reader(format)(counted(), tally=tally)
 
 
-def _surviving(docs: Iterator[Document], tally: Tally) -> Iterator[Document]:
+def _surviving(docs: Iterator[Document], tally: Tally, *, member: bool = False) -> Iterator[Document]:
     """The documents up to where a file breaks; the break raises only where rejects have no place."""
     try:
         yield from docs
@@ -218,6 +218,8 @@ def _surviving(docs: Iterator[Document], tally: Tally) -> Iterator[Document]:
         if tally.rejects_path is None:
             raise
         tally.failures.append(str(error))
+        if member:
+            tally.member_failures.append(str(error))
 
 
 def _sources(file: Path, tally: Tally) -> Iterator[Source]:

@@ -34,6 +34,7 @@ class Tally:
         self.notes: Counter[str] = Counter()
         self.files: Counter[str] = Counter()
         self.failures: list[str] = []
+        self.member_failures: list[str] = []  # those of the failures that broke a file inside an archive and no more
         self.bytes_read = 0
         self._rejects: IO[str] | None = None
 

@@ -10,7 +10,6 @@ STAGES = {
     "learn-vocab": "vocab:VocabRecipe",
     "pretrain": "pretrain:PretrainRecipe",
     "shard": "shard:ShardRecipe",
-    "pretrain": "pretrain:PretrainRecipe",
 }
 
 

@@ -13,7 +13,12 @@ from lexome.train.losses import Loss
 
 
 def evaluate(model: nn.Module, batches: Sequence[Batch], loss: Loss) -> Line:
-    """Loss, perplexity and share of right guesses at the masks of these batches; the same for pairs."""
+    """Loss, perplexity and share of right guesses at the masks of these batches; the same for pairs.
+
+    Nothing for no batches.
+    """
+    if not batches:
+        return {}
     device = next(model.parameters()).device
     sums: dict[str, float] = {}
     model.eval()

@@ -103,7 +103,7 @@ def _gathered(config: EncoderConfig, found: Held, sizes: Sizes, *, half: bool) -
     layer, once as it was made and once in float32 to be sent, and those outside.
     """
     size = 2 if half else 4
-    if sizes.shard > 1 or (sizes.data > 1 and sizes.tensor > 1):
+    if sizes.fsdp:
         outside = found.outside(config.layers)
         return (2 * found.layer + outside) * size + (found.layer + outside) * size + found.layer * 4
     copies = 2 * (config.layers * found.matrices + found.outer_matrices) if half else 0

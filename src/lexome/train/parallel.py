@@ -40,6 +40,11 @@ class Sizes:
         """All processes."""
         return self.data * self.shard * self.tensor
 
+    @property
+    def fsdp(self) -> bool:
+        """True where weights go through FSDP2: for shards, and for copies of a cut model, which DDP does not take."""
+        return self.shard > 1 or (self.data > 1 and self.tensor > 1)
+
 
 class Parallel:
     """This process's place among those of the run. Alone, all its methods give back what they are given.
@@ -68,7 +73,8 @@ class Parallel:
         """What to call in place of a model that was made alike in every process.
 
         The model itself is changed and keeps the names of its weights: optimizers and checkpoints go on using it.
-        `half` computes and sends weights in bfloat16 where they are sharded; each process keeps its part in float32.
+        `half` is for FSDP2, which then computes and sends weights in bfloat16 while each process keeps its part in
+        float32: give it a model in float32, also where the precision is to be bf16.
         """
         if self.mesh is None:
             return model
@@ -77,8 +83,7 @@ class Parallel:
             return replicate(model, self.mesh["data"].get_group())
         if self.sizes.tensor > 1:
             cut(model, config, self.mesh["tensor"])
-        if self.replicas > 1:
-            # Copies of a cut model go through FSDP2 with one shard: DDP does not take DTensors.
+        if self.sizes.fsdp:
             mesh = self.mesh["shard"] if self.sizes.data == 1 else self.mesh["data", "shard"]
             shard(model, mesh, half=half)
         return model

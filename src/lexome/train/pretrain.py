@@ -126,6 +126,7 @@ class Session:
             first = [] if self._over(rules.length) else [next(made)]
             if self.compiled and first:
                 rehearse(model, self.optimizers, first[0], self.loss)
+                evaluate(model, self.feed.held_out[:1], self.loss)
             given = chain(first, made)
             at, clock = self.position, self.clock
             for done in train(model, self.optimizers, given, self.loss, rules=rules, position=at, clock=clock):

@@ -65,3 +65,8 @@ def started(optimizers: Optimizers) -> None:
         part.step()
     for master, gradient in zip(optimizers.masters, before, strict=True):
         master.grad = gradient
+
+
+def local(weight: Tensor) -> Tensor:
+    """This process's part of a weight."""
+    return weight.to_local() if isinstance(weight, DTensor) else weight

@@ -3,6 +3,7 @@
 A state is a folder: torch's distributed checkpoint of the tensors, and run.pt with all that is not spread.
 """
 
+import os
 import re
 import shutil
 import warnings
@@ -63,7 +64,10 @@ def save(
     if parallel.first:
         at = asdict(position) | {"place": [position.place.epoch, position.place.at, position.place.max_tokens]}
         kept = {"form": FORM, "identity": identity, "position": at, "random": random, "notes": notes}
-        torch.save(kept, draft / RUN)
+        with (draft / RUN).open("wb") as stream:
+            torch.save(kept, stream)
+            stream.flush()
+            os.fsync(stream.fileno())
         shutil.rmtree(path, ignore_errors=True)
         draft.rename(path)
         for old in saved(folder)[:-keep]:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import tarfile
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -224,6 +225,26 @@ def test_a_poisonous_file_fails_alone_and_is_read_when_mended(tmp_path: Path) ->
     bad.write_bytes(whole)
     assert build(made, engine=HERE).failures == {}
     assert kept(tmp_path / "out") == ["1", "2", "3"]
+
+
+def test_a_broken_file_inside_an_archive_is_set_aside_and_the_others_are_read(tmp_path: Path) -> None:
+    write(tmp_path / "good.jsonl", article("1", "heart"))
+    (tmp_path / "bad.xml").write_text("hello world")
+    with tarfile.open(tmp_path / "a.tar.gz", "w:gz") as archive:
+        for name in ("bad.xml", "good.jsonl"):
+            archive.add(tmp_path / name, name)
+    built = build(recipe(tmp_path, {"one": tmp_path / "a.tar.gz"}), engine=HERE)
+    assert built.corpus is not None
+    assert (kept(tmp_path / "out"), built.corpus.total.set_aside) == (["1"], {"broken_file": 1})
+
+
+def test_an_archive_that_breaks_off_fails(tmp_path: Path) -> None:
+    write(tmp_path / "good.jsonl", *(article(str(number), "heart") for number in range(50)))
+    with tarfile.open(tmp_path / "a.tar.gz", "w:gz") as archive:
+        archive.add(tmp_path / "good.jsonl", "good.jsonl")
+    raw = (tmp_path / "a.tar.gz").read_bytes()
+    (tmp_path / "a.tar.gz").write_bytes(raw[: len(raw) // 2])
+    assert list(build(recipe(tmp_path, {"one": tmp_path / "a.tar.gz"}), engine=HERE).failures) == ["one/a"]
 
 
 def test_a_bad_document_is_set_aside_and_counted(tmp_path: Path) -> None:

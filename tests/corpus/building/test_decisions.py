@@ -5,7 +5,16 @@ from typing import Any
 
 import numpy as np
 
-from lexome.corpus.building.decisions import Verdict, drop_beyond, drop_near, links, newest, sampling_ranks
+from lexome.corpus.building.decisions import (
+    SIGNATURE,
+    Verdict,
+    drop_beyond,
+    drop_near,
+    links,
+    newest,
+    sampling_ranks,
+    signatures_of,
+)
 
 
 def keys(path: Path, *rows: dict[str, Any]) -> Path:
@@ -16,28 +25,54 @@ def keys(path: Path, *rows: dict[str, Any]) -> Path:
 
     texts = column("text", 0, np.uint64)
     signature = np.array([row.get("signature", [number] * 4) for number, row in enumerate(rows)], np.uint32)
+    keys = path.with_name(f"{path.stem}.keys.npz")
+    signatures_of(keys).write_bytes(signature.astype(SIGNATURE).tobytes())
     np.savez(
-        path,
+        keys,
         ids=np.stack([column("id", 0, np.uint64)] * 2, axis=1),
         version=column("version", 0, np.int64),
         deleted=column("deleted", False, np.bool_),
         row=column("row", 0, np.int64),
         exact=np.stack([texts, texts], axis=1),
-        signature=signature,
+        permutations=np.array(4),
         band_0=signature[:, 0].astype(np.uint64),
         band_1=signature[:, 2].astype(np.uint64),
     )
-    return path
+    return keys
 
 
 def names(verdicts: Any) -> list[str]:
     return [Verdict(verdict).name for verdict in verdicts]
 
 
-def test_the_last_file_that_has_a_document_has_its_newest_version(tmp_path: Path) -> None:
-    old = keys(tmp_path / "1.npz", {"id": 7, "version": 3, "text": 1}, {"id": 8, "text": 2})
+def test_of_one_version_the_last_file_has_the_newest(tmp_path: Path) -> None:
+    old = keys(tmp_path / "1.npz", {"id": 7, "version": 1, "text": 1}, {"id": 8, "text": 2})
     new = keys(tmp_path / "2.npz", {"id": 7, "version": 1, "text": 3})
     assert names(newest([old, new], [0, 0], exact=True)) == ["OLDER_VERSION", "KEPT", "KEPT"]
+
+
+def test_the_highest_version_is_the_newest_whatever_the_file(tmp_path: Path) -> None:
+    old = keys(tmp_path / "1.npz", {"id": 7, "version": 2, "text": 1})
+    revised = keys(tmp_path / "2.npz", {"id": 7, "version": 1, "text": 3})
+    assert names(newest([old, revised], [0, 0], exact=True)) == ["KEPT", "OLDER_VERSION"]
+
+
+def test_a_deletion_of_one_version_leaves_a_higher_one(tmp_path: Path) -> None:
+    both = keys(tmp_path / "1.npz", {"id": 7, "version": 1, "text": 1}, {"id": 7, "version": 2, "text": 2})
+    gone = keys(tmp_path / "2.npz", {"id": 7, "version": 1, "deleted": True, "row": -1})
+    assert names(newest([both, gone], [0, 0], exact=True)) == ["OLDER_VERSION", "KEPT", "DROPPED_BEFORE"]
+
+
+def test_each_document_is_compared_with_the_first_of_its_band_too(tmp_path: Path) -> None:
+    rows = [
+        {"id": 1, "text": 1, "signature": [1, 2, 3, 4]},
+        {"id": 2, "text": 2, "signature": [1, 9, 8, 7]},  # stands between two that are alike
+        {"id": 3, "text": 3, "signature": [1, 2, 3, 4]},
+    ]
+    file = keys(tmp_path / "1.npz", *rows)
+    verdicts = newest([file], [0], exact=True)
+    drop_near(verdicts, links([file], 0, verdicts), [file], similarity=0.9)
+    assert names(verdicts) == ["KEPT", "KEPT", "NEAR_DUPLICATE"]
 
 
 def test_inside_a_file_the_highest_version_is_the_newest(tmp_path: Path) -> None:

@@ -29,7 +29,10 @@ from lexome.pipeline import Advance, Engine, Job, Outcome, Part, Stage, connecte
 from lexome.recipe.build import BuildRecipe
 
 # Raised when the same recipe and files would give other records than before.
-VERSION = 2
+VERSION = 3
+
+# What reading makes of a file: documents, keys, signatures, and what was set aside.
+ENDINGS = (".parquet", ".keys.npz", ".signatures", ".rejects.jsonl")
 
 LOCAL = Engine()
 
@@ -162,7 +165,7 @@ class _Runner:
 
     def rejects(self, names: Sequence[str]) -> list[Path]:
         """What reading these files set aside."""
-        return [self._read_outputs(name)[2] for name in names]
+        return [self._read_outputs(name)[-1] for name in names]
 
     def choose(self, names: Sequence[str]) -> dict[str, Any] | None:
         """What is decided over all files together, or None where that is another part's work that is not done."""
@@ -220,7 +223,7 @@ class _Runner:
 
     def _read_outputs(self, name: str) -> tuple[Path, ...]:
         folder = self.work / "read"
-        return tuple(folder / f"{name}{ending}" for ending in (".parquet", ".keys.npz", ".rejects.jsonl"))
+        return tuple(folder / f"{name}{ending}" for ending in ENDINGS)
 
     def _rank(self, name: str) -> int:
         return [source.name for source in self.recipe.sources].index(name.partition("/")[0])

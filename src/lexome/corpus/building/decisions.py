@@ -30,6 +30,15 @@ class Verdict(IntEnum):
     NOT_SAMPLED = 6
 
 
+# The type of a signature's places on disk.
+SIGNATURE = np.dtype("<u4")
+
+
+def signatures_of(keys: Path) -> Path:
+    """The file of signatures that stands beside a file of keys: apart, since they are most of it and seldom needed."""
+    return keys.with_name(keys.name.replace(".keys.npz", ".signatures"))
+
+
 def columns(paths: Sequence[Path], name: str) -> Iterator[npt.NDArray[Any]]:
     """One column of keys, file by file."""
     for path in paths:
@@ -49,8 +58,8 @@ def newest(paths: Sequence[Path], sources: Sequence[int], *, exact: bool) -> Ver
     owners = np.repeat(np.asarray(sources, np.int64), sizes)
     verdicts = np.where(column(paths, "row") < 0, Verdict.DROPPED_BEFORE, Verdict.KEPT).astype(np.uint8)
     deleted = column(paths, "deleted")
-    # The last file that names a document has the last word; inside a file, the highest version.
-    last = _last_of_each(column(paths, "ids"), owners, (files, column(paths, "version")))
+    # The highest version is the newest, and of one version that of the last file. A deletion names its version too.
+    last = _last_of_each(column(paths, "ids"), owners, (column(paths, "version"), files))
     outdated = last != np.arange(len(last))
     standing = verdicts == Verdict.KEPT
     verdicts[standing & outdated] = Verdict.OLDER_VERSION
@@ -61,12 +70,19 @@ def newest(paths: Sequence[Path], sources: Sequence[int], *, exact: bool) -> Ver
 
 
 def links(paths: Sequence[Path], band: int, verdicts: Verdicts) -> Ints:
-    """Pairs of documents that agree in a band of their signatures: each with the next that has the same."""
+    """Pairs of documents that agree in a band of their signatures: each with the first and the last before it.
+
+    All pairs of a group would be too many where thousands share a phrase. Over the bands, groups overlap.
+    """
     standing = np.flatnonzero(verdicts == Verdict.KEPT)
     hashes = column(paths, f"band_{band}")[standing]
     order = np.argsort(hashes, kind="stable")
     same = np.flatnonzero(hashes[order[:-1]] == hashes[order[1:]])
-    return np.stack([standing[order[same]], standing[order[same + 1]]], axis=1)
+    begins = np.ones(len(order), np.bool_)
+    begins[same + 1] = False
+    firsts = np.maximum.accumulate(np.where(begins, np.arange(len(order)), 0))
+    this, before, first = (standing[order[place]] for place in (same + 1, same, firsts[same]))
+    return np.concatenate([np.stack([before, this], axis=1), np.stack([first, this], axis=1)])
 
 
 def drop_near(verdicts: Verdicts, pairs: Ints, paths: Sequence[Path], *, similarity: float) -> int:
@@ -127,13 +143,14 @@ def _signatures(paths: Sequence[Path], wanted: Ints) -> npt.NDArray[np.uint32]:
     begin = 0
     for path in paths:
         with np.load(path) as keys:
-            count = len(keys["row"])
-            # They are in order; asking each for its file would be quadratic.
-            low, high = np.searchsorted(wanted, (begin, begin + count))
-            here = wanted[low:high] - begin
-            parts.append(keys["signature"][here] if len(here) else keys["signature"][:0])
+            count, width = len(keys["row"]), int(keys["permutations"])
+        # They are in order; asking each for its file would be quadratic.
+        low, high = np.searchsorted(wanted, (begin, begin + count))
+        if low < high:
+            mapped = np.memmap(signatures_of(path), SIGNATURE, mode="r", shape=(count, width))
+            parts.append(mapped[wanted[low:high] - begin])
         begin += count
-    return np.concatenate(parts)
+    return np.concatenate(parts) if parts else np.zeros((0, 1), SIGNATURE)
 
 
 def _first_of_group(count: int, left: Ints, right: Ints) -> Ints:

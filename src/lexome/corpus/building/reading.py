@@ -10,12 +10,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 
 from lexome.corpus.building import leakage
+from lexome.corpus.building.decisions import SIGNATURE
 from lexome.corpus.building.filters import running_text, stated_reason, text_reason
 from lexome.corpus.building.licences import licence_name
 from lexome.corpus.building.shingles import (
@@ -68,7 +69,7 @@ class _Keys:
     size: list[int] = field(default_factory=list)
     licence: list[str] = field(default_factory=list)
     exact: list[bytes] = field(default_factory=list)
-    signature: list[npt.NDArray[np.uint32]] = field(default_factory=list)
+    bands: list[Hashes] = field(default_factory=list)
 
     def without(self, aside: list[int]) -> None:
         """Note that some of the documents that stay, by their rows, could not be stored: they have no row."""
@@ -90,26 +91,26 @@ class _Draft:
 def read_file(job: Job, drafts: tuple[Path, ...], advance: Advance) -> dict[str, Any]:
     """Write the documents of a job's files that pass every filter of their own, their keys, and what is set aside."""
     settings: ReadSettings = job.settings
-    documents, keys_path, rejects = drafts
+    documents, keys_path, signatures_path, rejects = drafts
     rejects.touch()
     benchmarks = leakage.load(settings.benchmarks) if settings.benchmarks is not None else None
     drops: Counter[str] = Counter()
     leaks: Counter[str] = Counter()
     keys = _Keys()
-    with Tally(rejects) as tally, documents.open("wb") as stream:
+    with Tally(rejects) as tally, documents.open("wb") as stream, signatures_path.open("wb") as signed:
         options: dict[str, Any] = settings.source.options
         found = read(job.inputs, settings.source.format, tally=tally, where_known=DELETIONS, **options)
         docs = _watched(found, tally, advance)
-        kept = _kept(docs, settings, benchmarks, (keys, drops, leaks, tally))
+        kept = _kept(docs, settings, benchmarks, (keys, signed, drops, leaks, tally))
         keys.without(parquet.write_rows(kept, stream, tally=tally))
-    if tally.failures:
-        raise FormatError(tally.failures[0])
+    if broken := [failure for failure in tally.failures if failure not in tally.member_failures]:
+        raise FormatError(broken[0])
     _save(keys, keys_path, settings.near)
     return {
         "read": tally.documents - sum(keys.deleted),  # which name documents and are none
         "drops": dict(sorted(drops.items())),
         "leaks": dict(sorted(leaks.items())),
-        "set_aside": dict(sorted(tally.rejected.items())),
+        "set_aside": dict(sorted((tally.rejected + Counter(broken_file=len(tally.member_failures))).items())),
         "notes": dict(sorted(tally.notes.items())),
     }
 
@@ -127,10 +128,10 @@ def _kept(
     docs: Iterator[Document],
     settings: ReadSettings,
     benchmarks: leakage.Benchmarks | None,
-    books: tuple[_Keys, Counter[str], Counter[str], Tally],
+    books: tuple[_Keys, BinaryIO, Counter[str], Counter[str], Tally],
 ) -> Iterator[Document]:
     """The documents that stay, while the books are kept of all."""
-    keys, drops, leaks, tally = books
+    keys, signed, drops, leaks, tally = books
     rows = 0
     while batch := list(islice(docs, BATCH)):
         drafts = [_cleaned(doc, settings, tally) for doc in batch]
@@ -142,7 +143,10 @@ def _kept(
                 draft.reason = leak if settings.leaks == "drop" else None
             if draft.reason is not None and not draft.doc.meta.deleted:
                 drops[draft.reason] += 1
-        _note(keys, drafts, hashes, settings.near, rows)
+        rows_of_hashes = _signatures(drafts, hashes, settings.near)
+        signed.write(rows_of_hashes.astype(SIGNATURE).tobytes())
+        keys.bands.append(band_hashes(rows_of_hashes, settings.near.bands))
+        _note(keys, drafts, rows)
         staying = [draft.doc for draft in drafts if draft.reason is None]
         rows += len(staying)
         yield from staying
@@ -163,13 +167,17 @@ def _cleaned(doc: Document, settings: ReadSettings, tally: Tally) -> _Draft:
     return _Draft(with_sentences(doc) if reason is None else doc, reason, words, count)
 
 
-def _note(keys: _Keys, drafts: list[_Draft], hashes: list[Hashes], near: Near, row: int) -> None:
-    """Add a row for each document; those that are dropped have no signature."""
+def _signatures(drafts: list[_Draft], hashes: list[Hashes], near: Near) -> npt.NDArray[np.uint32]:
+    """The signature of each document; of those that are dropped, that of nothing."""
     runs = [
         run_hashes(found, near.run_words) if draft.reason is None else found[:0]
         for draft, found in zip(drafts, hashes, strict=True)
     ]
-    keys.signature.append(signatures(runs, permutations=near.permutations))
+    return signatures(runs, permutations=near.permutations)
+
+
+def _note(keys: _Keys, drafts: list[_Draft], row: int) -> None:
+    """Add a row of keys for each document."""
     for draft in drafts:
         doc = draft.doc
         stays = draft.reason is None
@@ -186,8 +194,7 @@ def _note(keys: _Keys, drafts: list[_Draft], hashes: list[Hashes], near: Near, r
 
 def _save(keys: _Keys, path: Path, near: Near) -> None:
     """Write the keys, each column for itself so that one can be read without the others."""
-    signature = np.concatenate(keys.signature) if keys.signature else np.zeros((0, near.permutations), np.uint32)
-    bands = band_hashes(signature, near.bands)
+    bands = np.concatenate(keys.bands) if keys.bands else np.zeros((0, near.bands), np.uint64)
     names, licence = np.unique(np.array(keys.licence, dtype=np.str_), return_inverse=True)
     columns: dict[str, npt.NDArray[Any]] = {
         "ids": pairs(keys.ids),
@@ -199,7 +206,7 @@ def _save(keys: _Keys, path: Path, near: Near) -> None:
         "licences": names,
         "licence": licence.astype(np.int64),
         "exact": pairs(keys.exact),
-        "signature": signature,
+        "permutations": np.array(near.permutations),
         **{f"band_{number}": bands[:, number].copy() for number in range(near.bands)},
     }
     with path.open("wb") as file:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from lexome.document import Document
 from lexome.errors import FormatError, UsageError
@@ -58,7 +59,7 @@ def _something(docs: Iterator[Document], tally: Tally) -> Iterator[Document]:
         raise FormatError(tally.failures[0])
 
 
-def _share_out(options: dict[str, str], from_: str | None, to: str) -> tuple[dict[str, str], dict[str, str]]:
+def _share_out(options: dict[str, str], from_: str | None, to: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """The options of the reader and of the writer: by their prefix, else by who knows the name."""
     reading: dict[str, str] = {}
     writing: dict[str, str] = {}

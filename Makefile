@@ -5,7 +5,7 @@ LIGHT := .venv
 DEV := .venv-dev
 OUT := build/run
 
-.PHONY: run test check bench tables nightly clean
+.PHONY: run test check types pages bench tables nightly clean
 
 # The light package alone, and the main job on the shipped sample.
 run: $(LIGHT)/ready
@@ -17,19 +17,26 @@ run: $(LIGHT)/ready
 
 # Every gate, every code block in the docs, then every test; pytest's closing line comes last.
 test: check
-	$(DEV)/bin/pytest -n 2 --dist loadfile tests
+	$(DEV)/bin/pytest -n 2 --dist worksteal tests
 
 check: $(DEV)/ready
 	$(DEV)/bin/ruff format --check .
 	$(DEV)/bin/ruff check .
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target types pages
+
+types: $(DEV)/ready
 	$(DEV)/bin/mypy
 	$(DEV)/bin/lint-imports
+
+# The documentation, built and every code block in it run.
+pages: $(DEV)/ready
 	$(DEV)/bin/mkdocs build --strict --quiet
 	$(DEV)/bin/pytest --quiet -p no:hypothesispytest README.md docs
 
 # The property tests at 20,000 examples each.
 nightly: $(DEV)/ready
 	LEXOME_HYPOTHESIS=nightly $(DEV)/bin/pytest -n 2 -m property
+	LEXOME_HYPOTHESIS=nightly $(DEV)/bin/pytest tests/train/test_parallel.py
 
 # Each benchmark measures peers beside us and writes results/*.json.
 bench: $(DEV)/ready
@@ -37,6 +44,11 @@ bench: $(DEV)/ready
 	$(DEV)/bin/python benchmarks/read_speed.py
 	$(DEV)/bin/python benchmarks/jats_recall.py
 	$(DEV)/bin/python benchmarks/install_size.py
+	$(DEV)/bin/python benchmarks/sentences.py
+	$(DEV)/bin/python benchmarks/vocab_report.py
+	$(DEV)/bin/python benchmarks/vocab_learning.py
+	$(DEV)/bin/python benchmarks/corpus_build.py
+	$(DEV)/bin/python benchmarks/corpus_speed.py
 
 # The tables in README and docs, made again from results/*.json.
 tables: $(DEV)/ready

@@ -120,6 +120,10 @@ def test_every_character_between_a_letter_and_an_accent_is_as_in_the_slow_way() 
             assert normalise_text(text)[0] == reference(text), hex(ord(character))
 
 
+def test_a_line_end_is_one_whatever_vanishes_inside_it() -> None:
+    assert normalise_text("a\r\x1b\nb")[0] == "a\nb"
+
+
 @given(any_text)
 def test_any_text_is_as_in_the_slow_way(text: str) -> None:
     assert normalise_text(text)[0] == reference(text)

@@ -99,7 +99,7 @@ def test_killed_at_ten_moments_and_run_again_the_corpus_is_the_same(
     for number in range(KILLS):
         process = command(literature, folder)
         # Killed runs leave less to do, so each is given a growing share of the time of a whole one.
-        time.sleep(took_s * (0.2 + 0.5 * rng.random() + 0.02 * number))
+        time.sleep(took_s * (0.1 + 0.3 * rng.random() + 0.02 * number))
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         cut_short += made(folder) != whole

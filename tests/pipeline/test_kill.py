@@ -93,7 +93,13 @@ def slow(tmp_path: Path) -> Path:
 
 
 def slow_program(folder: Path, stderr: int | None = None) -> "subprocess.Popen[bytes]":
-    return subprocess.Popen([sys.executable, bulk.__file__, str(folder), "slow"], start_new_session=True, stderr=stderr)
+    command = [sys.executable, bulk.__file__, str(folder), "slow"]
+    return subprocess.Popen(command, start_new_session=True, stderr=stderr, preexec_fn=hear_interrupts)
+
+
+def hear_interrupts() -> None:
+    """Undo what a shell does to what it runs in its background: make it deaf to interrupts."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def workers_of(folder: Path) -> list[int]:

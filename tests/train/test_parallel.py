@@ -1,5 +1,6 @@
 """Two or four processes train as one does: the same losses, norms and weights, and states that any number reads."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,8 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Made:
 
 @pytest.fixture(scope="module")
 def four(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    if os.environ.get("LEXOME_HYPOTHESIS") != "nightly":
+        pytest.skip("four processes on two cores take half a minute: only by make nightly")
     return compared(FOUR, 4, tmp_path_factory.mktemp("four"))
 
 

@@ -36,6 +36,7 @@ _LETTER = re.compile(f"[{_LETTERS}]")
 
 _GAP = rf"[ {_BREAKS}{_ODD_SPACES}{_NOTHING}]"
 _ODD = re.compile(rf"[ \n]{_GAP}+|[\r\x0b\x0c\x85\u2028\u2029{_ODD_SPACES}{_NOTHING}]{_GAP}*|(?P<letter>[{_LETTERS}])")
+_INVISIBLE = re.compile(f"[{_NOTHING}]")
 _LINE_END = re.compile(rf"\r\n|[{_BREAKS}]")
 
 # Text below U+0300 is composed already, and nothing in it joins what stands before it. So composition is looked for
@@ -218,6 +219,8 @@ def _plain_edits(text: str) -> Iterator[Edit]:
 
 
 def _gap(run: str) -> str:
+    # What vanishes goes first: it may part the two halves of one line end.
+    run = _INVISIBLE.sub("", run)
     breaks = len(_LINE_END.findall(run)) + run.count("\u2029")
     if breaks:
         return "\n" if breaks == 1 else "\n\n"

@@ -34,8 +34,8 @@ _BIOMEGATRON_345M = replace(
     head_activation="gelu_tanh",
     scaled_init=True,
 )
-# The shapes of the larger two were not found in print where this was written; these are Megatron's own steps in size
-# and come within 7% of the names.
+# The paper names the larger two by their size and prints no shape. These come to their sizes; whether the authors' had
+# the same depth and width is not known.
 _BIOMEGATRON_800M = replace(_BIOMEGATRON_345M, layers=36, width=1280, heads=20, inner=5120)
 _BIOMEGATRON_1200M = replace(_BIOMEGATRON_345M, layers=24, width=2048, heads=16, inner=8192)
 

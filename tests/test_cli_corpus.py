@@ -94,3 +94,20 @@ def test_check_prints_a_recipe_that_checks(desk: Path, name: str) -> None:
     (desk / "filled.toml").write_text(filled.stdout)
     assert run("check", "filled.toml", cwd=desk).stdout == filled.stdout
     assert "seed = 7" in filled.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "extra"),
+    [
+        (("build", "recipes/tiny/build.toml"), "corpus"),
+        (("learn-vocab", "recipes/tiny/vocab.toml"), "corpus"),
+        (("vocab-report", "x=samples"), "corpus"),
+        (("shard", "recipes/tiny/shard.toml"), "corpus"),
+        (("pretrain", "recipes/tiny/pretrain.toml"), "train"),
+    ],
+)
+def test_without_its_packages_a_verb_says_what_to_install(desk: Path, words: tuple[str, ...], extra: str) -> None:
+    (desk / "numpy.py").write_text("raise ModuleNotFoundError(\"No module named 'numpy'\", name='numpy')\n")
+    (desk / "torch.py").write_text("raise ModuleNotFoundError(\"No module named 'torch'\", name='torch')\n")
+    done = run(*words, cwd=desk)  # python -m looks for modules here first
+    assert (done.returncode, f"pip install 'lexome[{extra}]'" in done.stderr) == (1, True), done.stderr

@@ -1,8 +1,12 @@
 """The command itself: `lexome`, its version, and the options that several verbs share."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated
 
 import typer
+
+from lexome.errors import MissingExtraError
 
 app = typer.Typer(
     name="lexome",
@@ -25,3 +29,14 @@ def lexome(version: Annotated[bool, typer.Option("--version", help="Print the ve
 
         print(f"lexome {__version__}")
         raise typer.Exit
+
+
+@contextmanager
+def needs(extra: str, *, purpose: str) -> Iterator[None]:
+    """Around the import of a verb's work: a package that is not installed is an error that says what to install."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] == "lexome":
+            raise
+        raise MissingExtraError(error.name, extra=extra, purpose=purpose) from None

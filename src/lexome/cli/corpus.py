@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lexome.cli.app import AsJson, Quiet, app
+from lexome.cli.app import AsJson, Quiet, app, needs
 from lexome.errors import UsageError
 
 if TYPE_CHECKING:
@@ -42,11 +42,12 @@ def build(
     quiet: Quiet = False,
 ) -> None:
     """Literature of any format into cleaned, deduplicated records, with a table of what was dropped and why."""
-    from lexome.corpus.building.build import build as run
     from lexome.recipe import load
     from lexome.recipe.build import BuildRecipe
 
     made = load(recipe, BuildRecipe, overrides=set_ or [])
+    with needs("corpus", purpose="building a corpus"):
+        from lexome.corpus.building.build import build as run
     with _restartable(made.out):
         built = run(made, engine=_engine(engine, workers, address), part=_part(part), progress_shown=not quiet)
     if built.corpus is not None and (as_json or not quiet):
@@ -57,11 +58,12 @@ def build(
 @app.command()
 def learn_vocab(recipe: RecipePath, set_: Overrides = None, as_json: AsJson = False, quiet: Quiet = False) -> None:
     """Text into a vocabulary: WordPiece, byte-level BPE or SentencePiece, as a Hugging Face tokenizer folder."""
-    from lexome.corpus.vocab.learn import learn_vocab as run
     from lexome.recipe import load
     from lexome.recipe.vocab import VocabRecipe
 
     made = load(recipe, VocabRecipe, overrides=set_ or [])
+    with needs("corpus", purpose="learning a vocabulary"):
+        from lexome.corpus.vocab.learn import learn_vocab as run
     try:
         learnt = run(made, progress_shown=not quiet)
     except KeyboardInterrupt:
@@ -89,8 +91,9 @@ def vocab_report(
     as_json: AsJson = False,
 ) -> None:
     """Vocabularies side by side: pieces a word, in text and in named entities, unknown pieces, symbols, examples."""
-    from lexome.corpus.vocab.report import named_paths
-    from lexome.corpus.vocab.report import vocab_report as run
+    with needs("corpus", purpose="comparing vocabularies"):
+        from lexome.corpus.vocab.report import named_paths
+        from lexome.corpus.vocab.report import vocab_report as run
 
     report = run(named_paths(vocabularies), ner=named_paths(ner or [], what="set"), texts=text or [])
     if out is not None:
@@ -114,11 +117,12 @@ def shard(
     quiet: Quiet = False,
 ) -> None:
     """Records and a tokenizer into memory-mapped token shards with document and sentence ends."""
-    from lexome.corpus.shards.shard import shard as run
     from lexome.recipe import load
     from lexome.recipe.shard import ShardRecipe
 
     made = load(recipe, ShardRecipe, overrides=set_ or [])
+    with needs("corpus", purpose="sharding"):
+        from lexome.corpus.shards.shard import shard as run
     with _restartable(made.out):
         done = run(made, engine=_engine(engine, workers, address), part=_part(part), progress_shown=not quiet)
     if done.manifest is not None and as_json:

@@ -6,9 +6,8 @@ from dataclasses import asdict
 
 import typer
 
-from lexome.cli.app import AsJson, Quiet, app
+from lexome.cli.app import AsJson, Quiet, app, needs
 from lexome.cli.corpus import Overrides, RecipePath
-from lexome.errors import MissingExtraError
 
 
 @app.command()
@@ -18,12 +17,8 @@ def pretrain(recipe: RecipePath, set_: Overrides = None, as_json: AsJson = False
     from lexome.recipe.pretrain import PretrainRecipe
 
     made = load(recipe, PretrainRecipe, overrides=set_ or [])
-    try:
+    with needs("train", purpose="pre-training"):
         from lexome.train.pretrain import pretrain as run
-    except ModuleNotFoundError as error:
-        if error.name not in ("torch", "safetensors"):
-            raise
-        raise MissingExtraError(str(error.name), extra="train", purpose="pre-training") from None
     try:
         done = run(made, progress_shown=not quiet)
     except KeyboardInterrupt:

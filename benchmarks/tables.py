@@ -225,6 +225,27 @@ def vocab_learning() -> str:
     return rows(head, *lines) + measured(result["facts"])
 
 
+def training_runs() -> str:
+    runs = stored("training_runs")
+    lines = [
+        (
+            name,
+            part["shape"],
+            Path(part["start"]).parent.name if part["stage"] == "distill" else Path(part["start"] or "random").name,
+            "yes" if part["teacher"] else "no",
+            f"{part['seconds'] / 60:.1f} min",
+            f"{part['tokens'] / 1e6:,.0f} M",
+            f"{part['held_out']['loss']:.3f}",
+            f"{part['held_out']['accuracy']:.1%}",
+        )
+        for name, part in runs.items()
+    ]
+    head = ("run", "shape", "begun from", "teacher", "time", "tokens", "held-out loss", "right at masks")
+    first = next(iter(runs.values()))
+    where = f"{first['date']}, {first['hardware']['gpus'][0]}, torch {first['versions']['torch']}"
+    return f"{rows(head, *lines)}\n\n{where}. On the GPU beside each: {first['shared']}"
+
+
 def source_map() -> str:
     """Every module with the first line of its docstring, which is its duty."""
     package = ROOT / "src" / "lexome"
@@ -257,6 +278,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "memory": memory,
     "read_speed": read_speed,
     "sentences": sentences,
+    "training_runs": training_runs,
 }
 
 

@@ -17,11 +17,12 @@ from lexome.models.config import EncoderConfig
 from lexome.models.heads import MaskedLM, PairedLM
 from lexome.models.packing import Packing
 from lexome.recipe.parallel import ParallelTable
-from lexome.train import sharded_state
+from lexome.train import state
 from lexome.train.batches import NOT_ASKED, Place
+from lexome.train.distilling import DistilledLM, DistillingLoss, Weights, projection
 from lexome.train.loader import Batch, Step
 from lexome.train.loop import Position, Rules, train
-from lexome.train.losses import PretrainingLoss
+from lexome.train.losses import Loss, PretrainingLoss
 from lexome.train.optim import Optimizers, OptimizerSettings
 from lexome.train.parallel import AXES, Parallel, Sizes, joined
 from lexome.train.schedule import LearningRate, Length
@@ -48,6 +49,8 @@ MODERN = replace(
     local_window=2,
     global_every=2,
 )
+# Wider and deeper than what learns from it.
+TEACHER = replace(POST, layers=3, width=24, inner=32)
 
 
 @dataclass(frozen=True)
@@ -60,12 +63,25 @@ class Case:
     optimizer: str = "adamw"
     paired: bool = False
     half: bool = False
+    taught: bool = False
 
 
 def built(case: Case) -> nn.Module:
     """The model of a case, alike in every process."""
     torch.manual_seed(3)
+    if case.taught:
+        student = MaskedLM(case.config)
+        return DistilledLM(student, projection(student, TEACHER.width))
     return (PairedLM if case.paired else MaskedLM)(case.config)
+
+
+def loss_of(case: Case) -> Loss:
+    """The loss of a case; a teacher is alike in every process too."""
+    autocast = torch.bfloat16 if case.half else None
+    if not case.taught:
+        return PretrainingLoss(autocast=autocast)
+    torch.manual_seed(4)
+    return DistillingLoss(MaskedLM(TEACHER), Weights(), autocast=autocast)
 
 
 def steps(case: Case, *, passes: int = 4, since: int = 0) -> Iterator[Step]:
@@ -74,8 +90,9 @@ def steps(case: Case, *, passes: int = 4, since: int = 0) -> Iterator[Step]:
         generator = torch.Generator().manual_seed(number)
         batches = [_batch(case, generator, sequences=3 + place, masks=1 + 4 * place) for place in range(passes)]
         counts = [sum(getattr(batch, name) for batch in batches) for name in ("masked", "sequences")]
-        whole = [replace(batch, masked_of_step=counts[0], sequences_of_step=counts[1]) for batch in batches]
-        tokens = sum(batch.ids_T.shape[0] for batch in batches)
+        tokens = sum(batch.tokens for batch in batches)
+        of_step = {"masked_of_step": counts[0], "sequences_of_step": counts[1], "tokens_of_step": tokens}
+        whole = [replace(batch, **of_step) for batch in batches]
         yield Step(tuple(whole), tokens, Place(0, number + 1, 16), 0.15)
 
 
@@ -95,6 +112,8 @@ def _batch(case: Case, generator: torch.Generator, *, sequences: int, masks: int
         sequences=sequences,
         masked_of_step=0,
         sequences_of_step=0,
+        tokens=tokens,
+        tokens_of_step=0,
     )
 
 
@@ -113,7 +132,7 @@ class Running:
         own = (self.parallel.own(step) for step in steps(self.case, since=self.position.step))
         rules = Rules(Length(steps=until), LearningRate(3e-3, "constant", 0.0, 0.0, 0.0), clip=0.5)
         ticking = self.parallel.clock(time.monotonic)
-        loss = self.parallel.loss(PretrainingLoss(autocast=torch.bfloat16 if self.case.half else None))
+        loss = self.parallel.loss(loss_of(self.case))
         loop = train(self.called, self.optimizers, own, loss, rules=rules, position=self.position, clock=ticking)
         seen: dict[str, list[float]] = {"loss": [], "norm": [], "masked": [], "sequences": []}
         for done in map(self.parallel.summed, loop):
@@ -127,7 +146,7 @@ class Running:
 
     def save(self, folder: Path) -> Path:
         """A state of the run."""
-        return sharded_state.save(
+        return state.save(
             folder,
             self.model,
             self.optimizers,
@@ -140,7 +159,7 @@ class Running:
 
     def restore(self, path: Path, *, identity: str = "this") -> dict[str, Any]:
         """Go on from a state."""
-        return sharded_state.restore(
+        return state.restore(
             path,
             self.model,
             self.optimizers,
@@ -152,7 +171,7 @@ class Running:
 
     def weights(self) -> dict[str, Tensor]:
         """The whole weights, in the first process."""
-        return sharded_state.gathered(self.model, parallel=self.parallel)
+        return state.gathered(self.model, self.optimizers, parallel=self.parallel)
 
 
 def meshed(sizes: Sizes) -> Parallel:
@@ -228,7 +247,7 @@ def together(count: int, work: Work, *given: Any, table: ParallelTable | None = 
     # The parent keeps the store, as torchrun does, so that the system chooses the port and nobody else can take it.
     store = dist.TCPStore("127.0.0.1", 0, None, True, wait_for_workers=False)
     # One server imports torch, which takes seconds, and is forked for each process. It ends with its parent.
-    multiprocessing.set_forkserver_preload(["lexome.train.sharded_state"])
+    multiprocessing.set_forkserver_preload(["lexome.train.state"])
     context = torch.multiprocessing.start_processes(
         _begun,
         (count, store.port, table or ParallelTable(), work, given),

@@ -1,6 +1,7 @@
 """A made corpus, its tokenizer and shards, and recipes for tiny models: what the tests of training share."""
 
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -94,3 +95,17 @@ def recipe(shards: Path, out: Path, **keys: Any) -> PretrainRecipe:
     if not {"model", "start", "preset"} & keys.keys():
         given["model"] = TINY
     return PretrainRecipe.model_validate(given)
+
+
+def ticking(*, stop_after: int | None = None) -> Callable[[], float]:
+    """A clock that goes a second at each look; the run that looks too often is interrupted."""
+    looks = 0
+
+    def clock() -> float:
+        nonlocal looks
+        looks += 1
+        if stop_after is not None and looks > stop_after + 1:
+            raise KeyboardInterrupt
+        return float(looks)
+
+    return clock

@@ -1,5 +1,6 @@
 """Rules of the house that no linter checks."""
 
+import json
 import re
 import subprocess
 import sys
@@ -37,6 +38,10 @@ def test_code_blocks_are_of_kinds_that_are_run() -> None:
 
 def test_the_version_of_torch_is_pinned() -> None:
     assert "torch==2.13.0\n" in (ROOT / "constraints.txt").read_text()
+
+
+def test_the_light_package_stays_under_its_limit() -> None:
+    assert json.loads((ROOT / "results" / "install_size.json").read_text())["megabytes"] < 200
 
 
 def test_tables_in_the_docs_are_those_in_results() -> None:

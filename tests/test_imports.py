@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -28,3 +29,38 @@ def test_the_check_sees_what_is_loaded() -> None:
 
 def test_importing_lexome_loads_no_parser() -> None:
     assert loaded_by("import lexome") & {"lxml", "pydantic", "rich", "typer"} == set()
+
+
+LIGHT = ("lexome.infer.fill", "lexome.infer.embed", "lexome.infer.predictor")
+
+
+@pytest.mark.parametrize("module", LIGHT)
+def test_inference_reaches_neither_torch_nor_the_tokenizers_library(module: str) -> None:
+    assert loaded_by(f"import {module}") & (set(HEAVY) - {"onnxruntime"}) == set()
+
+
+FILL_AND_EMBED = """
+from pathlib import Path
+from lexome.infer.embed import embed
+from lexome.infer.fill import fill
+from lexome.infer.predictor import Predictor
+predictor = Predictor.open(Path({folder!r}))
+assert len(fill(predictor, "w1 [MASK]")[0]) == 5
+embed(predictor, [Path({text!r})], Path({out!r}), progress_shown=False)
+"""
+
+
+def test_fill_and_embed_run_without_torch(tmp_path: Path) -> None:
+    from tiny_models import hf_model, tokenizer_folder
+
+    from lexome.train.export import export
+
+    hf_model("BertForMaskedLM", "bert").save_pretrained(tmp_path / "checkpoint")
+    export(tokenizer_folder(tmp_path / "checkpoint"), tmp_path / "onnx")
+    (tmp_path / "a.txt").write_text("w1 w2")
+    code = FILL_AND_EMBED.format(
+        folder=str(tmp_path / "onnx"), text=str(tmp_path / "a.txt"), out=str(tmp_path / "v.npy")
+    )
+    loaded = loaded_by(code)
+    assert loaded & set(HEAVY) == {"onnxruntime"}
+    assert (tmp_path / "v.npy").is_file()

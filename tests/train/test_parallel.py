@@ -10,7 +10,7 @@ from many_processes import ALONE, MODERN, STEPS, Case, Running, alone, cases_wor
 
 from lexome.errors import CheckpointError, UsageError
 from lexome.recipe.parallel import ParallelTable
-from lexome.train import sharded_state
+from lexome.train import state
 from lexome.train.cutting import check_fits, encoder_of
 from lexome.train.memory import Load, memory
 from lexome.train.parallel import Parallel, Sizes, joined, place_of, sizes_of
@@ -19,13 +19,16 @@ from lexome.train.sharded_optim import started
 torch.set_num_threads(1)
 
 # Each has a feature of its own: pairs of sentences, gated layers without biases and a vocabulary that two do not
-# divide, Muon.
+# divide, Muon, a teacher.
 TWO = [
     Case("data", Sizes(data=2)),
     Case("shard", Sizes(shard=2), paired=True),
     Case("tensor", Sizes(tensor=2), paired=True),
     Case("shard_muon", Sizes(shard=2), config=MODERN, optimizer="muon"),
     Case("tensor_muon", Sizes(tensor=2), config=MODERN, optimizer="muon"),
+    Case("data_taught", Sizes(data=2), taught=True),
+    Case("shard_taught", Sizes(shard=2), taught=True),
+    Case("tensor_taught", Sizes(tensor=2), taught=True),
 ]
 # Products in bfloat16, which no two orders of adding up agree on to five places.
 HALF = Case("shard_half", Sizes(shard=2), half=True)
@@ -229,8 +232,8 @@ def test_a_state_of_another_run_or_a_damaged_one_is_refused(tmp_path: Path) -> N
     running.train(1)
     path = running.save(tmp_path)
     (tmp_path / ".step-00000009.part").mkdir()
-    assert sharded_state.saved(tmp_path) == [path]
-    sharded_state.sweep(tmp_path)
+    assert state.saved(tmp_path) == [path]
+    state.sweep(tmp_path)
     assert [found.name for found in tmp_path.iterdir()] == ["step-00000001"]
     with pytest.raises(CheckpointError, match="another recipe"):
         running.restore(path, identity="that")
@@ -244,7 +247,7 @@ def test_only_the_newest_states_are_kept(tmp_path: Path) -> None:
     for until in (1, 2):
         running.train(until)
         running.save(tmp_path)
-    assert [path.name for path in sharded_state.saved(tmp_path)] == ["step-00000002"]
+    assert [path.name for path in state.saved(tmp_path)] == ["step-00000002"]
 
 
 def test_loading_into_new_optimizers_changes_no_weight() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from pretraining import TINY, make_shards, recipe, tokenizer
+from pretraining import TINY, make_shards, recipe, ticking, tokenizer
 
 from lexome.corpus.shards.store import Shards
 from lexome.errors import CheckpointError, DivergedError, RecipeError, UsageError
@@ -22,6 +22,7 @@ from lexome.train import pretrain as stage
 from lexome.train.journal import read_metrics
 from lexome.train.losses import PretrainingLoss
 from lexome.train.pretrain import pretrain
+from lexome.train.stop import Stop, Stopped
 
 torch.set_num_threads(1)
 # What differs between two runs of the same bits.
@@ -31,20 +32,6 @@ TIMES = ("elapsed_s", "tokens_per_s")
 @pytest.fixture(scope="module")
 def shards(tmp_path_factory: pytest.TempPathFactory) -> Shards:
     return make_shards(tmp_path_factory.mktemp("made"))
-
-
-def ticking(*, stop_after: int | None = None) -> Callable[[], float]:
-    """A clock that goes a second at each look; the run that looks too often is interrupted."""
-    looks = 0
-
-    def clock() -> float:
-        nonlocal looks
-        looks += 1
-        if stop_after is not None and looks > stop_after + 1:
-            raise KeyboardInterrupt
-        return float(looks)
-
-    return clock
 
 
 def metrics(out: Path) -> list[dict[str, Any]]:
@@ -107,7 +94,7 @@ def test_a_stopped_run_goes_on_to_the_bit(shards: Shards, tmp_path: Path, name: 
     done = pretrain(whole, progress_shown=False)
     with pytest.raises(KeyboardInterrupt):
         pretrain(parted, progress_shown=False, clock=ticking(stop_after=25))
-    assert [path.name for path in (tmp_path / "parted" / "state").iterdir()] == ["step-00000020.pt"]
+    assert [path.name for path in (tmp_path / "parted" / "state").iterdir()] == ["step-00000020"]
     again = pretrain(parted, progress_shown=False)
     assert done.steps == again.steps > 25
     assert weights(tmp_path / "whole") == weights(tmp_path / "parted")
@@ -124,7 +111,7 @@ def test_a_killed_run_goes_on_to_the_bit(shards: Shards, tmp_path: Path) -> None
     )
     process = subprocess.Popen([sys.executable, "-c", program, str(tmp_path / "killed.toml")])
     deadline = time.monotonic() + 60
-    while not (tmp_path / "killed" / "state" / "step-00000020.pt").exists() and time.monotonic() < deadline:
+    while not (tmp_path / "killed" / "state" / "step-00000020").exists() and time.monotonic() < deadline:
         time.sleep(0.005)
     process.send_signal(signal.SIGKILL)
     process.wait()
@@ -133,6 +120,61 @@ def test_a_killed_run_goes_on_to_the_bit(shards: Shards, tmp_path: Path) -> None
     pretrain(killed, progress_shown=False)
     assert weights(tmp_path / "whole") == weights(tmp_path / "killed")
     assert metrics(tmp_path / "whole") == metrics(tmp_path / "killed")
+
+
+def signalled(number: int, *, at: int) -> Callable[[], float]:
+    """A clock at whose look of this number the process gets a signal."""
+    looks = 0
+
+    def clock() -> float:
+        nonlocal looks
+        looks += 1
+        if looks == at:
+            signal.raise_signal(number)
+        return float(looks)
+
+    return clock
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_saves_its_step_and_goes_on_to_the_bit(shards: Shards, tmp_path: Path, number: int) -> None:
+    whole, parted = (recipe(shards.folder, tmp_path / name) for name in ("whole", "parted"))
+    before = signal.getsignal(number)
+    # The first look is the one before the first step.
+    with pytest.raises(Stopped, match=r"the state of step 13 is saved in .*state"):
+        pretrain(parted, progress_shown=False, clock=signalled(number, at=14))
+    assert signal.getsignal(number) == before
+    assert [path.name for path in (tmp_path / "parted" / "state").iterdir()] == ["step-00000013"]
+    pretrain(parted, progress_shown=False)
+    pretrain(whole, progress_shown=False)
+    assert weights(tmp_path / "whole") == weights(tmp_path / "parted")
+    assert metrics(tmp_path / "whole") == metrics(tmp_path / "parted")
+
+
+def test_who_asks_again_need_not_wait() -> None:
+    stop = Stop()
+    stop.hear(signal.SIGINT, None)
+    stop.hear(signal.SIGINT, None)
+    assert stop.asked_s is not None
+    stop.asked_s -= 10
+    with pytest.raises(KeyboardInterrupt):
+        stop.hear(signal.SIGINT, None)
+
+
+def test_an_interrupted_command_says_so_and_ends_with_code_130(shards: Shards, tmp_path: Path) -> None:
+    run = recipe(shards.folder, tmp_path / "out", steps=100_000, log={"every": 1, "save_every": 100_000})
+    (tmp_path / "run.toml").write_text(explain(run))
+    command = [sys.executable, "-m", "lexome", "pretrain", str(tmp_path / "run.toml")]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 60
+    while not read_metrics(tmp_path / "out" / "metrics.jsonl") and time.monotonic() < deadline:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGTERM)
+    out, errors = process.communicate(timeout=60)
+    (saved,) = (tmp_path / "out" / "state").iterdir()
+    step = int(saved.name.removeprefix("step-"))
+    said = f"interrupted: the state of step {step:,} is saved in {saved.parent}. Run the same command again to go on.\n"
+    assert (process.returncode, out, errors) == (130, "", said)
 
 
 def test_a_finished_run_is_not_run_again(shards: Shards, tmp_path: Path) -> None:
@@ -166,7 +208,8 @@ def test_the_run_is_written_down(shards: Shards, tmp_path: Path) -> None:
     assert found["versions"]["torch"] == torch.__version__
     assert found["start"]["config"]["width"] == 32
     assert (tmp_path / "out" / "loss.png").read_bytes().startswith(b"\x89PNG")
-    assert not list((tmp_path / "out").rglob(".*"))
+    # No drafts are left. The one hidden file is torch's, in a state.
+    assert {path.name for path in (tmp_path / "out").rglob(".*")} == {".metadata"}
 
 
 def test_a_budget_of_time_is_spent_and_the_rate_fitted_to_it(shards: Shards, tmp_path: Path) -> None:
@@ -218,10 +261,11 @@ def test_a_loss_that_is_no_number_names_the_last_good_state(
 ) -> None:
     monkeypatch.setattr(stage, "PretrainingLoss", Poisoned)
     run = recipe(shards.folder, tmp_path / "out", log={"every": 7, "save_every": 4, "keep": 9})
-    with pytest.raises(DivergedError, match=r"step-00000028\.pt"):
+    with pytest.raises(DivergedError, match="step-00000028;"):
         pretrain(run, progress_shown=False)
-    good = torch.load(tmp_path / "out" / "state" / "step-00000028.pt", weights_only=True)
-    assert all(weight.isfinite().all() for weight in good["model"].values())
+    good = checkpoint.load(tmp_path / "out" / "last-good").model
+    assert all(weight.isfinite().all() for weight in good.parameters())
+    assert json.loads((tmp_path / "out" / "last-good" / "run.json").read_text())["steps"] == 28
     begun = recipe(shards.folder, tmp_path / "again", start=tmp_path / "out" / "last-good", steps=1)
     monkeypatch.undo()
     assert (pretrain(begun, progress_shown=False).loss or math.inf) < 3.0
@@ -292,10 +336,26 @@ def test_measuring_without_held_out_text_is_refused(tmp_path: Path) -> None:
         pretrain(recipe(shards.folder, tmp_path / "out", evaluation={"every": 5}), progress_shown=False)
 
 
-def test_a_damaged_state_says_what_to_do(shards: Shards, tmp_path: Path) -> None:
+@pytest.mark.parametrize("part", ["run.pt", "__0_0.distcp", ".metadata"])
+def test_a_damaged_state_says_what_to_do(shards: Shards, tmp_path: Path, part: str) -> None:
     run = recipe(shards.folder, tmp_path / "out")
     with pytest.raises(KeyboardInterrupt):
         pretrain(run, progress_shown=False, clock=ticking(stop_after=25))
-    (tmp_path / "out" / "state" / "step-00000020.pt").write_bytes(b"cut")
-    with pytest.raises(CheckpointError, match="Remove it"):
+    (tmp_path / "out" / "state" / "step-00000020" / part).write_bytes(b"cut")
+    with pytest.raises(CheckpointError, match=r"step-00000020.*Remove the folder"):
         pretrain(run, progress_shown=False)
+
+
+def test_only_the_newest_states_are_kept(shards: Shards, tmp_path: Path) -> None:
+    run = recipe(shards.folder, tmp_path / "out", steps=10, log={"save_every": 3, "keep": 2})
+    (tmp_path / "out" / "state" / ".step-00000099.part").mkdir(parents=True)
+    pretrain(run, progress_shown=False)
+    assert sorted(path.name for path in (tmp_path / "out" / "state").iterdir()) == ["step-00000009", "step-00000010"]
+
+
+def test_computing_layers_again_changes_no_bit(shards: Shards, tmp_path: Path) -> None:
+    model = TINY | {"dropout": 0.1, "attention_dropout": 0.1}
+    for again in (False, True):
+        run = recipe(shards.folder, tmp_path / str(again), steps=10, model=model, checkpointing=again)
+        pretrain(run, progress_shown=False)
+    assert weights(tmp_path / "True") == weights(tmp_path / "False")

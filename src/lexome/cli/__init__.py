@@ -6,10 +6,28 @@ import sys
 from lexome.cli.app import app
 from lexome.cli.convert import convert
 from lexome.cli.corpus import build, check, learn_vocab, shard, vocab_report
-from lexome.cli.train import pretrain
+from lexome.cli.export import export
+from lexome.cli.infer import embed, fill
+from lexome.cli.models import convert_model
+from lexome.cli.train import distill, pretrain
 from lexome.errors import LexomeError
 
-__all__ = ["app", "build", "check", "convert", "learn_vocab", "main", "pretrain", "shard", "vocab_report"]
+__all__ = [
+    "app",
+    "build",
+    "check",
+    "convert",
+    "convert_model",
+    "distill",
+    "embed",
+    "export",
+    "fill",
+    "learn_vocab",
+    "main",
+    "pretrain",
+    "shard",
+    "vocab_report",
+]
 
 
 def main() -> None:

@@ -1,13 +1,20 @@
-"""`lexome pretrain`: token shards into an encoder."""
+"""`lexome pretrain` and `lexome distill`: token shards into an encoder."""
 
 import json
+import os
 import sys
+from collections.abc import Callable
 from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
 from lexome.cli.app import AsJson, Quiet, app, needs
 from lexome.cli.corpus import Overrides, RecipePath
+
+if TYPE_CHECKING:
+    from lexome.train.pretrain import Pretrained
 
 
 @app.command()
@@ -19,11 +26,32 @@ def pretrain(recipe: RecipePath, set_: Overrides = None, as_json: AsJson = False
     made = load(recipe, PretrainRecipe, overrides=set_ or [])
     with needs("train", purpose="pre-training"):
         from lexome.train.pretrain import pretrain as run
+    _report(lambda: run(made, progress_shown=not quiet), made.out, as_json=as_json, quiet=quiet)
+
+
+@app.command()
+def distill(recipe: RecipePath, set_: Overrides = None, as_json: AsJson = False, quiet: Quiet = False) -> None:
+    """Token shards, a teacher and a student into a checkpoint folder; or the control, without the teacher."""
+    from lexome.recipe import load
+    from lexome.recipe.distill import DistillRecipe
+
+    made = load(recipe, DistillRecipe, overrides=set_ or [])
+    with needs("train", purpose="distillation"):
+        from lexome.train.distill import distill as run
+    _report(lambda: run(made, progress_shown=not quiet), made.out, as_json=as_json, quiet=quiet)
+
+
+def _report(run: "Callable[[], Pretrained]", out: Path, *, as_json: bool, quiet: bool) -> None:
+    """Train, and print what came of it; in the first process alone where there are many."""
     try:
-        done = run(made, progress_shown=not quiet)
-    except KeyboardInterrupt:
-        print(f"interrupted: the last state in {made.out} stays. Run the same command again to go on.", file=sys.stderr)
+        done = run()
+    except KeyboardInterrupt as stop:
+        if first_process():
+            said = str(stop) or f"the last state in {out} stays."
+            print(f"interrupted: {said} Run the same command again to go on.", file=sys.stderr)
         raise typer.Exit(130) from None
+    if not first_process():
+        return
     if as_json:
         print(json.dumps(asdict(done), default=str))
     elif not quiet:
@@ -32,3 +60,8 @@ def pretrain(recipe: RecipePath, set_: Overrides = None, as_json: AsJson = False
         for key, value in (done.held_out or {}).items():
             print(f"held out  {key} {value:,.4g}" if isinstance(value, float) else f"held out  {key} {value}")
         print(f"{'wrote' if done.new else 'kept':<9} {done.folder}")
+
+
+def first_process() -> bool:
+    """True where torchrun did not start this process, or started it as the first: that one speaks for all."""
+    return os.environ.get("RANK", "0") == "0"

@@ -2,8 +2,8 @@
 
 import json
 import shutil
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,29 +11,40 @@ import torch
 from torch import Tensor, nn
 
 import lexome
-from lexome.errors import CheckpointError
+from lexome.errors import CheckpointError, UsageError
+from lexome.models import backend as transformers_backend
 from lexome.models import hf_heads
 from lexome.models.architectures import ARCHITECTURES
 from lexome.models.card import Card, render
 from lexome.models.config import EncoderConfig
 from lexome.models.encoder import Encoder, parameters_of
+from lexome.models.foreign import read_foreign
 from lexome.models.heads import HiddenLayers, Labeller, MaskedLM, PairedLM, SequenceHead, SpanHead, TokenHead
 from lexome.models.hf_config import architecture_of, read_config, write_config
 from lexome.models.names import KINDS, WORDS, Found, from_hf, to_hf
+from lexome.models.padded import TransformersEncoder, TransformersMaskedLM
+from lexome.models.source import HUGGING_FACE, layout_of, read_settings, stored_type
 from lexome.models.tokenizer_files import tokenizer_files, write_tokenizer
 from lexome.models.weights import SAFE, read_weights, write_weights
+
+# Who computes the model: our own encoder, or transformers; auto is our own where it can.
+BACKENDS = ("auto", "lexome", "transformers")
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A model from a folder, in evaluation mode, and what the folder said about it.
+    """A model from a folder or another checkpoint, in evaluation mode, and what was said there about it.
 
-    kind       what the model is: one of names.KINDS
-    labels     of a token or sequence head, in order
-    settings   config.json as it is
-    tokenizer  the tokenizer's files in the folder
-    unused     weights of the folder that this kind of model has no place for, by their names there
-    new        weights of the model that the folder lacks and that were drawn anew, by our names
+    kind             what the model is: one of names.KINDS
+    labels           of a token or sequence head, in order
+    settings         config.json as it is
+    tokenizer        the tokenizer's files in the folder
+    unused           weights of the folder that this kind of model has no place for, by their names there
+    new              weights of the model that the folder lacks and that were drawn anew, by our names
+    backend          who computes the model: "lexome" or "transformers"
+    layout           "huggingface", or one of lexome.models.foreign
+    tokenizer_files  of another layout than Hugging Face's: the tokenizer's files, by name
+    left_out         of another layout: what the checkpoint has and no model has a use for
     """
 
     folder: Path
@@ -46,28 +57,47 @@ class Checkpoint:
     tokenizer: tuple[Path, ...]
     unused: tuple[str, ...]
     new: tuple[str, ...]
+    backend: str = "lexome"
+    layout: str = HUGGING_FACE
+    tokenizer_files: Mapping[str, bytes] = field(default_factory=dict)
+    left_out: tuple[str, ...] = ()
 
 
 def load(
-    folder: Path,
+    path: Path,
     *,
     kind: str | None = None,
     labels: Sequence[str] = (),
     hidden: HiddenLayers | None = None,
     new_head: bool = False,
-    dtype: torch.dtype = torch.float32,
+    dtype: torch.dtype | None = torch.float32,
+    backend: str = "auto",
 ) -> Checkpoint:
-    """The model in a folder, as `kind` or as what it was saved as.
+    """The model in a folder, or in any other checkpoint that foreign reads, as `kind` or as what it was saved as.
 
     Weights of a head that the folder lacks are an error, unless `new_head` allows them to be drawn anew from torch's
     generator; `labels` and `hidden` then say what the new head is like. Weights of the encoder are never made up.
+    A `dtype` of None is the one that the weights have.
     """
-    settings = _settings(folder)
-    # A configuration that is not understood is refused before gigabytes are read.
-    read_config(settings, where=str(folder / "config.json"))
-    weights = read_weights(folder)
-    options: dict[str, Any] = {"kind": kind, "labels": labels, "hidden": hidden, "new_head": new_head, "dtype": dtype}
-    return assemble(settings, weights, folder=folder, **options)
+    options: dict[str, Any] = {"kind": kind, "labels": labels, "hidden": hidden, "new_head": new_head}
+    if layout_of(path) == HUGGING_FACE:
+        settings = read_settings(path)
+        # A configuration that is not understood is refused before gigabytes are read.
+        backend = _backend(backend, settings, kind, str(path / "config.json"))
+        weights = read_weights(path)
+        return assemble(settings, weights, folder=path, dtype=dtype or stored_type(weights), backend=backend, **options)
+    foreign = read_foreign(path)
+    dtype = dtype or stored_type(foreign.weights)
+    # Copies: some of the tensors are still mapped from the file.
+    weights = {name: tensor.to(dtype, copy=True) for name, tensor in foreign.weights.items()}
+    found = assemble(foreign.config, weights, folder=path, dtype=dtype, backend=backend, **options)
+    return replace(
+        found,
+        layout=foreign.layout,
+        tokenizer=(),
+        tokenizer_files=foreign.tokenizer_files,
+        left_out=foreign.left_out,
+    )
 
 
 def assemble(
@@ -80,9 +110,16 @@ def assemble(
     hidden: HiddenLayers | None = None,
     new_head: bool = False,
     dtype: torch.dtype = torch.float32,
+    backend: str = "auto",
 ) -> Checkpoint:
     """The model of a config.json and weights under Hugging Face's names, wherever they are from; else as `load`."""
-    where = str(folder / "config.json")
+    where = str(folder / "config.json" if folder.is_dir() else folder)
+    if _backend(backend, settings, kind, where) == "transformers":
+        options: dict[str, Any] = {"labels": labels, "hidden": hidden, "new_head": new_head, "dtype": dtype}
+        made = transformers_backend.assemble(settings, weights, where=str(folder), kind=kind, **options)
+        given = (made.kind, made.config, made.model, made.labels, dict(settings), tokenizer_files(folder))
+        architecture = str(settings["model_type"])
+        return Checkpoint(folder, architecture, *given, made.unused, made.new, backend="transformers")
     architecture = architecture_of(settings, where=where)
     config = read_config(settings, where=where)
     kind = _kind(kind, architecture, settings, where)
@@ -123,13 +160,8 @@ def build(
         return MaskedLM(config)
     if kind == "paired":
         return PairedLM(config)
-    if kind == "span":
-        return Labeller(Encoder(config), SpanHead(config, hidden=hidden))
-    if not labels:
-        raise CheckpointError(f"a {kind} head needs its labels; none were given, and config.json has no id2label.")
-    if kind == "token":
-        return Labeller(Encoder(config), TokenHead(config, labels, hidden=hidden))
-    return Labeller(Encoder(config), SequenceHead(config, labels, hidden=hidden, pooling=pooling))
+    head = hf_heads.label_head(config, kind, labels=labels, hidden=hidden, pooling=pooling)
+    return Labeller(Encoder(config), head)
 
 
 def save(
@@ -150,19 +182,14 @@ def save(
     if folder.exists() and any(folder.iterdir()) and not replace:
         raise CheckpointError(f"{folder}: exists and is not empty. Choose another folder, or remove it.")
     kind, config = kind_of(model), encoder_of(model).config
-    settings = write_config(config, architecture)
-    theirs, head = _theirs(model, architecture, kind, labels)
+    write = _writer(model, architecture, kind, labels)
     temporary, old = (folder.with_name(f".{folder.name}.{end}") for end in ("part", "old"))
     for left in (temporary, old):
         shutil.rmtree(left, ignore_errors=True)
     temporary.mkdir(parents=True)
     try:
         special = write_tokenizer(tokenizer, temporary, max_tokens=config.max_tokens, vocab=config.vocab)
-        write_weights(theirs, temporary / SAFE)
-        ids = {f"{name}_id": number for name, number in special.items() if name in _IDS}
-        stored = str(next(iter(theirs.values())).dtype).removeprefix("torch.")
-        # RoBERTa's pad id is where its positions begin: the model's, whatever the tokenizer says.
-        _write_json(temporary / "config.json", {**head, "torch_dtype": stored, **ids, **settings})
+        write(temporary, {f"{name}_id": number for name, number in special.items() if name in _IDS})
         text = render(card, kind=kind, facts=_facts(model, config, architecture))
         (temporary / "README.md").write_text(text, encoding="utf-8")
         _write_json(temporary / "run.json", {"lexome": lexome.__version__, "torch": torch.__version__, **(run or {})})
@@ -183,7 +210,8 @@ def kind_of(model: nn.Module) -> str:
     heads = {TokenHead: "token", SequenceHead: "sequence", SpanHead: "span"}
     if isinstance(model, Labeller):
         return heads[type(model.head)]
-    known = {Encoder: "encoder", MaskedLM: "masked", PairedLM: "paired"}
+    known: dict[type[nn.Module], str] = {Encoder: "encoder", MaskedLM: "masked", PairedLM: "paired"}
+    known |= {TransformersEncoder: "encoder", TransformersMaskedLM: "masked"}
     if type(model) not in known:
         raise CheckpointError(
             f"{type(model).__name__} is no model that has a folder form; expected Encoder, MaskedLM, PairedLM or "
@@ -192,11 +220,31 @@ def kind_of(model: nn.Module) -> str:
     return known[type(model)]
 
 
-def encoder_of(model: nn.Module) -> Encoder:
+def encoder_of(model: nn.Module) -> Encoder | TransformersEncoder:
     """The encoder in a model of any kind."""
-    encoder = model if isinstance(model, Encoder) else model.encoder
-    assert isinstance(encoder, Encoder)
+    encoder = model if isinstance(model, Encoder | TransformersEncoder) else model.encoder
+    assert isinstance(encoder, Encoder | TransformersEncoder)
     return encoder
+
+
+def _writer(
+    model: nn.Module, architecture: str, kind: str, labels: Sequence[str]
+) -> Callable[[Path, Mapping[str, int]], None]:
+    """What writes weights and config.json, given the ids of special tokens; CheckpointError where there is no form."""
+    encoder = encoder_of(model)
+    if isinstance(encoder, TransformersEncoder):
+        # Their config.json has ids of its own, which their code goes by.
+        return lambda folder, ids: transformers_backend.write(model, folder, kind=kind, labels=labels)
+    settings = write_config(encoder.config, architecture)
+    theirs, head = _theirs(model, architecture, kind, labels)
+
+    def write(folder: Path, ids: Mapping[str, int]) -> None:
+        write_weights(theirs, folder / SAFE)
+        stored = str(next(iter(theirs.values())).dtype).removeprefix("torch.")
+        # RoBERTa's pad id is where its positions begin: the model's, whatever the tokenizer says.
+        _write_json(folder / "config.json", {**head, "torch_dtype": stored, **ids, **settings})
+
+    return write
 
 
 def _theirs(
@@ -280,6 +328,24 @@ def _as_ours(weights: Mapping[str, Tensor], model: nn.Module, dtype: torch.dtype
     return {name.removeprefix(prefix): tensor.to(dtype) for name, tensor in weights.items()}
 
 
+def _backend(asked: str, settings: Mapping[str, Any], kind: str | None, where: str) -> str:
+    """Who computes the model: as asked for, or our own encoder where it can; CheckpointError where neither does."""
+    if asked not in BACKENDS:
+        raise UsageError(f"backend {asked!r}; expected one of {', '.join(BACKENDS)}.")
+    if asked == "auto":
+        asked = "lexome"
+        if settings.get("model_type", "bert") not in ARCHITECTURES:
+            asked = "transformers"
+        elif not settings.get("tie_word_embeddings", True):
+            architecture = architecture_of(settings, where=where)
+            asked = "transformers" if _asked_or_stated(kind, architecture, settings, where) in WORDS else "lexome"
+    if asked == "transformers":
+        transformers_backend.their_config(settings, where=where)
+    else:
+        read_config(settings, where=where)
+    return asked
+
+
 def _kind(asked: str | None, architecture: str, settings: Mapping[str, Any], where: str) -> str:
     """The kind to load: as asked for, or as the folder says."""
     kind = _asked_or_stated(asked, architecture, settings, where)
@@ -308,19 +374,6 @@ def _asked_or_stated(asked: str | None, architecture: str, settings: Mapping[str
     raise CheckpointError(
         f"{where}: architectures is {stated}; expected one of {', '.join(classes.values())}. Say which kind to load."
     )
-
-
-def _settings(folder: Path) -> dict[str, Any]:
-    path = folder / "config.json"
-    try:
-        settings = json.loads(path.read_bytes())
-    except FileNotFoundError:
-        raise CheckpointError(f"{path}: there is no such file; expected a model folder. Check the path.") from None
-    except ValueError as error:
-        raise CheckpointError(f"{path}: not JSON: {error}") from None
-    if not isinstance(settings, dict):
-        raise CheckpointError(f"{path}: expected an object with the model's settings.")
-    return settings
 
 
 def _facts(model: nn.Module, config: EncoderConfig, architecture: str) -> dict[str, str]:

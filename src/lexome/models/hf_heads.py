@@ -6,7 +6,8 @@ from typing import Any
 from torch import nn
 
 from lexome.errors import CheckpointError
-from lexome.models.heads import HiddenLayers, SequenceHead
+from lexome.models.config import EncoderConfig
+from lexome.models.heads import HiddenLayers, SequenceHead, SpanHead, TokenHead
 
 # A head that no class of transformers has is kept under this name, in config.json and before its weights.
 # transformers then loads the encoder and says which weights it did not use.
@@ -50,6 +51,19 @@ def is_own(hidden: HiddenLayers, settings: Mapping[str, Any], *, kind: str, pool
     return _own(settings, kind) and _like(hidden, hidden_of(settings, "", kind)) and pooling == settings[OWN]["pooling"]
 
 
+def label_head(
+    config: EncoderConfig, kind: str, *, labels: int, hidden: HiddenLayers | None = None, pooling: str = "first"
+) -> nn.Module:
+    """A new token, sequence or span head, its weights drawn from torch's generator."""
+    if kind == "span":
+        return SpanHead(config, hidden=hidden)
+    if not labels:
+        raise CheckpointError(f"a {kind} head needs its labels; none were given, and config.json has no id2label.")
+    if kind == "token":
+        return TokenHead(config, labels, hidden=hidden)
+    return SequenceHead(config, labels, hidden=hidden, pooling=pooling)
+
+
 def _own(settings: Mapping[str, Any], kind: str) -> bool:
     return OWN in settings and settings[OWN].get("kind") == kind
 
@@ -67,16 +81,24 @@ def settings_of(head: nn.Module, architecture: str, kind: str, labels: Sequence[
         "id2label": {str(number): label for number, label in enumerate(names)},
         "label2id": {label: number for number, label in enumerate(names)},
     }
-    pooling = head.pooling if isinstance(head, SequenceHead) else "first"
+    pooling = _pooling(head)
     if architecture == "modernbert":
         said |= {"classifier_pooling": "mean" if pooling == "mean" else "cls", "classifier_bias": hidden.biases}
     dropout = {"distilbert": "seq_classif_dropout" if kind == "sequence" else "dropout"}
     if architecture != "distilbert" or kind == "sequence":
         said[dropout.get(architecture, "classifier_dropout")] = hidden.dropout
     if not is_theirs(hidden, said, architecture, kind=kind, pooling=pooling):
-        own = {name: getattr(hidden, name) for name in _FIELDS}
-        said[OWN] = {"kind": kind, "pooling": pooling, **own}
+        said[OWN] = own_of(head, kind)
     return said
+
+
+def own_of(head: nn.Module, kind: str) -> dict[str, Any]:
+    """What config.json says under OWN about a head."""
+    return {"kind": kind, "pooling": _pooling(head), **{name: getattr(head.hidden, name) for name in _FIELDS}}
+
+
+def _pooling(head: nn.Module) -> str:
+    return head.pooling if isinstance(head, SequenceHead) else "first"
 
 
 def _theirs(settings: Mapping[str, Any], architecture: str, kind: str) -> HiddenLayers:

@@ -14,6 +14,7 @@ FILES = (
     "vocab.json",
     "merges.txt",
     "spiece.model",
+    "spm.model",
     "tokenizer.model",
     "sentencepiece.bpe.model",
     "added_tokens.json",

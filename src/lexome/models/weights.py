@@ -1,5 +1,6 @@
 """The weights in a model folder: safetensors, whole or in pieces, and pickles read without running what is in them."""
 
+import hashlib
 import json
 import pickle
 from pathlib import Path
@@ -30,6 +31,27 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
     )
 
 
+def weights_sha256(folder: Path) -> str:
+    """The hash of the weights that `read_weights` reads: of their file, or of all pieces one after the other."""
+    found = hashlib.sha256()
+    for path in _files(folder):
+        with path.open("rb") as stream:
+            while block := stream.read(1 << 20):
+                found.update(block)
+    return found.hexdigest()
+
+
+def _files(folder: Path) -> list[Path]:
+    """The files that hold a folder's weights: one, or the pieces that an index names."""
+    for name in (SAFE, PICKLED):
+        if (folder / name).is_file():
+            return [folder / name]
+        index = folder / f"{name}.index.json"
+        if index.is_file():
+            return [folder / piece for piece in sorted(set(_piece_of(index).values()))]
+    raise CheckpointError(f"{folder}: there are no weights; expected {SAFE} or {PICKLED}, whole or with an index.")
+
+
 def write_weights(weights: dict[str, Tensor], path: Path) -> None:
     """One safetensors file, on which transformers relies for the form "pt"."""
     save_file(
@@ -44,21 +66,28 @@ def _apart(tensor: Tensor) -> Tensor:
 
 
 def _read_pieces(index: Path) -> dict[str, Tensor]:
-    try:
-        where: dict[str, str] = json.loads(index.read_bytes())["weight_map"]
-    except (ValueError, KeyError, TypeError):
-        raise CheckpointError(f"{index}: expected JSON with a weight_map.") from None
+    where = _piece_of(index)
     weights: dict[str, Tensor] = {}
     for name in sorted(set(where.values())):
-        if Path(name).name != name:
-            raise CheckpointError(f"{index}: names a file {name!r}; expected one in the same folder.")
-        if not (index.parent / name).is_file():
-            raise CheckpointError(f"{index.parent}: {name} is missing, which {index.name} names. Fetch it again.")
         weights.update(_read_file(index.parent / name))
     lacking = sorted(where.keys() - weights.keys())
     if lacking:
         raise CheckpointError(f"{index}: {len(lacking)} weights are in no piece, first {lacking[0]!r}.")
     return weights
+
+
+def _piece_of(index: Path) -> dict[str, str]:
+    """The piece that each weight is in, by an index, all of whose pieces are there."""
+    try:
+        where: dict[str, str] = json.loads(index.read_bytes())["weight_map"]
+    except (ValueError, KeyError, TypeError):
+        raise CheckpointError(f"{index}: expected JSON with a weight_map.") from None
+    for name in sorted(set(where.values())):
+        if Path(name).name != name:
+            raise CheckpointError(f"{index}: names a file {name!r}; expected one in the same folder.")
+        if not (index.parent / name).is_file():
+            raise CheckpointError(f"{index.parent}: {name} is missing, which {index.name} names. Fetch it again.")
+    return where
 
 
 def _read_file(path: Path) -> dict[str, Tensor]:

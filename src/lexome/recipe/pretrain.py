@@ -1,4 +1,4 @@
-"""The recipe of `lexome pretrain`: shards and an encoder into a checkpoint folder."""
+"""The recipe of `lexome pretrain`: shards and an encoder into a checkpoint folder; and what others share with it."""
 
 import re
 from pathlib import Path
@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
 
 from lexome.recipe import Recipe, Table
+from lexome.recipe.parallel import ParallelTable
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -120,7 +121,7 @@ class EvaluationTable(Table):
 
 
 class LogTable(Table):
-    """What is written down, and when. This and the card may change between stopping and going on."""
+    """What is written down, and when. This may change between stopping and going on."""
 
     every: int = Field(default=20, ge=1, description="Steps between two lines of metrics.jsonl.")
     save_every: int = Field(default=1000, ge=1, description="Steps between two saved states.")
@@ -136,22 +137,17 @@ class CardTable(Table):
     data: str | None = Field(default=None, description="The text it was trained on, and that text's licences.")
 
 
-class PretrainRecipe(Recipe):
-    """Token shards to a pre-trained encoder."""
+class TrainingRecipe(Recipe):
+    """What every training on token shards says, whatever its loss."""
 
-    stage: Literal["pretrain"]
     shards: Path = Field(description="A folder that `lexome shard` made.")
     out: Path = Field(
         description="The folder for model/, the checkpoint, and run.json, metrics.jsonl, loss.png, state/."
     )
     seed: int = Field(default=0, ge=0)
-    start: Path | None = Field(default=None, description="A checkpoint to go on from; without it, random weights.")
-    new_vocabulary: Literal["refuse", "carry"] = Field(
-        default="refuse", description="carry: take another tokenizer than the checkpoint's, keep what both have."
-    )
     preset: str | None = Field(default=None, description="A model of recipes/models, such as bert-base.")
     model: dict[str, Any] = Field(
-        default={}, description="EncoderConfig's fields, in place of the preset's or start's."
+        default={}, description="EncoderConfig's fields, in place of the preset's or the checkpoint's."
     )
     steps: int | None = Field(default=None, ge=1)
     tokens: int | None = Field(default=None, ge=1)
@@ -164,6 +160,9 @@ class PretrainRecipe(Recipe):
         default="auto", description="auto: autocast on CUDA, fp32 on CPU. bf16: weights too, fp32 in the optimizer."
     )
     compile: bool | None = Field(default=None, description="torch.compile; by default on CUDA.")
+    checkpointing: bool = Field(
+        default=False, description="Compute each layer again in the backward pass: less memory, a third more time."
+    )
     deterministic: bool | None = Field(
         default=None, description="The same bits each time on a GPU; by default, unless the length is a time."
     )
@@ -173,6 +172,7 @@ class PretrainRecipe(Recipe):
     optimizer: OptimizerTable = OptimizerTable()
     schedule: ScheduleTable = ScheduleTable()
     evaluation: EvaluationTable = EvaluationTable()
+    parallel: ParallelTable = ParallelTable()
     log: LogTable = LogTable()
     card: CardTable = CardTable()
 
@@ -181,12 +181,26 @@ class PretrainRecipe(Recipe):
         said = [name for name in ("steps", "tokens", "epochs", "budget") if getattr(self, name) is not None]
         if len(said) != 1:
             raise ValueError(f"the length is told by {said or 'nothing'}; expected steps, tokens, epochs or budget")
-        if self.start is None and self.preset is None and not self.model:
-            raise ValueError("there is no model; expected start, preset or a [model] table")
-        if self.start is not None and self.preset is not None:
-            raise ValueError("start and preset are both given; expected one of them")
         if self.schedule.warmup_steps is not None and self.steps is None:
             raise ValueError("schedule.warmup_steps needs a length in steps; say schedule.warmup, a share")
         if self.batch.tokens < self.text.max_tokens:
             raise ValueError(f"batch.tokens is {self.batch.tokens}, less than the longest sequence")
+        return self
+
+
+class PretrainRecipe(TrainingRecipe):
+    """Token shards to a pre-trained encoder."""
+
+    stage: Literal["pretrain"]
+    start: Path | None = Field(default=None, description="A checkpoint to go on from; without it, random weights.")
+    new_vocabulary: Literal["refuse", "carry"] = Field(
+        default="refuse", description="carry: take another tokenizer than the checkpoint's, keep what both have."
+    )
+
+    @model_validator(mode="after")
+    def _one_model(self) -> Self:
+        if self.start is None and self.preset is None and not self.model:
+            raise ValueError("there is no model; expected start, preset or a [model] table")
+        if self.start is not None and self.preset is not None:
+            raise ValueError("start and preset are both given; expected one of them")
         return self

@@ -7,6 +7,7 @@ from lexome.recipe import Recipe
 # Where each schema is; imported when asked for, so that a verb loads its own alone.
 STAGES = {
     "build": "build:BuildRecipe",
+    "distill": "distill:DistillRecipe",
     "learn-vocab": "vocab:VocabRecipe",
     "pretrain": "pretrain:PretrainRecipe",
     "shard": "shard:ShardRecipe",

@@ -13,7 +13,7 @@ from lexome.train.losses import Loss
 
 
 def evaluate(model: nn.Module, batches: Sequence[Batch], loss: Loss) -> Line:
-    """Loss, perplexity and share of right guesses at the masks of these batches; the same for pairs.
+    """Loss, perplexity and share of right guesses at the masks of these batches; also what else the loss has.
 
     Nothing for no batches.
     """
@@ -27,8 +27,8 @@ def evaluate(model: nn.Module, batches: Sequence[Batch], loss: Loss) -> Line:
             _, terms = loss(model, moved(batch, device))
             for name, new in terms.items():
                 sums[name] = sums.get(name, 0.0) + float(new)
-    counts = {name: sum(getattr(batch, name) for batch in batches) for name in ("masked", "sequences")}
-    line = means(sums, **counts)
+    counts = {name: sum(getattr(batch, name) for batch in batches) for name in ("masked", "sequences", "tokens")}
+    line = means(sums, counts)
     # Above this no float holds the exponential, and no reader cares.
     return {
         "loss": line.pop("word_loss"),

@@ -5,7 +5,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,17 @@ METRICS = "metrics.jsonl"
 PATIENCE = 3
 
 Line = dict[str, Any]
+
+# What a line calls each of the sums that losses give, and what it is the mean over.
+MEANS = (
+    ("word_loss", "word_loss", "masked"),
+    ("accuracy", "word_right", "masked"),
+    ("pair_loss", "pair_loss", "sequences"),
+    ("pair_accuracy", "pair_right", "sequences"),
+    ("kl_loss", "kl_loss", "masked"),
+    ("kl_loss", "kl_loss_all", "tokens"),
+    ("cosine_loss", "cosine_loss", "tokens"),
+)
 
 
 class Tally:
@@ -51,7 +62,7 @@ class Tally:
             "tokens": position.tokens,
             "epoch": position.place.epoch,
             "loss": sums["loss"] / counts["steps"],
-            **means(sums, masked=counts["masked"], sequences=counts["sequences"]),
+            **means(sums, counts),
             "norm": sums["norm"] / counts["steps"],
             "lr": done.lr,
             "rate": done.rate,
@@ -72,13 +83,9 @@ class Tally:
         self.counts, self.began_s = dict(state["counts"]), state["began_s"]
 
 
-def means(sums: dict[str, float], *, masked: int, sequences: int) -> Line:
-    """Loss and share of right answers, for masked words and where there are some for pairs."""
-    line: Line = {"word_loss": sums["word_loss"] / max(1, masked), "accuracy": sums["word_right"] / max(1, masked)}
-    if "pair_loss" in sums:
-        line["pair_loss"] = sums["pair_loss"] / max(1, sequences)
-        line["pair_accuracy"] = sums["pair_right"] / max(1, sequences)
-    return line
+def means(sums: Mapping[str, float], counts: Mapping[str, int]) -> Line:
+    """Each sum over what it is counted by: losses and shares of right answers, as many as the loss has."""
+    return {name: sums[term] / max(1, counts[count]) for name, term, count in MEANS if term in sums}
 
 
 class Watch:
@@ -154,7 +161,7 @@ def _board(folder: Path, step: int) -> Any:
 
 
 @contextmanager
-def training_progress(*, shown: bool = True) -> Iterator[Callable[[float, str], None]]:
+def training_progress(verb: str = "pretrain", *, shown: bool = True) -> Iterator[Callable[[float, str], None]]:
     """A function to tell the share that is done and a few words: a bar on a terminal, elsewhere a line a minute."""
     began, first = time.monotonic(), [math.nan]
     if not shown:
@@ -164,9 +171,9 @@ def training_progress(*, shown: bool = True) -> Iterator[Callable[[float, str], 
         from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
         words_column = TextColumn("{task.fields[words]}")
-        columns = (TextColumn("pretrain"), BarColumn(), TaskProgressColumn(), words_column, TimeRemainingColumn())
+        columns = (TextColumn(verb), BarColumn(), TaskProgressColumn(), words_column, TimeRemainingColumn())
         with Progress(*columns, console=Console(stderr=True), transient=True, refresh_per_second=1 / REFRESH_S) as bar:
-            task = bar.add_task("pretrain", total=1.0, words="")
+            task = bar.add_task(verb, total=1.0, words="")
             yield lambda share, words: bar.update(task, completed=share, words=words)
     else:
         said = [began]
@@ -178,6 +185,6 @@ def training_progress(*, shown: bool = True) -> Iterator[Callable[[float, str], 
                 return
             said[0] = now
             left = (1 - share) * (now - began) / (share - first[0]) / 60 if share > first[0] else math.nan
-            print(f"pretrain: {share:.1%}, {words}, {left:,.0f} min left", file=sys.stderr, flush=True)
+            print(f"{verb}: {share:.1%}, {words}, {left:,.0f} min left", file=sys.stderr, flush=True)
 
         yield line

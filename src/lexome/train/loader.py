@@ -24,10 +24,10 @@ POLL_S = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """One pass through the model.
+    """One pass through the model. `tokens` are real; what fills up the batch lies behind them.
 
-    `masked_of_step` and `sequences_of_step` count all passes of the step: a loss that is a sum divided by these adds
-    up to the loss of one large batch.
+    `masked_of_step`, `sequences_of_step` and `tokens_of_step` count all passes of the step: a loss that is a sum
+    divided by these adds up to the loss of one large batch.
     """
 
     ids_T: Tensor
@@ -40,6 +40,8 @@ class Batch:
     sequences: int
     masked_of_step: int
     sequences_of_step: int
+    tokens: int
+    tokens_of_step: int
 
     def mapped(self, change: Callable[[Tensor], Tensor]) -> "Batch":
         """The batch with every tensor changed."""
@@ -71,19 +73,16 @@ class Step:
     rate: float
 
 
-def tensors(step: StepArrays, *, pinned: bool = False) -> Step:
-    """The step's arrays as tensors, in pinned memory where a GPU is to fetch them."""
-    masked, sequences = (sum(getattr(one, count) for one in step.passes) for count in ("masked", "sequences"))
-    batches = [_batch(one, masked=masked, sequences=sequences) for one in step.passes]
-    if pinned:
-        batches = [batch.mapped(Tensor.pin_memory) for batch in batches]
-    return Step(tuple(batches), sum(one.tokens for one in step.passes), step.after, step.rate)
+def tensors(step: StepArrays) -> Step:
+    """The step's arrays as tensors."""
+    counts = {name: sum(getattr(one, name) for one in step.passes) for name in ("masked", "sequences", "tokens")}
+    batches = [_batch(one, **counts) for one in step.passes]
+    return Step(tuple(batches), counts["tokens"], step.after, step.rate)
 
 
-def _batch(arrays: Arrays, *, masked: int, sequences: int) -> Batch:
-    tokens = arrays.ids_T.size
+def _batch(arrays: Arrays, *, masked: int, sequences: int, tokens: int) -> Batch:
     # The head of pairs reads every sequence's first token, and an empty one has none: there the number stays as it is.
-    limit = None if arrays.pair_labels_S is not None else rounded(arrays.ends_S.size, tokens)
+    limit = None if arrays.pair_labels_S is not None else rounded(arrays.ends_S.size, arrays.ids_T.size)
     packing = Packing.of(arrays.ends_S.tolist(), longest=arrays.longest, sequences=limit)
     paired = arrays.pair_labels_S is not None
     return Batch(
@@ -97,6 +96,8 @@ def _batch(arrays: Arrays, *, masked: int, sequences: int) -> Batch:
         sequences=arrays.sequences,
         masked_of_step=max(1, masked),
         sequences_of_step=max(1, sequences),
+        tokens=arrays.tokens,
+        tokens_of_step=max(1, tokens),
     )
 
 

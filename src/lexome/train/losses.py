@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from lexome.models.encoder import Encoder
+from lexome.models.padded import TransformersMaskedLM
 from lexome.train.batches import NOT_ASKED
 from lexome.train.loader import Batch
 
@@ -61,8 +62,11 @@ def sums(logits_NC: Tensor, labels_N: Tensor) -> tuple[Tensor, Tensor]:
 def compile_parts(model: nn.Module) -> None:
     """Compile a MaskedLM or PairedLM in place, part by part; names of weights stay.
 
-    All layers are alike and are compiled once, so that this takes seconds and not minutes.
+    All layers are alike and are compiled once, so that this takes seconds and not minutes. A model that transformers
+    computes stays as it is.
     """
+    if isinstance(model, TransformersMaskedLM):
+        return
     # A part is compiled again for training and measuring, for each kind of layer, and where a size first changes.
     torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, RECOMPILATIONS)
     encoder, head = model.encoder, model.head

@@ -4,7 +4,7 @@ D width, H heads, K width a head
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal
 
 import torch
@@ -170,27 +170,6 @@ class Optimizers:
             with torch.no_grad():
                 torch._foreach_copy_(tuple(self.weights), tuple(self.masters))
         return norm
-
-    def settle(self, model: nn.Module) -> None:
-        """Make the model's weights the float32 ones that were trained; nothing is trained after this."""
-        model.float()
-        if self.copied:
-            with torch.no_grad():
-                torch._foreach_copy_(tuple(self.weights), tuple(self.masters))
-
-    def state(self) -> dict[str, Any]:
-        """All that has to be saved."""
-        masters = [master.detach() for master in self.masters] if self.copied else []
-        return {"parts": [part.state_dict() for part in self.parts], "masters": masters}
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `state` gave."""
-        for part, saved in zip(self.parts, state["parts"], strict=True):
-            part.load_state_dict(saved)
-        if self.copied:
-            with torch.no_grad():
-                saved = [master.to(self.masters[0].device) for master in state["masters"]]
-                torch._foreach_copy_(tuple(self.masters), saved)
 
 
 def _made(

@@ -3,7 +3,9 @@
 import json
 import os
 import platform
+import subprocess
 from dataclasses import asdict, dataclass, fields
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ import torch
 import lexome
 from lexome.errors import CheckpointError
 from lexome.formats.files import replacing
-from lexome.recipe.pretrain import PretrainRecipe
+from lexome.recipe.pretrain import TrainingRecipe
 
 RUN = "run.json"
 
@@ -32,27 +34,30 @@ class Run:
     device: str
     precision: str
     compiled: bool
+    processes: int
     start: dict[str, Any]
 
 
-def write_run(folder: Path, run: Run, recipe: PretrainRecipe) -> None:
+def write_run(folder: Path, run: Run, recipe: TrainingRecipe) -> None:
     """Write run.json; with `done`, it is the mark that the run is finished, and so comes last."""
     with replacing(folder / RUN) as stream:
         stream.write(json.dumps(facts(run, recipe), indent=1, ensure_ascii=False).encode() + b"\n")
 
 
-def facts(run: Run, recipe: PretrainRecipe) -> dict[str, Any]:
-    """The run with versions, hardware and recipe, as JSON holds it."""
+def facts(run: Run, recipe: TrainingRecipe) -> dict[str, Any]:
+    """The run with date, versions, hardware and recipe, as JSON holds it."""
     gpus = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
     return {
-        "stage": "pretrain",
+        "stage": recipe.stage,
         **asdict(run),
         "versions": {
             "lexome": lexome.__version__,
             "python": platform.python_version(),
             "numpy": numpy.__version__,
             "torch": str(torch.__version__),
+            "revision": revision(),
         },
+        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         "hardware": {"machine": platform.machine(), "cores": os.cpu_count(), "gpus": gpus},
         "recipe": recipe.model_dump(mode="json", exclude_none=True),
     }
@@ -74,3 +79,20 @@ def finished(folder: Path, identity: str) -> Run | None:
             "`out`, or remove that folder."
         )
     return run if run.done else None
+
+
+def revision() -> str | None:
+    """The git revision of Lexome's own code, "+changes" where files differ from it; None where it is installed."""
+    folder = Path(lexome.__file__).parent
+    try:
+        found = [
+            subprocess.run(["git", *words], cwd=folder, check=True, capture_output=True, text=True).stdout.strip()
+            for words in (
+                ("ls-files", "--error-unmatch", "__init__.py"),
+                ("rev-parse", "--short=12", "HEAD"),
+                ("status", "--porcelain", "--untracked-files=no", "."),
+            )
+        ]
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return found[1] + ("+changes" if found[2] else "")

@@ -1,28 +1,53 @@
 """The model a run begins with, new or from a checkpoint, and the checkpoint it ends as."""
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from lexome.errors import RecipeError, UsageError
 from lexome.models import checkpoint
 from lexome.models.architectures import ARCHITECTURES
+from lexome.models.backend import with_weights
 from lexome.models.card import Card
 from lexome.models.config import EncoderConfig
 from lexome.models.hf_config import natural_architecture, write_config
+from lexome.models.padded import TransformersMaskedLM
 from lexome.recipe import explain
-from lexome.recipe.pretrain import PretrainRecipe
+from lexome.recipe.pretrain import TrainingRecipe
+from lexome.train.borrowed import check_borrowed, refuse_foreign, settings_of
 from lexome.train.record import Run, facts
 from lexome.train.vocabulary import Carried, carry, pieces_of, refuse, same_tokenizer
+from lexome.values import value
+
+
+@value
+class Teacher:
+    """A model that another learns from: its folder, and the hash of its weights. Not `taught`: it only gave layers."""
+
+    folder: Path
+    sha256: str
+    taught: bool = True
+
+    def facts(self) -> dict[str, Any]:
+        """What run.json says about it."""
+        return asdict(self) | {"folder": str(self.folder)}
+
+    def said(self) -> str:
+        """A sentence for the model card."""
+        name = f"{self.folder.name} of {self.folder.parent.name}" if self.folder.name == "model" else self.folder.name
+        how = "It was distilled from" if self.taught else "It began with layers of"
+        return f"{how} {name}, whose weights have the SHA-256 {self.sha256}."
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
     """A model to train: its shape, what Hugging Face calls it, where its tokenizer lies, and where it came from.
 
+    `kind` is one of names.KINDS: a model that is spread over processes is of another class, and no longer tells it.
     `drawn` are weights that the checkpoint lacked, `unused` those that the model has no place for.
     """
 
@@ -30,35 +55,61 @@ class Start:
     config: EncoderConfig
     architecture: str
     tokenizer: Path
+    kind: str = "masked"
     checkpoint: Path | None = None
     carried: Carried | None = None
     drawn: tuple[str, ...] = ()
     unused: tuple[str, ...] = ()
+    teacher: Teacher | None = None
 
     def facts(self) -> dict[str, Any]:
         """What run.json says about it."""
         return {
             "architecture": self.architecture,
-            "config": asdict(self.config),
+            "config": settings_of(self.model) or asdict(self.config),
             "checkpoint": None if self.checkpoint is None else str(self.checkpoint),
             "vocabulary": None if self.carried is None else asdict(self.carried),
             "drawn": list(self.drawn),
             "unused": list(self.unused),
+            "teacher": None if self.teacher is None else self.teacher.facts(),
         }
 
 
-def begin(recipe: PretrainRecipe, tokenizer: Path, pieces: int, *, paired: bool) -> Start:
-    """The model of a recipe. New weights are drawn from torch's generator: seed it first."""
+def begin(
+    recipe: TrainingRecipe,
+    tokenizer: Path,
+    pieces: int,
+    *,
+    start: Path | None = None,
+    carried: bool = False,
+    paired: bool = False,
+) -> Start:
+    """The model of a recipe: that of the checkpoint `start`, or a new one. Weights are drawn from torch's generator.
+
+    A checkpoint with another tokenizer is refused, unless its pieces are to be `carried` over.
+    """
     kind = "paired" if paired else "masked"
-    start = _new(recipe, tokenizer, pieces, kind) if recipe.start is None else _loaded(recipe, tokenizer, kind)
-    if start.config.max_tokens < recipe.text.max_tokens:
+    if start is None:
+        made = _new(recipe, tokenizer, pieces, kind)
+    else:
+        made = _loaded(start, tokenizer, kind, given=recipe.model, carried=carried)
+        if isinstance(made.model, TransformersMaskedLM):
+            check_borrowed(recipe, same_tokenizer=made.tokenizer == start)
+    return checked(made, max_tokens=recipe.text.max_tokens)
+
+
+def checked(start: Start, *, max_tokens: int) -> Start:
+    """The start, where it takes sequences so long and can be saved; else UsageError."""
+    if start.config.max_tokens < max_tokens:
         raise UsageError(
-            f"text.max_tokens is {recipe.text.max_tokens}, but the model takes {start.config.max_tokens} at most. "
+            f"text.max_tokens is {max_tokens}, but the model takes {start.config.max_tokens} at most. "
             "Lower it, or raise max_tokens in [model]."
         )
+    if isinstance(start.model, TransformersMaskedLM):
+        return start
     # Now, and not after days of training: what cannot be saved is not trained.
     write_config(start.config, start.architecture)
-    if kind not in ARCHITECTURES[start.architecture].classes:
+    if start.kind not in ARCHITECTURES[start.architecture].classes:
         raise UsageError(
             f"{start.architecture} has no head for pairs in Hugging Face's form. Use text.kind sentences or "
             "across_documents, or another model."
@@ -66,8 +117,11 @@ def begin(recipe: PretrainRecipe, tokenizer: Path, pieces: int, *, paired: bool)
     return start
 
 
-def write_checkpoint(folder: Path, start: Start, recipe: PretrainRecipe, run: Run, *, text: str) -> None:
-    """Write the model as a Hugging Face folder with its card; one that is there already is replaced."""
+def write_checkpoint(
+    folder: Path, start: Start, weights: Mapping[str, Tensor], recipe: TrainingRecipe, run: Run, *, text: str
+) -> None:
+    """Write the model, with its whole weights, as a Hugging Face folder with its card, in place of one there."""
+    model = _with_weights(start, weights)
     said = recipe.card
     scores = []
     if run.held_out is not None:
@@ -75,7 +129,7 @@ def write_checkpoint(folder: Path, start: Start, recipe: PretrainRecipe, run: Ru
         scores = [(f"held-out {name}", f"{score:.4f}", how) for name, score in run.held_out.items()]
     card = Card(
         title=said.title or recipe.out.name,
-        summary=f"A masked language model, trained on {run.tokens:,} tokens with Lexome.",
+        summary=summary_of(start, run),
         license=said.license,
         data=said.data or text,
         base_model=None if start.checkpoint is None else start.checkpoint.name,
@@ -84,7 +138,7 @@ def write_checkpoint(folder: Path, start: Start, recipe: PretrainRecipe, run: Ru
     )
     checkpoint.save(
         folder,
-        start.model,
+        model,
         architecture=start.architecture,
         tokenizer=start.tokenizer,
         card=card,
@@ -93,7 +147,24 @@ def write_checkpoint(folder: Path, start: Start, recipe: PretrainRecipe, run: Ru
     )
 
 
-def _new(recipe: PretrainRecipe, tokenizer: Path, pieces: int, kind: str) -> Start:
+def _with_weights(start: Start, weights: Mapping[str, Tensor]) -> nn.Module:
+    if isinstance(start.model, TransformersMaskedLM):
+        return with_weights(start.model, weights)
+    with torch.device("meta"):
+        model = checkpoint.build(start.config, start.kind)
+    model.load_state_dict(weights, assign=True)
+    return model
+
+
+def summary_of(start: Start, run: Run) -> str:
+    """What the model is, in a sentence or two."""
+    said = f"A masked language model, trained on {run.tokens:,} tokens with Lexome."
+    if start.teacher is None:
+        return said
+    return f"{said} {start.teacher.said()}"
+
+
+def _new(recipe: TrainingRecipe, tokenizer: Path, pieces: int, kind: str) -> Start:
     if recipe.preset is not None:
         from lexome.models.presets import preset
 
@@ -102,41 +173,57 @@ def _new(recipe: PretrainRecipe, tokenizer: Path, pieces: int, kind: str) -> Sta
         config = changed(None, {"vocab": pieces, **recipe.model})
     if config.vocab < pieces:
         raise UsageError(f"model.vocab is {config.vocab}, but the tokenizer has {pieces} pieces. Leave it out.")
-    return Start(checkpoint.build(config, kind), config, natural_architecture(config), tokenizer)
+    return Start(checkpoint.build(config, kind), config, natural_architecture(config), tokenizer, kind)
 
 
-def _loaded(recipe: PretrainRecipe, tokenizer: Path, kind: str) -> Start:
-    assert recipe.start is not None
-    same = same_tokenizer(recipe.start, tokenizer)
-    if not same and recipe.new_vocabulary == "refuse":
-        raise refuse(recipe.start, tokenizer)
-    found = checkpoint.load(recipe.start, kind=kind, new_head=True)
-    config, weights, carried = found.config, found.model.state_dict(), None
+def _loaded(start: Path, tokenizer: Path, kind: str, *, given: dict[str, Any], carried: bool) -> Start:
+    refuse_foreign(start)
+    same = same_tokenizer(start, tokenizer)
+    if not same and not carried:
+        raise refuse(start, tokenizer)
+    found = checkpoint.load(start, kind=kind, new_head=True)
+    if isinstance(found.model, TransformersMaskedLM):
+        return Start(
+            found.model,
+            found.config,
+            found.architecture,
+            start if same else tokenizer,
+            kind,
+            checkpoint=start,
+            drawn=found.new,
+            unused=found.unused,
+        )
+    config, weights, kept = found.config, found.model.state_dict(), None
     if not same:
         new = pieces_of(tokenizer)
-        weights, carried = carry(found.model, pieces_of(recipe.start), new, std=config.initial_std)
+        weights, kept = carry(found.model, pieces_of(start), new, std=config.initial_std)
         config = replace(config, vocab=max(new.values()) + 1)
-    config = changed(config, recipe.model)
+    model, config = fitted(weights, config, given, kind=kind, where=start)
+    return Start(
+        model,
+        config,
+        found.architecture,
+        start if same else tokenizer,
+        kind,
+        checkpoint=start,
+        carried=kept,
+        drawn=found.new,
+        unused=found.unused,
+    )
+
+
+def fitted(
+    weights: Mapping[str, Tensor], config: EncoderConfig, given: dict[str, Any], *, kind: str, where: Path
+) -> tuple[nn.Module, EncoderConfig]:
+    """A model of these weights with what [model] gives changed; RecipeError where that is their shape."""
+    config = changed(config, given)
     with torch.device("meta"):
         model = checkpoint.build(config, kind)
     try:
         model.load_state_dict(weights, assign=True)
     except RuntimeError as error:
-        raise RecipeError(
-            f"[model] changes the shape of {recipe.start}, which its weights do not fit: {error}"
-        ) from None
-    for weight in model.parameters():
-        weight.requires_grad_(True)
-    return Start(
-        model,
-        config,
-        found.architecture,
-        recipe.start if same else tokenizer,
-        checkpoint=recipe.start,
-        carried=carried,
-        drawn=found.new,
-        unused=found.unused,
-    )
+        raise RecipeError(f"[model] changes the shape of {where}, which its weights do not fit: {error}") from None
+    return model.requires_grad_(True), config
 
 
 def changed(config: EncoderConfig | None, given: dict[str, Any]) -> EncoderConfig:

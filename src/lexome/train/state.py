@@ -1,21 +1,36 @@
-"""States of a run on disk: all that is needed to go on as if it had never stopped."""
+"""States of a run on disk: all that is needed to go on as if it had never stopped, on any number of processes.
+
+A state is a folder: torch's distributed checkpoint of the tensors, of which each process writes its part, and run.pt
+with all that is not spread.
+"""
 
 import os
 import re
+import shutil
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.checkpoint import state_dict_loader, state_dict_saver
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.tensor import DTensor
 
 from lexome.errors import CheckpointError
 from lexome.train.batches import Place
 from lexome.train.loop import Position
 from lexome.train.optim import Optimizers
+from lexome.train.parallel import Parallel
+from lexome.train.sharded_optim import started
 
-FORM = 1
-_NAME = re.compile(r"step-(\d{8,})\.pt")
+FORM = 2
+RUN = "run.pt"
+_NAME = re.compile(r"step-(\d{8,})")
 
 
 def saved(folder: Path) -> list[Path]:
@@ -32,69 +47,155 @@ def save(
     optimizers: Optimizers,
     position: Position,
     *,
+    parallel: Parallel,
     identity: str,
     notes: dict[str, Any],
     keep: int,
 ) -> Path:
-    """Write the state, then remove all but the newest `keep`.
-
-    It is written under another name, forced to disk and renamed: a run that is killed meanwhile goes on from the one
-    before.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"step-{position.step:08d}.pt"
-    draft = folder / f".{path.name}.{os.getpid()}.part"
-    state = {
-        "form": FORM,
-        "identity": identity,
-        "position": asdict(position) | {"place": [position.place.epoch, position.place.at, position.place.max_tokens]},
-        "model": model.state_dict(),
-        "optimizers": optimizers.state(),
-        "random": torch.get_rng_state(),
-        "random_cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
-        "notes": notes,
-    }
-    try:
-        with draft.open("wb") as stream:
-            torch.save(state, stream)
+    """Write the state, every process its part, then remove all but the newest `keep`. All processes call it."""
+    path = folder / f"step-{position.step:08d}"
+    draft = folder / f".{path.name}.part"
+    if parallel.first:
+        shutil.rmtree(draft, ignore_errors=True)
+        draft.mkdir(parents=True)
+    parallel.wait()
+    with _quiet():
+        state_dict_saver.save(tensors_of(model, optimizers), checkpoint_id=draft, no_dist=parallel.mesh is None)
+    random = _randoms(parallel)
+    if parallel.first:
+        at = asdict(position) | {"place": [position.place.epoch, position.place.at, position.place.max_tokens]}
+        kept = {"form": FORM, "identity": identity, "position": at, "random": random, "notes": notes}
+        with (draft / RUN).open("wb") as stream:
+            torch.save(kept, stream)
             stream.flush()
             os.fsync(stream.fileno())
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
-    for old in saved(folder)[:-keep]:
-        old.unlink()
+        shutil.rmtree(path, ignore_errors=True)
+        draft.rename(path)
+        for old in saved(folder)[:-keep]:
+            # Half a state must not have the name of a whole one, if this is killed meanwhile.
+            shutil.rmtree(old.rename(folder / f".{old.name}.part"))
+    parallel.wait()
     return path
 
 
 def restore(
-    path: Path, model: nn.Module, optimizers: Optimizers, position: Position, *, identity: str
+    path: Path,
+    model: nn.Module,
+    optimizers: Optimizers,
+    position: Position,
+    *,
+    parallel: Parallel,
+    identity: str,
+    seed: int,
 ) -> dict[str, Any]:
-    """Put the state back in place and return its notes; CheckpointError where it belongs to another run."""
+    """Put a state back in place, of any number of processes, and return its notes. All processes call it.
+
+    With as many replicas as it was saved by, dropout goes on where it was. With another number it is seeded anew.
+    """
+    kept = _read(path, identity)
+    started(optimizers)
+    tensors = tensors_of(model, optimizers)
     try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
+        with _quiet():
+            state_dict_loader.load(tensors, checkpoint_id=path, no_dist=parallel.mesh is None)
+    except (CheckpointException, RuntimeError, ValueError, OSError) as error:
+        raise CheckpointError(
+            f"{path}: does not fit the model, or is damaged ({_short(error)}). Remove the folder to go on from the "
+            "state before."
+        ) from error
+    if optimizers.copied:
+        with torch.no_grad():
+            torch._foreach_copy_(tuple(optimizers.weights), tuple(optimizers.masters))
+    at = kept["position"]
+    position.step, position.tokens, position.elapsed_s = at["step"], at["tokens"], at["elapsed_s"]
+    position.place = Place(*at["place"])
+    if len(kept["random"]) == parallel.replicas:
+        cpu, cuda = kept["random"][parallel.replica]
+        torch.set_rng_state(cpu)
+        if cuda is not None and parallel.device.type == "cuda":
+            torch.cuda.set_rng_state(cuda, parallel.device)
+    else:
+        parallel.seed(seed, step=position.step)
+    notes: dict[str, Any] = kept["notes"]
+    return notes
+
+
+def tensors_of(model: nn.Module, optimizers: Optimizers) -> dict[str, Tensor]:
+    """Every tensor of a run by name: weights, and what the optimizer keeps for each.
+
+    By names and not by numbers, as optimizers have it, so that nothing depends on groups or processes. Of weights in
+    bfloat16 it is the float32 ones they are rounded from. The tensors are the run's own: loading into them is loading
+    the run.
+    """
+    named = [(name, weight) for name, weight in model.named_parameters() if weight.requires_grad]
+    found: dict[str, Tensor] = {f"model.{name}": weight.detach() for name, weight in model.state_dict().items()}
+    state_of = {id(weight): part.state[weight] for part in optimizers.parts for weight in part.state}
+    for (name, _), master in zip(named, optimizers.masters, strict=True):
+        found[f"model.{name}"] = master.detach()
+        for key, held in state_of.get(id(master), {}).items():
+            found[f"optimizer.{key}.{name}"] = held
+    return found
+
+
+def gathered(model: nn.Module, optimizers: Optimizers, *, parallel: Parallel) -> dict[str, Tensor]:
+    """The whole state dict in float32 on the CPU of the first process, for a Hugging Face folder; empty in the others.
+
+    All processes call it. One weight at a time is whole in each. The model may be a part of what is trained.
+    """
+    master_of = {id(weight): master for weight, master in zip(optimizers.weights, optimizers.masters, strict=True)}
+    trained = {name: master_of.get(id(weight), weight) for name, weight in model.named_parameters()}
+    whole: dict[str, Tensor] = {}
+    for name, weight in (model.state_dict() | trained).items():
+        full = weight.full_tensor() if isinstance(weight, DTensor) else weight
+        if parallel.first:
+            whole[name] = full.detach().float().cpu().clone()
+    return whole
+
+
+def sweep(folder: Path) -> None:
+    """Remove drafts of states that were never finished. For the first process alone."""
+    for draft in folder.glob(".step-*.part") if folder.is_dir() else ():
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """torch warns that a single process writes alone, even where it was told so."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="torch.distributed is disabled")
+        yield
+
+
+def _read(path: Path, identity: str) -> dict[str, Any]:
+    try:
+        kept: dict[str, Any] = torch.load(path / RUN, map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises many kinds for a damaged file
-        raise CheckpointError(f"{path}: cannot be read ({error}). Remove it to go on from the state before.") from error
-    if state.get("form") != FORM:
-        raise CheckpointError(f"{path}: a state of form {state.get('form')}; this Lexome knows {FORM}. Remove it.")
-    if state["identity"] != identity:
+        raise CheckpointError(
+            f"{path}: {RUN} is damaged ({type(error).__name__}). Remove the folder to go on from the state before."
+        ) from error
+    if kept.get("form") != FORM:
+        raise CheckpointError(f"{path}: a state of form {kept.get('form')}; this Lexome knows {FORM}. Remove it.")
+    if kept["identity"] != identity:
         raise CheckpointError(
             f"{path}: was saved by another recipe, other shards or another start than those given now. Go on with "
             "those, or give this run an `out` of its own."
         )
-    model.load_state_dict(state["model"])
-    optimizers.restore(state["optimizers"])
-    torch.set_rng_state(state["random"])
-    if state["random_cuda"] and torch.cuda.is_available():
-        torch.cuda.set_rng_state_all(state["random_cuda"])
-    at = state["position"]
-    position.step, position.tokens, position.elapsed_s = at["step"], at["tokens"], at["elapsed_s"]
-    position.place = Place(*at["place"])
-    notes: dict[str, Any] = state["notes"]
-    return notes
+    return kept
 
 
-def sweep(folder: Path) -> None:
-    """Remove drafts of states that were never finished."""
-    for draft in folder.glob(".step-*.part") if folder.is_dir() else ():
-        draft.unlink(missing_ok=True)
+def _short(error: BaseException) -> str:
+    """The first line of what torch says, which may have its whole traceback after it."""
+    if isinstance(error, CheckpointException) and error.failures:
+        error = next(iter(error.failures.values()))[0]
+    return (str(error) or repr(error)).splitlines()[0]
+
+
+def _randoms(parallel: Parallel) -> list[tuple[Tensor, Tensor | None]]:
+    """The states of the random generators, one pair for each replica."""
+    cuda = torch.cuda.get_rng_state(parallel.device) if parallel.device.type == "cuda" else None
+    own = (torch.get_rng_state(), cuda)
+    if parallel.mesh is None:
+        return [own]
+    every: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(every, own)
+    return every[:: parallel.sizes.tensor]

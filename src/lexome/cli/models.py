@@ -1,0 +1,52 @@
+"""`lexome convert-model`: checkpoints of any framework into Hugging Face's form."""
+
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lexome.cli.app import AsJson, Quiet, app, needs
+
+
+@app.command()
+def convert_model(
+    source: Annotated[Path, typer.Argument(metavar="SOURCE", help="A checkpoint: folder, archive or file.")],
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The model folder to write.")],
+    kind: Annotated[
+        str | None,
+        typer.Option(metavar="KIND", help="encoder, masked, paired, token, sequence or span. Default: what it is."),
+    ] = None,
+    tokenizer: Annotated[
+        Path | None, typer.Option(metavar="PATH", help="A tokenizer, where the checkpoint comes without one.")
+    ] = None,
+    backend: Annotated[
+        str, typer.Option(metavar="auto|lexome|transformers", help="Who computes the model in between.")
+    ] = "auto",
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Read a checkpoint of any known layout and write it as a folder in Hugging Face's form, with safetensors.
+
+    Known are Hugging Face's folders, Google's TensorFlow BERT, fairseq's RoBERTa, Megatron, NeMo and pickles.
+    Nothing in a checkpoint is run.
+    """
+    with needs("train", purpose="converting a model"):
+        from lexome.models.convert import convert_model as run
+    try:
+        done = run(source, folder, kind=kind, tokenizer=tokenizer, backend=backend)
+    except KeyboardInterrupt:
+        print(f"interrupted: {folder} was not written. Run the same command again.", file=sys.stderr)
+        raise typer.Exit(130) from None
+    if as_json:
+        print(json.dumps(asdict(done), default=str))
+    elif not quiet:
+        print(f"read      {source} ({done.layout})")
+        print(f"model     {done.architecture}, {done.kind}, {done.parameters:,} parameters, {done.dtype}")
+        for what, names in (("unused", done.unused), ("left out", done.left_out)):
+            if names:
+                more = f" and {len(names) - 1:,} more" if len(names) > 1 else ""
+                print(f"{what:<9} {names[0]}{more}")
+        print(f"wrote     {done.folder}")

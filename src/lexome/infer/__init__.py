@@ -1,0 +1,1 @@
+"""Exported models at work: onnxruntime and numpy, never torch."""

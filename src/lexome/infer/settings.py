@@ -1,0 +1,92 @@
+"""What an exported model folder says about itself: model.json, beside model.onnx and tokenizer.json."""
+
+import json
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+from lexome.errors import CheckpointError
+from lexome.values import value
+
+MODEL, SETTINGS, TOKENIZER = "model.onnx", "model.json", "tokenizer.json"
+
+# Raised when older versions of Lexome could not read what is written.
+FORM_VERSION = 1
+
+
+@value
+class Settings:
+    """The facts that a model is run by.
+
+    kind              encoder, masked, token, sequence or span
+    max_tokens        the longest row the model takes, special tokens included
+    width             of a hidden state
+    before, after     ids that stand around a text: [CLS] and [SEP], or <s> and </s>
+    pad, mask         ids of the padding and mask tokens; mask is None where the tokenizer has none
+    segments          whether the graph asks for segments
+    labels            of a token or sequence head, in order
+    tokenizer_sha256  of tokenizer.json
+    difference        the largest seen between onnxruntime's numbers and torch's in double precision, at export
+    source            where it came from: the folder's name, the architecture, the hash of its weights
+    """
+
+    kind: str
+    max_tokens: int
+    width: int
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+    pad: int
+    mask: int | None
+    segments: bool
+    labels: tuple[str, ...]
+    tokenizer_sha256: str
+    opset: int
+    precision: str
+    difference: float
+    source: dict[str, str]
+    version: int = FORM_VERSION
+
+
+def read_settings(folder: Path) -> Settings:
+    """The settings of an exported folder; CheckpointError for what is no such folder."""
+    path = folder / SETTINGS
+    try:
+        held = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        raise _no_export(folder) from None
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{path}: cannot be read ({error}). Export the model again.") from None
+    if not isinstance(held, dict) or held.get("version") != FORM_VERSION:
+        seen = held.get("version") if isinstance(held, dict) else None
+        raise CheckpointError(
+            f"{path}: its version is {seen}; expected {FORM_VERSION}. Export the model again with this Lexome."
+        )
+    return _checked(path, held)
+
+
+def write_settings(folder: Path, settings: Settings) -> None:
+    """Write model.json."""
+    text = json.dumps(asdict(settings), indent=2, ensure_ascii=False)
+    (folder / SETTINGS).write_text(text + "\n", encoding="utf-8")
+
+
+def _checked(path: Path, held: dict[str, Any]) -> Settings:
+    names = {field.name for field in fields(Settings)}
+    if wrong := sorted(names ^ held.keys()):
+        what = "lacks" if wrong[0] in names else "has the unknown"
+        raise CheckpointError(f"{path}: {what} {wrong[0]!r}. Export the model again.")
+    given: dict[str, Any] = {
+        name: tuple(content) if isinstance(content, list) else content for name, content in held.items()
+    }
+    return Settings(**given)
+
+
+def _no_export(folder: Path) -> CheckpointError:
+    if not folder.exists():
+        return CheckpointError(f"{folder}: there is no such folder; expected an exported model. Check the path.")
+    if (folder / "config.json").is_file():
+        return CheckpointError(
+            f"{folder}: this is a checkpoint, and an exported model was expected. "
+            f"Export it first: lexome export {folder} {folder}-onnx"
+        )
+    return CheckpointError(f"{folder}: no {SETTINGS} is there; expected a folder that `lexome export` made.")

@@ -1,0 +1,101 @@
+"""convert_model: any checkpoint that can be read into a folder in Hugging Face's form."""
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from lexome.errors import CheckpointError
+from lexome.models import checkpoint
+from lexome.models.card import Card
+from lexome.models.checkpoint import Checkpoint
+from lexome.models.encoder import parameters_of
+from lexome.values import value
+
+
+@value
+class Converted:
+    """What was read and what was written.
+
+    unused    weights that this kind of model has no place for
+    left_out  what the checkpoint had beside a model: optimizer states, step counts, tied copies
+    """
+
+    folder: Path
+    layout: str
+    architecture: str
+    kind: str
+    backend: str
+    parameters: int
+    dtype: str
+    unused: tuple[str, ...]
+    left_out: tuple[str, ...]
+
+
+def convert_model(
+    source: Path,
+    folder: Path,
+    *,
+    kind: str | None = None,
+    tokenizer: Path | None = None,
+    backend: str = "auto",
+) -> Converted:
+    """Write the model in `source` as a folder with safetensors, tokenizer files, a card and run.json.
+
+    Weights keep their type. `tokenizer` is a folder or a file, for a release that comes without one.
+    """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise CheckpointError(f"{folder}: exists and is not empty. Choose another folder, or remove it.")
+    found = checkpoint.load(source, kind=kind, dtype=None, backend=backend)
+    dtype = str(next(found.model.parameters()).dtype).removeprefix("torch.")
+    with TemporaryDirectory() as held:
+        checkpoint.save(
+            folder,
+            found.model,
+            architecture=found.architecture,
+            tokenizer=tokenizer or _tokenizer(found, Path(held)),
+            card=_card(found, folder.name),
+            labels=found.labels,
+            run={
+                "source": source.name,
+                "layout": found.layout,
+                "backend": found.backend,
+                "unused": list(found.unused),
+                "left_out": list(found.left_out),
+            },
+            replace=True,
+        )
+    return Converted(
+        folder,
+        found.layout,
+        found.architecture,
+        found.kind,
+        found.backend,
+        parameters_of(found.model),
+        dtype,
+        found.unused,
+        found.left_out,
+    )
+
+
+def _tokenizer(found: Checkpoint, held: Path) -> Path:
+    """The folder of the checkpoint's tokenizer; files that are in memory are written to `held`."""
+    if found.tokenizer:
+        return found.folder
+    if not found.tokenizer_files:
+        raise CheckpointError(
+            f"{found.folder}: there is no tokenizer in it. Put its vocabulary beside the weights, or name a "
+            "tokenizer folder, tokenizer.json or vocab.txt (--tokenizer)."
+        )
+    for name, content in found.tokenizer_files.items():
+        (held / name).write_bytes(content)
+    return held
+
+
+def _card(found: Checkpoint, title: str) -> Card:
+    name = found.folder.name
+    return Card(
+        title=title,
+        summary=f"Converted by Lexome from `{name}` ({found.layout}); the weights are those of that release.",
+        license="unknown",
+        data=f"As the authors of `{name}` say; the checkpoint does not tell.",
+        base_model=name,
+    )

@@ -1,0 +1,101 @@
+"""What every task shares: rows for a model, and the way from documents to rows and from numbers to documents.
+
+T tokens of a row, C outputs of the head
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lexome.document import Document
+from lexome.values import value
+
+Floats = NDArray[np.floating[Any]]
+Ints = NDArray[np.int64]
+
+# A target where nothing is asked, as torch's losses have it.
+NOT_ASKED = -100
+# Where a token is special, and so stands nowhere in the text.
+NOWHERE = -1
+
+Head = Literal["token", "sequence", "span"]
+Loss = Literal["choice", "binary", "value", "span"]
+
+
+class Tokenizer(Protocol):
+    """What a task needs of a tokenizer: ids with the places of their characters, nothing special around them."""
+
+    def encode(self, text: str) -> list[tuple[int, int, int]]:
+        """Each piece's id, and where it begins and ends in the text."""
+
+
+@value
+class Frame:
+    """How a model's rows are built: special tokens around one text or two, and the longest row."""
+
+    before: tuple[int, ...]
+    between: tuple[int, ...]
+    after: tuple[int, ...]
+    max_tokens: int
+    segments: bool = True
+
+
+@value
+class Row:
+    """One input of a model, made of one window of a document.
+
+    ids      token ids, special ones included
+    segments 0, or 1 for a second text
+    starts   of each token, the character of the document it begins at; NOWHERE for special tokens and questions
+    ends     likewise, exclusive
+    targets  what the model should say, or None where it is not known: for a token head (T, groups) ints, for a sequence
+             head (groups,) ints or (C,) floats, for a span head (2,) ints, first and last token. NOT_ASKED where the
+             source does not say
+    about    what `decode` has to know of it besides: a question's id, a pair of spans
+    """
+
+    ids: Ints
+    segments: Ints
+    starts: Ints
+    ends: Ints
+    targets: NDArray[Any] | None = None
+    about: tuple[str, ...] = ()
+
+
+Scores = dict[str, float]
+"""Measures by name, the one that models are chosen by first."""
+
+
+class Task(ABC):
+    """A problem. The same object encodes for training, and decodes for scores and for serving.
+
+    head     what kind of head answers it
+    loss     "choice": in each group one label is right; "binary": each label is true or not; "value": one number;
+             "span": a first and a last token
+    labels   what the head's outputs are called, group after group
+    groups   how many outputs each choice is among; one group of all of them is the usual case
+    """
+
+    head: Head
+    loss: Loss
+    labels: tuple[str, ...]
+    groups: tuple[int, ...]
+
+    @abstractmethod
+    def rows(self, doc: Document, tokenizer: Tokenizer, frame: Frame, *, known: bool) -> list[Row]:
+        """The document's rows; with `known`, targets are made of what it says. Nothing of it is cut off."""
+
+    @abstractmethod
+    def decode(self, doc: Document, rows: Sequence[Row], logits: Sequence[Floats]) -> Document:
+        """The document with what the model says in place of what it said; (T, C) or (C,) numbers for each row."""
+
+    @abstractmethod
+    def score(self, gold: Sequence[Document], found: Sequence[Document]) -> Scores:
+        """How well documents agree with gold ones of the same ids in the same order."""
+
+    @abstractmethod
+    def settings(self) -> Mapping[str, Any]:
+        """All that is needed to make it again, in JSON's types, with its `kind`: tasks.task_of reads it."""

@@ -1,0 +1,146 @@
+"""A teacher in the loss: masked words, the teacher's guesses at them, and the directions of its last hidden states.
+
+T tokens of the packed batch, M masked positions, N positions whose guesses are compared, V vocabulary,
+D width of the student, E width of the teacher
+"""
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from lexome.models.encoder import initialise
+from lexome.models.heads import MaskedLM
+from lexome.models.packing import Packing
+from lexome.models.padded import TransformersMaskedLM
+from lexome.train.batches import NOT_ASKED
+from lexome.train.loader import Batch
+from lexome.train.losses import Terms, sums
+from lexome.values import value
+
+
+@value
+class Weights:
+    """What each term counts, and how it is taken; Lewis et al. (2020) where nothing is said.
+
+    mlm          cross entropy of masked words, its mean over them
+    kl           divergence of the student's guesses from the teacher's, its mean over the positions in `over`
+    cosine       1 minus the cosine of last hidden states, its mean over all tokens
+    temperature  what both logits are divided by for `kl`
+    squared      True: `kl` is multiplied by the square of the temperature, so that its gradients keep their size
+    over         "masked": guesses are compared where words are masked; "all": at every token
+    """
+
+    mlm: float = 5.0
+    kl: float = 2.0
+    cosine: float = 1.0
+    temperature: float = 2.0
+    squared: bool = True
+    over: Literal["masked", "all"] = "masked"
+
+
+class DistilledLM(nn.Module):
+    """A MaskedLM that shows its hidden states too: logits, (N, V), and hidden states as wide as the teacher's, (T, E).
+
+    Its parts are the student's own, under the same names, with the projection beside them: what compiles, wraps, cuts
+    or optimises a MaskedLM does so here. Without a projection hidden states are as the encoder gives them.
+    """
+
+    def __init__(self, student: MaskedLM, projection: nn.Linear | None = None) -> None:
+        super().__init__()
+        self.encoder, self.head, self.projection = student.encoder, student.head, projection
+
+    def forward(
+        self, ids_T: Tensor, packing: Packing, positions_N: Tensor, segments_T: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        hidden_TD = self.encoder(ids_T, packing, segments_T)
+        logits_NV = self.head(hidden_TD[positions_N], self.encoder.embed.tokens.weight)
+        return logits_NV, hidden_TD if self.projection is None else self.projection(hidden_TD)
+
+
+def projection(student: MaskedLM, width: int) -> nn.Linear:
+    """A new matrix from the student's width to another, drawn from torch's generator as the student's own were."""
+    config = student.encoder.config
+    made = nn.Linear(config.width, width)
+    initialise(made, config)
+    return made
+
+
+class DistillingLoss:
+    """The weighted sum of three means over the whole step: masked words, guesses, hidden states.
+
+    The model is a DistilledLM, wrapped or not. The teacher is run once for each pass, without gradients and without
+    dropout, and guesses only where guesses are compared.
+    """
+
+    def __init__(
+        self,
+        teacher: MaskedLM | TransformersMaskedLM,
+        weights: Weights,
+        *,
+        compiled: bool = False,
+        autocast: torch.dtype | None = None,
+    ) -> None:
+        self.teacher, self.weights, self.autocast = teacher.eval().requires_grad_(False), weights, autocast
+        # Compiled, each of them reads logits or hidden states once and keeps nothing in float32.
+        self.sums = torch.compile(sums) if compiled else sums
+        self.divergence = torch.compile(divergence) if compiled else divergence
+        self.distance = torch.compile(distance) if compiled else distance
+
+    def __call__(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Terms]:
+        weights, masked = self.weights, self.weights.over == "masked"
+        with torch.autocast(batch.ids_T.device.type, self.autocast, enabled=self.autocast is not None):
+            tokens_T = torch.arange(batch.ids_T.shape[0], device=batch.ids_T.device)
+            # What fills up a batch lies at its end.
+            real_T = tokens_T < batch.tokens
+            positions_N = batch.positions_M if masked else tokens_T
+            taught_NV, aim_TE = self._taught(batch, positions_N)
+            logits_NV, hidden_TE = model(batch.ids_T, batch.packing, positions_N, batch.segments_T)
+            logits_MV = logits_NV if masked else logits_NV[batch.positions_M]
+            word_loss, right = self.sums(logits_MV, batch.labels_M)
+            terms: Terms = {"word_loss": word_loss.detach(), "word_right": right}
+            total = weights.mlm * word_loss / batch.masked_of_step
+            if taught_NV is not None:
+                asked_N = batch.labels_M != NOT_ASKED if masked else real_T
+                kl_loss = self.divergence(*_as_wide(logits_NV, taught_NV), asked_N, weights.temperature)
+                kl_loss = kl_loss * weights.temperature**2 if weights.squared else kl_loss
+                terms["kl_loss" if masked else "kl_loss_all"] = kl_loss.detach()
+                total = total + weights.kl * kl_loss / (batch.masked_of_step if masked else batch.tokens_of_step)
+            if weights.cosine:
+                cosine_loss = self.distance(hidden_TE, aim_TE, real_T)
+                terms["cosine_loss"] = cosine_loss.detach()
+                total = total + weights.cosine * cosine_loss / batch.tokens_of_step
+        return total, terms
+
+    @torch.no_grad()
+    def _taught(self, batch: Batch, positions_N: Tensor) -> tuple[Tensor | None, Tensor]:
+        """The teacher's logits, where they count, and its last hidden states."""
+        teacher = self.teacher
+        hidden_TE: Tensor = teacher.encoder(batch.ids_T, batch.packing, batch.segments_T)
+        if not self.weights.kl:
+            return None, hidden_TE
+        hidden_NE = hidden_TE[positions_N]
+        if isinstance(teacher, TransformersMaskedLM):
+            return teacher.words(hidden_NE, batch.ids_T[positions_N]), hidden_TE
+        return teacher.head(hidden_NE, teacher.encoder.embed.tokens.weight), hidden_TE
+
+
+def divergence(logits_NV: Tensor, taught_NV: Tensor, asked_N: Tensor, temperature: float) -> Tensor:
+    """The sum over what is asked of KL(teacher || student), both at a temperature, in float32."""
+    student_NV = functional.log_softmax(logits_NV.float() / temperature, dim=-1)
+    teacher_NV = functional.log_softmax(taught_NV.float() / temperature, dim=-1)
+    each_N = functional.kl_div(student_NV, teacher_NV, reduction="none", log_target=True).sum(-1)
+    return torch.where(asked_N, each_N, 0.0).sum()
+
+
+def distance(hidden_TE: Tensor, aim_TE: Tensor, real_T: Tensor) -> Tensor:
+    """The sum over real tokens of 1 minus the cosine of two hidden states, in float32."""
+    each_T = 1 - functional.cosine_similarity(hidden_TE.float(), aim_TE.float(), dim=-1)
+    return torch.where(real_T, each_T, 0.0).sum()
+
+
+def _as_wide(logits_NV: Tensor, taught_NV: Tensor) -> tuple[Tensor, Tensor]:
+    """Both without the rows that only one of them has: vocabularies may be filled up to different sizes."""
+    common = min(logits_NV.shape[1], taught_NV.shape[1])
+    return logits_NV[:, :common], taught_NV[:, :common]

@@ -1,0 +1,110 @@
+"""Exported models give torch's numbers, one by one and padded, and say what is wrong with a folder."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from lexome.errors import CheckpointError, UsageError
+from lexome.infer.predictor import Predictor
+from lexome.infer.tokens import windows
+from lexome.models.checkpoint import load
+from lexome.models.packing import Packing
+
+ROWS = [[2, 9, 3], [2, *range(10, 40), 3], [2, 3], [2, 11, 12, 13, 14, 3]]
+
+
+@pytest.fixture
+def copied(exported: Path, tmp_path: Path) -> Path:
+    """A folder that a test may damage."""
+    return shutil.copytree(exported, tmp_path / "copy")
+
+
+@pytest.mark.parametrize("batch", [1, 3, 8])
+def test_hidden_states_are_torchs_in_the_order_of_the_rows(predictor: Predictor, checkpoint: Path, batch: int) -> None:
+    model = load(checkpoint, kind="encoder").model
+    found = predictor.hidden(ROWS, batch=batch)
+    for row, hidden_TD in zip(ROWS, found, strict=True):
+        with torch.no_grad():
+            expected_TD = model(torch.tensor(row), Packing.of([len(row)])).numpy()
+        assert np.abs(hidden_TD - expected_TD).max() < 1e-4
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+def test_pooled_is_the_mean_or_the_first_hidden_state(predictor: Predictor, batch: int) -> None:
+    hidden = predictor.hidden(ROWS)
+    means = np.stack([hidden_TD.mean(axis=0) for hidden_TD in hidden])
+    firsts = np.stack([hidden_TD[0] for hidden_TD in hidden])
+    assert np.allclose(predictor.pooled(ROWS, batch=batch), means, atol=1e-5)
+    assert np.allclose(predictor.pooled(ROWS, pooling="cls", batch=batch), firsts, atol=1e-5)
+
+
+def test_a_row_has_its_special_tokens(predictor: Predictor) -> None:
+    assert predictor.row("w0 w1") == [2, 5, 6, 3]
+
+
+def test_a_row_over_the_limit_is_refused(predictor: Predictor) -> None:
+    with pytest.raises(UsageError, match="41 tokens, more than the 40"):
+        predictor.row("w0 " * 39)
+    with pytest.raises(UsageError, match="a row of 41 tokens"):
+        predictor.hidden([[5] * 41])
+
+
+def test_labels_are_asked_of_labellers_only(predictor: Predictor) -> None:
+    with pytest.raises(UsageError, match="'masked', which has no labels"):
+        predictor.logits(ROWS)
+
+
+def test_a_checkpoint_is_to_be_exported_first(checkpoint: Path) -> None:
+    with pytest.raises(CheckpointError, match="Export it first: lexome export"):
+        Predictor.open(checkpoint)
+
+
+@pytest.mark.parametrize("name", ["nowhere", "."])
+def test_what_is_no_model_is_said(tmp_path: Path, name: str) -> None:
+    with pytest.raises(CheckpointError, match=r"no such folder|no model\.json"):
+        Predictor.open(tmp_path / name)
+
+
+def test_another_tokenizer_is_refused(copied: Path) -> None:
+    path = copied / "tokenizer.json"
+    path.write_text(path.read_text().replace("w17", "w71"))
+    with pytest.raises(CheckpointError, match="but the model was exported with"):
+        Predictor.open(copied)
+
+
+@pytest.mark.parametrize("name", ["model.onnx", "tokenizer.json"])
+def test_a_missing_file_is_named(copied: Path, name: str) -> None:
+    (copied / name).unlink()
+    with pytest.raises(CheckpointError, match=f"{name} is missing"):
+        Predictor.open(copied)
+
+
+def test_a_cut_graph_is_said_to_be_one(copied: Path) -> None:
+    path = copied / "model.onnx"
+    path.write_bytes(path.read_bytes()[:-5000])
+    with pytest.raises(CheckpointError, match="onnxruntime cannot open it"):
+        Predictor.open(copied)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [({"version": 99}, "its version is 99"), ({"shape": 1}, "unknown 'shape'"), ({"kind": None}, "lacks 'kind'")],
+)
+def test_settings_of_another_form_are_refused(copied: Path, change: dict[str, int | None], message: str) -> None:
+    path = copied / "model.json"
+    held = {**json.loads(path.read_text()), **change}
+    path.write_text(json.dumps({key: content for key, content in held.items() if content is not None or key == "mask"}))
+    with pytest.raises(CheckpointError, match=message):
+        Predictor.open(copied)
+
+
+@pytest.mark.parametrize("count", range(1, 30))
+def test_windows_lose_nothing_and_are_of_about_one_length(count: int) -> None:
+    cut = windows(list(range(count)), 7)
+    assert [id_ for window in cut for id_ in window] == list(range(count))
+    assert max(map(len, cut)) <= 7
+    assert max(map(len, cut)) - min(map(len, cut)) <= 1

@@ -49,6 +49,9 @@ bench: $(DEV)/ready
 	$(DEV)/bin/python benchmarks/vocab_learning.py
 	$(DEV)/bin/python benchmarks/corpus_build.py
 	$(DEV)/bin/python benchmarks/corpus_speed.py
+	$(DEV)/bin/python benchmarks/onnx_speed.py --threads 1
+	$(DEV)/bin/python benchmarks/onnx_speed.py
+	$(DEV)/bin/python benchmarks/model_speed.py inference
 
 # The tables in README and docs, made again from results/*.json.
 tables: $(DEV)/ready

@@ -225,6 +225,15 @@ def vocab_learning() -> str:
     return rows(head, *lines) + measured(result["facts"])
 
 
+def onnx_speed() -> str:
+    parts = stored("onnx_speed")
+    columns = [(shape, threads) for shape in next(iter(parts.values()))["shapes"] for threads in parts]
+    ways = next(iter(next(iter(parts.values()))["shapes"].values()))
+    lines = [(way, *(f"{parts[threads]['shapes'][shape][way]:,}" for shape, threads in columns)) for way in ways]
+    head = ("tokens/s", *(f"{shape}, {threads}" for shape, threads in columns))
+    return rows(head, *lines) + measured(next(iter(parts.values()))["facts"])
+
+
 def training_runs() -> str:
     runs = stored("training_runs")
     lines = [
@@ -276,6 +285,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "jats_recall": jats_recall,
     "map": source_map,
     "memory": memory,
+    "onnx_speed": onnx_speed,
     "read_speed": read_speed,
     "sentences": sentences,
     "training_runs": training_runs,

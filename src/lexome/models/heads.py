@@ -25,7 +25,8 @@ class MaskedLM(nn.Module):
 
     def forward(self, ids_T: Tensor, packing: Packing, positions_M: Tensor, segments_T: Tensor | None = None) -> Tensor:
         hidden_TD = self.encoder(ids_T, packing, segments_T)
-        logits_MV: Tensor = self.head(hidden_TD[positions_M], self.encoder.embed.tokens.weight)
+        # index_select and not brackets: its gradient is added in place, where that of brackets sorts all positions first.
+        logits_MV: Tensor = self.head(hidden_TD.index_select(0, positions_M), self.encoder.embed.tokens.weight)
         return logits_MV
 
 
@@ -42,7 +43,7 @@ class PairedLM(nn.Module):
         self, ids_T: Tensor, packing: Packing, positions_M: Tensor, segments_T: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         hidden_TD = self.encoder(ids_T, packing, segments_T)
-        logits_MV = self.head(hidden_TD[positions_M], self.encoder.embed.tokens.weight)
+        logits_MV = self.head(hidden_TD.index_select(0, positions_M), self.encoder.embed.tokens.weight)
         return logits_MV, self.pair(hidden_TD, packing)
 
 

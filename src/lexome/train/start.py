@@ -117,6 +117,12 @@ def checked(start: Start, *, max_tokens: int) -> Start:
     return start
 
 
+def name_of(checkpoint: Path) -> str:
+    """What to call a checkpoint: its folder's name, or that of the run it lies in."""
+    path = checkpoint.resolve()
+    return path.parent.name if path.name == "model" else path.name
+
+
 def write_checkpoint(
     folder: Path, start: Start, weights: Mapping[str, Tensor], recipe: TrainingRecipe, run: Run, *, text: str
 ) -> None:
@@ -132,7 +138,7 @@ def write_checkpoint(
         summary=summary_of(start, run),
         license=said.license,
         data=said.data or text,
-        base_model=None if start.checkpoint is None else start.checkpoint.name,
+        base_model=None if start.checkpoint is None else name_of(start.checkpoint),
         recipe=explain(recipe),
         scores=tuple(scores),
     )

@@ -11,7 +11,7 @@ import torch
 
 import lexome
 from lexome.document import Document, Passage, place
-from lexome.errors import BadDocument, MissingExtraError, UsageError
+from lexome.errors import BadDocument, FormatError, MissingExtraError, UsageError
 from lexome.infer import embed as stage
 from lexome.infer import vector_files
 from lexome.infer.embed import embed
@@ -158,3 +158,11 @@ def test_many_rows_are_counted_in_the_head_of_the_file(tmp_path: Path) -> None:
         for _ in range(12):
             write(["x"] * 1000, np.ones((1000, 3), dtype=np.float32))
     assert np.load(tmp_path / "v.npy").shape == (12_000, 3)
+
+
+def test_where_every_document_is_bad_no_file_is_written(predictor: Predictor, tmp_path: Path) -> None:
+    (tmp_path / "latin.txt").write_bytes(b"caf\xe9")
+    rejects, out = tmp_path / "bad.jsonl", tmp_path / "v.npy"
+    with pytest.raises(FormatError, match="1 wrong_encoding"):
+        embed(predictor, [tmp_path / "latin.txt"], out, rejects=rejects, progress_shown=False)
+    assert (rejects.is_file(), out.exists()) == (True, False)

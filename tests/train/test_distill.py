@@ -182,6 +182,11 @@ def test_weights_in_pieces_are_hashed_one_after_the_other(tmp_path: Path) -> Non
     assert weights_sha256(tmp_path) == hashlib.sha256(b"onetwo").hexdigest()
 
 
+def test_a_teacher_that_is_not_there_is_said_to_be_missing(shards: Shards, tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="nowhere: there is no such file or folder"):
+        distill(distillation(shards, tmp_path / "nowhere", tmp_path / "out"), progress_shown=False)
+
+
 def test_another_teacher_does_not_go_on_with_the_run(shards: Shards, teacher: Path, tmp_path: Path) -> None:
     made = distillation(shards, teacher, tmp_path / "out", steps=2)
     assert distill(made, progress_shown=False).new

@@ -193,6 +193,27 @@ def test_another_recipe_does_not_take_over_the_folder(shards: Shards, tmp_path: 
         pretrain(recipe(shards.folder, tmp_path / "out", steps=6), progress_shown=False)
 
 
+def test_other_weights_in_the_folder_it_began_with_are_another_run(shards: Shards, tmp_path: Path) -> None:
+    folders = [
+        pretrain(recipe(shards.folder, tmp_path / name, steps=1, seed=seed), progress_shown=False).folder
+        for name, seed in (("a", 1), ("b", 2))
+    ]
+    start = tmp_path / "start"
+    folders[0].rename(start)
+    pretrain(recipe(shards.folder, tmp_path / "out", steps=1, start=start), progress_shown=False)
+    (folders[1] / "model.safetensors").replace(start / "model.safetensors")
+    with pytest.raises(CheckpointError, match="another recipe"):
+        pretrain(recipe(shards.folder, tmp_path / "out", steps=1, start=start), progress_shown=False)
+
+
+def test_a_run_that_failed_before_any_state_leaves_the_folder_to_a_mended_recipe(
+    shards: Shards, tmp_path: Path
+) -> None:
+    with pytest.raises(DivergedError, match="No state was saved"):
+        pretrain(recipe(shards.folder, tmp_path / "out", steps=5, optimizer={"lr": 1e30}), progress_shown=False)
+    assert pretrain(recipe(shards.folder, tmp_path / "out", steps=5), progress_shown=False).steps == 5
+
+
 def test_how_often_is_logged_may_change_on_the_way(shards: Shards, tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         pretrain(recipe(shards.folder, tmp_path / "out"), progress_shown=False, clock=ticking(stop_after=25))

@@ -75,7 +75,14 @@ def embed(
                 done.vectors += len(texts)
             if not tally.documents and tally.failures:
                 raise FormatError(tally.failures[0])
+            if not tally.documents and tally.rejected:
+                raise FormatError(_all_bad(tally))
     return done
+
+
+def _all_bad(tally: Tally) -> str:
+    reasons = ", ".join(f"{count:,} {reason}" for reason, count in tally.rejected.most_common())
+    return f"every document is bad ({reasons}): {tally.rejects_path} has them. No vectors were written."
 
 
 def _check_apart(inputs: Sequence[Path], out: Path) -> None:

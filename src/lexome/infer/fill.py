@@ -31,6 +31,10 @@ def fill(predictor: Predictor, text: str, *, top: int = 5) -> list[list[Guess]]:
     if not positions:
         raise UsageError(f"the text has no mask. Write {MASK} where a word is to be guessed.")
     logits_MV = predictor.words(row, positions).astype(np.float64)
+    # A vocabulary may be filled up to a round number; what the tokenizer does not know is no word.
+    known = np.zeros(logits_MV.shape[1], dtype=bool)
+    known[list(predictor.tokens.vocabulary.values())] = True
+    logits_MV[:, ~known] = -np.inf
     exact_MV = np.exp(logits_MV - logits_MV.max(axis=-1, keepdims=True))
     shares_MV = exact_MV / exact_MV.sum(axis=-1, keepdims=True)
     return [_best(predictor, shares_V, top) for shares_V in shares_MV]

@@ -22,12 +22,14 @@ class Settings:
     max_tokens        the longest row the model takes, special tokens included
     width             of a hidden state
     before, after     ids that stand around a text: [CLS] and [SEP], or <s> and </s>
+    between           ids that stand between two texts of one row
     pad, mask         ids of the padding and mask tokens; mask is None where the tokenizer has none
     segments          whether the graph asks for segments
     labels            of a token or sequence head, in order
     tokenizer_sha256  of tokenizer.json
     difference        the largest seen between onnxruntime's numbers and torch's in double precision, at export
     source            where it came from: the folder's name, the architecture, the hash of its weights
+    task              of a fine-tuned model, what its numbers mean: tasks.task_of reads it; None where it is not said
     """
 
     kind: str
@@ -35,6 +37,7 @@ class Settings:
     width: int
     before: tuple[int, ...]
     after: tuple[int, ...]
+    between: tuple[int, ...]
     pad: int
     mask: int | None
     segments: bool
@@ -44,6 +47,7 @@ class Settings:
     precision: str
     difference: float
     source: dict[str, str]
+    task: dict[str, Any] | None = None
     version: int = FORM_VERSION
 
 

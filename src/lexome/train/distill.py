@@ -17,13 +17,14 @@ from lexome.models.heads import MaskedLM
 from lexome.models.padded import TransformersMaskedLM
 from lexome.models.weights import weights_sha256
 from lexome.recipe.distill import DistillRecipe
+from lexome.train.borrowed import refuse_foreign
 from lexome.train.distilling import DistilledLM, DistillingLoss, Weights, projection
 from lexome.train.feed import Feed
 from lexome.train.loop import Clock
 from lexome.train.losses import PretrainingLoss, compile_parts
 from lexome.train.pretrain import Pretrained
 from lexome.train.session import MODEL, Setting, Subject, carry_out
-from lexome.train.start import Start, Teacher, begin, checked, fitted
+from lexome.train.start import Start, Teacher, begin, checked, fitted, hash_of
 from lexome.train.student import every, subset
 from lexome.train.vocabulary import same_tokenizer
 
@@ -36,11 +37,13 @@ def distill(recipe: DistillRecipe, *, progress_shown: bool = True, clock: Clock 
     """
     teacher = None
     if not recipe.control or recipe.student == "layers":
+        refuse_foreign(recipe.teacher)
         teacher = Teacher(recipe.teacher, weights_sha256(recipe.teacher), taught=not recipe.control)
+    student = hash_of(recipe.student) if isinstance(recipe.student, Path) else ""
     run, new = carry_out(
         recipe,
         partial(student_and_loss, recipe, teacher),
-        hashed="" if teacher is None else teacher.sha256,
+        hashed=("" if teacher is None else teacher.sha256) + student,
         progress_shown=progress_shown,
         clock=clock,
     )

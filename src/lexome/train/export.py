@@ -4,6 +4,7 @@ T tokens of a packed batch, M asked positions, V vocabulary
 """
 
 import hashlib
+import json
 import re
 import shutil
 from collections.abc import Sequence
@@ -17,14 +18,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lexome.corpus.vocab.tokenizers import load_tokenizer, tokenizer_sha256
-from lexome.errors import CheckpointError
+from lexome.corpus.vocab.tokenizers import around, load_tokenizer, tokenizer_sha256
+from lexome.errors import CheckpointError, UsageError
 from lexome.infer.predictor import Predictor
 from lexome.infer.settings import MODEL, TOKENIZER, Settings, write_settings
 from lexome.models.checkpoint import Checkpoint, encoder_of, load
 from lexome.models.encoder import Encoder
 from lexome.models.packing import Packing
 from lexome.models.tokenizer_files import write_tokenizer
+from lexome.tasks import task_of
+from lexome.tasks.task import TASK
 from lexome.train.onnx_graph import HEADS, OPSET, graph_of, has_segments
 
 # The largest difference between torch's and onnxruntime's numbers that is let through. torch computes in double
@@ -86,13 +89,14 @@ def _settings(folder: Path, found: Checkpoint) -> Settings:
     """Put the tokenizer in place and say what the model is run by."""
     config = found.config
     special = _put_tokenizer(folder, found)
-    before, after = _around(folder, special)
+    before, between, after = _around(folder, special)
     return Settings(
         kind=found.kind,
         max_tokens=config.max_tokens,
         width=config.width,
         before=before,
         after=after,
+        between=between,
         pad=special.get("pad_token", 0),
         mask=special.get("mask_token"),
         segments=has_segments(_encoder(found), found.kind),
@@ -106,6 +110,7 @@ def _settings(folder: Path, found: Checkpoint) -> Settings:
             "architecture": found.architecture,
             "weights_sha256": _weights_sha256(found.model),
         },
+        task=_task(found.folder),
     )
 
 
@@ -130,15 +135,26 @@ def _encoder(found: Checkpoint) -> Encoder:
     return encoder
 
 
-def _around(folder: Path, special: dict[str, int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The ids before and after a text: as the tokenizer puts them, or where it puts none, its CLS and SEP."""
-    found = load_tokenizer(folder / TOKENIZER).encode("a")
-    marks = list(found.special_tokens_mask)
-    if 1 in marks and 0 in marks:
-        first, last = marks.index(0), len(marks) - marks[::-1].index(0)
-        return tuple(found.ids[:first]), tuple(found.ids[last:])
-    before, after = special.get("cls_token"), special.get("sep_token")
-    return (() if before is None else (before,)), (() if after is None else (after,))
+def _task(folder: Path) -> dict[str, Any] | None:
+    """What the numbers of a fine-tuned checkpoint mean, where it says so."""
+    path = folder / TASK
+    if not path.is_file():
+        return None
+    try:
+        held: dict[str, Any] = json.loads(path.read_bytes())
+        task_of(held)
+    except (ValueError, UsageError) as error:
+        raise CheckpointError(f"{path}: describes no task ({error}). Fine-tune it again, or remove the file.") from None
+    return held
+
+
+def _around(folder: Path, special: dict[str, int]) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    """The ids before, between and after texts: as the tokenizer puts them, or where it puts none, its CLS and SEP."""
+    found = around(load_tokenizer(folder / TOKENIZER))
+    if found is not None:
+        return found
+    first, last = (() if special.get(name) is None else (special[name],) for name in ("cls_token", "sep_token"))
+    return first, last, last
 
 
 def _weights_sha256(model: torch.nn.Module) -> str:
@@ -168,8 +184,11 @@ def _rows(predictor: Predictor, vocab: int) -> list[list[int]]:
     rng = np.random.default_rng(20261115)
     most = predictor.settings.max_tokens
     sentences = [predictor.between(predictor.tokens.ids(text)[: predictor.room]) for text in SENTENCES]
-    lengths = sorted({min(length, most) for length in RANDOM_LENGTHS})
-    return [*sentences, *(rng.integers(0, vocab, length).tolist() for length in lengths)]
+    return [*sentences, *(rng.integers(0, vocab, length).tolist() for length in _random_lengths(most))]
+
+
+def _random_lengths(most: int) -> list[int]:
+    return sorted({min(length, most) for length in RANDOM_LENGTHS})
 
 
 def _difference(predictor: Predictor, found: Checkpoint, rows: Sequence[list[int]], *, batch: int) -> float:
@@ -203,11 +222,12 @@ def _card(found: Checkpoint, settings: Settings, name: str) -> str:
         front, _, body = original.partition("\n---\n")
         front = re.sub(r"(?m)^library_name:.*$", "library_name: onnx", front) + "\n---\n\n"
     verb = "lexome fill" if settings.kind == "masked" else "lexome embed"
+    rows = len(_random_lengths(settings.max_tokens))
     parts = [
         f"{front}# {name}",
         f"The {settings.source['architecture']} checkpoint {settings.source['checkpoint']} as ONNX (opset {OPSET}, "
-        f"{settings.precision}, kind {settings.kind}), exported by Lexome. On {len(SENTENCES)} sentences and "
-        f"{len(RANDOM_LENGTHS)} rows of random ids, alone and padded, its numbers differ from torch's by "
+        f"{settings.precision}, kind {settings.kind}), exported by Lexome. On {len(SENTENCES)} sentences and {rows} "
+        f"rows of random ids, alone and padded, its numbers differ from torch's by "
         f"{settings.difference:.2g} at most. It runs without torch: `{verb}`.",
     ]
     if body.strip():

@@ -11,7 +11,7 @@ from lexome.train.journal import Line
 from lexome.train.loop import Clock
 from lexome.train.losses import PretrainingLoss
 from lexome.train.session import MODEL, Setting, Subject, carry_out
-from lexome.train.start import begin
+from lexome.train.start import begin, hash_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,8 @@ def pretrain(recipe: PretrainRecipe, *, progress_shown: bool = True, clock: Cloc
     the state when the step is done, and raise a KeyboardInterrupt that says so. Where torchrun started this process,
     it is one of many on the run.
     """
-    run, new = carry_out(recipe, partial(masked_words, recipe), progress_shown=progress_shown, clock=clock)
+    making, hashed = partial(masked_words, recipe), hash_of(recipe.start)
+    run, new = carry_out(recipe, making, hashed=hashed, progress_shown=progress_shown, clock=clock)
     return Pretrained(recipe.out / MODEL, run.steps, run.tokens, run.seconds, run.loss, run.held_out, new=new)
 
 

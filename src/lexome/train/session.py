@@ -6,6 +6,7 @@ What is trained, and by which loss, is given: `pretrain` and others differ in no
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from math import inf
@@ -15,7 +16,7 @@ import torch
 from torch import nn
 
 from lexome.corpus.shards.store import MANIFEST, Shards, open_shards
-from lexome.errors import DivergedError, MissingExtraError
+from lexome.errors import DivergedError, LexomeError, MissingExtraError
 from lexome.models.checkpoint import encoder_of
 from lexome.pipeline import fingerprint
 from lexome.recipe.pretrain import TrainingRecipe
@@ -29,7 +30,7 @@ from lexome.train.losses import Loss, compile_parts
 from lexome.train.optim import OptimizerSettings
 from lexome.train.parallel import Parallel, joined
 from lexome.train.picture import draw_loss
-from lexome.train.record import Run, finished, write_run
+from lexome.train.record import RUN, Run, finished, write_run
 from lexome.train.schedule import LearningRate, Length
 from lexome.train.sharded_optim import local, optimizers_of
 from lexome.train.start import Start, write_checkpoint
@@ -100,15 +101,34 @@ def carry_out(
     wanted = recipe.deterministic if recipe.deterministic is not None else recipe.budget is None
     with joined(recipe.parallel, device=recipe.device) as parallel, exact(wanted, parallel.device):
         session = Session.opened(recipe, shards, identity, making, parallel=parallel, clock=clock)
-        if parallel.first:
-            write_run(recipe.out, session.run(done=False), recipe)
         try:
-            with listening() as stop, training_progress(recipe.stage, shown=progress_shown and parallel.first) as show:
+            with (
+                _claimed(session),
+                listening() as stop,
+                training_progress(recipe.stage, shown=progress_shown and parallel.first) as show,
+            ):
                 for share, words in session.train(stop):
                     show(share, words)
         except DivergedError as error:
             raise DivergedError(f"{error} {session.rescue()}") from None
         return session.finish(), True
+
+
+@contextmanager
+def _claimed(session: "Session") -> Iterator[None]:
+    """The folder is this run's, from before the first step on.
+
+    Where the run fails and has saved nothing it gives the folder up, so that the mended recipe may have it.
+    """
+    out = session.recipe.out
+    if session.parallel.first:
+        write_run(out, session.run(done=False), session.recipe)
+    try:
+        yield
+    except LexomeError:
+        if session.parallel.first and not state.saved(out / STATES):
+            (out / RUN).unlink(missing_ok=True)
+        raise
 
 
 def identity_of(recipe: TrainingRecipe, shards: Shards, hashed: str = "") -> str:

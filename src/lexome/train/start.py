@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lexome.errors import RecipeError, UsageError
+from lexome.errors import CheckpointError, RecipeError, UsageError
 from lexome.models import checkpoint
 from lexome.models.architectures import ARCHITECTURES
 from lexome.models.backend import with_weights
@@ -16,6 +16,7 @@ from lexome.models.card import Card
 from lexome.models.config import EncoderConfig
 from lexome.models.hf_config import natural_architecture, write_config
 from lexome.models.padded import TransformersMaskedLM
+from lexome.models.weights import weights_sha256
 from lexome.recipe import explain
 from lexome.recipe.pretrain import TrainingRecipe
 from lexome.train.borrowed import check_borrowed, refuse_foreign, settings_of
@@ -115,6 +116,17 @@ def checked(start: Start, *, max_tokens: int) -> Start:
             "across_documents, or another model."
         )
     return start
+
+
+def hash_of(checkpoint: Path | None) -> str:
+    """The hash of the weights a run begins with: other weights in the same folder are another start.
+
+    Empty where there are none. What cannot be read is told where it is read.
+    """
+    try:
+        return "" if checkpoint is None else weights_sha256(checkpoint)
+    except CheckpointError:
+        return ""
 
 
 def name_of(checkpoint: Path) -> str:

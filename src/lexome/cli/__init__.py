@@ -6,9 +6,13 @@ import sys
 from lexome.cli.app import app
 from lexome.cli.convert import convert
 from lexome.cli.corpus import build, check, learn_vocab, shard, vocab_report
+from lexome.cli.datasets import convert_bioasq, datasets
+from lexome.cli.evaluate import evaluate
 from lexome.cli.export import export
+from lexome.cli.finetune import finetune
 from lexome.cli.infer import embed, fill
 from lexome.cli.models import convert_model
+from lexome.cli.study import report, reproduce
 from lexome.cli.train import distill, pretrain
 from lexome.errors import LexomeError
 
@@ -17,14 +21,20 @@ __all__ = [
     "build",
     "check",
     "convert",
+    "convert_bioasq",
     "convert_model",
+    "datasets",
     "distill",
     "embed",
+    "evaluate",
     "export",
     "fill",
+    "finetune",
     "learn_vocab",
     "main",
     "pretrain",
+    "report",
+    "reproduce",
     "shard",
     "vocab_report",
 ]

@@ -1,0 +1,1 @@
+"""Two files of annotations, predicted and gold, side by side: every measure that fits, and what explains them."""

@@ -149,11 +149,18 @@ class Attribute:
 
 @value
 class Answer:
-    """An answer to a question; `start` is set where it stands in the document."""
+    """An answer to a question; `start` is set where it stands in the document, `score` where a model gave it."""
 
     text: str
     start: int | None = None
     synonyms: tuple[str, ...] = ()
+    score: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.score is not None and not isfinite(self.score):
+            raise DocumentError(
+                "bad_score", f"the answer {shorten(self.text)!r} has the score {self.score}; expected a finite number"
+            )
 
 
 @value

@@ -4,6 +4,7 @@ T tokens of a row, C outputs of the head
 """
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Protocol
 
@@ -16,6 +17,8 @@ from lexome.values import value
 Floats = NDArray[np.floating[Any]]
 Ints = NDArray[np.int64]
 
+# The file beside a fine-tuned model that says what its numbers mean: Task.settings.
+TASK = "task.json"
 # A target where nothing is asked, as torch's losses have it.
 NOT_ASKED = -100
 # Where a token is special, and so stands nowhere in the text.
@@ -52,8 +55,8 @@ class Row:
     starts   of each token, the character of the document it begins at; NOWHERE for special tokens and questions
     ends     likewise, exclusive
     targets  what the model should say, or None where it is not known: for a token head (T, groups) ints, for a sequence
-             head (groups,) ints or (C,) floats, for a span head (2,) ints, first and last token. NOT_ASKED where the
-             source does not say
+             head (groups,) ints or (C,) floats, for a span head (2,) ints, first and last token. A label's number is
+             counted within its group. NOT_ASKED where the source does not say (NaN for a number)
     about    what `decode` has to know of it besides: a question's id, a pair of spans
     """
 
@@ -77,12 +80,21 @@ class Task(ABC):
              "span": a first and a last token
     labels   what the head's outputs are called, group after group
     groups   how many outputs each choice is among; one group of all of them is the usual case
+    notes    what could not be said to the model as the documents say it, counted while rows were made
     """
 
     head: Head
     loss: Loss
     labels: tuple[str, ...]
     groups: tuple[int, ...]
+    notes: Counter[str]
+
+    def of_source(self, name: str) -> "Task":
+        """The task as one source of documents knows it: what that source never annotates is not asked of it.
+
+        It shares `notes` and `settings` with this one. Most tasks are the same for every source.
+        """
+        return self
 
     @abstractmethod
     def rows(self, doc: Document, tokenizer: Tokenizer, frame: Frame, *, known: bool) -> list[Row]:

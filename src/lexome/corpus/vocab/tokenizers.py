@@ -112,3 +112,16 @@ def unknown_id(tokenizer: Any) -> int | None:
         if (number := tokenizer.token_to_id(token)) is not None:
             return int(number)
     return None
+
+
+def around(tokenizer: Any) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]] | None:
+    """The ids that a tokenizer puts before, between and after two texts; None where it puts nothing there."""
+    found = tokenizer.encode("a", "a")
+    marks = list(found.special_tokens_mask)
+    texts = [place for place, special in enumerate(marks) if not special]
+    cut = next((place for place in range(texts[0], texts[-1]) if marks[place]), None) if texts else None
+    if cut is None:
+        return None
+    again = next(place for place in texts if place > cut)
+    ids = found.ids
+    return tuple(ids[: texts[0]]), tuple(ids[cut:again]), tuple(ids[texts[-1] + 1 :])

@@ -56,7 +56,7 @@ def spread_snippets(doc: Document, tally: Tally) -> Iterator[Document]:
         if question.type in ("yesno", "summary"):
             tally.note(f"{question.type} question left out: its answer is no part of a text")
             continue
-        patterns = [pattern for answer in question.answers if (pattern := _pattern(answer)) is not None]
+        patterns = [pattern for answer in question.answers if (pattern := answer_pattern(answer)) is not None]
         kept = 0
         for passage in doc.passages:
             found = [match for pattern in patterns if (match := pattern.search(passage.text)) is not None]
@@ -72,7 +72,7 @@ def spread_snippets(doc: Document, tally: Tally) -> Iterator[Document]:
             tally.note("question left out: no snippet holds its answer")
 
 
-def _pattern(answer: Answer) -> re.Pattern[str] | None:
+def answer_pattern(answer: Answer) -> re.Pattern[str] | None:
     """What finds the answer or a synonym as whole words, the longest first."""
     forms = {form.strip().removesuffix(".").rstrip() for form in (answer.text, *answer.synonyms)}
     longest_first = sorted(forms - {""}, key=lambda form: (-len(form), form))
@@ -88,7 +88,7 @@ def _document(record: object, tally: Tally) -> Document:
         name,
         required(fields, "body"),
         string(fields, "type"),
-        _exact_answers(fields),
+        exact_answers(fields),
         ideal=strings(fields, "ideal_answer"),
         documents=strings(fields, "documents"),
         concepts=strings(fields, "concepts"),
@@ -120,7 +120,7 @@ def _snippets(snippets: list[dict[str, Any]], tally: Tally) -> tuple[Passage, ..
     return tuple(passages)
 
 
-def _exact_answers(fields: dict[str, Any]) -> tuple[Answer, ...]:
+def exact_answers(fields: dict[str, Any]) -> tuple[Answer, ...]:
     """The answers, in each of the shapes that BioASQ's editions give them.
 
     "yes"; ["answer", "synonym"] of a factoid; ["answer", "answer"] of a list; [["answer", "synonym"], ...].

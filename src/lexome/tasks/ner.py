@@ -1,0 +1,365 @@
+"""Named entities: mentions of a document as tags of its words or tokens, and back.
+
+T tokens of a document, U units (words or tokens) of it, G groups of tags, K tags of a group, C = G K outputs
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any, Literal, Self, get_args
+
+import numpy as np
+
+from lexome.document import Document, Range, Span, numbered
+from lexome.errors import UsageError
+from lexome.tasks.checks import require_choice, require_names, require_numbers, require_overlap, require_same
+from lexome.tasks.metrics import bc2gm, mentions, spans_strict
+from lexome.tasks.tags import (
+    Mention,
+    Scheme,
+    Transitions,
+    allowed,
+    best_sequence,
+    check_transitions,
+    mentions_in,
+    put,
+    rules,
+    tags_of,
+)
+from lexome.tasks.task import NOT_ASKED, Floats, Frame, Ints, Row, Scores, Task, Tokenizer
+from lexome.tasks.units import Units, units_of
+from lexome.tasks.windows import SENTENCE, Tokens, merged, own_window, placed, room, single_row, tokens_of, windows
+
+Labelling = Literal["first", "pieces", "words"]
+Decoding = Literal["viterbi", "repair"]
+Discontinuous = Literal["hull", "longest", "skip"]
+Context = Literal["document", "passage", "sentence"]
+Measure = Literal["strict", "bc2gm"]
+
+# The type under which the reader of BC2GM's own files has what is accepted as well.
+ALTERNATIVES = "ALTGENE"
+
+
+class Ner(Task):
+    """Mentions of some types.
+
+    types          what is looked for; mentions of other types are counted in `notes` and left as they are
+    nested         False: one choice among all tags, so mentions lie apart. True: each type is a group of tags of its
+                   own, so that mentions of different types may overlap
+    scheme         "iob2": B and I; "iobes": B, I, E and S
+    labelling      "first": only the first token of a word is asked, and answers for it; "words": each token of a word
+                   is asked for the word's tag, and their mean answers; "pieces": each token has a tag of its own
+    decoding       "viterbi": the best sequence that the scheme allows; "repair": the best tag for each unit, read as
+                   conlleval reads them
+    discontinuous  a mention in parts is taken as all from its first to its last character ("hull"), as its longest
+                   part, or left out ("skip"); each is counted
+    context        what a model reads together, as far as it fits: all of a document, or each passage or sentence apart
+    overlap        how many tokens two windows of a long text share at least
+    annotated      for sources that do not annotate all types: their names, and what they annotate; see `of_source`
+    measure        "strict": F1 of mentions with the same characters and type; "bc2gm": gene mentions with alternatives
+    """
+
+    head = "token"
+    loss = "choice"
+
+    def __init__(
+        self,
+        types: Sequence[str],
+        *,
+        nested: bool = False,
+        scheme: Scheme = "iob2",
+        labelling: Labelling = "first",
+        decoding: Decoding = "viterbi",
+        discontinuous: Discontinuous = "hull",
+        context: Context = "document",
+        overlap: int = 64,
+        annotated: Mapping[str, Sequence[str]] | None = None,
+        measure: Measure = "strict",
+        transitions: Mapping[str, Any] | None = None,
+    ) -> None:
+        require_names(types, "types")
+        for seen, known, what in (
+            (scheme, Scheme, "scheme"),
+            (labelling, Labelling, "labelling"),
+            (decoding, Decoding, "decoding"),
+            (discontinuous, Discontinuous, "discontinuous"),
+            (context, Context, "context"),
+            (measure, Measure, "measure"),
+        ):
+            require_choice(seen, get_args(known), what)
+        require_overlap(overlap)
+        self.types, self.nested, self.scheme = tuple(types), nested, scheme
+        self.labelling, self.decoding, self.discontinuous = labelling, decoding, discontinuous
+        self.context, self.overlap, self.measure = context, overlap, measure
+        self.annotated = self._annotated(annotated or {})
+        self.asked: frozenset[str] = frozenset(types)
+        self.notes: Counter[str] = Counter()
+        self._tags = [tags_of((type_,), scheme) for type_ in types] if nested else [tags_of(types, scheme)]
+        self._rules = rules(self._tags[0], scheme)
+        self.groups = tuple(map(len, self._tags))
+        self.labels = self._tags[0]
+        if nested:
+            outside = [(f"O-{type_}", *tags[1:]) for type_, tags in zip(types, self._tags, strict=True)]
+            self.labels = tuple(label for labels in outside for label in labels)
+        self.transitions: Transitions | None = None
+        if transitions is not None:
+            arrays = (np.array(transitions[name], np.float64) for name in ("between", "first", "last"))
+            self.transitions = self._checked(Transitions(*arrays))
+
+    def with_transitions(self, transitions: Transitions) -> Self:
+        """The same task with a CRF's numbers, (G, K, K) and twice (G, K), which decoding then adds to the tags'."""
+        made = copy(self)
+        made.transitions = self._checked(transitions)
+        return made
+
+    def of_source(self, name: str) -> Self:
+        """The task as a source knows it: groups of types that it does not annotate are neither asked nor scored."""
+        if name not in self.annotated:
+            return self
+        made = copy(self)
+        made.asked = frozenset(self.annotated[name])
+        return made
+
+    def rows(self, doc: Document, tokenizer: Tokenizer, frame: Frame, *, known: bool) -> list[Row]:
+        """A row for each window of the document. A token that stands in two is asked in its own alone."""
+        tokens = tokens_of(doc.passages, tokenizer)
+        if not len(tokens):
+            self.notes["document without text"] += 1
+            return []
+        size = room(frame)
+        ranges = [
+            (low + start, low + end)
+            for low, high in self._sequences(doc, tokens)
+            for start, end in windows(tokens.begins[low:high], size=size, overlap=self.overlap)
+        ]
+        targets = self._targets(doc, tokens) if known else None
+        owners = own_window(ranges, len(tokens))
+        rows = []
+        for number, (start, end) in enumerate(ranges):
+            own: Ints | None = None
+            if targets is not None:
+                mine = owners[start:end, None] == number
+                own = placed(np.where(mine, targets[start:end], NOT_ASKED), frame, NOT_ASKED)
+            about = (str(start), str(len(frame.before)), str(len(frame.before) + end - start))
+            rows.append(single_row(tokens.part(start, end), frame, targets=own, about=about))
+        return rows
+
+    def decode(self, doc: Document, rows: Sequence[Row], logits: Sequence[Floats]) -> Document:
+        """The document with mentions of the task's types as found, each with its mean probability as score.
+
+        Mentions of other types stay, and relations and attributes that do not lean on what is gone.
+        """
+        require_same(len(rows), len(logits), "rows", "arrays of numbers")
+        found: list[Span] = []
+        if rows:
+            for row, numbers in zip(rows, logits, strict=True):
+                require_numbers(numbers, (len(row.ids), len(self.labels)), doc)
+            starts, ends, whole = _whole(rows, logits)
+            units = self._units(doc, starts, ends)
+            scores_UGK = self._scores(units, whole)
+            found = [span for low, high in units.runs for span in self._spans(doc, units, scores_UGK, low, high)]
+        return with_spans(doc, found, self.types)
+
+    def score(self, gold: Sequence[Document], found: Sequence[Document]) -> Scores:
+        """F1 of all types together first, then precision and recall, then F1 of each type where there are several."""
+        require_same(len(gold), len(found), "gold documents", "found ones")
+        if self.measure == "bc2gm":
+            wanted, given = ([_places(doc, self.asked) for doc in docs] for docs in (gold, found))
+            accepted = [_places(doc, {ALTERNATIVES}) for doc in gold]
+            counts = bc2gm(wanted, accepted, given, texts=[doc.text for doc in gold])
+            return {"f1": counts.f1, "precision": counts.precision, "recall": counts.recall}
+        strict = spans_strict(*([mentions(doc, self.asked) for doc in docs] for docs in (gold, found)))
+        scores = {"f1": strict.f1, "precision": strict.precision, "recall": strict.recall}
+        if len(self.asked) > 1:
+            scores |= {f"f1 {type_}": counts.f1 for type_, counts in strict.types.items()}
+        return scores
+
+    def settings(self) -> Mapping[str, Any]:
+        """All arguments, as JSON has them."""
+        held: dict[str, Any] = {
+            "kind": "ner",
+            "types": list(self.types),
+            "nested": self.nested,
+            "scheme": self.scheme,
+            "labelling": self.labelling,
+            "decoding": self.decoding,
+            "discontinuous": self.discontinuous,
+            "context": self.context,
+            "overlap": self.overlap,
+            "annotated": {name: list(types) for name, types in self.annotated.items()},
+            "measure": self.measure,
+        }
+        if self.transitions is not None:
+            crf = self.transitions
+            numbers = {"between": crf.between, "first": crf.first, "last": crf.last}
+            held["transitions"] = {name: value.tolist() for name, value in numbers.items()}
+        return held
+
+    def _annotated(self, annotated: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
+        if annotated and not self.nested:
+            raise UsageError("annotated is given, but not nested=True; one choice among all tags cannot be half asked.")
+        for types in annotated.values():
+            for type_ in types:
+                require_choice(type_, self.types, "annotated type")
+        return {name: tuple(types) for name, types in annotated.items()}
+
+    def _checked(self, transitions: Transitions) -> Transitions:
+        check_transitions(transitions, len(self.groups), self.groups[0])
+        return transitions
+
+    def _sequences(self, doc: Document, tokens: Tokens) -> list[Range]:
+        """The ranges of tokens that are read together."""
+        if self.context == "document":
+            bounds = [0]
+        elif self.context == "sentence":
+            bounds = np.flatnonzero(tokens.begins == SENTENCE).tolist()
+        else:
+            offsets = [passage.offset for passage in doc.passages]
+            bounds = [int(place) for place in np.searchsorted(np.maximum.accumulate(tokens.starts), offsets)]
+        cut = sorted({0, *bounds, len(tokens)})
+        return list(pairwise(cut))
+
+    def _units(self, doc: Document, starts: Ints, ends: Ints) -> Units:
+        return units_of(doc, starts, ends, words=self.labelling != "pieces", sentences=self.context == "sentence")
+
+    def _targets(self, doc: Document, tokens: Tokens) -> Ints:
+        """The tags of all tokens, (T, G)."""
+        units = self._units(doc, tokens.starts, tokens.ends)
+        count = len(units.ranges)
+        tags_UG = np.full((count, len(self.groups)), NOT_ASKED, np.int64)
+        placed_mentions = [mention for span in doc.spans for mention in self._placed(doc, span, units)]
+        for group, tags in enumerate(self._tags):
+            types = {self.types[group]} if self.nested else set(self.types)
+            if types & self.asked:
+                own = self._apart([mention for mention in placed_mentions if mention[2] in types])
+                tags_UG[:, group] = put(own, count, tags, self.scheme)
+        targets = np.full((len(tokens), len(self.groups)), NOT_ASKED, np.int64)
+        here = units.of >= 0
+        if self.labelling == "first":
+            here &= np.isin(np.arange(len(tokens)), units.firsts)
+        targets[here] = tags_UG[units.of[here]]
+        return targets
+
+    def _placed(self, doc: Document, span: Span, units: Units) -> Iterator[Mention]:
+        """The units of a mention; what is lost or moved on the way is counted."""
+        if span.type not in self.types:
+            self.notes[f"mention of another type: {span.type}"] += 1
+            return
+        kept = self._one_part(doc, span)
+        covered = units.covered(*kept) if kept is not None else None
+        if kept is None or covered is None:
+            self.notes["mention left out: " + ("it is in parts" if kept is None else "no token stands in it")] += 1
+            return
+        first, last = covered
+        if not any(low <= first and last <= high for low, high in units.runs):
+            self.notes["mention left out: it reaches over the end of a sentence"] += 1
+            return
+        start, end = units.ranges[first][0], units.ranges[last - 1][1]
+        if (start, end) != kept:
+            self.notes["mention moved to the bounds of " + ("tokens" if self.labelling == "pieces" else "words")] += 1
+        yield first, last, span.type
+
+    def _one_part(self, doc: Document, span: Span) -> Range | None:
+        """A mention as one range, as `discontinuous` says; None where it is left out."""
+        if len(span.parts) == 1:
+            return span.parts[0]
+        if self.discontinuous == "skip":
+            return None
+        longest = max(span.parts, key=lambda part: part[1] - part[0])
+        passage = doc.passage_at(span.start)
+        in_one = passage is not None and span.end <= passage.end
+        hull = self.discontinuous == "hull" and in_one
+        self.notes["mention in parts taken as " + ("one" if hull else "its longest part")] += 1
+        return (span.start, span.end) if hull else longest
+
+    def _apart(self, mentions: list[Mention]) -> list[Mention]:
+        """Of mentions that overlap in one group the longest, the first of those as long."""
+        kept: list[Mention] = []
+        taken: set[int] = set()
+        for mention in sorted(mentions, key=lambda mention: (mention[0] - mention[1], mention[0])):
+            start, end, _ = mention
+            if taken.isdisjoint(range(start, end)):
+                taken.update(range(start, end))
+                kept.append(mention)
+            else:
+                twice = mention in kept
+                self.notes["mention left out: it " + ("is there twice" if twice else "overlaps a longer one")] += 1
+        return kept
+
+    def _scores(self, units: Units, logits_TC: Floats) -> Floats:
+        """Log-probabilities of the units' tags, (U, G, K)."""
+        shape = (-1, len(self.groups), self.groups[0])
+        log_TGK = _log_softmax(logits_TC.reshape(shape))
+        if self.labelling == "first" or not len(units.ranges):
+            return log_TGK[units.firsts]
+        here = units.of >= 0
+        sums = np.zeros((len(units.ranges), *log_TGK.shape[1:]))
+        np.add.at(sums, units.of[here], log_TGK[here])
+        counts = np.bincount(units.of[here], minlength=len(units.ranges))
+        return np.asarray(sums / counts[:, None, None])
+
+    def _spans(self, doc: Document, units: Units, scores_UGK: Floats, low: int, high: int) -> Iterator[Span]:
+        """The mentions of one run of units, with ids yet to be given."""
+        own = scores_UGK[low:high]
+        chosen_UG = own.argmax(2)
+        if self.transitions is not None:
+            chosen_UG = best_sequence(own, _sum(self.transitions, self._rules))
+        for group, tags in enumerate(self._tags):
+            names = [tags[number] for number in chosen_UG[:, group]]
+            if self.decoding == "viterbi" and self.transitions is None and not allowed(names, self.scheme):
+                chosen = best_sequence(own[:, group : group + 1], self._rules)[:, 0]
+                chosen_UG[:, group] = chosen
+                names = [tags[number] for number in chosen]
+            for start, end, type_ in mentions_in(names):
+                places = np.arange(start, end)
+                score = float(np.exp(own[places, group, chosen_UG[places, group]]).mean())
+                place = (units.ranges[low + start][0], units.ranges[low + end - 1][1])
+                yield Span("", type_, (place,), doc.slice(*place), score=score)
+
+
+def with_spans(doc: Document, found: Sequence[Span], types: Sequence[str]) -> Document:
+    """The document with these spans, numbered in reading order, in place of all of the types."""
+    kept = tuple(span for span in doc.spans if span.type not in types)
+    gone = {span.id for span in doc.spans} - {span.id for span in kept}
+    relations, attributes = doc.relations, doc.attributes
+    while gone:
+        lost = {
+            relation.id for relation in relations if any(argument.target in gone for argument in relation.arguments)
+        }
+        relations = tuple(relation for relation in relations if relation.id not in lost)
+        attributes = tuple(attribute for attribute in attributes if attribute.target not in gone)
+        gone = lost
+    taken = {span.id for span in kept} | {relation.id for relation in relations}
+    names = (name for name in numbered("T") if name not in taken)
+    ordered = sorted(found, key=lambda span: (span.start, -span.end, span.type))
+    spans = tuple(replace(span, id=name) for span, name in zip(ordered, names, strict=False))
+    return replace(doc, spans=(*kept, *spans), relations=relations, attributes=attributes)
+
+
+def _whole(rows: Sequence[Row], logits: Sequence[Floats]) -> tuple[Ints, Ints, Floats]:
+    """The places of all tokens of a document and their numbers, from the rows that they are spread over."""
+    bounds = [tuple(map(int, row.about)) for row in rows]
+    ranges = [(first, first + end - begin) for first, begin, end in bounds]
+    count = max(end for _, end in ranges)
+    starts, ends = np.zeros(count, np.int64), np.zeros(count, np.int64)
+    inner = []
+    for row, numbers, (low, high), (_, begin, end) in zip(rows, logits, ranges, bounds, strict=True):
+        starts[low:high], ends[low:high] = row.starts[begin:end], row.ends[begin:end]
+        inner.append(numbers[begin:end])
+    return starts, ends, merged(ranges, inner, count)
+
+
+def _places(doc: Document, types: Collection[str]) -> list[Range]:
+    return [(span.start, span.end) for span in doc.spans if span.type in types]
+
+
+def _log_softmax(logits: Floats) -> Floats:
+    shifted = logits - logits.max(-1, keepdims=True)
+    return np.asarray(shifted - np.log(np.exp(shifted).sum(-1, keepdims=True)))
+
+
+def _sum(crf: Transitions, grammar: Transitions) -> Transitions:
+    """A CRF that keeps to the scheme as well."""
+    return Transitions(crf.between + grammar.between, crf.first + grammar.first, crf.last + grammar.last)

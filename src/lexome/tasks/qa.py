@@ -1,0 +1,352 @@
+"""Questions to a text: factoid and list questions by spans of it, yes or no by its whole.
+
+T tokens of a row, N rows of a question
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from lexome.document import Answer, Document, Passage, Question, Range, shorten
+from lexome.errors import UsageError
+from lexome.formats.sets.bioasq import SNIPPET, answer_pattern
+from lexome.tasks.answers import best_spans, no_answer, plain, ranked
+from lexome.tasks.checks import (
+    label_number,
+    require_choice,
+    require_names,
+    require_numbers,
+    require_overlap,
+    require_same,
+)
+from lexome.tasks.metrics import bioasq_factoid, bioasq_list, bioasq_yesno, squad
+from lexome.tasks.sequences import Pool, over_rows
+from lexome.tasks.task import NOT_ASKED, Floats, Frame, Ints, Row, Scores, Task, Tokenizer
+from lexome.tasks.windows import Tokens, pair_row, room, text_tokens, tokens_of, windows
+
+Form = Literal["factoid", "list", "yesno"]
+Measure = Literal["bioasq", "squad"]
+Absent = Literal["skip", "null"]
+
+# BioBERT's question ids end on the number of the snippet.
+_NUMBERED = re.compile(r"(.+)_\d{3,}")
+
+
+class Questions(Task):
+    """Questions of one form; those of another are left as they are. A question without a type is taken as any.
+
+    form            "factoid": the best answers, best first; "list": all good ones; "yesno": one of `says`
+    says            the answers to yes or no questions
+    null            whether a question may have no answer: it has none where the model says so more firmly than it names
+                    one, by `null_threshold`
+    best            how many beginnings and ends of each row are tried
+    kept            how many answers to a factoid question are kept, best first
+    list_threshold  how probable an answer to a list question has to be, as a part of the best one's probability
+    longest         how many tokens an answer has at most
+    overlap         how many tokens of text two windows share at least; the question is in each
+    absent          what is asked of a text that none of the known answers stands in: nothing ("skip"), or to say that
+                    there is none ("null")
+    pool            yes or no: whether all windows and snippets have a say ("mean"), or the firmest ("max")
+    measure         "bioasq": as the challenge scores each form; "squad": exact match and F1 of the best answer
+    """
+
+    def __init__(
+        self,
+        form: Form = "factoid",
+        *,
+        says: Sequence[str] = ("yes", "no"),
+        null: bool = False,
+        null_threshold: float = 0.0,
+        best: int = 20,
+        kept: int = 5,
+        list_threshold: float = 0.42,
+        longest: int = 30,
+        overlap: int = 128,
+        absent: Absent = "skip",
+        pool: Pool = "mean",
+        measure: Measure = "bioasq",
+    ) -> None:
+        require_choice(form, get_args(Form), "form")
+        require_choice(absent, get_args(Absent), "absent")
+        require_choice(pool, get_args(Pool), "pool")
+        require_choice(measure, get_args(Measure), "measure")
+        require_overlap(overlap)
+        require_names(says, "says")
+        if min(best, kept, longest) < 1 or not 0 < list_threshold <= 1:
+            raise UsageError(
+                f"best is {best}, kept {kept}, longest {longest} and list_threshold {list_threshold}; expected numbers "
+                "from 1, and a threshold above 0 and up to 1."
+            )
+        self.form, self.says, self.null, self.null_threshold = form, tuple(says), null, null_threshold
+        self.best, self.kept, self.list_threshold, self.longest = best, kept, list_threshold, longest
+        self.overlap, self.absent, self.pool, self.measure = overlap, absent, pool, measure
+        self.notes: Counter[str] = Counter()
+        if form == "yesno":
+            self.head, self.loss, self.labels = "sequence", "choice", self.says
+        else:
+            self.head, self.loss, self.labels = "span", "span", ("first", "last")
+        self.groups = (len(self.labels),)
+
+    def rows(self, doc: Document, tokenizer: Tokenizer, frame: Frame, *, known: bool) -> list[Row]:
+        """A row for each window of each text, for each question; a text is a snippet, or all that is no snippet.
+
+        A list question has a row for each known answer in a window, with that answer as its target.
+        """
+        contexts = contexts_of(doc)
+        texts = [tokens_of(passages, tokenizer) for passages in contexts]
+        rows: list[Row] = []
+        for question in self._own(doc):
+            asked = self._cut(text_tokens(question.text, tokenizer), frame)
+            size = room(frame, texts=2) - len(asked)
+            first = len(frame.before) + len(asked) + len(frame.between)
+            for passages, tokens in zip(contexts, texts, strict=True):
+                ranges = windows(tokens.begins, size=size, overlap=self.overlap)
+                goals: Sequence[Sequence[Ints | None]] = [[None]] * len(ranges)
+                if known:
+                    shifts = [first - start for start, _ in ranges]
+                    goals = self._targets(doc, question, self._places(question, passages, tokens), ranges, shifts)
+                rows += (
+                    pair_row(asked, tokens.part(*range_), frame, targets=targets, about=(question.id,))
+                    for range_, own in zip(ranges, goals, strict=True)
+                    for targets in own
+                )
+        return rows
+
+    def decode(self, doc: Document, rows: Sequence[Row], logits: Sequence[Floats]) -> Document:
+        """The document with answers in place of those it had; answers stand in the text, where `start` says."""
+        require_same(len(rows), len(logits), "rows", "arrays of numbers")
+        own: dict[str, list[tuple[Row, Floats]]] = {}
+        for row, numbers in zip(rows, logits, strict=True):
+            own.setdefault(row.about[0], []).append((row, numbers))
+        mine = {question.id for question in self._own(doc)}
+        questions = tuple(
+            self._answered(doc, question, own.get(question.id, [])) if question.id in mine else question
+            for question in doc.questions
+        )
+        return replace(doc, questions=questions)
+
+    def score(self, gold: Sequence[Document], found: Sequence[Document]) -> Scores:
+        """The measures of the form, over all questions of it."""
+        require_same(len(gold), len(found), "gold documents", "found ones")
+        wanted, given = ([question for doc in docs for question in self._own(doc)] for docs in (gold, found))
+        if self.measure == "bioasq":
+            wanted, given = together(wanted), [self._kept(question) for question in together(given)]
+        answered = {question.id: question for question in given}
+        pairs = [(question, answered.get(question.id)) for question in wanted]
+        if self.measure == "squad":
+            return _squad_scores(pairs)
+        forms = [[(answer.text, *answer.synonyms) for answer in question.answers] for question, _ in pairs]
+        said = [[answer.text for answer in other.answers] if other is not None else [] for _, other in pairs]
+        if self.form == "factoid":
+            factoid = bioasq_factoid(forms, said)
+            return {"mrr": factoid.mrr, "strict": factoid.strict, "lenient": factoid.lenient}
+        if self.form == "list":
+            listed = bioasq_list(forms, said)
+            return {"f1": listed.f1, "precision": listed.precision, "recall": listed.recall}
+        return self._yesno_scores(pairs)
+
+    def settings(self) -> Mapping[str, Any]:
+        """All arguments, as JSON has them."""
+        return {
+            "kind": "questions",
+            "form": self.form,
+            "says": list(self.says),
+            "null": self.null,
+            "null_threshold": self.null_threshold,
+            "best": self.best,
+            "kept": self.kept,
+            "list_threshold": self.list_threshold,
+            "longest": self.longest,
+            "overlap": self.overlap,
+            "absent": self.absent,
+            "pool": self.pool,
+            "measure": self.measure,
+        }
+
+    def _own(self, doc: Document) -> list[Question]:
+        return [question for question in doc.questions if question.type in (self.form, None)]
+
+    def _cut(self, question: Tokens, frame: Frame) -> Tokens:
+        """The question, or as much of it as leaves half a row to the text."""
+        most = room(frame, texts=2) // 2
+        if len(question) <= most:
+            return question
+        self.notes["question cut: it is longer than half a row"] += 1
+        return question.part(0, most)
+
+    def _places(self, question: Question, passages: Sequence[Passage], tokens: Tokens) -> list[Range]:
+        """The ranges of a text's tokens that hold a known answer, each once."""
+        if self.form == "yesno" or question.impossible:
+            return []
+        places = dict.fromkeys(place for answer in question.answers for place in places_of(answer, passages))
+        return list(dict.fromkeys(held for place in places if (held := self._held(place, tokens)) is not None))
+
+    def _targets(
+        self,
+        doc: Document,
+        question: Question,
+        answers: Sequence[Range],
+        ranges: Sequence[Range],
+        shifts: Sequence[int],
+    ) -> Sequence[Sequence[Ints]]:
+        """What is asked of each window of a text: once, or for each answer to a list.
+
+        `shifts` says how far on each window's tokens are in its row than in the text.
+        """
+        if self.form == "yesno":
+            return [[self._said(doc, question)]] * len(ranges)
+        nothing = np.zeros(2, np.int64)
+        if not answers:
+            none = question.impossible or (bool(question.answers) and self.absent == "null")
+            return [[nothing if none else np.full(2, NOT_ASKED, np.int64)]] * len(ranges)
+        inside = [[held for held in answers if start <= held[0] and held[1] <= end] for start, end in ranges]
+        if not any(inside):
+            self.notes["answer left out: no window holds all of it"] += 1
+        most = None if self.form == "list" else 1
+        return [
+            [np.array([first + shift, end - 1 + shift]) for first, end in own[:most]] or [nothing]
+            for own, shift in zip(inside, shifts, strict=True)
+        ]
+
+    def _held(self, place: Range, tokens: Tokens) -> Range | None:
+        """The tokens of a text that hold an answer, or None where none does."""
+        start, end = place
+        touching = np.flatnonzero((tokens.starts >= 0) & (tokens.starts < end) & (tokens.ends > start))
+        if not len(touching):
+            self.notes["answer left out: no token stands in it"] += 1
+            return None
+        first, last = int(touching[0]), int(touching[-1])
+        if (int(tokens.starts[first]), int(tokens.ends[last])) != place:
+            self.notes["answer moved to the bounds of tokens"] += 1
+        if last - first >= self.longest:
+            self.notes["answer longer than the longest that is looked for"] += 1
+        return first, last + 1
+
+    def _said(self, doc: Document, question: Question) -> Ints:
+        if not question.answers:
+            return np.array([NOT_ASKED], np.int64)
+        said = plain(question.answers[0].text).removesuffix(".")
+        return np.array([label_number(said, self.says, doc)], np.int64)
+
+    def _answered(self, doc: Document, question: Question, given: Sequence[tuple[Row, Floats]]) -> Question:
+        if not given:
+            raise UsageError(
+                f"document {shorten(doc.id)!r}: there are no rows for question {question.id!r}; expected all of them."
+            )
+        if self.form == "yesno":
+            numbers = over_rows([numbers for _, numbers in given], self.pool, doc, outputs=len(self.says))
+            return replace(question, answers=(Answer(self.says[int(numbers.argmax())]),), impossible=False)
+        for row, numbers in given:
+            require_numbers(numbers, (len(row.ids), 2), doc)
+        candidates = [
+            candidate
+            for row, numbers in given
+            for candidate in best_spans(doc, row, numbers, best=self.best, longest=self.longest)
+        ]
+        found = ranked(doc, candidates, most=self.best, apart=self.form == "list")
+        none = no_answer([numbers for _, numbers in given])
+        if not found or (self.null and none - found[0][2] > self.null_threshold):
+            return replace(question, answers=(), impossible=self.null)
+        answers = tuple(Answer(doc.slice(start, end), start, score=score) for start, end, score in found)
+        return self._kept(replace(question, answers=answers, impossible=False))
+
+    def _kept(self, question: Question) -> Question:
+        """The question with as many of its answers as its form allows: the first, or those near to the best."""
+        scores = [answer.score for answer in question.answers if answer.score is not None]
+        if self.form == "factoid":
+            return replace(question, answers=question.answers[: self.kept])
+        if self.form == "yesno" or len(scores) < len(question.answers) or not scores:
+            return question
+        least = max(scores) + float(np.log(self.list_threshold))
+        kept = tuple(answer for answer in question.answers if answer.score is not None and answer.score >= least)
+        return replace(question, answers=kept)
+
+    def _yesno_scores(self, pairs: Sequence[tuple[Question, Question | None]]) -> Scores:
+        known = [(question, other) for question, other in pairs if question.answers]
+        said = [
+            (_first_answer(question) or "", _first_answer(other) if other is not None else None)
+            for question, other in known
+        ]
+        right = sum(own == other for own, other in said) / max(1, len(said))
+        if set(self.says) != {"yes", "no"}:
+            return {"accuracy": right}
+        measured = bioasq_yesno([own for own, _ in said], [other for _, other in said])
+        return {
+            "macro_f1": measured.macro_f1,
+            "accuracy": measured.accuracy,
+            "f1_yes": measured.f1_yes,
+            "f1_no": measured.f1_no,
+        }
+
+
+def contexts_of(doc: Document) -> list[tuple[Passage, ...]]:
+    """The texts that are read apart: each snippet, and all other passages together; one empty text where none is."""
+    together = tuple(passage for passage in doc.passages if passage.kind != SNIPPET)
+    apart = [(passage,) for passage in doc.passages if passage.kind == SNIPPET]
+    return ([together] if together or not apart else []) + apart
+
+
+def places_of(answer: Answer, passages: Iterable[Passage]) -> Iterator[Range]:
+    """Where an answer stands in these passages: at its start, or, where that is not known, first in each of them.
+
+    It or a synonym is searched as whole words, upper and lower case alike.
+    """
+    pattern = answer_pattern(answer) if answer.start is None else None
+    for passage in passages:
+        if answer.start is not None:
+            if passage.offset <= answer.start < passage.end:
+                yield answer.start, answer.start + len(answer.text)
+        elif pattern is not None and (found := pattern.search(passage.text)) is not None:
+            yield passage.offset + found.start(), passage.offset + found.end()
+
+
+def question_of(id_: str) -> str:
+    """The id of a question that is asked of several documents, as SQuAD files of BioASQ do: <id>_000, <id>_001, ...
+
+    >>> question_of("56c073fcef6e394741000020_001")
+    '56c073fcef6e394741000020'
+    """
+    match = _NUMBERED.fullmatch(id_)
+    return match[1] if match is not None else id_
+
+
+def together(questions: Iterable[Question]) -> list[Question]:
+    """Each question once, however many documents it was asked of, with all their answers from the best score on.
+
+    Answers without a score keep their order. The same words count once.
+    """
+    asked: dict[str, list[Question]] = {}
+    for question in questions:
+        asked.setdefault(question_of(question.id), []).append(question)
+    return [_as_one(name, own) for name, own in asked.items()]
+
+
+def _as_one(name: str, questions: Sequence[Question]) -> Question:
+    answers = [answer for question in questions for answer in question.answers]
+    answers.sort(key=lambda answer: -answer.score if answer.score is not None else 0.0)
+    best = {plain(answer.text): answer for answer in reversed(answers)}
+    once = dict.fromkeys(plain(answer.text) for answer in answers)
+    impossible = all(question.impossible for question in questions)
+    return replace(questions[0], id=name, answers=tuple(best[words] for words in once), impossible=impossible)
+
+
+def _first_answer(question: Question) -> str | None:
+    return plain(question.answers[0].text).removesuffix(".") if question.answers else None
+
+
+def _squad_scores(pairs: Sequence[tuple[Question, Question | None]]) -> Scores:
+    gold = [[] if question.impossible else [answer.text for answer in question.answers] for question, _ in pairs]
+    found = [other.answers[0].text if other is not None and other.answers else "" for _, other in pairs]
+    measured = squad(gold, found)
+    scores = {"f1": measured.f1, "exact": measured.exact}
+    if measured.answerable < measured.questions:
+        scores |= {
+            "answerable_f1": measured.answerable_f1,
+            "answerable_exact": measured.answerable_exact,
+            "unanswerable_exact": measured.unanswerable_exact,
+        }
+    return scores

@@ -1,0 +1,272 @@
+"""Relations: what holds between two entities of a text, from annotated documents or from sentences already marked."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from lexome.document import Argument, Document, Passage, Relation, numbered, shorten
+from lexome.errors import UsageError
+from lexome.tasks.checks import label_number, require_choice, require_names, require_overlap, require_same
+from lexome.tasks.classify import Average, label_scores
+from lexome.tasks.pairs import Level, Marked, Marking, Pair, Scope, key_of, marked, pairs_of
+from lexome.tasks.sequences import one_label, over_rows, text_rows
+from lexome.tasks.task import NOT_ASKED, Floats, Frame, Ints, Row, Scores, Task, Tokenizer
+from lexome.tasks.windows import INSIDE, Tokens, room, tokens_of
+
+Others = Literal["refuse", "none", "skip"]
+
+
+class Relations(Task):
+    """The relation between two entities, or that there is none.
+
+    With `pairs`, each pair of entities of these types is asked for, and documents carry mentions and relations.
+    Without, each document is a sentence whose entities are marked in its text, and carries one label.
+
+    labels   the types of relations, and what says that there is none
+    none     that one of the labels; where it is not named, the only one that is not scored
+    scored   the labels that count in F1; where they are not named, all but none
+    pairs    pairs of types, such as [("Chemical", "Gene")]
+    scope    whether both entities have to stand in one sentence, or anywhere in the document
+    level    "mention": between two mentions; "concept": between two concepts, all mentions of which are marked
+    marking  "mask": an entity is replaced by @GENE$, or as `masks` says; "markers": it is put between [E1] and [/E1]
+    roles    the roles of the two entities in relations that are found; else their types, or Arg1 and Arg2
+    others   a relation of a type that is no label is an error ("refuse"), counts as none ("none"), or is not asked
+             ("skip")
+    overlap  how many tokens two windows share at least, where a pair does not fit into a row
+    average  what models are chosen by: "micro", "macro" or "accuracy"
+    """
+
+    head = "sequence"
+    loss = "choice"
+
+    def __init__(
+        self,
+        labels: Sequence[str],
+        *,
+        none: str | None = None,
+        scored: Sequence[str] | None = None,
+        pairs: Sequence[Sequence[str]] = (),
+        scope: Scope = "sentence",
+        level: Level = "mention",
+        marking: Marking = "mask",
+        masks: Mapping[str, str] | None = None,
+        roles: Sequence[str] | None = None,
+        others: Others = "refuse",
+        overlap: int = 64,
+        average: Average = "micro",
+    ) -> None:
+        require_names(labels, "labels")
+        for seen, known, what in (
+            (scope, Scope, "scope"),
+            (level, Level, "level"),
+            (marking, Marking, "marking"),
+            (others, Others, "others"),
+            (average, Average, "average"),
+        ):
+            require_choice(seen, get_args(known), what)
+        require_overlap(overlap)
+        self.labels, self.groups = tuple(labels), (len(labels),)
+        self.none = _none(self.labels, none, scored)
+        self.scored = tuple(scored) if scored is not None else tuple(name for name in labels if name != self.none)
+        for label in self.scored:
+            require_choice(label, labels, "scored label")
+        self.pairs = tuple((str(first), str(second)) for first, second in pairs)
+        if self.pairs and self.none is None:
+            raise UsageError("pairs are given, but not which label says that there is no relation. Name it as none.")
+        if level == "concept" and scope == "sentence":
+            raise UsageError("the level is concept and the scope sentence; concepts are related over a whole document.")
+        self.scope, self.level, self.marking, self.masks = scope, level, marking, dict(masks or {})
+        self.roles = tuple(roles) if roles is not None else None
+        self.others, self.overlap, self.average = others, overlap, average
+        self.notes: Counter[str] = Counter()
+
+    def rows(self, doc: Document, tokenizer: Tokenizer, frame: Frame, *, known: bool) -> list[Row]:
+        """A row for each pair, or several for one that is too long for it."""
+        if not self.pairs:
+            targets = one_label(doc, self.labels) if known else None
+            return text_rows(tokens_of(doc.passages, tokenizer), frame, overlap=self.overlap, targets=targets)
+        gold = self._gold(doc, self.notes) if known else {}
+        rows: list[Row] = []
+        asked: set[frozenset[str]] = set()
+        for pair in self.candidates(doc):
+            targets = self._target(pair, gold, asked) if known else None
+            text = marked(doc, pair, marking=self.marking, masks=self.masks)
+            tokens = tokens_of((Passage(0, text.text),), tokenizer)
+            about = (pair.first.name, pair.second.name)
+            rows += self._pair_rows(text, tokens, frame, targets, about)
+        missed = sum(1 for key, label in gold.items() if key not in asked and label != self.none)
+        if missed:
+            self.notes["relation left out: its entities are no pair of these types in one " + self.scope] += missed
+        return rows
+
+    def candidates(self, doc: Document) -> Iterator[Pair]:
+        """All pairs of a document that are asked for."""
+        return pairs_of(doc, self.pairs, scope=self.scope, level=self.level)
+
+    def decode(self, doc: Document, rows: Sequence[Row], logits: Sequence[Floats]) -> Document:
+        """The document with the relations found, each with its probability, or with the sentence's label.
+
+        Relations of types that are no labels of the task stay; those of its own are replaced.
+        """
+        require_same(len(rows), len(logits), "rows", "arrays of numbers")
+        if not self.pairs:
+            numbers = over_rows(logits, "mean", doc, outputs=len(self.labels))
+            return replace(doc, labels=(self.labels[int(numbers.argmax())],))
+        said: dict[tuple[str, ...], list[Floats]] = {}
+        for row, numbers in zip(rows, logits, strict=True):
+            said.setdefault(row.about, []).append(numbers)
+        kept = tuple(relation for relation in doc.relations if relation.type not in self.labels)
+        taken = {span.id for span in doc.spans} | {relation.id for relation in kept}
+        names = (name for name in numbered("R") if name not in taken)
+        found: list[Relation] = []
+        for pair in self.candidates(doc):
+            about = (pair.first.name, pair.second.name)
+            if about not in said:
+                raise UsageError(
+                    f"document {shorten(doc.id)!r}: there are no rows for the pair {about}; expected all of them."
+                )
+            numbers = over_rows(said[about], "mean", doc, outputs=len(self.labels))
+            best = int(numbers.argmax())
+            if self.labels[best] != self.none:
+                found.append(self._relation(pair, next(names), self.labels[best], _probability(numbers, best)))
+        attributes = tuple(attribute for attribute in doc.attributes if attribute.target in taken)
+        return replace(doc, relations=(*kept, *found), attributes=attributes)
+
+    def score(self, gold: Sequence[Document], found: Sequence[Document]) -> Scores:
+        """Micro and macro F1 over the scored labels, and accuracy. Relations that are no candidates count as missed."""
+        require_same(len(gold), len(found), "gold documents", "found ones")
+        wanted: list[str] = []
+        given: list[str] = []
+        for doc, other in zip(gold, found, strict=True):
+            if self.pairs:
+                for own, said in self._compared(doc, other):
+                    wanted.append(own)
+                    given.append(said)
+            else:
+                wanted.append(self.labels[int(one_label(doc, self.labels)[0])])
+                given.append(self.labels[int(one_label(other, self.labels)[0])])
+        both = [[(label,) for label in labels] for labels in (wanted, given)]
+        return label_scores(*both, scored=self.scored, several=False, average=self.average)
+
+    def settings(self) -> Mapping[str, Any]:
+        """All arguments, as JSON has them."""
+        return {
+            "kind": "relation",
+            "labels": list(self.labels),
+            "none": self.none,
+            "scored": list(self.scored),
+            "pairs": [list(pair) for pair in self.pairs],
+            "scope": self.scope,
+            "level": self.level,
+            "marking": self.marking,
+            "masks": self.masks,
+            "roles": list(self.roles) if self.roles is not None else None,
+            "others": self.others,
+            "overlap": self.overlap,
+            "average": self.average,
+        }
+
+    def _gold(self, doc: Document, notes: Counter[str]) -> dict[frozenset[str], str | None]:
+        """The label of each two names that are related, None where it is not to be asked."""
+        found: dict[frozenset[str], str | None] = {}
+        for relation in doc.relations:
+            key = key_of(relation)
+            if key is None:
+                notes["relation left out: it is not between two entities"] += 1
+            elif key in found and found[key] != relation.type:
+                notes["relation left out: its entities are related in another way"] += 1
+            else:
+                found[key] = self._label(relation, doc, notes)
+        return found
+
+    def _label(self, relation: Relation, doc: Document, notes: Counter[str]) -> str | None:
+        if relation.type in self.labels or self.others == "refuse":
+            return self.labels[label_number(relation.type, self.labels, doc)]
+        how = "counted as none" if self.others == "none" else "not asked"
+        notes[f"relation of another type {how}: {relation.type}"] += 1
+        return self.none if self.others == "none" else None
+
+    def _target(self, pair: Pair, gold: Mapping[frozenset[str], str | None], asked: set[frozenset[str]]) -> Ints:
+        key = _found_key(pair, gold)
+        label = gold[key] if key is not None else self.none
+        if key is not None:
+            asked.add(key)
+        return np.array([self.labels.index(label) if label is not None else NOT_ASKED], np.int64)
+
+    def _pair_rows(
+        self, text: Marked, tokens: Tokens, frame: Frame, targets: Ints | None, about: tuple[str, ...]
+    ) -> list[Row]:
+        """One row where the text or the stretch around the pair fits, else a row for each window."""
+        size = room(frame)
+        here = np.flatnonzero(
+            (tokens.starts >= 0) & (tokens.ends > text.places[0][0]) & (tokens.starts < text.places[-1][1])
+        )
+        if len(tokens) > size and self.level == "mention" and len(here) and here[-1] - here[0] < size:
+            self.notes["text far from a pair left out"] += 1
+            tokens = tokens.part(*_around(tokens, int(here[0]), int(here[-1]) + 1, size))
+        elif len(tokens) > size:
+            self.notes["pair in several rows: it is longer than one"] += 1
+        return text_rows(tokens, frame, overlap=self.overlap, targets=targets, about=about)
+
+    def _relation(self, pair: Pair, name: str, label: str, score: float) -> Relation:
+        different = pair.first.type != pair.second.type
+        roles = self.roles or ((pair.first.type, pair.second.type) if different else ("Arg1", "Arg2"))
+        names = (pair.first.name, pair.second.name)
+        if self.level == "concept":
+            sides = tuple(Argument(role, concept=name) for role, name in zip(roles, names, strict=True))
+        else:
+            sides = tuple(Argument(role, name) for role, name in zip(roles, names, strict=True))
+        return Relation(name, label, sides, score=score)
+
+    def _compared(self, gold: Document, found: Document) -> Iterator[tuple[str, str]]:
+        """The labels of each pair in both, none where it is not related."""
+        own, other = (self._gold(doc, Counter()) for doc in (gold, found))
+        seen: set[frozenset[str]] = set()
+        for pair in self.candidates(gold):
+            keys = [_found_key(pair, labels) for labels in (own, other)]
+            seen |= {key for key in keys if key is not None}
+            wanted, given = (
+                labels[key] if key is not None else self.none for key, labels in zip(keys, (own, other), strict=True)
+            )
+            if wanted is not None:
+                yield wanted, given or str(self.none)
+        for key in {*own, *other} - seen:
+            wanted = own.get(key, self.none)
+            if wanted is not None:
+                yield wanted, other.get(key) or str(self.none)
+
+
+def _none(labels: Sequence[str], none: str | None, scored: Sequence[str] | None) -> str | None:
+    """The label that says that there is no relation, if one does."""
+    if none is not None:
+        require_choice(none, labels, "none")
+        return none
+    left = [label for label in labels if scored is not None and label not in scored]
+    return left[0] if len(left) == 1 else None
+
+
+def _found_key(pair: Pair, gold: Mapping[frozenset[str], str | None]) -> frozenset[str] | None:
+    """Under which names a pair is related: its own, or else concepts that its mentions refer to."""
+    own = frozenset((pair.first.name, pair.second.name))
+    if own in gold:
+        return own
+    keys = (frozenset((one, other)) for one in pair.first.concepts for other in pair.second.concepts)
+    return next((key for key in keys if key in gold), None)
+
+
+def _around(tokens: Tokens, first: int, last: int, size: int) -> tuple[int, int]:
+    """A range of `size` tokens with first to last in its middle, as far as the text goes; it begins at a word."""
+    start = max(0, first - (size - (last - first)) // 2)
+    end = min(len(tokens), start + size)
+    start = max(0, end - size)
+    while start < first and tokens.begins[start] == INSIDE:
+        start += 1
+    return start, end
+
+
+def _probability(logits: Floats, place: int) -> float:
+    shifted = np.exp(logits - logits.max())
+    return float(shifted[place] / shifted.sum())

@@ -1,0 +1,127 @@
+"""What gets a label of its own in a text: words, or a tokenizer's pieces.
+
+W words of a passage
+"""
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from lexome.document import MAX_OFFSET, Document, Passage, Range
+from lexome.tasks.task import NOWHERE, Ints
+from lexome.values import value
+
+_NO_WORDS = np.zeros((0, 2), np.int64)
+
+# A run of letters and digits with the accents that combine with them, or any other single mark.
+_WORD = re.compile(r"\w[\w\u0300-\u036f]*|[^\w\s]")
+
+
+@value
+class Units:
+    """The units of a document in reading order.
+
+    ranges  where each stands
+    of      for each token the unit it belongs to; NOWHERE for white space
+    firsts  for each unit its first token
+    runs    ranges of units that a mention may not reach out of: those of a passage, or of a sentence
+    """
+
+    ranges: tuple[Range, ...]
+    of: Ints
+    firsts: Ints
+    runs: tuple[Range, ...]
+
+    def covered(self, start: int, end: int) -> Range | None:
+        """The units that a range of characters touches, as a range of them; None where it touches none."""
+        first = bisect_right(self.ranges, start, key=lambda unit: unit[1])
+        last = first
+        while last < len(self.ranges) and self.ranges[last][0] < end:
+            last += 1
+        return (first, last) if last > first else None
+
+
+def units_of(doc: Document, starts: Ints, ends: Ints, *, words: bool, sentences: bool = False) -> Units:
+    """The units of a document's tokens: each word, or with words=False each token.
+
+    Words are the source's own tokens where a passage has them, else runs of letters and digits, and single marks.
+    Tokens that share characters are one unit, and so are words that share a token. What a tokenizer leaves out, such
+    as an accent or a mark of no width, belongs to the unit it touches, and to none where it stands alone.
+    """
+    ranges: list[Range] = []
+    firsts = [np.zeros(0, np.int64)]
+    of = np.full(len(starts), NOWHERE, np.int64)
+    runs: list[Range] = []
+    here = np.flatnonzero(starts != NOWHERE)
+    bounds = np.searchsorted(starts[here], [passage.offset for passage in doc.passages] + [MAX_OFFSET + 1])
+    for passage, low, high in zip(doc.passages, bounds, bounds[1:], strict=False):
+        own, begun = here[low:high], len(ranges)
+        number, found = _joined(starts[own], ends[own], _words(passage) if words else _NO_WORDS)
+        of[own] = number + begun
+        firsts.append(own[np.flatnonzero(np.diff(number, prepend=-1))])
+        ranges += _filled(passage, found)
+        runs += _runs(passage, ranges, begun, sentences)
+    return Units(tuple(ranges), of, np.concatenate(firsts), tuple(runs))
+
+
+def _words(passage: Passage) -> Ints:
+    """Where the words of a passage begin and end, (W, 2)."""
+    if passage.tokens:
+        found = [word for word in passage.tokens if word[1] > word[0]]
+        return np.array(found, np.int64).reshape(-1, 2)
+    found = [match.span() for match in _WORD.finditer(passage.text)]
+    return np.array(found, np.int64).reshape(-1, 2) + passage.offset
+
+
+def _joined(starts: Ints, ends: Ints, words: Ints) -> tuple[Ints, list[Range]]:
+    """For each token of a passage the number of its unit, and the units' ranges."""
+    if not len(starts):
+        return starts, []
+    lows, highs = starts, ends
+    if len(words):
+        first = np.searchsorted(words[:, 1], starts, "right")
+        last = np.searchsorted(words[:, 0], ends, "left") - 1
+        touched = first <= last
+        lows = np.where(touched, np.minimum(starts, words[np.minimum(first, len(words) - 1), 0]), starts)
+        highs = np.where(touched, np.maximum(ends, words[last, 1]), ends)
+    reached = np.maximum.accumulate(highs)
+    begins = np.flatnonzero(np.concatenate(([True], starts[1:] >= reached[:-1])))
+    stops = reached[np.append(begins[1:], len(starts)) - 1]
+    opens = np.maximum(lows[begins], np.concatenate(([0], stops[:-1])))
+    number = np.repeat(np.arange(len(begins)), np.diff(np.append(begins, len(starts))))
+    return number, list(zip(opens.tolist(), stops.tolist(), strict=True))
+
+
+def _filled(passage: Passage, ranges: list[Range]) -> Iterator[Range]:
+    """The ranges with the characters between them that are no white space, added to the one before or else after."""
+    text, offset = passage.text, passage.offset
+    edges = [0, *(edge - offset for range_ in ranges for edge in range_), len(text)]
+    if not "".join(text[end:start] for end, start in zip(edges[::2], edges[1::2], strict=True)).strip():
+        yield from ranges
+        return
+    done = 0
+    for number, (start, end) in enumerate(ranges):
+        start, end = start - offset, end - offset
+        while start > done and not text[start - 1].isspace():
+            start -= 1
+        limit = ranges[number + 1][0] - offset if number + 1 < len(ranges) else len(text)
+        while end < limit and not text[end].isspace():
+            end += 1
+        done = end
+        yield start + offset, end + offset
+
+
+def _runs(passage: Passage, ranges: Sequence[Range], begun: int, sentences: bool) -> Iterator[Range]:
+    if not sentences or not passage.sentences:
+        yield begun, len(ranges)
+        return
+    at = begun
+    for start, _ in passage.sentences[1:]:
+        end = at
+        while end < len(ranges) and ranges[end][0] < start:
+            end += 1
+        yield at, end
+        at = end
+    yield at, len(ranges)

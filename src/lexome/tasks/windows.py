@@ -1,0 +1,211 @@
+"""Texts of any length in rows of a model's length: overlapping windows, and one answer for each token again.
+
+T tokens of a document, C outputs of the head
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lexome.document import Passage, Range
+from lexome.errors import UsageError
+from lexome.tasks.task import NOWHERE, Floats, Frame, Ints, Row, Tokenizer
+from lexome.values import value
+
+# How good a place is to begin a window at.
+INSIDE, WORD, SENTENCE = 0, 1, 2
+
+
+@value
+class Tokens:
+    """The tokens of one or more passages: ids, places in the document, and how well a window begins at each.
+
+    A piece that stands for white space alone has no place.
+    """
+
+    ids: Ints
+    starts: Ints
+    ends: Ints
+    begins: Ints
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def part(self, start: int, end: int) -> "Tokens":
+        """The tokens of a range."""
+        return Tokens(self.ids[start:end], self.starts[start:end], self.ends[start:end], self.begins[start:end])
+
+
+def tokens_of(passages: Iterable[Passage], tokenizer: Tokenizer) -> Tokens:
+    """The tokens of passages, one passage after another, with nothing between them."""
+    ids: list[int] = []
+    starts: list[int] = []
+    ends: list[int] = []
+    begins: list[int] = []
+    for passage in passages:
+        text, offset, last = passage.text, passage.offset, NOWHERE
+        waiting = sorted({offset, *(start for start, _ in passage.sentences)}, reverse=True)
+        for id_, start, end in tokenizer.encode(text):
+            start, end = _trimmed(text, start, end)
+            here = start != NOWHERE
+            ids.append(id_)
+            starts.append(start + offset if here else NOWHERE)
+            ends.append(end + offset if here else NOWHERE)
+            begins.append(WORD if here and start > last else INSIDE)
+            last = end if here else last
+            while here and waiting and waiting[-1] <= start + offset:
+                begins[-1] = SENTENCE
+                waiting.pop()
+    return Tokens(_ints(ids), _ints(starts), _ints(ends), _ints(begins))
+
+
+def text_tokens(text: str, tokenizer: Tokenizer) -> Tokens:
+    """The tokens of a text that stands in no document, such as a question."""
+    found = tokens_of((Passage(0, text),), tokenizer)
+    nowhere = np.full(len(found), NOWHERE, np.int64)
+    return Tokens(found.ids, nowhere, nowhere, found.begins)
+
+
+def room(frame: Frame, *, texts: int = 1) -> int:
+    """How many tokens of text a row holds beside its special ones."""
+    special = len(frame.before) + len(frame.after) + (len(frame.between) if texts == 2 else 0)
+    if frame.max_tokens - special < texts:
+        raise UsageError(
+            f"rows of {frame.max_tokens} tokens, {special} of them special, have no room for a text. "
+            "Set a larger max_tokens."
+        )
+    return frame.max_tokens - special
+
+
+def windows(begins: Sequence[int] | Ints, *, size: int, overlap: int) -> list[Range]:
+    """Ranges of at most `size` tokens that cover all of them, each sharing `overlap` or more with the next.
+
+    A window begins at a sentence if one begins up to `overlap` tokens earlier than it must, else at a word, else
+    (in a word longer than that) anywhere. The overlap is never more than half a window. No tokens: one empty window.
+
+    >>> windows([2, 0, 1, 1, 2, 1, 1, 1], size=5, overlap=2)
+    [(0, 5), (3, 8)]
+    """
+    count = len(begins)
+    overlap = min(overlap, size // 2)
+    found = [(0, min(size, count))]
+    while found[-1][1] < count:
+        start, end = found[-1]
+        latest = max(end - overlap, start + 1)
+        earliest = max(latest - overlap, start + 1)
+        begin = _best_begin(begins, earliest, latest)
+        found.append((begin, min(begin + size, count)))
+    return found
+
+
+def own_window(ranges: Sequence[Range], count: int) -> Ints:
+    """For each token the window in which it stands farthest from an edge; the first of them where it is a tie.
+
+    This is the one place that says whose numbers count, so a token's answer has the most context there is for it.
+    """
+    owners = np.full(count, NOWHERE, np.int64)
+    best = np.full(count, -1, np.int64)
+    for number, (start, end) in enumerate(ranges):
+        places = np.arange(start, end)
+        distance = np.minimum(places - start, end - 1 - places)
+        better = distance > best[start:end]
+        best[start:end][better] = distance[better]
+        owners[start:end][better] = number
+    return owners
+
+
+def merged(ranges: Sequence[Range], logits: Sequence[Floats], count: int) -> Floats:
+    """One row of numbers (T, C) for a whole text from those of its windows, each token's from its own window."""
+    owners = own_window(ranges, count)
+    if (owners == NOWHERE).any():
+        raise UsageError(
+            f"token {int(np.argmin(owners))} of {count} is in none of the {len(ranges)} rows given; expected all the "
+            "rows of a document together."
+        )
+    width = logits[0].shape[-1] if logits else 0
+    whole = np.zeros((count, width), np.float64)
+    for number, ((start, end), own) in enumerate(zip(ranges, logits, strict=True)):
+        kept = owners[start:end] == number
+        whole[start:end][kept] = own[kept]
+    return whole
+
+
+def single_row(
+    tokens: Tokens, frame: Frame, *, targets: NDArray[Any] | None = None, about: tuple[str, ...] = ()
+) -> Row:
+    """A row of one text, special tokens around it."""
+    size = len(frame.before) + len(tokens) + len(frame.after)
+    return Row(
+        np.concatenate((_ints(frame.before), tokens.ids, _ints(frame.after))),
+        np.zeros(size, np.int64),
+        placed(tokens.starts, frame),
+        placed(tokens.ends, frame),
+        targets,
+        about,
+    )
+
+
+def placed(values: Ints, frame: Frame, filled: int = NOWHERE) -> Ints:
+    """Values of a text's tokens with another one at the special tokens around them."""
+    before = len(frame.before)
+    row = np.full((before + len(values) + len(frame.after), *values.shape[1:]), filled, np.int64)
+    row[before : before + len(values)] = values
+    return row
+
+
+def pair_row(
+    first: Tokens, second: Tokens, frame: Frame, *, targets: NDArray[Any] | None = None, about: tuple[str, ...] = ()
+) -> Row:
+    """A row of two texts; the second is segment 1 in models that have segments."""
+    before, between, after = _ints(frame.before), _ints(frame.between), _ints(frame.after)
+    ids = np.concatenate((before, first.ids, between, second.ids, after))
+    segments = np.zeros(len(ids), np.int64)
+    if frame.segments:
+        segments[len(before) + len(first) + len(between) :] = 1
+    places = [
+        np.concatenate(
+            [np.full(len(before), NOWHERE), own, np.full(len(between), NOWHERE), other, np.full(len(after), NOWHERE)]
+        ).astype(np.int64)
+        for own, other in ((first.starts, second.starts), (first.ends, second.ends))
+    ]
+    return Row(ids, segments, places[0], places[1], targets, about)
+
+
+def pair_windows(first: Tokens, second: Tokens, frame: Frame, *, overlap: int) -> list[tuple[Range, Range]]:
+    """Ranges of two texts that go into a row together, such that each meets the whole of the other.
+
+    Where both do not fit, the longer is cut into windows and the shorter is whole in each; where the shorter takes
+    more than half a row it is cut too, and every window of one meets every window of the other.
+    """
+    space = room(frame, texts=2)
+    if len(first) + len(second) <= space:
+        return [((0, len(first)), (0, len(second)))]
+    size = min(len(first), max(space // 2, space - len(second)))
+    return [
+        (left, right)
+        for left in windows(first.begins, size=size, overlap=overlap)
+        for right in windows(second.begins, size=space - size, overlap=overlap)
+    ]
+
+
+def _best_begin(begins: Sequence[int] | Ints, earliest: int, latest: int) -> int:
+    for wanted in (SENTENCE, WORD):
+        for place in range(latest, earliest - 1, -1):
+            if begins[place] >= wanted:
+                return place
+    return latest
+
+
+def _trimmed(text: str, start: int, end: int) -> Range:
+    """The range without white space at its ends: some tokenizers count the space before a word to it."""
+    while start < end and text[start].isspace():
+        start += 1
+    while end > start and text[end - 1].isspace():
+        end -= 1
+    return (start, end) if start < end else (NOWHERE, NOWHERE)
+
+
+def _ints(values: Iterable[int]) -> Ints:
+    return np.array(list(values), np.int64)

@@ -1,0 +1,73 @@
+"""What tests of tasks share: a real WordPiece with a vocabulary of letters, frames, a model that is always right."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from lexome.infer.wordpiece import WordPiece
+from lexome.tasks.task import NOT_ASKED, Floats, Frame, Row, Task
+
+# So sure is the model that is always right.
+SURE = 12.0
+
+_WORDS = ("the", "gene", "##gene", "BR", "##CA", "disease", "cancer", "breast", "and", "of", "with", "in")
+
+
+def tokenizer(*, cased: bool = True, words: Sequence[str] = _WORDS) -> WordPiece:
+    """A WordPiece that knows some words, every ASCII letter and some others, within words too."""
+    letters = [chr(code) for code in range(33, 127)] + list("αβéñµ中—")
+    pieces = ["[UNK]", *words, *letters, *(f"##{letter}" for letter in letters)]
+    held: dict[str, Any] = {
+        "model": {
+            "type": "WordPiece",
+            "unk_token": "[UNK]",
+            "continuing_subword_prefix": "##",
+            "max_input_chars_per_word": 100,
+            "vocab": {piece: number + 10 for number, piece in enumerate(dict.fromkeys(pieces))},
+        },
+        "normalizer": {
+            "type": "BertNormalizer",
+            "clean_text": True,
+            "handle_chinese_chars": True,
+            "strip_accents": None,
+            "lowercase": not cased,
+        },
+        "pre_tokenizer": {"type": "BertPreTokenizer"},
+        "added_tokens": [],
+    }
+    return WordPiece(held)
+
+
+def frame(max_tokens: int = 64, *, segments: bool = True) -> Frame:
+    """Rows as BERT has them: [CLS] text [SEP], or [CLS] text [SEP] text [SEP]."""
+    return Frame((1,), (2,), (2,), max_tokens, segments)
+
+
+def perfect(task: Task, rows: Sequence[Row]) -> list[Floats]:
+    """The numbers of a model that says what the rows' targets are, and noise where they ask nothing."""
+    rng = np.random.default_rng(7)
+    return [_perfect(task, row, rng) for row in rows]
+
+
+def _perfect(task: Task, row: Row, rng: np.random.Generator) -> Floats:
+    assert row.targets is not None
+    if task.loss == "value":
+        return row.targets.astype(np.float64)
+    if task.loss == "binary":
+        return (row.targets * 2 - 1) * SURE
+    if task.loss == "span":
+        numbers = rng.normal(size=(len(row.ids), 2))
+        for side, place in enumerate(row.targets):
+            if place != NOT_ASKED:
+                numbers[place, side] = SURE
+        return numbers
+    targets = row.targets if task.head == "token" else row.targets[None]
+    numbers = rng.normal(size=(len(targets), sum(task.groups))) * SURE
+    low = 0
+    for group, size in enumerate(task.groups):
+        own = targets[:, group]
+        asked = own != NOT_ASKED
+        numbers[asked, low : low + size] = np.eye(size)[own[asked]] * SURE
+        low += size
+    return numbers if task.head == "token" else numbers[0]

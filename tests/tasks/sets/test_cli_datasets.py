@@ -1,0 +1,100 @@
+"""`lexome datasets` and `lexome convert-bioasq` from the command line."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from made_sets import GENES, LONG, columns, write
+
+LEXOME = [sys.executable, "-m", "lexome"]
+
+
+def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*LEXOME, *map(str, arguments)], capture_output=True, text=True)
+
+
+def test_the_table_says_what_is_here_and_where_the_rest_is(tmp_path: Path) -> None:
+    columns(tmp_path)
+    write(tmp_path, {"s800/test.tsv": GENES})
+    result = run("datasets", "--data", tmp_path)
+    assert result.returncode == 0, result.stderr
+    lines = {line.split()[0]: line for line in result.stdout.splitlines()}
+    assert lines["set"].split() == ["set", "task", "train/dev/test", "licence", "here"]
+    assert "15,197/3,061/6,325 mentions" in lines["BC2GM"]
+    assert lines["BC2GM"].endswith(" here")
+    assert "here but train, dev; get: NERdata of BioBERT's authors" in lines["s800"]
+    assert "no; apply: portal.dbmi.hms.harvard.edu" in lines["i2b2-2014"]
+    assert "5,330 documents in 10 folds" in lines["GAD"]
+
+
+def test_the_table_as_json(tmp_path: Path) -> None:
+    described = json.loads(run("datasets", "--data", columns(tmp_path), "--json").stdout)
+    (own,) = (one for one in described if one["name"] == "BC2GM")
+    assert (own["here"], own["missing"], own["folder"]) == (True, [], str(tmp_path / "BC2GM"))
+    assert own["task"] == {"kind": "ner", "types": ["Gene"]}
+
+
+def test_one_set_is_described_and_checked(tmp_path: Path) -> None:
+    columns(tmp_path, train=LONG, test=LONG)
+    result = run("datasets", "BC2GM", "--data", tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert "licence   not stated" in result.stdout
+    assert "dev       1 documents, 1 passages, 1 sentences, 2 mentions, 2 mentions Gene" in result.stdout
+    assert "warning   documents of test that are in train too: 1 by text (such as test-1)" in result.stdout
+    assert run("datasets", "BC2GM", "--data", tmp_path, "--strict").returncode == 1
+
+
+def test_an_empty_split_ends_with_one(tmp_path: Path) -> None:
+    result = run("datasets", "BC2GM", "--data", columns(tmp_path, devel="\n"), "--json")
+    assert result.returncode == 1
+    assert "the split dev is empty" in json.loads(result.stdout)["check"]["errors"][0]
+
+
+def test_a_set_that_is_not_here_tells_what_to_get(tmp_path: Path) -> None:
+    result = run("datasets", "MedNLI", "--data", tmp_path)
+    assert result.returncode == 0
+    assert "get       physionet.org/content/mednli" in result.stdout
+    assert "expected  train: mli_train_v1.jsonl or train.tsv" in result.stdout
+
+
+def test_a_set_that_there_is_not(tmp_path: Path) -> None:
+    result = run("datasets", "BC2MG", "--data", tmp_path)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert "Did you mean 'BC2GM'" in result.stderr
+
+
+def test_a_folder_of_one_s_own_is_checked(tmp_path: Path) -> None:
+    result = run("datasets", write(tmp_path / "own", {"train.tsv": GENES, "dev.tsv": GENES}), "--task", "ner")
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.splitlines()[:2] == [f"set       own: the folder {tmp_path / 'own'}", "task      ner: Entity"]
+    assert "dev       1 documents" in result.stdout
+    assert run("datasets", "--task", "ner").returncode == 2
+
+
+def golden(tmp_path: Path) -> Path:
+    shared = {"body": "Which?", "snippets": [{"text": "It is BRCA1.", "document": "http://x/pubmed/1"}]}
+    questions = [
+        {**shared, "id": "a", "type": "factoid", "exact_answer": [["BRCA1"]]},
+        {**shared, "id": "b", "type": "yesno", "exact_answer": "no"},
+    ]
+    return write(tmp_path, {"golden.json": json.dumps({"questions": questions})}) / "golden.json"
+
+
+def test_bioasq_is_converted(tmp_path: Path) -> None:
+    out, yesno = tmp_path / "out.json", tmp_path / "yesno.json"
+    result = run("convert-bioasq", golden(tmp_path), out, "--yesno", yesno)
+    assert result.returncode == 0, result.stderr
+    assert "1 factoid question written" in result.stdout
+    assert [article["title"] for article in json.loads(out.read_text())["data"]] == ["a"]
+    assert [article["title"] for article in json.loads(yesno.read_text())["data"]] == ["b"]
+
+
+def test_yes_or_no_questions_are_not_lost_in_silence(tmp_path: Path) -> None:
+    result = run("convert-bioasq", golden(tmp_path), tmp_path / "out.json")
+    assert "1 yes or no questions are not written. Name a file with --yesno." in result.stderr
+
+
+def test_wrong_usage_of_convert_bioasq(tmp_path: Path) -> None:
+    assert run("convert-bioasq", golden(tmp_path)).returncode == 2
+    assert run("convert-bioasq", golden(tmp_path), tmp_path / "o.json", "--unanswerable", "maybe").returncode == 2

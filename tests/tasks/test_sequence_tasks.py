@@ -1,0 +1,196 @@
+"""Labels of documents, inference and similarity: one answer a document, however long."""
+
+import json
+
+import numpy as np
+import pytest
+from task_rows import frame, perfect, tokenizer
+
+from lexome.document import Document, Passage, place
+from lexome.errors import BadDocument, UsageError
+from lexome.tasks import Classes, Inference, Similarity, Task, task_of
+
+
+def labelled(*labels: str, text: str = "the gene") -> Document:
+    return Document("d", place((("abstract", text),)), labels=labels)
+
+
+def paired(label: str, first: str = "the gene", second: str = "the disease") -> Document:
+    return Document("d", place((("sentence", first), ("sentence", second))), labels=(label,))
+
+
+def again(task: Task, doc: Document, size: int = 32) -> Document:
+    rows = task.rows(doc, tokenizer(), frame(size), known=True)
+    return task.decode(doc, rows, perfect(task, rows))
+
+
+@pytest.mark.parametrize("text", ["the gene", "the gene " * 100])
+def test_one_label_comes_back_from_any_length(text: str) -> None:
+    assert again(Classes(["a", "b", "c"]), labelled("b", text=text)).labels == ("b",)
+
+
+@pytest.mark.parametrize("labels", [(), ("a",), ("c", "a")])
+def test_several_labels_come_back_in_the_tasks_order(labels: tuple[str, ...]) -> None:
+    found = again(Classes(["a", "b", "c"], several=True), labelled(*labels, text="the gene " * 100))
+    assert found.labels == tuple(sorted(labels))
+
+
+@pytest.mark.parametrize(("pool", "expected"), [("mean", ()), ("max", ("a",))])
+def test_windows_vote_or_one_is_enough(pool: str, expected: tuple[str, ...]) -> None:
+    task = task_of({"kind": "classes", "labels": ["a"], "several": True, "pool": pool})
+    doc = labelled(text="the gene " * 20)
+    rows = task.rows(doc, tokenizer(), frame(32), known=False)
+    assert task.decode(doc, rows, [np.array([2.0]), np.array([-9.0])]).labels == expected
+
+
+def test_a_threshold_is_a_probability() -> None:
+    doc = labelled()
+    for threshold, expected in ((0.2, ("a",)), (0.4, ())):
+        task = Classes(["a"], several=True, threshold=threshold)
+        rows = task.rows(doc, tokenizer(), frame(), known=False)
+        assert task.decode(doc, rows, [np.array([np.log(0.3 / 0.7)])]).labels == expected
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"), [(("x",), "has the label 'x'"), ((), "has 0 labels"), (("a", "b"), "has 2 labels")]
+)
+def test_a_label_that_is_not_in_the_scheme_is_refused(labels: tuple[str, ...], message: str) -> None:
+    with pytest.raises(BadDocument, match=message):
+        Classes(["a", "b"]).rows(labelled(*labels), tokenizer(), frame(), known=True)
+
+
+def test_no_label_may_mean_one() -> None:
+    (row,) = Classes(["a", "b"], empty="b").rows(labelled(), tokenizer(), frame(), known=True)
+    assert row.targets is not None
+    assert row.targets.tolist() == [1]
+
+
+def test_a_document_without_text_is_still_answered() -> None:
+    task = Classes(["a", "b"])
+    doc = Document("d", labels=("b",))
+    assert again(task, doc).labels == ("b",)
+    assert task.notes["document without text"] == 1
+
+
+def test_numbers_for_other_labels_are_refused() -> None:
+    task = Classes(["a", "b"])
+    rows = task.rows(labelled(), tokenizer(), frame(), known=False)
+    with pytest.raises(UsageError, match=r"shape \(3,\); expected \(2,\)"):
+        task.decode(labelled(), rows, [np.zeros(3)])
+    with pytest.raises(UsageError, match="no number"):
+        task.decode(labelled(), rows, [np.array([0, np.nan])])
+    with pytest.raises(UsageError, match="1 rows and 0 arrays"):
+        task.decode(labelled(), rows, [])
+
+
+def test_scores_count_the_labels_that_are_scored() -> None:
+    task = Classes(["none", "a"], scored=["a"])
+    gold = [labelled("a"), labelled("a"), labelled("none"), labelled("none")]
+    found = [labelled("a"), labelled("none"), labelled("none"), labelled("none")]
+    scores = task.score(gold, found)
+    assert next(iter(scores)) == "f1"
+    assert (scores["f1"], scores["recall"], scores["accuracy"]) == (pytest.approx(2 / 3), 0.5, 0.75)
+
+
+def test_scores_of_several_labels_and_of_examples() -> None:
+    task = Classes(["a", "b"], several=True, average="examples")
+    scores = task.score([labelled("a", "b"), labelled("b")], [labelled("a"), labelled("b")])
+    assert next(iter(scores)) == "example_f1"
+    assert scores["example_f1"] == pytest.approx(2 * 1 * 0.75 / 1.75)
+    assert scores["f1"] == pytest.approx(0.8)
+    assert scores["accuracy"] == 0.5
+
+
+@pytest.mark.parametrize("second", ["the disease", "the disease of cancer " * 40])
+@pytest.mark.parametrize("first", ["the gene", "the gene and " * 40])
+def test_inference_comes_back_from_pairs_of_any_length(first: str, second: str) -> None:
+    assert again(Inference(), paired("neutral", first, second)).labels == ("neutral",)
+
+
+def test_the_second_text_of_a_pair_is_its_second_segment() -> None:
+    (row,) = Inference().rows(paired("neutral"), tokenizer(), frame(), known=True)
+    assert row.ids.tolist()[0] == 1
+    assert row.segments.tolist() == [0, 0, 0, 0, 1, 1, 1]
+    (row,) = Inference().rows(paired("neutral"), tokenizer(), frame(segments=False), known=True)
+    assert set(row.segments.tolist()) == {0}
+
+
+def test_inference_needs_two_passages() -> None:
+    with pytest.raises(BadDocument, match="has 1 passages; expected two"):
+        Inference().rows(labelled("neutral"), tokenizer(), frame(), known=True)
+
+
+def test_inference_is_scored_by_accuracy() -> None:
+    scores = Inference().score([paired("neutral"), paired("entailment")], [paired("neutral"), paired("neutral")])
+    assert next(iter(scores)) == "accuracy"
+    assert scores["accuracy"] == 0.5
+
+
+@pytest.mark.parametrize("number", ["0", "3.4", "5"])
+def test_similarity_comes_back(number: str) -> None:
+    assert float(again(Similarity(), paired(number)).labels[0]) == pytest.approx(float(number))
+
+
+def test_a_number_beyond_the_scale_is_refused_and_never_said() -> None:
+    doc = paired("5.5")
+    with pytest.raises(BadDocument, match=r"from 0\.0 to 5\.0"):
+        Similarity().rows(doc, tokenizer(), frame(), known=True)
+    rows = Similarity().rows(doc, tokenizer(), frame(), known=False)
+    assert Similarity().decode(doc, rows, [np.array([1.3])]).labels == ("5",)
+
+
+@pytest.mark.parametrize("label", ["much", "nan"])
+def test_a_label_that_is_no_number_is_refused(label: str) -> None:
+    with pytest.raises(BadDocument, match="expected one number"):
+        Similarity().rows(paired(label), tokenizer(), frame(), known=True)
+
+
+def test_similarity_is_scored_by_correlation() -> None:
+    gold = [paired("1"), paired("2"), paired("3")]
+    scores = Similarity().score(gold, [paired("1"), paired("3"), paired("5")])
+    assert scores == {"pearson": pytest.approx(1), "spearman": pytest.approx(1)}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"kind": "ner", "types": ["A", "B"], "nested": True, "annotated": {"x": ["A"]}, "labelling": "words"},
+        {"kind": "relation", "labels": ["n", "a"], "none": "n", "pairs": [["A", "B"]], "masks": {"A": "@A$"}},
+        {"kind": "classes", "labels": ["a", "b"], "several": True, "scored": ["a"]},
+        {"kind": "inference", "labels": ["a", "b"]},
+        {"kind": "similarity", "low": 1.0},
+        {"kind": "questions", "form": "yesno", "says": ["yes", "no", "maybe"]},
+    ],
+)
+def test_settings_make_the_same_task_again(settings: dict[str, object]) -> None:
+    task = task_of(settings)
+    held = json.loads(json.dumps(task.settings()))
+    made = task_of(held)
+    assert made.settings() == held == {**held, **settings}
+    assert (made.head, made.loss, made.labels, made.groups) == (task.head, task.loss, task.labels, task.groups)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({}, "of the kind None"),
+        ({"kind": "ne"}, "expected one of ner, relation"),
+        ({"kind": "ner"}, "needs the setting 'types'"),
+        ({"kind": "ner", "types": ["A"], "typos": 1}, "no setting 'typos'"),
+        ({"kind": "classes", "labels": ["a"], "threshold": 2}, "threshold is 2"),
+        ({"kind": "classes", "labels": ["a"], "scored": ["b"]}, "label is 'b'"),
+        ({"kind": "similarity", "low": 5, "high": 1}, "from 5 to 1"),
+        ({"kind": "similarity", "overlap": -1}, "overlap is -1"),
+        ({"kind": "questions", "form": "why"}, "form is 'why'"),
+        ({"kind": "questions", "kept": 0}, "kept 0"),
+    ],
+)
+def test_settings_that_are_not_known_are_refused(settings: dict[str, object], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        task_of(settings)
+
+
+def test_rows_of_one_text_name_no_place_for_special_tokens() -> None:
+    (row,) = Classes(["a"]).rows(Document("d", (Passage(7, "the gene"),)), tokenizer(), frame(), known=False)
+    assert row.starts.tolist() == [-1, 7, 11, -1]
+    assert row.targets is None

@@ -1,0 +1,113 @@
+"""Windows cover every token, begin where text begins, and give each token the answer with the most context."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from task_rows import frame, tokenizer
+
+from lexome.document import Passage
+from lexome.errors import UsageError
+from lexome.tasks.task import NOWHERE, Frame
+from lexome.tasks.windows import (
+    INSIDE,
+    SENTENCE,
+    WORD,
+    merged,
+    own_window,
+    pair_windows,
+    room,
+    text_tokens,
+    tokens_of,
+    windows,
+)
+
+
+@given(
+    begins=st.lists(st.sampled_from([INSIDE, INSIDE, WORD, SENTENCE]), max_size=200),
+    size=st.integers(1, 50),
+    overlap=st.integers(0, 60),
+)
+def test_windows_cover_all_tokens_in_order_and_share_what_was_asked(begins: list[int], size: int, overlap: int) -> None:
+    found = windows(begins, size=size, overlap=overlap)
+    assert found[0][0] == 0
+    assert found[-1][1] == len(begins)
+    assert all(end - start <= size for start, end in found)
+    shared = min(overlap, size // 2)
+    for (start, end), (other, other_end) in pairwise(found):
+        assert start < other <= max(end - shared, start + 1)
+        assert other_end > end
+
+
+def test_a_window_begins_at_a_sentence_rather_than_at_a_word() -> None:
+    begins = [SENTENCE, WORD, WORD, WORD, SENTENCE, WORD, WORD, WORD, WORD, WORD, WORD, WORD]
+    assert windows(begins, size=8, overlap=2)[1][0] == 4
+
+
+def test_a_word_longer_than_a_window_is_cut_and_covered() -> None:
+    assert windows([WORD, *[INSIDE] * 9], size=4, overlap=2) == [(0, 4), (2, 6), (4, 8), (6, 10)]
+
+
+def test_no_tokens_are_one_empty_window() -> None:
+    assert windows([], size=4, overlap=1) == [(0, 0)]
+
+
+def test_a_token_belongs_to_the_window_in_which_it_is_farthest_from_an_edge() -> None:
+    assert own_window([(0, 6), (3, 9)], 9).tolist() == [0, 0, 0, 0, 0, 1, 1, 1, 1]
+
+
+def test_merged_numbers_are_each_tokens_own() -> None:
+    numbers = [np.zeros((6, 1)), np.ones((6, 1))]
+    assert merged([(0, 6), (3, 9)], numbers, 9)[:, 0].tolist() == [0, 0, 0, 0, 0, 1, 1, 1, 1]
+
+
+def test_a_missing_row_is_an_error() -> None:
+    with pytest.raises(UsageError, match="token 3 of 6 is in none of the 1 rows"):
+        merged([(0, 3)], [np.zeros((3, 2))], 6)
+
+
+def test_tokens_know_their_places_words_and_sentences() -> None:
+    passages = (Passage(0, "BRCA gene", sentences=((0, 9),)), Passage(12, "α-gene. In", sentences=((12, 19), (20, 22))))
+    tokens = tokens_of(passages, tokenizer())
+    text = "BRCA gene" + "\n" * 3 + "α-gene. In"
+    assert [text[start:end] for start, end in zip(tokens.starts, tokens.ends, strict=True)] == [
+        "BR", "CA", "gene", "α", "-", "gene", ".", "I", "n"
+    ]  # fmt: skip
+    assert tokens.begins.tolist() == [
+        SENTENCE, INSIDE, WORD, SENTENCE, INSIDE, INSIDE, INSIDE, SENTENCE, INSIDE
+    ]  # fmt: skip
+
+
+class Spaced:
+    """A tokenizer that counts the space before a word to it, and has pieces of nothing but space."""
+
+    def encode(self, text: str) -> list[tuple[int, int, int]]:
+        return [(1, 0, 2), (2, 2, 3), (3, 3, 6)] if text == "ab  cd" else []
+
+
+def test_white_space_is_no_part_of_a_token() -> None:
+    tokens = tokens_of((Passage(5, "ab  cd"),), Spaced())
+    assert tokens.starts.tolist() == [5, NOWHERE, 9]
+    assert tokens.ends.tolist() == [7, NOWHERE, 11]
+
+
+def test_a_row_without_room_is_an_error() -> None:
+    with pytest.raises(UsageError, match="rows of 2 tokens, 2 of them special"):
+        room(Frame((1,), (2,), (2,), 2))
+
+
+def test_of_a_pair_the_shorter_text_is_in_every_row() -> None:
+    first, second = text_tokens("abc", tokenizer()), text_tokens("the gene " * 10, tokenizer())
+    found = pair_windows(first, second, frame(13), overlap=2)
+    assert {left for left, _ in found} == {(0, 3)}
+    assert max(end - start for _, (start, end) in found) == 7
+    assert found[-1][1][1] == 20
+
+
+def test_of_a_pair_of_long_texts_every_window_meets_every_other() -> None:
+    long = text_tokens("the gene " * 10, tokenizer())
+    found = pair_windows(long, long, frame(13), overlap=0)
+    assert len(found) == 16
+    assert all(left[1] - left[0] + right[1] - right[0] <= 10 for left, right in found)

@@ -1,0 +1,111 @@
+"""The annotator says what the model says: torch's numbers through the task's own decoding, however long the text."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tiny_models import hf_model, tokenizer_folder
+
+from lexome.document import Argument, Attribute, Document, Passage, Relation, Span
+from lexome.errors import CheckpointError
+from lexome.infer.annotator import Annotator, at_least
+from lexome.models.checkpoint import load
+from lexome.models.packing import Packing
+from lexome.tasks import Ner, Task
+from lexome.train.export import export
+
+WORDS = [f"w{number}" for number in range(59)]
+TASK = Ner(["Gene", "Disease"], overlap=8)
+
+
+@pytest.fixture(scope="module")
+def labelled(tmp_path_factory: pytest.TempPathFactory, one_thread: None) -> Path:
+    """A token classifier with random weights, for rows of 40 tokens, and what its numbers mean."""
+    folder = tmp_path_factory.mktemp("labelled") / "checkpoint"
+    names = dict(enumerate(TASK.labels))
+    model = hf_model("BertForTokenClassification", "bert", num_labels=len(names), id2label=names)
+    model.save_pretrained(folder)
+    (folder / "task.json").write_text(json.dumps(dict(TASK.settings())))
+    return tokenizer_folder(folder)
+
+
+@pytest.fixture(scope="module")
+def annotator(labelled: Path) -> Annotator:
+    export(labelled, labelled.with_name("onnx"))
+    return Annotator.open(labelled.with_name("onnx"), threads=1)
+
+
+def text_of(count: int, *, seed: int = 0) -> str:
+    return " ".join(np.random.default_rng(seed).choice(WORDS, count))
+
+
+def by_torch(folder: Path, annotator: Annotator) -> Callable[[Document], Document]:
+    model, task = load(folder).model, annotator.task
+
+    def annotated(doc: Document) -> Document:
+        rows = task.rows(doc, annotator.predictor.tokens, annotator.frame, known=False)
+        with torch.inference_mode():
+            logits = [model(torch.from_numpy(row.ids), Packing.of([len(row.ids)])).numpy() for row in rows]
+        return task.decode(doc, rows, logits)
+
+    return annotated
+
+
+@pytest.mark.parametrize("count", [1, 12, 38, 39, 200])
+def test_it_says_what_torch_says_at_any_length(annotator: Annotator, labelled: Path, count: int) -> None:
+    doc = annotator(text_of(count))
+    expected = by_torch(labelled, annotator)(Document("text", (Passage(0, text_of(count)),)))
+    assert [(span.parts, span.type) for span in doc.spans] == [(span.parts, span.type) for span in expected.spans]
+    assert [span.score for span in doc.spans] == pytest.approx([span.score for span in expected.spans], abs=1e-4)
+    assert all(doc.text[span.start : span.end] == span.text for span in doc.spans)
+
+
+def test_random_weights_find_something(annotator: Annotator) -> None:
+    assert len(annotator(text_of(200)).spans) > 5
+
+
+@pytest.mark.parametrize(("batch", "together"), [(1, 2), (4, 3), (16, 64)])
+def test_documents_together_are_as_documents_alone(annotator: Annotator, batch: int, together: int) -> None:
+    docs = [Document(str(seed), (Passage(0, text_of(5 + 9 * seed, seed=seed)),)) for seed in range(7)]
+    alone = [annotator(doc) for doc in docs]
+    found = list(annotator.annotate(docs, batch=batch, together=together))
+    assert [doc.id for doc in found] == [doc.id for doc in docs]
+    for one, other in zip(alone, found, strict=True):
+        assert [(span.parts, span.type) for span in one.spans] == [(span.parts, span.type) for span in other.spans]
+
+
+def test_an_empty_text_has_nothing(annotator: Annotator) -> None:
+    assert annotator("").spans == ()
+    assert annotator(Document("d", (Passage(0, "  "),))).spans == ()
+
+
+def test_a_score_that_is_too_low_takes_what_leans_on_it(annotator: Annotator) -> None:
+    spans = (Span("T1", "Gene", ((0, 2),), "w0", score=0.9), Span("T2", "Gene", ((3, 5),), "w1", score=0.4))
+    relation = Relation("R1", "binds", (Argument("a", "T1"), Argument("b", "T2")))
+    outer = Relation("R2", "causes", (Argument("a", "R1"), Argument("b", "T1")))
+    attributes = (Attribute("A1", "T1", "Negation"), Attribute("A2", "R1", "Negation"))
+    doc = Document("d", (Passage(0, "w0 w1"),), spans, (relation, outer), attributes)
+    left = at_least(doc, 0.5)
+    assert [span.id for span in left.spans] == ["T1"]
+    assert left.relations == ()
+    assert [attribute.id for attribute in left.attributes] == ["A1"]
+    assert at_least(doc, 0.3) == doc
+
+
+def test_a_model_without_a_task_is_refused(exported: Path) -> None:
+    with pytest.raises(CheckpointError, match="that says no task"):
+        Annotator.open(exported)
+
+
+def test_a_task_that_is_none_is_refused_at_export(labelled: Path, tmp_path: Path) -> None:
+    task: Task = TASK
+    (labelled / "task.json").write_text('{"kind": "poetry"}')
+    try:
+        with pytest.raises(CheckpointError, match="describes no task"):
+            export(labelled, tmp_path / "onnx")
+    finally:
+        (labelled / "task.json").write_text(json.dumps(dict(task.settings())))
+    assert not (tmp_path / "onnx").exists()

@@ -64,7 +64,7 @@ def test_it_says_what_torch_says_at_any_length(annotator: Annotator, labelled: P
 
 
 def test_random_weights_find_something(annotator: Annotator) -> None:
-    assert len(annotator(text_of(200)).spans) > 5
+    assert annotator(text_of(200)).spans
 
 
 @pytest.mark.parametrize(("batch", "together"), [(1, 2), (4, 3), (16, 64)])

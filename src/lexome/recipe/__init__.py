@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from lexome.errors import RecipeError
 
-__all__ = ["Recipe", "Table", "explain", "load", "stage_of"]
+__all__ = ["Recipe", "Table", "explain", "load", "overrides_of", "stage_of"]
 
 
 class Table(BaseModel):
@@ -48,6 +48,14 @@ def load(path: Path, schema: type[Schema], *, overrides: Iterable[str] = ()) -> 
         return schema.model_validate(given)
     except ValidationError as error:
         raise RecipeError(f"{path}: {_problems(error, schema)}") from None
+
+
+def overrides_of(pairs: Iterable[str]) -> dict[str, Any]:
+    """KEY=VALUE pairs as the tables they are laid over: grid.seeds=first is {"grid": {"seeds": "first"}}."""
+    given: dict[str, Any] = {}
+    for pair in pairs:
+        _override(given, pair)
+    return given
 
 
 def stage_of(path: Path) -> str | None:
@@ -134,7 +142,9 @@ def _problems(error: ValidationError, schema: type[BaseModel]) -> str:
         else:
             seen = problem["input"]
             shown = "" if isinstance(seen, Mapping) else f", seen {json.dumps(seen, default=str, ensure_ascii=False)}"
-            said.append(f"{where or 'the recipe'}: {problem['msg']}{shown}.")
+            # pydantic puts these words before what a check of ours says.
+            message = problem["msg"].removeprefix("Value error, ")
+            said.append(f"{where or 'the recipe'}: {message}{shown}.")
     return " ".join(said)
 
 
@@ -158,13 +168,21 @@ def _models(hint: Any) -> list[type[BaseModel]]:
 
 
 def _pairs(table: Mapping[str, Any]) -> str:
-    return "\n".join(f"{key} = {_literal(value)}" for key, value in table.items() if value is not None)
+    return "\n".join(f"{_key(key)} = {_literal(value)}" for key, value in table.items() if value is not None)
+
+
+def _key(key: str) -> str:
+    """A key as TOML writes it: in quotes where it is more than letters, digits, - and _."""
+    bare = key.replace("-", "").replace("_", "")
+    return key if bare.isascii() and bare.isalnum() else json.dumps(key, ensure_ascii=False)
 
 
 def _literal(value: Any) -> str:
     """A value as TOML, which for what recipes hold is JSON, tables apart."""
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{key} = {_literal(item)}" for key, item in value.items()) + "}"
+        return (
+            "{" + ", ".join(f"{_key(key)} = {_literal(item)}" for key, item in value.items() if item is not None) + "}"
+        )
     if isinstance(value, list):
         return "[" + ", ".join(map(_literal, value)) + "]"
     return json.dumps(value, ensure_ascii=False)

@@ -126,6 +126,9 @@ class LogTable(Table):
     every: int = Field(default=20, ge=1, description="Steps between two lines of metrics.jsonl.")
     save_every: int = Field(default=1000, ge=1, description="Steps between two saved states.")
     keep: int = Field(default=2, ge=1, description="States kept; older ones are removed.")
+    models: tuple[int, ...] = Field(
+        default=(), description="Steps whose model is kept as a checkpoint, in models/step-N: to compare them later."
+    )
     diverged: float = Field(default=2.0, gt=0, description="Stop where three lines on end are so far above the best.")
 
 

@@ -8,8 +8,10 @@ from lexome.recipe import Recipe
 STAGES = {
     "build": "build:BuildRecipe",
     "distill": "distill:DistillRecipe",
+    "finetune": "finetune:FinetuneRecipe",
     "learn-vocab": "vocab:VocabRecipe",
     "pretrain": "pretrain:PretrainRecipe",
+    "reproduce": "study:StudyRecipe",
     "shard": "shard:ShardRecipe",
 }
 

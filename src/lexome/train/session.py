@@ -39,6 +39,8 @@ from lexome.values import value
 
 MODEL = "model"
 LAST_GOOD = "last-good"
+# Models of steps that the recipe names, each a checkpoint folder.
+KEPT = "models"
 STATES = "state"
 PICTURE = "loss.png"
 # What may change between stopping and going on: paths, what is only logged, and what changes no outcome.
@@ -327,6 +329,8 @@ class Session:
         if save or step % log.save_every == 0:
             self._check(done)
             self.save()
+        if step in log.models:
+            self._write_model(f"{KEPT}/step-{step}", self.run(done=False))
 
     def _check(self, done: Done) -> None:
         """DivergedError where this step or the weights after it are no numbers."""

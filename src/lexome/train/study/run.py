@@ -1,0 +1,261 @@
+"""reproduce: every task of a study for every model, in the paper's protocol; finished runs are not repeated."""
+
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from lexome.errors import CheckpointError, DataSetError, LexomeError, MissingExtraError, RecipeError, UsageError
+from lexome.recipe.finetune import FinetuneRecipe
+from lexome.recipe.study import StudyRecipe, TaskTable, shipped
+from lexome.tasks.sets import find
+from lexome.tasks.sets.files import VARIABLE
+from lexome.train.finetune.ground import RUNS
+from lexome.train.finetune.record import Facts, read_facts
+from lexome.train.finetune.stage import Finetuned, finetune
+from lexome.train.finetune.summary import Row as Cell
+from lexome.train.record import surroundings
+from lexome.train.study.aggregate import Estimate, Scored, aggregated
+from lexome.train.study.interval import over_documents, with_interval
+from lexome.train.study.outcome import Missing, Outcome, outcome_of
+from lexome.train.study.protocol import QUICK, Place, choosing, order_of, reporting, variants_of
+from lexome.train.study.spread import spreads
+from lexome.values import value
+
+Follow = Callable[[Outcome], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """How a caller wants a study run.
+
+    quick      one seed, the first point of each grid, one fold
+    only       tasks or sets, by name; none for all
+    overrides  keys of fine-tuning laid over those of every task
+    """
+
+    out: Path
+    data: Path | None = None
+    only: tuple[str, ...] = ()
+    quick: bool = False
+    jobs: int = 1
+    device: str = "auto"
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+    progress_shown: bool = True
+
+
+@value
+class Told:
+    """What one task came to for one model: its estimates by measure, the settings that were chosen, and warnings."""
+
+    estimates: dict[str, Estimate]
+    chosen: str
+    warnings: tuple[str, ...]
+
+
+def reproduce(
+    study: StudyRecipe, models: Mapping[str, Path], wish: Wish, *, follow: Follow = lambda outcome: None
+) -> Outcome:
+    """The study's outcome for these models; `follow` is given it after each task, as far as it is then known.
+
+    A task whose set is not here, or that fails, is among the missing ones with its reason; the others go on.
+    """
+    if not models:
+        raise UsageError("no model was named; expected at least one checkpoint folder.")
+    told: dict[str, dict[str, Told]] = {name: {} for name in models}
+    with _data_in(wish.data):
+        tasks, missing = _there(study, wish)
+        if not tasks:
+            raise DataSetError(f"{study.name}: the data of no task is here. {' '.join(map(str, missing))}")
+        for lost in missing:
+            _say(f"missing: {lost}", wish)
+        for name, start in models.items():
+            for task in tasks:
+                found = _attempt(study, task, name, start, wish)
+                if isinstance(found, Missing):
+                    missing.append(found)
+                elif not task.step:
+                    told[name][task.name] = found
+                follow(_outcome(study, models, told, missing, wish))
+    return _outcome(study, models, told, missing, wish)
+
+
+def _outcome(
+    study: StudyRecipe,
+    models: Mapping[str, Path],
+    told: Mapping[str, Mapping[str, Told]],
+    missing: Iterable[Missing],
+    wish: Wish,
+) -> Outcome:
+    changes = [f"quick: {QUICK}"] if wish.quick else []
+    changes += [told_keys(wish.overrides)] if wish.overrides else []
+    facts = surroundings()
+    made = {
+        "date": facts["date"],
+        "lexome": f"{facts['versions']['lexome']} ({facts['versions']['revision'] or 'installed'})",
+        "torch": facts["versions"]["torch"],
+        "hardware": ", ".join(facts["hardware"]["gpus"]) or f"{facts['hardware']['cores']} cores, no GPU",
+    }
+    return outcome_of(
+        study,
+        {name: {task: found.estimates for task, found in of.items()} for name, of in told.items()},
+        models={name: str(path) for name, path in models.items()},
+        missing=missing,
+        spreads=spreads(shipped()),
+        quick=wish.quick,
+        changes=changes,
+        chosen={name: {task: found.chosen for task, found in of.items() if found.chosen} for name, of in told.items()},
+        warnings={task: found.warnings for of in told.values() for task, found in of.items() if found.warnings},
+        only=[task.name for task in order_of(study, wish.only)],
+        made=made,
+    )
+
+
+def _there(study: StudyRecipe, wish: Wish) -> tuple[list[TaskTable], list[Missing]]:
+    """The tasks that can be run, in order, and those that cannot, with what is missing."""
+    there: list[TaskTable] = []
+    missing: list[Missing] = []
+    for task in order_of(study, wish.only):
+        lost = _lack(task)
+        if lost is None and task.after is not None and task.after not in [other.name for other in there]:
+            lost = Missing(task=task.name, set=task.set, why=f"it comes after {task.after}, which is missing")
+        if lost is None:
+            there.append(task)
+        else:
+            missing.append(lost)
+    return there, missing
+
+
+def _lack(task: TaskTable) -> Missing | None:
+    """What a task's set lacks, or None."""
+    try:
+        source = find(task.set)
+    except UsageError:
+        return Missing(task=task.name, set=task.set, why="Lexome has no reader for this set", get=task.get or "")
+    if source.here:
+        return None
+    lost = "nothing of it" if not source.found else "not all of it"
+    splits = f"missing: {', '.join(source.missing)}"
+    return Missing(task=task.name, set=task.set, why=f"{lost} is here; {splits}", get=task.get or source.card.get)
+
+
+def _attempt(study: StudyRecipe, task: TaskTable, model: str, start: Path, wish: Wish) -> Told | Missing:
+    """A task's estimates, or why it has none. What is wrong with the model or the folder is an error of the study."""
+    _say(f"{model}: {task.name}", wish)
+    try:
+        return _carried_out(study, task, model, start, wish)
+    except (CheckpointError, RecipeError, MissingExtraError):
+        raise
+    except LexomeError as error:
+        lost = Missing(task=task.name, set=task.set, why=str(error), model=model)
+        _say(f"error: {lost}", wish)
+        return lost
+
+
+def _carried_out(study: StudyRecipe, task: TaskTable, model: str, start: Path, wish: Wish) -> Told:
+    protocol = study.protocols[task.protocol]
+    folder = wish.out / "runs" / model
+    begun = start if task.after is None else folder / task.after / _reported_folder(folder / task.after)
+    place = Place(begun, folder / task.name, wish.jobs, wish.device, wish.overrides)
+    variants = variants_of(protocol, quick=wish.quick)
+    done: dict[Path, Finetuned] = {}
+
+    def run(recipe: FinetuneRecipe) -> Finetuned:
+        if recipe.out not in done:
+            done[recipe.out] = finetune(recipe, progress_shown=wish.progress_shown)
+        return done[recipe.out]
+
+    best = variants[0]
+    if len(variants) > 1:
+        scores = {
+            number: _score(run(choosing(study, task, number, place, quick=wish.quick)), protocol.by)
+            for number in variants
+        }
+        best = max(scores, key=lambda number: scores[number])
+    recipe = reporting(study, task, best, place, quick=wish.quick)
+    found = run(recipe)
+    _remember(place.out, recipe.out)
+    cell, facts = _reported(found)
+    runs = [Scored(fact.seed, fact.fold, fact.scores["test"]) for fact in facts]
+    estimates = {
+        measure: aggregated(runs, measure, folds=protocol.folds, seeds=protocol.seeds) for measure in task.measures
+    }
+    if len(facts) == 1 and not task.step:
+        path = recipe.out / RUNS / facts[0].name / "test.jsonl"
+        ends = over_documents(recipe, facts[0].fold, path)
+        estimates = {
+            measure: with_interval(of, ends[measure]) if measure in ends else of for measure, of in estimates.items()
+        }
+    own = told_keys(protocol.variants[best]) if len(variants) > 1 else ""
+    grid = cell.cell.name if len(found.summary.rows) > 1 else ""
+    return Told(estimates, ", ".join(filter(None, (own, grid))), found.summary.warnings)
+
+
+def told_keys(keys: Mapping[str, Any], inside: str = "") -> str:
+    """Keys of a recipe in words: head.layers 1, head.width 512."""
+    return ", ".join(
+        told_keys(given, f"{inside}{key}.") if isinstance(given, Mapping) else f"{inside}{key} {given}"
+        for key, given in keys.items()
+    )
+
+
+def _reported(found: Finetuned) -> tuple[Cell, list[Facts]]:
+    """The best cell of a grid, and the facts of its runs."""
+    summary = found.summary
+    if summary.failed:
+        raise DataSetError(f"{len(summary.failed)} runs failed, the first: {next(iter(summary.failed.values()))}")
+    if summary.best is None:
+        raise UsageError(f"{found.folder}: no cell of the grid is the best, for want of a dev split.")
+    cell = summary.rows[summary.best]
+    facts = [read_facts(found.folder / RUNS / name) for name in cell.runs]
+    return cell, [fact for fact in facts if fact is not None]
+
+
+def _score(found: Finetuned, split: str) -> float:
+    """The mean score of the best cell's runs on a split, by the measure that models are chosen by."""
+    summary = found.summary
+    cell, _ = _reported(found)
+    known = cell.spreads.get(split, {}).get(summary.measure or "")
+    if known is None:
+        raise UsageError(f"{found.folder}: its runs have no score on {split} to choose a variant by.")
+    return known.mean
+
+
+# In a task's folder: the name of the folder inside it whose runs are reported.
+REPORTED = "reported.txt"
+
+
+def _remember(folder: Path, reported: Path) -> None:
+    (folder / REPORTED).write_text(reported.name, encoding="utf-8")
+
+
+def _reported_folder(folder: Path) -> str:
+    path = folder / REPORTED
+    if not path.is_file():
+        raise UsageError(f"{folder}: the step before was not finished. Run the study again.")
+    return path.read_text(encoding="utf-8")
+
+
+@contextmanager
+def _data_in(folder: Path | None) -> Iterator[None]:
+    """Sets are looked for in this folder meanwhile, by this process and by those it starts."""
+    before = os.environ.get(VARIABLE)
+    if folder is not None:
+        if not folder.is_dir():
+            raise DataSetError(f"{folder}: there is no such folder. Name the folder that holds the data sets.")
+        os.environ[VARIABLE] = str(folder.resolve())
+    try:
+        yield
+    finally:
+        if folder is not None:
+            os.environ.pop(VARIABLE, None)
+            if before is not None:
+                os.environ[VARIABLE] = before
+
+
+def _say(words: str, wish: Wish) -> None:
+    if wish.progress_shown:
+        print(words, file=sys.stderr, flush=True)

@@ -36,7 +36,7 @@ pages: $(DEV)/ready
 # The property tests at 20,000 examples each.
 nightly: $(DEV)/ready
 	LEXOME_HYPOTHESIS=nightly $(DEV)/bin/pytest -n 2 -m property
-	LEXOME_HYPOTHESIS=nightly $(DEV)/bin/pytest tests/train/test_parallel.py
+	LEXOME_HYPOTHESIS=nightly $(DEV)/bin/pytest tests/train/test_parallel.py tests/tasks/sets/test_sets_real.py
 
 # Each benchmark measures peers beside us and writes results/*.json.
 bench: $(DEV)/ready

@@ -41,6 +41,10 @@ class DivergedError(LexomeError):
     """A training whose loss is no number any more, or rises instead of falling."""
 
 
+class DataSetError(LexomeError):
+    """A data set that is missing, incomplete, damaged, or cannot give the numbers asked of it."""
+
+
 class FormatError(LexomeError):
     """A file that cannot be read any further, or not at all."""
 

@@ -93,5 +93,5 @@ def embed(
         print(f"wrote     {done.vectors:,} vectors of width {predictor.settings.width:,} to {out}")
     for failure in done.tally.failures:
         print(f"broken    {failure}", file=sys.stderr)
-    if done.tally.failures or (done.tally.rejected and not done.tally.documents):
+    if done.tally.failures:
         raise typer.Exit(1)

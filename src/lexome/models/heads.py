@@ -25,7 +25,7 @@ class MaskedLM(nn.Module):
 
     def forward(self, ids_T: Tensor, packing: Packing, positions_M: Tensor, segments_T: Tensor | None = None) -> Tensor:
         hidden_TD = self.encoder(ids_T, packing, segments_T)
-        # index_select and not brackets: its gradient is added in place, where that of brackets sorts all positions first.
+        # index_select and not brackets, whose gradient sorts all positions first.
         logits_MV: Tensor = self.head(hidden_TD.index_select(0, positions_M), self.encoder.embed.tokens.weight)
         return logits_MV
 

@@ -46,10 +46,18 @@ def write_run(folder: Path, run: Run, recipe: TrainingRecipe) -> None:
 
 def facts(run: Run, recipe: TrainingRecipe) -> dict[str, Any]:
     """The run with date, versions, hardware and recipe, as JSON holds it."""
-    gpus = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
     return {
         "stage": recipe.stage,
         **asdict(run),
+        **surroundings(),
+        "recipe": recipe.model_dump(mode="json", exclude_none=True),
+    }
+
+
+def surroundings() -> dict[str, Any]:
+    """The versions, the day and the hardware that a run is made with."""
+    gpus = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
+    return {
         "versions": {
             "lexome": lexome.__version__,
             "python": platform.python_version(),
@@ -59,7 +67,6 @@ def facts(run: Run, recipe: TrainingRecipe) -> dict[str, Any]:
         },
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         "hardware": {"machine": platform.machine(), "cores": os.cpu_count(), "gpus": gpus},
-        "recipe": recipe.model_dump(mode="json", exclude_none=True),
     }
 
 

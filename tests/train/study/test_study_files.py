@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import SHARED
 
 from lexome.errors import UsageError
 from lexome.recipe import explain, load
@@ -17,7 +16,7 @@ from lexome.train.study.spread import numbers
 
 ROOT = Path(__file__).resolve().parents[3]
 FILES = sorted((ROOT / "studies").glob("*.toml"))
-TARGETS = SHARED.parent / "targets.csv"
+TARGETS = ROOT.parent / "shared" / "targets.csv"
 # Sets that Lexome does not read; the study says where they are to be had.
 UNREAD = {"CoNLL-2003"}
 

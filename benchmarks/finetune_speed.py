@@ -1,0 +1,240 @@
+"""Speed of fine-tuning on one GPU: `lexome finetune` beside Hugging Face's Trainer, on the same mentions.
+
+    python benchmarks/finetune_speed.py MODEL [--set NCBI-disease] [--data FOLDER] [--epochs 5] [--seeds 3]
+
+Both learn the same rows (Lexome's own, so that tokens and tags are equal) from the same checkpoint, with the same batch
+size in sequences, learning rate, schedule, epochs and seeds. The Trainer runs as users run it: bfloat16 autocast,
+batches padded to their longest row by DataCollatorForTokenClassification, the dropout that the checkpoint says. Lexome
+runs packed, without attention dropout, as its recipes do by default. Only real tokens count, and only time between a
+step after the warm-up and the last one; the time of everything is beside it. Both models are scored on dev by Lexome's
+decoding. Writes results/finetune_speed.json. On a CPU it runs too, to try it: --device cpu --limit 20 --epochs 1.
+"""
+
+import argparse
+import json
+import tempfile
+import time
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import torch
+import transformers
+from transformers import DataCollatorForTokenClassification, Trainer, TrainerCallback, TrainingArguments
+
+from facts import facts
+from lexome.models.checkpoint import load
+from lexome.models.heads import Labeller
+from lexome.recipe.finetune import FinetuneRecipe
+from lexome.train.finetune.ground import Ground, grounded
+from lexome.train.finetune.material import Split
+from lexome.train.finetune.model import Learner
+from lexome.train.finetune.predict import answered, scored
+from lexome.train.finetune.run import carry_out
+from lexome.train.finetune.runs import Cell, Run, settled
+from lexome.train.journal import METRICS, read_metrics
+
+ROOT = Path(__file__).resolve().parents[1]
+# Steps that are not counted: kernels are chosen and compiled in them.
+WARM_UP = 50
+
+
+def main() -> None:
+    options = argparse.ArgumentParser()
+    options.add_argument("model", type=Path)
+    options.add_argument("--set", default="NCBI-disease")
+    options.add_argument("--data", type=Path, help="the folder of all sets; by default LEXOME_DATA")
+    options.add_argument("--epochs", type=float, default=5)
+    options.add_argument("--batch", type=int, default=32)
+    options.add_argument("--lr", type=float, default=5e-5)
+    options.add_argument("--seeds", type=int, default=3)
+    options.add_argument("--limit", type=int)
+    options.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
+    options.add_argument("--compile", action="store_true", help="add a row of Lexome compiled")
+    options.add_argument("--out", type=Path, default=ROOT / "results" / "finetune_speed.json")
+    given = options.parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        recipe = recipe_of(given, Path(scratch))
+        with grounded(recipe) as ground:
+            rows = measured(given, recipe, ground, Path(scratch))
+            result = {
+                "facts": facts("torch", "transformers", "accelerate", "numpy"),
+                "gpu": torch.cuda.get_device_name() if given.device == "cuda" else None,
+                "model": given.model.name,
+                "set": given.set,
+                "settings": {name: getattr(given, name) for name in ("epochs", "batch", "lr", "seeds", "limit")},
+                "text": text_facts(ground.material.parts(None).train),
+                "rows": rows,
+            }
+    for name, row in rows.items():
+        row["times trainer"] = round(row["tokens_per_s"] / rows["trainer"]["tokens_per_s"], 2)
+        print(name, json.dumps(row))
+    given.out.parent.mkdir(exist_ok=True)
+    given.out.write_text(json.dumps(result, indent=1) + "\n")
+
+
+def recipe_of(given: argparse.Namespace, scratch: Path) -> FinetuneRecipe:
+    """What is asked for, as a recipe; dev is scored once, at the end."""
+    data = {"sets": [given.set], "root": given.data, "limit": given.limit}
+    return FinetuneRecipe.model_validate(
+        {
+            "stage": "finetune",
+            "start": given.model,
+            "out": scratch / "lexome",
+            "data": data,
+            "epochs": given.epochs,
+            "device": given.device,
+            "deterministic": False,
+            "compile": False,
+            "batch": {"sequences": given.batch},
+            "optimizer": {"lr": given.lr},
+            "evaluation": {"every": 1_000_000_000},
+        }
+    )
+
+
+def measured(given: argparse.Namespace, recipe: FinetuneRecipe, ground: Ground, scratch: Path) -> dict[str, Any]:
+    """Each way in turn, seed after seed."""
+    ways: dict[str, Any] = {"lexome": lambda seed: lexome(recipe, ground, scratch, seed)}
+    if given.compile:
+        compiled = recipe.model_copy(update={"compile": True})
+        ways["lexome compiled"] = lambda seed: lexome(compiled, ground, scratch / "compiled", seed)
+    ways["trainer"] = lambda seed: trainer(given, recipe, ground, scratch / f"trainer{seed}", seed)
+    found: dict[str, list[dict[str, float]]] = {name: [] for name in ways}
+    for seed in range(given.seeds):
+        for name, way in ways.items():
+            found[name].append(way(seed))
+            print(name, seed, found[name][-1], flush=True)
+    return {
+        name: {
+            "tokens_per_s": round(fmean(run["tokens_per_s"] for run in runs)),
+            "whole_s": round(fmean(run["whole_s"] for run in runs), 1),
+            "dev_f1": [round(run["dev_f1"], 4) for run in runs],
+            "memory_gb": max(run["memory_gb"] for run in runs),
+        }
+        for name, runs in found.items()
+    }
+
+
+def lexome(recipe: FinetuneRecipe, ground: Ground, scratch: Path, seed: int) -> dict[str, float]:
+    """One run of ours; its journal tells the rate from its second line on."""
+    run = Run(Cell(), seed)
+    reset_memory()
+    began = time.monotonic()
+    done = carry_out(settled(recipe, run), run, ground, scratch / "runs" / run.name, test=False)
+    whole = time.monotonic() - began
+    lines = [line for line in read_metrics(scratch / "runs" / run.name / METRICS) if "elapsed_s" in line]
+    first = lines[0] if len(lines) > 1 else {"tokens": 0, "elapsed_s": 0.0}
+    rate = (lines[-1]["tokens"] - first["tokens"]) / (lines[-1]["elapsed_s"] - first["elapsed_s"])
+    return {"tokens_per_s": rate, "whole_s": whole, "dev_f1": done.scores["dev"]["f1"], "memory_gb": memory_gb()}
+
+
+class Clock(TrainerCallback):  # type: ignore[misc]
+    """When the warm-up and when training was over, with nothing left to compute."""
+
+    def __init__(self) -> None:
+        self.times: dict[int, float] = {}
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Take the time after the warm-up and after the last step."""
+        if state.global_step in (WARM_UP, state.max_steps):
+            if torch.cuda.is_available():
+                torch.cuda.synchronize()
+            self.times[state.global_step] = time.monotonic()
+
+
+def trainer(
+    given: argparse.Namespace, recipe: FinetuneRecipe, ground: Ground, folder: Path, seed: int
+) -> dict[str, float]:
+    """One run of the Trainer on the same rows."""
+    material, parts = ground.material, ground.material.parts(None)
+    transformers.set_seed(seed)
+    reset_memory()
+    began = time.monotonic()
+    labels = dict(enumerate(material.task.labels))
+    model = transformers.AutoModelForTokenClassification.from_pretrained(given.model, id2label=labels)
+    rows = [
+        {"input_ids": row.ids.tolist(), "attention_mask": [1] * len(row.ids), "labels": row.targets[:, 0].tolist()}
+        for row in parts.train.flat
+        if row.targets is not None
+    ]
+    clock = Clock()
+    learning = Trainer(
+        model=model,
+        args=arguments(given, recipe, folder, seed),
+        train_dataset=rows,
+        data_collator=DataCollatorForTokenClassification(
+            transformers.AutoTokenizer.from_pretrained(material.tokenizer)
+        ),
+        callbacks=[clock],
+    )
+    started = time.monotonic()
+    learning.train()
+    learning.save_model(str(folder / "model"))
+    whole = time.monotonic() - began
+    steps = learning.state.max_steps
+    counted, since = (steps - WARM_UP, clock.times[WARM_UP]) if steps > 2 * WARM_UP else (steps, started)
+    tokens = sum(len(row["input_ids"]) for row in rows) * given.epochs * counted / steps
+    rate = tokens / (clock.times[steps] - since)
+    memory = memory_gb()
+    return {
+        "tokens_per_s": rate,
+        "whole_s": whole,
+        "dev_f1": dev_f1(folder / "model", ground, given),
+        "memory_gb": memory,
+    }
+
+
+def arguments(given: argparse.Namespace, recipe: FinetuneRecipe, folder: Path, seed: int) -> TrainingArguments:
+    """The Trainer's settings: the recipe's where it has the same ones, else its own."""
+    return TrainingArguments(
+        output_dir=str(folder),
+        per_device_train_batch_size=given.batch,
+        num_train_epochs=given.epochs,
+        learning_rate=given.lr,
+        warmup_steps=recipe.schedule.warmup,  # below 1 it is a share
+        weight_decay=recipe.optimizer.decay,
+        max_grad_norm=recipe.optimizer.clip,
+        bf16=given.device == "cuda",
+        use_cpu=given.device == "cpu",
+        save_strategy="no",
+        report_to=[],
+        logging_steps=1_000_000,
+        disable_tqdm=True,
+        seed=seed,
+    )
+
+
+def dev_f1(folder: Path, ground: Ground, given: argparse.Namespace) -> float:
+    """The score on dev of a saved model, by the decoding that ours are scored by."""
+    material = ground.material
+    model = load(folder, kind="token").model.to(given.device)
+    assert isinstance(model, Labeller)
+    dev = material.parts(None).dev
+    assert dev is not None
+    autocast = torch.bfloat16 if given.device == "cuda" else None
+    segments = material.frame.segments
+    found = answered(Learner(model, None), dev, material.task, limit=65_536, segments=segments, autocast=autocast)
+    return scored(material.task, dev, found)["f1"]
+
+
+def text_facts(split: Split) -> dict[str, float]:
+    """How many rows there are, and how long."""
+    lengths = [len(row.ids) for row in split.flat]
+    return {"rows": len(lengths), "tokens": sum(lengths), "mean_tokens": round(fmean(lengths), 1), "most": max(lengths)}
+
+
+def reset_memory() -> None:
+    """Forget the peak of memory so far."""
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+
+
+def memory_gb() -> float:
+    """The peak of the GPU's memory since it was last forgotten."""
+    return round(torch.cuda.max_memory_allocated() / 1e9, 1) if torch.cuda.is_available() else 0.0
+
+
+if __name__ == "__main__":
+    main()

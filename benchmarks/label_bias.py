@@ -1,0 +1,69 @@
+"""The label bias of every set that is here, beside BioMegatron's table 8.
+
+    python benchmarks/label_bias.py TOKENIZER [--data FOLDER] [--sets NCBI-disease,GAD]
+
+TOKENIZER is a model folder or a tokenizer.json. The bias is the share of what is asked in training whose right label is
+not the usual one: of tokens those in a mention, of pairs and documents those that are not of the largest class, of
+questions the tokens inside their answers. The numbers of Shin et al. (2020), of two digits, stand beside ours; how they
+counted is not known. Sets with folds are counted on their first one. Writes results/label_bias.json.
+"""
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from facts import facts
+from lexome.errors import LexomeError
+from lexome.infer.tokens import Tokens, open_tokens
+from lexome.tasks.sets import DataSet, every, find
+from lexome.tasks.task import Frame
+from lexome.train.finetune.labels import label_bias, label_counts
+
+ROOT = Path(__file__).resolve().parents[1]
+# Their names for the sets are shorter: BC5CDR without the type, BioASQ without the year.
+PAPER = {"BC5CDR-chem": 0.08, "BC5CDR-disease": 0.08, "ChemProt-pairs": 0.27, "SQuAD-1.1": 0.4, "BioASQ-7b": 0.02}
+MAX_TOKENS = 512
+
+
+def main() -> None:
+    options = argparse.ArgumentParser()
+    options.add_argument("tokenizer", type=Path)
+    options.add_argument("--data", type=Path, help="the folder of all sets; by default LEXOME_DATA")
+    options.add_argument("--sets", help="names, with commas; by default all that are here")
+    options.add_argument("--out", type=Path, default=ROOT / "results" / "label_bias.json")
+    given = options.parse_args()
+    path = given.tokenizer / "tokenizer.json" if given.tokenizer.is_dir() else given.tokenizer
+    tokens = open_tokens(path)
+    chosen = [find(name, data=given.data) for name in given.sets.split(",")] if given.sets else every(data=given.data)
+    rows: dict[str, Any] = {}
+    for source in chosen:
+        if source.here:
+            rows[source.card.name] = row = bias_of(source, tokens)
+            print(source.card.name, json.dumps(row), flush=True)
+    result = {"facts": facts("numpy"), "tokenizer": path.resolve().parent.name, "sets": rows}
+    given.out.write_text(json.dumps(result, indent=1) + "\n")
+
+
+def bias_of(source: DataSet, tokens: Tokens) -> dict[str, Any]:
+    """The bias of a set's training split, how often each label is right, and what the paper says."""
+    fold = source.folds[0] if source.folds else source
+    task = source.task
+    separators = tuple(tokens.vocabulary[piece] for piece in ("[CLS]", "[SEP]"))
+    frame = Frame(separators[:1], separators[1:], separators[1:], MAX_TOKENS)
+    try:
+        docs = fold.split("train") if "train" in fold.found else fold.split(next(iter(fold.found)))
+    except LexomeError as error:
+        return {"error": str(error)}
+    rows = [row for doc in docs for row in task.rows(doc, tokens, frame, known=True)]
+    bias = label_bias(rows, task) if rows else None
+    return {
+        "bias": None if bias is None else round(bias, 4),
+        "paper": PAPER.get(source.card.name),
+        "rows": len(rows),
+        "labels": label_counts(rows, task) if rows else {},
+    }
+
+
+if __name__ == "__main__":
+    main()

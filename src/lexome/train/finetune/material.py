@@ -1,0 +1,249 @@
+"""What is learnt from: documents of sets and folders, their rows for one model, and what is odd about them."""
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+from lexome.document import Document
+from lexome.errors import DataSetError, UsageError
+from lexome.formats.records.jsonl import to_json
+from lexome.infer.tokens import Tokens, open_tokens
+from lexome.models.checkpoint import load
+from lexome.recipe.finetune import NO_SPLIT, DataTable, FinetuneRecipe
+from lexome.tasks import task_of
+from lexome.tasks.sets import DataSet, find, folder
+from lexome.tasks.sets.checks import counted, overlaps
+from lexome.tasks.sets.drawing import fold_numbers, part_off
+from lexome.tasks.task import Frame, Row, Task
+from lexome.train.finetune.batches import asked_of
+from lexome.train.finetune.frame import frame_of
+from lexome.train.finetune.labels import label_bias
+
+TRAIN, DEV, TEST = "train", "dev", "test"
+Documents = list[tuple[str, Document]]
+"""Documents, each with the name of its source."""
+
+
+@dataclass(frozen=True)
+class Split:
+    """Documents, where each is from, and how the rows of one are made."""
+
+    docs: list[Document]
+    sources: list[str]
+    encode: Callable[[str, Document], list[Row]]
+
+    @cached_property
+    def rows(self) -> list[list[Row]]:
+        """The rows of each document, made when they are first asked for."""
+        return [self.encode(source, doc) for source, doc in zip(self.sources, self.docs, strict=True)]
+
+    @cached_property
+    def flat(self) -> list[Row]:
+        """All rows, one document after another."""
+        return [row for rows in self.rows for row in rows]
+
+    def sha256(self) -> str:
+        """A hash of all that its documents say."""
+        total = hashlib.sha256()
+        for source, doc in zip(self.sources, self.docs, strict=True):
+            total.update(source.encode() + b"\t" + to_json(doc) + b"\n")
+        return total.hexdigest()
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What one run learns from, is chosen by and is scored on; and what should be known about it.
+
+    `notes` counts what of the training and development documents could not be said to the model.
+    """
+
+    train: Split
+    dev: Split | None
+    test: Split | None
+    warnings: tuple[str, ...] = ()
+    notes: dict[str, int] = field(default_factory=dict)
+
+    @cached_property
+    def identity(self) -> str:
+        """The hashes of all three."""
+        return " ".join("-" if part is None else part.sha256() for part in (self.train, self.dev, self.test))
+
+
+@dataclass
+class Material:
+    """A task, its sources and a model's tokens; documents become rows when a fold is asked for."""
+
+    recipe: FinetuneRecipe
+    task: Task
+    sources: list[DataSet]
+    tokenizer: Path
+    tokens: Tokens
+    frame: Frame
+    _made: dict[int | None, Parts] = field(default_factory=dict)
+
+    @classmethod
+    def opened(cls, recipe: FinetuneRecipe, start: Path, tokenizer: Path) -> "Material":
+        """The recipe's material for the model in a checkpoint, whose tokenizer has been put into a folder."""
+        sources = sources_of(recipe)
+        settings = {**sources[0].settings, **recipe.task} if len(sources) == 1 else recipe.task
+        task = task_of(settings)
+        found = load(start, kind="encoder")
+        frame = frame_of(found, tokenizer, max_tokens=recipe.data.max_tokens)
+        return cls(recipe, task, sources, tokenizer, open_tokens(tokenizer / "tokenizer.json"), frame)
+
+    def parts(self, fold: int | None) -> Parts:
+        """The rows of a run, made once and kept for other seeds."""
+        if fold not in self._made:
+            if len(self._made) > 1:
+                # Folds share nothing, and runs go fold by fold.
+                self._made.clear()
+            self._made[fold] = self._parts(fold)
+        return self._made[fold]
+
+    def _parts(self, fold: int | None) -> Parts:
+        self.task.notes.clear()
+        made = {name: self._split(docs, known=name == TRAIN) for name, docs in self._documents(fold).items()}
+        self._check({name: split for name, split in made.items() if name != TEST})
+        docs = {name: split.docs for name, split in made.items()}
+        warnings = [*map(str, overlaps(docs)), *lone_answers(docs)]
+        where = "" if fold is None else f"fold {fold}: "
+        said = tuple(where + warning for warning in warnings)
+        return Parts(made[TRAIN], made.get(DEV), made.get(TEST), said, dict(self.task.notes))
+
+    def _documents(self, fold: int | None) -> dict[str, Documents]:
+        """The documents of train, dev and test, as far as the recipe wants them, from all sources."""
+        given: dict[str, Documents] = {}
+        for source in self.sources:
+            for name, docs in _splits(source, self.recipe, fold).items():
+                given.setdefault(name, []).extend((source.card.name, doc) for doc in self._some(docs))
+        return given
+
+    def _some(self, docs: list[Document]) -> list[Document]:
+        """As many as the recipe's limit allows, spread over all: files are often sorted by label."""
+        limit = self.recipe.data.limit
+        if limit is None or limit >= len(docs):
+            return docs
+        return [docs[number * len(docs) // limit] for number in range(limit)]
+
+    def _split(self, given: Documents, *, known: bool) -> Split:
+        encode = partial(self._asking if known else self._rows, known=known)
+        return Split([doc for _, doc in given], [source for source, _ in given], encode)
+
+    def _rows(self, source: str, doc: Document, *, known: bool) -> list[Row]:
+        return self.task.of_source(source).rows(doc, self.tokens, self.frame, known=known)
+
+    def _asking(self, source: str, doc: Document, *, known: bool) -> list[Row]:
+        """The rows of a document to learn from, without those that ask nothing."""
+        made = self._rows(source, doc, known=known)
+        asking = [row for row in made if asked_of(row, self.task)]
+        if len(asking) < len(made):
+            self.task.notes["row that asks nothing, left out of training"] += len(made) - len(asking)
+        return asking
+
+    def _check(self, made: dict[str, Split]) -> None:
+        """UsageError where a split is empty, a row too long, or nothing is asked in training."""
+        if not made[TRAIN].flat:
+            raise UsageError(
+                f"no training document says anything about {', '.join(self.task.labels[:6])}; expected some that do. "
+                "Compare the labels in [task] with those in the documents."
+            )
+        for name, split in made.items():
+            if not split.flat:
+                raise UsageError(f"the split {name} has nothing to judge by; expected documents that the task fits.")
+            long = [len(row.ids) for row in split.flat if len(row.ids) > self.frame.max_tokens]
+            if long:
+                raise UsageError(
+                    f"{len(long):,} rows of {name} have up to {max(long):,} tokens; expected {self.frame.max_tokens:,} "
+                    "at most. Raise data.max_tokens."
+                )
+        if label_bias(made[TRAIN].flat, self.task) == 0:
+            raise UsageError(
+                f"all answers in train are alike, so there is nothing to learn; expected several of "
+                f"{', '.join(self.task.labels[:6])}. Compare the types or labels in [task] with those in the documents."
+            )
+
+
+def sources_of(recipe: FinetuneRecipe) -> list[DataSet]:
+    """The sets that the recipe names, or its folder."""
+    if recipe.data.folder is not None:
+        told = recipe.task.keys() & {"types", "labels"}
+        # Types and labels that are not told are those of the training documents.
+        return [folder(recipe.data.folder, task=recipe.task if told else str(recipe.task["kind"]))]
+    if len(recipe.data.sets) > 1 and not recipe.task:
+        raise UsageError(f"{len(recipe.data.sets)} sets without a [task] table; expected one that fits them all.")
+    return [find(name, data=recipe.data.root) for name in recipe.data.sets]
+
+
+def folds_of(recipe: FinetuneRecipe, sources: Sequence[DataSet]) -> list[int | None]:
+    """The folds to run, by number; None where there are none."""
+    own = len(sources[0].folds)
+    if recipe.folds is None:
+        if own:
+            raise UsageError(f"{sources[0].name} is cross-validated in {own} folds. Add a [folds] table.")
+        return [None]
+    if len(sources) > 1:
+        raise UsageError(f"folds of {len(sources)} sets at once; expected one set.")
+    count = recipe.folds.count or own
+    if not count:
+        raise UsageError(f"{sources[0].name} has no folds of its own. Say how many: folds.count.")
+    wrong = [number for number in recipe.folds.use if number >= count]
+    if wrong:
+        raise UsageError(f"folds.use names fold {wrong[0]}; the last of {count} is {count - 1}.")
+    return list(recipe.folds.use or range(count))
+
+
+def _splits(source: DataSet, recipe: FinetuneRecipe, fold: int | None) -> dict[str, list[Document]]:
+    """One source's documents for train, dev and test. A fold's own dev is taken where the recipe asks for no other."""
+    if fold is None:
+        return _named(source, source.splits(**_options(recipe.data)), recipe)
+    assert recipe.folds is not None
+    if recipe.folds.count is None:
+        read = source.folds[fold].splits(**_options(recipe.data))
+        if DEV in read and not recipe.folds.dev:
+            return {name: read[name] for name in (TRAIN, DEV, TEST)}
+        rest, test = [*read[TRAIN], *read.get(DEV, ())], read[TEST]
+    else:
+        docs = [doc for name in recipe.data.train for doc in source.split(name)]
+        numbers = fold_numbers(docs, folds=recipe.folds.count, seed=recipe.folds.seed)
+        rest = [doc for doc, number in zip(docs, numbers, strict=True) if number != fold]
+        test = [doc for doc, number in zip(docs, numbers, strict=True) if number == fold]
+    if not recipe.folds.dev:
+        return {TRAIN: rest, TEST: test}
+    rest, dev = part_off(rest, share=recipe.folds.dev, seed=recipe.folds.seed)
+    return {TRAIN: rest, DEV: dev, TEST: test}
+
+
+def _options(data: DataTable) -> dict[str, Any]:
+    return {"overlap": data.overlap, "partial": True, "dev_share": data.dev_share}
+
+
+def _named(source: DataSet, read: dict[str, list[Document]], recipe: FinetuneRecipe) -> dict[str, list[Document]]:
+    """The splits under the names that the recipe gives them; those of train together."""
+    data = recipe.data
+    wanted: dict[str, tuple[str, ...]] = {TRAIN: data.train}
+    wanted |= {} if data.dev == NO_SPLIT else {DEV: (data.dev,)}
+    wanted |= {} if recipe.score_test == "never" and data.test not in read else {TEST: (data.test,)}
+    for name in (name for names in wanted.values() for name in names):
+        if name not in read:
+            raise DataSetError(
+                f"{source.name} has no split {name!r} here; it has {', '.join(read)}. Say others in [data], draw one "
+                'with data.dev_share, or go without: dev = "none".'
+            )
+    return {name: [doc for part in names for doc in read[part]] for name, names in wanted.items()}
+
+
+def lone_answers(docs: dict[str, list[Document]]) -> list[str]:
+    """What to say about splits that lack what is learnt, or where all answers are one: scores there mean nothing."""
+    counts = {name: counted(given) for name, given in docs.items()}
+    said = []
+    for name, count in counts.items():
+        for what in ("mentions", "relations", "labels"):
+            own, known = ([kind for kind in given if kind.startswith(f"{what} ")] for given in (count, counts[TRAIN]))
+            if known and not own:
+                said.append(f"{name} has no {what}, and train has {counts[TRAIN][what]:,}")
+            elif what == "labels" and len(own) == 1 and len(known) > 1:
+                said.append(f"every label of {name} is {own[0].removeprefix('labels ')!r}")
+    return said

@@ -1,0 +1,178 @@
+"""The model that learns a task: a checkpoint with its head, what of it is frozen, and how much it drops.
+
+T tokens of the packed batch, S sequences, C labels
+"""
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from lexome.errors import CheckpointError, UsageError
+from lexome.models import hf_heads
+from lexome.models.checkpoint import Checkpoint, encoder_of, load
+from lexome.models.encoder import Attention, Encoder
+from lexome.models.heads import HiddenLayers, Labeller
+from lexome.models.source import HUGGING_FACE, layout_of, read_settings
+from lexome.recipe.finetune import FinetuneRecipe, HeadTable
+from lexome.tasks import task_of
+from lexome.tasks.ner import Ner
+from lexome.tasks.task import Task
+from lexome.train.finetune.adapters import LoraSettings, add_adapters
+from lexome.train.finetune.batches import Batch
+from lexome.train.finetune.crf import Crf
+
+# In a model folder, beside the checkpoint: the settings of the task it was fine-tuned for.
+TASK = "task.json"
+# How transformers' classes with each kind of head end.
+CLASSES = {"token": "ForTokenClassification", "sequence": "ForSequenceClassification", "span": "ForQuestionAnswering"}
+
+
+class Learner(nn.Module):
+    """A labeller, with a chain over its tags where there is one: a batch to the head's logits.
+
+    With `frozen` the encoder computes as it serves, without dropout and without gradients.
+    """
+
+    def __init__(self, model: Labeller, crf: Crf | None, *, frozen: bool = False) -> None:
+        super().__init__()
+        self.model, self.crf, self.frozen = model, crf, frozen
+        if frozen:
+            model.encoder.requires_grad_(False)
+
+    def forward(self, batch: Batch) -> Tensor:
+        if not self.frozen:
+            logits: Tensor = self.model(batch.ids_T, batch.packing, batch.segments_T)
+            return logits
+        with torch.no_grad():
+            hidden_TD = self.model.encoder(batch.ids_T, batch.packing, batch.segments_T)
+        headed: Tensor = self.model.head(hidden_TD, batch.packing)
+        return headed
+
+    def train(self, mode: bool = True) -> "Learner":
+        """As every module; a frozen encoder stays in evaluation."""
+        super().train(mode)
+        if self.frozen:
+            self.model.encoder.eval()
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A model at the beginning of its run, and what is known about the checkpoint."""
+
+    learner: Learner
+    checkpoint: Checkpoint
+    new_head: bool
+
+
+def begin(recipe: FinetuneRecipe, start: Path, task: Task) -> Begun:
+    """The recipe's model for a task; new weights are drawn from torch's generator."""
+    found = _loaded(start, task, recipe.head, new_head=recipe.new_head)
+    model = found.model
+    assert isinstance(model, Labeller)
+    _set_dropout(model, recipe)
+    encoder_of(model).checkpointing = recipe.checkpointing
+    if recipe.method == "lora":
+        add_adapters(model, found.architecture, lora_settings(recipe))
+    crf = _chain(start, task) if recipe.head.crf else None
+    learner = Learner(model, crf, frozen=recipe.method == "frozen")
+    return Begun(learner, found, new_head=any(name.startswith("head.out") for name in found.new))
+
+
+def lora_settings(recipe: FinetuneRecipe) -> LoraSettings:
+    """The recipe's adapters."""
+    given = recipe.lora
+    return LoraSettings(given.rank, given.alpha, given.dropout, given.targets)
+
+
+def _chain(start: Path, task: Task) -> Crf:
+    """A chain over the task's tags: new, or as an earlier run with the same ones has left it."""
+    if not isinstance(task, Ner):
+        raise UsageError(f"head.crf is for mentions, and this task labels a {task.head}. Leave it out.")
+    if task.labelling == "words":
+        raise UsageError('head.crf goes from word to word; use it with labelling = "first" or "pieces", not "words".')
+    crf = Crf(task.groups)
+    path = start / TASK
+    held = task_of(json.loads(path.read_bytes())) if path.is_file() else None
+    if isinstance(held, Ner) and held.transitions is not None and held.labels == task.labels:
+        crf.take(held.transitions)
+    return crf
+
+
+def _loaded(start: Path, task: Task, head: HeadTable, *, new_head: bool) -> Checkpoint:
+    """The checkpoint with a head for the task: its own where it has one, else a new one."""
+    held = None if new_head else _held_labels(start, task.head)
+    if held is not None and task.head != "span" and held != task.labels:
+        raise CheckpointError(
+            f"{start}: its head has the labels {_some(held)}; the task has {_some(task.labels)}. Choose a task with "
+            "the same labels, or set new_head = true to begin with a new head."
+        )
+    if new_head:
+        return _beheaded(start, task, head)
+    hidden = _hidden(head) if held is None else None
+    found = load(start, kind=task.head, labels=task.labels, hidden=hidden, new_head=True)
+    return _dropping(found, head)
+
+
+def _held_labels(start: Path, kind: str) -> tuple[str, ...] | None:
+    """The labels of the head that a checkpoint has for this kind; None where it has none."""
+    if layout_of(start) != HUGGING_FACE:
+        return None
+    settings = read_settings(start)
+    own = settings.get(hf_heads.OWN, {}).get("kind") == kind
+    if not own and not any(name.endswith(CLASSES[kind]) for name in settings.get("architectures") or ()):
+        return None
+    return hf_heads.labels_of(settings)
+
+
+def _beheaded(start: Path, task: Task, head: HeadTable) -> Checkpoint:
+    """The checkpoint's encoder under a new head."""
+    found = load(start, kind="encoder")
+    settings = {key: held for key, held in found.settings.items() if key != hf_heads.OWN}
+    hidden = _hidden(head) or hf_heads.hidden_of(settings, found.architecture, task.head)
+    pooling = hf_heads.pooling_of(settings, task.head)
+    made = hf_heads.label_head(found.config, task.head, labels=len(task.labels), hidden=hidden, pooling=pooling)
+    model = Labeller(encoder_of(found.model), made).eval()  # type: ignore[arg-type]
+    new = tuple(f"head.{name}" for name in made.state_dict())
+    return _dropping(replace(found, model=model, kind=task.head, labels=task.labels, new=new), head)
+
+
+def _hidden(head: HeadTable) -> HiddenLayers | None:
+    """The layers the recipe asks for; None where it leaves them to the checkpoint."""
+    if head.layers is None:
+        return None
+    dropout = 0.1 if head.dropout is None else head.dropout
+    return HiddenLayers(head.layers, width=head.width, activation=head.activation, dropout=dropout)
+
+
+def _dropping(found: Checkpoint, head: HeadTable) -> Checkpoint:
+    """The checkpoint with the recipe's dropout in its head."""
+    assert isinstance(found.model, Labeller)
+    made = found.model.head
+    if head.dropout is not None:
+        for part in made.modules():
+            if isinstance(part, nn.Dropout):
+                part.p = head.dropout
+        assert isinstance(made.hidden, HiddenLayers)
+        made.hidden = replace(made.hidden, dropout=head.dropout)
+    return found
+
+
+def _set_dropout(model: Labeller, recipe: FinetuneRecipe) -> None:
+    """Put the recipe's dropout in place of the encoder's. What is saved still says the checkpoint's own."""
+    encoder = encoder_of(model)
+    for part in encoder.modules():
+        if isinstance(part, nn.Dropout) and recipe.dropout is not None:
+            part.p = recipe.dropout
+        if isinstance(part, Attention) and isinstance(recipe.attention_dropout, float | int):
+            part.dropout = float(recipe.attention_dropout)
+    if not isinstance(encoder, Encoder) and recipe.attention_dropout not in (0.0, "checkpoint"):
+        raise UsageError("attention_dropout cannot be set in a model that transformers computes. Leave it out.")
+
+
+def _some(labels: tuple[str, ...]) -> str:
+    shown = ", ".join(labels[:6])
+    return f"{shown}, ... ({len(labels)})" if len(labels) > 6 else shown

@@ -1,0 +1,180 @@
+"""One run from its checkpoint to its folder: model/, metrics.jsonl, dev.jsonl, test.jsonl, and run.json last."""
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+import torch._dynamo
+
+from lexome.corpus.vocab.tokenizers import tokenizer_sha256
+from lexome.document import Document
+from lexome.errors import UsageError
+from lexome.formats import write
+from lexome.models.checkpoint import load
+from lexome.models.encoder import Encoder
+from lexome.models.heads import Labeller
+from lexome.pipeline import fingerprint
+from lexome.recipe.finetune import FinetuneRecipe
+from lexome.tasks import task_of
+from lexome.tasks.task import Scores, Task
+from lexome.train.exact import exact
+from lexome.train.finetune.ground import MODEL, Ground
+from lexome.train.finetune.material import DEV, TEST, Split
+from lexome.train.finetune.model import TASK, Learner, begin
+from lexome.train.finetune.outcome import ADAPTER, Course, facts_of, write_model
+from lexome.train.finetune.predict import answered, scored
+from lexome.train.finetune.record import Facts, finished, write_facts
+from lexome.train.finetune.runs import Run
+from lexome.train.finetune.training import Plan, Setting, Training
+from lexome.train.journal import Journal
+from lexome.train.losses import RECOMPILATIONS
+
+# What a run's outcome does not depend on; the checkpoint and the data are told by their hashes.
+FREE = {"out", "start", "jobs", "card", "models", "grid", "score_test", "seeds"}
+# Compiling takes time that a short run does not get back. Where the line is has not been measured yet.
+COMPILED_TOKENS = 50_000_000
+
+Show = Callable[[float, str], None]
+
+
+def identity_of(recipe: FinetuneRecipe, run: Run, ground: Ground) -> str:
+    """The hash of all that a run's outcome depends on."""
+    settings = recipe.model_dump(mode="json", exclude=FREE)
+    material = ground.material
+    given = (dict(material.task.settings()), material.frame, tokenizer_sha256(material.tokenizer))
+    return fingerprint(settings, run, given, material.parts(run.fold).identity, ground.sha256)
+
+
+def carry_out(
+    recipe: FinetuneRecipe,
+    run: Run,
+    ground: Ground,
+    folder: Path,
+    *,
+    test: bool,
+    show: Show = lambda share, words: None,
+) -> Facts:
+    """Train one run, or find that it is done, and write its folder; with `test`, the test split is scored as well."""
+    identity = identity_of(recipe, run, ground)
+    found = finished(folder, identity)
+    if found is None:
+        found = _trained(recipe, run, ground, folder, identity=identity, test=test, show=show)
+    if test and TEST not in found.scores:
+        found = score_later(recipe, found, ground, folder)
+    return found
+
+
+def score_later(recipe: FinetuneRecipe, facts: Facts, ground: Ground, folder: Path) -> Facts:
+    """Score the test split with the model that a finished run has kept, and add that to its record."""
+    if not facts.kept:
+        raise UsageError(f"{folder}: its weights were not kept, so test cannot be scored now. Remove it and run again.")
+    task = task_of(json.loads((folder / MODEL / TASK).read_bytes()))
+    setting = setting_of(recipe, tokens=0)
+    model = load(folder / MODEL, kind=task.head).model.to(setting.device)
+    assert isinstance(model, Labeller)
+    split = _wanted(ground.material.parts(facts.fold).test, recipe)
+    path = folder / f"{TEST}.jsonl"
+    scores = _scored(recipe, Learner(model, None), split, task, path=path, ground=ground, setting=setting)
+    made = replace(facts, scores={**facts.scores, TEST: scores})
+    write_facts(folder, made, recipe)
+    return made
+
+
+def drop_model(folder: Path, facts: Facts, recipe: FinetuneRecipe) -> Facts:
+    """Remove the weights of a finished run; what it came to stays."""
+    if not facts.kept:
+        return facts
+    made = replace(facts, kept=False)
+    write_facts(folder, made, recipe)
+    for name in (MODEL, ADAPTER):
+        shutil.rmtree(folder / name, ignore_errors=True)
+    return made
+
+
+def setting_of(recipe: FinetuneRecipe, *, tokens: int) -> Setting:
+    """Where and how to compute; what the recipe leaves open, the device and the length decide."""
+    there = torch.cuda.is_available()
+    if recipe.device == "cuda" and not there:
+        raise UsageError('device is "cuda", but torch sees no GPU. Use device = "cpu", or a torch build for CUDA.')
+    device = torch.device("cuda" if there and recipe.device != "cpu" else "cpu")
+    on_gpu = device.type == "cuda"
+    half = recipe.precision == "autocast" or (recipe.precision == "auto" and on_gpu)
+    compiled = recipe.compile if recipe.compile is not None else on_gpu and tokens >= COMPILED_TOKENS
+    return Setting(device, torch.bfloat16 if half else None, compiled)
+
+
+def _trained(
+    recipe: FinetuneRecipe, run: Run, ground: Ground, folder: Path, *, identity: str, test: bool, show: Show
+) -> Facts:
+    material = ground.material
+    task, parts = material.task, material.parts(run.fold)
+    # What a run that was cut short has left is made again from the beginning.
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    plan = Plan(recipe, parts, task, seed=run.seed, segments=material.frame.segments)
+    setting = setting_of(recipe, tokens=sum(plan.lengths) * len(plan.counts))
+    with exact(recipe.deterministic, setting.device):
+        torch.manual_seed(run.seed)
+        begun = begin(recipe, ground.start, task)
+        begun.learner.to(setting.device)
+        if setting.compiled:
+            _compile(begun.learner)
+        training = Training(recipe, begun.learner, parts, task, plan, setting=setting)
+        _follow(training, Journal(folder, step=0), show)
+        serving = training.serving()
+        scores = {}
+        for name, split in ((DEV, parts.dev), (TEST, _wanted(parts.test, recipe) if test else None)):
+            if split is not None:
+                path = folder / f"{name}.jsonl"
+                scores[name] = _scored(recipe, begun.learner, split, serving, path=path, ground=ground, setting=setting)
+    course = Course(recipe, run, ground, begun, training)
+    facts = facts_of(course, scores, identity=identity)
+    if recipe.models == "none":
+        # Written and removed at the end, the weights of a large grid would fill the disk meanwhile.
+        facts = replace(facts, kept=False)
+    else:
+        write_model(course, folder, facts)
+    write_facts(folder, facts, recipe)
+    return facts
+
+
+def _follow(training: Training, journal: Journal, show: Show) -> None:
+    """Train, writing each line of metrics and telling how far it is."""
+    said = ""
+    for line in training.lines():
+        journal.write(line)
+        if "dev" in line:
+            name, held = next(iter(line["dev"].items()))
+            said = f", dev {name} {held:.4f}"
+        progress = training.progress
+        loss = f", loss {line['loss']:.3f}" if "loss" in line else ""
+        show(progress.step / progress.steps, f"step {progress.step:,}{loss}{said}")
+
+
+def _scored(
+    recipe: FinetuneRecipe, learner: Learner, split: Split, task: Task, *, path: Path, ground: Ground, setting: Setting
+) -> Scores:
+    """Answer a split, write the answers down, and score them."""
+    segments = ground.material.frame.segments
+    limit = recipe.evaluation.pass_tokens
+    found: list[Document] = answered(learner, split, task, limit=limit, segments=segments, autocast=setting.autocast)
+    write(path, found, "jsonl")
+    return scored(task, split, found)
+
+
+def _wanted(split: Split | None, recipe: FinetuneRecipe) -> Split:
+    if split is None or not split.flat:
+        raise UsageError(f"the split {recipe.data.test!r} has nothing to score. Leave score_test out.")
+    return split
+
+
+def _compile(learner: Learner) -> None:
+    """Compile each layer in place for sizes that change from batch to batch. What transformers computes stays."""
+    encoder = learner.model.encoder
+    if isinstance(encoder, Encoder):
+        torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, RECOMPILATIONS)
+        for part in (encoder.embed, *encoder.layers):
+            part.compile(dynamic=True)

@@ -1,0 +1,138 @@
+"""finetune: a checkpoint and a task into a folder of runs, one model each, with a summary of what they came to."""
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from lexome.errors import DivergedError, LexomeError, RecipeError, UsageError, WorkerError
+from lexome.recipe.finetune import FinetuneRecipe
+from lexome.train.finetune.ground import MODEL, RUNS, Ground, grounded
+from lexome.train.finetune.material import folds_of, sources_of
+from lexome.train.finetune.pool import in_processes
+from lexome.train.finetune.record import Facts
+from lexome.train.finetune.run import Show, carry_out, drop_model, score_later
+from lexome.train.finetune.runs import Cell, Run, cells_of, runs_of, settled
+from lexome.train.finetune.summary import Summary, cell_of, summary_of, write_summary
+from lexome.train.journal import training_progress
+
+
+@dataclass(frozen=True, slots=True)
+class Finetuned:
+    """What a recipe came to: its folder, the summary of all runs, and the best one's model where it was kept."""
+
+    folder: Path
+    summary: Summary
+    model: Path | None
+
+
+def finetune(recipe: FinetuneRecipe, *, progress_shown: bool = True) -> Finetuned:
+    """Do every run of a recipe that is not done yet, choose, score test where asked, and write the summary.
+
+    A run whose run.json is there is not repeated; one that was cut short begins again. A run that diverges is named
+    in the summary, and the others go on; where all fail, the first one's error is raised.
+    """
+    _check(recipe)
+    with grounded(recipe) as ground, training_progress("finetune", shown=progress_shown) as show:
+        found, failed = _all_runs(recipe, ground, show)
+        if not found:
+            raise UsageError(f"no run came to its end. The first: {next(iter(failed.values()))}")
+        summary = summary_of(found, failed)
+        found = _tested(recipe, ground, found, summary)
+        summary = summary_of(found, failed)
+        _prune(recipe, found, summary)
+    write_summary(recipe.out, summary)
+    best = None if summary.best_run is None else recipe.out / RUNS / summary.best_run / MODEL
+    return Finetuned(recipe.out, summary, best if best is not None and best.is_dir() else None)
+
+
+def _check(recipe: FinetuneRecipe) -> None:
+    """RecipeError where the recipe asks for a choice that nothing can make."""
+    folded = recipe.folds is not None and not recipe.folds.dev
+    chosen = len(cells_of(recipe.grid)) > 1 and recipe.score_test == "best"
+    if chosen and (folded or recipe.data.dev == "none"):
+        raise RecipeError('score_test is "best", but without a dev split no cell is the best. Use "every".')
+    if recipe.models == "none" and chosen:
+        raise RecipeError('models is "none", but the best cell\'s weights are needed to score test. Use "best".')
+
+
+def _all_runs(recipe: FinetuneRecipe, ground: Ground, show: Show) -> tuple[list[Facts], dict[str, str]]:
+    """The facts of all runs, in order, and why others failed."""
+    cells, folds = cells_of(recipe.grid), folds_of(recipe, sources_of(recipe))
+    one = len(cells) == 1
+    if recipe.grid.seeds == "all" or one:
+        return _carried_out(recipe, runs_of(cells, recipe.seeds, folds), ground, show, sure=one)
+    found, failed = _carried_out(recipe, runs_of(cells, recipe.seeds[:1], folds), ground, show)
+    best = summary_of(found, failed).best if found else None
+    if best is None:
+        return found, failed
+    chosen: Sequence[Cell] = [summary_of(found, failed).rows[best].cell]
+    more, lost = _carried_out(recipe, runs_of(chosen, recipe.seeds[1:], folds), ground, show, sure=True)
+    return [*found, *more], {**failed, **lost}
+
+
+def _carried_out(
+    recipe: FinetuneRecipe, runs: Sequence[Run], ground: Ground, show: Show, *, sure: bool = False
+) -> tuple[list[Facts], dict[str, str]]:
+    """Carry runs out one by one, or several at a time. With `sure`, these are the ones that test is scored with."""
+    test = recipe.score_test == "every" or (recipe.score_test == "best" and sure)
+    found: dict[Run, Facts] = {}
+    failed: dict[str, str] = {}
+    if recipe.jobs > 1 and len(runs) > 1:
+        for run, facts, why in in_processes(recipe, runs, tokenizer=ground.material.tokenizer, test=test):
+            _take(run, facts, why, found, failed)
+            done = len(found) + len(failed)
+            show(done / len(runs), f"{done} of {len(runs)} runs")
+    else:
+        for number, run in enumerate(runs):
+            try:
+                told = _share_of(show, number, len(runs), run.name)
+                found[run] = carry_out(
+                    settled(recipe, run), run, ground, recipe.out / RUNS / run.name, test=test, show=told
+                )
+            except LexomeError as error:
+                if len(runs) == 1 or not _goes_on(error):
+                    raise
+                failed[run.name] = str(error)
+    for name, why in failed.items():
+        print(f"warning: run {name} failed: {why}", file=sys.stderr)
+    return [found[run] for run in runs if run in found], failed
+
+
+def _take(run: Run, facts: Facts | None, why: str | None, found: dict[Run, Facts], failed: dict[str, str]) -> None:
+    if facts is not None:
+        found[run] = facts
+    else:
+        failed[run.name] = why or "no reason was given"
+
+
+def _goes_on(error: LexomeError) -> bool:
+    """Whether other runs may succeed where this one did not: not where the recipe or a folder is wrong."""
+    return isinstance(error, DivergedError | WorkerError)
+
+
+def _share_of(show: Show, number: int, count: int, name: str) -> Callable[[float, str], None]:
+    """Progress of one run as progress of all."""
+    return lambda share, words: show((number + share) / count, f"{name} ({number + 1} of {count}): {words}")
+
+
+def _tested(recipe: FinetuneRecipe, ground: Ground, found: list[Facts], summary: Summary) -> list[Facts]:
+    """The facts with the best cell's runs scored on test, where the recipe says so and it is not done."""
+    if recipe.score_test != "best" or summary.best is None:
+        return found
+    cell = summary.rows[summary.best].cell
+    made = []
+    for facts in found:
+        if cell_of(facts) == cell and "test" not in facts.scores:
+            run = Run(cell, facts.seed, facts.fold)
+            facts = score_later(settled(recipe, run), facts, ground, recipe.out / RUNS / facts.name)
+        made.append(facts)
+    return made
+
+
+def _prune(recipe: FinetuneRecipe, found: Sequence[Facts], summary: Summary) -> None:
+    """Remove the weights that the recipe does not want kept."""
+    for facts in found:
+        if recipe.models == "none" or (recipe.models == "best" and facts.name != summary.best_run):
+            run = Run(cell_of(facts), facts.seed, facts.fold)
+            drop_model(recipe.out / RUNS / facts.name, facts, settled(recipe, run))

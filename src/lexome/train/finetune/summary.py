@@ -1,0 +1,151 @@
+"""What all runs of a recipe came to: mean, median and spread of each cell, and the best; as JSON and as a table."""
+
+import json
+import statistics
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from lexome.formats.files import replacing
+from lexome.train.finetune.record import Facts
+from lexome.train.finetune.runs import Cell
+from lexome.values import value
+
+SUMMARY, TABLE = "summary.json", "summary.txt"
+DEV, TEST = "dev", "test"
+
+
+@value
+class Spread:
+    """Scores of several runs. `sd` is that of a sample; None of a single run."""
+
+    runs: int
+    mean: float
+    median: float
+    sd: float | None
+    least: float
+    most: float
+
+    @classmethod
+    def of(cls, scores: Sequence[float]) -> "Spread":
+        """The spread of at least one score."""
+        sd = statistics.stdev(scores) if len(scores) > 1 else None
+        return cls(len(scores), statistics.fmean(scores), statistics.median(scores), sd, min(scores), max(scores))
+
+
+@value
+class Row:
+    """One cell: its runs by name, and for each split and measure how their scores are spread."""
+
+    cell: Cell
+    runs: tuple[str, ...]
+    spreads: dict[str, dict[str, Spread]]
+
+
+@value
+class Summary:
+    """All cells of a grid. Those of a recipe without a grid are one.
+
+    best      the place of the cell with the highest mean on dev; None where nothing was chosen by
+    best_run  of that cell, the run with the highest score on dev
+    failed    runs that came to no end, and why
+    """
+
+    measure: str | None
+    rows: tuple[Row, ...]
+    best: int | None
+    best_run: str | None
+    warnings: tuple[str, ...]
+    failed: dict[str, str]
+
+
+def summary_of(found: Sequence[Facts], failed: dict[str, str]) -> Summary:
+    """The summary of finished runs, cells in the order in which they came."""
+    measure = next((facts.measure for facts in found if facts.measure is not None), None)
+    cells: dict[Cell, list[Facts]] = {}
+    for facts in found:
+        cells.setdefault(cell_of(facts), []).append(facts)
+    rows = [Row(cell, tuple(facts.name for facts in members), _spreads(members)) for cell, members in cells.items()]
+    warnings = tuple(dict.fromkeys(said for facts in found for said in facts.warnings))
+    best = best_of(rows, measure)
+    run = None
+    if best is not None:
+        members = list(cells.values())[best]
+        run = max(members, key=lambda facts: facts.scores.get(DEV, {}).get(measure or "", 0.0)).name
+    return Summary(measure, tuple(rows), best, run, warnings, failed)
+
+
+def cell_of(facts: Facts) -> Cell:
+    """The cell that a run belongs to."""
+    return Cell(facts.batch, facts.lr, facts.epochs)
+
+
+def best_of(rows: Sequence[Row], measure: str | None) -> int | None:
+    """The place of the cell with the highest mean on dev, the first of equals; of one cell alone, that one."""
+    if len(rows) == 1:
+        return 0
+    scores = [row.spreads.get(DEV, {}).get(measure or "") for row in rows]
+    known = [(spread.mean, -place) for place, spread in enumerate(scores) if spread is not None]
+    return -max(known)[1] if known else None
+
+
+def write_summary(folder: Path, summary: Summary) -> None:
+    """Write summary.json and summary.txt."""
+    with replacing(folder / SUMMARY) as stream:
+        stream.write(json.dumps(asdict(summary), indent=1, ensure_ascii=False).encode() + b"\n")
+    with replacing(folder / TABLE) as stream:
+        stream.write(table_of(summary).encode())
+
+
+def read_best(folder: Path) -> str | None:
+    """The name of the best run of an earlier fine-tuning in a folder; None where the folder is none."""
+    path = folder / SUMMARY
+    if not path.is_file():
+        return None
+    held: dict[str, Any] = json.loads(path.read_bytes())
+    best = held.get("best_run")
+    return best if isinstance(best, str) else None
+
+
+def table_of(summary: Summary) -> str:
+    """The summary for people: a line for each cell, its first measure on dev and test."""
+    lines: list[tuple[str, ...]] = [("", "split", "runs", "mean", "median", "sd", "least", "most")]
+    for place, row in enumerate(summary.rows):
+        name = row.cell.name or "all runs"
+        for split in (DEV, TEST):
+            spread = row.spreads.get(split, {}).get(summary.measure or "")
+            if spread is not None:
+                mark = " *" if place == summary.best and len(summary.rows) > 1 else ""
+                lines.append((name + mark, split, str(spread.runs), *_numbers(spread)))
+                name, mark = "", ""
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    text = [f"{summary.measure or 'no scores'}"]
+    for line in lines:
+        cells = [
+            cell.ljust(width) if place < 2 else cell.rjust(width) for place, (cell, width) in _placed(line, widths)
+        ]
+        text.append("  ".join(cells).rstrip())
+    text += [f"warning: {said}" for said in summary.warnings]
+    text += [f"failed: {name}: {why}" for name, why in summary.failed.items()]
+    return "\n".join(text) + "\n"
+
+
+def _placed(line: Sequence[str], widths: Sequence[int]) -> list[tuple[int, tuple[str, int]]]:
+    return list(enumerate(zip(line, widths, strict=True)))
+
+
+def _numbers(spread: Spread) -> tuple[str, ...]:
+    held = (spread.mean, spread.median, spread.sd, spread.least, spread.most)
+    return tuple("-" if number is None else f"{number:.4f}" for number in held)
+
+
+def _spreads(members: Sequence[Facts]) -> dict[str, dict[str, Spread]]:
+    """By split and measure, over the runs that have it."""
+    spreads: dict[str, dict[str, Spread]] = {}
+    for split in (DEV, TEST):
+        scores = [facts.scores[split] for facts in members if split in facts.scores]
+        names = dict.fromkeys(name for given in scores for name in given)
+        if names:
+            spreads[split] = {name: Spread.of([given[name] for given in scores if name in given]) for name in names}
+    return spreads

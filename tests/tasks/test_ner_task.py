@@ -1,5 +1,7 @@
 """Named entities: what a document says comes back from a model that says the same."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -251,6 +253,17 @@ def test_mentions_of_other_types_stay_and_what_leans_on_the_replaced_goes() -> N
     assert found.relations == ()
     assert [attribute.id for attribute in found.attributes] == ["A1"]
     assert task.notes == {"mention of another type: Disease": 1}
+
+
+def test_a_relation_of_concepts_goes_with_their_last_mention() -> None:
+    doc = document("BRCA1 in cancer", ("BRCA1", "Gene"), ("cancer", "Disease"))
+    spans = tuple(replace(span, concepts=(f"mesh:{span.id}",)) for span in doc.spans)
+    sides = (Argument("a", concept="mesh:T1"), Argument("b", concept="mesh:T2"))
+    doc = replace(doc, spans=spans, relations=(Relation("R1", "causes", sides),))
+    for types, left in ((["Gene"], 0), (["Drug"], 1)):
+        task = Ner(types)
+        rows = task.rows(doc, tokenizer(), frame(), known=True)
+        assert len(task.decode(doc, rows, perfect(task, rows)).relations) == left
 
 
 def test_a_document_without_text_has_no_rows_and_no_mentions() -> None:

@@ -170,25 +170,42 @@ def test_answers_of_one_question_in_many_documents_are_weighed_together() -> Non
                  tuple(Answer(text, score=score) for text, score in answers)),))
         for name, answers in scored
     ]  # fmt: skip
-    (merged,) = together(question for doc in found for question in doc.questions)
+    ((_, merged),) = together((own.questions[0], said.questions[0]) for own, said in zip(docs, found, strict=True))
+    assert merged is not None
     assert [answer.text for answer in merged.answers] == ["brca1", "NBR1", "TP53"]
     assert Questions().score(docs, found) == {"mrr": 1, "strict": 1, "lenient": 1}
 
 
+@pytest.mark.parametrize("names", [("q_001", "q_002"), ("q1", "q1")])
+def test_other_words_are_another_question_whatever_its_id_is(names: tuple[str, str]) -> None:
+    gold, found = (
+        [
+            Document(f"d{number}", questions=(Question(name, f"which {number}?", "factoid", (Answer(said[number]),)),))
+            for number, name in enumerate(names)
+        ]
+        for said in (("BRCA1", "TP53"), ("BRCA1", "EGFR"))
+    )
+    assert Questions().score(gold, found) == {"mrr": 0.5, "strict": 0.5, "lenient": 0.5}
+    assert Questions(measure="squad").score(gold, found) == {"f1": 0.5, "exact": 0.5}
+
+
 def test_a_list_over_documents_keeps_what_is_near_to_the_best() -> None:
-    gold = [Document("d", questions=(Question("q_000", "?", "list", (Answer("a"), Answer("b"))),))]
+    answers = (Answer("a"), Answer("b"))
+    gold = [Document("d", questions=(Question(f"q_00{number}", "?", "list", answers),)) for number in range(3)]
     found = [
         Document("d", questions=(Question(name, "?", "list", (Answer(text, score=score),)),))
         for name, text, score in (("q_000", "a", 9.0), ("q_001", "b", 8.9), ("q_002", "c", 1.0))
     ]
-    assert Questions("list").score(gold * 3, found)["f1"] == 1
+    assert Questions("list").score(gold, found)["f1"] == 1
 
 
 def test_yes_and_no_are_scored_as_bioasq_does() -> None:
     gold = [snippets("x", type_="yesno", answers=(Answer("yes"),))]
     found = [snippets("x", type_="yesno", answers=(Answer("no"),))]
     assert Questions("yesno").score(gold, found)["macro_f1"] == 0
-    assert Questions("yesno", says=("yes", "no", "maybe")).score(gold, gold)["accuracy"] == 1
+    three = Questions("yesno", says=("yes", "no", "maybe"))
+    assert three.score(gold, gold) == {"accuracy": 1, "macro_f1": pytest.approx(1 / 3)}
+    assert three.score(gold, found) == {"accuracy": 0, "macro_f1": 0}
 
 
 def test_exact_match_and_f1_are_squads() -> None:

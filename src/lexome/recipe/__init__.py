@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from lexome.errors import RecipeError
 
-__all__ = ["Recipe", "Table", "explain", "load", "overrides_of", "stage_of"]
+__all__ = ["Recipe", "Table", "checked", "explain", "load", "overrides_of", "stage_of"]
 
 
 class Table(BaseModel):
@@ -44,10 +44,15 @@ def load(path: Path, schema: type[Schema], *, overrides: Iterable[str] = ()) -> 
         seen = f"stage is {stage!r}" if stage is not None else "it does not say its stage"
         names = " or ".join(map(json.dumps, wanted))
         raise RecipeError(f"{path}: {seen}; expected stage = {names}. Give it to the verb it was written for.")
+    return checked(given, schema, str(path))
+
+
+def checked(given: Mapping[str, Any], schema: type[Schema], name: str) -> Schema:
+    """Keys as a recipe; a RecipeError, which begins with the name, says everything that is wrong with them."""
     try:
         return schema.model_validate(given)
     except ValidationError as error:
-        raise RecipeError(f"{path}: {_problems(error, schema)}") from None
+        raise RecipeError(f"{name}: {_problems(error, schema)}") from None
 
 
 def overrides_of(pairs: Iterable[str]) -> dict[str, Any]:

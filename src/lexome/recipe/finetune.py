@@ -228,8 +228,19 @@ class FinetuneRecipe(Recipe):
         return self
 
     @model_validator(mode="after")
+    def _apart(self) -> Self:
+        data = self.data
+        if self.folds is None and self.score_test != "never" and data.test in (data.dev, *data.train):
+            how = "chosen by" if data.test == data.dev else "learnt from"
+            raise ValueError(f"the split {data.test!r} is {how} and scored as test; expected data.test to be another")
+        return self
+
+    @model_validator(mode="after")
     def _choosing(self) -> Self:
-        has_dev = self.folds.dev > 0 if self.folds is not None else self.data.dev != NO_SPLIT
+        # A set's own folds may have a dev split each; that is known once they are read.
+        own_folds = self.folds is not None and self.folds.count is None
+        drawn = self.folds.dev > 0 if self.folds is not None else self.data.dev != NO_SPLIT
+        has_dev = drawn or own_folds
         chosen = {
             "evaluation.patience": self.evaluation.patience is not None,
             'grid.seeds = "first"': self.grid.seeds == "first",

@@ -1,6 +1,6 @@
 """The file of `lexome reproduce`: a paper's tasks, protocols and averages, and the numbers it reports."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -37,7 +37,8 @@ class ProtocolTable(Table):
     def _chosen_apart(self) -> Self:
         if (self.choose or self.report) and not self.variants:
             raise ValueError("choose and report tell apart the runs of variants, and there are none")
-        if self.by == "test" and _folds_of(self.choose).isdisjoint(_folds_of(self.report)) is False:
+        choosing, reported = (_folds_of(merged(self.recipe, keys)) for keys in (self.choose, self.report))
+        if self.by == "test" and not apart(choosing, reported):
             raise ValueError("variants are compared on the test split of a fold that is also reported")
         return self
 
@@ -139,6 +140,11 @@ class StudyRecipe(Recipe):
     def task(self, name: str) -> TaskTable:
         """The task of a name that is known to be there."""
         return next(task for task in self.tasks if task.name == name)
+
+
+def apart(choosing: Collection[int], reported: Collection[int]) -> bool:
+    """Whether no fold both chooses and is reported; that no folds are named means all of them, or a test split."""
+    return bool(choosing) and bool(reported) and set(choosing).isdisjoint(reported)
 
 
 def merged(*layers: Mapping[str, Any]) -> dict[str, Any]:

@@ -323,7 +323,14 @@ def with_spans(doc: Document, found: Sequence[Span], types: Sequence[str]) -> Do
     """The document with these spans, numbered in reading order, in place of all of the types."""
     kept = tuple(span for span in doc.spans if span.type not in types)
     gone = {span.id for span in doc.spans} - {span.id for span in kept}
-    relations, attributes = doc.relations, doc.attributes
+    unmentioned = {name for span in doc.spans for name in span.concepts}.difference(*(span.concepts for span in kept))
+    gone |= {
+        relation.id
+        for relation in doc.relations
+        if not unmentioned.isdisjoint(argument.concept for argument in relation.arguments)
+    }
+    relations = tuple(relation for relation in doc.relations if relation.id not in gone)
+    attributes = doc.attributes
     while gone:
         lost = {
             relation.id for relation in relations if any(argument.target in gone for argument in relation.arguments)

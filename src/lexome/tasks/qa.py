@@ -23,7 +23,7 @@ from lexome.tasks.checks import (
     require_overlap,
     require_same,
 )
-from lexome.tasks.metrics import bioasq_factoid, bioasq_list, bioasq_yesno, squad
+from lexome.tasks.metrics import bioasq_factoid, bioasq_list, bioasq_yesno, classification, squad
 from lexome.tasks.sequences import Pool, over_rows
 from lexome.tasks.task import NOT_ASKED, Floats, Frame, Ints, Row, Scores, Task, Tokenizer
 from lexome.tasks.windows import Tokens, pair_row, room, text_tokens, tokens_of, windows
@@ -34,6 +34,9 @@ Absent = Literal["skip", "null"]
 
 # BioBERT's question ids end on the number of the snippet.
 _NUMBERED = re.compile(r"(.+)_\d{3,}")
+
+Asked = tuple[Question, Question | None]
+"""A question with its known answers, and with those that were found, if it was answered."""
 
 
 class Questions(Task):
@@ -132,13 +135,13 @@ class Questions(Task):
     def score(self, gold: Sequence[Document], found: Sequence[Document]) -> Scores:
         """The measures of the form, over all questions of it."""
         require_same(len(gold), len(found), "gold documents", "found ones")
-        wanted, given = ([question for doc in docs for question in self._own(doc)] for docs in (gold, found))
-        if self.measure == "bioasq":
-            wanted, given = together(wanted), [self._kept(question) for question in together(given)]
-        answered = {question.id: question for question in given}
-        pairs = [(question, answered.get(question.id)) for question in wanted]
+        pairs: list[Asked] = []
+        for doc, other in zip(gold, found, strict=True):
+            answered = {question.id: question for question in self._own(other)}
+            pairs += ((question, answered.get(question.id)) for question in self._own(doc))
         if self.measure == "squad":
             return _squad_scores(pairs)
+        pairs = [(own, said and self._kept(said)) for own, said in together(pairs)]
         forms = [[(answer.text, *answer.synonyms) for answer in question.answers] for question, _ in pairs]
         said = [[answer.text for answer in other.answers] if other is not None else [] for _, other in pairs]
         if self.form == "factoid":
@@ -273,7 +276,8 @@ class Questions(Task):
         ]
         right = sum(own == other for own, other in said) / max(1, len(said))
         if set(self.says) != {"yes", "no"}:
-            return {"accuracy": right}
+            classes = classification([own for own, _ in said], [other or "" for _, other in said], labels=self.says)
+            return {"accuracy": right, "macro_f1": classes.macro_f1}
         measured = bioasq_yesno([own for own, _ in said], [other for _, other in said])
         return {
             "macro_f1": measured.macro_f1,
@@ -314,23 +318,30 @@ def question_of(id_: str) -> str:
     return match[1] if match is not None else id_
 
 
-def together(questions: Iterable[Question]) -> list[Question]:
+def together(asked: Iterable[Asked]) -> list[Asked]:
     """Each question once, however many documents it was asked of, with all their answers from the best score on.
 
-    Answers without a score keep their order. The same words count once.
+    Questions are one where their ids are, but for the document's number, and their words. Answers without a score keep
+    their order. The same words count once.
     """
-    asked: dict[str, list[Question]] = {}
-    for question in questions:
-        asked.setdefault(question_of(question.id), []).append(question)
-    return [_as_one(name, own) for name, own in asked.items()]
+    same: dict[tuple[str, str], list[Asked]] = {}
+    for question, said in asked:
+        same.setdefault((question_of(question.id), plain(question.text)), []).append((question, said))
+    return [
+        (_as_one([own for own, _ in group]), _as_one(given) if (given := [said for _, said in group if said]) else None)
+        for group in same.values()
+    ]
 
 
-def _as_one(name: str, questions: Sequence[Question]) -> Question:
+def _as_one(questions: Sequence[Question]) -> Question:
+    if len(questions) == 1:
+        return questions[0]
     answers = [answer for question in questions for answer in question.answers]
     answers.sort(key=lambda answer: -answer.score if answer.score is not None else 0.0)
     best = {plain(answer.text): answer for answer in reversed(answers)}
     once = dict.fromkeys(plain(answer.text) for answer in answers)
     impossible = all(question.impossible for question in questions)
+    name = question_of(questions[0].id)
     return replace(questions[0], id=name, answers=tuple(best[words] for words in once), impossible=impossible)
 
 

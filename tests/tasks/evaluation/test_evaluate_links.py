@@ -1,5 +1,7 @@
 """Predictions beside gold: relations, labels and questions."""
 
+from dataclasses import replace
+
 import pytest
 import scipy.stats
 
@@ -9,6 +11,8 @@ from lexome.tasks.evaluation.evaluate import Evaluation, compare
 from lexome.tasks.evaluation.files import Loaded
 from lexome.tasks.evaluation.measured import Draws
 from lexome.tasks.metrics import Counts
+from lexome.tasks.qa import Questions
+from lexome.tasks.relation import Relations
 
 TEXT = "aspirin helps, ibuprofen harms"
 
@@ -50,6 +54,8 @@ def test_roles_and_types_count() -> None:
         ("type and arguments", "F1"): 0,
         ("type and arguments", "macro F1"): 0,
         ("arguments alone", "F1"): pytest.approx(2 / 3),
+        ("type and arguments, roles ignored", "F1"): pytest.approx(2 / 3),
+        ("type and arguments, roles ignored", "macro F1"): 1 / 2,
     }
     assert [(one.kind, one.gold, one.found) for one in result.differences] == [
         (
@@ -59,6 +65,16 @@ def test_roles_and_types_count() -> None:
         ),
         ("spurious", None, "effect: e1: 'ibuprofen' at 15-24; e2: 'aspirin' at 0-7"),
     ]
+
+
+def test_pairs_are_scored_as_the_task_scores_them() -> None:
+    gold = related(("effect", "ibuprofen", "aspirin"))
+    task = Relations(["effect", "none"], none="none", pairs=[("Drug", "Drug")])
+    sides = (Argument("Arg1", "T1"), Argument("Arg2", "T2"))
+    found = replace(gold, relations=(Relation("R1", "effect", sides),))
+    result = values(compared([found], [gold]), "relations")
+    assert result["type and arguments", "F1"] == 0
+    assert result["type and arguments, roles ignored", "F1"] == task.score([gold], [found])["f1"] == 1
 
 
 def test_relations_that_say_there_is_none_do_not_count() -> None:
@@ -193,3 +209,27 @@ def test_maybe_is_a_class_of_its_own() -> None:
         ("maybe/no/yes", "accuracy"): pytest.approx(2 / 3),
         ("maybe/no/yes", "macro F1"): pytest.approx((2 / 3 + 0 + 1) / 3),
     }
+
+
+def test_a_question_of_several_documents_counts_once_as_the_task_scores_it() -> None:
+    def of(name: str, text: str, *answers: Answer) -> Document:
+        return Document(f"d{name}", questions=(Question(name, text, "factoid", answers),))
+
+    gold = [of(name, "Which gene?", Answer("BRCA1")) for name in ("q_000", "q_001", "q_002")]
+    gold.append(of("q_003", "Which drug?", Answer("aspirin")))
+    found = [
+        of("q_000", "Which gene?", Answer("TP53", score=3.0)),
+        of("q_001", "Which gene?", Answer("brca1", score=2.0)),
+        of("q_002", "Which gene?"),
+        of("q_003", "Which drug?", Answer("aspirin", score=1.0)),
+    ]
+    result = compared(found, gold)
+    scores = Questions().score(gold, found)
+    assert scores == {"mrr": 3 / 4, "strict": 1 / 2, "lenient": 1}
+    assert values(result, "questions") == {
+        ("factoid, strict", "accuracy"): scores["strict"],
+        ("factoid, lenient", "accuracy"): scores["lenient"],
+        ("factoid", "MRR"): scores["mrr"],
+    }
+    assert [one.kind for one in result.differences] == ["right, but not first"]
+    assert result.notes == ("2 times a question is asked of one more document; it counts once, with all answers",)

@@ -40,6 +40,8 @@ def test_there_are_shipped_recipes() -> None:
         ({"data": {"sets": ["BC2GM"], "folder": "x"}}, "either sets, a list of names, or folder"),
         ({"data": {"sets": ["BC2GM"], "train": ["train", "dev"]}}, "learnt from and chosen by"),
         ({"data": {"sets": ["BC2GM"], "dev": "none"}}, "evaluation.patience goes by scores on dev"),
+        ({"data": {"sets": ["BC2GM"], "dev": "test"}, "score_test": "best"}, "chosen by and scored as test"),
+        ({"data": {"sets": ["BC2GM"], "train": ["test"]}, "score_test": "best"}, "learnt from and scored as test"),
         ({"task": {"types": ["Gene"]}}, "with its kind"),
         ({"folds": {"count": 5, "use": [5]}, "evaluation": {}}, "the last of 5 is 4"),
         ({"attention_dropout": 1.5}, "less than 1"),

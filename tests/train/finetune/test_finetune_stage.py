@@ -6,6 +6,8 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
+from math import nan
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +28,11 @@ from lexome.errors import CheckpointError, LexomeError, RecipeError
 from lexome.models.checkpoint import load
 from lexome.recipe import explain
 from lexome.recipe.finetune import FinetuneRecipe
+from lexome.tasks.evaluation.evaluate import evaluate
+from lexome.train.finetune.ground import grounded
+from lexome.train.finetune.runs import Cell
 from lexome.train.finetune.stage import Finetuned, finetune
+from lexome.train.finetune.summary import Row, Spread, best_of
 
 NER = {"kind": "ner", "types": ["Gene", "Drug"]}
 CLASSES = {"kind": "classes", "labels": ["gene", "drug", "both"]}
@@ -72,6 +78,25 @@ def test_with_seeds_first_only_the_best_cell_is_run_again(start: Path, data: Pat
     found = done(recipe_of(start, data, tmp_path, NER, grid=grid, seeds=[4, 5, 6], epochs=15)).summary
     assert sorted(facts_of(tmp_path)) == ["lr0.003-seed4", "lr0.003-seed5", "lr0.003-seed6", "lr1e-09-seed4"]
     assert found.rows[found.best or 0].spreads["dev"]["f1"].runs == 3
+
+
+def test_evaluate_gives_a_runs_scores_again(start: Path, data: Path, tmp_path: Path) -> None:
+    folds = {"count": 3, "use": [1], "dev": 0.2}
+    for name, keys in (("plain", {}), ("folds", {"folds": folds, "evaluation": {}})):
+        out = tmp_path / name
+        done(recipe_of(start, data, out, NER, epochs=6, score_test="every", **keys))
+        (run,) = (out / "runs").iterdir()
+        scores = json.loads((run / "run.json").read_text())["scores"]
+        for split in ("dev", "test"):
+            gold = out / "gold" / f"{'fold1-' if name == 'folds' else ''}{split}.jsonl"
+            strict = evaluate(run / f"{split}.jsonl", gold).scores[0].measured
+            assert (strict.name, strict.value) == ("strict", scores[split]["f1"])
+
+
+def test_a_score_that_is_not_defined_is_never_the_best() -> None:
+    cells = [Row(Cell(lr=lr), (), {"dev": {"pearson": Spread.of([score])}}) for lr, score in ((1, nan), (2, -0.5))]
+    assert best_of(cells, "pearson") == 1
+    assert best_of(cells[:1] * 2, "pearson") is None
 
 
 def test_the_same_seed_gives_the_same_weights(start: Path, data: Path, tmp_path: Path) -> None:
@@ -271,6 +296,34 @@ def test_a_grid_without_dev_has_no_best_cell(start: Path, data: Path, tmp_path: 
     keys: dict[str, Any] = {"data": {"folder": data, "dev": "none"}, "evaluation": {}, "score_test": "best"}
     with pytest.raises(RecipeError, match="no cell is the best"):
         done(recipe_of(start, data, tmp_path, NER, grid={"lr": [1e-3, 1e-4]}, **keys))
+
+
+def test_patience_needs_a_dev_split_in_a_sets_own_folds(start: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "EU-ADR" / "folds" / "1"
+    folder.mkdir(parents=True)
+    rows = "".join(f"the @GENE$ blocks {word} @DISEASE$\t{number % 2}\n" for number, word in enumerate("abcdef"))
+    (folder / "train.tsv").write_text(rows)
+    (folder / "test.tsv").write_text("index\tsentence\tlabel\n0\tthe @GENE$ needs @DISEASE$\t1\n")
+    keys: dict[str, Any] = {"data": {"sets": ["EU-ADR"], "root": tmp_path}, "folds": {"use": [0]}}
+    with pytest.raises(LexomeError, match="no dev split in its folds"):
+        done(recipe_of(start, tmp_path, tmp_path / "out", {}, **keys))
+
+
+@pytest.mark.parametrize("folds", [None, {"count": 2, "use": [0]}])
+def test_what_is_in_test_is_not_learnt_however_the_splits_are_made(
+    folds: dict[str, Any] | None, start: Path, tmp_path: Path
+) -> None:
+    docs = ner_documents(10)
+    again = [replace(doc, id=f"again-{doc.id}") for doc in docs]
+    folder = write_splits(tmp_path / "data", train=docs[4:], dev=[*docs[:4], *again[4:]], test=again[:4])
+    data = {"folder": folder, "train": ["train", "dev"], "dev": "none", "overlap": "drop"}
+    recipe = recipe_of(start, folder, tmp_path / "out", NER, data=data, folds=folds, evaluation={})
+    with grounded(recipe) as ground:
+        parts = ground.material.parts(None if folds is None else 0)
+    assert parts.test is not None
+    assert {doc.text for doc in parts.train.docs}.isdisjoint(doc.text for doc in parts.test.docs)
+    assert parts.warnings == ()
+    assert parts.notes["document of train left out: it is in dev or test"] > 0
 
 
 def test_a_fold_without_positives_is_told(start: Path, tmp_path: Path) -> None:

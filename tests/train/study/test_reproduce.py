@@ -10,7 +10,7 @@ from finetuning import DRUGS, GENES, tiny_model
 from typer.testing import CliRunner
 
 from lexome.cli import app
-from lexome.errors import CheckpointError, DataSetError
+from lexome.errors import CheckpointError, DataSetError, RecipeError
 from lexome.recipe.study import StudyRecipe, open_study
 from lexome.train.study.run import Wish, reproduce
 
@@ -262,3 +262,20 @@ def test_models_that_are_not_there_or_share_a_name_are_refused(models: list[str]
 
 def test_the_study_is_valid(study: Path) -> None:
     assert isinstance(open_study(study), StudyRecipe)
+
+
+def test_a_fold_that_chooses_is_never_reported(study: Path, model: Path, data: Path, tmp_path: Path) -> None:
+    keys = {"folds": {"use": [0, 1]}}
+    with pytest.raises(RecipeError, match=r"test of the folds \[0, 1\], and \[0, 1\] are reported"):
+        reproduce(open_study(study), {"m": model}, wish(tmp_path, data, only=("GAD",), overrides=keys))
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [({"epoch": 1}, "unknown key epoch; did you mean epochs"), ({"data": {"dev": "test"}}, "chosen by and scored")],
+)
+def test_a_wrong_key_is_told_in_words(
+    keys: dict[str, object], said: str, study: Path, model: Path, data: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(RecipeError, match=f"NCBI-disease: .*{said}"):
+        reproduce(open_study(study), {"m": model}, wish(tmp_path, data, only=("NCBI-disease",), overrides=keys))

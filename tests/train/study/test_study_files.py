@@ -131,6 +131,7 @@ def small(**changes: Any) -> dict[str, Any]:
             },
             "a fold that is also reported",
         ),
+        ({"protocols": {"plain": {"by": "test", "variants": [{"epochs": 1}]}}}, "a fold that is also reported"),
     ],
 )
 def test_a_study_that_contradicts_itself_is_refused(changes: dict[str, Any], said: str) -> None:

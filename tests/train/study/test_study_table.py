@@ -185,6 +185,18 @@ def test_a_report_leads_to_studies_and_lists_fine_tunings(tmp_path: Path) -> Non
     assert (tmp_path / "out" / "fang2023" / "table.html").is_file()
 
 
+def test_a_study_with_other_keys_is_another_in_a_report(tmp_path: Path) -> None:
+    write_outcome(fang(), tmp_path / "whole")
+    write_outcome(fang().model_copy(update={"changes": ("data.limit 60",)}), tmp_path / "cut")
+    tuned = {"measure": None, "best": 0, "rows": [{"cell": {}, "runs": ["x"], "spreads": {}}]}
+    (tmp_path / "tuned").mkdir()
+    (tmp_path / "tuned" / "summary.json").write_text(json.dumps(tuned))
+    done = report([tmp_path / name for name in ("whole", "cut", "tuned")], tmp_path / "out")
+    assert [outcome.changes for outcome in done.studies.values()] == [(), ("data.limit 60",)]
+    assert list(done.studies) == ["fang2023", "fang2023-2"]
+    assert "| tuned |" in (tmp_path / "out" / "index.md").read_text()
+
+
 def test_a_report_of_nothing_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"neither a study\.json nor a summary\.json"):
         report([tmp_path], tmp_path / "out")

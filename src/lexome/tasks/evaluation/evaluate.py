@@ -11,7 +11,7 @@ from lexome.tasks.evaluation.labels import label_differences, label_measures, wi
 from lexome.tasks.evaluation.measured import Draws, Measured
 from lexome.tasks.evaluation.mentions import ALTERNATIVE, mention_differences, mention_measures
 from lexome.tasks.evaluation.pairs import Pair, Pairs, paired
-from lexome.tasks.evaluation.questions import question_differences, question_measures, unscored
+from lexome.tasks.evaluation.questions import pooled, question_differences, question_measures, unscored
 from lexome.tasks.evaluation.relations import negative_types, relation_differences, relation_measures
 from lexome.tasks.evaluation.tokens import tagged, token_differences, token_measures
 from lexome.tasks.metrics.significance import Interval, Paired, approximate_randomization, paired_bootstrap
@@ -129,6 +129,9 @@ def _measured(pairs: Pairs, only: Collection[str] | None) -> tuple[list[Measured
     left_out = unscored(docs)
     if left_out:
         notes.append(f"{left_out:,} questions have no gold answer that could be compared, and do not count")
+    again = pooled(docs)
+    if again:
+        notes.append(f"{again:,} times a question is asked of one more document; it counts once, with all answers")
     silent = without_number(docs)
     if silent:
         notes.append(f"{silent:,} documents were given no number, and are in no correlation")

@@ -1,10 +1,12 @@
 """Questions side by side: BioASQ's measures by the questions' types, SQuAD's for those that have none."""
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 
 import numpy as np
 
 from lexome.document import Question
+from lexome.tasks.answers import plain
 from lexome.tasks.evaluation.differences import Difference
 from lexome.tasks.evaluation.measured import Measured, averaged, macro
 from lexome.tasks.evaluation.pairs import Pair
@@ -12,6 +14,7 @@ from lexome.tasks.metrics.answers import answer_scores
 from lexome.tasks.metrics.bioasq import CANDIDATES, list_scores, reciprocal_rank, yes_or_no
 from lexome.tasks.metrics.counts import of_sets, share
 from lexome.tasks.metrics.significance import Rows
+from lexome.tasks.qa import Asked, question_of, together
 from lexome.values import value
 
 SECTION = "questions"
@@ -42,7 +45,7 @@ class _Asked:
 
 def question_measures(pairs: Sequence[Pair]) -> list[Measured]:
     """The measures of each type of question that is there."""
-    asked = [_asked(pair) for pair in pairs]
+    asked = _asked(pairs)
     measures: list[Measured] = []
     for type in (*TYPES, None):
         own = [[one for one in doc if _type(one.gold) == type] for doc in asked]
@@ -53,27 +56,47 @@ def question_measures(pairs: Sequence[Pair]) -> list[Measured]:
 
 def question_differences(pairs: Sequence[Pair]) -> Iterator[Difference]:
     """Each question whose first answer is not right, or whose list isn't."""
-    for pair in pairs:
-        for one in _asked(pair):
-            kind = _problem(one)
-            if kind is not None:
-                gold = "; ".join(answer.text for answer in one.gold.answers) or None
-                yield Difference(SECTION, kind, one.document, gold, "; ".join(one.answers) or None, one.gold.text)
+    for one in chain.from_iterable(_asked(pairs)):
+        kind = _problem(one)
+        if kind is not None:
+            gold = "; ".join(answer.text for answer in one.gold.answers) or None
+            yield Difference(SECTION, kind, one.document, gold, "; ".join(one.answers) or None, one.gold.text)
 
 
 def unscored(pairs: Sequence[Pair]) -> int:
     """How many questions have no answer to compare with, or one in sentences alone."""
-    return sum(len(pair.gold.questions) for pair in pairs) - sum(len(_asked(pair)) for pair in pairs)
+    return sum(not _can_be_scored(question) for pair in pairs for question in pair.gold.questions)
 
 
-def _asked(pair: Pair) -> list[_Asked]:
-    """The questions that can be scored: with a gold answer, or said to have none; not summaries."""
-    found = {question.id: question for question in pair.found.questions}
-    return [
-        _Asked(pair.gold.id, question, found.get(question.id))
-        for question in pair.gold.questions
-        if (question.answers or question.impossible) and question.type != "summary"
-    ]
+def pooled(pairs: Sequence[Pair]) -> int:
+    """How often a question is asked of one more document than the first."""
+    scored = sum(_can_be_scored(question) for pair in pairs for question in pair.gold.questions)
+    return scored - sum(map(len, _asked(pairs)))
+
+
+def _can_be_scored(question: Question) -> bool:
+    """Whether it has a gold answer, or is said to have none; summaries cannot."""
+    return bool(question.answers or question.impossible) and question.type != "summary"
+
+
+def _asked(pairs: Sequence[Pair]) -> list[list[_Asked]]:
+    """The questions that can be scored, document by document.
+
+    One of BioASQ's types that several documents ask is one question, of the first of them, with the answers of all.
+    """
+    same: dict[tuple[int | str, str, str], list[tuple[int, Asked]]] = {}
+    for place, pair in enumerate(pairs):
+        found = {question.id: question for question in pair.found.questions}
+        for question in filter(_can_be_scored, pair.gold.questions):
+            once = _type(question) is not None
+            key = ("", question_of(question.id), plain(question.text)) if once else (place, question.id, "")
+            same.setdefault(key, []).append((place, (question, found.get(question.id))))
+    documents: dict[int, list[_Asked]] = {}
+    for group in same.values():
+        place = group[0][0]
+        for question, said in together(asked for _, asked in group):
+            documents.setdefault(place, []).append(_Asked(pairs[place].gold.id, question, said))
+    return [documents[place] for place in sorted(documents)]
 
 
 def _type(question: Question) -> str | None:

@@ -15,11 +15,16 @@ SECTION = "relations"
 # What a relation is told by: its type, and its arguments in the order of their text.
 Key = tuple[str, tuple[str, ...]]
 
+ROLES_IGNORED = "type and arguments, roles ignored"
+
 _NEGATIVE = frozenset({"false", "none", "na", "0", "negative"})
 
 
 def relation_measures(pairs: Sequence[Pair], only: Collection[str] | None = None) -> list[Measured]:
-    """Typed, untyped and macro F1; none where neither side has a relation that counts."""
+    """Typed, untyped and macro F1; none where neither side has a relation that counts.
+
+    Where roles make a difference, typed and macro F1 come without them as well: models of pairs do not tell who is who.
+    """
     keys = [(_keys(pair.gold, only), _keys(pair.found, only)) for pair in pairs]
     if not any(gold or found for gold, found in keys):
         return []
@@ -29,6 +34,12 @@ def relation_measures(pairs: Sequence[Pair], only: Collection[str] | None = None
     measures = [counted(SECTION, "type and arguments", typed), counted(SECTION, "arguments alone", untyped)]
     if len(types) > 1:
         measures.append(macro(SECTION, "type and arguments", typed, types))
+    bare = [tuple(_keys(doc, only, roles=False) for doc in (pair.gold, pair.found)) for pair in pairs]
+    unordered = [of_sets(_by_type(gold), _by_type(found)) for gold, found in bare]
+    if together(unordered).total != together(typed).total:
+        measures.append(counted(SECTION, ROLES_IGNORED, unordered))
+        if len(types) > 1:
+            measures.append(macro(SECTION, ROLES_IGNORED, unordered, types))
     return measures
 
 
@@ -58,27 +69,27 @@ def is_negative(type: str) -> bool:
     return type.lower() in _NEGATIVE or type.lower().endswith(("-false", ":false"))
 
 
-def _keys(doc: Document, only: Collection[str] | None) -> set[Key]:
+def _keys(doc: Document, only: Collection[str] | None, *, roles: bool = True) -> set[Key]:
     counts = (not is_negative(relation.type) if only is None else relation.type in only for relation in doc.relations)
     wanted = [relation for relation, counted in zip(doc.relations, counts, strict=True) if counted]
     if not wanted:
         return set()
-    named = _named(doc)
+    named = _named(doc, roles=roles)
     return {(relation.type, named[relation.id]) for relation in wanted}
 
 
-def _named(doc: Document) -> dict[str, tuple[str, ...]]:
+def _named(doc: Document, *, roles: bool) -> dict[str, tuple[str, ...]]:
     """What each relation is told by besides its type: ids are a file's own, so mentions are named by text and place."""
     names = {
         span.id: f"{span.text!r} at {','.join(f'{start}-{end}' for start, end in joined(span.parts))}"
         for span in doc.spans
     }
     relations = {relation.id: relation for relation in doc.relations}
-    return {id: _arguments(relation, names, relations, (id,)) for id, relation in relations.items()}
+    return {id: _arguments(relation, names, relations, (id,), roles=roles) for id, relation in relations.items()}
 
 
 def _arguments(
-    relation: Relation, names: dict[str, str], relations: dict[str, Relation], above: tuple[str, ...]
+    relation: Relation, names: dict[str, str], relations: dict[str, Relation], above: tuple[str, ...], *, roles: bool
 ) -> tuple[str, ...]:
     """The arguments in words, sorted; a relation among them is named by its own arguments."""
     said: list[str] = []
@@ -92,8 +103,8 @@ def _arguments(
             name = "itself"
         else:
             inner = relations[target]
-            name = f"{inner.type}({'; '.join(_arguments(inner, names, relations, (*above, target)))})"
-        said.append(f"{argument.role}: {name}")
+            name = f"{inner.type}({'; '.join(_arguments(inner, names, relations, (*above, target), roles=roles))})"
+        said.append(f"{argument.role}: {name}" if roles else name)
     return tuple(sorted(said))
 
 

@@ -169,8 +169,7 @@ class DataSet:
             read[TRAIN], read[DEV] = part_off(read[TRAIN], share=share, seed=seed)
             tally.note("document of train drawn for dev", len(read[DEV]))
         self._require_sound(read)
-        if overlap != "keep":
-            read = self._apart(read, overlap, tally)
+        read = self.apart(read, overlap, tally)
         return {name: read[name] for name in sorted(read, key=_order)}
 
     def check(self) -> Report:
@@ -196,6 +195,24 @@ class DataSet:
         found = check(read, expected=expected, positive=self.card.positive, labels=self._labels)
         missing = [f"the split {name} is not here" for name in self.missing]
         return Report(found.counts, found.overlaps, (*missing, *before, *found.warnings), (*errors, *found.errors))
+
+    def apart(self, read: Splits, overlap: Literal["keep", "drop", "error"], tally: Tally) -> Splits:
+        """The splits without the training documents that are in another split, or an error that names some."""
+        if overlap == "keep":
+            return read
+        held = {key for name in read if name != TRAIN for doc in read[name] for key in _identity(doc)}
+        shared = {place for place, doc in enumerate(read.get(TRAIN, ())) if held & set(_identity(doc))}
+        if not shared:
+            return read
+        if overlap == "error":
+            listed = ", ".join(read[TRAIN][place].id for place in sorted(shared)[:5])
+            said = "; ".join(str(found) for found in overlaps(read))
+            raise DataSetError(
+                f"{self.name}: {len(shared):,} training documents are in dev or test too: {listed}. {said}. "
+                'Load it with overlap="drop" to train without them, or with overlap="keep" to do as the papers do.'
+            )
+        tally.note("document of train left out: it is in dev or test", len(shared))
+        return {**read, TRAIN: [doc for place, doc in enumerate(read[TRAIN]) if place not in shared]}
 
     def _found_in(self, folder: Path) -> dict[str, tuple[Files, list[Found]]]:
         there: dict[str, tuple[Files, list[Found]]] = {}
@@ -243,22 +260,6 @@ class DataSet:
         found = faults(counts, positive=self.card.positive, labels=self._labels)
         if found:
             raise DataSetError(f"{self.name}: {'; '.join(found)}. A score over it would mean nothing.")
-
-    def _apart(self, read: Splits, overlap: str, tally: Tally) -> Splits:
-        """The splits without the training documents that are in another split, or an error that names some."""
-        held = {key for name in read if name != TRAIN for doc in read[name] for key in _identity(doc)}
-        shared = {place for place, doc in enumerate(read.get(TRAIN, ())) if held & set(_identity(doc))}
-        if not shared:
-            return read
-        if overlap == "error":
-            listed = ", ".join(read[TRAIN][place].id for place in sorted(shared)[:5])
-            said = "; ".join(str(found) for found in overlaps(read))
-            raise DataSetError(
-                f"{self.name}: {len(shared):,} training documents are in dev or test too: {listed}. {said}. "
-                'Load it with overlap="drop" to train without them, or with overlap="keep" to do as the papers do.'
-            )
-        tally.note("document of train left out: it is in dev or test", len(shared))
-        return {**read, TRAIN: [doc for place, doc in enumerate(read[TRAIN]) if place not in shared]}
 
 
 def _order(name: str) -> int:

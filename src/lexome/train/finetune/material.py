@@ -10,6 +10,7 @@ from typing import Any
 from lexome.document import Document
 from lexome.errors import DataSetError, UsageError
 from lexome.formats.records.jsonl import to_json
+from lexome.formats.tally import Tally
 from lexome.infer.tokens import Tokens, open_tokens
 from lexome.models.checkpoint import load
 from lexome.recipe.finetune import NO_SPLIT, DataTable, FinetuneRecipe
@@ -117,7 +118,10 @@ class Material:
         """The documents of train, dev and test, as far as the recipe wants them, from all sources."""
         given: dict[str, Documents] = {}
         for source in self.sources:
-            for name, docs in _splits(source, self.recipe, fold).items():
+            tally = Tally()
+            read = source.apart(_splits(source, self.recipe, fold), self.recipe.data.overlap, tally)
+            self.task.notes.update(tally.notes)
+            for name, docs in read.items():
                 given.setdefault(name, []).extend((source.card.name, doc) for doc in self._some(docs))
         return given
 
@@ -144,7 +148,7 @@ class Material:
         return asking
 
     def _check(self, made: dict[str, Split]) -> None:
-        """UsageError where a split is empty, a row too long, or nothing is asked in training."""
+        """UsageError where a split is empty or missing, a row too long, or nothing is asked in training."""
         if not made[TRAIN].flat:
             raise UsageError(
                 f"no training document says anything about {', '.join(self.task.labels[:6])}; expected some that do. "
@@ -159,6 +163,11 @@ class Material:
                     f"{len(long):,} rows of {name} have up to {max(long):,} tokens; expected {self.frame.max_tokens:,} "
                     "at most. Raise data.max_tokens."
                 )
+        if DEV not in made and (self.recipe.evaluation.patience is not None or self.recipe.grid.seeds == "first"):
+            raise UsageError(
+                f"{self.sources[0].name} has no dev split in its folds, and evaluation.patience or grid.seeds goes by "
+                "scores there. Draw one: folds.dev."
+            )
         if label_bias(made[TRAIN].flat, self.task) == 0:
             raise UsageError(
                 f"all answers in train are alike, so there is nothing to learn; expected several of "
@@ -217,7 +226,7 @@ def _splits(source: DataSet, recipe: FinetuneRecipe, fold: int | None) -> dict[s
 
 
 def _options(data: DataTable) -> dict[str, Any]:
-    return {"overlap": data.overlap, "partial": True, "dev_share": data.dev_share}
+    return {"partial": True, "dev_share": data.dev_share}
 
 
 def _named(source: DataSet, read: dict[str, list[Document]], recipe: FinetuneRecipe) -> dict[str, list[Document]]:

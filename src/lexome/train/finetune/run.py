@@ -37,6 +37,9 @@ FREE = {"out", "start", "jobs", "card", "models", "grid", "score_test", "seeds"}
 # Compiling takes time that a short run does not get back. Where the line is has not been measured yet.
 COMPILED_TOKENS = 50_000_000
 
+# Inside `out`, the documents that scores are by, as their source has them.
+GOLD = "gold"
+
 Show = Callable[[float, str], None]
 
 
@@ -157,11 +160,14 @@ def _follow(training: Training, journal: Journal, show: Show) -> None:
 def _scored(
     recipe: FinetuneRecipe, learner: Learner, split: Split, task: Task, *, path: Path, ground: Ground, setting: Setting
 ) -> Scores:
-    """Answer a split, write the answers down, and score them."""
+    """Answer a split, write the answers down with the gold documents beside all runs, and score them."""
     segments = ground.material.frame.segments
     limit = recipe.evaluation.pass_tokens
     found: list[Document] = answered(learner, split, task, limit=limit, segments=segments, autocast=setting.autocast)
     write(path, found, "jsonl")
+    # Every run of the same fold writes the same: what `lexome evaluate` is to compare answers with.
+    fold = "" if recipe.folds is None else f"fold{recipe.folds.use[0]}-"
+    write(recipe.out / GOLD / (fold + path.name), split.docs, "jsonl")
     return scored(task, split, found)
 
 

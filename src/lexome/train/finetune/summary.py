@@ -1,6 +1,7 @@
 """What all runs of a recipe came to: mean, median and spread of each cell, and the best; as JSON and as a table."""
 
 import json
+import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -72,7 +73,7 @@ def summary_of(found: Sequence[Facts], failed: dict[str, str]) -> Summary:
     run = None
     if best is not None:
         members = list(cells.values())[best]
-        run = max(members, key=lambda facts: facts.scores.get(DEV, {}).get(measure or "", 0.0)).name
+        run = max(members, key=lambda facts: _on_dev(facts, measure)).name
     return Summary(measure, tuple(rows), best, run, warnings, failed)
 
 
@@ -86,8 +87,19 @@ def best_of(rows: Sequence[Row], measure: str | None) -> int | None:
     if len(rows) == 1:
         return 0
     scores = [row.spreads.get(DEV, {}).get(measure or "") for row in rows]
-    known = [(spread.mean, -place) for place, spread in enumerate(scores) if spread is not None]
+    # A mean that is not defined, such as a correlation with numbers that are all alike, is never the best.
+    known = [
+        (spread.mean, -place)
+        for place, spread in enumerate(scores)
+        if spread is not None and not math.isnan(spread.mean)
+    ]
     return -max(known)[1] if known else None
+
+
+def _on_dev(facts: Facts, measure: str | None) -> float:
+    """A run's score on dev; the lowest of all where there is none, or none that is defined."""
+    score = facts.scores.get(DEV, {}).get(measure or "", math.nan)
+    return -math.inf if math.isnan(score) else score
 
 
 def write_summary(folder: Path, summary: Summary) -> None:
@@ -113,12 +125,12 @@ def table_of(summary: Summary) -> str:
     lines: list[tuple[str, ...]] = [("", "split", "runs", "mean", "median", "sd", "least", "most")]
     for place, row in enumerate(summary.rows):
         name = row.cell.name or "all runs"
+        name += " *" if place == summary.best and len(summary.rows) > 1 else ""
         for split in (DEV, TEST):
             spread = row.spreads.get(split, {}).get(summary.measure or "")
             if spread is not None:
-                mark = " *" if place == summary.best and len(summary.rows) > 1 else ""
-                lines.append((name + mark, split, str(spread.runs), *_numbers(spread)))
-                name, mark = "", ""
+                lines.append((name, split, str(spread.runs), *_numbers(spread)))
+                name = ""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     text = [f"{summary.measure or 'no scores'}"]
     for line in lines:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from lexome.errors import UsageError
+from lexome.recipe import checked
 from lexome.recipe.finetune import FinetuneRecipe
 from lexome.recipe.study import ProtocolTable, StudyRecipe, TaskTable, merged
 
@@ -88,7 +89,7 @@ def _recipe(
         {"stage": "finetune", "start": str(place.start), "out": str(out), "jobs": place.jobs, "device": place.device},
         place.overrides,
     )
-    made = FinetuneRecipe.model_validate(keys)
+    made = checked(keys, FinetuneRecipe, task.name)
     return _first_of_all(made, keys) if quick else made
 
 
@@ -98,4 +99,4 @@ def _first_of_all(recipe: FinetuneRecipe, keys: Mapping[str, Any]) -> FinetuneRe
     first: dict[str, Any] = {"seeds": recipe.seeds[:1]}
     first |= {"grid": {**grid, "seeds": "all"}} if grid else {}
     first |= {"folds": {"use": recipe.folds.use[:1] or (0,)}} if recipe.folds is not None else {}
-    return FinetuneRecipe.model_validate(merged(keys, first))
+    return checked(merged(keys, first), FinetuneRecipe, str(recipe.out))

@@ -1,7 +1,8 @@
 """report: tables and pictures of all studies and fine-tunings in some folders, made from what they wrote."""
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,9 @@ def report(folders: Iterable[Path], out: Path) -> Reported:
     lost = next((folder for folder in folders if not folder.exists()), None)
     if lost is not None:
         raise UsageError(f"{lost}: there is no such folder. Name one that `lexome reproduce` or `finetune` wrote.")
-    studies = {_name(outcome): outcome for outcome in joined(read_outcome(path) for path in _outcomes(folders))}
+    studies: dict[str, Outcome] = {}
+    for outcome in joined(read_outcome(path) for path in _outcomes(folders)):
+        studies[_name(outcome, studies)] = outcome
     tunings = list(_tunings(folders))
     if not studies and not tunings:
         raise UsageError(
@@ -47,8 +50,11 @@ def report(folders: Iterable[Path], out: Path) -> Reported:
     return Reported(studies, len(tunings), (*files, out / INDEX))
 
 
-def _name(outcome: Outcome) -> str:
-    return outcome.study + ("-quick" if outcome.quick else "")
+def _name(outcome: Outcome, taken: Collection[str]) -> str:
+    """The folder of a study in the report; one that was run with other keys has one of its own."""
+    name = outcome.study + ("-quick" if outcome.quick else "")
+    names = chain((name,), (f"{name}-{number}" for number in count(2)))
+    return next(free for free in names if free not in taken)
 
 
 def _outcomes(folders: Iterable[Path]) -> Iterator[Path]:
@@ -74,7 +80,8 @@ def _tunings(folders: Iterable[Path]) -> Iterator[list[str]]:
             if not any((above / STUDY).is_file() for above in path.parents):
                 held = json.loads(path.read_text(encoding="utf-8"))
                 if "rows" in held and "best" in held:
-                    yield _tuning(path.parent.relative_to(folder).as_posix(), held)
+                    inside = path.parent.relative_to(folder).as_posix()
+                    yield _tuning(folder.resolve().name if inside == "." else inside, held)
 
 
 def _tuning(name: str, held: dict[str, Any]) -> list[str]:

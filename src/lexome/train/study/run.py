@@ -10,7 +10,7 @@ from typing import Any
 
 from lexome.errors import CheckpointError, DataSetError, LexomeError, MissingExtraError, RecipeError, UsageError
 from lexome.recipe.finetune import FinetuneRecipe
-from lexome.recipe.study import StudyRecipe, TaskTable, shipped
+from lexome.recipe.study import ProtocolTable, StudyRecipe, TaskTable, apart, shipped
 from lexome.tasks.sets import find
 from lexome.tasks.sets.files import VARIABLE
 from lexome.train.finetune.ground import RUNS
@@ -170,10 +170,9 @@ def _carried_out(study: StudyRecipe, task: TaskTable, model: str, start: Path, w
 
     best = variants[0]
     if len(variants) > 1:
-        scores = {
-            number: _score(run(choosing(study, task, number, place, quick=wish.quick)), protocol.by)
-            for number in variants
-        }
+        recipes = {number: choosing(study, task, number, place, quick=wish.quick) for number in variants}
+        _require_apart(protocol, recipes[best], reporting(study, task, best, place, quick=wish.quick))
+        scores = {number: _score(run(recipe), protocol.by) for number, recipe in recipes.items()}
         best = max(scores, key=lambda number: scores[number])
     recipe = reporting(study, task, best, place, quick=wish.quick)
     found = run(recipe)
@@ -192,6 +191,16 @@ def _carried_out(study: StudyRecipe, task: TaskTable, model: str, start: Path, w
     own = told_keys(protocol.variants[best]) if len(variants) > 1 else ""
     grid = cell.cell.name if len(found.summary.rows) > 1 else ""
     return Told(estimates, ", ".join(filter(None, (own, grid))), found.summary.warnings)
+
+
+def _require_apart(protocol: ProtocolTable, chooses: FinetuneRecipe, reports: FinetuneRecipe) -> None:
+    """RecipeError where a caller's keys would make a fold both choose and be reported."""
+    folds = [recipe.folds.use if recipe.folds is not None else () for recipe in (chooses, reports)]
+    if protocol.by == "test" and not apart(*folds):
+        raise RecipeError(
+            f"variants are compared on test of the folds {list(folds[0])}, and {list(folds[1])} are reported; expected "
+            "others. Leave folds out of --set."
+        )
 
 
 def told_keys(keys: Mapping[str, Any], inside: str = "") -> str:

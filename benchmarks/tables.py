@@ -225,6 +225,22 @@ def vocab_learning() -> str:
     return rows(head, *lines) + measured(result["facts"])
 
 
+def model_speed() -> str:
+    parts = stored("model_speed")
+    columns = [(what, library) for what, part in parts.items() for library in part["libraries"]]
+    shapes = next(iter(next(iter(parts.values()))["libraries"].values()))
+    lines = [
+        (
+            shape,
+            *(f"{parts[what]['libraries'][library][shape]['times_bert_base']}×" for what, library in columns),
+            *(f"{part['paper'][shape]}×" if shape in part["paper"] else "" for part in parts.values()),
+        )
+        for shape in shapes
+    ]
+    head = ("shape", *(f"{what}, {library}" for what, library in columns), *(f"{what}, the paper" for what in parts))
+    return rows(head, *lines) + measured(next(iter(parts.values()))["facts"])
+
+
 def onnx_speed() -> str:
     parts = stored("onnx_speed")
     columns = [(shape, threads) for shape in next(iter(parts.values()))["shapes"] for threads in parts]
@@ -285,6 +301,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "jats_recall": jats_recall,
     "map": source_map,
     "memory": memory,
+    "model_speed": model_speed,
     "onnx_speed": onnx_speed,
     "read_speed": read_speed,
     "sentences": sentences,

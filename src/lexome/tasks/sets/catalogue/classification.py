@@ -1,32 +1,13 @@
 """Sets of texts and their classes, of pairs of sentences, and of yes and no."""
 
 from lexome.document import Document
+from lexome.tasks.metrics import CLASS_SETS
 from lexome.tasks.sets.catalogue.settings import classes, inference, questions, similarity
 from lexome.tasks.sets.dataset import Card, Splits
 from lexome.tasks.sets.drawing import pubmedqa_parts
 from lexome.tasks.sets.files import Files
 
-_HALLMARKS = (
-    "activating invasion and metastasis",
-    "avoiding immune destruction",
-    "cellular energetics",
-    "enabling replicative immortality",
-    "evading growth suppressors",
-    "genomic instability and mutation",
-    "inducing angiogenesis",
-    "resisting cell death",
-    "sustaining proliferative signaling",
-    "tumor promoting inflammation",
-)
-_TOPICS = (
-    "Case Report",
-    "Diagnosis",
-    "Epidemic Forecasting",
-    "Mechanism",
-    "Prevention",
-    "Transmission",
-    "Treatment",
-)
+_HALLMARKS, _TOPICS = CLASS_SETS["hoc"], CLASS_SETS["litcovid"]
 _NLI = ("contradiction", "entailment", "neutral")
 
 

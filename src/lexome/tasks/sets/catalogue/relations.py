@@ -3,13 +3,14 @@
 from dataclasses import replace
 from itertools import combinations_with_replacement
 
+from lexome.tasks.metrics import CLASS_SETS
 from lexome.tasks.sets.catalogue import ner
 from lexome.tasks.sets.catalogue.settings import masked_relations, paired_relations
 from lexome.tasks.sets.changes import in_one_part, labels_called, sentences, typed_relations
 from lexome.tasks.sets.dataset import Card, Splits
 from lexome.tasks.sets.files import Files
 
-_CPR = ("CPR:3", "CPR:4", "CPR:5", "CPR:6", "CPR:9")
+_CPR = CLASS_SETS["chemprot"]
 _DDI = ("DDI-advise", "DDI-effect", "DDI-int", "DDI-mechanism")
 _DRUGS = ("brand", "drug", "drug_n", "group")
 _CHEMPROT = "Krallinger et al. 2017, Overview of the BioCreative VI chemical-protein interaction track"

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+from interrupts import hear_interrupts
 
 import lexome
 from lexome import Document, Passage, Span
@@ -26,10 +27,6 @@ def run(
 ) -> subprocess.CompletedProcess[bytes]:
     command = [sys.executable, "-m", "lexome", *map(str, arguments)]
     return subprocess.run(command, input=stdin, capture_output=True, cwd=cwd, timeout=60)
-
-
-def hear_interrupts() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 @pytest.fixture
@@ -188,7 +185,6 @@ def test_an_option_both_formats_have_must_say_whose(tmp_path: Path) -> None:
 
 def test_an_interrupted_conversion_writes_nothing_and_ends_with_code_130(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "lexome", "convert", "-", str(tmp_path / "out.jsonl"), "--from", "jsonl"]
-    # A shell that runs tests in its background makes them deaf to interrupts, and so their children.
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=hear_interrupts)
     assert process.stdin is not None
     process.stdin.write(b'{"id":"1","text":"x"}\n' * 20_000)

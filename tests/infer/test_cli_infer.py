@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from interrupts import hear_interrupts
 
 LEXOME = [sys.executable, "-m", "lexome"]
 
@@ -72,16 +73,11 @@ def test_embed_json_is_for_programs(exported: Path, tmp_path: Path) -> None:
     assert (counts["documents"], counts["vectors"], counts["tokens"]) == (1, 1, 2)
 
 
-def hear_interrupts() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
 def test_embed_stopped_leaves_nothing_and_can_run_again(exported: Path, tmp_path: Path) -> None:
     pipe = tmp_path / "docs.jsonl"
     os.mkfifo(pipe)
     out = tmp_path / "v.npy"
     command = [*LEXOME, "embed", exported, pipe, "--out", out]
-    # A shell that runs tests in its background makes them deaf to interrupts, and so their children.
     started = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, preexec_fn=hear_interrupts)
     with pipe.open("w") as stream:
         stream.write(json.dumps({"id": "1", "text": "w1"}) + "\n")

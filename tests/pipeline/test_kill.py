@@ -11,6 +11,7 @@ from pathlib import Path
 
 import bulk
 import pytest
+from interrupts import hear_interrupts
 
 FILES = 30
 WORKERS = 2
@@ -95,11 +96,6 @@ def slow(tmp_path: Path) -> Path:
 def slow_program(folder: Path, stderr: int | None = None) -> "subprocess.Popen[bytes]":
     command = [sys.executable, bulk.__file__, str(folder), "slow"]
     return subprocess.Popen(command, start_new_session=True, stderr=stderr, preexec_fn=hear_interrupts)
-
-
-def hear_interrupts() -> None:
-    """Undo what a shell does to what it runs in its background: make it deaf to interrupts."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def workers_of(folder: Path) -> list[int]:

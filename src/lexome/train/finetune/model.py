@@ -19,13 +19,11 @@ from lexome.models.source import HUGGING_FACE, layout_of, read_settings
 from lexome.recipe.finetune import FinetuneRecipe, HeadTable
 from lexome.tasks import task_of
 from lexome.tasks.ner import Ner
-from lexome.tasks.task import Task
+from lexome.tasks.task import TASK, Task
 from lexome.train.finetune.adapters import LoraSettings, add_adapters
 from lexome.train.finetune.batches import Batch
 from lexome.train.finetune.crf import Crf
 
-# In a model folder, beside the checkpoint: the settings of the task it was fine-tuned for.
-TASK = "task.json"
 # How transformers' classes with each kind of head end.
 CLASSES = {"token": "ForTokenClassification", "sequence": "ForSequenceClassification", "span": "ForQuestionAnswering"}
 

@@ -19,11 +19,11 @@ from lexome.models.heads import Labeller
 from lexome.pipeline import fingerprint
 from lexome.recipe.finetune import FinetuneRecipe
 from lexome.tasks import task_of
-from lexome.tasks.task import Scores, Task
+from lexome.tasks.task import TASK, Scores, Task
 from lexome.train.exact import exact
 from lexome.train.finetune.ground import MODEL, Ground
 from lexome.train.finetune.material import DEV, TEST, Split
-from lexome.train.finetune.model import TASK, Learner, begin
+from lexome.train.finetune.model import Learner, begin
 from lexome.train.finetune.outcome import ADAPTER, Course, facts_of, write_model
 from lexome.train.finetune.predict import answered, scored
 from lexome.train.finetune.record import Facts, finished, write_facts

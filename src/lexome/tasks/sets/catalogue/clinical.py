@@ -1,5 +1,6 @@
 """The i2b2 challenges, which each user has to apply for."""
 
+from lexome.tasks.metrics import CLASS_SETS
 from lexome.tasks.sets.catalogue.settings import mentions, paired_relations
 from lexome.tasks.sets.dataset import Card
 from lexome.tasks.sets.files import Files
@@ -10,7 +11,7 @@ _APPLY = (
     "portal.dbmi.hms.harvard.edu/projects/n2c2-nlp: make an account, apply for the n2c2 NLP research data sets and "
     "sign the data use agreement; then download"
 )
-_RELATIONS = ("PIP", "TeCP", "TeRP", "TrAP", "TrCP", "TrIP", "TrNAP", "TrWP")
+_RELATIONS = CLASS_SETS["i2b2-2010-relations"]
 _IDENTIFIERS = (
     "AGE",
     "BIOID",

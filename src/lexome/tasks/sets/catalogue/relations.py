@@ -10,8 +10,7 @@ from lexome.tasks.sets.changes import in_one_part, labels_called, sentences, typ
 from lexome.tasks.sets.dataset import Card, Splits
 from lexome.tasks.sets.files import Files
 
-_CPR = CLASS_SETS["chemprot"]
-_DDI = ("DDI-advise", "DDI-effect", "DDI-int", "DDI-mechanism")
+_CPR, _DDI = CLASS_SETS["chemprot"], CLASS_SETS["ddi"]
 _DRUGS = ("brand", "drug", "drug_n", "group")
 _CHEMPROT = "Krallinger et al. 2017, Overview of the BioCreative VI chemical-protein interaction track"
 _DDI_CITATION = "Herrero-Zazo et al. 2013, The DDI corpus"

@@ -20,6 +20,7 @@ from lexome.models.config import ACTIVATIONS, EncoderConfig
 from lexome.models.heads import HiddenLayers
 from lexome.models.packing import Packing
 from lexome.train import export as stage
+from lexome.train import onnx_graph
 from lexome.train.export import export
 
 CLOSE = 1e-4
@@ -123,7 +124,7 @@ def test_the_embedding_is_stored_once_and_operators_are_onnxs_own(tmp_path: Path
 
 
 def test_large_weights_lie_beside_the_graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stage, "INLINE_BYTES", 1000)
+    monkeypatch.setattr(onnx_graph, "INLINE_BYTES", 1000)
     export(checkpoint(tmp_path / "theirs", "bert"), tmp_path / "onnx")
     assert (tmp_path / "onnx" / "model.onnx.data").stat().st_size > 50_000
     assert len(Predictor.open(tmp_path / "onnx").hidden(ROWS)) == 3

@@ -55,6 +55,11 @@ def _packed_kernel_fits(query_THK: Tensor, *, window: int | None, dropout: float
     )
 
 
+def packed_kernel_here(dtype: torch.dtype | None, *, windows: bool) -> bool:
+    """Whether tensors of this type on a GPU go through the packed kernel, if nothing is dropped."""
+    return _varlen is not None and dtype in KERNEL_TYPES and (_varlen_has_windows or not windows)
+
+
 # Lengths are Python numbers here, so a compiled graph would be made anew for every batch.
 @torch.compiler.disable  # type: ignore[untyped-decorator]
 def _by_length(

@@ -197,7 +197,10 @@ class FinetuneRecipe(Recipe):
     precision: Literal["auto", "fp32", "autocast"] = Field(
         default="auto", description="auto: autocast to bfloat16 on CUDA, fp32 on CPU."
     )
-    compile: bool | None = Field(default=None, description="torch.compile; by default on CUDA for runs that are long.")
+    compile: bool = Field(default=False, description="torch.compile: minutes at first, which only long rows get back.")
+    graphs: bool = Field(
+        default=True, description="On CUDA, steps recorded and launched as one, where the model and the loss allow it."
+    )
     checkpointing: bool = Field(
         default=False, description="Compute each layer again in the backward pass: less memory, a third more time."
     )

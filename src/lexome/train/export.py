@@ -1,7 +1,4 @@
-"""export: a checkpoint as an ONNX folder that runs without torch, once its numbers are proven equal.
-
-T tokens of a packed batch, M asked positions, V vocabulary
-"""
+"""export: a checkpoint as an ONNX folder that runs without torch, once its numbers are proven equal."""
 
 import hashlib
 import json
@@ -12,47 +9,58 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import onnx
 import torch
-from numpy.typing import NDArray
-from torch import Tensor
 
 from lexome.corpus.vocab.tokenizers import around, load_tokenizer, tokenizer_sha256
 from lexome.errors import CheckpointError, UsageError
-from lexome.infer.predictor import Predictor
+from lexome.infer.model import Model
 from lexome.infer.settings import MODEL, TOKENIZER, Settings, write_settings
 from lexome.models.checkpoint import Checkpoint, encoder_of, load
 from lexome.models.encoder import Encoder
-from lexome.models.packing import Packing
 from lexome.models.tokenizer_files import write_tokenizer
-from lexome.tasks import task_of
+from lexome.tasks import Ner, task_of
 from lexome.tasks.task import TASK
-from lexome.train.onnx_graph import HEADS, OPSET, graph_of, has_segments
+from lexome.train.calibration import calibration
+from lexome.train.certify import CERTIFICATE, Bar, Tell, Trials, score_facts, write_certificate
+from lexome.train.judged import HeldOut, answers, held_out, scores
+from lexome.train.onnx_graph import HEADS, OPSET, graph_of, has_segments, save_graph
+from lexome.train.proof import SENTENCES, proven, random_lengths
+from lexome.values import value
 
-# The largest difference between torch's and onnxruntime's numbers that is let through. torch computes in double
-# precision: its own rounding in single precision is as large as onnxruntime's, and says nothing about the graph
-# (docs/decisions/0010-inference.md has both).
-TOLERANCE = 1e-4
-
-# protobuf holds less than 2 GiB. Larger weights lie in a file beside the graph.
-INLINE_BYTES = 2_000_000_000
-
-SENTENCES = (
-    "Fever.",
-    "Mutations in BRCA1 raise the risk of breast cancer.",
-    "The CFTR gene causes cystic fibrosis, a recessive disease of the lungs and pancreas (OMIM 219700).",
-    "In 1,204 patients with type 2 diabetes, metformin 500 mg b.i.d. lowered HbA1c by 0.9% (95% CI 0.7–1.1; P < 0.001) "
-    "without weight gain; IL-6, TNF-α and C-reactive protein did not change.",
-)
-RANDOM_LENGTHS = (1, 2, 17, 64, 200, 300)
+PRECISIONS = ("fp32", "int8")
 
 
-def export(checkpoint: Path, folder: Path, *, kind: str | None = None) -> Settings:
+@value
+class Judging:
+    """What a model is judged by, and its scores made true with: documents it was not trained on.
+
+    held_out  names of data sets, folders with splits, or files
+    split     of those that have splits
+    data      where data sets are looked for
+    asked     what a model in eight bits must reach
+    """
+
+    held_out: tuple[str, ...]
+    split: str = "dev"
+    data: Path | None = None
+    asked: Bar = Bar()
+
+
+def export(
+    checkpoint: Path,
+    folder: Path,
+    *,
+    kind: str | None = None,
+    precision: str = "fp32",
+    judging: Judging | None = None,
+    tell: Tell = lambda line: None,
+) -> Settings:
     """Write a masked LM, an encoder or a labeller as an ONNX folder; what its settings say.
 
     The folder gets its name only when onnxruntime's numbers are torch's, on sentences and on random ids of several
-    lengths, alone and padded. A checkpoint of BERT's own pre-training is exported as a masked LM.
+    lengths, alone and padded; in eight bits, only when the answers on held-out documents stay the same too. With
+    `judging`, scores of mentions are calibrated, and a certificate says what was measured; `tell` hears of each step.
+    A checkpoint of BERT's own pre-training is exported as a masked LM.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise CheckpointError(f"{folder}: exists and is not empty. Choose another folder, or remove it.")
@@ -61,14 +69,17 @@ def export(checkpoint: Path, folder: Path, *, kind: str | None = None) -> Settin
     found = load(checkpoint, kind=kind, backend="lexome")
     if found.kind == "paired":
         found = load(checkpoint, kind="masked", backend="lexome")
+    held = _held_out(found, precision, judging)
     temporary = folder.with_name(f".{folder.name}.part")
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
     try:
-        _write_model(temporary / MODEL, found)
+        save_graph(graph_of(found.model, found.kind), temporary / MODEL)
         settings = _settings(temporary, found)
         write_settings(temporary, settings)
-        settings = replace(settings, difference=_proven(temporary, found))
+        settings = replace(settings, difference=proven(temporary, found))
+        if judging is not None:
+            settings = _judged(temporary, replace(settings, precision=precision), held, judging.asked, tell)
         write_settings(temporary, settings)
         (temporary / "README.md").write_text(_card(found, settings, folder.name), encoding="utf-8")
         if folder.exists():
@@ -79,10 +90,45 @@ def export(checkpoint: Path, folder: Path, *, kind: str | None = None) -> Settin
     return settings
 
 
-def _write_model(path: Path, found: Checkpoint) -> None:
-    model = graph_of(found.model, found.kind)
-    size = sum(len(weight.raw_data) for weight in model.graph.initializer)
-    onnx.save_model(model, str(path), save_as_external_data=size > INLINE_BYTES, location=f"{MODEL}.data")
+def _held_out(found: Checkpoint, precision: str, judging: Judging | None) -> list[HeldOut]:
+    """The documents that the model is judged by; UsageError where it needs some, or can do nothing with them."""
+    if precision not in PRECISIONS:
+        raise UsageError(f"precision {precision!r}; expected one of {', '.join(PRECISIONS)}.")
+    if judging is None or not judging.held_out:
+        if precision != "fp32" or judging is not None:
+            raise UsageError(
+                f"a model in {precision} is judged by documents that it was not trained on, and none are named. "
+                "Name a data set, a folder or a file with --held-out."
+            )
+        return []
+    settings = _task(found.folder)
+    if settings is None or found.kind not in ("token", "sequence", "span"):
+        raise UsageError(
+            f"{found.folder}: a model of kind {found.kind!r} without a task cannot be judged by documents; expected a "
+            "fine-tuned one. Export it without --held-out, as fp32."
+        )
+    task = task_of(settings)
+    return [held_out(name, split=judging.split, task=task, data=judging.data) for name in judging.held_out]
+
+
+def _judged(folder: Path, settings: Settings, held: Sequence[HeldOut], asked: Bar, tell: Tell) -> Settings:
+    """Put the model into eight bits where that is asked for, calibrate it, and write its certificate."""
+    assert settings.task is not None
+    task = task_of(settings.task)
+    if settings.precision == "int8":
+        trials = Trials(folder, task, held, asked, tell)
+        chosen = trials.best()
+        found, facts = chosen.found, trials.facts(chosen)
+    else:
+        found = answers(Model.open(folder), held)
+        facts = {"score": score_facts(scores(task, held, found))}
+    if isinstance(task, Ner):
+        curves = calibration(task, held, found)
+        settings = replace(settings, calibration={type_: own.curve for type_, own in curves.items()} or None)
+        facts["calibration"] = {type_: own.facts() for type_, own in curves.items()}
+    facts |= {"source": settings.source, "difference_from_torch": settings.difference}
+    write_certificate(folder, precision=settings.precision, held=held, facts=facts)
+    return settings
 
 
 def _settings(folder: Path, found: Checkpoint) -> Settings:
@@ -165,54 +211,6 @@ def _weights_sha256(model: torch.nn.Module) -> str:
     return total.hexdigest()
 
 
-def _proven(folder: Path, found: Checkpoint) -> float:
-    """The largest difference between torch and onnxruntime; CheckpointError where it is too large."""
-    predictor = Predictor.open(folder)
-    rows = _rows(predictor, found.config.vocab)
-    found.model.double()
-    difference = max(_difference(predictor, found, rows, batch=batch) for batch in (1, len(rows)))
-    if not difference <= TOLERANCE:
-        raise CheckpointError(
-            f"{found.folder}: torch and onnxruntime differ by {difference:.2g}; expected {TOLERANCE:g} or less. "
-            "Nothing was written. Weights in half precision, or very large ones, can be the cause."
-        )
-    return difference
-
-
-def _rows(predictor: Predictor, vocab: int) -> list[list[int]]:
-    """Sentences as the tokenizer cuts them, and random ids: the numbers must agree on any."""
-    rng = np.random.default_rng(20261115)
-    most = predictor.settings.max_tokens
-    sentences = [predictor.between(predictor.tokens.ids(text)[: predictor.room]) for text in SENTENCES]
-    return [*sentences, *(rng.integers(0, vocab, length).tolist() for length in _random_lengths(most))]
-
-
-def _random_lengths(most: int) -> list[int]:
-    return sorted({min(length, most) for length in RANDOM_LENGTHS})
-
-
-def _difference(predictor: Predictor, found: Checkpoint, rows: Sequence[list[int]], *, batch: int) -> float:
-    if found.kind == "masked":
-        # One row at a time in both cases: many rows of logits over a vocabulary do not fit everywhere.
-        words = (_apart(predictor.words(row, range(len(row))), _torch(found, row)) for row in rows)
-        encoder = replace(found, kind="encoder", model=_encoder(found))
-        return max(*words, _difference(predictor, encoder, rows, batch=batch))
-    seen = predictor.hidden(rows, batch=batch) if found.kind == "encoder" else predictor.logits(rows, batch=batch)
-    return max(_apart(numbers, _torch(found, row)) for numbers, row in zip(seen, rows, strict=True))
-
-
-def _torch(found: Checkpoint, row: list[int]) -> Tensor:
-    ids_T = torch.tensor(row)
-    positions: tuple[Any, ...] = (torch.arange(len(row)),) if found.kind == "masked" else ()
-    with torch.inference_mode():
-        result: Tensor = found.model(ids_T, Packing.of([len(row)]), *positions)
-    return result.squeeze(0) if found.kind == "sequence" else result
-
-
-def _apart(seen: NDArray[np.float32], expected: Tensor) -> float:
-    return float(np.abs(seen - expected.numpy()).max())
-
-
 def _card(found: Checkpoint, settings: Settings, name: str) -> str:
     """README.md: what this folder is, then what the checkpoint's own card says, licence first."""
     path = found.folder / "README.md"
@@ -221,15 +219,28 @@ def _card(found: Checkpoint, settings: Settings, name: str) -> str:
     if original.startswith("---\n") and "\n---\n" in original:
         front, _, body = original.partition("\n---\n")
         front = re.sub(r"(?m)^library_name:.*$", "library_name: onnx", front) + "\n---\n\n"
-    verb = "lexome fill" if settings.kind == "masked" else "lexome embed"
-    rows = len(_random_lengths(settings.max_tokens))
+    rows = len(random_lengths(settings.max_tokens))
+    small = settings.precision == "int8"
+    told = (
+        f"{'Before its weights were rounded to eight bits, its' if small else 'Its'} numbers on {len(SENTENCES)} "
+        f"sentences and {rows} rows of random ids, alone and padded, differed from torch's by "
+        f"{settings.difference:.2g} at most."
+    )
+    if small or settings.calibration:
+        told += f" What was measured on documents that it was not trained on is in {CERTIFICATE}."
     parts = [
         f"{front}# {name}",
         f"The {settings.source['architecture']} checkpoint {settings.source['checkpoint']} as ONNX (opset {OPSET}, "
-        f"{settings.precision}, kind {settings.kind}), exported by Lexome. On {len(SENTENCES)} sentences and {rows} "
-        f"rows of random ids, alone and padded, its numbers differ from torch's by "
-        f"{settings.difference:.2g} at most. It runs without torch: `{verb}`.",
+        f"{settings.precision}, kind {settings.kind}), exported by Lexome. {told} It runs without torch: "
+        f"`{_verb(settings)}`.",
     ]
     if body.strip():
         parts += ["What follows is the checkpoint's own card.", body.strip()]
     return "\n\n".join(parts) + "\n"
+
+
+def _verb(settings: Settings) -> str:
+    """What an exported model is for."""
+    if settings.task is not None:
+        return "lexome annotate"
+    return "lexome fill" if settings.kind == "masked" else "lexome embed"

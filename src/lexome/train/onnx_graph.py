@@ -6,6 +6,7 @@ V vocabulary, C labels
 
 import math
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,9 @@ from lexome.models.names import cut_qkv
 # The first in which Gelu is an operator. Every operator is ONNX's own, so that other runtimes can read the file.
 OPSET = 20
 IR_VERSION = 10
+
+# protobuf holds less than 2 GiB. Larger weights lie in a file beside the graph.
+INLINE_BYTES = 2_000_000_000
 
 # What is added to the score of a token that may not be seen: exp of it is 0.
 NEVER = np.float32(-1e9)
@@ -98,6 +102,14 @@ def graph_of(model: nn.Module, kind: str) -> onnx.ModelProto:
     graph.gives("hidden", hidden_BTD, ["B", "T", encoder.config.width])
     HEADS[kind](graph, model, hidden_BTD)
     return graph.model()
+
+
+def save_graph(model: onnx.ModelProto, path: Path) -> None:
+    """Write a graph, in place of the one that is there; large weights go into a file beside it."""
+    beside = path.with_name(f"{path.name}.data")
+    beside.unlink(missing_ok=True)
+    size = sum(len(weight.raw_data) for weight in model.graph.initializer)
+    onnx.save_model(model, str(path), save_as_external_data=size > INLINE_BYTES, location=beside.name)
 
 
 def has_segments(encoder: Encoder, kind: str) -> bool:

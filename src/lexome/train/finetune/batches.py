@@ -5,6 +5,7 @@ T tokens of the packed batch, S sequences, G groups of labels, C labels
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,18 +26,15 @@ class Batch:
 
     targets  of a token head (T, G), of a sequence head (S, G) or (S, C), of a span head (S, 2); None where unknown
     asked    what the loss of the whole step is divided by, so that passes add up to the loss of one large batch
+    tokens   how many are real; with padding, there are more
     """
 
     ids_T: Tensor
     segments_T: Tensor | None
     packing: Packing
     targets: Tensor | None
-    asked: int
-
-    @property
-    def tokens(self) -> int:
-        """How many tokens go through."""
-        return self.ids_T.shape[0]
+    asked: int | Tensor
+    tokens: int
 
     def to(self, device: torch.device) -> "Batch":
         """The same on another device; from pinned memory, without waiting for it."""
@@ -45,6 +43,18 @@ class Batch:
     def pinned(self) -> "Batch":
         """The same in memory that a GPU can copy from by itself."""
         return self._mapped(lambda tensor: tensor.pin_memory())
+
+    def take(self, other: "Batch") -> None:
+        """Put the content of a batch of the same size into the tensors of this one; `asked` is one of them here."""
+        for own, given in zip(self._tensors(), other._tensors(), strict=True):
+            own.copy_(given, non_blocking=True)
+        assert isinstance(self.asked, Tensor)
+        self.asked.fill_(other.asked)
+
+    def _tensors(self) -> list[Tensor]:
+        packing = self.packing
+        every = (self.ids_T, self.segments_T, packing.bounds_S1, packing.positions_T, self.targets)
+        return [tensor for tensor in every if tensor is not None]
 
     def _mapped(self, change: Callable[[Tensor], Tensor]) -> "Batch":
         packing = self.packing
@@ -70,18 +80,61 @@ class StepSize:
     tokens: int | None = None
 
 
-def batch_of(rows: Sequence[Row], task: Task, *, segments: bool, asked: int = 1) -> Batch:
+@value
+class Padding:
+    """The few sizes that batches are filled up to, for steps that are recorded once for each.
+
+    grain      tokens are filled up to a multiple of it
+    sequences  the most rows of a batch
+    longest    the most tokens of a row
+    """
+
+    grain: int
+    sequences: int
+    longest: int
+
+    @property
+    def slots(self) -> int:
+        """How many sequences a filled batch has: all rows, what fills the tokens up, and empty ones."""
+        return self.sequences + -(-self.grain // self.longest)
+
+
+def batch_of(
+    rows: Sequence[Row], task: Task, *, segments: bool, asked: int = 1, padding: Padding | None = None
+) -> Batch:
     """The rows as one pass, with their targets where all rows have them."""
-    ends = np.cumsum([len(row.ids) for row in rows])
+    lengths = [len(row.ids) for row in rows]
+    ends = np.cumsum(lengths)
+    tokens = int(ends[-1])
+    size, slots, longest = tokens, len(rows), rounded(max(lengths), LENGTHS)
+    if padding is not None:
+        size, slots, longest = rounded(tokens, padding.grain), padding.slots, padding.longest
+        ends = np.concatenate([ends, np.arange(tokens + longest, size, longest), [size] if size > tokens else []])
     targets: Tensor | None = None
     if all(row.targets is not None for row in rows):
         given = [np.asarray(row.targets) for row in rows]
         joined = np.concatenate(given) if task.head == "token" else np.stack(given)
-        targets = torch.from_numpy(joined.astype(np.float32 if task.loss in ("binary", "value") else np.int64))
-    kinds = torch.from_numpy(np.concatenate([row.segments for row in rows]).astype(np.int64)) if segments else None
-    ids_T = torch.from_numpy(np.concatenate([row.ids for row in rows]).astype(np.int64))
-    longest = -(-max(len(row.ids) for row in rows) // LENGTHS) * LENGTHS
-    return Batch(ids_T, kinds, Packing.of(ends.tolist(), longest=longest), targets, asked)
+        joined = joined.astype(np.float32 if task.loss in ("binary", "value") else np.int64)
+        nothing = np.nan if task.loss == "value" else NOT_ASKED
+        targets = torch.from_numpy(_filled(joined, size if task.head == "token" else slots, nothing))
+    kinds = _filled(np.concatenate([row.segments for row in rows]), size).astype(np.int64) if segments else None
+    ids = _filled(np.concatenate([row.ids for row in rows]), size).astype(np.int64)
+    packing = Packing.of(ends.astype(np.int64).tolist(), longest=longest, sequences=slots)
+    of = torch.from_numpy
+    return Batch(of(ids), None if kinds is None else of(kinds), packing, targets, asked, tokens)
+
+
+def rounded(count: int, grain: int) -> int:
+    """A count raised to a multiple."""
+    return -(-count // grain) * grain
+
+
+def _filled(array: NDArray[Any], size: int, filling: float = 0) -> NDArray[Any]:
+    """An array with more rows at its end, all of one value."""
+    if len(array) == size:
+        return array
+    rest = np.full((size - len(array), *array.shape[1:]), filling, array.dtype)
+    return np.concatenate([array, rest])
 
 
 def asked_of(row: Row, task: Task) -> int:
@@ -123,9 +176,22 @@ def filled(numbers: Sequence[int], lengths: Sequence[int], limit: int) -> list[l
     return parts
 
 
-def batches_of(step: Sequence[int], rows: Sequence[Row], task: Task, *, limit: int, segments: bool) -> list[Batch]:
-    """The passes of one step, of at most `limit` tokens each."""
+def batches_of(
+    step: Sequence[int],
+    rows: Sequence[Row],
+    task: Task,
+    *,
+    limit: int,
+    segments: bool,
+    padding: Padding | None = None,
+) -> list[Batch]:
+    """The passes of one step, of at most `limit` tokens each; a single one is filled up where that is asked for."""
     chosen = [rows[number] for number in step]
     asked = max(1, sum(asked_of(row, task) for row in chosen))
     parts = filled(range(len(chosen)), [len(row.ids) for row in chosen], limit)
-    return [batch_of([chosen[place] for place in part], task, segments=segments, asked=asked) for part in parts]
+    if len(parts) > 1:
+        padding = None
+    return [
+        batch_of([chosen[place] for place in part], task, segments=segments, asked=asked, padding=padding)
+        for part in parts
+    ]

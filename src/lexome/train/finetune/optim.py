@@ -16,7 +16,10 @@ _LAYER = re.compile(r"\.(?:layers?|h|blocks?)\.(\d+)\.")
 
 
 class Stepper:
-    """The optimizer of a run: gradients are clipped, every group has its share of the rate."""
+    """The optimizer of a run: gradients are clipped, every group has its share of the rate.
+
+    On a GPU rates lie there too, and a step never waits: so it can be recorded (graphs.py).
+    """
 
     def __init__(self, learner: Learner, layers: int, given: OptimizerTable) -> None:
         groups: dict[tuple[float, float], list[nn.Parameter]] = {}
@@ -28,15 +31,27 @@ class Stepper:
         options: list[dict[str, Any]] = [
             {"params": members, "weight_decay": decay, "share": share} for (share, decay), members in groups.items()
         ]
-        fused = self.weights[0].is_cuda
-        self.optimizer = AdamW(options, lr=0.0, betas=given.betas, eps=given.eps, fused=fused)
+        device = self.weights[0].device
+        on_gpu = device.type == "cuda"
+        self._shares = torch.tensor([share for share, _ in groups], device=device)
+        self._rates = torch.zeros_like(self._shares)
+        if on_gpu:
+            for group, rate in zip(options, self._rates, strict=True):
+                group["lr"] = rate
+        self.optimizer = AdamW(options, lr=0.0, betas=given.betas, eps=given.eps, fused=on_gpu, capturable=on_gpu)
         self.clip = given.clip or math.inf
 
-    def step(self, lr: float) -> Tensor:
-        """Change the weights by their gradients, and forget these; their norm before it was clipped."""
-        norm = nn.utils.clip_grad_norm_(self.weights, self.clip)
+    def set_rate(self, lr: float) -> None:
+        """The learning rate of the next steps."""
+        if self._rates.is_cuda:
+            torch.mul(self._shares, lr, out=self._rates)
+            return
         for group in self.optimizer.param_groups:
             group["lr"] = lr * group["share"]
+
+    def step(self) -> Tensor:
+        """Change the weights by their gradients, and forget these; their norm before it was clipped."""
+        norm = nn.utils.clip_grad_norm_(self.weights, self.clip)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         return norm

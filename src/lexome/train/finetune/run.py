@@ -34,8 +34,6 @@ from lexome.train.losses import RECOMPILATIONS
 
 # What a run's outcome does not depend on; the checkpoint and the data are told by their hashes.
 FREE = {"out", "start", "jobs", "card", "models", "grid", "score_test", "seeds"}
-# Compiling takes time that a short run does not get back. Where the line is has not been measured yet.
-COMPILED_TOKENS = 50_000_000
 
 # Inside `out`, the documents that scores are by, as their source has them.
 GOLD = "gold"
@@ -75,7 +73,7 @@ def score_later(recipe: FinetuneRecipe, facts: Facts, ground: Ground, folder: Pa
     if not facts.kept:
         raise UsageError(f"{folder}: its weights were not kept, so test cannot be scored now. Remove it and run again.")
     task = task_of(json.loads((folder / MODEL / TASK).read_bytes()))
-    setting = setting_of(recipe, tokens=0)
+    setting = setting_of(recipe)
     model = load(folder / MODEL, kind=task.head).model.to(setting.device)
     assert isinstance(model, Labeller)
     split = _wanted(ground.material.parts(facts.fold).test, recipe)
@@ -97,16 +95,16 @@ def drop_model(folder: Path, facts: Facts, recipe: FinetuneRecipe) -> Facts:
     return made
 
 
-def setting_of(recipe: FinetuneRecipe, *, tokens: int) -> Setting:
-    """Where and how to compute; what the recipe leaves open, the device and the length decide."""
+def setting_of(recipe: FinetuneRecipe) -> Setting:
+    """Where and how to compute; what the recipe leaves open, the device decides."""
     there = torch.cuda.is_available()
     if recipe.device == "cuda" and not there:
         raise UsageError('device is "cuda", but torch sees no GPU. Use device = "cpu", or a torch build for CUDA.')
     device = torch.device("cuda" if there and recipe.device != "cpu" else "cpu")
     on_gpu = device.type == "cuda"
     half = recipe.precision == "autocast" or (recipe.precision == "auto" and on_gpu)
-    compiled = recipe.compile if recipe.compile is not None else on_gpu and tokens >= COMPILED_TOKENS
-    return Setting(device, torch.bfloat16 if half else None, compiled)
+    graphs = on_gpu and recipe.graphs and not recipe.compile
+    return Setting(device, torch.bfloat16 if half else None, recipe.compile, graphs)
 
 
 def _trained(
@@ -118,7 +116,7 @@ def _trained(
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     plan = Plan(recipe, parts, task, seed=run.seed, segments=material.frame.segments)
-    setting = setting_of(recipe, tokens=sum(plan.lengths) * len(plan.counts))
+    setting = setting_of(recipe)
     with exact(recipe.deterministic, setting.device):
         torch.manual_seed(run.seed)
         begun = begin(recipe, ground.start, task)

@@ -12,7 +12,17 @@ from lexome.errors import DivergedError, UsageError
 from lexome.recipe.finetune import FinetuneRecipe
 from lexome.tasks.ner import Ner
 from lexome.tasks.task import Scores, Task
-from lexome.train.finetune.batches import Batch, StepSize, batches_of, order_of, steps_of
+from lexome.train.finetune.batches import (
+    LENGTHS,
+    Batch,
+    Padding,
+    StepSize,
+    batches_of,
+    order_of,
+    rounded,
+    steps_of,
+)
+from lexome.train.finetune.graphs import StepGraphs, can_record
 from lexome.train.finetune.labels import label_weights, repetitions
 from lexome.train.finetune.losses import Rules, TaskLoss
 from lexome.train.finetune.material import Parts
@@ -29,6 +39,8 @@ USUAL_BATCH = 32
 LOG_EVERY = 50
 # Steps made ready ahead of the model.
 AHEAD = 8
+# The least step between two sizes of a batch, in tokens.
+SMALLEST_GRAIN = 128
 
 
 @dataclass(frozen=True)
@@ -38,6 +50,7 @@ class Setting:
     device: torch.device
     autocast: torch.dtype | None
     compiled: bool = False
+    graphs: bool = False
 
 
 @dataclass
@@ -69,6 +82,7 @@ class Plan:
 
     def __init__(self, recipe: FinetuneRecipe, parts: Parts, task: Task, *, seed: int, segments: bool) -> None:
         self.pinned = False
+        self.padding: Padding | None = None
         self.rows, self.task, self.seed, self.segments = parts.train.flat, task, seed, segments
         given = recipe.batch
         self.size = StepSize(given.sequences or (None if given.tokens else USUAL_BATCH), given.tokens)
@@ -87,8 +101,17 @@ class Plan:
         for epoch, count in enumerate(self.counts):
             steps = self._epoch(epoch)
             for number, step in enumerate(steps[:count], 1):
-                made = batches_of(step, self.rows, self.task, limit=self.limit, segments=self.segments)
+                made = batches_of(
+                    step, self.rows, self.task, limit=self.limit, segments=self.segments, padding=self.padding
+                )
                 yield Planned([batch.pinned() for batch in made] if self.pinned else made, epoch, number == count)
+
+    def few_sizes(self) -> Padding:
+        """Sizes to fill batches up to: about four of them up to the mean, and the filling an eighth of that."""
+        steps = [step for epoch, count in enumerate(self.counts) for step in self._epoch(epoch)[:count]]
+        mean = sum(self.lengths[number] for step in steps for number in step) / len(steps)
+        grain = max(SMALLEST_GRAIN, 2 ** round(math.log2(mean / 4)))
+        return Padding(grain, max(map(len, steps)), rounded(max(self.lengths), LENGTHS))
 
     def _epoch(self, epoch: int) -> list[list[int]]:
         return steps_of(order_of(epoch, self.factors, seed=self.seed), self.lengths, self.size)
@@ -117,7 +140,12 @@ class Training:
         self.setting, plan.pinned = setting, setting.device.type == "cuda"
         layers = learner.model.encoder.config.layers
         self.stepper = Stepper(learner, layers, recipe.optimizer)
-        self.loss = TaskLoss(task, loss_rules(recipe, parts, task), learner.crf)
+        rules = loss_rules(recipe, parts, task)
+        self.loss = TaskLoss(task, rules, learner.crf)
+        self.graphs: StepGraphs | None = None
+        if setting.graphs and can_record(learner, task, rules, autocast=setting.autocast):
+            plan.padding = plan.few_sizes()
+            self.graphs = StepGraphs(self._learn, setting.device)
         given = recipe.schedule
         # Constant after the warm-up; a fall at its end is for pre-training.
         self.rate = LearningRate(recipe.optimizer.lr, given.kind, given.warmup, 0.0, given.end)
@@ -158,15 +186,25 @@ class Training:
 
     def _step(self, step: Planned, lr: float) -> tuple[Tensor, Tensor, int]:
         """One change of the weights; the loss, the norm of the gradients and the tokens."""
+        self.stepper.set_rate(lr)
+        if self.graphs is not None and len(step.batches) == 1:
+            loss, norm = self.graphs(step.batches[0])
+        else:
+            loss, norm = self._learn(*(batch.to(self.setting.device) for batch in step.batches))
+        return loss, norm, sum(batch.tokens for batch in step.batches)
+
+    def _learn(self, *batches: Batch) -> tuple[Tensor, Tensor]:
+        """Change the weights by the sum of these passes; the loss and the norm of the gradients."""
         device, autocast = self.setting.device, self.setting.autocast
         total = torch.zeros((), device=device)
-        for batch in (batch.to(device) for batch in step.batches):
-            with torch.autocast(device.type, autocast, enabled=autocast is not None):
+        for batch in batches:
+            # Each weight is cast once a pass: there is nothing to remember, and a recorded step must not.
+            with torch.autocast(device.type, autocast, enabled=autocast is not None, cache_enabled=False):
                 logits = self.learner(batch)
             loss = self.loss(logits, batch)
             loss.backward()  # type: ignore[no-untyped-call]
             total += loss.detach()
-        return total, self.stepper.step(lr), sum(batch.tokens for batch in step.batches)
+        return total, self.stepper.step()
 
     def _line(self, epoch: int, lr: float) -> Line:
         progress = self.progress

@@ -1,0 +1,115 @@
+"""A graph in eight bits: its matrices column by column, its embeddings row by row; the head and norms stay as they are.
+
+R rows and C columns of a matrix
+"""
+
+from collections.abc import Collection
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import TensorProto, helper, numpy_helper
+
+# Weights are -LARGEST to LARGEST, so that the products of a column need no correction.
+LARGEST = 127
+
+# What is looked up and not multiplied.
+TABLES = ("embed.tokens", "embed.positions")
+
+# The last layers decide between labels and are small.
+HEAD = "head."
+
+
+def matrices(model: onnx.ModelProto) -> list[str]:
+    """The weights that become eight-bit numbers and are multiplied with, in the order of the graph."""
+    known = {weight.name: len(weight.dims) for weight in model.graph.initializer}
+    return [node.input[1] for node in model.graph.node if _is_linear(node, known)]
+
+
+def quantised(model: onnx.ModelProto, *, keep: Collection[str] = (), only: Collection[str] | None = None) -> Any:
+    """A copy of the graph in eight bits, without the matrices in `keep`; or with nothing but `only` in eight bits.
+
+    Weights are rounded here, once; what is multiplied with them is rounded as it comes, each time by its own range.
+    All operators are ONNX's own. onnxruntime joins the four that stand for a product into one.
+    """
+    wanted = set(matrices(model)) - set(keep) if only is None else set(only)
+    tables = set(TABLES) if only is None else set()
+    held = {weight.name: weight for weight in model.graph.initializer}
+    small = _Small({name: numpy_helper.to_array(held[name]) for name in (*wanted, *tables) if name in held})
+    nodes: list[onnx.NodeProto] = []
+    for node in model.graph.node:
+        if node.op_type == "MatMul" and node.input[1] in wanted:
+            nodes += small.product(node)
+        elif node.op_type == "Gather" and node.input[0] in tables:
+            nodes += small.look_up(node)
+        else:
+            nodes.append(node)
+    weights = [weight for name, weight in held.items() if name not in small.done] + small.weights
+    graph = helper.make_graph(nodes, model.graph.name, model.graph.input, model.graph.output, weights)
+    return helper.make_model(
+        graph, opset_imports=model.opset_import, ir_version=model.ir_version, producer_name=model.producer_name
+    )
+
+
+class _Small:
+    """Weights in eight bits, made as nodes ask for them, and the nodes that take the place of these."""
+
+    def __init__(self, arrays: dict[str, NDArray[np.float32]]) -> None:
+        self.arrays = arrays
+        self.done: set[str] = set()
+        self.weights: list[onnx.TensorProto] = []
+        self._rounded: set[str] = set()
+
+    def product(self, node: onnx.NodeProto) -> list[onnx.NodeProto]:
+        """A product with a matrix: the left side is rounded, multiplied as whole numbers and scaled back."""
+        left, name, out = node.input[0], node.input[1], node.output[0]
+        self._put(name, axis=0)
+        rounded, step, zero = (f"{left}.{part}" for part in ("rounded", "step", "zero"))
+        made = []
+        if left not in self._rounded:
+            self._rounded.add(left)
+            made.append(_node("DynamicQuantizeLinear", [left], [rounded, step, zero]))
+        return [
+            *made,
+            _node("MatMulInteger", [rounded, f"{name}.int8", zero], [f"{out}.whole"]),
+            _node("Cast", [f"{out}.whole"], [f"{out}.float"], to=TensorProto.FLOAT),
+            _node("Mul", [step, f"{name}.step"], [f"{out}.step"]),
+            _node("Mul", [f"{out}.float", f"{out}.step"], [out]),
+        ]
+
+    def look_up(self, node: onnx.NodeProto) -> list[onnx.NodeProto]:
+        """Rows of a table, each with its own step."""
+        name, places, out = node.input[0], node.input[1], node.output[0]
+        self._put(name, axis=1)
+        return [
+            _node("Gather", [f"{name}.int8", places], [f"{out}.whole"]),
+            _node("Gather", [f"{name}.step", places], [f"{out}.step"]),
+            _node("Cast", [f"{out}.whole"], [f"{out}.float"], to=TensorProto.FLOAT),
+            _node("Mul", [f"{out}.float", f"{out}.step"], [out]),
+        ]
+
+    def _put(self, name: str, *, axis: int) -> None:
+        """Round a weight, with one step for each column (axis 0) or row (axis 1)."""
+        if name in self.done:
+            return
+        self.done.add(name)
+        array_RC = self.arrays[name]
+        largest = np.abs(array_RC).max(axis=axis, keepdims=True)
+        # A column of zeros stays one, whatever its step.
+        step = np.where(largest > 0, largest / LARGEST, 1.0).astype(np.float32)
+        whole_RC = np.rint(array_RC / step).clip(-LARGEST, LARGEST).astype(np.int8)
+        self.weights.append(numpy_helper.from_array(whole_RC, f"{name}.int8"))
+        self.weights.append(numpy_helper.from_array(step[0] if axis == 0 else step, f"{name}.step"))
+
+
+def _is_linear(node: onnx.NodeProto, known: dict[str, int]) -> bool:
+    return (
+        node.op_type == "MatMul"
+        and known.get(node.input[1]) == len(("rows", "columns"))
+        and not node.input[1].startswith(HEAD)
+    )
+
+
+def _node(kind: str, inputs: list[str], outputs: list[str], **attributes: Any) -> onnx.NodeProto:
+    return helper.make_node(kind, inputs, outputs, name=f"{kind}.{outputs[0]}", **attributes)

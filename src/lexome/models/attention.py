@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
+from lexome.models import packed_attention
 from lexome.models.packing import Packing
 
 try:
@@ -24,6 +25,14 @@ except ImportError:  # torch before 2.10
 
 # What flash attention is compiled for. Other types take the general path.
 KERNEL_TYPES = (torch.bfloat16, torch.float16)
+
+
+def attend_joint(qkv_TH3K: Tensor, packing: Packing, *, window: int | None, dropout: float) -> Tensor:
+    """`attend` for query, key and value that lie in one tensor as they came out of one matrix."""
+    if window is None and dropout == 0.0 and packed_attention.fits(qkv_TH3K):
+        return packed_attention.attend_packed(qkv_TH3K, packing)
+    query_THK, key_THK, value_THK = qkv_TH3K.unbind(-2)
+    return attend(query_THK, key_THK, value_THK, packing, window=window, dropout=dropout)
 
 
 def attend(

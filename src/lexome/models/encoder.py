@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from lexome.models.attention import attend
+from lexome.models.attention import attend, attend_joint
 from lexome.models.config import EncoderConfig
 from lexome.models.packing import Packing
 
@@ -120,12 +120,14 @@ class Attention(nn.Module):
     def forward(self, hidden_TD: Tensor, packing: Packing, turns: dict[float, Turns]) -> Tensor:
         # -1: under tensor parallel a process has only some of the heads.
         qkv_TH3K = self.qkv(hidden_TD).unflatten(-1, (-1, 3, self.head_width))
-        query_THK, key_THK, value_THK = qkv_TH3K.unbind(-2)
+        dropout = self.dropout if self.training else 0.0
         if turns:
+            query_THK, key_THK, value_THK = qkv_TH3K.unbind(-2)
             query_THK = turned(query_THK, turns[self.angle_base])
             key_THK = turned(key_THK, turns[self.angle_base])
-        dropout = self.dropout if self.training else 0.0
-        mixed_THK = attend(query_THK, key_THK, value_THK, packing, window=self.window, dropout=dropout)
+            mixed_THK = attend(query_THK, key_THK, value_THK, packing, window=self.window, dropout=dropout)
+        else:
+            mixed_THK = attend_joint(qkv_TH3K, packing, window=self.window, dropout=dropout)
         out_TD: Tensor = self.out(mixed_THK.flatten(-2))
         return out_TD
 

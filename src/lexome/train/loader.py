@@ -45,18 +45,11 @@ class Batch:
 
     def mapped(self, change: Callable[[Tensor], Tensor]) -> "Batch":
         """The batch with every tensor changed."""
-        packing = self.packing
-        moved = Packing(
-            packing.lengths,
-            change(packing.bounds_S1),
-            longest=packing.longest,
-            positions_T=change(packing.positions_T),
-        )
         return replace(
             self,
             ids_T=change(self.ids_T),
             segments_T=None if self.segments_T is None else change(self.segments_T),
-            packing=moved,
+            packing=self.packing.mapped(change),
             positions_M=change(self.positions_M),
             labels_M=change(self.labels_M),
             pair_labels_S=None if self.pair_labels_S is None else change(self.pair_labels_S),

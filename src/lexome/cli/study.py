@@ -19,7 +19,7 @@ MODEL_HELP = "A checkpoint folder, or NAME=FOLDER; repeat it for several. A name
 RUN_HELP = "A pre-training's folder: each model that it kept (log.models) is one, named by its steps."
 DATA_HELP = "The folder that holds the data sets; by default those of LEXOME_DATA, or ./data."
 ONLY_HELP = "Only this task or set; repeat it for several."
-QUICK_HELP = "One seed, the first point of each grid, one fold; every output says so."
+QUICK_HELP = "One seed, the first point of each grid, one fold, an early end; every output says so."
 
 
 @app.command()
@@ -30,7 +30,7 @@ def reproduce(
     data: Annotated[Path | None, typer.Option(help=DATA_HELP)] = None,
     only: Annotated[list[str] | None, typer.Option(help=ONLY_HELP)] = None,
     out: Annotated[Path | None, typer.Option(help="Where runs and tables go; by default reproduced/STUDY.")] = None,
-    jobs: Annotated[int, typer.Option(min=1, help="Runs at a time on one device.")] = 1,
+    jobs: Annotated[int, typer.Option(min=1, help="Tasks at a time on one device.")] = 1,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     quick: Annotated[bool, typer.Option(help=QUICK_HELP)] = False,
     set_: Overrides = None,

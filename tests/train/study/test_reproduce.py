@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from lexome.cli import app
 from lexome.errors import CheckpointError, DataSetError, RecipeError
 from lexome.recipe.study import StudyRecipe, open_study
+from lexome.train.study.protocol import QUICK
 from lexome.train.study.run import Wish, reproduce
 
 STUDY = """
@@ -204,7 +205,8 @@ def test_finished_runs_are_not_repeated(done: Path, study: Path, model: Path, da
 
 def test_a_quick_look_makes_one_run_of_each_and_says_so(study: Path, model: Path, data: Path, tmp_path: Path) -> None:
     found = reproduce(open_study(study), {"m": model}, wish(tmp_path, data, quick=True, only=("NCBI-disease", "GAD")))
-    assert found.changes[0] == "quick: one seed, the first point of each grid, the first variant and one fold"
+    assert found.changes[0] == f"quick: {QUICK}"
+    assert QUICK.startswith("one seed, the first point of each grid")
     counts = {row.task: row.ours["m"].runs for row in found.rows if row.ours}
     assert counts == {"NCBI-disease": 1, "GAD": 1, "then": 1}
     assert sorted(path.parent.name for path in (tmp_path / "runs" / "m" / "NCBI-disease").rglob("run.json")) == [
@@ -212,16 +214,27 @@ def test_a_quick_look_makes_one_run_of_each_and_says_so(study: Path, model: Path
     ]
 
 
-def test_a_whole_study_finds_the_runs_of_a_quick_look(study: Path, model: Path, data: Path, tmp_path: Path) -> None:
-    first: dict[Path, int] = {}
+def test_a_whole_study_leaves_the_runs_of_a_quick_look_as_they_are(
+    study: Path, model: Path, data: Path, tmp_path: Path
+) -> None:
+    found = []
     for quick in (True, False):
         reproduce(open_study(study), {"m": model}, wish(tmp_path, data, quick=quick, only=("GAD",)))
-        made = {path.parent: path.stat().st_mtime_ns for path in tmp_path.rglob("metrics.jsonl")}
-        first = made if quick else first
+        found.append({path.parent: path.stat().st_mtime_ns for path in tmp_path.rglob("metrics.jsonl")})
+    first, both = found
     assert len(first) == 1
-    # Two variants on the fold that chooses, and two folds of the better one, which may be the first or not.
-    assert len(made) in (4, 5)
-    assert first.items() <= made.items()
+    # Two variants on the fold that chooses, and two folds of the better one.
+    assert len(both) == 5
+    assert first.items() <= both.items()
+
+
+def test_several_tasks_at_a_time_come_to_the_same(study: Path, model: Path, data: Path, tmp_path: Path) -> None:
+    found = []
+    for jobs in (1, 2):
+        wished = wish(tmp_path / str(jobs), data, quick=True, only=("NCBI-disease", "GAD"), jobs=jobs)
+        found.append(reproduce(open_study(study), {"m": model}, wished).model_dump(mode="json")["rows"])
+    assert found[0] == found[1]
+    assert {row["task"] for row in found[0] if row["ours"]} == {"NCBI-disease", "GAD", "then"}
 
 
 def test_a_task_that_fails_is_told_and_the_others_go_on(study: Path, model: Path, data: Path, tmp_path: Path) -> None:

@@ -66,12 +66,17 @@ def test_where_nothing_is_chosen_apart_the_runs_that_choose_are_reported() -> No
     assert choosing(study, task, 2, PLACE) == reporting(study, task, 2, PLACE)
 
 
-def test_a_quick_look_has_one_run_that_a_whole_study_finds_again() -> None:
+def test_a_quick_look_has_one_run_with_an_early_end_in_a_folder_of_its_own() -> None:
     whole, quick = (reported("fang2023", "GAD", quick=quick) for quick in (False, True))
     assert quick.folds is not None
     assert (quick.seeds, quick.folds.use, quick.folds.dev) == ((0,), (0,), 0.1)
     assert (quick.grid.batch, quick.grid.lr) == (whole.grid.batch[:1], whole.grid.lr[:1])
-    assert quick.out == whole.out
+    assert (whole.evaluation.patience, quick.evaluation.patience) == (None, 3)
+    assert (whole.out.name, quick.out.name) == ("report", "quick-report")
+
+
+def test_a_quick_look_without_dev_goes_on_to_its_end() -> None:
+    assert reported("fang2023", "SQuAD-1.1", quick=True).evaluation.patience is None
 
 
 def test_a_quick_look_takes_one_variant_and_no_fold_that_chooses() -> None:

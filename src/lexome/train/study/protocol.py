@@ -11,7 +11,9 @@ from lexome.recipe.finetune import FinetuneRecipe
 from lexome.recipe.study import ProtocolTable, StudyRecipe, TaskTable, merged
 
 # What a quick look leaves out, in the words that every output of it carries.
-QUICK = "one seed, the first point of each grid, the first variant and one fold"
+QUICK = "one seed, the first point of each grid, the first variant, one fold, and an end where dev gets no better"
+# After how many scores on dev that are no better a quick look's runs end.
+QUICK_PATIENCE = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +84,8 @@ def _recipe(
     quick: bool,
 ) -> FinetuneRecipe:
     own = protocol.variants[variant] if protocol.variants else {}
-    out = place.out / (f"{folder}-{variant}" if protocol.variants else folder)
+    folder = f"{folder}-{variant}" if protocol.variants else folder
+    out = place.out / (f"quick-{folder}" if quick else folder)
     keys = merged(
         {"data": {"sets": [task.set]}, "card": {"title": f"{task.name}"}},
         *(protocol.recipe, task.recipe, own, phase),
@@ -94,9 +97,11 @@ def _recipe(
 
 
 def _first_of_all(recipe: FinetuneRecipe, keys: Mapping[str, Any]) -> FinetuneRecipe:
-    """The recipe with one seed, one cell and one fold; a cell keeps its name, so a whole study finds it done."""
+    """The recipe with one seed, one cell and one fold, and an early end where there is a dev split."""
     grid = {name: given[:1] for name in ("batch", "lr", "epochs") if (given := getattr(recipe.grid, name))}
     first: dict[str, Any] = {"seeds": recipe.seeds[:1]}
     first |= {"grid": {**grid, "seeds": "all"}} if grid else {}
     first |= {"folds": {"use": recipe.folds.use[:1] or (0,)}} if recipe.folds is not None else {}
+    if recipe.evaluation.patience is None and recipe.draws_dev:
+        first["evaluation"] = {"patience": QUICK_PATIENCE}
     return checked(merged(keys, first), FinetuneRecipe, str(recipe.out))

@@ -4,7 +4,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from lexome.train.record import surroundings
 from lexome.train.study.aggregate import Estimate, Scored, aggregated
 from lexome.train.study.interval import over_documents, with_interval
 from lexome.train.study.outcome import Missing, Outcome, outcome_of
+from lexome.train.study.pool import Chain, chains_of, in_processes
 from lexome.train.study.protocol import QUICK, Place, choosing, order_of, reporting, variants_of
 from lexome.train.study.spread import spreads
 from lexome.values import value
@@ -32,7 +33,8 @@ Follow = Callable[[Outcome], None]
 class Wish:
     """How a caller wants a study run.
 
-    quick      one seed, the first point of each grid, one fold
+    quick      one seed, the first point of each grid, one fold, an early end
+    jobs       tasks at a time
     only       tasks or sets, by name; none for all
     overrides  keys of fine-tuning laid over those of every task
     """
@@ -72,15 +74,39 @@ def reproduce(
             raise DataSetError(f"{study.name}: the data of no task is here. {' '.join(map(str, missing))}")
         for lost in missing:
             _say(f"missing: {lost}", wish)
+        for name, task, found in _found(study, tasks, models, wish):
+            if isinstance(found, Missing):
+                missing.append(found)
+            elif not task.step:
+                told[name][task.name] = found
+            follow(_outcome(study, models, told, missing, wish))
+    return _outcome(study, models, told, missing, wish)
+
+
+def _found(
+    study: StudyRecipe, tasks: list[TaskTable], models: Mapping[str, Path], wish: Wish
+) -> Iterator[tuple[str, TaskTable, "Told | Missing"]]:
+    """What each task came to for each model: one after another, or with several jobs as they end."""
+    if wish.jobs == 1:
         for name, start in models.items():
             for task in tasks:
-                found = _attempt(study, task, name, start, wish)
-                if isinstance(found, Missing):
-                    missing.append(found)
-                elif not task.step:
-                    told[name][task.name] = found
-                follow(_outcome(study, models, told, missing, wish))
-    return _outcome(study, models, told, missing, wish)
+                _say(f"{name}: {task.name}", wish)
+                yield name, task, _attempt(study, task, name, start, wish)
+        return
+    # A task's own runs go one after another then: there are tasks enough.
+    alone = replace(wish, jobs=1, progress_shown=False)
+    parts = [(study, chain, name, start, alone) for chain in chains_of(tasks) for name, start in models.items()]
+    for done, (name, results) in enumerate(in_processes(_chain, parts, jobs=wish.jobs), 1):
+        for task, found in results:
+            state = f"error: {found}" if isinstance(found, Missing) else "done"
+            _say(f"{name}: {task.name}: {state} ({done} of {len(parts)})", wish)
+            yield name, task, found
+
+
+def _chain(part: tuple[StudyRecipe, Chain, str, Path, Wish]) -> tuple[str, list[tuple[TaskTable, "Told | Missing"]]]:
+    """The tasks of a chain for one model, one after another."""
+    study, chain, name, start, wish = part
+    return name, [(task, _attempt(study, task, name, start, wish)) for task in chain]
 
 
 def _outcome(
@@ -144,7 +170,6 @@ def _lack(task: TaskTable) -> Missing | None:
 
 def _attempt(study: StudyRecipe, task: TaskTable, model: str, start: Path, wish: Wish) -> Told | Missing:
     """A task's estimates, or why it has none. What is wrong with the model or the folder is an error of the study."""
-    _say(f"{model}: {task.name}", wish)
     try:
         return _carried_out(study, task, model, start, wish)
     except (CheckpointError, RecipeError, MissingExtraError):

@@ -30,6 +30,17 @@ class DataTable(Table):
     overlap: Literal["keep", "drop", "error"] = Field(
         default="keep", description="What becomes of training documents that are in dev or test too; each is counted."
     )
+    rename: dict[str, dict[str, str]] = Field(
+        default={}, description="Types of mentions of a source under other names; those that are not told stay."
+    )
+    exclude: tuple[Annotated[str, Field(pattern="^[^:]+:[^:]+$")], ...] = Field(
+        default=(), description='Never learn from articles of these splits, each as "SET:SPLIT", whatever set has them.'
+    )
+    exclude_words: int = Field(
+        default=6,
+        ge=1,
+        description="A sentence of theirs is found by its first and last run of so many words; shorter ones are not.",
+    )
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
@@ -168,6 +179,7 @@ class FinetuneRecipe(Recipe):
     start: Path = Field(
         description="A checkpoint, or `out` of an earlier fine-tuning (SQuAD, then BioASQ): its best model is meant."
     )
+    layers: int | None = Field(default=None, ge=1, description="Only so many of its layers, from the first one on.")
     out: Path = Field(description="The folder for runs/, summary.json and summary.txt.")
     data: DataTable
     task: dict[str, Any] = Field(
@@ -238,12 +250,14 @@ class FinetuneRecipe(Recipe):
             raise ValueError(f"the split {data.test!r} is {how} and scored as test; expected data.test to be another")
         return self
 
+    @property
+    def draws_dev(self) -> bool:
+        """Whether there is a dev split for sure; a set's own folds may have one each, which only their files tell."""
+        return self.folds.dev > 0 if self.folds is not None else self.data.dev != NO_SPLIT
+
     @model_validator(mode="after")
     def _choosing(self) -> Self:
-        # A set's own folds may have a dev split each; that is known once they are read.
-        own_folds = self.folds is not None and self.folds.count is None
-        drawn = self.folds.dev > 0 if self.folds is not None else self.data.dev != NO_SPLIT
-        has_dev = drawn or own_folds
+        has_dev = self.draws_dev or (self.folds is not None and self.folds.count is None)
         chosen = {
             "evaluation.patience": self.evaluation.patience is not None,
             'grid.seeds = "first"': self.grid.seeds == "first",

@@ -184,7 +184,9 @@ def training_progress(verb: str = "pretrain", *, shown: bool = True) -> Iterator
             if now - said[0] < LINE_S:
                 return
             said[0] = now
-            left = (1 - share) * (now - began) / (share - first[0]) / 60 if share > first[0] else math.nan
-            print(f"{verb}: {share:.1%}, {words}, {left:,.0f} min left", file=sys.stderr, flush=True)
+            left = "time left unknown"
+            if share > first[0]:
+                left = f"{(1 - share) * (now - began) / (share - first[0]) / 60:,.0f} min left"
+            print(f"{verb}: {share:.1%}, {words}, {left}", file=sys.stderr, flush=True)
 
         yield line

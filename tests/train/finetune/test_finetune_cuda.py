@@ -60,8 +60,9 @@ def test_recorded_steps_end_where_steps_that_are_not_do(start: Path, tmp_path: P
         learnt(start, tmp_path / str(graphs), docs, NER, epochs=3, graphs=graphs).model for graphs in (True, False)
     ]
     one, two = (load(model).model.state_dict() for model in models if model is not None)
-    for name in one:
-        assert torch.allclose(one[name].float(), two[name].float(), atol=2e-3), name
+    # Not weight by weight: a key's bias has no gradient but rounding, and AdamW makes steps of it all the same.
+    one, two = (torch.cat([weight.float().flatten() for weight in held.values()]) for held in (one, two))
+    assert (one - two).norm() < 0.02 * one.norm()
 
 
 def test_recorded_steps_drop_something_else_each_time() -> None:

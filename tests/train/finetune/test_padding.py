@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from finetuning import class_documents, ner_documents, pair_documents, recipe_of, write_splits
+from finetuning import class_documents, ner_documents, pair_documents, question_documents, recipe_of, write_splits
 
 from lexome.document import Document
 from lexome.train.finetune.batches import Batch, Padding, batch_of
@@ -24,8 +24,9 @@ TASKS = pytest.mark.parametrize(
         (class_documents(several=False), {"kind": "classes", "labels": ["gene", "drug", "both"]}),
         (class_documents(several=True), {"kind": "classes", "labels": ["gene", "drug"], "several": True}),
         (pair_documents(numbers=True), {"kind": "similarity"}),
+        (question_documents(), {"kind": "questions"}),
     ],
-    ids=["tokens", "choice", "binary", "value"],
+    ids=["tokens", "choice", "binary", "value", "span"],
 )
 
 
@@ -101,7 +102,7 @@ def test_what_cannot_be_recorded_is_not(start: Path, tmp_path: Path) -> None:
         recipe = recipe_of(start, data, tmp_path / "out", task, **keys)
         with grounded(recipe) as ground:
             learner = begin(recipe, ground.start, ground.material.task).learner
-            assert not can_record(learner, ground.material.task, Rules(kind), autocast=autocast)
+            assert not can_record(learner, Rules(kind), autocast=autocast)
 
 
 def _arrays(batch: Batch) -> list[Any]:

@@ -40,7 +40,7 @@ class Benchmarks:
 
     def found(self, doc: Document, hashes: Hashes) -> str | None:
         """Why a document counts as part of a benchmark, or None; `hashes` are those of its words."""
-        if _pmid(doc) in self.pmids:
+        if pubmed_id(doc) in self.pmids:
             return BY_ID
         if len(hashes) < self.run_words or not len(self.firsts):
             return None
@@ -78,7 +78,7 @@ def index(paths: Sequence[Path], *, run_words: int) -> Benchmarks:
     for path in paths:
         counts: Counter[tuple[int, int]] = Counter()
         for doc in read(path, tally=Tally()):
-            if (pmid := _pmid(doc)) is not None:
+            if (pmid := pubmed_id(doc)) is not None:
                 pmids.add(pmid)
             (ends if doc.questions else counts).update(_sentence_ends(doc, run_words))
         ends.update(counts)
@@ -89,15 +89,19 @@ def index(paths: Sequence[Path], *, run_words: int) -> Benchmarks:
 
 def _sentence_ends(doc: Document, run_words: int) -> Iterable[tuple[int, int]]:
     """The hashes of the first and last run of each sentence that is long enough to be told from a phrase."""
-    texts = [
+    for hashes in word_hashes([words_of(text) for text in sentences_of(doc)]):
+        if len(hashes) >= run_words:
+            runs = run_hashes(hashes, run_words)
+            yield int(runs[0]), int(runs[-1])
+
+
+def sentences_of(doc: Document) -> list[str]:
+    """The sentences of a document, as it marks them, else as they are split."""
+    return [
         passage.text[start:end]
         for passage in doc.passages
         for start, end in _sentences(passage.offset, passage.text, passage.sentences)
     ]
-    for hashes in word_hashes([words_of(text) for text in texts]):
-        if len(hashes) >= run_words:
-            runs = run_hashes(hashes, run_words)
-            yield int(runs[0]), int(runs[-1])
 
 
 def _sentences(offset: int, text: str, given: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -106,7 +110,7 @@ def _sentences(offset: int, text: str, given: Sequence[tuple[int, int]]) -> list
     return split_sentences(text)
 
 
-def _pmid(doc: Document) -> str | None:
+def pubmed_id(doc: Document) -> str | None:
     """The PubMed id a document says it has, or the number that is its id, as in PubTator files.
 
     Row numbers are ids of some tables; from five digits on, a number is taken for a PubMed id.

@@ -52,22 +52,15 @@ class Batch:
         self.asked.fill_(other.asked)
 
     def _tensors(self) -> list[Tensor]:
-        packing = self.packing
-        every = (self.ids_T, self.segments_T, packing.bounds_S1, packing.positions_T, self.targets)
+        every = (self.ids_T, self.segments_T, *self.packing.tensors, self.targets)
         return [tensor for tensor in every if tensor is not None]
 
     def _mapped(self, change: Callable[[Tensor], Tensor]) -> "Batch":
-        packing = self.packing
         return replace(
             self,
             ids_T=change(self.ids_T),
             segments_T=None if self.segments_T is None else change(self.segments_T),
-            packing=Packing(
-                packing.lengths,
-                change(packing.bounds_S1),
-                longest=packing.longest,
-                positions_T=change(packing.positions_T),
-            ),
+            packing=self.packing.mapped(change),
             targets=None if self.targets is None else change(self.targets),
         )
 

@@ -13,7 +13,6 @@ from torch import Tensor
 
 from lexome.models.attention import packed_kernel_here
 from lexome.models.encoder import Attention, Encoder
-from lexome.tasks.task import Task
 from lexome.train.finetune.batches import Batch
 from lexome.train.finetune.losses import Rules
 from lexome.train.finetune.model import Learner
@@ -22,11 +21,11 @@ Result = tuple[Tensor, Tensor]
 """The loss and the norm of the gradients."""
 
 
-def can_record(learner: Learner, task: Task, rules: Rules, *, autocast: torch.dtype | None) -> bool:
+def can_record(learner: Learner, rules: Rules, *, autocast: torch.dtype | None) -> bool:
     """Whether a step of this model launches the same kernels whatever a batch of one size holds.
 
     Attention with dropout or in float32 goes by lengths, and a model of transformers may do anything; of the losses,
-    those of spans and chains go by sequences, and the focal and dice loss pick out what is asked.
+    that of chains goes by lengths too, and the focal and dice loss pick out what is asked.
     """
     encoder = learner.model.encoder
     return (
@@ -35,7 +34,6 @@ def can_record(learner: Learner, task: Task, rules: Rules, *, autocast: torch.dt
         and packed_kernel_here(autocast, windows=encoder.config.local_window is not None)
         and all(part.dropout == 0.0 for part in encoder.modules() if isinstance(part, Attention))
         and learner.crf is None
-        and task.loss != "span"
         and rules.kind in ("plain", "weighted")
     )
 
@@ -54,7 +52,7 @@ class StepGraphs:
 
     def __init__(self, step: Callable[[Batch], Result], device: torch.device) -> None:
         self._step, self._device = step, device
-        self._stream = torch.cuda.Stream(device)
+        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._pool = torch.cuda.graph_pool_handle()
         self._seen: set[int] = set()
         self._recorded: dict[int, Recorded] = {}

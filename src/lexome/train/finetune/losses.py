@@ -114,7 +114,8 @@ def span_loss(logits_T2: Tensor, targets_S2: Tensor, packing: Packing) -> Tensor
     lengths_S = packing.bounds_S1.long().diff()
     sequence_T = torch.repeat_interleave(lengths_S, output_size=logits_T2.shape[0])
     # A rectangle of two numbers a token costs nothing beside the encoder, and is the same bits each time on a GPU.
-    empty_SL2 = logits_T2.new_full((len(lengths_S), packing.longest, 2), -torch.inf)
+    # No number is -inf: a sequence that only fills up a batch has no token, and its softmax must not be NaN.
+    empty_SL2 = logits_T2.new_full((len(lengths_S), packing.longest, 2), torch.finfo(logits_T2.dtype).min)
     logits_SL2 = empty_SL2.index_put((sequence_T, packing.positions_T), logits_T2)
     right_S2 = logits_SL2.log_softmax(1).gather(1, targets_S2.clamp(min=0)[:, None])[:, 0]
     return torch.where(targets_S2 != NOT_ASKED, -right_S2, 0.0).sum() / 2

@@ -1,7 +1,7 @@
 """What is learnt from: documents of sets and folders, their rows for one model, and what is odd about them."""
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
@@ -15,13 +15,15 @@ from lexome.infer.tokens import Tokens, open_tokens
 from lexome.models.checkpoint import load
 from lexome.recipe.finetune import NO_SPLIT, DataTable, FinetuneRecipe
 from lexome.tasks import task_of
-from lexome.tasks.sets import DataSet, find, folder
+from lexome.tasks.sets import DataSet
 from lexome.tasks.sets.checks import counted, overlaps
 from lexome.tasks.sets.drawing import fold_numbers, part_off
 from lexome.tasks.task import Frame, Row, Task
 from lexome.train.finetune.batches import asked_of
 from lexome.train.finetune.frame import frame_of
+from lexome.train.finetune.held import HeldOut
 from lexome.train.finetune.labels import label_bias
+from lexome.train.finetune.sources import renamed, require_sources, sources_of
 
 TRAIN, DEV, TEST = "train", "dev", "test"
 Documents = list[tuple[str, Document]]
@@ -89,6 +91,7 @@ class Material:
     def opened(cls, recipe: FinetuneRecipe, start: Path, tokenizer: Path) -> "Material":
         """The recipe's material for the model in a checkpoint, whose tokenizer has been put into a folder."""
         sources = sources_of(recipe)
+        require_sources(recipe.data.rename, sources)
         settings = {**sources[0].settings, **recipe.task} if len(sources) == 1 else recipe.task
         task = task_of(settings)
         found = load(start, kind="encoder")
@@ -120,10 +123,30 @@ class Material:
         for source in self.sources:
             tally = Tally()
             read = source.apart(_splits(source, self.recipe, fold), self.recipe.data.overlap, tally)
+            read = renamed(read, self.recipe.data.rename.get(source.card.name, {}), source.card.name)
             self.task.notes.update(tally.notes)
             for name, docs in read.items():
-                given.setdefault(name, []).extend((source.card.name, doc) for doc in self._some(docs))
+                fit = self._learnable(source.card.name, docs) if name == TRAIN else docs
+                given.setdefault(name, []).extend((source.card.name, doc) for doc in self._some(fit))
         return given
+
+    def _learnable(self, source: str, docs: list[Document]) -> list[Document]:
+        """The documents that are not held out; the others are counted."""
+        if self._held is None:
+            return docs
+        kept = []
+        for doc in docs:
+            why = self._held.why(doc)
+            if why is None:
+                kept.append(doc)
+            else:
+                self.task.notes[f"document of {source} left out of training: {why}"] += 1
+        return kept
+
+    @cached_property
+    def _held(self) -> HeldOut | None:
+        data = self.recipe.data
+        return HeldOut.of(data.exclude, root=data.root, run_words=data.exclude_words) if data.exclude else None
 
     def _some(self, docs: list[Document]) -> list[Document]:
         """As many as the recipe's limit allows, spread over all: files are often sorted by label."""
@@ -173,35 +196,6 @@ class Material:
                 f"all answers in train are alike, so there is nothing to learn; expected several of "
                 f"{', '.join(self.task.labels[:6])}. Compare the types or labels in [task] with those in the documents."
             )
-
-
-def sources_of(recipe: FinetuneRecipe) -> list[DataSet]:
-    """The sets that the recipe names, or its folder."""
-    if recipe.data.folder is not None:
-        told = recipe.task.keys() & {"types", "labels"}
-        # Types and labels that are not told are those of the training documents.
-        return [folder(recipe.data.folder, task=recipe.task if told else str(recipe.task["kind"]))]
-    if len(recipe.data.sets) > 1 and not recipe.task:
-        raise UsageError(f"{len(recipe.data.sets)} sets without a [task] table; expected one that fits them all.")
-    return [find(name, data=recipe.data.root) for name in recipe.data.sets]
-
-
-def folds_of(recipe: FinetuneRecipe, sources: Sequence[DataSet]) -> list[int | None]:
-    """The folds to run, by number; None where there are none."""
-    own = len(sources[0].folds)
-    if recipe.folds is None:
-        if own:
-            raise UsageError(f"{sources[0].name} is cross-validated in {own} folds. Add a [folds] table.")
-        return [None]
-    if len(sources) > 1:
-        raise UsageError(f"folds of {len(sources)} sets at once; expected one set.")
-    count = recipe.folds.count or own
-    if not count:
-        raise UsageError(f"{sources[0].name} has no folds of its own. Say how many: folds.count.")
-    wrong = [number for number in recipe.folds.use if number >= count]
-    if wrong:
-        raise UsageError(f"folds.use names fold {wrong[0]}; the last of {count} is {count - 1}.")
-    return list(recipe.folds.use or range(count))
 
 
 def _splits(source: DataSet, recipe: FinetuneRecipe, fold: int | None) -> dict[str, list[Document]]:

@@ -71,6 +71,8 @@ def begin(recipe: FinetuneRecipe, start: Path, task: Task) -> Begun:
     found = _loaded(start, task, recipe.head, new_head=recipe.new_head)
     model = found.model
     assert isinstance(model, Labeller)
+    if recipe.layers is not None:
+        _cut(model, recipe.layers)
     _set_dropout(model, recipe)
     encoder_of(model).checkpointing = recipe.checkpointing
     if recipe.method == "lora":
@@ -78,6 +80,16 @@ def begin(recipe: FinetuneRecipe, start: Path, task: Task) -> Begun:
     crf = _chain(start, task) if recipe.head.crf else None
     learner = Learner(model, crf, frozen=recipe.method == "frozen")
     return Begun(learner, found, new_head=any(name.startswith("head.out") for name in found.new))
+
+
+def _cut(model: Labeller, layers: int) -> None:
+    """Keep only the first layers of an encoder: the last ones know most about words that are masked."""
+    encoder = model.encoder
+    if not isinstance(encoder, Encoder) or layers > encoder.config.layers:
+        seen = f"has {encoder.config.layers} layers" if isinstance(encoder, Encoder) else "is computed by transformers"
+        raise UsageError(f"layers is {layers}, and the model {seen}. Leave it out, or ask for fewer.")
+    encoder.layers = encoder.layers[:layers]
+    encoder.config = replace(encoder.config, layers=layers)
 
 
 def lora_settings(recipe: FinetuneRecipe) -> LoraSettings:

@@ -39,7 +39,7 @@ def in_processes(recipe: FinetuneRecipe, runs: Sequence[Run], *, tokenizer: Path
             yield ended.result()
     except (KeyboardInterrupt, GeneratorExit):
         # What is running would go on for minutes.
-        _end(pool)
+        end_processes(pool)
         raise
     except BrokenProcessPool:
         raise WorkerError(
@@ -50,7 +50,7 @@ def in_processes(recipe: FinetuneRecipe, runs: Sequence[Run], *, tokenizer: Path
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _end(pool: ProcessPoolExecutor) -> None:
+def end_processes(pool: ProcessPoolExecutor) -> None:
     """Stop the processes of a pool; the library has no way of its own before Python 3.14."""
     for process in list((pool._processes or {}).values()):
         process.terminate()

@@ -143,7 +143,7 @@ class Training:
         rules = loss_rules(recipe, parts, task)
         self.loss = TaskLoss(task, rules, learner.crf)
         self.graphs: StepGraphs | None = None
-        if setting.graphs and can_record(learner, task, rules, autocast=setting.autocast):
+        if setting.graphs and can_record(learner, rules, autocast=setting.autocast):
             plan.padding = plan.few_sizes()
             self.graphs = StepGraphs(self._learn, setting.device)
         given = recipe.schedule
@@ -239,7 +239,8 @@ class Training:
         if progress.scores is None or self._measured(scores) > self._measured(progress.scores):
             progress.scores, progress.best_step, progress.misses = scores, progress.step, 0
             progress.weights = kept(self.learner)
-        else:
+        elif self._measured(progress.scores) > 0:
+            # A model that has got nothing right so far has not begun: rare labels take some epochs.
             progress.misses += 1
         return scores
 

@@ -1,0 +1,64 @@
+"""The sources of a recipe: sets and folders, their folds, and what their mentions are called."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from lexome.document import Document
+from lexome.errors import UsageError
+from lexome.recipe.finetune import FinetuneRecipe
+from lexome.tasks.sets import DataSet, find, folder
+
+
+def sources_of(recipe: FinetuneRecipe) -> list[DataSet]:
+    """The sets that the recipe names, or its folder."""
+    if recipe.data.folder is not None:
+        told = recipe.task.keys() & {"types", "labels"}
+        # Types and labels that are not told are those of the training documents.
+        return [folder(recipe.data.folder, task=recipe.task if told else str(recipe.task["kind"]))]
+    if len(recipe.data.sets) > 1 and not recipe.task:
+        raise UsageError(f"{len(recipe.data.sets)} sets without a [task] table; expected one that fits them all.")
+    return [find(name, data=recipe.data.root) for name in recipe.data.sets]
+
+
+def require_sources(named: Mapping[str, object], sources: Sequence[DataSet]) -> None:
+    """UsageError where data.rename names a source that is not there."""
+    known = [source.card.name for source in sources]
+    for name in named:
+        if name not in known:
+            raise UsageError(f"data.rename names {name!r}; expected one of {', '.join(known)}.")
+
+
+def folds_of(recipe: FinetuneRecipe, sources: Sequence[DataSet]) -> list[int | None]:
+    """The folds to run, by number; None where there are none."""
+    own = len(sources[0].folds)
+    if recipe.folds is None:
+        if own:
+            raise UsageError(f"{sources[0].name} is cross-validated in {own} folds. Add a [folds] table.")
+        return [None]
+    if len(sources) > 1:
+        raise UsageError(f"folds of {len(sources)} sets at once; expected one set.")
+    count = recipe.folds.count or own
+    if not count:
+        raise UsageError(f"{sources[0].name} has no folds of its own. Say how many: folds.count.")
+    wrong = [number for number in recipe.folds.use if number >= count]
+    if wrong:
+        raise UsageError(f"folds.use names fold {wrong[0]}; the last of {count} is {count - 1}.")
+    return list(recipe.folds.use or range(count))
+
+
+def renamed(read: dict[str, list[Document]], names: Mapping[str, str], source: str) -> dict[str, list[Document]]:
+    """The documents with some types of mentions under other names; UsageError where a type is not there at all."""
+    there = {span.type for docs in read.values() for doc in docs for span in doc.spans}
+    unknown = sorted(names.keys() - there)
+    if unknown:
+        raise UsageError(
+            f"data.rename has the type {unknown[0]!r} of {source}, which has {', '.join(sorted(there)) or 'none'}. "
+            "Name one of those."
+        )
+    if not names:
+        return read
+    return {name: [_under(doc, names) for doc in docs] for name, docs in read.items()}
+
+
+def _under(doc: Document, names: Mapping[str, str]) -> Document:
+    return replace(doc, spans=tuple(replace(span, type=names.get(span.type, span.type)) for span in doc.spans))

@@ -18,6 +18,7 @@ from lexome.infer.settings import MODEL
 from lexome.tasks import Task
 from lexome.tasks.metrics.counts import Counts
 from lexome.tasks.task import Row
+from lexome.train.equalise import equalised
 from lexome.train.judged import HeldOut, Scored, agreement, answers, scores
 from lexome.train.onnx_graph import save_graph
 from lexome.train.quantise import matrices, quantised
@@ -103,6 +104,8 @@ class Trials:
         model = Model.open(self.folder)
         self.found = answers(model, self.held)
         self.before = scores(self.task, self.held, self.found)
+        self.rows = _some([row for part in self.held for doc in part.docs for row in model.rows(doc)])
+        self.even, self.equalised = equalised(self.exact, self.rows)
         self.tried: list[Trial] = []
 
     def best(self) -> Trial:
@@ -119,7 +122,7 @@ class Trials:
         raise CheckpointError(self._refused())
 
     def _tried(self, kept: tuple[str, ...]) -> Trial:
-        save_graph(quantised(self.exact, keep=kept), self.folder / MODEL)
+        save_graph(quantised(self.even, keep=kept), self.folder / MODEL)
         found = answers(Model.open(self.folder), self.held)
         agreed = agreement(self.task, self.found, found)
         scored = scores(self.task, self.held, found)
@@ -134,13 +137,11 @@ class Trials:
     def _worst_first(self, every: Sequence[str]) -> list[str]:
         """The matrices by how much the model's numbers move when one of them alone is in eight bits."""
         save_graph(self.exact, self.folder / MODEL)
-        model = Model.open(self.folder)
-        rows = _some([row for part in self.held for doc in part.docs for row in model.rows(doc)])
-        expected = model.run(rows)
+        expected = Model.open(self.folder).run(self.rows)
         moved: dict[str, float] = {}
         for name in every:
-            save_graph(quantised(self.exact, only=[name]), self.folder / MODEL)
-            seen = Model.open(self.folder).run(rows)
+            save_graph(quantised(self.even, only=[name]), self.folder / MODEL)
+            seen = Model.open(self.folder).run(self.rows)
             moved[name] = sum(float(np.square(one - other).sum()) for one, other in zip(seen, expected, strict=True))
         self.tell(f"the matrix that bears rounding worst: {max(moved, key=lambda name: moved[name])}")
         return sorted(moved, key=lambda name: -moved[name])
@@ -174,6 +175,7 @@ class Trials:
             },
             "bar_lowered": self.asked.lowered,
             "left_in_fp32": list(chosen.kept),
+            "equalised": list(self.equalised),
             "tried": [
                 {"left_in_fp32": len(one.kept), "agreement": one.agreed.f1, one.scored.measure: one.scored.mean}
                 for one in self.tried

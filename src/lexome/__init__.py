@@ -1,9 +1,15 @@
 """Biomedical language models from raw literature to answers."""
 
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 from lexome.document import Answer, Argument, Attribute, Document, Passage, Question, Relation, Span
 from lexome.errors import LexomeError
 from lexome.formats import Tally, read, write
 from lexome.metadata import Metadata
+
+if TYPE_CHECKING:
+    from lexome.infer.annotator import Annotator
 
 __version__ = "0.1.0"
 
@@ -19,6 +25,19 @@ __all__ = [
     "Relation",
     "Span",
     "Tally",
+    "load",
     "read",
     "write",
 ]
+
+
+def load(*folders: str | Path, threads: int | None = None) -> "Annotator":
+    """An annotator with the models in these folders; without any, with the model that comes with Lexome.
+
+    A folder is one that `lexome export` made, or a token classifier of Hugging Face with its ONNX file. Several work
+    on each document one after another: mentions first, then relations, classes and answers. It runs on all usable
+    cores, or on so many threads.
+    """
+    from lexome.infer.loading import load as open_models
+
+    return open_models(*folders, threads=threads)

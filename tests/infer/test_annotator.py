@@ -9,9 +9,9 @@ import pytest
 import torch
 from tiny_models import hf_model, tokenizer_folder
 
-from lexome.document import Argument, Attribute, Document, Passage, Relation, Span
+from lexome.document import Document, Passage
 from lexome.errors import CheckpointError
-from lexome.infer.annotator import Annotator, at_least
+from lexome.infer.annotator import Annotator
 from lexome.models.checkpoint import load
 from lexome.models.packing import Packing
 from lexome.tasks import Ner, Task
@@ -43,10 +43,11 @@ def text_of(count: int, *, seed: int = 0) -> str:
 
 
 def by_torch(folder: Path, annotator: Annotator) -> Callable[[Document], Document]:
-    model, task = load(folder).model, annotator.task
+    own = annotator.models[0]
+    model, task = load(folder).model, own.task
 
     def annotated(doc: Document) -> Document:
-        rows = task.rows(doc, annotator.predictor.tokens, annotator.frame, known=False)
+        rows = task.rows(doc, own.predictor.tokens, own.frame, known=False)
         with torch.inference_mode():
             logits = [model(torch.from_numpy(row.ids), Packing.of([len(row.ids)])).numpy() for row in rows]
         return task.decode(doc, rows, logits)
@@ -67,11 +68,11 @@ def test_random_weights_find_something(annotator: Annotator) -> None:
     assert annotator(text_of(200)).spans
 
 
-@pytest.mark.parametrize(("batch", "together"), [(1, 2), (4, 3), (16, 64)])
-def test_documents_together_are_as_documents_alone(annotator: Annotator, batch: int, together: int) -> None:
+@pytest.mark.parametrize(("batch_tokens", "together"), [(0, 2), (100, 3), (10_000, 64)])
+def test_documents_together_are_as_documents_alone(annotator: Annotator, batch_tokens: int, together: int) -> None:
     docs = [Document(str(seed), (Passage(0, text_of(5 + 9 * seed, seed=seed)),)) for seed in range(7)]
     alone = [annotator(doc) for doc in docs]
-    found = list(annotator.annotate(docs, batch=batch, together=together))
+    found = list(annotator.annotate(docs, batch_tokens=batch_tokens, together=together))
     assert [doc.id for doc in found] == [doc.id for doc in docs]
     for one, other in zip(alone, found, strict=True):
         assert [(span.parts, span.type) for span in one.spans] == [(span.parts, span.type) for span in other.spans]
@@ -80,19 +81,6 @@ def test_documents_together_are_as_documents_alone(annotator: Annotator, batch: 
 def test_an_empty_text_has_nothing(annotator: Annotator) -> None:
     assert annotator("").spans == ()
     assert annotator(Document("d", (Passage(0, "  "),))).spans == ()
-
-
-def test_a_score_that_is_too_low_takes_what_leans_on_it(annotator: Annotator) -> None:
-    spans = (Span("T1", "Gene", ((0, 2),), "w0", score=0.9), Span("T2", "Gene", ((3, 5),), "w1", score=0.4))
-    relation = Relation("R1", "binds", (Argument("a", "T1"), Argument("b", "T2")))
-    outer = Relation("R2", "causes", (Argument("a", "R1"), Argument("b", "T1")))
-    attributes = (Attribute("A1", "T1", "Negation"), Attribute("A2", "R1", "Negation"))
-    doc = Document("d", (Passage(0, "w0 w1"),), spans, (relation, outer), attributes)
-    left = at_least(doc, 0.5)
-    assert [span.id for span in left.spans] == ["T1"]
-    assert left.relations == ()
-    assert [attribute.id for attribute in left.attributes] == ["A1"]
-    assert at_least(doc, 0.3) == doc
 
 
 def test_a_model_without_a_task_is_refused(exported: Path) -> None:

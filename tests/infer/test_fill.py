@@ -12,7 +12,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 
 from lexome.errors import CheckpointError, UsageError
 from lexome.infer.fill import fill
-from lexome.infer.predictor import Predictor
+from lexome.infer.predictor import Predictor, open_session
 from lexome.train.export import export
 
 
@@ -51,7 +51,8 @@ def test_an_encoder_guesses_no_words(checkpoint: Path, tmp_path: Path) -> None:
 
 
 def test_a_tokenizer_without_a_mask_is_said(predictor: Predictor) -> None:
-    bare = Predictor(predictor.folder, replace(predictor.settings, mask=None), predictor.tokens, None)
+    session = open_session(predictor.folder / "model.onnx", 1)
+    bare = Predictor(predictor.folder, replace(predictor.settings, mask=None), predictor.tokens, session)
     with pytest.raises(UsageError, match="has no mask token"):
         fill(bare, "[MASK]")
 

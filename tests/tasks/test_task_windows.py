@@ -15,6 +15,8 @@ from lexome.tasks.windows import (
     INSIDE,
     SENTENCE,
     WORD,
+    Tokens,
+    anchored,
     merged,
     own_window,
     pair_windows,
@@ -52,6 +54,54 @@ def test_a_word_longer_than_a_window_is_cut_and_covered() -> None:
 
 def test_no_tokens_are_one_empty_window() -> None:
     assert windows([], size=4, overlap=1) == [(0, 0)]
+
+
+def random_tokens(count: int, *, seed: int, vocabulary: int = 1000) -> Tokens:
+    rng = np.random.default_rng(seed)
+    places = np.arange(count)
+    begins = rng.choice([INSIDE, WORD, WORD, SENTENCE], count)
+    return Tokens(rng.integers(0, vocabulary, count), places, places + 1, begins)
+
+
+@given(
+    count=st.integers(0, 400),
+    size=st.integers(1, 50),
+    overlap=st.integers(0, 60),
+    seed=st.integers(0, 1 << 30),
+    vocabulary=st.sampled_from([1, 3, 1000]),
+)
+def test_anchored_windows_cover_all_tokens_and_share_what_was_asked(
+    count: int, size: int, overlap: int, seed: int, vocabulary: int
+) -> None:
+    found = anchored(random_tokens(count, seed=seed, vocabulary=vocabulary), size=size, overlap=overlap)
+    assert found[0][0] == 0
+    assert found[-1][1] == count
+    assert all(end - start <= size for start, end in found)
+    shared = min(overlap, size // 2)
+    for (start, end), (other, other_end) in pairwise(found):
+        assert start < other <= max(end - shared, start + 1)
+        assert other_end > end
+
+
+@given(cut=st.integers(1, 300), seed=st.integers(0, 1 << 30))
+def test_anchored_windows_fall_where_they_fell_whatever_is_cut_off_before(cut: int, seed: int) -> None:
+    tokens = random_tokens(1500, seed=seed)
+    whole = anchored(tokens, size=50, overlap=8)
+    short = [(start + cut, end + cut) for start, end in anchored(tokens.part(cut, 1500), size=50, overlap=8)]
+    behind = cut + 3 * 50
+    assert [window for window in short if window[0] >= behind] == [window for window in whole if window[0] >= behind]
+
+
+def test_anchored_windows_read_little_twice() -> None:
+    tokens = random_tokens(40_000, seed=0)
+    read = sum(end - start for start, end in anchored(tokens, size=510, overlap=64))
+    assert read < 1.35 * len(tokens)
+
+
+def test_a_text_is_cut_at_sentences_where_there_are_some() -> None:
+    tokens = random_tokens(300, seed=5)
+    begins = {start + 4 for start, _ in anchored(tokens, size=50, overlap=8)[1:]}
+    assert sum(tokens.begins[begin] == SENTENCE for begin in begins if begin < 300) > len(begins) // 2
 
 
 def test_a_token_belongs_to_the_window_in_which_it_is_farthest_from_an_edge() -> None:

@@ -1,22 +1,28 @@
-"""A fine-tuned model at work on documents, without torch: the same encoding and decoding that its scores come from."""
+"""Models at work on documents, without torch: the same encoding and decoding that their scores come from."""
 
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from lexome.document import Document, Passage
-from lexome.errors import CheckpointError
-from lexome.infer.predictor import Predictor
-from lexome.tasks import Task, task_of
-from lexome.tasks.task import Frame
+from lexome.errors import UsageError
+from lexome.infer.choice import Choice
+from lexome.infer.explain import Candidate, candidates
+from lexome.infer.model import Model
 
 # What a document made of a bare text is called.
 TEXT_ID = "text"
 
+# The order that models work in: what a later one reads, an earlier one has found.
+ORDER = ("ner", "relation", "classes", "inference", "similarity", "questions")
+
+Least = float | Mapping[str, float]
+"""The least score of what is kept: of all, or by type."""
+
 
 class Annotator:
-    """A model folder as a step: documents in, documents with what the model says out.
+    """Models that work on each document one after another; `annotate` is a step of a pipeline.
 
     >>> annotator = Annotator.open(Path("diseases-onnx"))                  # doctest: +SKIP
     >>> doc = annotator("Cystic fibrosis is a recessive disease.")         # doctest: +SKIP
@@ -24,70 +30,116 @@ class Annotator:
     ['Cystic fibrosis', 'recessive disease']
     """
 
-    def __init__(self, predictor: Predictor, task: Task) -> None:
-        self.predictor, self.task = predictor, task
-        settings = predictor.settings
-        self.frame = Frame(
-            settings.before, settings.between, settings.after, settings.max_tokens, segments=settings.segments
-        )
+    def __init__(self, models: Sequence[Model]) -> None:
+        self.models = tuple(sorted(models, key=lambda model: ORDER.index(model.kind)))
+        _check(self.models)
 
     @classmethod
-    def open(cls, folder: Path, *, threads: int | None = None) -> "Annotator":
-        """The model in a folder that `lexome export` made of a fine-tuned checkpoint."""
-        predictor = Predictor.open(folder, threads=threads)
-        settings = predictor.settings
-        if settings.task is None:
-            raise CheckpointError(
-                f"{folder}: a model of kind {settings.kind!r} that says no task; expected a fine-tuned one. Fine-tune "
-                "a checkpoint with `lexome finetune`, then export that."
-            )
-        task = task_of(settings.task)
-        if task.head != settings.kind:
-            raise CheckpointError(f"{folder}: its task needs a {task.head} head, its model has a {settings.kind} head.")
-        return cls(predictor, task)
+    def open(cls, *folders: Path, threads: int | None = None) -> "Annotator":
+        """The models in folders that `lexome export` made, or of Hugging Face's token classifiers as ONNX."""
+        return cls([Model.open(folder, threads=threads) for folder in folders])
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        """The types of mentions that are found."""
+        return tuple(type_ for model in self.models for type_ in model.types)
+
+    def about(self) -> dict[str, Any]:
+        """The models' facts, as JSON has them."""
+        return {"types": list(self.types), "models": [model.about() for model in self.models]}
 
     def __call__(self, given: str | Document) -> Document:
-        """One document, or a text made into one, with what the model says of it."""
-        if isinstance(given, str):
-            given = Document(TEXT_ID, (Passage(0, given),) if given else ())
-        return next(iter(self.annotate([given])))
+        """One document, or a text made into one, with what the models say of it."""
+        return next(iter(self.annotate([self.document(given)])))
 
     def annotate(
-        self, docs: Iterable[Document], *, batch: int = 1, min_score: float | None = None, together: int = 64
+        self,
+        docs: Iterable[Document],
+        *,
+        types: Collection[str] | None = None,
+        min_score: Least | None = None,
+        batch_tokens: int = 0,
+        together: int = 64,
     ) -> Iterator[Document]:
-        """The documents with what the model says, in order; spans and relations below `min_score` are left out.
+        """The documents with what the models say, in order.
 
-        `together` documents are worked on at a time, in batches of `batch` rows of like length.
+        Mentions of `types`, by default of all, take the place of those that a document has; mentions of other types
+        stay as they are. Mentions and relations below `min_score`, of all or by type, are left out. Documents are
+        worked on one by one; with `batch_tokens`, `together` at a time, in batches of up to so many tokens.
         """
-        docs = iter(docs)
+        # A wrong type is said at once, and not when the first document is asked for.
+        choice = self.choice(types=types, min_score=min_score)
+        return self._annotated(iter(docs), choice, batch_tokens=batch_tokens, together=together if batch_tokens else 1)
+
+    def explain(
+        self, given: str | Document, *, types: Collection[str] | None = None, min_score: Least | None = None
+    ) -> list[Candidate]:
+        """Mentions that were considered and are not in the result of the same call, in reading order, each with why."""
+        doc, choice = self.document(given), self.choice(types=types, min_score=min_score)
+        found = [one for model in self.models if model.types for one in candidates(model, doc, choice)]
+        return sorted(found, key=lambda one: (one.start, one.end, one.type))
+
+    def choice(self, *, types: Collection[str] | None = None, min_score: Least | None = None) -> Choice:
+        """What is kept of that which the models say; UsageError for a type that none of them knows."""
+        asked = self.types if types is None else (types,) if isinstance(types, str) else tuple(types)
+        _require_known(asked, self.types, "type")
+        relations = [label for model in self.models if model.kind == "relation" for label in model.labels]
+        known = (*self.types, *relations)
+        if min_score is None:
+            return Choice(asked, {})
+        least = min_score if isinstance(min_score, Mapping) else dict.fromkeys(known, min_score)
+        _require_known(tuple(least), known, "type in min_score")
+        for score in least.values():
+            if not 0 <= score <= 1:
+                raise UsageError(f"min_score is {score}; expected a number from 0 to 1.")
+        return Choice(asked, dict(least))
+
+    def document(self, given: str | Document) -> Document:
+        """A text made into a document; a document as it is."""
+        if isinstance(given, Document):
+            return given
+        needed = [type_ for model in self.models for type_ in model.needs if type_ not in self.types]
+        if needed:
+            raise UsageError(
+                f"a text was given to a model that relates mentions of {needed[0]}, which no model loaded here finds. "
+                "Load one that does beside it, or give a document that has such mentions."
+            )
+        return Document(TEXT_ID, (Passage(0, given),) if given else ())
+
+    def _annotated(
+        self, docs: Iterator[Document], choice: Choice, *, batch_tokens: int, together: int
+    ) -> Iterator[Document]:
         while taken := list(islice(docs, together)):
-            for doc in self._annotated(taken, batch):
-                yield doc if min_score is None else at_least(doc, min_score)
-
-    def _annotated(self, docs: list[Document], batch: int) -> Iterator[Document]:
-        rows = [self.task.rows(doc, self.predictor.tokens, self.frame, known=False) for doc in docs]
-        flat = [row for own in rows for row in own]
-        kinds = [row.segments.tolist() for row in flat] if self.frame.segments else None
-        numbers = iter(self.predictor.logits([row.ids.tolist() for row in flat], segments=kinds, batch=batch))
-        for doc, own in zip(docs, rows, strict=True):
-            yield self.task.decode(doc, own, [next(numbers) for _ in own])
+            for model in filter(choice.wants, self.models):
+                found = model.annotated(taken, batch_tokens=batch_tokens)
+                taken = [choice.kept(model, doc, other) for doc, other in zip(taken, found, strict=True)]
+            yield from taken
 
 
-def at_least(doc: Document, score: float) -> Document:
-    """The document without spans and relations whose score is lower, and without what leans on these."""
-    spans = tuple(span for span in doc.spans if span.score is None or span.score >= score)
-    kept = {span.id for span in spans}
-    relations = doc.relations
-    while True:
-        known = kept | {relation.id for relation in relations}
-        left = tuple(
-            relation
-            for relation in relations
-            if (relation.score is None or relation.score >= score)
-            and all(argument.target is None or argument.target in known for argument in relation.arguments)
-        )
-        if len(left) == len(relations):
-            break
-        relations = left
-    attributes = tuple(attribute for attribute in doc.attributes if attribute.target in known)
-    return replace(doc, spans=spans, relations=relations, attributes=attributes)
+def _check(models: Sequence[Model]) -> None:
+    """UsageError for models that cannot work together."""
+    if not models:
+        raise UsageError("no model was given; expected one or more folders.")
+    finders: dict[str, Model] = {}
+    for model in models:
+        for type_ in model.types:
+            if type_ in finders:
+                raise UsageError(
+                    f"{finders[type_].name} and {model.name} both find {type_}; expected one model for each type. "
+                    "Load one of them."
+                )
+            finders[type_] = model
+    for model in models:
+        missing = [type_ for type_ in model.needs if type_ not in finders]
+        if finders and missing:
+            raise UsageError(
+                f"{model.name} relates mentions of {', '.join(model.needs)}, but no model loaded finds {missing[0]}; "
+                f"found are {', '.join(finders)}. Load a model that finds it, or run {model.name} alone on documents "
+                "that have such mentions."
+            )
+
+
+def _require_known(given: Sequence[str], known: Sequence[str], what: str) -> None:
+    unknown = [name for name in given if name not in known]
+    if unknown:
+        raise UsageError(f"the {what} {unknown[0]!r} is asked for; expected some of {', '.join(known) or 'none'}.")

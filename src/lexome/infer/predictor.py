@@ -17,7 +17,10 @@ from lexome.infer.settings import MODEL, TOKENIZER, Settings, read_settings
 from lexome.infer.tokens import Tokens, open_tokens
 
 Floats = NDArray[np.float32]
-Row = Sequence[int]
+Row = Sequence[int] | NDArray[np.int64]
+
+# What others call the inputs of a graph.
+NAMES = {"ids": "input_ids", "mask": "attention_mask", "segments": "token_type_ids"}
 
 
 class Predictor:
@@ -33,6 +36,8 @@ class Predictor:
         self.settings = settings
         self.tokens = tokens
         self._session = session
+        self._inputs = _inputs(folder, session)
+        self.tokens_run = 0  # of all rows so far, special ones included
 
     @classmethod
     def open(cls, folder: Path, *, threads: int | None = None) -> "Predictor":
@@ -47,7 +52,7 @@ class Predictor:
                 f"{folder / TOKENIZER} is {seen[:8]}, but the model was exported with {settings.tokenizer_sha256[:8]}. "
                 "Put the right file back, or export it again."
             )
-        return cls(folder, settings, open_tokens(folder / TOKENIZER), _session(folder / MODEL, threads))
+        return cls(folder, settings, open_tokens(folder / TOKENIZER), open_session(folder / MODEL, threads))
 
     def row(self, text: str) -> list[int]:
         """The ids of a text between its special tokens; UsageError for a text that is too long."""
@@ -100,12 +105,17 @@ class Predictor:
             )
         return self._run([row], "logits", positions=np.asarray(positions, dtype=np.int64))
 
-    def logits(self, rows: Sequence[Row], *, segments: Sequence[Row] | None = None, batch: int = 1) -> list[Floats]:
-        """Of a label head, the logits of each row: (C,) of a sequence, (its tokens, C) else."""
+    def logits(
+        self, rows: Sequence[Row], *, segments: Sequence[Row] | None = None, batch: int = 1, batch_tokens: int = 0
+    ) -> list[Floats]:
+        """Of a label head, the logits of each row: (C,) of a sequence, (its tokens, C) else.
+
+        With `batch_tokens`, as many rows go together as have so many tokens, padding counted.
+        """
         if self.settings.kind not in ("token", "sequence", "span"):
             raise UsageError(f"{self.folder}: this is a model of kind {self.settings.kind!r}, which has no labels.")
         results: dict[int, Floats] = {}
-        for places in _batches(rows, batch):
+        for places in batches_of(rows, batch_tokens) if batch_tokens else _batches(rows, batch):
             kinds = None if segments is None else [segments[place] for place in places]
             found = self._run([rows[place] for place in places], "logits", segments=kinds)
             for place, logits in zip(places, found, strict=True):
@@ -122,12 +132,14 @@ class Predictor:
     ) -> Floats:
         ids_BT = _padded(rows, self.settings.pad)
         self._check(ids_BT.shape[1])
+        self.tokens_run += sum(map(len, rows))
         given = {"ids": ids_BT, "mask": _padded([[1] * len(row) for row in rows], 0)}
-        if self.settings.segments:
+        if "segments" in self._inputs:
             given["segments"] = np.zeros_like(ids_BT) if segments is None else _padded(segments, 0)
         if self.settings.kind == "masked":
             given["positions"] = np.zeros(0, dtype=np.int64) if positions is None else positions
-        result: Floats = self._session.run([output], given)[0]
+        named = {self._inputs[name]: held for name, held in given.items() if name in self._inputs}
+        result: Floats = self._session.run([output], named)[0]
         return result
 
     def _check(self, length: int) -> None:
@@ -136,12 +148,27 @@ class Predictor:
             raise UsageError(f"a row of {length:,} tokens; expected 1 to {self.settings.max_tokens:,}. Cut it.")
 
 
+def _inputs(folder: Path, session: Any) -> dict[str, str]:
+    """By our names, what a graph calls its inputs: the same, or as Hugging Face calls them."""
+    ours = {theirs: name for name, theirs in NAMES.items()}
+    seen = [given.name for given in session.get_inputs()]
+    unknown = [name for name in seen if name not in (*ours, *NAMES, "positions")]
+    if unknown:
+        raise CheckpointError(
+            f"{folder}: the graph asks for {unknown[0]!r}; expected {', '.join(NAMES.values())}. Export it with these."
+        )
+    return {ours.get(name, name): name for name in seen}
+
+
 def usable_cores() -> int:
     """The cores this process may run on, which a container or a batch system may have limited."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _session(path: Path, threads: int | None) -> Any:
+def open_session(path: Path, threads: int | None) -> Any:
+    """A graph ready to run; on all usable cores, or on so many threads."""
+    if threads is not None and threads < 1:
+        raise UsageError(f"{threads} threads; expected at least 1.")
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -160,6 +187,16 @@ def _batches(rows: Sequence[Row], batch: int) -> list[list[int]]:
     """The places of the rows in batches of like length."""
     order = sorted(range(len(rows)), key=lambda place: len(rows[place]))
     return [order[start : start + batch] for start in range(0, len(order), batch)]
+
+
+def batches_of(rows: Sequence[Row], tokens: int) -> list[list[int]]:
+    """The places of the rows in batches of like length, none of more than so many tokens unless one row has more."""
+    batches: list[list[int]] = []
+    for place in sorted(range(len(rows)), key=lambda place: len(rows[place])):
+        if not batches or (len(batches[-1]) + 1) * len(rows[place]) > tokens:
+            batches.append([])
+        batches[-1].append(place)
+    return batches
 
 
 def _padded(rows: Sequence[Row], fill: int) -> NDArray[np.int64]:

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import asdict, fields
+from math import isfinite, nan
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,8 @@ class Settings:
     difference        the largest seen between onnxruntime's numbers and torch's in double precision, at export
     source            where it came from: the folder's name, the architecture, the hash of its weights
     task              of a fine-tuned model, what its numbers mean: tasks.task_of reads it; None where it is not said
+    calibration       of mentions, by type, the slope and the offset that make log-odds of scores true ones: see
+                      calibrate.py; None where scores are as the model gives them
     """
 
     kind: str
@@ -48,6 +51,7 @@ class Settings:
     difference: float
     source: dict[str, str]
     task: dict[str, Any] | None = None
+    calibration: dict[str, tuple[float, float]] | None = None
     version: int = FORM_VERSION
 
 
@@ -76,13 +80,29 @@ def write_settings(folder: Path, settings: Settings) -> None:
 
 def _checked(path: Path, held: dict[str, Any]) -> Settings:
     names = {field.name for field in fields(Settings)}
+    # Folders of before it was there are as those without it.
+    held = {"calibration": None, **held}
     if wrong := sorted(names ^ held.keys()):
         what = "lacks" if wrong[0] in names else "has the unknown"
         raise CheckpointError(f"{path}: {what} {wrong[0]!r}. Export the model again.")
     given: dict[str, Any] = {
         name: tuple(content) if isinstance(content, list) else content for name, content in held.items()
     }
-    return Settings(**given)
+    return Settings(**{**given, "calibration": _curves(path, held["calibration"])})
+
+
+def _curves(path: Path, held: Any) -> dict[str, tuple[float, float]] | None:
+    if held is None:
+        return None
+    try:
+        curves = {str(type_): (float(slope), float(offset)) for type_, (slope, offset) in held.items()}
+    except (AttributeError, TypeError, ValueError):
+        curves = {"": (nan, nan)}
+    if not all(isfinite(number) for curve in curves.values() for number in curve):
+        raise CheckpointError(
+            f"{path}: calibration is {held!r}; expected a slope and an offset for each type. Export the model again."
+        )
+    return curves
 
 
 def _no_export(folder: Path) -> CheckpointError:

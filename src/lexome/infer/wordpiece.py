@@ -24,8 +24,9 @@ _CHINESE = (
 _SPACES = frozenset("\t\n\x0b\x0c\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000") | set(
     map(chr, range(0x2000, 0x200B))
 )
-# Words are kept with their pieces; text repeats itself. This bounds the memory.
-_KEPT_WORDS = 200_000
+# Words are kept with their pieces; text repeats itself. When there are so many they are let go, and common ones are
+# soon back: memory stays flat over documents that each have a name of their own (results/bulk_memory.json).
+_KEPT_WORDS = 30_000
 
 Piece = tuple[int, int, int]
 
@@ -102,8 +103,9 @@ class WordPiece:
         known = self._words.get(word)
         if known is None:
             known = self._longest_first(word)
-            if len(self._words) < _KEPT_WORDS:
-                self._words[word] = known
+            if len(self._words) >= _KEPT_WORDS:
+                self._words.clear()
+            self._words[word] = known
         return known
 
     def _longest_first(self, word: str) -> tuple[Piece, ...]:

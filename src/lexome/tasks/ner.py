@@ -17,6 +17,7 @@ from lexome.errors import UsageError
 from lexome.tasks.checks import require_choice, require_names, require_numbers, require_overlap, require_same
 from lexome.tasks.metrics import bc2gm, mentions, spans_strict
 from lexome.tasks.tags import (
+    LETTERS,
     Mention,
     Scheme,
     Transitions,
@@ -30,7 +31,8 @@ from lexome.tasks.tags import (
 )
 from lexome.tasks.task import NOT_ASKED, Floats, Frame, Ints, Row, Scores, Task, Tokenizer
 from lexome.tasks.units import Units, units_of
-from lexome.tasks.windows import SENTENCE, Tokens, merged, own_window, placed, room, single_row, tokens_of, windows
+from lexome.tasks.windows import SENTENCE, Tokens, anchored, merged, own_window, placed, room, single_row, tokens_of
+from lexome.values import value
 
 Labelling = Literal["first", "pieces", "words"]
 Decoding = Literal["viterbi", "repair"]
@@ -40,6 +42,20 @@ Measure = Literal["strict", "bc2gm"]
 
 # The type under which the reader of BC2GM's own files has what is accepted as well.
 ALTERNATIVES = "ALTGENE"
+
+
+@value
+class Inside:
+    """How probable it is that each unit is inside a mention of each type.
+
+    ranges     where each unit stands
+    runs       ranges of units that a mention may not reach out of
+    shares_UT  the probabilities, types in the task's order
+    """
+
+    ranges: tuple[Range, ...]
+    runs: tuple[Range, ...]
+    shares_UT: Floats
 
 
 class Ner(Task):
@@ -128,11 +144,10 @@ class Ner(Task):
         if not len(tokens):
             self.notes["document without text"] += 1
             return []
-        size = room(frame)
         ranges = [
             (low + start, low + end)
             for low, high in self._sequences(doc, tokens)
-            for start, end in windows(tokens.begins[low:high], size=size, overlap=self.overlap)
+            for start, end in anchored(tokens.part(low, high), size=room(frame), overlap=self.overlap)
         ]
         targets = self._targets(doc, tokens) if known else None
         owners = own_window(ranges, len(tokens))
@@ -154,13 +169,20 @@ class Ner(Task):
         require_same(len(rows), len(logits), "rows", "arrays of numbers")
         found: list[Span] = []
         if rows:
-            for row, numbers in zip(rows, logits, strict=True):
-                require_numbers(numbers, (len(row.ids), len(self.labels)), doc)
-            starts, ends, whole = _whole(rows, logits)
-            units = self._units(doc, starts, ends)
-            scores_UGK = self._scores(units, whole)
+            units, scores_UGK = self._scored(doc, rows, logits)
             found = [span for low, high in units.runs for span in self._spans(doc, units, scores_UGK, low, high)]
         return with_spans(doc, found, self.types)
+
+    def inside(self, doc: Document, rows: Sequence[Row], logits: Sequence[Floats]) -> Inside:
+        """How probable each unit is to be inside a mention, whatever `decode` makes of it."""
+        if not rows:
+            return Inside((), (), np.zeros((0, len(self.types))))
+        units, scores_UGK = self._scored(doc, rows, logits)
+        shares_UGK = np.exp(scores_UGK)
+        letters = len(LETTERS[self.scheme])
+        # Behind O each type has its tags together, in one group or in its own.
+        shares_UT = shares_UGK[:, :, 1:].reshape(len(units.ranges), len(self.types), letters).sum(2)
+        return Inside(units.ranges, units.runs, shares_UT)
 
     def score(self, gold: Sequence[Document], found: Sequence[Document]) -> Scores:
         """F1 of all types together first, then precision and recall, then F1 of each type where there are several."""
@@ -288,6 +310,14 @@ class Ner(Task):
                 self.notes["mention left out: it " + ("is there twice" if twice else "overlaps a longer one")] += 1
         return kept
 
+    def _scored(self, doc: Document, rows: Sequence[Row], logits: Sequence[Floats]) -> tuple[Units, Floats]:
+        """The units of a document with the log-probabilities of their tags, (U, G, K)."""
+        for row, numbers in zip(rows, logits, strict=True):
+            require_numbers(numbers, (len(row.ids), len(self.labels)), doc)
+        starts, ends, whole = _whole(rows, logits)
+        units = self._units(doc, starts, ends)
+        return units, self._scores(units, whole)
+
     def _scores(self, units: Units, logits_TC: Floats) -> Floats:
         """Log-probabilities of the units' tags, (U, G, K)."""
         shape = (-1, len(self.groups), self.groups[0])
@@ -306,17 +336,22 @@ class Ner(Task):
         chosen_UG = own.argmax(2)
         if self.transitions is not None:
             chosen_UG = best_sequence(own, _sum(self.transitions, self._rules))
-        for group, tags in enumerate(self._tags):
-            names = [tags[number] for number in chosen_UG[:, group]]
-            if self.decoding == "viterbi" and self.transitions is None and not allowed(names, self.scheme):
-                chosen = best_sequence(own[:, group : group + 1], self._rules)[:, 0]
-                chosen_UG[:, group] = chosen
-                names = [tags[number] for number in chosen]
-            for start, end, type_ in mentions_in(names):
+        elif self.decoding == "viterbi":
+            broken = [
+                group for group in range(len(self._tags)) if not allowed(self._names(chosen_UG, group), self.scheme)
+            ]
+            if broken:
+                chosen_UG[:, broken] = best_sequence(own[:, broken], self._rules)
+        for group in range(len(self._tags)):
+            for start, end, type_ in mentions_in(self._names(chosen_UG, group)):
                 places = np.arange(start, end)
                 score = float(np.exp(own[places, group, chosen_UG[places, group]]).mean())
                 place = (units.ranges[low + start][0], units.ranges[low + end - 1][1])
                 yield Span("", type_, (place,), doc.slice(*place), score=score)
+
+    def _names(self, chosen_UG: Ints, group: int) -> list[str]:
+        tags = self._tags[group]
+        return [tags[number] for number in chosen_UG[:, group].tolist()]
 
 
 def with_spans(doc: Document, found: Sequence[Span], types: Sequence[str]) -> Document:

@@ -4,6 +4,7 @@ T tokens of a document, C outputs of the head
 """
 
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,12 @@ from lexome.values import value
 
 # How good a place is to begin a window at.
 INSIDE, WORD, SENTENCE = 0, 1, 2
+
+# How many tokens earlier than it must a window begins at most, to begin at a sentence.
+SLACK = 64
+
+# So many tokens make the hash that anchors are chosen by.
+HASHED = 8
 
 
 @value
@@ -82,8 +89,9 @@ def room(frame: Frame, *, texts: int = 1) -> int:
 def windows(begins: Sequence[int] | Ints, *, size: int, overlap: int) -> list[Range]:
     """Ranges of at most `size` tokens that cover all of them, each sharing `overlap` or more with the next.
 
-    A window begins at a sentence if one begins up to `overlap` tokens earlier than it must, else at a word, else
-    (in a word longer than that) anywhere. The overlap is never more than half a window. No tokens: one empty window.
+    A window begins at a sentence if one begins up to `overlap` tokens earlier than it must, and no more than SLACK,
+    else at a word, else (in a word longer than that) anywhere. The overlap is never more than half a window. No tokens:
+    one empty window.
 
     >>> windows([2, 0, 1, 1, 2, 1, 1, 1], size=5, overlap=2)
     [(0, 5), (3, 8)]
@@ -94,9 +102,34 @@ def windows(begins: Sequence[int] | Ints, *, size: int, overlap: int) -> list[Ra
     while found[-1][1] < count:
         start, end = found[-1]
         latest = max(end - overlap, start + 1)
-        earliest = max(latest - overlap, start + 1)
+        earliest = max(latest - min(overlap, SLACK), start + 1)
         begin = _best_begin(begins, earliest, latest)
         found.append((begin, min(begin + size, count)))
+    return found
+
+
+def anchored(tokens: Tokens, *, size: int, overlap: int) -> list[Range]:
+    """Windows as `windows` gives them, whose places depend on the text near them and on nothing else.
+
+    A long text is cut at anchors, and each part is read with half an overlap of what lies before and behind it; a part
+    that is longer than a window takes several. So what is added or cut off elsewhere moves no window.
+    """
+    count = len(tokens)
+    if count <= size:
+        return [(0, count)]
+    overlap = min(overlap, size // 2)
+    side = (overlap + 1) // 2
+    # Parts are twice the reach long on average; few are too long for one window.
+    cuts = [0, *_anchors(tokens, reach=max(1, (size - overlap) // 3)), count]
+    found: list[Range] = []
+    for low, high in pairwise(cuts):
+        start, end = max(0, low - side), min(count, high + side)
+        if found and end <= found[-1][1]:
+            continue
+        if found and start == found[-1][0]:
+            found.pop()
+        inner = windows(tokens.begins[start:end], size=size, overlap=overlap)
+        found += [(start + first, start + last) for first, last in inner]
     return found
 
 
@@ -188,6 +221,28 @@ def pair_windows(first: Tokens, second: Tokens, frame: Frame, *, overlap: int) -
         for left in windows(first.begins, size=size, overlap=overlap)
         for right in windows(second.begins, size=space - size, overlap=overlap)
     ]
+
+
+def _anchors(tokens: Tokens, *, reach: int) -> list[int]:
+    """Tokens where a text may be cut: each is the best begin within so many tokens on either side.
+
+    A sentence is better than a word; among equals a hash of the next few tokens decides, as in any copy of the text.
+    """
+    ids = np.append(tokens.ids, np.zeros(HASHED - 1, np.int64)).astype(np.uint64)
+    total = np.zeros(len(tokens), np.uint64)
+    for number in range(HASHED):
+        # Whole numbers of 64 bits that overflow, as hashes do.
+        total = (total ^ ids[number : number + len(tokens)]) * np.uint64(0x9E3779B97F4A7C15)
+        total ^= total >> np.uint64(29)
+    worst = np.uint64(0xFFFFFFFFFFFFFFFF)
+    keys = (total >> np.uint64(2)) + ((SENTENCE - tokens.begins).astype(np.uint64) << np.uint64(62))
+    keys[tokens.begins == INSIDE] = worst
+    around = np.concatenate((np.full(reach, worst), keys, np.full(reach, worst)))
+    least = np.lib.stride_tricks.sliding_window_view(around, reach).min(axis=1)
+    before, behind = least[: len(tokens)], least[reach + 1 : reach + 1 + len(tokens)]
+    # Of equal ones that are near to each other, the first.
+    found = np.flatnonzero((keys < before) & (keys <= behind) & (keys < worst))
+    return [place for place in found.tolist() if place]
 
 
 def _best_begin(begins: Sequence[int] | Ints, earliest: int, latest: int) -> int:

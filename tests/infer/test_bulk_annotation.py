@@ -1,0 +1,343 @@
+"""Bulk annotation: a file for each input, done once, the same bytes whatever is killed on the way."""
+
+import gzip
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tarfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+from dictionary_models import WORDS, dictionary_model
+from interrupts import hear_interrupts
+
+import lexome
+from lexome import Document, Passage
+from lexome.errors import FormatError, UsageError
+from lexome.infer.bulk import Bulk, Settings, annotate_files, shares
+from lexome.infer.wanted import Wanted
+from lexome.pipeline import Engine, Part
+from lexome.pipeline.local import usable_cores
+
+HERE = Engine(workers=0)
+KILLS = 5
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return dictionary_model(tmp_path_factory.mktemp("models") / "dictionary")
+
+
+def documents(count: int, *, seed: int = 0, words: int = 12) -> Iterator[Document]:
+    rng = random.Random(seed)
+    known = [*WORDS, "in", "of", "patients", "cells"]
+    for number in range(count):
+        yield Document(f"{seed}-{number}", (Passage(0, " ".join(rng.choices(known, k=words))),))
+
+
+@pytest.fixture
+def given(tmp_path: Path) -> Path:
+    """Four files of documents in three formats, one of them compressed and one in a folder below."""
+    folder = tmp_path / "in"
+    (folder / "deep").mkdir(parents=True)
+    lexome.write(folder / "a.jsonl", documents(3, seed=1))
+    lexome.write(folder / "b.bioc.xml.gz", documents(3, seed=2))
+    lexome.write(folder / "deep" / "a.bioc.json", documents(3, seed=3))
+    (folder / "note.txt").write_text("BRCA1 in melanoma")
+    return folder
+
+
+def run(given: Path, model: Path, *, out: str = "out", format: str = "jsonl", **options: Any) -> Bulk:
+    wanted, more = options.pop("wanted", Wanted()), options.pop("more", {})
+    settings = Settings((model,), format, wanted, **more)
+    options.setdefault("engine", HERE)
+    return annotate_files([given], given.parent / out, settings, progress_shown=False, **options)
+
+
+def made(folder: Path) -> dict[str, bytes]:
+    """Every file below, hidden ones too."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def visible(folder: Path) -> set[str]:
+    return {name for name in made(folder) if not name.startswith(".lexome/")}
+
+
+def test_each_file_has_one_of_its_own(given: Path, model: Path) -> None:
+    bulk = run(given, model)
+    out = given.parent / "out"
+    assert visible(out) == {"a.jsonl", "b.jsonl", "deep/a.jsonl", "note.jsonl"}
+    assert (bulk.files, bulk.fresh_files, bulk.counts.documents) == (4, 4, 10)
+    annotator = lexome.load(model, threads=1)
+    for path in ("a.jsonl", "b.bioc.xml.gz", "deep/a.bioc.json"):
+        expected = list(annotator.annotate(lexome.read(given / path)))
+        assert list(lexome.read(out / f"{path.partition('.')[0]}.jsonl")) == expected
+
+
+@pytest.mark.parametrize("format", ["bioc-xml", "bioc-json", "pubtator", "conll", "jsonl", "parquet", "html"])
+def test_every_format_can_be_written(given: Path, model: Path, format: str) -> None:
+    run(given, model, format=format)
+    out = given.parent / "out" / f"a.{format.replace('-', '.')}"
+    if format != "html":
+        found = sum(len(doc.spans) for doc in lexome.read(out, format))
+        assert found == sum(len(doc.spans) for doc in lexome.load(model).annotate(lexome.read(given / "a.jsonl")))
+    else:
+        assert "<mark" in out.read_text()
+
+
+def test_what_is_done_is_not_done_again(given: Path, model: Path) -> None:
+    first = run(given, model)
+    before = {path: path.stat().st_mtime_ns for path in (given.parent / "out").rglob("*.jsonl")}
+    again = run(given, model)
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    assert (again.fresh_files, again.counts) == (0, first.counts)
+    lexome.write(given / "new.jsonl", documents(2, seed=9))
+    more = run(given, model)
+    assert (more.files, more.fresh_files, more.fresh.documents) == (5, 1, 2)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_processes_make_the_bytes_of_one(given: Path, model: Path, workers: int) -> None:
+    run(given, model)
+    run(given, model, out="other", engine=Engine(workers=workers))
+    assert made(given.parent / "other") == made(given.parent / "out")
+
+
+def test_parts_together_make_the_whole(given: Path, model: Path) -> None:
+    run(given, model)
+    first = run(given, model, out="parts", part=Part(1, 2))
+    assert (first.files, len(first.waiting)) == (2, 2)
+    assert run(given, model, out="parts", part=Part(2, 2)).files == 4
+    assert made(given.parent / "parts") == made(given.parent / "out")
+
+
+def test_bad_documents_of_all_parts_come_together(given: Path, model: Path) -> None:
+    for name in ("a", "note"):
+        (given / f"{name}.jsonl").write_text(f'{{"id": "1", "text": "BRCA1"}}\nnonsense {name}\n')
+    rejects = given.parent / "aside.jsonl"
+    first = run(given, model, part=Part(1, 2), rejects=rejects)
+    assert (first.waiting != (), rejects.exists()) == (True, False)
+    run(given, model, part=Part(2, 2), rejects=rejects)
+    assert [json.loads(line)["raw"] for line in rejects.read_text().splitlines()] == ["nonsense a", "nonsense note"]
+
+
+def test_halves_that_a_killed_run_left_are_cleared_away(given: Path, model: Path) -> None:
+    halves = (given.parent / "out/.lexome/.settings.json.host-7.part", given.parent / ".aside.jsonl.host-7.part")
+    halves[0].parent.mkdir(parents=True)
+    for half in halves:
+        half.touch()
+    run(given, model, rejects=given.parent / "aside.jsonl")
+    assert not any(half.exists() for half in halves)
+
+
+def test_other_options_are_refused_and_named(given: Path, model: Path, tmp_path: Path) -> None:
+    run(given, model)
+    whole = made(given.parent / "out")
+    with pytest.raises(UsageError, match=r"min-score was not set and is 0\.7"):
+        run(given, model, wanted=Wanted(min_score=0.7))
+    with pytest.raises(UsageError, match='to was "jsonl" and is "html"'):
+        run(given, model, format="html")
+    other = dictionary_model(tmp_path / "dictionary", {**WORDS, "cells": ("B-Disease", 6.0)})
+    with pytest.raises(UsageError, match=r"model was dictionary \(\w{8}\) and is dictionary \(\w{8}\)"):
+        run(given, other)
+    assert made(given.parent / "out") == whole
+
+
+def test_a_model_that_was_moved_is_the_same(given: Path, model: Path, tmp_path: Path) -> None:
+    run(given, model)
+    moved = dictionary_model(tmp_path / "elsewhere" / "dictionary")
+    (moved / "README.md").write_text("Another card.")
+    assert run(given, moved).fresh_files == 0
+
+
+def test_redo_replaces_what_was_made_otherwise(given: Path, model: Path) -> None:
+    run(given, model, format="html")
+    (given.parent / "out" / "mine.md").write_text("my own")
+    run(given, model, redo=True)
+    assert visible(given.parent / "out") == {"a.jsonl", "b.jsonl", "deep/a.jsonl", "note.jsonl", "mine.md"}
+    assert run(given, model).fresh_files == 0
+
+
+def test_outputs_below_the_inputs_are_not_read(given: Path, model: Path) -> None:
+    run(given, model, out="in/out")
+    assert run(given, model, out="in/out").files == 4
+
+
+def test_inputs_of_one_name_are_told_apart(tmp_path: Path, model: Path) -> None:
+    for folder in ("x", "y"):
+        (tmp_path / folder).mkdir()
+        lexome.write(tmp_path / folder / "a.jsonl", documents(1))
+        lexome.write(tmp_path / folder / "a.bioc.xml", documents(1))
+    paths = [tmp_path / "x" / "a.jsonl", tmp_path / "y" / "a.jsonl", tmp_path / "y" / "a.bioc.xml"]
+    annotate_files(paths, tmp_path / "out", Settings((model,), "jsonl"), engine=HERE, progress_shown=False)
+    assert visible(tmp_path / "out") == {"a.jsonl", "y-a.jsonl", "y-a-xml.jsonl"}
+
+
+def test_an_archive_is_one_job(tmp_path: Path, model: Path) -> None:
+    lexome.write(tmp_path / "a.jsonl", documents(2))
+    with tarfile.open(tmp_path / "all.tar.gz", "w:gz") as archive:
+        archive.add(tmp_path / "a.jsonl", "a.jsonl")
+    settings = Settings((model,), "jsonl")
+    bulk = annotate_files([tmp_path / "all.tar.gz"], tmp_path / "out", settings, engine=HERE, progress_shown=False)
+    assert (visible(tmp_path / "out"), bulk.counts.documents) == ({"all.jsonl"}, 2)
+
+
+def test_bad_documents_are_set_aside_and_broken_files_fail_alone(given: Path, model: Path) -> None:
+    (given / "mixed.jsonl").write_text('{"id": "1", "text": "BRCA1"}\nnonsense\n')
+    (given / "cut.jsonl.gz").write_bytes(gzip.compress(b'{"id": "1", "text": "w1"}\n' * 500)[:-30])
+    rejects = given.parent / "aside.jsonl"
+    bulk = run(given, model, rejects=rejects)
+    assert (list(bulk.failures), bulk.files) == (["cut"], 5)
+    assert "breaks off" in bulk.failures["cut"]
+    assert [json.loads(line)["raw"] for line in rejects.read_text().splitlines()] == ["nonsense"]
+    assert sum(bulk.rejected.values()) == 1
+    assert "cut.jsonl" not in visible(given.parent / "out")
+    (given / "mixed.jsonl").write_text('{"id": "1", "text": "BRCA1"}\n')
+    run(given, model, rejects=rejects)
+    assert not rejects.exists()
+
+
+def test_strict_fails_a_file_with_a_bad_document(given: Path, model: Path) -> None:
+    (given / "mixed.jsonl").write_text('{"id": "1", "text": "BRCA1"}\nnonsense\n')
+    assert list(run(given, model, more={"strict": True}).failures) == ["mixed"]
+
+
+def test_nothing_to_do_is_said(tmp_path: Path, model: Path) -> None:
+    (tmp_path / "in").mkdir()
+    with pytest.raises(FormatError, match="holds no file that can be read"):
+        run(tmp_path / "in", model)
+
+
+@pytest.mark.parametrize(
+    ("engine", "threads", "files", "expected"),
+    [
+        (Engine(), None, 100, ("cores", 1)),
+        (Engine(), None, 1, (1, "cores")),
+        (Engine(workers=1), None, 100, (1, "cores")),
+        (Engine(workers=2), 3, 100, (2, 3)),
+        (Engine(workers=0), None, 100, (0, "cores")),
+        (Engine("ray"), None, 1, (None, 1)),
+        (Engine("ray", workers=5), 2, 1, (5, 2)),
+    ],
+)
+def test_processes_times_threads_are_the_cores(
+    engine: Engine, threads: int | None, files: int, expected: tuple[object, object]
+) -> None:
+    shared, each = shares(engine, threads, files=files)
+    wanted = tuple(usable_cores() if held == "cores" else held for held in expected)
+    assert (shared.workers, each) == wanted
+
+
+# Killed
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Sixteen files of documents, a bad line in each fourth."""
+    folder = tmp_path_factory.mktemp("many") / "in"
+    for number in range(16):
+        path = folder / f"part{number:02}.jsonl"
+        lexome.write(path, documents(15 + 3 * number, seed=number, words=40))
+        if number % 4 == 0:
+            with path.open("a") as stream:
+                stream.write(f"nonsense {number}\n")
+    return folder
+
+
+def program(given: Path, model: Path, out: Path, *more: str) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-m", "lexome", "annotate", given, "--model", model, "--out", out, "--jobs", "2", *more]
+    return subprocess.Popen(
+        list(map(str, command)),
+        start_new_session=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=hear_interrupts,
+    )
+
+
+def finished(process: "subprocess.Popen[str]") -> bool:
+    """Whether the program ended well; its pipes are closed."""
+    process.communicate(timeout=60)
+    return process.returncode == 0
+
+
+def test_killed_at_any_moment_and_run_again_the_bytes_are_the_same(many: Path, model: Path, tmp_path: Path) -> None:
+    started = time.monotonic()
+    assert finished(program(many, model, tmp_path / "whole" / "out"))
+    took_s = time.monotonic() - started
+    whole = made(tmp_path / "whole")
+    assert len(visible(tmp_path / "whole" / "out")) == 16
+    assert whole["out.rejects.jsonl"].count(b"\n") == 4
+    rng = random.Random(20261115)
+    cut_short = 0
+    for number in range(KILLS):
+        folder = tmp_path / f"killed{number}"
+        process = program(many, model, folder / "out")
+        # One moment in each fifth of the time that a run takes.
+        time.sleep(took_s * (number + rng.random()) / KILLS)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        left = made(folder)
+        cut_short += left != whole
+        assert {name: content for name, content in left.items() if name in whole}.items() <= whole.items()
+        assert finished(program(many, model, folder / "out"))
+        assert made(folder) == whole
+    assert cut_short >= 2
+
+
+def test_interrupted_it_says_that_nothing_is_lost(many: Path, model: Path, tmp_path: Path) -> None:
+    process = program(many, model, tmp_path / "out")
+    end = time.monotonic() + 30
+    while not list(tmp_path.glob("out/.lexome/marks/*.json")):
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGINT)
+    _, told = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert told == f"interrupted: what is done in {tmp_path / 'out'} stays. Run the same command again to go on.\n"
+    assert not list(tmp_path.rglob("*.part"))
+    again = program(many, model, tmp_path / "out", "--json")
+    counts = json.loads(again.communicate(timeout=60)[0])
+    assert (counts["files"], counts["files_now"] < 16) == (16, True)
+
+
+# A cluster
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::FutureWarning")
+def test_a_node_that_dies_costs_nothing(many: Path, model: Path, tmp_path: Path) -> None:
+    pytest.importorskip("ray", reason="Ray is not installed (the extra 'cluster')")
+    from ray.cluster_utils import Cluster
+
+    settings = Settings((model,), "jsonl")
+    annotate_files([many], tmp_path / "local", settings, engine=HERE, progress_shown=False)
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+    try:
+        node = cluster.add_node(num_cpus=1)
+        ended: list[Bulk] = []
+        engine = Engine("ray", address=cluster.address)
+        out = tmp_path / "ray"
+        work = Thread(
+            target=lambda: ended.append(annotate_files([many], out, settings, engine=engine, progress_shown=False))
+        )
+        work.start()
+        end = time.monotonic() + 60
+        while not list(out.glob(".lexome/marks/*.json")) and work.is_alive() and time.monotonic() < end:
+            time.sleep(0.01)
+        cluster.remove_node(node, allow_graceful=False)
+        done = len(list(out.glob(".lexome/marks/*.json")))
+        cluster.add_node(num_cpus=2)
+        work.join()
+    finally:
+        cluster.shutdown()
+    assert 0 < done < 16, "the node did not die in the middle"
+    assert (ended[0].failures, ended[0].files) == ({}, 16)
+    assert made(out) == made(tmp_path / "local")

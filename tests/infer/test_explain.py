@@ -1,0 +1,88 @@
+"""What was considered and dropped is listed with the true reason, and nothing else is."""
+
+import json
+from pathlib import Path
+
+import pytest
+from dictionary_models import dictionary_model
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lexome.document import Document, Passage
+from lexome.infer.annotator import Annotator
+
+# With seven tags and the others at 0, a logit of 1 is a probability of 0.31, of 0.2 one of 0.17; O has the rest.
+WORDS = {
+    "brca1": ("B-Gene", 6.0),
+    "tp53": ("B-Gene", 2.5),
+    "breast": ("B-Disease", 5.0),
+    "cancer": ("I-Disease", 5.0),
+    "odd": ("O", 1.0),
+    "plain": ("O", 6.0),
+}
+
+
+@pytest.fixture(scope="module")
+def annotator(tmp_path_factory: pytest.TempPathFactory) -> Annotator:
+    return Annotator.open(dictionary_model(tmp_path_factory.mktemp("explain") / "words", WORDS), threads=1)
+
+
+def reasons(annotator: Annotator, text: str, **asked: object) -> list[tuple[str, str, str]]:
+    found = annotator.explain(text, **asked)  # type: ignore[arg-type]
+    return [(candidate.text, candidate.type, candidate.why) for candidate in found]
+
+
+def test_nothing_is_said_of_what_was_found(annotator: Annotator) -> None:
+    assert annotator.explain("brca1 in plain breast cancer") == []
+
+
+def test_a_score_below_the_least_is_given(annotator: Annotator) -> None:
+    assert ("tp53", "Gene", "its score 0.67 is below 0.9") in reasons(annotator, "tp53", min_score=0.9)
+    assert ("tp53", "Gene") not in [one[:2] for one in reasons(annotator, "tp53", min_score={"Disease": 0.9})]
+
+
+def test_a_type_that_was_not_asked_for_is_named(annotator: Annotator) -> None:
+    assert reasons(annotator, "brca1", types=["Disease"]) == [("brca1", "Gene", "the type Gene was not asked for")]
+
+
+def test_words_of_which_the_best_reading_says_nothing_are_listed_for_each_type(annotator: Annotator) -> None:
+    found = reasons(annotator, "plain odd odd plain")
+    assert found == [
+        ("odd odd", type_, f"the best reading of the text has no {type_} here")
+        for type_ in ("Chemical", "Disease", "Gene")
+    ]
+    assert [one[1] for one in reasons(annotator, "odd", types=["Gene"])] == ["Gene"]
+
+
+def test_a_stretch_of_which_a_part_was_found_is_listed_with_that_part(annotator: Annotator) -> None:
+    found = reasons(annotator, "odd breast cancer", types=["Disease"])
+    assert found == [("odd breast cancer", "Disease", "found with other bounds: 'breast cancer'")]
+
+
+def test_what_was_read_as_another_type_is_said(annotator: Annotator) -> None:
+    assert reasons(annotator, "tp53", types=["Gene", "Disease"]) == [
+        ("tp53", "Disease", "read as Gene instead: 'tp53', 0.67")
+    ]
+
+
+def test_scores_of_candidates_are_calibrated(tmp_path: Path) -> None:
+    folder = dictionary_model(tmp_path / "m", WORDS)
+    held = json.loads((folder / "model.json").read_text())
+    (folder / "model.json").write_text(json.dumps({**held, "calibration": {"Gene": [1.0, -30.0]}}))
+    found = Annotator.open(folder, threads=1).explain("odd")
+    assert {candidate.type: round(candidate.score, 2) for candidate in found} == {
+        "Chemical": 0.23,
+        "Disease": 0.23,
+        "Gene": 0.0,
+    }
+
+
+@given(st.lists(st.sampled_from([*WORDS, "w1"]), max_size=30), st.floats(0, 1))
+def test_found_and_dropped_are_apart_and_in_place(annotator: Annotator, words: list[str], least: float) -> None:
+    doc = Document("d", (Passage(3, " ".join(words)),))
+    (found,) = annotator.annotate([doc], min_score=least)
+    kept = {(span.start, span.end, span.type) for span in found.spans}
+    for candidate in annotator.explain(doc, min_score=least):
+        assert doc.slice(candidate.start, candidate.end) == candidate.text
+        assert (candidate.start, candidate.end, candidate.type) not in kept
+        assert 0 <= candidate.score <= 1

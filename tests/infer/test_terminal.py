@@ -1,0 +1,93 @@
+"""Documents in a terminal: brackets that nest, lines that fit, and text that is never obeyed."""
+
+import re
+
+import pytest
+
+from lexome import Answer, Argument, Document, Passage, Question, Relation, Span
+from lexome.infer.terminal import code_of, shown
+
+
+def span(text: str, mention: str, type: str, *, id: str = "T1", score: float | None = None) -> Span:
+    start = text.index(mention)
+    return Span(id, type, ((start, start + len(mention)),), mention, score=score)
+
+
+def page(text: str, *spans: Span, **options: object) -> str:
+    return shown(Document("d", (Passage(0, text),), spans), named=False, **options)  # type: ignore[arg-type]
+
+
+def test_mentions_inside_others_have_brackets_inside() -> None:
+    text = "BRCA1 breast cancer"
+    spans = (span(text, "BRCA1 breast cancer", "Disease"), span(text, "BRCA1", "Gene", id="T2", score=0.5))
+    assert page(text, *spans) == "[[BRCA1|Gene 0.50] breast cancer|Disease]"
+
+
+def test_two_types_of_one_mention_are_both_shown() -> None:
+    text = "p53 binds"
+    assert page(text, span(text, "p53", "Gene"), span(text, "p53", "Protein", id="T2")) == "[[p53|Protein]|Gene] binds"
+
+
+def test_mentions_that_cross_or_have_parts_are_named_below() -> None:
+    text = "left and right ventricle"
+    crossing = span(text, "and right", "B", id="T2")
+    parts = Span("T3", "C", ((0, 4), (15, 24)), "left ventricle", score=0.25)
+    lines = page(text, span(text, "left and", "A"), crossing, parts).splitlines()
+    assert lines == ["[left and|A] right ventricle", "  also [left ventricle|C 0.25]", "  also [and right|B]"]
+
+
+def test_passages_begin_where_their_offset_says() -> None:
+    doc = Document("7", (Passage(3, "BRCA1"), Passage(20, "in TP53.")), (Span("T1", "Gene", ((23, 27),), "TP53"),))
+    assert shown(doc) == "7\nBRCA1\nin [TP53|Gene]."
+
+
+@pytest.mark.parametrize("colour", [False, True])
+def test_lines_fit_and_lose_nothing(colour: bool) -> None:
+    text = "one two three four five six seven eight nine ten " * 5
+    found = span(text, "two three four five six", "Long Type", score=0.5)
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", page(text, found, width=30, colour=colour))
+    assert max(map(len, plain.splitlines())) <= 30
+    assert " ".join(plain.split()) == text.strip().replace(found.text, f"[{found.text}|Long Type 0.50]", 1)
+
+
+def test_wide_characters_take_two_columns() -> None:
+    assert page("基因 基因 基因", width=9).splitlines() == ["基因 基因", "基因"]
+
+
+def test_type_and_score_stay_together() -> None:
+    text = "aaaa BRCA1"
+    assert page(text, span(text, "BRCA1", "Gene", score=0.5), width=12).splitlines() == ["aaaa", "[BRCA1|Gene 0.50]"]
+
+
+@pytest.mark.parametrize("text", ["a\x1b[2Jb", "a\x07b", "a\x9b2Jb", "a\u202eb", "a\rb", "a\x7fb"])
+def test_control_characters_are_shown_and_not_obeyed(text: str) -> None:
+    assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", page(text))
+    assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", page(text, Span("T1", text, ((0, 1),), "a")))
+
+
+def test_relations_labels_and_answers_come_last() -> None:
+    text = "olaparib BRCA1"
+    doc = Document(
+        "d",
+        (Passage(0, text),),
+        (span(text, "olaparib", "Chemical"), span(text, "BRCA1", "Gene", id="T2")),
+        (Relation("R1", "inhibits", (Argument("agent", "T1"), Argument("target", "T2")), score=0.75),),
+        questions=(Question("Q1", "What?", answers=(Answer("BRCA1", 9, score=0.5),)),),
+        labels=("cancer",),
+    )
+    assert shown(doc, named=False).splitlines()[1:] == [
+        "  inhibits(agent: olaparib, target: BRCA1) 0.75",
+        "  labels: cancer",
+        "  question: What?",
+        "  answer: BRCA1 0.50",
+    ]
+
+
+def test_common_types_have_colours_of_their_own() -> None:
+    types = ("Gene", "Disease", "Chemical", "Species", "Variant", "CellLine", "Protein")
+    assert len({code_of(type_) for type_ in types}) == len(types)
+    assert code_of("Gene") == code_of("genes")
+
+
+def test_an_empty_document_is_its_name() -> None:
+    assert shown(Document("9")) == "9"

@@ -16,6 +16,11 @@ def test_a_line_says_how_much_is_done_and_left() -> None:
     assert line == "3 of 1,200 jobs, 500 of 2,000 MB, 8.3 MB/s, 3 min left"
 
 
+def test_documents_a_second_are_told_where_they_are_counted() -> None:
+    line = status_line((500_000_000, 2_000_000_000), (3, 1200), elapsed_s=60, documents=90)
+    assert line == "3 of 1,200 jobs, 500 of 2,000 MB, 8.3 MB/s, 1.5 documents/s, 3 min left"
+
+
 def test_before_anything_is_done_the_time_left_is_not_known() -> None:
     assert status_line((0, 10), (0, 1), elapsed_s=60).endswith("time left unknown")
 

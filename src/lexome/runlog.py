@@ -4,7 +4,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -15,6 +15,12 @@ Item = TypeVar("Item")
 REFRESH_S = 0.1
 # In the log file of a batch system, where no bar can be.
 LINE_S = 60.0
+
+
+class TellJobs(Protocol):
+    """Told how many bytes, jobs and, where they are counted, documents are done by now."""
+
+    def __call__(self, bytes_done: int, jobs_done: int, documents: int = 0, /) -> None: ...
 
 
 @contextmanager
@@ -45,42 +51,49 @@ def progress(
 
 
 @contextmanager
-def jobs_progress(what: str, *, total: int, jobs: int, shown: bool = True) -> Iterator[Callable[[int, int], None]]:
-    """A function to tell bytes and jobs done: a bar on a terminal, elsewhere a line a minute."""
+def jobs_progress(what: str, *, total: int, jobs: int, shown: bool = True) -> Iterator[TellJobs]:
+    """A function to tell bytes, jobs and documents done: a bar on a terminal, elsewhere a line a minute."""
     started = time.monotonic()
     if not shown:
-        yield lambda bytes_done, jobs_done: None
+        yield lambda bytes_done, jobs_done, documents=0: None
     elif sys.stderr.isatty():
-        with _bar("{task.fields[count]:,} of {task.fields[jobs]:,} jobs, {task.fields[rate]:,.1f} MB/s") as bar:
-            task = bar.add_task(what, total=total, count=0, jobs=jobs, rate=0.0)
+        with _bar("{task.fields[count]:,} of {task.fields[jobs]:,} jobs, {task.fields[rate]}") as bar:
+            task = bar.add_task(what, total=total, count=0, jobs=jobs, rate="")
 
-            def update(bytes_done: int, jobs_done: int) -> None:
-                rate = bytes_done / 1e6 / max(time.monotonic() - started, REFRESH_S)
+            def update(bytes_done: int, jobs_done: int, documents: int = 0) -> None:
+                rate = _rates(bytes_done, documents, max(time.monotonic() - started, REFRESH_S))
                 bar.update(task, completed=bytes_done, count=jobs_done, rate=rate)
 
             yield update
     else:
         shown_at = started
 
-        def line(bytes_done: int, jobs_done: int) -> None:
+        def line(bytes_done: int, jobs_done: int, documents: int = 0) -> None:
             nonlocal shown_at
             if (now := time.monotonic()) - shown_at >= LINE_S:
                 shown_at = now
-                so_far = status_line((bytes_done, total), (jobs_done, jobs), elapsed_s=now - started)
+                done = (bytes_done, total), (jobs_done, jobs)
+                so_far = status_line(*done, elapsed_s=now - started, documents=documents)
                 print(f"{what}: {so_far}", file=sys.stderr, flush=True)
 
         yield line
 
 
-def status_line(in_bytes: tuple[int, int], in_jobs: tuple[int, int], *, elapsed_s: float) -> str:
+def status_line(in_bytes: tuple[int, int], in_jobs: tuple[int, int], *, elapsed_s: float, documents: int = 0) -> str:
     """One line for a log, from how much is done of how much: "3 of 12 jobs, 500 of 2,000 MB, 8.3 MB/s, 3 min left"."""
     done, total = in_bytes
     rate = done / elapsed_s
     left = f"{(total - done) / rate / 60:,.0f} min left" if done else "time left unknown"
     return (
         f"{in_jobs[0]:,} of {in_jobs[1]:,} jobs, {done / 1e6:,.0f} of {total / 1e6:,.0f} MB, "
-        f"{rate / 1e6:,.1f} MB/s, {left}"
+        f"{_rates(done, documents, elapsed_s)}, {left}"
     )
+
+
+def _rates(bytes_done: int, documents: int, elapsed_s: float) -> str:
+    """Bytes a second, and documents a second where these are counted."""
+    rate = f"{bytes_done / elapsed_s / 1e6:,.1f} MB/s"
+    return f"{rate}, {documents / elapsed_s:,.1f} documents/s" if documents else rate
 
 
 @contextmanager

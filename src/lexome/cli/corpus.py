@@ -2,31 +2,19 @@
 
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from lexome.cli.app import AsJson, Quiet, app, needs
+from lexome.cli.engines import Address, EngineName, PartName, Workers, end, engine_of, part_of, restartable
 from lexome.errors import UsageError
-
-if TYPE_CHECKING:
-    from lexome.pipeline import Engine, Part
 
 RecipePath = Annotated[Path, typer.Argument(metavar="RECIPE", help="A TOML file; recipes/ has examples.")]
 Overrides = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A key of the recipe; sources.0.KEY in a list.")
-]
-EngineName = Annotated[str, typer.Option("--engine", metavar="local|ray", help="Where files are worked on.")]
-Workers = Annotated[
-    int | None, typer.Option("--workers", min=0, help="How many files at a time. Default: the usable cores.")
-]
-Address = Annotated[str | None, typer.Option("--address", help="A running Ray cluster; without it one is started.")]
-PartName = Annotated[
-    str | None, typer.Option("--part", metavar="K/N", help="Only every N-th file, from the K-th: for job arrays.")
 ]
 
 
@@ -48,11 +36,11 @@ def build(
     made = load(recipe, BuildRecipe, overrides=set_ or [])
     with needs("corpus", purpose="building a corpus"):
         from lexome.corpus.building.build import build as run
-    with _restartable(made.out):
-        built = run(made, engine=_engine(engine, workers, address), part=_part(part), progress_shown=not quiet)
+    with restartable(made.out):
+        built = run(made, engine=engine_of(engine, workers, address), part=part_of(part), progress_shown=not quiet)
     if built.corpus is not None and (as_json or not quiet):
         print(json.dumps(built.corpus.as_dict(), ensure_ascii=False) if as_json else built.corpus.markdown())
-    _end(built.failures, built.waiting, made.out, quiet=quiet)
+    end(built.failures, built.waiting, made.out, quiet=quiet)
 
 
 @app.command()
@@ -123,8 +111,8 @@ def shard(
     made = load(recipe, ShardRecipe, overrides=set_ or [])
     with needs("corpus", purpose="sharding"):
         from lexome.corpus.shards.shard import shard as run
-    with _restartable(made.out):
-        done = run(made, engine=_engine(engine, workers, address), part=_part(part), progress_shown=not quiet)
+    with restartable(made.out):
+        done = run(made, engine=engine_of(engine, workers, address), part=part_of(part), progress_shown=not quiet)
     if done.manifest is not None and as_json:
         print(json.dumps(done.manifest, ensure_ascii=False))
     elif done.manifest is not None and not quiet:
@@ -135,7 +123,7 @@ def shard(
             if done.manifest[key]:
                 print(f"noted     {done.manifest[key]:,} {_NOTED[key]}")
         print(f"wrote     {made.out}")
-    _end(done.failures, done.waiting, made.out, quiet=quiet)
+    end(done.failures, done.waiting, made.out, quiet=quiet)
 
 
 _NOTED = {"unknown": "tokens that the vocabulary does not know", "without_tokens": "documents without any token"}
@@ -152,36 +140,3 @@ def check(recipe: RecipePath, set_: Overrides = None) -> None:
         seen = f"its stage is {stage!r}" if stage else "it does not say its stage"
         raise UsageError(f"{recipe}: {seen}; expected stage = one of {', '.join(map(json.dumps, STAGES))}.")
     print(explain(load(recipe, schema_of(stage), overrides=set_ or [])))
-
-
-def _engine(name: str, workers: int | None, address: str | None) -> "Engine":
-    from lexome.pipeline import Engine
-
-    return Engine(name, workers, address)  # type: ignore[arg-type]  # which Engine checks itself
-
-
-def _part(text: str | None) -> "Part | None":
-    from lexome.pipeline import Part
-
-    return Part.parse(text) if text is not None else None
-
-
-@contextmanager
-def _restartable(out: Path) -> Iterator[None]:
-    """Say, when interrupted, that nothing is lost."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        print(f"interrupted: what is done in {out} stays. Run the same command again to go on.", file=sys.stderr)
-        raise typer.Exit(130) from None
-
-
-def _end(failures: Mapping[str, str], waiting: Sequence[str], out: Path, *, quiet: bool) -> None:
-    """Name what failed or waits, and choose the exit code."""
-    for name, why in failures.items():
-        print(f"failed     {name}: {why}", file=sys.stderr)
-    if failures:
-        print(f"error: {len(failures):,} files failed; the others are done. Mend them and run again.", file=sys.stderr)
-        raise typer.Exit(1)
-    if waiting and not quiet:
-        print(f"waiting    {len(waiting):,} files of other parts are not done in {out}, first {waiting[0]}")

@@ -76,6 +76,7 @@ def run(stage: Stage, *, engine: Engine = LOCAL, part: Part | None = None, progr
         reports={name: reports[name] for name in names if name in reports},
         failures={name: failures[name] for name in names if name in failures},
         waiting=tuple(job.name for job in others if job.name not in reports),
+        fresh=frozenset(job.name for job in todo if job.name in reports),
     )
 
 
@@ -125,18 +126,23 @@ def _run(stage: Stage, todo: Sequence[Job], *, engine: Engine, shown: bool) -> G
     # Large ones first, so that the last to end is a small one.
     ordered = sorted(todo, key=lambda job: -sizes[job.name])
     with jobs_progress(stage.name, total=sum(sizes.values()), jobs=len(todo), shown=shown) as show:
-        running: dict[str, int] = {}
-        bytes_done, ended = 0, 0
+        running: dict[str, tuple[int, int]] = {}
+        bytes_done, documents, ended = 0, 0, 0
 
-        def heard(name: str, so_far: int) -> None:
-            running[name] = min(so_far, sizes[name])
-            show(bytes_done + sum(running.values()), ended)
+        def told() -> None:
+            in_bytes, in_documents = (sum(held) for held in zip((0, 0), *running.values(), strict=True))
+            show(bytes_done + in_bytes, ended, documents + in_documents)
+
+        def heard(name: str, so_far: int, read: int) -> None:
+            running[name] = (min(so_far, sizes[name]), read)
+            told()
 
         with closing(_ends(stage, ordered, engine=engine, heard=heard)) as ends:
             for end in ends:
                 running.pop(end.name, None)
                 bytes_done, ended = bytes_done + sizes[end.name], ended + 1
-                show(bytes_done + sum(running.values()), ended)
+                documents += (end.report or {}).get("documents", 0)
+                told()
                 yield end
 
 

@@ -47,7 +47,7 @@ def _perform(stage: Stage, job: Job) -> Finished:
     return perform(stage, job, _ignore)
 
 
-def _ignore(count: int) -> None:
+def _ignore(count: int, documents: int = 0) -> None:
     """Bytes inside a job are not sent over the network: with thousands of jobs, whole ones show progress enough."""
 
 

@@ -16,8 +16,8 @@ from lexome.errors import WorkerError
 from lexome.pipeline.marks import perform
 from lexome.pipeline.stage import Advance, Finished, Job, Stage
 
-# Bytes done so far, of the job with this name.
-Heard = Callable[[str, int], None]
+# Bytes and documents done so far, of the job with this name.
+Heard = Callable[[str, int, int], None]
 
 READY = "ready"
 RETRIES = 1
@@ -39,7 +39,7 @@ def usable_cores() -> int:
 def run_here(stage: Stage, jobs: Sequence[Job], *, heard: Heard) -> Iterator[Finished]:
     """The jobs' ends, one after another in this process."""
     for job in jobs:
-        yield perform(stage, job, _counting(lambda done, job=job: heard(job.name, done)))  # type: ignore[misc]
+        yield perform(stage, job, _counting(lambda so_far, job=job: heard(job.name, *so_far)))  # type: ignore[misc]
 
 
 def run_pool(stage: Stage, jobs: Sequence[Job], *, workers: int, heard: Heard) -> Iterator[Finished]:
@@ -122,8 +122,8 @@ class _Pool:
                 if isinstance(message, Finished):
                     worker.job = None
                     yield message
-                elif isinstance(message, int) and worker.job is not None:
-                    self._heard(worker.job.name, message)
+                elif isinstance(message, tuple) and worker.job is not None:
+                    self._heard(worker.job.name, *message)
                 else:
                     worker.ready, self._dead_starts = True, 0
         except (EOFError, OSError):
@@ -150,7 +150,7 @@ class _Pool:
                 )
         if (job := worker.job) is not None:
             self._deaths[job.name] += 1
-            self._heard(job.name, 0)
+            self._heard(job.name, 0, 0)
             if self._deaths[job.name] <= RETRIES:
                 self._queue.append(job)
             else:
@@ -206,15 +206,15 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def _counting(tell: Callable[[int], object]) -> Advance:
-    """An Advance that tells the bytes so far, seldom enough to cost nothing."""
-    done, told_at = 0, 0.0
+def _counting(tell: Callable[[tuple[int, int]], object]) -> Advance:
+    """An Advance that tells the bytes and documents so far, seldom enough to cost nothing."""
+    done, read, told_at = 0, 0, 0.0
 
-    def advance(count: int) -> None:
-        nonlocal done, told_at
-        done += count
+    def advance(count: int, documents: int = 0) -> None:
+        nonlocal done, read, told_at
+        done, read = done + count, read + documents
         if (now := time.monotonic()) - told_at > REPORT_S:
             told_at = now
-            tell(done)
+            tell((done, read))
 
     return advance

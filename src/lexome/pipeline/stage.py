@@ -4,17 +4,20 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path, PurePath, PurePosixPath
-from typing import Any, Literal, Self
+from typing import Any, Literal, Protocol, Self
 
 from lexome.document import Document
 from lexome.errors import UsageError
 
 Step = Callable[[Iterator[Document]], Iterator[Document]]
 
-Advance = Callable[[int], None]
-"""Called with the bytes of input done since the last call."""
+
+class Advance(Protocol):
+    """Called with what is done since the last call: bytes of input, and documents where the work counts them."""
+
+    def __call__(self, count: int, documents: int = 0, /) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,12 +113,13 @@ class Outcome:
     """What became of a stage's jobs, by name, in the stage's order.
 
     `reports` has every job that is done, whoever did it and whenever; `failures` says why others are not; `waiting`
-    are those of other parts that are not done yet.
+    are those of other parts that are not done yet; `fresh` are those of the reports that this run made.
     """
 
     reports: dict[str, dict[str, Any]]
     failures: dict[str, str]
     waiting: tuple[str, ...]
+    fresh: frozenset[str] = field(default=frozenset(), compare=False)
 
     @property
     def done(self) -> bool:

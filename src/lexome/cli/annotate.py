@@ -1,0 +1,213 @@
+"""`lexome annotate`: what models find in texts, files and folders, in the terminal, in a file or in bulk."""
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lexome.cli.app import AsJson, Quiet, app
+from lexome.cli.engines import Address, EngineName, PartName, engine_of, part_of, restartable
+from lexome.cli.findings import print_bulk, print_documents, print_done
+from lexome.errors import UsageError
+
+if TYPE_CHECKING:
+    from lexome.infer.annotator import Annotator
+    from lexome.infer.inputs import Inputs
+    from lexome.infer.wanted import Wanted
+
+# A folder is written in this format unless --to names another.
+BULK_FORMAT = "jsonl"
+STANDARD_OUTPUT = Path("-")
+
+
+@dataclass(frozen=True, slots=True)
+class _Output:
+    """Where documents go, the format, None for reading, and whether that is a folder with a file for each input."""
+
+    path: Path
+    format: str | None
+    bulk: bool = False
+
+    @property
+    def printed(self) -> bool:
+        """Whether documents go to standard output."""
+        return self.path == STANDARD_OUTPUT
+
+
+@app.command()
+def annotate(
+    inputs: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="INPUT", help="A text, files, folders, patterns or archives; - for stdin."),
+    ] = None,
+    model: Annotated[
+        list[Path] | None,
+        typer.Option("--model", metavar="FOLDER", help="An exported model; several work one after another."),
+    ] = None,
+    out: Annotated[
+        str | None, typer.Option("--out", metavar="FILE|FOLDER", help="Without it, standard output.")
+    ] = None,
+    to: Annotated[
+        str | None, typer.Option("--to", metavar="FORMAT", help="The format to write; without it, for reading.")
+    ] = None,
+    from_: Annotated[str | None, typer.Option("--from", metavar="FORMAT", help="The format of the inputs.")] = None,
+    text: Annotated[bool, typer.Option("--text", help="Every INPUT is a text.")] = False,
+    lines: Annotated[bool, typer.Option("--lines", help="Each line of a plain text file is a document.")] = False,
+    types: Annotated[
+        list[str] | None, typer.Option("--types", metavar="TYPE,...", help="Only mentions of these types.")
+    ] = None,
+    min_score: Annotated[
+        list[str] | None,
+        typer.Option("--min-score", metavar="[TYPE=]SCORE", help="Leave out what scores less, from 0 to 1."),
+    ] = None,
+    explain: Annotated[bool, typer.Option("--explain", help="Say which mentions were dropped, and why.")] = False,
+    color: Annotated[
+        bool | None, typer.Option("--color/--no-color", help="Default: in a terminal, unless NO_COLOR is set.")
+    ] = None,
+    threads: Annotated[
+        int | None, typer.Option("--threads", min=1, help="Of each process. Default: all cores are used.")
+    ] = None,
+    jobs: Annotated[
+        int | None, typer.Option("--jobs", "--workers", min=0, help="Into a folder: how many files at a time.")
+    ] = None,
+    engine: EngineName = "local",
+    address: Address = None,
+    part: PartName = None,
+    redo: Annotated[bool, typer.Option("--redo", help="Replace what a folder has of other settings.")] = False,
+    rejects: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Where bad documents go. Default: OUT.rejects.jsonl, here for stdout."),
+    ] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Stop at the first bad document.")] = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Find mentions of genes, diseases and more in texts and documents of any format.
+
+    INPUT with a space in it that is no path is a text. Without --out and --to, documents are printed for reading, each
+    mention as [BRCA1|Gene 0.98]. Where --out is a folder, each file is annotated into a file there, many at a time;
+    stopped and run again, it goes on. Without --model, the model that comes with Lexome is used.
+    """
+    from lexome.infer.annotate import Annotation
+    from lexome.infer.bulk import Settings, annotate_files
+    from lexome.infer.inputs import inputs_of
+    from lexome.infer.loading import default_model, load
+
+    output = _output(out, to)
+    given = inputs_of(_words(inputs), text=text)
+    aside = None if strict else rejects or _beside(output)
+    _check(output, explain=explain, bulk_options=redo or part is not None or engine != "local" or jobs is not None)
+    folders = tuple(model or [default_model()])
+    with restartable(output.path) if output.bulk else _interruptible(output):
+        # Of many files each process opens its own models; here they only have to say their types.
+        annotator = load(*folders, threads=1 if output.bulk else threads)
+        wanted = _wanted(annotator, types, min_score)
+        if output.bulk:
+            del annotator
+            bulk = annotate_files(
+                _files(given),
+                output.path,
+                Settings(folders, output.format or BULK_FORMAT, wanted, from_, lines, strict, threads),
+                engine=engine_of(engine, jobs, address),
+                part=part_of(part),
+                rejects=aside,
+                redo=redo,
+                progress_shown=not quiet,
+            )
+            print_bulk(bulk, output.path, as_json=as_json, quiet=quiet)
+            return
+        shown = not quiet and not (output.printed and sys.stdout.isatty())
+        work = Annotation(
+            annotator, given, wanted=wanted, from_=from_, lines=lines, rejects=aside, progress_shown=shown
+        )
+        if output.format is None:
+            print_documents(work, explain=explain, colour=_coloured(color), as_json=as_json)
+        else:
+            work.write(output.path, output.format)
+    print_done(work, output.path, as_json=as_json and output.format is not None, quiet=quiet)
+    tally = work.done.tally
+    if tally.failures or (tally.rejected and not work.done.counts.documents):
+        raise typer.Exit(1)
+
+
+def _output(out: str | None, to: str | None) -> _Output:
+    """Where and how, from --out and --to; a name without an ending, or with a slash at its end, is a folder's."""
+    from lexome.formats import writing_format
+    from lexome.formats.registry import named
+
+    if to is not None:
+        named(to).write_function()  # which says so where it is only read
+    in_one_folder = to is not None and named(to).folder
+    path = Path(out) if out is not None else STANDARD_OUTPUT
+    if path == STANDARD_OUTPUT:
+        if in_one_folder:
+            raise UsageError(f"--to {to} is written as a folder. Name one with --out.")
+        return _Output(path, to)
+    ends_as_folder = str(out).endswith(("/", os.sep)) or not path.suffix
+    if not in_one_folder and (path.is_dir() or (not path.exists() and ends_as_folder)):
+        return _Output(path, to, bulk=True)
+    return _Output(path, to or writing_format(path, None).name)
+
+
+def _words(inputs: list[str] | None) -> list[str]:
+    if inputs:
+        return inputs
+    if sys.stdin.isatty():
+        raise UsageError(
+            'nothing to annotate was given. Give a text, as in lexome annotate "BRCA1 binds RAD51.", or files, '
+            "folders, or - for standard input."
+        )
+    return ["-"]
+
+
+def _beside(output: _Output) -> Path:
+    if output.printed or not output.path.name:
+        return Path("rejects.jsonl")
+    return output.path.with_name(output.path.name + ".rejects.jsonl")
+
+
+def _check(output: _Output, *, explain: bool, bulk_options: bool) -> None:
+    if explain and output.format is not None:
+        raise UsageError("--explain prints for reading; it takes no --out and no --to.")
+    if bulk_options and not output.bulk:
+        raise UsageError("--jobs, --engine, --part and --redo are for many files. Name a folder with --out.")
+
+
+def _files(given: "Inputs") -> tuple[Path, ...]:
+    if given.texts or Path("-") in given.paths:
+        raise UsageError("a text or standard input cannot go into a folder. Name a file with --out.")
+    return given.paths
+
+
+def _wanted(annotator: "Annotator", types: list[str] | None, min_score: list[str] | None) -> "Wanted":
+    from lexome.infer.wanted import wanted_of
+
+    relations = [label for model in annotator.models if model.kind == "relation" for label in model.labels]
+    return wanted_of(types or [], min_score or [], found=annotator.types, scored=(*annotator.types, *relations))
+
+
+def _coloured(asked: bool | None) -> bool:
+    if asked is not None:
+        return asked
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+@contextmanager
+def _interruptible(output: _Output) -> Iterator[None]:
+    """Say what an interruption left behind; a reader that has seen enough, such as head, is no error."""
+    try:
+        yield
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        left = "" if output.printed else f"{output.path} was not written. "
+        print(f"interrupted: {left}Run the same command again.", file=sys.stderr)
+        raise typer.Exit(130) from None
+    except BrokenPipeError:
+        # Python would complain once more when it flushes at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(1) from None

@@ -1,0 +1,136 @@
+"""annotate: documents of any format, or bare texts, with what models find in them, into one file or one by one."""
+
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from lexome.document import Document
+from lexome.errors import FormatError, UsageError
+from lexome.formats import Tally, expand, read, write
+from lexome.formats.registry import named
+from lexome.infer.annotator import Annotator
+from lexome.infer.counts import Counts
+from lexome.infer.inputs import STANDARD_INPUT, Inputs
+from lexome.infer.wanted import Wanted
+from lexome.runlog import progress
+
+
+@dataclass(slots=True)
+class Annotated:
+    """What was done: what was read, set aside and written, what was found, and how long it took."""
+
+    tally: Tally
+    counts: Counts = field(default_factory=Counts)
+    seconds: float = 0.0
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything as JSON has it."""
+        return {
+            **self.counts.as_dict(),
+            "written": self.tally.written,
+            "rejected": dict(self.tally.rejected.most_common()),
+            "notes": dict(self.tally.notes.most_common()),
+            "files": dict(self.tally.files.most_common()),
+            "failures": list(self.tally.failures),
+            **rates(self.counts, self.seconds),
+        }
+
+
+def rates(counts: Counts, seconds: float) -> dict[str, float]:
+    """The time that some documents took, and documents and tokens a second."""
+    return {
+        "seconds": round(seconds, 3),
+        "documents_per_second": round(counts.documents / seconds, 2) if seconds else 0.0,
+        "tokens_per_second": round(counts.tokens / seconds, 1) if seconds else 0.0,
+    }
+
+
+class Annotation:
+    """One pass of an annotator over inputs: `documents` gives them as they are done, `done` what became of them.
+
+    Bad documents are set aside in `rejects`, or raise where there is none. With `lines`, each line of a plain text
+    file is a document.
+    """
+
+    def __init__(
+        self,
+        annotator: Annotator,
+        inputs: Inputs,
+        *,
+        wanted: Wanted,
+        from_: str | None = None,
+        lines: bool = False,
+        rejects: Path | None = None,
+        progress_shown: bool = True,
+    ) -> None:
+        self.annotator, self.inputs, self.wanted = annotator, inputs, wanted
+        self.done = Annotated(Tally(rejects), Counts(found=findable(annotator, wanted)))
+        self._from, self._lines, self._shown = from_, lines, progress_shown
+
+    def documents(self, *, without: Iterable[Path] = ()) -> Iterator[Document]:
+        """The documents with what the models find, in order; files in `without` are not read."""
+        tally, counts = self.done.tally, self.done.counts
+        files = _apart(self.inputs.paths, without, self._from, tally)
+        given = read(files, self._from, tally=tally, where_known=reading(lines=self._lines)) if files else iter(())
+        size = sum(path.stat().st_size for path in files if path.is_file())
+        started, before = time.monotonic(), tokens_run(self.annotator)
+        bar = progress("annotating", total=size, position=lambda: tally.bytes_read, shown=self._shown and size > 0)
+        with tally, bar as watched:
+            docs = watched(chain(self.inputs.documents(), given))
+            yield from counts.watched(annotated(self.annotator, docs, self.wanted))
+            counts.tokens = tokens_run(self.annotator) - before
+            self.done.seconds = time.monotonic() - started
+        if tally.failures and not counts.documents:
+            raise FormatError(tally.failures[0])
+
+    def write(self, out: Path, format: str | None) -> Annotated:
+        """Write all documents to one file, or to one folder in a format that is written so."""
+        rejects = self.done.tally.rejects_path
+        if rejects is not None:
+            if rejects.resolve() == out.resolve():
+                raise UsageError(f"{out} is both the output and the place for bad documents. Name another for one.")
+            if rejects.is_file():
+                rejects.unlink()  # of an earlier run; this one begins its own
+        written = [path for path in (out, rejects) if path is not None]
+        write(out, self.documents(without=written), format, tally=self.done.tally)
+        return self.done
+
+
+def annotated(annotator: Annotator, docs: Iterable[Document], wanted: Wanted) -> Iterator[Document]:
+    """The documents with what is wanted of that which the models find."""
+    return annotator.annotate(docs, types=wanted.types, min_score=wanted.min_score)
+
+
+def findable(annotator: Annotator, wanted: Wanted) -> frozenset[str]:
+    """Everything that can be found: types of mentions that are wanted, relations and labels."""
+    types = annotator.types if wanted.types is None else wanted.types
+    return frozenset(types).union(*(model.labels for model in annotator.models))
+
+
+def reading(*, lines: bool) -> dict[str, object]:
+    """The options for whichever formats have them."""
+    return {"per": "line"} if lines else {}
+
+
+def tokens_run(annotator: Annotator) -> int:
+    """How many tokens the models have seen so far, over all windows."""
+    return sum(model.predictor.tokens_run for model in annotator.models)
+
+
+def _apart(paths: Iterable[Path], without: Iterable[Path], from_: str | None, tally: Tally) -> list[Path]:
+    """The files to read, without what this run writes; UsageError where that was named as input itself."""
+    written = [path for path in without if path.exists() and path != STANDARD_INPUT]
+    given = list(paths)
+    for path in written:
+        if any(other.exists() and other.samefile(path) for other in given):
+            raise UsageError(f"{path} is both input and output. Write to another file.")
+    files = expand(given, named(from_) if from_ is not None else None, tally)
+    return [file for file in files if file == STANDARD_INPUT or not any(_is_in(file, path) for path in written)]
+
+
+def _is_in(file: Path, written: Path) -> bool:
+    """Whether a file is the one that is written, or lies in the folder that is."""
+    return file.samefile(written) or (written.is_dir() and file.resolve().is_relative_to(written.resolve()))

@@ -1,0 +1,66 @@
+"""Which findings a user wants: types, and the least score of each."""
+
+import difflib
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from lexome.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Types to keep, all where there is None, and the least score, of all or by type."""
+
+    types: tuple[str, ...] | None = None
+    min_score: float | dict[str, float] | None = None
+
+
+def wanted_of(
+    types: Sequence[str], scores: Sequence[str], *, found: Collection[str], scored: Collection[str]
+) -> Wanted:
+    """What the options say: types as "Gene" or "Gene,Disease", scores as "0.5" or "Gene=0.7".
+
+    `found` are the types of mentions there can be, `scored` everything that a least score can be set for.
+    """
+    names = [name.strip() for given in types for name in given.split(",") if name.strip()]
+    for name in names:
+        _require_known(name, found, option=f"--types {name}")
+    return Wanted(tuple(dict.fromkeys(names)) or None, _least(scores, scored))
+
+
+def _least(scores: Sequence[str], scored: Collection[str]) -> float | dict[str, float] | None:
+    overall: float | None = None
+    by_type: dict[str, float] = {}
+    for given in (part.strip() for score in scores for part in score.split(",")):
+        name, equals, number = given.rpartition("=")
+        score = _score(number, given)
+        if equals:
+            _require_known(name, scored, option=f"--min-score {given}")
+            by_type[name] = score
+        else:
+            overall = score
+    if not by_type:
+        return overall
+    return {**({} if overall is None else dict.fromkeys(scored, overall)), **by_type}
+
+
+def _score(number: str, given: str) -> float:
+    try:
+        score = float(number)
+    except ValueError:
+        score = -1.0
+    if not 0 <= score <= 1:
+        raise UsageError(
+            f"--min-score {given}: {number!r} is no score; expected a number from 0 to 1, such as 0.5 or Gene=0.7."
+        )
+    return score
+
+
+def _require_known(name: str, known: Collection[str], *, option: str) -> None:
+    if name in known:
+        return
+    near = difflib.get_close_matches(name.casefold(), {type_.casefold(): type_ for type_ in known}, n=1)
+    meant = next((type_ for type_ in known if near and type_.casefold() == near[0]), None)
+    hint = f" Did you mean {meant!r}?" if meant else ""
+    there = ", ".join(known) or "none"
+    raise UsageError(f"{option}: the model has no type {name!r}.{hint} There are: {there}.")

@@ -1,0 +1,340 @@
+"""`lexome annotate` as a user meets it: texts, files and folders in, terminal, files and folders out."""
+
+import gzip
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import tarfile
+import time
+from pathlib import Path
+
+import pytest
+from dictionary_models import dictionary_model
+from interrupts import hear_interrupts
+from typer.testing import CliRunner, Result
+
+import lexome
+from lexome import Document, Passage, Span
+from lexome.cli import app
+from lexome.errors import LexomeError
+
+TEXT = "Mutations in BRCA1 raise the risk of breast cancer; olaparib helps, aspirin less."
+FOUND = [("BRCA1", "Gene"), ("breast cancer", "Disease"), ("olaparib", "Chemical"), ("aspirin", "Chemical")]
+DOCS = [Document(str(number), (Passage(0, TEXT, "abstract"),)) for number in (1, 2)]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return dictionary_model(tmp_path_factory.mktemp("models") / "dictionary")
+
+
+def annotate(*words: object, stdin: str | None = None) -> Result:
+    """The verb in this process: the model is opened in milliseconds, an interpreter is not."""
+    return CliRunner().invoke(app, ["annotate", *map(str, words)], input=stdin)
+
+
+def program(*words: object, **more: object) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-m", "lexome", "annotate", *map(str, words)]
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=hear_interrupts, **more
+    )
+
+
+def mentions(path: Path, format: str | None = None) -> list[list[tuple[str, str]]]:
+    return [[(span.text, span.type) for span in doc.spans] for doc in lexome.read(path, format)]
+
+
+# Inputs
+
+
+def test_a_text_is_shown_with_types_and_scores(model: Path) -> None:
+    done = annotate("--model", model, "Mutations in BRCA1 raise the risk of breast cancer.")
+    assert (done.exit_code, done.stdout) == (
+        0,
+        "Mutations in [BRCA1|Gene 0.99] raise the risk of [breast cancer|Disease 0.96].\n",
+    )
+    assert done.stderr.splitlines()[1:3] == ["found      1 Disease", "found      1 Gene"]
+
+
+def test_quiet_leaves_the_documents_alone(model: Path) -> None:
+    done = annotate("--model", model, "BRCA1 again", "--quiet")
+    assert (done.stdout, done.stderr) == ("[BRCA1|Gene 0.99] again\n", "")
+
+
+def test_several_texts_are_numbered(model: Path) -> None:
+    done = annotate("--model", model, "in BRCA1", "in TP53", "--quiet")
+    assert done.stdout == "text-1\nin [BRCA1|Gene 0.99]\n\ntext-2\nin [TP53|Gene 0.90]\n"
+
+
+def test_a_word_is_a_text_where_that_is_said(model: Path) -> None:
+    assert annotate("--model", model, "--text", "BRCA1", "--quiet").stdout == "[BRCA1|Gene 0.99]\n"
+
+
+def test_a_very_long_text_is_no_path(model: Path) -> None:
+    done = annotate("--model", model, "BRCA1 and " * 1000, "--json")
+    assert len(json.loads(done.stdout)["spans"]) == 1000
+
+
+@pytest.mark.parametrize("words", [(), ("-",)])
+def test_standard_input_is_read(model: Path, words: tuple[str, ...]) -> None:
+    done = annotate("--model", model, *words, "--quiet", stdin="TP53\n")
+    assert done.stdout.splitlines()[-1] == "[TP53|Gene 0.90]"
+
+
+def test_each_line_is_a_document_where_that_is_asked(model: Path) -> None:
+    done = annotate("--model", model, "-", "--lines", "--to", "jsonl", stdin="in TP53\n\nin BRCA1\n")
+    assert [json.loads(line)["spans"][0]["text"] for line in done.stdout.splitlines()] == ["TP53", "BRCA1"]
+
+
+@pytest.fixture
+def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder to stand in with a few documents, in files, a folder and an archive."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in" / "deep").mkdir(parents=True)
+    lexome.write("in/a.bioc.xml", DOCS)
+    lexome.write("in/deep/b.jsonl.gz", DOCS[:1])
+    Path("in/my notes.txt").write_text("olaparib in melanoma")
+    with tarfile.open("all.tar", "w") as archive:
+        archive.add("in")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("words", "documents"),
+    [
+        (["in/a.bioc.xml"], 2),
+        (["in/my notes.txt"], 1),
+        (["in"], 4),
+        (["in/*.xml", "in/deep/*"], 3),
+        (["in/**/*.gz"], 1),
+        (["all.tar"], 4),
+        (["in/a.bioc.xml", "BRCA1 by the way"], 3),
+    ],
+)
+def test_files_folders_patterns_and_archives_are_read(
+    model: Path, desk: Path, words: list[str], documents: int
+) -> None:
+    done = annotate("--model", model, *words, "--out", "out.jsonl", "--json")
+    assert (done.exit_code, json.loads(done.stdout)["documents"]) == (0, documents), done.stderr
+    assert len(mentions(Path("out.jsonl"))) == documents
+
+
+# Outputs
+
+
+@pytest.mark.parametrize("format", ["bioc-xml", "bioc-json", "pubtator", "conll", "jsonl", "parquet"])
+def test_every_format_holds_the_same_mentions(model: Path, desk: Path, format: str) -> None:
+    done = annotate("--model", model, "in/a.bioc.xml", "--to", format, "--out", "made.out")
+    assert done.exit_code == 0, done.stderr
+    found = mentions(Path("made.out"), format)
+    flat = [mention for doc in found for mention in doc]
+    assert flat == FOUND * 2
+
+
+def test_brat_is_a_folder_of_pairs(model: Path, desk: Path) -> None:
+    assert annotate("--model", model, "in/a.bioc.xml", "--to", "brat", "--out", "brat").exit_code == 0
+    assert mentions(Path("brat")) == [FOUND, FOUND]
+
+
+def test_a_brat_folder_below_the_inputs_is_not_read(model: Path, desk: Path) -> None:
+    for _ in range(2):
+        done = annotate("--model", model, "in", "--to", "brat", "--out", "in/brat", "--json")
+        assert json.loads(done.stdout)["documents"] == 4
+
+
+def test_html_marks_the_mentions(model: Path, desk: Path) -> None:
+    assert annotate("--model", model, "in/a.bioc.xml", "--out", "page.html").exit_code == 0
+    assert Path("page.html").read_text().count("<mark") == 8
+
+
+def test_a_format_goes_to_standard_output_as_it_is(model: Path) -> None:
+    done = annotate("--model", model, TEXT, "--to", "pubtator", "--quiet")
+    assert "text\t13\t18\tBRCA1\tGene" in done.stdout
+
+
+def test_json_is_a_document_a_line(model: Path) -> None:
+    done = annotate("--model", model, TEXT, "--json", "--quiet")
+    assert [(span["text"], span["type"]) for span in json.loads(done.stdout)["spans"]] == FOUND
+
+
+def test_mentions_that_were_there_stay_and_are_not_counted_as_found(model: Path, desk: Path) -> None:
+    spans = (Span("T1", "Species", ((0, 9),), "Mutations"), Span("T2", "Gene", ((19, 24),), "raise"))
+    lexome.write("gold.jsonl", [Document("1", (Passage(0, TEXT),), spans)])
+    done = annotate("--model", model, "gold.jsonl", "--out", "out.jsonl", "--json")
+    assert json.loads(done.stdout)["mentions"] == {"Chemical": 2, "Disease": 1, "Gene": 1}
+    assert mentions(Path("out.jsonl"))[0] == [("Mutations", "Species"), *FOUND]
+
+
+# Choosing
+
+
+@pytest.mark.parametrize(
+    ("options", "left"),
+    [
+        (["--types", "Gene"], {"BRCA1"}),
+        (["--types", "Gene,Disease"], {"BRCA1", "breast cancer"}),
+        (["--min-score", "0.7"], {"BRCA1", "breast cancer", "olaparib"}),
+        (["--min-score", "Chemical=0.7"], {"BRCA1", "breast cancer", "olaparib"}),
+        (["--min-score", "0.98", "--min-score", "Disease=0.5"], {"BRCA1", "breast cancer", "olaparib"}),
+        (["--min-score", "0.98,Disease=0.99"], {"BRCA1", "olaparib"}),
+    ],
+)
+def test_types_and_scores_choose(model: Path, options: list[str], left: set[str]) -> None:
+    done = annotate("--model", model, TEXT, "--json", *options)
+    assert {span["text"] for span in json.loads(done.stdout)["spans"]} == left
+
+
+def test_explain_says_what_was_dropped_and_why(model: Path) -> None:
+    done = annotate("--model", model, TEXT, "--explain", "--types", "Gene,Chemical", "--min-score", "0.7", "--quiet")
+    lines = [line for line in done.stdout.splitlines() if line.startswith("  dropped ")]
+    assert "  dropped 68-75 'aspirin' Chemical 0.67: its score 0.67 is below 0.7" in lines
+    assert "  dropped 37-50 'breast cancer' Disease 0.96: the type Disease was not asked for" in lines
+
+
+def test_explain_for_programs(model: Path) -> None:
+    done = annotate("--model", model, TEXT, "--explain", "--json", "--min-score", "Chemical=0.7")
+    first = json.loads(done.stdout)["dropped"][0]
+    assert (first["text"], first["start"], first["why"]) == ("aspirin", 68, "its score 0.67 is below 0.7")
+
+
+def test_two_models_work_one_after_another(model: Path, tmp_path: Path) -> None:
+    other = dictionary_model(tmp_path / "species", {"mice": ("B-Species", 6.0)}, types=("Species",))
+    done = annotate("--model", model, "--model", other, "BRCA1 in mice", "--quiet")
+    assert done.stdout == "[BRCA1|Gene 0.99] in [mice|Species 1.00]\n"
+
+
+# Colours
+
+
+def test_colour_adds_codes_and_takes_nothing_away(model: Path) -> None:
+    plain = annotate("--model", model, TEXT, "--quiet").stdout
+    coloured = annotate("--model", model, TEXT, "--quiet", "--color").stdout
+    assert "\x1b[" not in plain
+    assert "\x1b[" in coloured
+    assert re.sub(r"\x1b\[[0-9;]*m", "", coloured) == plain
+
+
+@pytest.mark.parametrize(
+    ("options", "environment", "coloured"),
+    [([], {}, True), (["--no-color"], {}, False), ([], {"NO_COLOR": "1"}, False), ([], {"TERM": "dumb"}, False)],
+)
+def test_a_terminal_has_colours_unless_told_not_to(
+    model: Path, options: list[str], environment: dict[str, str], coloured: bool
+) -> None:
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "lexome", "annotate", "--model", model, "BRCA1 here", "--quiet", *options]
+    base = {name: held for name, held in os.environ.items() if name != "NO_COLOR"} | {"TERM": "xterm"}
+    subprocess.run(command, stdout=theirs, check=True, env=base | environment)
+    os.close(theirs)
+    shown = os.read(ours, 4096).decode()
+    os.close(ours)
+    assert ("\x1b[" in shown, "BRCA1" in shown) == (coloured, True)
+
+
+# Errors
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["missing.xml"], 1, "missing.xml: there is no such file or folder"),
+        (["my notes/missing file.xml"], 1, "there is no such file or folder"),
+        (["nothing/*.xml"], 1, "no file fits this pattern"),
+        (["BRCA1"], 1, "say --text if it is a text"),
+        ([TEXT, "--types", "gene"], 2, "Did you mean 'Gene'?"),
+        ([TEXT, "--min-score", "high"], 2, "'high' is no score"),
+        ([TEXT, "--min-score", "Gene=1.5"], 2, "'1.5' is no score"),
+        ([TEXT, "--min-score", "Plant=0.5"], 2, "the model has no type 'Plant'"),
+        ([TEXT, "--to", "docx"], 2, "there is no format 'docx'"),
+        ([TEXT, "--to", "pubmed"], 2, "cannot be written"),
+        ([TEXT, "--to", "brat"], 2, "Name one with --out"),
+        ([TEXT, "--out", "folder/"], 2, "cannot go into a folder"),
+        ([TEXT, "--out", "file.odd"], 2, "no format is written to files that end so"),
+        ([TEXT, "--explain", "--to", "jsonl"], 2, "--explain prints for reading"),
+        ([TEXT, "--jobs", "2"], 2, "Name a folder with --out"),
+        ([TEXT, "--engine", "dask", "--out", "folder"], 2, "cannot go into a folder"),
+        (["in", "--engine", "dask", "--out", "folder"], 2, "expected local or ray"),
+        (["in", "--part", "3/2", "--out", "folder"], 2, "there is no part 3/2"),
+        (["in", "--part", "1/2", "--redo", "--out", "folder"], 2, "--redo empties the folder"),
+        (["in", "--out", "in"], 2, "in is both input and output"),
+    ],
+)
+def test_what_is_wrong_is_said(model: Path, desk: Path, words: list[str], code: int, said: str) -> None:
+    error = annotate("--model", model, *words).exception
+    assert isinstance(error, LexomeError)
+    assert (error.exit_code, said in str(error)) == (code, True), str(error)
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        (lambda folder: None, "there is no such folder"),
+        (lambda folder: folder.mkdir(), "no model.json is there"),
+        (lambda folder: (dictionary_model(folder) / "model.onnx").write_bytes(b"broken"), "onnxruntime cannot open it"),
+    ],
+)
+def test_what_is_no_model_is_refused(tmp_path: Path, made: object, said: str) -> None:
+    made(tmp_path / "model")  # type: ignore[operator]
+    error = annotate("--model", tmp_path / "model", TEXT).exception
+    assert isinstance(error, LexomeError)
+    assert (error.exit_code, said in str(error)) == (1, True), str(error)
+
+
+def test_a_command_that_fails_says_so_in_one_line(model: Path, desk: Path) -> None:
+    done = program("--model", model, "missing.xml")
+    out, err = done.communicate(timeout=60)
+    assert (done.returncode, out, err.startswith("error: missing.xml"), err.count("\n")) == (1, "", True, 1)
+
+
+def test_bad_documents_are_set_aside(model: Path, desk: Path) -> None:
+    Path("mixed.jsonl").write_text('{"id": "1", "text": "BRCA1"}\nnonsense\n')
+    done = annotate("--model", model, "mixed.jsonl", "--out", "out.jsonl")
+    assert (done.exit_code, len(mentions(Path("out.jsonl")))) == (0, 1)
+    assert "set aside  1 " in done.stdout
+    assert json.loads(Path("out.jsonl.rejects.jsonl").read_text())["raw"] == "nonsense"
+
+
+def test_strict_stops_at_the_first_bad_document(model: Path, desk: Path) -> None:
+    Path("mixed.jsonl").write_text('{"id": "1", "text": "BRCA1"}\nnonsense\n')
+    done = annotate("--model", model, "mixed.jsonl", "--out", "out.jsonl", "--strict")
+    assert isinstance(done.exception, LexomeError)
+    assert not Path("out.jsonl").exists()
+
+
+def test_a_broken_file_is_named_and_ends_with_code_1(model: Path, desk: Path) -> None:
+    Path("cut.jsonl.gz").write_bytes(gzip.compress(b'{"id": "1", "text": "BRCA1"}\n' * 1000)[:-30])
+    done = annotate("--model", model, "cut.jsonl.gz", "in", "--out", "out.jsonl")
+    assert (done.exit_code, "broken     cut.jsonl.gz" in done.stderr) == (1, True)
+
+
+def test_an_output_that_is_also_input_is_refused(model: Path, desk: Path) -> None:
+    error = annotate("--model", model, "in/a.bioc.xml", "--out", "in/a.bioc.xml").exception
+    assert isinstance(error, LexomeError)
+    assert "both input and output" in str(error)
+
+
+def test_stopped_it_leaves_nothing_and_can_run_again(model: Path, desk: Path) -> None:
+    os.mkfifo("docs.jsonl")
+    started = program("--model", model, "docs.jsonl", "--out", "out.jsonl")
+    with Path("docs.jsonl").open("w") as stream:
+        stream.write('{"id": "1", "text": "w1"}\n')
+        stream.flush()
+        while not list(desk.glob(".out.jsonl.*.part")):
+            time.sleep(0.02)
+            assert started.poll() is None
+        started.send_signal(signal.SIGINT)
+        _, message = started.communicate(timeout=30)
+    assert started.returncode == 130
+    assert message == "interrupted: out.jsonl was not written. Run the same command again.\n"
+    assert not list(desk.glob(".out.jsonl.*"))
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(model: Path, desk: Path) -> None:
+    Path("many.txt").write_text("BRCA1 in melanoma\n" * 20_000)
+    command = f"{sys.executable} -m lexome annotate --model {model} many.txt --lines | head -1"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.stderr) == ("many-1\n", "")

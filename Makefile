@@ -5,24 +5,36 @@ LIGHT := .venv
 DEV := .venv-dev
 OUT := build/run
 
-.PHONY: run test check types pages bench tables nightly clean
+.PHONY: run test check chromium types pages bench tables nightly clean
 
-# The light package alone, and the main job on the shipped sample.
+# The light package alone, and the main job on the shipped abstracts: in the terminal, and as a page.
 run: $(LIGHT)/ready
 	@mkdir -p $(OUT)
-	$(LIGHT)/bin/lexome convert samples/pubmed.xml - --to text
-	$(LIGHT)/bin/lexome convert samples/pubmed.xml $(OUT)/pubmed.bioc.xml
-	$(LIGHT)/bin/lexome convert samples/mentions.pubtator $(OUT)/mentions.html
-	@echo "Open $(OUT)/mentions.html in a browser."
+	$(LIGHT)/bin/lexome annotate samples/abstracts.jsonl
+	$(LIGHT)/bin/lexome annotate samples/abstracts.jsonl --out $(OUT)/abstracts.html --quiet
+	@echo "Open $(OUT)/abstracts.html in a browser."
 
 # Every gate, every code block in the docs, then every test; pytest's closing line comes last.
-test: check
+test: check chromium
 	$(DEV)/bin/pytest -n 2 --dist worksteal tests
 
 check: $(DEV)/ready
 	$(DEV)/bin/ruff format --check .
 	$(DEV)/bin/ruff check .
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target types pages
+
+# The browser that the page is tested in: installed where that is allowed, or else those tests are skipped and say so.
+chromium:
+	@for name in chromium chromium-browser google-chrome; do command -v $$name > /dev/null && exit 0; done; \
+	if ! command -v apt-get > /dev/null; then why="there is no apt-get"; \
+	elif [ "$$(id -u)" = 0 ]; then as="env DEBIAN_FRONTEND=noninteractive"; \
+	elif sudo -n true 2> /dev/null; then as="sudo -n env DEBIAN_FRONTEND=noninteractive"; \
+	else why="that needs root, or sudo without a password"; fi; \
+	if [ -z "$$why" ]; then \
+	  get="$$as apt-get -qq install --no-install-recommends -y chromium fonts-dejavu-core"; \
+	  { $$get || { $$as apt-get -qq update && $$get; }; } < /dev/null > /dev/null 2>&1 && exit 0; why="apt-get failed"; \
+	fi; \
+	echo "Chromium was not installed ($$why): the tests of the page will be skipped."
 
 types: $(DEV)/ready
 	$(DEV)/bin/mypy
@@ -36,7 +48,7 @@ pages: $(DEV)/ready
 # The property tests at 20,000 examples each.
 nightly: $(DEV)/ready
 	LEXOME_HYPOTHESIS=nightly $(DEV)/bin/pytest -n 2 -m property
-	LEXOME_HYPOTHESIS=nightly $(DEV)/bin/pytest tests/train/test_parallel.py tests/tasks/sets/test_sets_real.py
+	LEXOME_HYPOTHESIS=nightly $(DEV)/bin/pytest tests/train/test_parallel.py tests/tasks/sets/test_sets_real.py tests/infer/test_offsets.py
 
 # Each benchmark measures peers beside us and writes results/*.json.
 bench: $(DEV)/ready
@@ -52,6 +64,7 @@ bench: $(DEV)/ready
 	$(DEV)/bin/python benchmarks/onnx_speed.py --threads 1
 	$(DEV)/bin/python benchmarks/onnx_speed.py
 	$(DEV)/bin/python benchmarks/model_speed.py inference
+	$(DEV)/bin/python benchmarks/bulk_memory.py
 
 # The tables in README and docs, made again from results/*.json.
 tables: $(DEV)/ready

@@ -6,9 +6,11 @@ Both learn the same rows (Lexome's own, so that tokens and tags are equal) from 
 size in sequences, learning rate, schedule, epochs and seeds. The Trainer runs as users run it: bfloat16 autocast,
 batches padded to their longest row by DataCollatorForTokenClassification, the dropout that the checkpoint says, and
 weights in float32 whatever the file has: in bfloat16, as it loads ours by default, small changes are lost and it scores
-7 points less. Lexome runs packed, without attention dropout, as its recipes do by default. Only real tokens count, and only time between a
-step after the warm-up and the last one; the time of everything is beside it. Both models are scored on dev by Lexome's
-decoding. Writes results/finetune_speed.json. On a CPU it runs too, to try it: --device cpu --limit 20 --epochs 1.
+7 points less. Lexome runs packed, without attention dropout, as its recipes do by default.
+
+Only real tokens count, and only time between a step after the warm-up and the last one; the time of everything is beside
+it. Both models are scored on dev by Lexome's decoding. Writes results/finetune_speed.json. On a CPU it runs too, to try
+it: --device cpu --limit 20 --epochs 1.
 """
 
 import argparse

@@ -5,8 +5,8 @@
 
 Shapes are BERT-base's, DistilBERT's and those of Bioformer with 8 and 16 layers; weights are random, which changes no
 speed. Rows of 512 tokens, no padding, batches of 64 in training (bfloat16 autocast, AdamW) and of 4 in inference
-(float32), in transformers and in Lexome, and in training in Lexome compiled as well. Shapes take turns over several rounds; the ratio to
-BERT-base is the median over rounds. Each command writes its own part of results/model_speed.json.
+(float32), in transformers and in Lexome, and for training in Lexome compiled as well. Shapes take turns over several
+rounds; the ratio to BERT-base is the median over rounds. Each command writes its own part of results/model_speed.json.
 """
 
 import json
@@ -41,8 +41,8 @@ PAPER = {"train": {"bioformer-8l": 2.8, "bioformer-16l": 2.0}, "inference": {"bi
 LIBRARIES = {"train": ("transformers", "lexome", "lexome compiled"), "inference": ("transformers", "lexome")}
 LENGTH = 512
 ROWS = {"train": 64, "inference": 4}
-ROUNDS = {"train": 7, "inference": 5}
-STEPS = {"train": 8, "inference": 1}
+ROUNDS = {"train": 5, "inference": 5}
+STEPS = {"train": 6, "inference": 1}
 Work = Callable[[], Any]
 
 

@@ -271,6 +271,15 @@ def training_runs() -> str:
     return f"{rows(head, *lines)}\n\n{where}. On the GPU beside each: {first['shared']}"
 
 
+def window_independence() -> str:
+    result = stored("window_independence")
+    lines = [
+        (name, f"{part['windows']:,}", f"{part['mentions']:,}", f"{part['different']:,}", f"{part['share']:.2%}")
+        for name, part in (("where the text says", result["anchored"]), ("counted from the beginning", result["fixed"]))
+    ]
+    return rows(("windows fall", "windows", "mentions", "different", "share"), *lines) + measured(result["facts"])
+
+
 def source_map() -> str:
     """Every module with the first line of its docstring, which is its duty."""
     package = ROOT / "src" / "lexome"
@@ -306,6 +315,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "read_speed": read_speed,
     "sentences": sentences,
     "training_runs": training_runs,
+    "window_independence": window_independence,
 }
 
 

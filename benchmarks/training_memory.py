@@ -45,18 +45,18 @@ def measured(name: str, tokens: int, *, again: bool) -> dict[str, Any]:
         model = MaskedLM(config).train()
         model.encoder.checkpointing = again
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)
-        ids_T = torch.randint(0, config.vocab, (tokens,))
-        positions_M = torch.arange(0, tokens, round(1 / RATE))
+        ids = torch.randint(0, config.vocab, (tokens,))
+        positions = torch.arange(0, tokens, round(1 / RATE))
         packing = Packing.of(range(LENGTH, tokens + 1, LENGTH), "cuda")
     for _ in range(2):
         torch.cuda.reset_peak_memory_stats()
         with torch.autocast("cuda", torch.bfloat16):
-            loss, _ = sums(model(ids_T, packing, positions_M), ids_T[positions_M])
+            loss, _ = sums(model(ids, packing, positions), ids[positions])
         loss.backward()
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
     seen = torch.cuda.max_memory_allocated()
-    load = Load(tokens, positions_M.numel(), half=True, checkpointing=again)
+    load = Load(tokens, positions.numel(), half=True, checkpointing=again)
     said = memory(config, load).total
     return {
         "preset": name,

@@ -31,7 +31,7 @@ def test_importing_lexome_loads_no_parser() -> None:
     assert loaded_by("import lexome") & {"lxml", "pydantic", "rich", "typer"} == set()
 
 
-LIGHT = ("lexome.infer.fill", "lexome.infer.embed", "lexome.infer.predictor")
+LIGHT = ("lexome.infer.fill", "lexome.infer.embed", "lexome.infer.predictor", "lexome.infer.loading")
 
 
 @pytest.mark.parametrize("module", LIGHT)

@@ -3,6 +3,7 @@
 import signal
 import sys
 
+from lexome.cli.annotate import annotate
 from lexome.cli.app import app
 from lexome.cli.convert import convert
 from lexome.cli.corpus import build, check, learn_vocab, shard, vocab_report
@@ -12,11 +13,13 @@ from lexome.cli.export import export
 from lexome.cli.finetune import finetune
 from lexome.cli.infer import embed, fill
 from lexome.cli.models import convert_model
+from lexome.cli.serve import serve
 from lexome.cli.study import report, reproduce
 from lexome.cli.train import distill, pretrain
 from lexome.errors import LexomeError
 
 __all__ = [
+    "annotate",
     "app",
     "build",
     "check",
@@ -35,6 +38,7 @@ __all__ = [
     "pretrain",
     "report",
     "reproduce",
+    "serve",
     "shard",
     "vocab_report",
 ]

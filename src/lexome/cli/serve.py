@@ -1,0 +1,105 @@
+"""`lexome serve`: models as a service, with a page to try them on."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lexome.cli.app import Quiet, app, needs
+from lexome.errors import UsageError
+from lexome.serve.limits import Limits
+
+TOKEN = "LEXOME_TOKEN"
+BOUNDS = Limits()
+MB = 1_000_000
+
+
+@app.command()
+def serve(
+    models: Annotated[
+        list[Path] | None,
+        typer.Option("--model", metavar="FOLDER", help="An exported model; again for more. Default: Lexome's own."),
+    ] = None,
+    documents: Annotated[
+        Path | None,
+        typer.Option(metavar="PATH", help="Documents to answer /pubmed and /publications from: folder or file."),
+    ] = None,
+    host: Annotated[str, typer.Option(help="Where to listen; 0.0.0.0 for everyone.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 for any that is free.")] = 8000,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help=f"Holds the token that requests must have. Default: that in {TOKEN}."),
+    ] = None,
+    allow_origin: Annotated[
+        list[str] | None, typer.Option(metavar="ORIGIN", help="A web page elsewhere that may ask; again for more.")
+    ] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="Default: the usable cores.")] = None,
+    batch_tokens: Annotated[
+        int, typer.Option(min=0, help="Run windows together up to so many tokens. On a CPU, 0 is fastest.")
+    ] = 0,
+    max_megabytes: Annotated[float, typer.Option(min=0.001, help="Of one request.")] = BOUNDS.body_bytes / MB,
+    max_documents: Annotated[int, typer.Option(min=1, help="In one request.")] = BOUNDS.documents,
+    max_characters: Annotated[int, typer.Option(min=1, help="Of one document.")] = BOUNDS.characters,
+    max_waiting: Annotated[int, typer.Option(min=1, help="Documents of all clients that wait.")] = BOUNDS.queue,
+    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds from a request to its answer.")] = BOUNDS.answer_s,
+    read_timeout: Annotated[float, typer.Option(min=0.1, help="Seconds for a request to arrive.")] = BOUNDS.read_s,
+    stop_timeout: Annotated[
+        float, typer.Option(min=1, help="Seconds to finish what is under way at the end.")
+    ] = BOUNDS.stop_s,
+    quiet: Quiet = False,
+) -> None:
+    """Models over HTTP, and a page to try them on: /annotate, /classify, /ask, BERN2's and PubTator's addresses.
+
+    It listens to this machine alone unless --host says otherwise. /openapi.json describes every address, /metrics is
+    for Prometheus. Ctrl-C stops it, once what is under way is answered.
+    """
+    with needs("serve", purpose="serving"):
+        from lexome.serve.app import make_app
+        from lexome.serve.server import listening
+        from lexome.serve.server import serve as run
+    from lexome.formats import Tally
+    from lexome.infer.loading import load
+    from lexome.serve.library import Library
+
+    limits = Limits(
+        body_bytes=int(max_megabytes * MB),
+        documents=max_documents,
+        characters=max_characters,
+        queue=max_waiting,
+        answer_s=timeout,
+        read_s=read_timeout,
+        stop_s=stop_timeout,
+    )
+    token = _token(token_file)
+    annotator = load(*models or (), threads=1)
+    tally = Tally()
+    library = Library.open(documents, tally) if documents is not None else Library()
+    service = make_app(
+        annotator,
+        library=library,
+        limits=limits,
+        token=token,
+        origins=allow_origin or (),
+        threads=threads,
+        batch_tokens=batch_tokens,
+    )
+    with listening(host, port) as socket:
+        if not quiet:
+            names = ", ".join(model.name for model in annotator.models)
+            print(f"serving  {names}" + (f", {library.documents:,} documents" if documents else ""), file=sys.stderr)
+            print(f"at       http://{_shown(host)}:{socket.getsockname()[1]}/", file=sys.stderr, flush=True)
+        run(service, socket, limits=limits)
+
+
+def _token(file: Path | None) -> str | None:
+    """The token of a file, or of the environment; it is no option, which everyone on the machine could read."""
+    token = file.read_text(encoding="utf-8").strip() if file is not None else os.environ.get(TOKEN, "").strip()
+    if file is not None and not token:
+        raise UsageError(f"{file}: it is empty; expected a token. Put a long random word in it.")
+    return token or None
+
+
+def _shown(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

@@ -1,0 +1,92 @@
+"""The service as an ASGI application: routes and what they answer."""
+
+import logging
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from lexome import __version__
+from lexome.errors import BadDocument, FormatError, LexomeError, MissingExtraError, UsageError
+from lexome.infer.annotator import Annotator
+from lexome.infer.predictor import usable_cores
+from lexome.serve import peers, routes, state
+from lexome.serve.gate import Gate
+from lexome.serve.library import Library
+from lexome.serve.limits import Limits, Refused
+from lexome.serve.page import page_routes
+from lexome.serve.schemas import Plain, with_schemas
+from lexome.serve.service import Service
+
+log = logging.getLogger("lexome.serve")
+
+_ABOUT = """Annotate biomedical text: mentions with exact places, relations, classes and answers.
+
+Every error is JSON, `{"error": "what was seen, what was expected, what to do"}`.
+"""
+
+
+def make_app(
+    annotator: Annotator,
+    *,
+    library: Library | None = None,
+    limits: Limits | None = None,
+    token: str | None = None,
+    origins: Sequence[str] = (),
+    threads: int | None = None,
+    batch_tokens: int = 0,
+) -> Gate:
+    """The whole service around an annotator, whose models should run on one thread each.
+
+    `threads` of them work at once, by default one a core. With a `token`, requests must have it; pages of other
+    `origins` may ask only if named.
+    """
+    limits = limits or Limits()
+    library = library or Library()
+    service = Service(
+        annotator, library=library, limits=limits, threads=threads or usable_cores(), batch_tokens=batch_tokens
+    )
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        service.start()
+        yield
+        service.close()
+
+    app = FastAPI(
+        title="Lexome", version=__version__, description=_ABOUT, lifespan=lifespan, docs_url=None, redoc_url=None
+    )
+    app.state.service = service
+    for router in (page_routes(), routes.router, peers.router, state.router):
+        app.include_router(router)
+    for kind in (LexomeError, HTTPException, RequestValidationError, Exception):
+        app.add_exception_handler(kind, _explain)
+    with_schemas(app, [*routes.BODIES, Plain], secured=token is not None)
+    return Gate(app, limits=limits, metrics=service.metrics, token=token, origins=origins)
+
+
+async def _explain(request: Request, error: Exception) -> Response:
+    """An error as JSON, with the status that says whose it is."""
+    status, message, headers = _status(error)
+    if status == 500:
+        log.error("%s %s failed", request.method, request.url.path, exc_info=error)
+    return JSONResponse({"error": message}, status, headers)
+
+
+def _status(error: Exception) -> tuple[int, str, dict[str, str] | None]:
+    if isinstance(error, Refused):
+        after = error.retry_after_s
+        return error.status, str(error), None if after is None else {"retry-after": str(after)}
+    if isinstance(error, FormatError | BadDocument | UsageError | MissingExtraError):
+        return 422, str(error), None
+    if isinstance(error, RequestValidationError):
+        first = error.errors()[0]
+        where = ".".join(str(step) for step in first["loc"])
+        return 422, f"{where}: {first['msg']}. Expected what /openapi.json says of this path.", None
+    if isinstance(error, HTTPException):
+        return error.status_code, f"{error.detail}. /openapi.json has what there is.", dict(error.headers or {}) or None
+    return 500, "something failed that should not have; the service's own log says what.", None

@@ -1,0 +1,50 @@
+"""What the service allows, and the answer to what is past it: a status, a reason, and when to come again."""
+
+from lexome.errors import LexomeError
+from lexome.values import value
+
+
+@value
+class Limits:
+    """The bounds of the service.
+
+    body_bytes     of one request
+    documents      in one request
+    characters     of one document
+    relations      that a document comes with; what leans on what is gone is looked for again and again
+    pairs          of mentions in one document that a model has to judge
+    queue          documents that wait or are worked on, of all clients together
+    queue_characters
+                   their length together; one request is always taken when nothing else is there
+    requests       that may be open at once
+    connections    likewise, idle ones included
+    answer_s       from when a request has arrived to its answer
+    read_s         for the head of a request, and again for its body
+    send_s         for a client to take an answer that is larger than what is buffered
+    idle_s         between two requests of one connection
+    stop_s         for what is under way when the service is stopped
+    """
+
+    body_bytes: int = 8_000_000
+    documents: int = 1000
+    characters: int = 500_000
+    relations: int = 2000
+    pairs: int = 2000
+    queue: int = 2000
+    queue_characters: int = 4_000_000
+    requests: int = 512
+    connections: int = 1024
+    answer_s: float = 60.0
+    read_s: float = 20.0
+    send_s: float = 60.0
+    idle_s: float = 15.0
+    stop_s: float = 30.0
+
+
+class Refused(LexomeError):
+    """A request that is answered with a reason and a status that says whose fault it is."""
+
+    def __init__(self, status: int, message: str, *, retry_after_s: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.retry_after_s = retry_after_s

@@ -1,0 +1,136 @@
+// Where text comes from: typed or pasted, an example, a file that was opened or dropped. Typed text is never lost.
+
+import { element, putText } from "./marks.js";
+
+const KEPT = "lexome-text";
+
+const byId = (id) => document.getElementById(id);
+
+export class Input {
+  /** `annotate(source)` is called with {text} or with {file, name}. */
+  constructor({ examples, annotate }) {
+    this.annotate = annotate;
+    this.field = byId("text");
+    this.file = null;
+    byId("examples").append(...examples.map((example) => this.exampleButton(example)));
+  }
+
+  start() {
+    this.field.value ||= keptText();
+    this.field.addEventListener("input", () => keepText(this.field.value));
+    byId("form").addEventListener("submit", (event) => {
+      event.preventDefault();
+      this.submit();
+    });
+    document.addEventListener("keydown", (event) => {
+      if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey)) return;
+      event.preventDefault();
+      this.submit();
+    });
+    byId("clear").addEventListener("click", () => this.clear());
+    byId("open").addEventListener("click", () => byId("picker").click());
+    byId("picker").addEventListener("change", (event) => this.take(event.target.files));
+    byId("file-remove").addEventListener("click", () => this.showFile(null));
+    this.watchDrops();
+  }
+
+  submit() {
+    if (this.file) this.annotate(this.file);
+    else if (this.field.value.trim()) this.annotate({ text: this.field.value });
+    else this.field.focus();
+  }
+
+  exampleButton({ name, text }) {
+    const button = element("button", "quiet example", name);
+    button.type = "button";
+    button.addEventListener("click", () => {
+      this.showFile(null);
+      this.replace(text);
+      this.submit();
+    });
+    return button;
+  }
+
+  /** Put text into the field the way typing does, so that the browser's undo brings the old text back. */
+  replace(text) {
+    const before = document.activeElement;
+    this.field.focus({ preventScroll: true });
+    this.field.select();
+    if (!document.execCommand(text ? "insertText" : "delete", false, text)) this.field.value = text;
+    this.field.setSelectionRange(0, 0);
+    this.field.scrollTop = 0;
+    before?.focus({ preventScroll: true });
+    keepText(text);
+  }
+
+  clear() {
+    this.showFile(null);
+    this.replace("");
+    this.field.focus();
+  }
+
+  /** Take the first of some files and annotate it. */
+  async take(files) {
+    const [first, ...others] = files;
+    if (!first) return;
+    const note = others.length ? `one file at a time: ${others.length} more not taken` : "";
+    // A copy, so that a later download gets the same bytes even if the file changes.
+    const file = { file: new Blob([await first.arrayBuffer()]), name: first.name };
+    byId("picker").value = "";
+    this.showFile(file, note);
+    this.submit();
+  }
+
+  showFile(file, note = "") {
+    this.file = file;
+    byId("file").hidden = !file;
+    this.field.hidden = Boolean(file);
+    byId("file-name").replaceChildren();
+    if (!file) return;
+    putText(byId("file-name"), file.name);
+    byId("file-size").textContent = [sizeText(file.file.size), note].filter(Boolean).join(" · ");
+  }
+
+  watchDrops() {
+    const veil = byId("drop");
+    let inside = 0;
+    const holdsFiles = (event) => event.dataTransfer?.types.includes("Files");
+    addEventListener("dragenter", (event) => {
+      if (!holdsFiles(event)) return;
+      inside += 1;
+      veil.hidden = false;
+    });
+    addEventListener("dragleave", (event) => {
+      if (holdsFiles(event) && (inside -= 1) <= 0) veil.hidden = true;
+    });
+    addEventListener("dragover", (event) => holdsFiles(event) && event.preventDefault());
+    addEventListener("drop", (event) => {
+      if (!holdsFiles(event)) return;
+      event.preventDefault();
+      inside = 0;
+      veil.hidden = true;
+      this.take(event.dataTransfer.files);
+    });
+  }
+}
+
+function sizeText(bytes) {
+  return bytes < 10_000 ? `${bytes.toLocaleString("en")} bytes` : `${Math.round(bytes / 1000).toLocaleString("en")} kB`;
+}
+
+/** Kept while the tab lives, so that a reload loses nothing; what does not fit is not kept. */
+function keepText(text) {
+  try {
+    sessionStorage.setItem(KEPT, text);
+  } catch {
+    // Storage is full or forbidden; the field itself still has the text.
+  }
+}
+
+function keptText() {
+  try {
+    return sessionStorage.getItem(KEPT) ?? "";
+  } catch {
+    return "";
+  }
+}

@@ -1,0 +1,112 @@
+// What is said of a mention while the pointer or the focus is on it, and the arrow keys that lead from one to the next.
+
+import { classOf } from "./colours.js";
+import { scoreText } from "./mentions.js";
+import { element, putText } from "./marks.js";
+
+const GAP = 8;
+const LINGER_MS = 150;
+
+export class Tip {
+  /** `find(key)` gives the mention of a mark. */
+  constructor(documents, find) {
+    this.documents = documents;
+    this.find = find;
+    this.box = document.getElementById("tip");
+    documents.addEventListener("pointerover", (event) => this.over(event));
+    documents.addEventListener("pointerout", () => this.leave());
+    documents.addEventListener("focusin", (event) => this.focused(event.target));
+    documents.addEventListener("focusout", () => this.hide());
+    documents.addEventListener("keydown", (event) => this.key(event));
+    this.box.addEventListener("pointerover", () => clearTimeout(this.leaving));
+    this.box.addEventListener("pointerout", () => this.leave());
+    document.addEventListener("keydown", (event) => event.key === "Escape" && this.hide());
+    addEventListener("scroll", () => this.follow(), { passive: true });
+  }
+
+  over(event) {
+    const mark = event.target.closest("mark");
+    if (mark) this.show(mark, event.clientX, event.clientY);
+  }
+
+  leave() {
+    clearTimeout(this.leaving);
+    const focused = document.activeElement;
+    this.leaving = setTimeout(() => (focused?.matches?.("mark") ? this.focused(focused) : this.hide()), LINGER_MS);
+  }
+
+  focused(mark) {
+    if (!mark.matches("mark")) return;
+    for (const other of this.documents.querySelectorAll('mark[tabindex="0"]')) other.tabIndex = -1;
+    mark.tabIndex = 0;
+    mark.setAttribute("aria-describedby", "tip");
+    this.show(mark);
+  }
+
+  /** Stay with the mark that has the focus while the page scrolls. */
+  follow() {
+    const focused = document.activeElement;
+    if (!this.box.hidden && focused.matches("mark")) this.put(focused);
+    else this.hide();
+  }
+
+  /** Say what is known of a mark's mention, then of those around it. */
+  show(mark, x, y) {
+    clearTimeout(this.leaving);
+    this.unlight();
+    const around = [];
+    for (let at = mark; at?.matches("mark"); at = at.parentElement) around.push(this.find(at.dataset.m));
+    this.box.replaceChildren(...around.map(said));
+    for (const piece of this.documents.querySelectorAll(`mark[data-m="${mark.dataset.m}"]`)) piece.classList.add("on");
+    this.box.hidden = false;
+    this.put(mark, x, y);
+  }
+
+  /** Under the line of the mark that the pointer is on; above it where there is no room. */
+  put(mark, x, y) {
+    const lines = [...mark.getClientRects()];
+    const line = lines.find((rect) => y >= rect.top && y <= rect.bottom) ?? lines[0];
+    const { width, height } = this.box.getBoundingClientRect();
+    const left = Math.max(GAP, Math.min(line.left, document.documentElement.clientWidth - width - GAP));
+    const below = line.bottom + GAP;
+    this.box.style.left = `${left}px`;
+    this.box.style.top = `${below + height > innerHeight ? Math.max(GAP, line.top - height - GAP) : below}px`;
+  }
+
+  hide() {
+    clearTimeout(this.leaving);
+    this.unlight();
+    this.box.hidden = true;
+  }
+
+  unlight() {
+    for (const piece of this.documents.querySelectorAll("mark.on")) piece.classList.remove("on");
+  }
+
+  /** One mark can be reached with the Tab key, the others from there. */
+  ready() {
+    if (this.documents.querySelector('mark[tabindex="0"]')) return;
+    const first = this.documents.querySelector("mark[tabindex]");
+    if (first) first.tabIndex = 0;
+  }
+
+  key(event) {
+    const step = { ArrowRight: 1, ArrowLeft: -1, Home: -Infinity, End: Infinity }[event.key];
+    if (!step || !event.target.matches("mark")) return;
+    event.preventDefault();
+    const marks = [...this.documents.querySelectorAll("mark[tabindex]")];
+    const next = Math.max(0, Math.min(marks.indexOf(event.target) + step, marks.length - 1));
+    marks[next].focus();
+  }
+}
+
+function said(mention) {
+  const box = element("div", "said");
+  const head = box.appendChild(element("p", "said-head"));
+  putText(head.appendChild(element("span", `type ${classOf(mention.type)}`)), mention.type);
+  if (mention.score !== null) head.append(element("span", "score", scoreText(mention.score)));
+  putText(box.appendChild(element("p", "said-text")), mention.text);
+  const facts = [mention.parts.map(([start, end]) => `${start}–${end}`).join(", "), ...mention.concepts];
+  putText(box.appendChild(element("p", "soft small")), facts.join(" · "));
+  return box;
+}

@@ -1,0 +1,93 @@
+"""What the server refuses is said in its words, and the text stays."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from page_acts import TEXT, annotate, let_fall, marked, settled
+
+from lexome.infer.annotator import Annotator
+from lexome.serve.limits import Limits
+
+
+def refused(page: Any, text: str = TEXT) -> tuple[str, str]:
+    """What is said after a text was sent, and what the field holds."""
+    page.fill("#text", text)
+    page.click("#annotate")
+    page.locator("#annotate", has_text="Annotate").wait_for()
+    page.locator("#error").wait_for()
+    return page.locator("#error strong").inner_text(), page.input_value("#text")
+
+
+@pytest.mark.parametrize(
+    ("limits", "words"),
+    [
+        (Limits(characters=20), "This is too long for the server."),
+        (Limits(requests=0), "The server is busy."),
+        (Limits(answer_s=1e-9), "The server is not ready."),
+    ],
+    ids=["413", "429", "503"],
+)
+def test_a_refusal_is_shown_and_the_text_is_kept(
+    visit: Any, serving: Any, annotator: Annotator, limits: Limits, words: str
+) -> None:
+    with serving(annotator, limits) as client:
+        assert refused(visit(str(client.base_url.join("/")))) == (words, TEXT)
+
+
+def test_the_server_s_own_words_are_shown(visit: Any, serving: Any, annotator: Annotator) -> None:
+    with serving(annotator, Limits(characters=20)) as client:
+        page = visit(str(client.base_url.join("/")))
+        refused(page)
+        assert f"{len(TEXT)} characters; expected 20 at most" in page.locator("#error").inner_text()
+
+
+def test_without_a_connection_the_text_and_the_last_result_stay(page: Any) -> None:
+    annotate(page)
+    page.context.set_offline(True)
+    assert refused(page, "TP53 now") == ("The server cannot be reached.", "TP53 now")
+    assert len(marked(page)) == 5
+    page.context.set_offline(False)
+    page.click("#annotate")
+    page.locator("#error").wait_for(state="hidden")
+    settled(page)
+    assert marked(page) == ["TP53"]
+
+
+def test_a_file_that_cannot_be_read_leaves_the_text_alone(page: Any) -> None:
+    page.fill("#text", TEXT)
+    let_fall(page, "broken.xml", "<collection><document>")
+    page.locator("#error").wait_for()
+    page.click("#file-remove")
+    assert page.input_value("#text") == TEXT
+
+
+def test_a_reload_keeps_the_text(page: Any) -> None:
+    page.fill("#text", TEXT)
+    page.reload()
+    page.locator("button.example").first.wait_for()
+    assert page.input_value("#text") == TEXT
+
+
+def test_a_server_with_a_token_asks_for_it(visit: Any, serving: Any, annotator: Annotator) -> None:
+    with serving(annotator, token="secret") as client:
+        page = visit(str(client.base_url.join("/")))
+        page.locator("#token").fill("secret")
+        page.locator("#token").press("Enter")
+        annotate(page)
+        assert len(marked(page)) == 5
+
+
+def test_the_page_has_no_inline_script_or_style(address: str) -> None:
+    from importlib.resources import files
+
+    page = (files("lexome.serve") / "static" / "index.html").read_text("utf-8")
+    assert not any(sign in page for sign in ("<style", "style=", "onclick", "javascript:", "http://", "https://"))
+
+
+def test_nothing_is_set_as_markup() -> None:
+    from importlib.resources import files
+
+    scripts = [Path(str(path)) for path in (files("lexome.serve") / "static").iterdir() if path.name.endswith(".js")]
+    signs = ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "new Function")
+    assert [(path.name, sign) for path in scripts for sign in signs if sign in path.read_text("utf-8")] == []

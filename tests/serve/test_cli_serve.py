@@ -1,0 +1,89 @@
+"""`lexome serve` as a process: it says where it is, answers, and stops when told to, once all is answered."""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+
+LONG = {"text": "BRCA1 w1 w2 w3 " * 16_000}
+
+
+@contextmanager
+def served(*options: object, token: str = "") -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A running `lexome serve` and its address."""
+    command = [sys.executable, "-m", "lexome", "serve", "--port", "0", *map(str, options)]
+    environment = {**os.environ, "LEXOME_TOKEN": token}
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
+    try:
+        assert process.stderr is not None
+        lines = []
+        for line in process.stderr:
+            lines.append(line)
+            if found := re.search(r"http://127\.0\.0\.1:\d+", line):
+                yield process, found[0]
+                break
+        else:
+            raise AssertionError("".join(lines))
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_it_serves_with_a_token_and_stops_when_all_is_answered(ner_folder: Path) -> None:
+    with served("--model", ner_folder, "--documents", "samples/pubmed.xml", token="sesame") as (process, address):
+        client = httpx.Client(base_url=address, headers={"authorization": "Bearer sesame"}, timeout=30)
+        with client, ThreadPoolExecutor(1) as pool:
+            assert client.get("/ready").json() == {"status": "ready"}
+            assert client.get("/model").json()["documents"] > 0
+            assert httpx.get(f"{address}/model").status_code == 401
+            long = pool.submit(client.post, "/annotate", json=LONG)
+            while "lexome_queue_documents 1" not in client.get("/metrics").text:
+                time.sleep(0.01)
+            process.send_signal(signal.SIGTERM)
+            assert long.result().status_code == 200
+        assert process.wait(20) == 0
+        assert process.stdout is not None
+        assert process.stdout.read() == ""
+
+
+def test_what_takes_too_long_does_not_keep_it_from_stopping(ner_folder: Path) -> None:
+    stopping = served("--model", ner_folder, "--stop-timeout", 1, "--threads", 1)
+    with stopping as (process, address), ThreadPoolExecutor(1) as pool:
+        docs = [{"id": str(number), "passages": [{"offset": 0, **LONG}]} for number in range(30)]
+        long = pool.submit(httpx.post, f"{address}/annotate", json={"documents": docs}, timeout=30)
+        while "lexome_queue_documents 30" not in httpx.get(f"{address}/metrics").text:
+            time.sleep(0.01)
+        began = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 0
+        assert time.monotonic() - began < 10
+        assert long.exception() is not None or long.result().status_code >= 500
+
+
+def run(*options: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "lexome", "serve", *map(str, options)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+
+def test_an_address_that_is_taken_is_said(ner_folder: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        done = run("--model", ner_folder, "--port", taken.getsockname()[1])
+    assert done.returncode == 2
+    assert "cannot listen there" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_token_file_that_is_empty_is_said(ner_folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("\n")
+    done = run("--model", ner_folder, "--token-file", tmp_path / "token")
+    assert done.returncode == 2
+    assert "it is empty; expected a token" in done.stderr

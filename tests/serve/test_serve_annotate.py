@@ -1,0 +1,172 @@
+"""/annotate and its neighbours: what goes in, in any form, comes out annotated, in any form."""
+
+import io
+import json
+import zipfile
+
+import httpx
+import pytest
+
+import lexome
+from lexome.document import Document, Passage
+from lexome.formats.records.jsonl import from_json, to_json
+from lexome.infer.annotator import Annotator
+from lexome.serve.answers import media_type, writable
+
+TEXT = "Olaparib in BRCA1 breast cancer."
+FOUND = [("Olaparib", "Chemical"), ("BRCA1", "Gene"), ("breast cancer", "Disease")]
+
+
+def mentions(answer: httpx.Response) -> list[tuple[str, str]]:
+    assert answer.status_code == 200, answer.text
+    return [(span["text"], span["type"]) for doc in answer.json()["documents"] for span in doc.get("spans", [])]
+
+
+def test_a_text_comes_back_with_its_mentions(client: httpx.Client) -> None:
+    answer = client.post("/annotate", json={"text": TEXT})
+    assert mentions(answer) == FOUND
+    [doc] = answer.json()["documents"]
+    assert [TEXT[slice(*part)] for span in doc["spans"] for part in span["parts"]] == [text for text, _ in FOUND]
+
+
+def test_the_answer_is_what_the_annotator_says(client: httpx.Client, annotator: Annotator) -> None:
+    text = f"{TEXT} {'w1 ' * 200} TP53, melanoma {'w2 ' * 100} aspirin é BRCA1"
+    answer = client.post("/annotate", json={"text": text, "id": "d"})
+    [raw] = answer.json()["documents"]
+    doc = from_json(json.dumps(raw))
+    assert doc.id == "d"
+    assert doc.spans == annotator(text).spans
+
+
+def test_documents_keep_their_order_and_what_they_say(client: httpx.Client) -> None:
+    docs = [Document(str(number), (Passage(7, f"BRCA1 w{number}", "title"),)) for number in range(40)]
+    body = b'{"documents":[' + b",".join(map(to_json, docs)) + b"]}"
+    answer = client.post("/annotate", content=body, headers={"content-type": "application/json"})
+    found = [from_json(json.dumps(raw)) for raw in answer.json()["documents"]]
+    assert [(doc.id, doc.passages) for doc in found] == [(doc.id, doc.passages) for doc in docs]
+    assert all(doc.spans[0].parts == ((7, 12),) for doc in found)
+
+
+def test_types_and_scores_are_chosen(client: httpx.Client) -> None:
+    assert mentions(client.post("/annotate?types=Gene", json={"text": TEXT})) == [("BRCA1", "Gene")]
+    assert mentions(client.post("/annotate?types=Gene,%20Disease", json={"text": TEXT})) == FOUND[1:]
+    sure = client.post("/annotate?min_score=0.98", json={"text": "BRCA1 and TP53"})
+    assert mentions(sure) == [("BRCA1", "Gene")]
+
+
+@pytest.mark.parametrize("text", ["", " ", "\n"])
+def test_a_text_without_words_has_no_mentions(client: httpx.Client, text: str) -> None:
+    assert mentions(client.post("/annotate", json={"text": text})) == []
+
+
+PUBTATOR = b"1|t|BRCA1 and aspirin\n1|a|\n\n"
+BODIES = {
+    "pubtator": PUBTATOR,
+    "jsonl": b'{"id": "1", "text": "BRCA1 and aspirin"}\n',
+    "text": b"BRCA1 and aspirin",
+    "bioc-xml": b"<collection><document><id>1</id><passage><offset>0</offset><text>BRCA1 and aspirin</text></passage>"
+    b"</document></collection>",
+    "conll": b"BRCA1 O\nand O\naspirin O\n",
+}
+
+
+@pytest.mark.parametrize("form", BODIES)
+def test_any_format_is_read(client: httpx.Client, form: str) -> None:
+    answer = client.post("/annotate", params={"from": form}, content=BODIES[form])
+    assert mentions(answer) == [("BRCA1", "Gene"), ("aspirin", "Chemical")]
+
+
+@pytest.mark.parametrize(
+    ("params", "kind", "body"),
+    [
+        ({"name": "a.pubtator"}, "application/octet-stream", PUBTATOR),
+        ({"name": "a.txt"}, "application/octet-stream", BODIES["text"]),
+        ({"name": "a.xml"}, "application/octet-stream", BODIES["bioc-xml"]),
+        ({}, "text/plain; charset=utf-8", b'{"BRCA1 and aspirin"'),
+        ({}, "application/xml", BODIES["bioc-xml"]),
+        ({}, "application/x-www-form-urlencoded", b'{"text": "BRCA1 and aspirin"}'),
+        (
+            {"name": "saved.json"},
+            "application/octet-stream",
+            b'{"documents":[{"id":"1","passages":[{"offset":0,"text":"BRCA1 and aspirin"}]}]}',
+        ),
+    ],
+)
+def test_a_format_is_told_by_name_kind_or_first_bytes(
+    client: httpx.Client, params: dict[str, str], kind: str, body: bytes
+) -> None:
+    answer = client.post("/annotate", params=params, content=body, headers={"content-type": kind})
+    assert mentions(answer) == [("BRCA1", "Gene"), ("aspirin", "Chemical")]
+
+
+@pytest.mark.parametrize("form", [form for form in writable() if form not in ("json", "brat", "squad", "conll")])
+def test_any_format_is_written(client: httpx.Client, form: str, tmp_path: object) -> None:
+    doc = Document("1", (Passage(0, TEXT, "title"),))
+    body = b'{"documents":[' + to_json(doc) + b"]}"
+    answer = client.post(f"/annotate?to={form}", content=body)
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["content-type"] == media_type(form)
+    assert answer.headers["content-disposition"].startswith("attachment; filename=")
+    path = tmp_path / answer.headers["content-disposition"].partition('"')[2].strip('"')  # type: ignore[operator]
+    path.write_bytes(answer.content)
+    if form == "html":
+        assert "BRCA1" in answer.text
+    elif form == "text":
+        assert answer.text.strip() == TEXT
+    else:
+        [read] = lexome.read(path, form)
+        assert [(span.text, span.type) for span in read.spans] == FOUND
+
+
+def test_a_format_of_several_files_is_a_zip(client: httpx.Client) -> None:
+    answer = client.post("/annotate?to=brat", json={"text": TEXT, "id": "paper"})
+    with zipfile.ZipFile(io.BytesIO(answer.content)) as files:
+        assert files.read("paper.txt").decode() == TEXT
+        assert b"Gene 12 17\tBRCA1" in files.read("paper.ann")
+
+
+def test_a_conll_file_has_tags(client: httpx.Client) -> None:
+    answer = client.post("/annotate?to=conll", json={"text": TEXT})
+    assert "BRCA1\tB-Gene" in answer.text.replace(" ", "\t")
+
+
+def test_the_model_says_what_it_is(client: httpx.Client) -> None:
+    about = client.get("/model").json()
+    assert about["types"] == ["Gene", "Disease", "Chemical"]
+    assert about["models"][0]["task"] == "ner"
+    assert {"json", "bioc-xml", "html"} <= set(about["formats"])
+    assert about["limits"]["characters"] == 500_000
+    assert about["documents"] == 2
+
+
+def test_classes_relations_and_answers_come_in_the_same_call(full_client: httpx.Client) -> None:
+    question = {"id": "q", "text": "which?"}
+    doc = {"id": "1", "passages": [{"offset": 0, "text": "BRCA1 good olaparib breast cancer"}], "questions": [question]}
+    answer = full_client.post("/annotate", json={"documents": [doc]})
+    [found] = answer.json()["documents"]
+    assert found["labels"] == ["good"]
+    assert [relation["type"] for relation in found["relations"]] == ["raises"]
+    assert found["questions"][0]["answers"][0]["text"] == "olaparib breast cancer"
+
+
+def test_classify_gives_classes(full_client: httpx.Client) -> None:
+    answer = full_client.post("/classify", json={"text": "bad bad good"})
+    assert answer.json() == {"documents": [{"id": "text", "labels": ["bad"]}]}
+
+
+def test_ask_gives_answers_with_their_places(full_client: httpx.Client) -> None:
+    text = "good olaparib breast cancer"
+    [first, *_] = full_client.post("/ask", json={"text": text, "question": "which?"}).json()["answers"]
+    assert first["text"] == text[first["start"] : first["end"]] == "olaparib breast cancer"
+
+
+def test_a_question_of_another_form_is_not_answered(full_client: httpx.Client) -> None:
+    answer = full_client.post("/ask", json={"text": "olaparib cancer", "question": "which?", "type": "yesno"})
+    assert answer.json() == {"answers": []}
+
+
+@pytest.mark.parametrize("path", ["/classify", "/ask"])
+def test_what_no_model_does_is_said(client: httpx.Client, path: str) -> None:
+    answer = client.post(path, json={"text": "x", "question": "which?"})
+    assert answer.status_code == 404
+    assert "no model that" in answer.json()["error"]

@@ -1,0 +1,147 @@
+"""Who may ask, which headers every answer has, and what is counted."""
+
+import re
+from collections.abc import Iterator
+
+import httpx
+import pytest
+from services import Serving
+
+from lexome.infer.annotator import Annotator
+from lexome.serve.limits import Limits
+from lexome.serve.metrics import Metrics
+from lexome.serve.queue import Queue
+
+PAGE = "https://lab.example"
+BODY = {"text": "BRCA1"}
+
+
+@pytest.fixture(scope="module")
+def guarded(serving: Serving, annotator: Annotator) -> Iterator[httpx.Client]:
+    """A client of a service that asks for a token, and lets one page elsewhere ask."""
+    with serving(annotator, token="sesame", origins=[PAGE]) as client:
+        yield client
+
+
+@pytest.mark.parametrize(
+    "given", [None, "Bearer wrong", "Bearer sesame2", "Bearer sesam", "Basic sesame", "sesame", "Bearer é"]
+)
+@pytest.mark.parametrize("path", ["/annotate", "/metrics", "/model", "/openapi.json", "/nowhere"])
+def test_without_the_token_nothing_is_told(guarded: httpx.Client, path: str, given: str | None) -> None:
+    headers = {} if given is None else {b"authorization": given.encode()}
+    answer = guarded.request("POST" if path == "/annotate" else "GET", path, headers=headers)
+    assert answer.status_code == 401
+    assert answer.headers["www-authenticate"] == "Bearer"
+    assert "Authorization: Bearer" in answer.json()["error"]
+
+
+@pytest.mark.parametrize("given", ["Bearer sesame", "bearer  sesame"])
+def test_with_the_token_all_is_answered(guarded: httpx.Client, given: str) -> None:
+    assert guarded.post("/annotate", json=BODY, headers={"authorization": given}).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/", "/health", "/ready", "/static/page.js"])
+def test_the_page_and_the_state_need_no_token(guarded: httpx.Client, path: str) -> None:
+    assert guarded.get(path).status_code == 200
+
+
+def test_the_description_names_the_token(guarded: httpx.Client) -> None:
+    held = guarded.get("/openapi.json", headers={"authorization": "Bearer sesame"}).json()
+    assert held["components"]["securitySchemes"]["token"]["scheme"] == "bearer"
+
+
+def preflight(client: httpx.Client, origin: str) -> httpx.Response:
+    return client.options("/annotate", headers={"origin": origin, "access-control-request-method": "POST"})
+
+
+def test_a_page_that_is_named_may_ask(guarded: httpx.Client) -> None:
+    asked = preflight(guarded, PAGE)
+    assert asked.status_code == 204
+    assert asked.headers["access-control-allow-origin"] == PAGE
+    answer = guarded.post("/annotate", json=BODY, headers={"authorization": "Bearer sesame", "origin": PAGE})
+    assert answer.headers["access-control-allow-origin"] == PAGE
+    assert "origin" in answer.headers["vary"].lower()
+
+
+@pytest.mark.parametrize("origin", ["https://evil.example", "null", f"{PAGE}.evil.example"])
+def test_another_page_may_not_ask(guarded: httpx.Client, origin: str) -> None:
+    assert "access-control-allow-origin" not in preflight(guarded, origin).headers
+
+
+def test_no_page_elsewhere_may_ask_by_default(client: httpx.Client) -> None:
+    assert "access-control-allow-origin" not in preflight(client, PAGE).headers
+    answer = client.post("/annotate", json=BODY, headers={"origin": PAGE})
+    assert "access-control-allow-origin" not in answer.headers
+
+
+@pytest.mark.parametrize("path", ["/", "/health", "/model", "/nowhere"])
+def test_every_answer_has_security_headers(client: httpx.Client, path: str) -> None:
+    headers = client.get(path).headers
+    assert headers["content-security-policy"].startswith("default-src 'none'; script-src 'self'")
+    assert "unsafe" not in headers["content-security-policy"]
+    assert (headers["x-content-type-options"], headers["x-frame-options"]) == ("nosniff", "DENY")
+    assert headers["referrer-policy"] == "no-referrer"
+    assert "server" not in headers
+
+
+def test_the_page_is_sent_again_only_where_it_changed(client: httpx.Client) -> None:
+    first = client.get("/")
+    assert first.headers["content-type"] == "text/html; charset=utf-8"
+    assert "<title>" in first.text
+    again = client.get("/", headers={"if-none-match": first.headers["etag"]})
+    assert (again.status_code, again.content) == (304, b"")
+
+
+def test_every_file_that_the_page_asks_for_is_there(client: httpx.Client) -> None:
+    wanted = re.findall(r'(?:href|src)="(static/[^"]+)"', client.get("/").text)
+    assert len(wanted) > 2
+    assert [client.get(f"/{path}").status_code for path in wanted] == [200] * len(wanted)
+
+
+def test_health_and_readiness(client: httpx.Client) -> None:
+    assert client.get("/health").json() == {"status": "alive"}
+    assert client.get("/ready").json() == {"status": "ready"}
+
+
+def test_what_is_done_is_counted(serving: Serving, annotator: Annotator) -> None:
+    with serving(annotator) as client:
+        for _ in range(3):
+            client.post("/annotate", json={"text": "BRCA1 w1 w2"})
+        client.post("/annotate", json={})
+        client.get("/nowhere/1")
+        client.get("/nowhere/2")
+        client.get("/pubmed/7")
+        answer = client.get("/metrics")
+    assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+    counted = dict(line.rsplit(" ", 1) for line in answer.text.splitlines() if not line.startswith("#"))
+    assert counted['lexome_requests_total{path="/annotate",code="200"}'] == "3"
+    assert counted['lexome_requests_total{path="/annotate",code="422"}'] == "1"
+    assert counted['lexome_requests_total{path="other",code="404"}'] == "2"
+    assert counted['lexome_requests_total{path="/pubmed/{ids}",code="404"}'] == "1"
+    assert counted['lexome_request_seconds_bucket{path="/annotate",le="+Inf"}'] == "4"
+    assert counted['lexome_request_seconds_count{path="/annotate"}'] == "4"
+    assert (counted["lexome_documents_total"], counted["lexome_windows_total"]) == ("3", "3")
+    assert counted["lexome_tokens_total"] == "15"
+    assert (counted["lexome_queue_documents"], counted["lexome_requests_in_flight"]) == ("0", "1")
+
+
+def test_times_are_counted_up_to_their_bound() -> None:
+    metrics = Metrics()
+    for seconds in (0.3, 0.5, 100.0):
+        metrics.add("/x", 200, seconds)
+    lines = metrics.text(Queue(Limits(), threads=1)).splitlines()
+    counted = [line.split()[1] for line in lines if line.startswith('lexome_request_seconds_bucket{path="/x"')]
+    assert counted == ["0"] * 6 + ["2"] * 7 + ["3"]
+    assert 'lexome_request_seconds_sum{path="/x"} 100.800000' in lines
+
+
+def test_the_metrics_are_in_the_form_that_prometheus_reads(client: httpx.Client) -> None:
+    client.get("/health")
+    lines = client.get("/metrics").text
+    assert lines.endswith("\n")
+    sample = re.compile(r'[a-z_]+(\{[a-z_]+="[^"\\\n]*"(,[a-z_]+="[^"\\\n]*")*\})? [0-9.e+-]+')
+    typed = set(re.findall(r"^# TYPE (\w+) ", lines, re.MULTILINE))
+    for line in lines.splitlines():
+        if not line.startswith("#"):
+            assert sample.fullmatch(line), line
+            assert re.sub(r"_(bucket|sum|count)$", "", line.partition("{")[0].partition(" ")[0]) in typed

@@ -1,0 +1,250 @@
+"""Broken, slow and hostile requests: a reason for them, and nothing for others to notice."""
+
+import gzip
+import io
+import socket
+import time
+import zipfile
+from collections.abc import Iterator
+
+import httpx
+import pytest
+from services import Serving, running
+
+from lexome.infer.annotator import Annotator
+from lexome.serve.limits import Limits
+from lexome.serve.server import listening
+
+BOMB = (
+    b'<!DOCTYPE x [<!ENTITY a "'
+    + b"x" * 1000
+    + b'">'
+    + b"".join(b'<!ENTITY %c "%s">' % (98 + n, b"&%c;" % (97 + n) * 10) for n in range(9))
+    + b"]><collection><document><id>1</id><passage><offset>0</offset><text>&j;</text></passage></document></collection>"
+)
+OUTSIDE = BOMB.partition(b"[")[0] + (
+    b'[<!ENTITY j SYSTEM "file:///etc/passwd">]><collection><document><id>1</id><passage><offset>0</offset>'
+    b"<text>&j;</text></passage></document></collection>"
+)
+
+
+def packed() -> bytes:
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as files:
+        files.writestr("a.txt", b"w" * 1_000_000)
+    return stream.getvalue()
+
+
+BROKEN: dict[str, tuple[dict[str, str], bytes, set[int]]] = {
+    "no body": ({}, b"", {400}),
+    "half of JSON": ({}, b'{"text": "BRCA1', {400}),
+    "no UTF-8": ({}, b'{"text": "\xff\xfe"}', {400}),
+    "half a surrogate pair": ({}, b'{"text": "\\ud800"}', {400, 422}),
+    "deep lists": ({}, b"[" * 200_000, {400}),
+    "deep objects": ({}, b'{"a":' * 100_000, {400, 422}),
+    "deep documents": ({}, b'{"documents":' + b"[" * 100_000, {400, 422}),
+    "a list": ({}, b"[1, 2]", {422}),
+    "no text": ({}, b"{}", {422}),
+    "text and documents": ({}, b'{"text": "a", "documents": []}', {422}),
+    "text that is a number": ({}, b'{"text": 1}', {422}),
+    "an unknown field": ({}, b'{"text": "a", "path": "/etc/passwd"}', {422}),
+    "a mention that is not there": (
+        {},
+        b'{"documents":[{"id":"1","passages":[{"offset":0,"text":"ab"}],'
+        b'"spans":[{"id":"T","type":"Gene","parts":[[0,1]],"text":"b"}]}]}',
+        {422},
+    ),
+    "a huge number": ({}, b'{"documents":[{"id":"1","passages":[{"offset":1e400,"text":"a"}]}]}', {422}),
+    "an unknown format": ({"from": "docx"}, b"a", {422}),
+    "a format that is only written": ({"from": "html"}, b"a", {422}),
+    "an unknown format of the answer": ({"to": "docx"}, b'{"text": "a"}', {422}),
+    "an unknown type": ({"types": "Planet"}, b'{"text": "a"}', {422}),
+    "a score that is none": ({"min_score": "nan"}, b'{"text": "a"}', {422}),
+    "XML that ends early": ({"from": "bioc-xml"}, b"<collection><document>", {422}),
+    "a bomb of entities": ({"from": "bioc-xml"}, BOMB, {422}),
+    "an entity from outside": ({"from": "bioc-xml"}, OUTSIDE, {422}),
+    "deep XML": ({"from": "bioc-xml"}, b"<collection>" + b"<document>" * 100_000, {422}),
+    "a zip file": ({"name": "a.zip"}, packed(), {415}),
+    "gzip": ({"from": "text"}, gzip.compress(b"w" * 1_000_000), {415}),
+    "Parquet": ({"from": "parquet"}, b"PAR1", {415}),
+    "half of brat": ({"from": "brat"}, b"T1\tGene 0 1\tw\n", {415}),
+    "a path": ({"from": "text", "name": "/etc/passwd"}, b"", {422, 200}),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_what_is_broken_gets_a_reason(client: httpx.Client, case: str) -> None:
+    params, body, codes = BROKEN[case]
+    began = time.monotonic()
+    answer = client.post("/annotate", params=params, content=body, headers={"content-type": "application/json"})
+    assert answer.status_code in codes, answer.text
+    assert "root:" not in answer.text
+    assert time.monotonic() - began < 5
+    if answer.status_code != 200:
+        assert len(answer.json()["error"]) < 2000
+
+
+def test_a_packed_body_is_refused(client: httpx.Client) -> None:
+    body = gzip.compress(b'{"text": "BRCA1"}')
+    answer = client.post("/annotate", content=body, headers={"content-encoding": "gzip"})
+    assert answer.status_code == 415
+    assert "without compression" in answer.json()["error"]
+
+
+@pytest.mark.parametrize("path", ["/static/../app.py", "/static/%2e%2e/app.py", "/static/..%2fapp.py", "/nowhere"])
+def test_no_path_is_opened(client: httpx.Client, path: str) -> None:
+    answer = client.get(path)
+    assert answer.status_code == 404
+    assert list(answer.json()) == ["error"]
+
+
+def test_a_wrong_method_is_said(client: httpx.Client) -> None:
+    answer = client.get("/annotate")
+    assert answer.status_code == 405
+    assert "error" in answer.json()
+
+
+def test_hostile_text_in_a_page_to_save_stays_text(client: httpx.Client) -> None:
+    answer = client.post("/annotate?to=html", json={"text": "<script>alert(1)</script> BRCA1"})
+    assert "<script>alert" not in answer.text
+    assert answer.headers["content-disposition"].startswith("attachment")
+
+
+def test_mentions_in_one_another_without_end_are_no_page(client: httpx.Client) -> None:
+    text = "ab " * 400
+    spans = [
+        {"id": f"T{n}", "type": "X", "parts": [[n, 1200 - n]], "text": text[n : 1200 - n]} for n in range(0, 600, 2)
+    ]
+    doc = {"id": "1", "passages": [{"offset": 0, "text": text}], "spans": spans}
+    answer = client.post("/annotate?to=html", json={"documents": [doc]})
+    assert answer.status_code == 413
+    assert "lie over each other" in answer.json()["error"]
+    assert client.post("/annotate", json={"documents": [doc]}).status_code == 200
+
+
+def test_what_is_no_http_gets_a_reason(wire: socket.socket) -> None:
+    wire.sendall(b"\x16\x03\x01 hello\r\n\r\n")
+    answer = everything_of(wire)
+    assert answer.startswith(b"HTTP/1.1 400")
+    assert b'{"error"' in answer
+
+
+def test_a_head_without_end_is_refused(wire: socket.socket) -> None:
+    wire.sendall(b"GET / HTTP/1.1\r\nx: " + b"y" * 100_000)
+    assert everything_of(wire).startswith(b"HTTP/1.1 4")
+
+
+@pytest.fixture(scope="module")
+def hurried(serving: Serving, annotator: Annotator) -> Iterator[httpx.Client]:
+    """A client of a service that waits for nobody."""
+    with serving(annotator, Limits(read_s=0.6, idle_s=1, connections=40, stop_s=5)) as client:
+        yield client
+
+
+def connected(client: httpx.Client) -> socket.socket:
+    return socket.create_connection((client.base_url.host, client.base_url.port or 0), timeout=10)
+
+
+def everything_of(wire: socket.socket) -> bytes:
+    parts = []
+    try:
+        while part := wire.recv(1 << 16):
+            parts.append(part)
+    except ConnectionResetError:
+        pass
+    return b"".join(parts)
+
+
+def test_a_head_that_trickles_is_cut_off(hurried: httpx.Client) -> None:
+    began = time.monotonic()
+    with connected(hurried) as wire:
+        for byte in b"GET /health HTTP/1.1\r\n":
+            wire.sendall(bytes([byte]))
+            time.sleep(0.01)
+        answer = everything_of(wire)
+    assert answer.startswith(b"HTTP/1.1 408")
+    assert b"did not arrive within 0.6 s" in answer
+    assert time.monotonic() - began < 3
+
+
+def test_a_second_head_that_never_comes_whole_is_cut_off(hurried: httpx.Client) -> None:
+    with connected(hurried) as wire:
+        wire.sendall(b"GET /health HTTP/1.1\r\nhost: a\r\n\r\n")
+        time.sleep(0.2)
+        wire.sendall(b"GET /hea")
+        answer = everything_of(wire)
+    assert answer.count(b"HTTP/1.1 200") == 1
+    assert b"HTTP/1.1 408" in answer
+
+
+def test_an_idle_connection_is_closed(hurried: httpx.Client) -> None:
+    began = time.monotonic()
+    with connected(hurried) as wire:
+        wire.sendall(b"GET /health HTTP/1.1\r\nhost: a\r\n\r\n")
+        assert everything_of(wire).endswith(b'{"status":"alive"}')
+    assert 0.5 < time.monotonic() - began < 4
+
+
+def test_a_body_that_trickles_is_cut_off(hurried: httpx.Client) -> None:
+    with connected(hurried) as wire:
+        wire.sendall(b"POST /annotate HTTP/1.1\r\nhost: a\r\ncontent-length: 1000\r\n\r\n")
+        for _ in range(20):
+            wire.sendall(b" ")
+            time.sleep(0.01)
+        answer = everything_of(wire)
+    assert answer.startswith(b"HTTP/1.1 408")
+    assert b"20 bytes did" in answer
+
+
+def test_slow_clients_do_not_hold_up_others(hurried: httpx.Client) -> None:
+    slow = [connected(hurried) for _ in range(30)]
+    try:
+        for number, wire in enumerate(slow):
+            head = b"POST /annotate HTTP/1.1\r\nhost: a\r\ncontent-length: 99\r\n"
+            wire.sendall(head + (b"\r\n{" if number % 2 else b""))
+        for _ in range(5):
+            began = time.monotonic()
+            assert hurried.post("/annotate", json={"text": "BRCA1"}).status_code == 200
+            assert time.monotonic() - began < 1
+    finally:
+        for wire in slow:
+            wire.close()
+
+
+def test_too_many_connections_are_refused(hurried: httpx.Client) -> None:
+    many = [connected(hurried) for _ in range(45)]
+    try:
+        answer = everything_of(many[-1])
+        assert answer.startswith(b"HTTP/1.1 503")
+        assert b"40 connections are open" in answer
+    finally:
+        for wire in many:
+            wire.close()
+    time.sleep(0.1)
+    assert hurried.get("/health").status_code == 200
+
+
+def test_a_client_that_does_not_read_is_cut_off() -> None:
+    size = 64 << 20
+
+    async def large(scope: dict, receive: object, send: object) -> None:
+        if scope["type"] != "http":
+            raise RuntimeError("no lifespan")
+        head = [(b"content-length", str(size).encode())]
+        await send({"type": "http.response.start", "status": 200, "headers": head})  # type: ignore[operator]
+        await send({"type": "http.response.body", "body": b"x" * size})  # type: ignore[operator]
+
+    with running(large, Limits(send_s=0.5, stop_s=3)) as port:
+        with socket.create_connection(("127.0.0.1", port), timeout=10) as wire:
+            wire.sendall(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n")
+            time.sleep(1.0)
+            assert len(everything_of(wire)) < size
+        with socket.create_connection(("127.0.0.1", port), timeout=10) as wire:
+            wire.sendall(b"GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n")
+            assert len(everything_of(wire)) > size
+
+
+def test_answers_are_sent_without_delay() -> None:
+    """asyncio does so only for sockets whose protocol is said."""
+    with listening("127.0.0.1", 0) as listener:
+        assert listener.proto == socket.IPPROTO_TCP

@@ -1,0 +1,169 @@
+"""Bounds: each answers with its status and a reason, and a request within them is answered as before."""
+
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import pytest
+from services import Serving
+
+from lexome.infer.annotator import Annotator
+from lexome.serve.limits import Limits
+
+SHORT = {"text": "BRCA1 w1"}
+# Some thousand windows: a second or more of work.
+LONG = {"text": "BRCA1 w1 w2 w3 " * 8000}
+# Ten seconds or more.
+ENDLESS = {"documents": [{"id": str(number), "passages": [{"offset": 0, **LONG}]} for number in range(40)]}
+
+
+def reason(answer: httpx.Response, status: int) -> str:
+    assert answer.status_code == status, answer.text
+    assert list(answer.json()) == ["error"]
+    return str(answer.json()["error"])
+
+
+@pytest.fixture(scope="module")
+def small(serving: Serving, annotator: Annotator) -> Iterator[httpx.Client]:
+    """A client of a service with small bounds."""
+    limits = Limits(body_bytes=2000, documents=3, characters=100, relations=2, stop_s=5)
+    with serving(annotator, limits) as client:
+        yield client
+
+
+def test_a_large_body_is_refused_before_it_is_sent(small: httpx.Client) -> None:
+    assert "2,000 at most" in reason(small.post("/annotate", json={"text": "w" * 3000}), 413)
+
+
+def test_a_large_body_of_unsaid_length_is_refused(small: httpx.Client) -> None:
+    answer = small.post("/annotate", content=(b"w" * 100 for _ in range(100)), headers={"content-type": "text/plain"})
+    assert "more than 2,000 bytes" in reason(answer, 413)
+
+
+@pytest.mark.parametrize("path", ["/annotate", "/plain"])
+def test_a_long_document_is_refused(small: httpx.Client, path: str) -> None:
+    assert "101 characters" in reason(small.post(path, json={"text": "w" * 101}), 413)
+    assert small.post(path, json={"text": "w" * 100}).status_code == 200
+
+
+def test_a_document_that_begins_far_out_is_as_long_as_its_text_would_be(small: httpx.Client) -> None:
+    doc = {"id": "1", "passages": [{"offset": 60_000_000, "text": "w"}]}
+    assert "60,000,001 characters" in reason(small.post("/annotate", json={"documents": [doc]}), 413)
+
+
+@pytest.mark.parametrize(("form", "body"), [("jsonl", b'{"text": "w1"}\n' * 4), ("pubtator", b"1|t|w1\n1|a|\n\n" * 4)])
+def test_too_many_documents_are_refused(small: httpx.Client, form: str, body: bytes) -> None:
+    assert "more than 3 documents" in reason(small.post("/annotate", params={"from": form}, content=body), 413)
+
+
+def test_too_many_relations_are_refused(small: httpx.Client) -> None:
+    span = {"id": "T1", "type": "Gene", "parts": [[0, 1]], "text": "w"}
+    chain = [
+        {"id": f"R{n}", "type": "r", "arguments": [{"role": "a", "target": f"R{n - 1}" if n else "T1"}]}
+        for n in range(3)
+    ]
+    doc = {"id": "1", "passages": [{"offset": 0, "text": "w"}], "spans": [span], "relations": chain}
+    assert "3 relations" in reason(small.post("/annotate", json={"documents": [doc]}), 413)
+
+
+def test_too_many_pairs_are_refused(serving: Serving, everything: Annotator) -> None:
+    with serving(everything, Limits(pairs=50, stop_s=5)) as client:
+        assert client.post("/annotate", json={"text": "BRCA1 melanoma " * 7}).status_code == 200
+        assert "more than 50 pairs" in reason(client.post("/annotate", json={"text": "BRCA1 melanoma " * 8}), 413)
+
+
+def test_a_full_queue_says_when_to_come_again(serving: Serving, annotator: Annotator) -> None:
+    with serving(annotator, Limits(queue=1, stop_s=5), threads=1) as client, ThreadPoolExecutor(1) as pool:
+        long = pool.submit(client.post, "/annotate", json=LONG)
+        wait_for_work(client)
+        answer = client.post("/annotate", json=SHORT)
+        assert "1 documents" in reason(answer, 429)
+        assert 1 <= int(answer.headers["retry-after"]) <= 120
+        assert long.result().status_code == 200
+        assert client.post("/annotate", json=SHORT).status_code == 200
+
+
+def test_a_queue_is_full_by_characters_too(serving: Serving, annotator: Annotator) -> None:
+    limits = Limits(queue_characters=100_000, stop_s=5)
+    with serving(annotator, limits, threads=1) as client, ThreadPoolExecutor(1) as pool:
+        long = pool.submit(client.post, "/annotate", json=LONG)
+        wait_for_work(client)
+        assert "120,000 characters" in reason(client.post("/annotate", json=SHORT), 429)
+        assert long.result().status_code == 200
+
+
+def test_an_answer_that_takes_too_long_is_given_up(serving: Serving, annotator: Annotator) -> None:
+    with serving(annotator, Limits(answer_s=0.2, stop_s=5), threads=1) as client:
+        began = time.monotonic()
+        answer = client.post("/annotate", json=ENDLESS)
+        assert "no answer within 0.2 s" in reason(answer, 503)
+        assert "retry-after" in answer.headers
+        assert time.monotonic() - began < 5
+        wait_for_rest(client)
+        time.sleep(0.2)  # for the window that was at work
+        done = windows(client)
+        time.sleep(0.3)
+        assert windows(client) == done, "the work went on after it was given up"
+        assert client.post("/annotate", json=SHORT).status_code == 200
+
+
+def test_work_of_a_client_that_has_gone_is_given_up(serving: Serving, annotator: Annotator) -> None:
+    with serving(annotator, threads=1) as client:
+        with pytest.raises(httpx.ReadTimeout):
+            client.post("/annotate", json=ENDLESS, timeout=0.5)
+        wait_for_rest(client)
+        time.sleep(0.2)  # for the window that was at work
+        done = windows(client)
+        time.sleep(0.3)
+        assert windows(client) == done, "the work went on after its client had gone"
+
+
+def test_too_many_requests_at_once_are_refused(serving: Serving, annotator: Annotator) -> None:
+    with serving(annotator, Limits(requests=1, stop_s=5), threads=1) as client, ThreadPoolExecutor(1) as pool:
+        long = pool.submit(client.post, "/annotate", json=LONG)
+        answer = client.get("/model")
+        while answer.status_code == 200 and not long.done():
+            answer = client.get("/model")
+        assert "1 requests are open" in reason(answer, 429)
+        assert answer.headers["retry-after"] == "1"
+        assert client.get("/health").status_code == 200
+        assert long.result().status_code == 200
+
+
+def test_a_huge_document_does_not_hold_up_small_ones(serving: Serving, annotator: Annotator) -> None:
+    with serving(annotator, threads=1) as client, ThreadPoolExecutor(2) as pool:
+        long = [pool.submit(client.post, "/annotate", json={"text": LONG["text"] * 4}) for _ in range(2)]
+        wait_for_work(client)
+        times = []
+        for _ in range(5):
+            began = time.monotonic()
+            assert client.post("/annotate", json=SHORT).status_code == 200
+            times.append(time.monotonic() - began)
+        assert not any(one.done() for one in long), "the long ones were done too soon to show anything"
+        assert sorted(times)[2] < 1.0
+        assert all(one.result().status_code == 200 for one in long)
+
+
+def metric(client: httpx.Client, name: str) -> float:
+    lines = client.get("/metrics").text.splitlines()
+    return float(next(line.split()[1] for line in lines if line.startswith(f"{name} ")))
+
+
+def windows(client: httpx.Client) -> float:
+    return metric(client, "lexome_windows_total")
+
+
+def wait_for_work(client: httpx.Client) -> None:
+    _wait(lambda: metric(client, "lexome_queue_documents") > 0)
+
+
+def wait_for_rest(client: httpx.Client) -> None:
+    _wait(lambda: metric(client, "lexome_queue_documents") == 0)
+
+
+def _wait(come: Callable[[], bool]) -> None:
+    end = time.monotonic() + 20
+    while not come():
+        assert time.monotonic() < end, "it did not come"
+        time.sleep(0.005)

@@ -1,0 +1,186 @@
+"""One queue for all: each request in its turn, rows of several together, and a failure that stays with its own."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+
+from lexome.document import Document
+from lexome.infer.annotator import Annotator
+from lexome.infer.model import Model
+from lexome.serve.limits import Limits, Refused
+from lexome.serve.queue import Queue
+from lexome.tasks.task import Floats, Row
+
+LIMITS = Limits()
+
+
+@asynccontextmanager
+async def working(threads: int, batch_tokens: int = 0) -> AsyncIterator[Queue]:
+    queue = Queue(LIMITS, threads=threads, batch_tokens=batch_tokens)
+    queue.start()
+    try:
+        yield queue
+    finally:
+        queue.close()
+
+
+def documents(annotator: Annotator, count: int, words: int = 30) -> list[Document]:
+    texts = (f"TP53 {'w1 w2 melanoma ' * (words // 3 + number)}" for number in range(count))
+    return [replace(annotator.document(text), id=str(number)) for number, text in enumerate(texts)]
+
+
+@pytest.mark.parametrize(("threads", "batch_tokens"), [(1, 0), (3, 0), (2, 300)])
+def test_the_result_is_the_annotators_however_it_is_shared_out(
+    annotator: Annotator, threads: int, batch_tokens: int
+) -> None:
+    docs = documents(annotator, 12, 200)
+
+    async def run() -> list[list[Document]]:
+        async with working(threads, batch_tokens) as queue:
+            choice = annotator.choice()
+            return await asyncio.gather(*(queue.run(docs[n::4], annotator.models, choice) for n in range(4)))
+
+    found = asyncio.run(run())
+    expected = list(annotator.annotate(docs))
+    assert [doc for part in found for doc in part] == [doc for n in range(4) for doc in expected[n::4]]
+
+
+class Watched(Model):
+    """A model with windows of 64 tokens that keeps what it is run on, takes a while, and fails at a given length."""
+
+    def __init__(self, model: Model, fails: int = 0) -> None:
+        super().__init__(model.predictor, model.task)
+        self.frame = replace(self.frame, max_tokens=64)
+        self.runs: list[list[int]] = []
+        self.firsts: list[int] = []
+        self.fails = fails
+
+    def run(self, rows: Sequence[Row], *, batch_tokens: int = 0) -> list[Floats]:
+        lengths = [len(row.ids) for row in rows]
+        self.runs.append(lengths)
+        self.firsts.append(int(rows[0].ids[1]))
+        time.sleep(0.001)
+        if self.fails in lengths:
+            raise RuntimeError("a model that breaks")
+        return super().run(rows, batch_tokens=batch_tokens)
+
+
+def test_a_short_request_waits_for_one_window_of_each_other(annotator: Annotator) -> None:
+    model = Watched(annotator.models[0])
+    [long] = documents(annotator, 1, 6000)
+    [short] = documents(annotator, 1, 3)
+
+    async def run() -> None:
+        async with working(1) as queue:
+            first = asyncio.ensure_future(queue.run([long, long], [model], annotator.choice()))
+            while not model.runs:
+                await asyncio.sleep(0.001)
+            await queue.run([short], [model], annotator.choice())
+            assert not first.done()
+            await first
+
+    asyncio.run(run())
+    lengths = [length for run in model.runs for length in run]
+    assert len(lengths) > 150
+    # The others go on until the short one has arrived; what counts is that it came long before their end.
+    assert lengths.index(min(lengths)) < len(lengths) / 2
+
+
+def test_requests_take_turns(annotator: Annotator) -> None:
+    model = Watched(annotator.models[0])
+    docs = [annotator.document(f"w{number} " * 5000) for number in range(3)]
+
+    async def run() -> None:
+        async with working(1) as queue:
+            await asyncio.gather(*(queue.run([doc], [model], annotator.choice()) for doc in docs))
+
+    asyncio.run(run())
+    turns = model.firsts[len(model.firsts) // 3 : -len(docs)]
+    assert len(turns) > 100
+    assert all(one != other for one, other in pairwise(turns))
+
+
+def test_rows_of_several_clients_are_run_together(annotator: Annotator) -> None:
+    model = Watched(annotator.models[0])
+    docs = documents(annotator, 8)
+
+    async def run() -> None:
+        queue = Queue(LIMITS, threads=1, batch_tokens=500)
+        queue._open = True  # orders come in before the first thread takes one
+        waiting = [asyncio.ensure_future(queue.run([doc], [model], annotator.choice())) for doc in docs]
+        await asyncio.sleep(0.01)
+        queue.start()
+        await asyncio.gather(*waiting)
+        queue.close()
+
+    asyncio.run(run())
+    assert max(map(len, model.runs)) > 1
+    assert all(sum(run) <= 500 for run in model.runs if len(run) > 1)
+    assert sum(map(len, model.runs)) == 8
+
+
+def test_a_failure_is_an_answer_to_its_own_client(annotator: Annotator) -> None:
+    docs = documents(annotator, 3)
+    length = len(annotator.models[0].rows(docs[1])[0].ids)
+    model = Watched(annotator.models[0], fails=length)
+
+    async def run() -> list[object]:
+        async with working(2) as queue:
+            orders = (queue.run([doc], [model], annotator.choice()) for doc in docs)
+            found = await asyncio.gather(*orders, return_exceptions=True)
+            assert (queue.documents, queue.characters) == (0, 0)
+            return found
+
+    first, second, third = asyncio.run(run())
+    assert isinstance(first, list)
+    assert isinstance(third, list)
+    assert isinstance(second, RuntimeError)
+
+
+def test_what_is_no_longer_awaited_is_not_done(annotator: Annotator) -> None:
+    model = Watched(annotator.models[0])
+    [long] = documents(annotator, 1, 30_000)
+    total = len(model.rows(long))
+
+    async def run() -> tuple[int, int]:
+        async with working(1) as queue:
+            task = asyncio.ensure_future(queue.run([long], [model], annotator.choice()))
+            while not model.runs:
+                await asyncio.sleep(0.001)
+            task.cancel()
+            await asyncio.sleep(0.05)
+            seen = len(model.runs)
+            await asyncio.sleep(0.1)
+            assert (queue.documents, queue.characters) == (0, 0)
+            return seen, len(model.runs)
+
+    seen, later = asyncio.run(run())
+    assert seen == later < total
+
+
+def test_a_closed_queue_takes_nothing(annotator: Annotator) -> None:
+    async def run() -> None:
+        async with working(1) as queue:
+            pass
+        with pytest.raises(Refused, match="stopping"):
+            await queue.run(documents(annotator, 1), annotator.models, annotator.choice())
+
+    asyncio.run(run())
+
+
+def test_a_model_that_is_not_wanted_is_not_run(everything: Annotator) -> None:
+    model = Watched(everything.models[0])
+
+    async def run() -> list[Document]:
+        async with working(1) as queue:
+            choice = everything.choice(types=[])
+            return await queue.run(documents(everything, 1), [model, *everything.models[2:]], choice)
+
+    [doc] = asyncio.run(run())
+    assert model.runs == []
+    assert doc.labels

@@ -1,0 +1,107 @@
+"""A service on a port of its own, and models whose words are known: what the tests of the service share."""
+
+import hashlib
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import onnx
+import uvicorn
+from dictionary_models import OPSET, SPECIAL
+from onnx import TensorProto, helper, numpy_helper
+
+from lexome.corpus.vocab.kinds import bert_tokenizer
+from lexome.document import Document, Passage, Span
+from lexome.infer.settings import MODEL, TOKENIZER, Settings, write_settings
+from lexome.metadata import Author, Journal, Metadata
+from lexome.serve.library import Library
+from lexome.serve.limits import Limits
+from lexome.serve.server import configured, listening
+from lexome.tasks import Task
+
+Serving = Callable[..., AbstractContextManager[httpx.Client]]
+
+WORDS = ("brca1", "melanoma", "olaparib", "breast", "cancer", "good", "bad", "which", "?", ".")
+
+
+def table_model(folder: Path, task: Task, words: dict[str, int]) -> Path:
+    """A folder as `lexome export` makes it: each word speaks for one of the head's outputs."""
+    folder.mkdir(parents=True)
+    pieces = [*SPECIAL, *dict.fromkeys((*WORDS, *words, "@", "gene", "disease", "$"))]
+    bert_tokenizer({piece: number for number, piece in enumerate(pieces)}, cased=False).save(str(folder / TOKENIZER))
+    table = np.zeros((len(pieces), len(task.labels)), np.float32)
+    for word, output in words.items():
+        table[pieces.index(word.strip("@$")), output] = 8.0
+    onnx.save(_graph(table, pooled=task.head == "sequence"), folder / MODEL)
+    settings = Settings(
+        kind=task.head,
+        max_tokens=64,
+        width=len(task.labels),
+        before=(2,),
+        after=(3,),
+        between=(3,),
+        pad=0,
+        mask=4,
+        segments=False,
+        labels=task.labels,
+        tokenizer_sha256=hashlib.sha256((folder / TOKENIZER).read_bytes()).hexdigest(),
+        opset=OPSET,
+        precision="fp32",
+        difference=0.0,
+        source={"name": folder.name},
+        task=dict(task.settings()),
+    )
+    write_settings(folder, settings)
+    return folder
+
+
+def _graph(table: np.ndarray, *, pooled: bool) -> onnx.ModelProto:
+    rows = ["rows", "tokens"]
+    nodes = [helper.make_node("Gather", ["table", "ids"], ["found" if pooled else "logits"])]
+    if pooled:
+        nodes.append(helper.make_node("ReduceMean", ["found"], ["logits"], axes=[1], keepdims=0))
+    shape = ["rows", table.shape[1]] if pooled else [*rows, table.shape[1]]
+    graph = helper.make_graph(
+        nodes,
+        "table",
+        [helper.make_tensor_value_info(name, TensorProto.INT64, rows) for name in ("ids", "mask")],
+        [helper.make_tensor_value_info("logits", TensorProto.FLOAT, shape)],
+        [numpy_helper.from_array(table, "table")],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=9)
+
+
+def library() -> Library:
+    """A citation to be annotated, and one that is annotated already."""
+    bare = Document(
+        "a",
+        (Passage(0, "BRCA1 in breast cancer", "title"), Passage(23, "Olaparib helps.", "abstract")),
+        meta=Metadata(
+            pmid="101",
+            pmcid="PMC7",
+            published="2021-03",
+            journal=Journal(abbreviation="J Test"),
+            authors=(Author("Curie", "Marie", "M"), Author(collective="The Group")),
+        ),
+    )
+    known = Document("102", (Passage(0, "BRCA1"),), (Span("T1", "Gene", ((0, 5),), "BRCA1", ("NCBIGene:672",)),))
+    return Library.of([bare, known])
+
+
+@contextmanager
+def running(app: Any, limits: Limits) -> Iterator[int]:
+    """An application on a free port, in a thread of its own."""
+    with listening("127.0.0.1", 0) as listener:
+        server = uvicorn.Server(configured(app, limits))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread.start()
+        try:
+            yield listener.getsockname()[1]
+        finally:
+            server.should_exit = True
+            thread.join(20)
+            assert not thread.is_alive(), "the service did not stop"

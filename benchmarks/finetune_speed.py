@@ -8,8 +8,8 @@ batches padded to their longest row by DataCollatorForTokenClassification, the d
 weights in float32 whatever the file has: in bfloat16, as it loads ours by default, small changes are lost and it scores
 7 points less. Lexome runs packed, without attention dropout, as its recipes do by default.
 
-Only real tokens count, and only time between a step after the warm-up and the last one; the time of everything is beside
-it. Both models are scored on dev by Lexome's decoding. Writes results/finetune_speed.json. On a CPU it runs too, to try
+Only real tokens count, and only time between a step after the warm-up and the last one; the whole time is beside it.
+Both models are scored on dev by Lexome's decoding. Writes results/finetune_speed.json. On a CPU it runs too, to try
 it: --device cpu --limit 20 --epochs 1.
 """
 

@@ -238,7 +238,8 @@ def model_speed() -> str:
         for shape in shapes
     ]
     head = ("shape", *(f"{what}, {library}" for what, library in columns), *(f"{what}, the paper" for what in parts))
-    return rows(head, *lines) + measured(next(iter(parts.values()))["facts"])
+    where = "".join(f"{measured(part['facts'])} ({what}, {part['device']})" for what, part in parts.items())
+    return rows(head, *lines) + where
 
 
 def onnx_speed() -> str:
@@ -269,6 +270,41 @@ def training_runs() -> str:
     first = next(iter(runs.values()))
     where = f"{first['date']}, {first['hardware']['gpus'][0]}, torch {first['versions']['torch']}"
     return f"{rows(head, *lines)}\n\n{where}. On the GPU beside each: {first['shared']}"
+
+
+def finetune_speed() -> str:
+    result = stored("finetune_speed")
+    lines = [
+        (
+            {"lexome": "`lexome finetune`", "trainer": "Hugging Face Trainer"}[name],
+            f"{row['tokens_per_s']:,}",
+            f"{row['times trainer']}×",
+            f"{row['whole_s']} s",
+            ", ".join(f"{100 * found:.1f}" for found in row["dev_f1"]),
+            f"{row['memory_gb']} GB",
+        )
+        for name, row in result["rows"].items()
+    ]
+    said = f"{result['model']} on {result['set']}, {result['settings']['epochs']:.0f} epochs, {result['gpu']}"
+    head = (said, "tokens/s", "ratio", "whole run", "dev F1 of each seed", "memory")
+    return rows(head, *lines) + measured(result["facts"])
+
+
+def training_memory() -> str:
+    result = stored("training_memory")
+    lines = [
+        (
+            step["preset"],
+            f"{step['tokens']:,}",
+            "yes" if step["checkpointing"] else "no",
+            f"{step['measured_gb']} GB",
+            f"{step['formula_gb']} GB",
+            step["ratio"],
+        )
+        for step in result["steps"]
+    ]
+    head = ("preset", "tokens", "checkpointing", f"measured, {result['gpu']}", "formula", "ratio")
+    return rows(head, *lines) + measured(result["facts"])
 
 
 def window_independence() -> str:
@@ -306,6 +342,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "corpus_speed": corpus_speed,
     "corpus_table": corpus_table,
     "near_duplicates": near_duplicates,
+    "finetune_speed": finetune_speed,
     "install_size": install_size,
     "jats_recall": jats_recall,
     "map": source_map,
@@ -314,6 +351,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "onnx_speed": onnx_speed,
     "read_speed": read_speed,
     "sentences": sentences,
+    "training_memory": training_memory,
     "training_runs": training_runs,
     "window_independence": window_independence,
 }

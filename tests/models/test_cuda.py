@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from lexome.models import attention
+from lexome.models import attention, packed_attention
 from lexome.models.config import EncoderConfig
 from lexome.models.heads import MaskedLM
 from lexome.models.packing import Packing
@@ -58,7 +58,30 @@ def test_the_kernel_gives_what_the_general_path_gives(window: int | None) -> Non
         assert (kernel - general).abs().mean() < 0.002
 
 
+@pytest.mark.parametrize("width", [32, 64, 128])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_kernels_of_our_own_give_what_the_general_path_gives(width: int, dtype: torch.dtype) -> None:
+    ends = torch.tensor(LENGTHS).cumsum(0).tolist()
+    packing = Packing.of(ends, "cuda", longest=256, sequences=len(LENGTHS) + 3)
+    torch.manual_seed(0)
+    qkv_TH3K = torch.randn(sum(LENGTHS), 4, 3, width, device="cuda", dtype=dtype, requires_grad=True)
+    assert packed_attention.fits(qkv_TH3K)
+    weight_THK = torch.randn_like(qkv_TH3K[:, :, 0])
+
+    def joint() -> tuple[Tensor, Tensor]:
+        mixed_THK = attention.attend_joint(qkv_TH3K, packing, window=None, dropout=0.0)
+        return mixed_THK, torch.autograd.grad((mixed_THK * weight_THK).sum(), qkv_TH3K)[0]
+
+    exact_TH3K = qkv_TH3K.detach().float().requires_grad_()
+    general_THK = attention._by_length(*exact_TH3K.unbind(-2), packing, window=None, dropout=0.0)
+    (gradient,) = torch.autograd.grad((general_THK * weight_THK.float()).sum(), exact_TH3K)
+    for kernel, general in zip(joint(), (general_THK, gradient), strict=True):
+        assert (kernel.float() - general).norm() < 0.01 * general.norm()
+    assert all(torch.equal(one, other) for one, other in zip(joint(), joint(), strict=True))
+
+
 def test_dropout_and_float32_take_the_general_path() -> None:
+    assert not packed_attention.fits(torch.zeros(4, 2, 3, 64, device="cuda"))
     query_THK = torch.zeros(4, 2, 64, device="cuda")
     assert not attention._packed_kernel_fits(query_THK, window=None, dropout=0.0)
     assert not attention._packed_kernel_fits(query_THK.bfloat16(), window=None, dropout=0.1)

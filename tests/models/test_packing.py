@@ -24,6 +24,20 @@ def test_sizes_can_be_fixed_for_compiled_code() -> None:
     assert packing.firsts_S.tolist() == [0, 3, 4, 4]
 
 
+def test_tiles_cover_each_sequence_by_itself() -> None:
+    packing = Packing.of([70, 70, 198, 199])
+    assert packing.tiles_B3.tolist() == [[0, 0, 70], [64, 0, 70], [70, 70, 198], [134, 70, 198], [198, 198, 199]]
+    assert packing.tiles_B3.dtype == torch.int32
+
+
+def test_fixed_sizes_have_a_fixed_number_of_tiles_and_it_is_enough() -> None:
+    # As many tiles as can be: each sequence has one token more than whole tiles.
+    most = Packing.of([65, 130, 195], sequences=3)
+    less = Packing.of([195], sequences=3)
+    assert most.tiles_B3.shape == less.tiles_B3.shape == (6, 3)
+    assert less.tiles_B3[4:].tolist() == [[0, 0, 0]] * 2
+
+
 def test_groups_are_sequences_of_equal_length_and_can_be_undone() -> None:
     packing = Packing.of([2, 5, 7, 7, 8])
     places, undo_T = packing.groups()

@@ -1,4 +1,4 @@
-"""What the light package costs: megabytes on disk with all it needs, and the time `lexome --help` takes.
+"""What the light package costs: megabytes on disk with all it needs, its model apart, and the time of `lexome --help`.
 
     python benchmarks/install_size.py
 
@@ -25,9 +25,11 @@ def main() -> None:
         site = next(venv.glob("lib/python*/site-packages"))
         install = [sys.executable, "-m", "pip", "--quiet", "--python", venv / "bin" / "python", "install"]
         subprocess.run([*install, "--constraint", ROOT / "constraints.txt", ROOT], check=True)
+        model = size(site / "lexome" / "default_model")
         result = {
             "facts": facts(),
-            "megabytes": round(size(site) / 1e6, 1),
+            "megabytes": round((size(site) - model) / 1e6, 1),
+            "model_megabytes": round(model / 1e6, 1),
             "largest": {path.name: round(size(path) / 1e6, 1) for path in sorted(site.iterdir(), key=size)[-6:][::-1]},
             "help_s": help_seconds(venv / "bin" / "lexome"),
         }

@@ -54,8 +54,8 @@ def install_size() -> str:
     result = stored("install_size")
     largest = ", ".join(f"{name} {size}" for name, size in list(result["largest"].items())[:3])
     return rows(
-        ("light package with all it needs", "of which", "`lexome --help`"),
-        (f"{result['megabytes']} MB", f"{largest} MB", f"{result['help_s']} s"),
+        ("light package with all it needs", "of which", "its model", "`lexome --help`"),
+        (f"{result['megabytes']} MB", f"{largest} MB", f"{result['model_megabytes']} MB", f"{result['help_s']} s"),
     ) + measured(result["facts"])
 
 

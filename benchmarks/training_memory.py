@@ -1,6 +1,7 @@
 """Memory of a training step on one GPU: what torch allocated at most, beside the formula of docs/how-to/many-gpus.md.
 
-    python benchmarks/training_memory.py
+    python benchmarks/training_memory.py              on a GPU: measure
+    python benchmarks/training_memory.py --formula    anywhere: put what the formula says now beside what was measured
 
 Each preset makes two steps of AdamW in bfloat16 autocast, not compiled, on sequences of 512 tokens of which 15% are
 masked, with and without computing layers again in the backward pass. Writes results/training_memory.json.
@@ -28,17 +29,34 @@ STEPS = {"bioformer-8l": 65_536, "bert-base": 65_536, "biomegatron-345m": 32_768
 
 
 def main() -> None:
-    if not torch.cuda.is_available():
+    if sys.argv[1:] == ["--formula"]:
+        found = json.loads(RESULT.read_text())
+    elif torch.cuda.is_available():
+        rows = [measured(name, tokens, again=again) for name, tokens in STEPS.items() for again in (False, True)]
+        found = {"facts": facts("torch"), "gpu": torch.cuda.get_device_name(), "steps": rows}
+    else:
         sys.exit("this is measured on a GPU, and there is none here")
-    rows = [measured(name, tokens, again=again) for name, tokens in STEPS.items() for again in (False, True)]
-    for row in rows:
-        print(json.dumps(row), flush=True)
-    found = {"facts": facts("torch"), "gpu": torch.cuda.get_device_name(), "steps": rows}
+    found["steps"] = [beside_formula(row) for row in found["steps"]]
+    for row in found["steps"]:
+        print(json.dumps(row))
     RESULT.write_text(json.dumps(found, indent=1) + "\n")
 
 
+def masked_of(tokens: int) -> torch.Tensor:
+    """The places that are masked."""
+    return torch.arange(0, tokens, round(1 / RATE))
+
+
+def beside_formula(row: dict[str, Any]) -> dict[str, Any]:
+    """A measurement with what the formula says."""
+    config = replace(preset(row["preset"]), attention_dropout=0.0)
+    masked = masked_of(row["tokens"]).numel()
+    said = memory(config, Load(row["tokens"], masked, half=True, checkpointing=row["checkpointing"])).total / 1e9
+    return row | {"masked": masked, "formula_gb": round(said, 2), "ratio": round(row["measured_gb"] / said, 3)}
+
+
 def measured(name: str, tokens: int, *, again: bool) -> dict[str, Any]:
-    """The largest memory of a step of a preset, and what the formula says."""
+    """The largest memory of a step of a preset."""
     config = replace(preset(name), attention_dropout=0.0)
     torch.cuda.empty_cache()
     with torch.device("cuda"):
@@ -46,7 +64,7 @@ def measured(name: str, tokens: int, *, again: bool) -> dict[str, Any]:
         model.encoder.checkpointing = again
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)
         ids = torch.randint(0, config.vocab, (tokens,))
-        positions = torch.arange(0, tokens, round(1 / RATE))
+        positions = masked_of(tokens)
         packing = Packing.of(range(LENGTH, tokens + 1, LENGTH), "cuda")
     for _ in range(2):
         torch.cuda.reset_peak_memory_stats()
@@ -56,16 +74,7 @@ def measured(name: str, tokens: int, *, again: bool) -> dict[str, Any]:
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
     seen = torch.cuda.max_memory_allocated()
-    load = Load(tokens, positions.numel(), half=True, checkpointing=again)
-    said = memory(config, load).total
-    return {
-        "preset": name,
-        "tokens": tokens,
-        "checkpointing": again,
-        "measured_gb": round(seen / 1e9, 2),
-        "formula_gb": round(said / 1e9, 2),
-        "ratio": round(seen / said, 3),
-    }
+    return {"preset": name, "tokens": tokens, "checkpointing": again, "measured_gb": round(seen / 1e9, 2)}
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import re
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from task_rows import tokenizer
@@ -59,6 +60,12 @@ def test_runs_are_passages_or_sentences() -> None:
     doc = Document("d", (passage, Passage(12, "e")))
     assert units(doc, tokenizer(), words=True).runs == ((0, 6), (6, 7))
     assert units(doc, tokenizer(), words=True, sentences=True).runs == ((0, 3), (3, 6), (6, 7))
+
+
+@pytest.mark.parametrize("blank", ["\n\n", "\r\n\r\n", "\n \t\n\n"])
+def test_no_run_goes_over_a_blank_line(blank: str) -> None:
+    doc = Document("d", (Passage(7, f"{blank}a b{blank}c\nd{blank}"),))
+    assert units(doc, tokenizer(), words=True).runs == ((0, 2), (2, 4), (4, 4))
 
 
 def test_a_range_covers_the_units_it_touches() -> None:

@@ -1,6 +1,8 @@
 """The formula for memory against tensors that are counted."""
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -111,7 +113,8 @@ def test_checkpointing_keeps_the_inputs_of_layers_and_one_layer(config: EncoderC
     passed(model, half=half)
     load = Load(TOKENS, MASKED, half=half, checkpointing=True)
     one = layer_activations(config, load)
-    assert activations(config, load) == sum(inputs) + one + outer_activations(config, load)
+    assert activations(config, load) == sum(inputs) + outer_activations(config, load)
+    assert memory(config, load).layer == one
     # The layer is measured too: what two layers keep more than one.
     assert one == kept(config, half=half)[0] - kept(replace(config, layers=1), half=half)[0]
 
@@ -124,3 +127,11 @@ def test_more_processes_need_less_memory_each() -> None:
     sharded = [memory(config, load, Sizes(shard=shard)) for shard in (2, 4, 8)]
     assert sharded[0].optimizer == pytest.approx(4 * sharded[2].optimizer, rel=1e-6)
     assert sharded[0].activations == sharded[2].activations
+
+
+def test_the_formula_is_near_what_was_measured_on_a_gpu() -> None:
+    stored = Path(__file__).parents[2] / "results" / "training_memory.json"
+    for step in json.loads(stored.read_text())["steps"]:
+        config = replace(PRESETS[step["preset"]], attention_dropout=0.0)
+        load = Load(step["tokens"], step["masked"], checkpointing=step["checkpointing"])
+        assert step["measured_gb"] * 1e9 == pytest.approx(memory(config, load).total, rel=0.08), step

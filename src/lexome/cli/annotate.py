@@ -140,6 +140,8 @@ def _output(out: str | None, to: str | None) -> _Output:
     from lexome.formats import writing_format
     from lexome.formats.registry import named
 
+    if out is not None and not out.strip():
+        raise UsageError("--out is empty; expected the name of a file or folder, or - for standard output.")
     if to is not None:
         named(to).write_function()  # which says so where it is only read
     in_one_folder = to is not None and named(to).folder
@@ -172,7 +174,7 @@ def _beside(output: _Output) -> Path:
 
 
 def _check(output: _Output, *, explain: bool, bulk_options: bool) -> None:
-    if explain and output.format is not None:
+    if explain and not (output.printed and output.format is None):
         raise UsageError("--explain prints for reading; it takes no --out and no --to.")
     if bulk_options and not output.bulk:
         raise UsageError("--jobs, --engine, --part and --redo are for many files. Name a folder with --out.")

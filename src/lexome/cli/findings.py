@@ -52,8 +52,7 @@ def print_done(work: "Annotation", out: Path, *, as_json: bool, quiet: bool) -> 
     elif not quiet:
         print(f"read       {done.counts.documents:,} documents, {done.counts.tokens:,} tokens", file=stream)
         _print_found(done.counts, stream)
-        for what, times in done.tally.notes.most_common(NAMED_TYPES):
-            print(f"noted      {times:,} {what}", file=stream)
+        _print_notes(done.tally.notes, stream)
         _print_aside(done.tally.rejected, done.tally.rejects_path, stream)
         print(_speed(done.as_dict()), file=stream)
         if not printed:
@@ -72,6 +71,7 @@ def print_bulk(bulk: "Bulk", out: Path, *, as_json: bool, quiet: bool) -> None:
         if kept:
             print(f"kept       {kept:,} files that were done before")
         _print_found(bulk.counts, sys.stdout)
+        _print_notes(bulk.notes, sys.stdout)
         _print_aside(bulk.rejected, bulk.rejects, sys.stdout)
         if bulk.fresh_files:
             print(_speed(bulk.as_dict()))
@@ -84,6 +84,11 @@ def _print_found(counts: "Counts", stream: TextIO) -> None:
     for what, kind in (("found", "mentions"), ("related", "relations"), ("labelled", "labels")):
         for name, times in list(held[kind].items())[:NAMED_TYPES]:
             print(f"{what:<10} {times:,} {name}", file=stream)
+
+
+def _print_notes(notes: "Counter[str]", stream: TextIO) -> None:
+    for what, times in notes.most_common(NAMED_TYPES):
+        print(f"noted      {times:,} {what}", file=stream)
 
 
 def _print_aside(rejected: "Counter[str]", path: Path | None, stream: TextIO) -> None:

@@ -1,7 +1,7 @@
 """annotate: documents of any format, or bare texts, with what models find in them, into one file or one by one."""
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -70,10 +70,10 @@ class Annotation:
         self.done = Annotated(Tally(rejects), Counts(found=findable(annotator, wanted)))
         self._from, self._lines, self._shown = from_, lines, progress_shown
 
-    def documents(self, *, without: Iterable[Path] = ()) -> Iterator[Document]:
-        """The documents with what the models find, in order; files in `without` are not read."""
+    def documents(self, out: Path | None = None) -> Iterator[Document]:
+        """The documents with what the models find, in order; `out` and the place of bad documents are not read."""
         tally, counts = self.done.tally, self.done.counts
-        files = _apart(self.inputs.paths, without, self._from, tally)
+        files = self._files(self._written(out))
         given = read(files, self._from, tally=tally, where_known=reading(lines=self._lines)) if files else iter(())
         size = sum(path.stat().st_size for path in files if path.is_file())
         started, before = time.monotonic(), tokens_run(self.annotator)
@@ -92,11 +92,25 @@ class Annotation:
         if rejects is not None:
             if rejects.resolve() == out.resolve():
                 raise UsageError(f"{out} is both the output and the place for bad documents. Name another for one.")
+            self._written(out)  # which says so where it is an input
             if rejects.is_file():
                 rejects.unlink()  # of an earlier run; this one begins its own
-        written = [path for path in (out, rejects) if path is not None]
-        write(out, self.documents(without=written), format, tally=self.done.tally)
+        write(out, self.documents(out), format, tally=self.done.tally)
         return self.done
+
+    def _written(self, out: Path | None) -> list[Path]:
+        """What is there already of what this run writes; UsageError where that was named as input."""
+        places = (out, self.done.tally.rejects_path)
+        written = [path for path in places if path is not None and path != STANDARD_INPUT and path.exists()]
+        for path in written:
+            if any(given.exists() and given.samefile(path) for given in self.inputs.paths):
+                raise UsageError(f"{path} is both input and output. Name another file with --out or --rejects.")
+        return written
+
+    def _files(self, written: Sequence[Path]) -> list[Path]:
+        """The files to read, without what this run writes."""
+        files = expand(self.inputs.paths, named(self._from) if self._from is not None else None, self.done.tally)
+        return [file for file in files if file == STANDARD_INPUT or not any(_is_in(file, path) for path in written)]
 
 
 def annotated(annotator: Annotator, docs: Iterable[Document], wanted: Wanted) -> Iterator[Document]:
@@ -118,17 +132,6 @@ def reading(*, lines: bool) -> dict[str, object]:
 def tokens_run(annotator: Annotator) -> int:
     """How many tokens the models have seen so far, over all windows."""
     return sum(model.predictor.tokens_run for model in annotator.models)
-
-
-def _apart(paths: Iterable[Path], without: Iterable[Path], from_: str | None, tally: Tally) -> list[Path]:
-    """The files to read, without what this run writes; UsageError where that was named as input itself."""
-    written = [path for path in without if path.exists() and path != STANDARD_INPUT]
-    given = list(paths)
-    for path in written:
-        if any(other.exists() and other.samefile(path) for other in given):
-            raise UsageError(f"{path} is both input and output. Write to another file.")
-    files = expand(given, named(from_) if from_ is not None else None, tally)
-    return [file for file in files if file == STANDARD_INPUT or not any(_is_in(file, path) for path in written)]
 
 
 def _is_in(file: Path, written: Path) -> bool:

@@ -37,7 +37,7 @@ EVERYTHING = Wanted()
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What annotating a file needs to know; all but `threads` decides what is written."""
+    """What annotating a file needs to know; all but `strict` and `threads` decides what is written."""
 
     models: tuple[Path, ...]
     format: str
@@ -71,6 +71,7 @@ class Bulk:
     fresh: Counts = field(default_factory=Counts)
     seconds: float = 0.0
     rejected: Counter[str] = field(default_factory=Counter)
+    notes: Counter[str] = field(default_factory=Counter)
     rejects: Path | None = None
     failures: dict[str, str] = field(default_factory=dict)
     waiting: tuple[str, ...] = ()
@@ -81,6 +82,7 @@ class Bulk:
             "files": self.files,
             **self.counts.as_dict(),
             "rejected": dict(self.rejected.most_common()),
+            "notes": dict(self.notes.most_common()),
             "failures": self.failures,
             "waiting": list(self.waiting),
             "files_now": self.fresh_files,
@@ -111,7 +113,8 @@ def annotate_files(
         # Workers have a folder of their own to start from.
         inputs, out = [path.absolute() for path in inputs], out.absolute()
     settings = replace(settings, models=tuple(folder.absolute() for folder in settings.models))
-    files = inputs_by_name(inputs, out, settings.from_)
+    tally = Tally()
+    files = inputs_by_name(inputs, out, settings.from_, rejects=rejects, tally=tally)
     if part is None:
         sweep(out, rejects)
     said = settings.said()
@@ -122,6 +125,7 @@ def annotate_files(
     started = time.monotonic()
     outcome = run(stage, engine=engine, part=part, progress_shown=progress_shown)
     bulk = _counted(outcome, time.monotonic() - started)
+    bulk.notes.update(tally.notes)
     bulk.rejects = work_of(out) / "rejects"
     # Of several parts, the one that sees all done gathers for all.
     if rejects is not None and not outcome.waiting:
@@ -185,6 +189,7 @@ def _counted(outcome: Outcome, seconds: float) -> Bulk:
     for name, report in outcome.reports.items():
         bulk.counts.add(report)
         bulk.rejected.update(report["rejected"])
+        bulk.notes.update(report["notes"])
         if name in outcome.fresh:
             bulk.fresh_files += 1
             bulk.fresh.add(report)

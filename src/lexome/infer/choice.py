@@ -31,7 +31,9 @@ class Choice:
         kept = [
             span for span in found.spans if span.type in own and (span.score or 0.0) >= self.least.get(span.type, 0.0)
         ]
-        return found if len(kept) == len(found.spans) else with_spans(doc, kept, own)
+        # Where a type is not asked for, what the document had of it has to come back.
+        whole = len(own) == len(model.types) and len(kept) == len(found.spans)
+        return found if whole else with_spans(doc, kept, own)
 
 
 def _kept_relations(doc: Document, least: Mapping[str, float]) -> Document:

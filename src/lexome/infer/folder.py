@@ -3,15 +3,15 @@
 import glob
 import json
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from lexome.errors import FormatError, UsageError
-from lexome.formats import Tally, units
+from lexome.formats import Tally, expand, units
 from lexome.formats.files import is_archive, plain_name, replacing, shown_name
-from lexome.formats.registry import FORMATS
+from lexome.formats.registry import FORMATS, named
 
 SETTINGS = "settings.json"
 
@@ -21,18 +21,23 @@ def work_of(out: Path) -> Path:
     return out / ".lexome"
 
 
-def inputs_by_name(paths: Sequence[Path], out: Path, format: str | None) -> dict[str, tuple[Path, ...]]:
+def inputs_by_name(
+    paths: Sequence[Path], out: Path, format: str | None, *, rejects: Path | None = None, tally: Tally | None = None
+) -> dict[str, tuple[Path, ...]]:
     """The files of each job by its name: their path below the folder that was given, without endings.
 
-    What lies in `out` is not read. Two inputs of one name are told apart by their folder.
+    What lies in `out` is not read, and it is a UsageError to name it; nor is `rejects`, which an earlier run left. Two
+    inputs of one name are told apart by their folder. Files of other kinds are counted in `tally`.
     """
+    written = {out.resolve(), *(() if rejects is None else (rejects.resolve(),))}
     for path in paths:
-        if path.is_dir() and out.exists() and path.samefile(out):
-            raise UsageError(f"{out} is both input and output. Write to another folder.")
+        if path.resolve() == out.resolve() or (path.is_file() and _is_in(path, {out.resolve()})):
+            raise UsageError(f"{path} is both input and output. Write to another folder.")
+    tally = tally or Tally()
+    # Before they are grouped: an output among them would part files that belong together.
+    inputs = [file for file in expand(paths, named(format) if format else None, tally) if not _is_in(file, written)]
     jobs: dict[str, tuple[Path, ...]] = {}
-    for files in units(paths, format, Tally()):
-        if files[0].resolve().is_relative_to(out.resolve()):
-            continue
+    for files in units(inputs, format, tally):
         name = _name(files[0], paths)
         if name in jobs:
             name = str(PurePosixPath(name).with_name(f"{shown_name(files[0].parent.name)}-{PurePosixPath(name).name}"))
@@ -43,7 +48,7 @@ def inputs_by_name(paths: Sequence[Path], out: Path, format: str | None) -> dict
             raise UsageError(f"{files[0]} and {jobs[name][0]} would have outputs of the same name. Rename one.")
         jobs[name] = files
     if not jobs:
-        raise FormatError(f"{paths[0]}: nothing to annotate is there but what lies in {out}.")
+        raise FormatError(f"{paths[0]}: all that can be read there lies in the output, {out}. Write to another folder.")
     return jobs
 
 
@@ -78,6 +83,12 @@ def sweep(out: Path, rejects: Path | None) -> None:
         if path is not None and path.parent.is_dir():
             for half in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
                 half.unlink(missing_ok=True)
+
+
+def _is_in(file: Path, written: Set[Path]) -> bool:
+    """Whether a file is one of these places, or lies below one."""
+    place = file.resolve()
+    return place in written or not written.isdisjoint(place.parents)
 
 
 def _name(file: Path, given: Sequence[Path]) -> str:

@@ -52,7 +52,8 @@ def _paths(word: str) -> list[Path]:
     if word == str(STANDARD_INPUT):
         return [STANDARD_INPUT]
     try:
-        if Path(word).exists():
+        # An empty word, of a variable that is not set, would be the folder one stands in.
+        if word and Path(word).exists():
             return [Path(word)]
     except OSError:  # too long for a path: an abstract
         return []

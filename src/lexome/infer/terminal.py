@@ -4,7 +4,7 @@ Colour only repeats what the brackets say. Control characters of a text are show
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from unicodedata import combining, east_asian_width
 
 from lexome.document import Document, Passage, Relation, Span
@@ -41,7 +41,8 @@ def shown(doc: Document, *, width: int = 100, colour: bool = False, named: bool 
         nested, apart = _nested(passage, doc.spans)
         lines += _wrapped(_words(_pieces(passage, nested)), width, colour)
         lines += (_coloured(f"  also {_label(span)}", code_of(span.type), colour) for span in apart)
-    lines += (f"  {_relation(relation, doc)}" for relation in doc.relations)
+    texts = {span.id: span.text for span in doc.spans}
+    lines += (f"  {_relation(relation, texts)}" for relation in doc.relations)
     if doc.labels:
         lines.append("  labels: " + clean(", ".join(doc.labels)))
     for question in doc.questions:
@@ -82,8 +83,7 @@ def _label(span: Span) -> str:
     return f"[{clean(span.text)}|{clean(span.type)}{_score(span.score)}]"
 
 
-def _relation(relation: Relation, doc: Document) -> str:
-    texts = {span.id: span.text for span in doc.spans}
+def _relation(relation: Relation, texts: Mapping[str, str]) -> str:
     named = (
         (argument.role, texts.get(argument.target or "", argument.target or argument.concept or ""))
         for argument in relation.arguments

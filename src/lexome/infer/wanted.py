@@ -23,6 +23,10 @@ def wanted_of(
     `found` are the types of mentions there can be, `scored` everything that a least score can be set for.
     """
     names = [name.strip() for given in types for name in given.split(",") if name.strip()]
+    if types and not names:
+        raise UsageError(
+            f"--types names no type; expected some of {', '.join(found) or 'none'}. Name one or leave it out."
+        )
     for name in names:
         _require_known(name, found, option=f"--types {name}")
     return Wanted(tuple(dict.fromkeys(names)) or None, _least(scores, scored))

@@ -17,6 +17,8 @@ _NO_WORDS = np.zeros((0, 2), np.int64)
 
 # A run of letters and digits with the accents that combine with them, or any other single mark.
 _WORD = re.compile(r"\w[\w\u0300-\u036f]*|[^\w\s]")
+# What lies between two paragraphs of one passage.
+_BLANK_LINE = re.compile(r"\n\s*\n")
 
 
 @value
@@ -26,7 +28,7 @@ class Units:
     ranges  where each stands
     of      for each token the unit it belongs to; NOWHERE for white space
     firsts  for each unit its first token
-    runs    ranges of units that a mention may not reach out of: those of a passage, or of a sentence
+    runs    ranges of units that a mention may not reach out of: those of a paragraph, or of a sentence
     """
 
     ranges: tuple[Range, ...]
@@ -114,14 +116,15 @@ def _filled(passage: Passage, ranges: list[Range]) -> Iterator[Range]:
 
 
 def _runs(passage: Passage, ranges: Sequence[Range], begun: int, sentences: bool) -> Iterator[Range]:
-    if not sentences or not passage.sentences:
-        yield begun, len(ranges)
-        return
+    starts = {passage.offset + blank.end() for blank in _BLANK_LINE.finditer(passage.text)}
+    if sentences:
+        starts.update(start for start, _ in passage.sentences[1:])
     at = begun
-    for start, _ in passage.sentences[1:]:
+    for start in sorted(starts):
         end = at
         while end < len(ranges) and ranges[end][0] < start:
             end += 1
-        yield at, end
+        if end > at:
+            yield at, end
         at = end
     yield at, len(ranges)

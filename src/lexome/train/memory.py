@@ -4,7 +4,7 @@ T tokens of a pass in one process, M masked positions of it, D width, I inner wi
 V vocabulary, L layers
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from lexome.models.config import EncoderConfig
 from lexome.train.parallel import Sizes
@@ -16,6 +16,8 @@ class Memory:
 
     gathered     weights and gradients for a while: other processes' parts, DDP's buckets, autocast's bfloat16 copies
     activations  what the forward pass keeps for the backward pass
+    logits       the gradients of the words' logits, and what they are made from
+    layer        what one layer keeps; with checkpointing it is made again, beside the activations
     """
 
     weights: int
@@ -23,11 +25,15 @@ class Memory:
     gradients: int
     optimizer: int
     activations: int
+    logits: int
+    layer: int
+    checkpointing: bool = False
 
     @property
     def total(self) -> int:
-        """All of it."""
-        return sum(getattr(self, field.name) for field in fields(self))
+        """The most at any moment: when the backward pass begins, or when it ends, with all gradients there."""
+        begins = self.gathered + self.activations + max(self.logits, self.layer if self.checkpointing else 0)
+        return self.weights + self.optimizer + max(begins, self.gradients + self.layer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +99,10 @@ def memory(config: EncoderConfig, load: Load, sizes: Sizes | None = None, *, opt
         gradients=own * 4,
         optimizer=states * 4,
         activations=activations(config, load, tensor=sizes.tensor),
+        # In float32 the logarithms and their gradients, less what is kept of them; the logits' own in half precision.
+        logits=8 * load.masked * config.vocab,
+        layer=layer_activations(config, load, tensor=sizes.tensor),
+        checkpointing=load.checkpointing,
     )
 
 
@@ -120,7 +130,7 @@ def activations(config: EncoderConfig, load: Load, *, tensor: int = 1) -> int:
     no_norm = 0 if config.first_norm else load.tokens * (4 * config.width + 8)
     kept = config.layers * inside - no_norm
     if load.checkpointing:
-        kept = config.layers * load.tokens * config.width * 4 + inside
+        kept = config.layers * load.tokens * config.width * 4
     return kept + outer_activations(config, load)
 
 

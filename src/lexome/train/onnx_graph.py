@@ -20,9 +20,9 @@ from lexome.models.encoder import Attention, Encoder, FeedForward, Layer
 from lexome.models.heads import Labeller, MaskedLM, SequenceHead
 from lexome.models.names import cut_qkv
 
-# The first in which Gelu is an operator. Every operator is ONNX's own, so that other runtimes can read the file.
-OPSET = 20
-IR_VERSION = 10
+# The first in which Attention is an operator. Every operator is ONNX's own, so that other runtimes can read the file.
+OPSET = 23
+IR_VERSION = 11
 
 # protobuf holds less than 2 GiB. Larger weights lie in a file beside the graph.
 INLINE_BYTES = 2_000_000_000
@@ -39,6 +39,8 @@ class Graph:
         self.weights: dict[str, onnx.TensorProto] = {}
         self.inputs: list[onnx.ValueInfoProto] = []
         self.outputs: list[onnx.ValueInfoProto] = []
+        self.padded: str | None = None
+        self._count = 0
 
     def weight(self, name: str, tensor: Tensor) -> str:
         """A weight of the model under its own name; the second time, the one that is there."""
@@ -60,10 +62,22 @@ class Graph:
 
     def ops(self, kind: str, *inputs: str, count: int, **attributes: Any) -> list[str]:
         """Add a node with several outputs."""
-        name = f"{kind}_{len(self.nodes)}"
+        self._count += 1
+        name = f"{kind}_{self._count}"
         made = [f"{name}.{number}" for number in range(count)]
         self.nodes.append(helper.make_node(kind, inputs, made, name=name, **attributes))
         return made
+
+    def either(self, condition: str, then: Callable[[], str], otherwise: Callable[[], str]) -> str:
+        """Add a node that computes one of two values, as a condition says when it is run."""
+        branches = {"then_branch": self._branch(then), "else_branch": self._branch(otherwise)}
+        return self.op("If", condition, **branches)
+
+    def _branch(self, build: Callable[[], str]) -> onnx.GraphProto:
+        outer, self.nodes = self.nodes, []
+        held = build()
+        nodes, self.nodes = self.nodes, outer
+        return helper.make_graph(nodes, held, [], [helper.make_tensor_value_info(held, TensorProto.FLOAT, None)])
 
     def takes(self, name: str, shape: list[str]) -> str:
         """Declare an input of whole numbers."""
@@ -193,11 +207,33 @@ def _turns(graph: Graph, encoder: Encoder, positions_T: str) -> dict[float, tupl
 def _attention(
     graph: Graph, hidden_BTD: str, name: str, attention: Attention, *, mask: str, turns: tuple[str, str] | None
 ) -> str:
-    width = attention.out.in_features
-    heads = width // attention.head_width
+    heads = attention.out.in_features // attention.head_width
     qkv = _linear(graph, hidden_BTD, f"{name}.qkv", _scaled_qkv(attention, heads))
     parts = graph.ops("Split", qkv, count=3, axis=-1, num_outputs=3)
-    apart = graph.constant([0, 0, heads, attention.head_width])
+
+    def masked() -> str:
+        return _masked_attention(graph, parts, attention.head_width, heads, mask=mask, turns=turns)
+
+    def whole() -> str:
+        return graph.op("Attention", *parts, q_num_heads=heads, kv_num_heads=heads, scale=1.0)
+
+    # Most texts come alone, and then nothing is padding: one operator without a mask is quicker.
+    plain = turns is None and attention.window is None
+    mixed_BTD = graph.either(_padded(graph), masked, whole) if plain else masked()
+    return _linear(graph, mixed_BTD, f"{name}.out", attention.out)
+
+
+def _padded(graph: Graph) -> str:
+    """Whether any token is padding; computed once, by the first who asks."""
+    if graph.padded is None:
+        graph.padded = graph.op("Equal", graph.op("ReduceMin", "mask", keepdims=0), graph.constant(0))
+    return graph.padded
+
+
+def _masked_attention(
+    graph: Graph, parts: list[str], head_width: int, heads: int, *, mask: str, turns: tuple[str, str] | None
+) -> str:
+    apart = graph.constant([0, 0, heads, head_width])
     query_BHTK, key_BHTK, value_BHTK = (
         graph.op("Transpose", graph.op("Reshape", part, apart), perm=[0, 2, 1, 3]) for part in parts
     )
@@ -206,7 +242,7 @@ def _attention(
     scores_BHTT = graph.op("MatMul", query_BHTK, graph.op("Transpose", key_BHTK, perm=[0, 1, 3, 2]))
     weights_BHTT = graph.op("Softmax", graph.op("Add", scores_BHTT, mask), axis=-1)
     mixed_BTHK = graph.op("Transpose", graph.op("MatMul", weights_BHTT, value_BHTK), perm=[0, 2, 1, 3])
-    return _linear(graph, graph.op("Reshape", mixed_BTHK, graph.constant([0, 0, width])), f"{name}.out", attention.out)
+    return graph.op("Reshape", mixed_BTHK, graph.constant([0, 0, heads * head_width]))
 
 
 def _scaled_qkv(attention: Attention, heads: int) -> nn.Linear:

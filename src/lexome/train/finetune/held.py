@@ -32,17 +32,28 @@ class HeldOut:
         return held
 
     def add(self, docs: Iterable[Document]) -> None:
-        """Hold out documents. A sentence that two of them have is a phrase of the trade, and is not looked for."""
+        """Hold out documents. A sentence that two of them have is a phrase of the trade, and is not looked for.
+
+        A text that is there again counts once. Sets of questions have a text again, in part, for each question about
+        it; of these every sentence is looked for.
+        """
         counts: Counter[tuple[str, str]] = Counter()
+        seen: set[str] = set()
         for doc in docs:
             if (pmid := pubmed_id(doc)) is not None:
                 self.pmids.add(pmid)
-            for text in sentences_of(doc):
-                runs = self._runs(text)
-                counts.update([(runs[0], runs[-1])] if runs else ())
-        for (first, last), times in counts.items():
-            if times == 1:
-                self.ends[first].add(last)
+            if doc.text in seen:
+                continue
+            seen.add(doc.text)
+            ends = {(runs[0], runs[-1]) for text in sentences_of(doc) if (runs := self._runs(text))}
+            if doc.questions:
+                self._hold(ends)
+            counts.update(ends)
+        self._hold(end for end, times in counts.items() if times == 1)
+
+    def _hold(self, ends: Iterable[tuple[str, str]]) -> None:
+        for first, last in ends:
+            self.ends[first].add(last)
 
     def why(self, doc: Document) -> str | None:
         """Why a document must not be learnt from, or None."""

@@ -5,7 +5,11 @@ LIGHT := .venv
 DEV := .venv-dev
 OUT := build/run
 
-.PHONY: run test check chromium types pages bench tables nightly clean
+# Where the benchmark sets lie that the default model is made from.
+DATA ?= ../shared/data/benchmarks
+HELD_OUT := BC5CDR NCBI-disease-pubtator BioRED-NER NLM-Gene SPECIES-pubtator
+
+.PHONY: run test check chromium types pages bench tables nightly default-model clean
 
 # The light package alone, and the main job on the shipped abstracts: in the terminal, and as a page.
 run: $(LIGHT)/ready
@@ -65,6 +69,14 @@ bench: $(DEV)/ready
 	$(DEV)/bin/python benchmarks/onnx_speed.py
 	$(DEV)/bin/python benchmarks/model_speed.py inference
 	$(DEV)/bin/python benchmarks/bulk_memory.py
+
+# The model that comes with the package, from the encoder in models/: half an hour on two cores.
+default-model: $(DEV)/ready
+	$(DEV)/bin/lexome finetune recipes/finetune/default.toml --set data.root=$(DATA)
+	rm -rf build/default_model
+	$(DEV)/bin/lexome export runs/default/runs/seed0/model build/default_model --name lexome-default \
+	  --precision int8 --data $(DATA) $(addprefix --held-out ,$(HELD_OUT))
+	rm -rf src/lexome/default_model && mv build/default_model src/lexome/default_model
 
 # The tables in README and docs, made again from results/*.json.
 tables: $(DEV)/ready

@@ -43,9 +43,11 @@ def served(models: list[Path], limits: Limits | None = None) -> Iterator[str]:
     thread.start()
     while not server.started:
         thread.join(0.05)
-    yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}/"
-    server.should_exit = True
-    thread.join()
+    try:
+        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}/"
+    finally:
+        server.should_exit = True
+        thread.join()
 
 
 def opened(browser: Browser, address: str, **options: Any) -> Page:

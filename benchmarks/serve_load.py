@@ -211,7 +211,7 @@ async def beside_books(port: int, texts: Sequence[str], seconds: float) -> dict[
 async def asked(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, text: str) -> tuple[str, bytes]:
     """Status and body of one request, with as little work for the client as can be."""
     body = json.dumps({"text": text}).encode()
-    head = f"POST /annotate HTTP/1.1\r\nhost: lexome\r\ncontent-length: {len(body)}\r\n"
+    head = f"POST /annotate HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(body)}\r\n"
     writer.write(f"{head}content-type: application/json\r\n\r\n".encode() + body)
     answer = await reader.readuntil(b"\r\n\r\n")
     length = re.search(rb"content-length: (\d+)", answer)

@@ -1,6 +1,7 @@
 """A service on a port of its own, and models whose words are known: what the tests of the service share."""
 
 import hashlib
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -93,9 +94,11 @@ def library() -> Library:
 
 
 @contextmanager
-def running(app: Any, limits: Limits) -> Iterator[int]:
-    """An application on a free port, in a thread of its own."""
+def running(app: Any, limits: Limits, *, send_buffer: int = 0) -> Iterator[int]:
+    """An application on a free port, in a thread of its own; with so small a buffer of the system's, if it is said."""
     with listening("127.0.0.1", 0) as listener:
+        if send_buffer:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
         server = uvicorn.Server(configured(app, limits))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()

@@ -85,6 +85,10 @@ def test_standard_input_is_read(model: Path, words: tuple[str, ...]) -> None:
     assert done.stdout.splitlines()[-1] == "[TP53|Gene 0.90]"
 
 
+def test_standard_input_is_read_where_texts_are_said_and_none_is_given(model: Path) -> None:
+    assert annotate("--model", model, "--text", "--quiet", stdin="TP53\n").stdout.splitlines()[-1] == "[TP53|Gene 0.90]"
+
+
 def test_each_line_is_a_document_where_that_is_asked(model: Path) -> None:
     done = annotate("--model", model, "-", "--lines", "--to", "jsonl", stdin="in TP53\n\nin BRCA1\n")
     assert [json.loads(line)["spans"][0]["text"] for line in done.stdout.splitlines()] == ["TP53", "BRCA1"]
@@ -201,6 +205,11 @@ def test_explain_for_programs(model: Path) -> None:
     assert (first["text"], first["start"], first["why"]) == ("aspirin", 68, "its score 0.67 is below 0.7")
 
 
+def test_what_explaining_takes_is_not_counted(model: Path) -> None:
+    plain, explained = (annotate("--model", model, TEXT, TEXT, *more).stderr for more in ([], ["--explain"]))
+    assert explained.splitlines()[0] == plain.splitlines()[0]
+
+
 def test_two_models_work_one_after_another(model: Path, tmp_path: Path) -> None:
     other = dictionary_model(tmp_path / "species", {"mice": ("B-Species", 6.0)}, types=("Species",))
     done = annotate("--model", model, "--model", other, "BRCA1 in mice", "--quiet")
@@ -245,7 +254,9 @@ def test_a_terminal_has_colours_unless_told_not_to(
         (["my notes/missing file.xml"], 1, "there is no such file or folder"),
         (["nothing/*.xml"], 1, "no file fits this pattern"),
         (["BRCA1"], 1, "say --text if it is a text"),
+        ([""], 2, "the text is empty"),
         ([TEXT, "--types", "gene"], 2, "Did you mean 'Gene'?"),
+        ([TEXT, "--types", ","], 2, "--types names no type; expected some of Gene, Disease, Chemical"),
         ([TEXT, "--min-score", "high"], 2, "'high' is no score"),
         ([TEXT, "--min-score", "Gene=1.5"], 2, "'1.5' is no score"),
         ([TEXT, "--min-score", "Plant=0.5"], 2, "the model has no type 'Plant'"),
@@ -255,12 +266,15 @@ def test_a_terminal_has_colours_unless_told_not_to(
         ([TEXT, "--out", "folder/"], 2, "cannot go into a folder"),
         ([TEXT, "--out", "file.odd"], 2, "no format is written to files that end so"),
         ([TEXT, "--explain", "--to", "jsonl"], 2, "--explain prints for reading"),
+        (["in", "--explain", "--out", "folder"], 2, "--explain prints for reading"),
+        ([TEXT, "--out", ""], 2, "--out is empty"),
         ([TEXT, "--jobs", "2"], 2, "Name a folder with --out"),
         ([TEXT, "--engine", "dask", "--out", "folder"], 2, "cannot go into a folder"),
         (["in", "--engine", "dask", "--out", "folder"], 2, "expected local or ray"),
         (["in", "--part", "3/2", "--out", "folder"], 2, "there is no part 3/2"),
         (["in", "--part", "1/2", "--redo", "--out", "folder"], 2, "--redo empties the folder"),
         (["in", "--out", "in"], 2, "in is both input and output"),
+        (["all.tar", "in/a.bioc.xml", "--out", "in"], 2, "in/a.bioc.xml is both input and output"),
     ],
 )
 def test_what_is_wrong_is_said(model: Path, desk: Path, words: list[str], code: int, said: str) -> None:
@@ -274,6 +288,7 @@ def test_what_is_wrong_is_said(model: Path, desk: Path, words: list[str], code: 
     [
         (lambda folder: None, "there is no such folder"),
         (lambda folder: folder.mkdir(), "no model.json is there"),
+        (lambda folder: folder.write_text("{}"), "this is a file; expected a folder"),
         (lambda folder: (dictionary_model(folder) / "model.onnx").write_bytes(b"broken"), "onnxruntime cannot open it"),
     ],
 )
@@ -298,6 +313,14 @@ def test_bad_documents_are_set_aside(model: Path, desk: Path) -> None:
     assert json.loads(Path("out.jsonl.rejects.jsonl").read_text())["raw"] == "nonsense"
 
 
+def test_a_file_of_nothing_but_bad_documents_is_an_error(model: Path, desk: Path) -> None:
+    Path("latin.txt").write_bytes("café".encode("latin-1"))
+    error = annotate("--model", model, "latin.txt", "--quiet").exception
+    assert isinstance(error, LexomeError)
+    assert "every document was set aside" in str(error)
+    assert json.loads(Path("rejects.jsonl").read_text())["reason"] == "wrong_encoding"
+
+
 def test_strict_stops_at_the_first_bad_document(model: Path, desk: Path) -> None:
     Path("mixed.jsonl").write_text('{"id": "1", "text": "BRCA1"}\nnonsense\n')
     done = annotate("--model", model, "mixed.jsonl", "--out", "out.jsonl", "--strict")
@@ -315,6 +338,26 @@ def test_an_output_that_is_also_input_is_refused(model: Path, desk: Path) -> Non
     error = annotate("--model", model, "in/a.bioc.xml", "--out", "in/a.bioc.xml").exception
     assert isinstance(error, LexomeError)
     assert "both input and output" in str(error)
+
+
+@pytest.mark.parametrize("options", [["--out", "out.jsonl"], ["--rejects", "out.jsonl.rejects.jsonl"]])
+def test_an_input_is_never_the_place_for_bad_documents(model: Path, desk: Path, options: list[str]) -> None:
+    given = Path("out.jsonl.rejects.jsonl")
+    given.write_text('{"id": "1", "text": "BRCA1"}\nnonsense\n')
+    before = given.read_bytes()
+    error = annotate("--model", model, given, *options).exception
+    assert isinstance(error, LexomeError)
+    assert "is both input and output" in str(error)
+    assert given.read_bytes() == before
+
+
+def test_bad_documents_of_before_are_not_read(model: Path, desk: Path) -> None:
+    Path("in/mixed.jsonl").write_text('{"id": "1", "text": "BRCA1"}\nnonsense\n')
+    said = [
+        annotate("--model", model, "in", "--rejects", "in/rejects.jsonl", "--json", "--quiet").stdout for _ in range(2)
+    ]
+    assert said[0] == said[1]
+    assert Path("in/rejects.jsonl").read_text().count("\n") == 1
 
 
 def test_stopped_it_leaves_nothing_and_can_run_again(model: Path, desk: Path) -> None:

@@ -170,6 +170,29 @@ def test_outputs_below_the_inputs_are_not_read(given: Path, model: Path) -> None
     assert run(given, model, out="in/out").files == 4
 
 
+def test_bad_documents_of_an_earlier_run_are_not_read(given: Path, model: Path) -> None:
+    (given / "mixed.jsonl").write_text('{"id": "1", "text": "BRCA1"}\nnonsense\n')
+    rejects = given / "out.rejects.jsonl"
+    first = run(given, model, rejects=rejects)
+    kept = rejects.read_bytes()
+    again = run(given, model, rejects=rejects)
+    assert (again.files, again.fresh_files, again.rejected) == (first.files, 0, first.rejected)
+    assert rejects.read_bytes() == kept
+
+
+def test_outputs_below_the_inputs_do_not_part_files_that_belong_together(tmp_path: Path, model: Path) -> None:
+    docs = [Document(name, (Passage(0, "BRCA1 in melanoma"),)) for name in ("a", "b")]
+    lexome.write(tmp_path / "in", docs, "brat")
+    for _ in range(2):
+        bulk = run(tmp_path / "in", model, out="in/out")
+        assert (bulk.files, bulk.counts.documents, bulk.failures) == (1, 2, {})
+
+
+def test_files_of_another_kind_are_told(given: Path, model: Path) -> None:
+    (given / "paper.pdf").write_bytes(b"%PDF")
+    assert run(given, model).notes == {"file of another kind skipped: .pdf": 1}
+
+
 def test_inputs_of_one_name_are_told_apart(tmp_path: Path, model: Path) -> None:
     for folder in ("x", "y"):
         (tmp_path / folder).mkdir()

@@ -67,6 +67,12 @@ def test_mentions_that_were_there_go_where_their_type_is_asked_for(annotator: An
     assert doc.attributes == ()
 
 
+def test_mentions_of_a_type_that_is_not_asked_for_stay_where_the_model_finds_none(annotator: Annotator) -> None:
+    given = Document("d", (Passage(0, "brca1 in mice"),), (Span("T1", "Disease", ((9, 13),), "mice"),))
+    (doc,) = annotator.annotate([given], types=["Gene"])
+    assert [(span.type, span.text) for span in doc.spans] == [("Disease", "mice"), ("Gene", "brca1")]
+
+
 @pytest.mark.parametrize(
     "asked", [{"types": ["Plant"]}, {"types": "Plant"}, {"min_score": {"Plant": 0.5}}, {"types": ["Gene", "Plant"]}]
 )

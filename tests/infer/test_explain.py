@@ -1,6 +1,7 @@
 """What was considered and dropped is listed with the true reason, and nothing else is."""
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,14 @@ def test_what_was_read_as_another_type_is_said(annotator: Annotator) -> None:
     ]
 
 
+def test_a_model_that_reads_sentence_by_sentence_considers_no_more_than_one(tmp_path: Path) -> None:
+    folder = dictionary_model(tmp_path / "m", {**WORDS, "?": ("O", 1.0)})
+    held = json.loads((folder / "model.json").read_text())
+    (folder / "model.json").write_text(json.dumps({**held, "task": {**held["task"], "context": "sentence"}}))
+    found = reasons(Annotator.open(folder, threads=1), "Plain odd? Odd plain.", types=["Gene"])
+    assert [one[0] for one in found] == ["odd?", "Odd"]
+
+
 def test_scores_of_candidates_are_calibrated(tmp_path: Path) -> None:
     folder = dictionary_model(tmp_path / "m", WORDS)
     held = json.loads((folder / "model.json").read_text())
@@ -75,6 +84,15 @@ def test_scores_of_candidates_are_calibrated(tmp_path: Path) -> None:
         "Disease": 0.23,
         "Gene": 0.0,
     }
+
+
+def test_a_book_is_explained_in_time(annotator: Annotator) -> None:
+    text = " ".join(f"brca1 odd plain w{number % 50} tp53 plain" for number in range(5_000))
+    began = time.monotonic()
+    found = annotator.explain(text, types=["Gene"], min_score=0.9)
+    # Where each stretch is held against every mention, it takes minutes.
+    assert time.monotonic() - began < 20
+    assert [candidate.text for candidate in found[:3]] == ["brca1 odd", "tp53", "brca1 odd"]
 
 
 @given(st.lists(st.sampled_from([*WORDS, "w1"]), max_size=30), st.floats(0, 1))

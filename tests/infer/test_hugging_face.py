@@ -126,6 +126,22 @@ def test_labels_that_are_no_tags_are_refused(copied: Path, tags: tuple[str, ...]
         lexome.load(relabelled(copied, tags))
 
 
+def test_a_graph_with_other_labels_than_it_is_said_to_have_is_refused(copied: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"expected texts, tokens and the 3 labels of config\.json"):
+        lexome.load(relabelled(copied, ("O", "B-A", "I-A")))
+
+
+def test_a_graph_without_logits_is_refused(copied: Path) -> None:
+    path = copied / "onnx" / "model.onnx"
+    graph = onnx.load(path)
+    (output,) = (output for output in graph.graph.output if output.name == "logits")
+    graph.graph.node.append(helper.make_node("Identity", ["logits"], ["scores"]))
+    output.name = "scores"
+    onnx.save(graph, path)
+    with pytest.raises(CheckpointError, match=r"the graph gives .*scores; expected logits"):
+        lexome.load(copied)
+
+
 def test_a_missing_tokenizer_is_said(copied: Path) -> None:
     (copied / "tokenizer.json").unlink()
     with pytest.raises(CheckpointError, match=r"tokenizer\.json is missing"):

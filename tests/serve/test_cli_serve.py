@@ -58,6 +58,7 @@ def test_it_serves_with_a_token_and_stops_when_all_is_answered(ner_folder: Path)
 def test_what_takes_too_long_does_not_keep_it_from_stopping(ner_folder: Path) -> None:
     stopping = served("--model", ner_folder, "--stop-timeout", 1, "--threads", 1)
     with stopping as (process, address), ThreadPoolExecutor(1) as pool:
+        assert httpx.get(f"{address}/model", headers={"host": "elsewhere.example"}).status_code == 403
         docs = [{"id": str(number), "passages": [{"offset": 0, **LONG}]} for number in range(30)]
         long = pool.submit(httpx.post, f"{address}/annotate", json={"documents": docs}, timeout=30)
         while "lexome_queue_documents 30" not in httpx.get(f"{address}/metrics").text:

@@ -6,8 +6,12 @@ from collections.abc import Iterator
 import httpx
 import pytest
 from services import Serving
+from starlette.testclient import TestClient
 
+from lexome.errors import UsageError
 from lexome.infer.annotator import Annotator
+from lexome.serve.app import make_app
+from lexome.serve.callers import local_names
 from lexome.serve.limits import Limits
 from lexome.serve.metrics import Metrics
 from lexome.serve.queue import Queue
@@ -48,6 +52,8 @@ def test_the_page_and_the_state_need_no_token(guarded: httpx.Client, path: str) 
 def test_the_description_names_the_token(guarded: httpx.Client) -> None:
     held = guarded.get("/openapi.json", headers={"authorization": "Bearer sesame"}).json()
     assert held["components"]["securitySchemes"]["token"]["scheme"] == "bearer"
+    assert {"401", "403", "429"} <= set(held["paths"]["/model"]["get"]["responses"])
+    assert held["paths"]["/health"]["get"]["security"] == []
 
 
 def preflight(client: httpx.Client, origin: str) -> httpx.Response:
@@ -72,6 +78,56 @@ def test_no_page_elsewhere_may_ask_by_default(client: httpx.Client) -> None:
     assert "access-control-allow-origin" not in preflight(client, PAGE).headers
     answer = client.post("/annotate", json=BODY, headers={"origin": PAGE})
     assert "access-control-allow-origin" not in answer.headers
+
+
+def test_a_page_elsewhere_does_not_even_make_work(client: httpx.Client) -> None:
+    for headers in ({"origin": PAGE}, {"sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors"}):
+        answer = client.post("/annotate", json=BODY, headers=headers)
+        assert answer.status_code == 403
+        assert "page of another origin" in answer.json()["error"]
+
+
+def test_the_own_page_and_a_link_from_elsewhere_are_answered(client: httpx.Client) -> None:
+    own = str(client.base_url).rstrip("/")
+    for headers in ({"origin": own}, {"origin": own, "sec-fetch-site": "same-origin"}):
+        assert client.post("/annotate", json=BODY, headers=headers).status_code == 200
+    link = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"}
+    assert client.get("/model", headers=link).status_code == 200
+    assert client.post("/annotate", json=BODY, headers=link).status_code == 403
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("localhost:9", 200),
+        ("127.0.0.1", 200),
+        ("[::1]:8000", 200),
+        ("lab.example", 200),
+        ("evil.example", 403),
+        ("[", 403),
+    ],
+)
+def test_a_service_for_this_machine_alone_answers_to_its_names(annotator: Annotator, host: str, status: int) -> None:
+    app = make_app(annotator, threads=1, origins=[PAGE], hosts=local_names("127.0.0.1"))
+    with TestClient(app) as client:
+        assert client.get("/model", headers={"host": host}).status_code == status
+
+
+def test_only_an_address_of_this_machine_has_its_names() -> None:
+    assert local_names("127.0.0.2") is not None
+    assert [local_names(host) for host in ("0.0.0.0", "::", "lab.example", "192.168.0.1")] == [None] * 4
+
+
+@pytest.mark.parametrize("origin", ["*", "lab.example", "https://lab.example/", "https://*.example", "null"])
+def test_what_is_no_origin_is_said(annotator: Annotator, origin: str) -> None:
+    with pytest.raises(UsageError, match="is no origin"):
+        make_app(annotator, origins=[origin])
+
+
+@pytest.mark.parametrize("token", ["", "two words", "é", "a\nb"])
+def test_a_token_that_no_header_can_hold_is_said(annotator: Annotator, token: str) -> None:
+    with pytest.raises(UsageError, match="one word of ASCII"):
+        make_app(annotator, token=token)
 
 
 @pytest.mark.parametrize("path", ["/", "/health", "/model", "/nowhere"])

@@ -43,6 +43,7 @@ BROKEN: dict[str, tuple[dict[str, str], bytes, set[int]]] = {
     "deep lists": ({}, b"[" * 200_000, {400}),
     "deep objects": ({}, b'{"a":' * 100_000, {400, 422}),
     "deep documents": ({}, b'{"documents":' + b"[" * 100_000, {400, 422}),
+    "many unknown fields": ({}, b'{"text":"a",' + b",".join(b'"%x":1' % n for n in range(300_000)) + b"}", {422}),
     "a list": ({}, b"[1, 2]", {422}),
     "no text": ({}, b"{}", {422}),
     "text and documents": ({}, b'{"text": "a", "documents": []}', {422}),
@@ -82,6 +83,17 @@ def test_what_is_broken_gets_a_reason(client: httpx.Client, case: str) -> None:
     assert time.monotonic() - began < 5
     if answer.status_code != 200:
         assert len(answer.json()["error"]) < 2000
+
+
+@pytest.mark.parametrize(
+    ("body", "place"),
+    [(b'{"documents":[%s]}', "documents.0"), (b'{"documents":[{"id":"1","passages":[%s]}]}', "documents.0.passages.0")],
+    ids=["documents", "passages"],
+)
+def test_what_is_wrong_a_million_times_is_said_once(client: httpx.Client, body: bytes, place: str) -> None:
+    answer = client.post("/annotate", content=body % (b"1," * 500_000 + b"1"))
+    assert answer.status_code == 422
+    assert answer.json()["error"].startswith(f"{place}: ")
 
 
 def test_a_packed_body_is_refused(client: httpx.Client) -> None:
@@ -196,6 +208,32 @@ def test_a_body_that_trickles_is_cut_off(hurried: httpx.Client) -> None:
     assert b"20 bytes did" in answer
 
 
+def test_a_client_that_goes_while_it_sends_is_no_failure(client: httpx.Client) -> None:
+    def counted(code: int) -> bool:
+        return f'path="/annotate",code="{code}"' in client.get("/metrics").text
+
+    with connected(client) as wire:
+        wire.sendall(b"POST /annotate HTTP/1.1\r\nhost: a\r\ncontent-length: 1000\r\n\r\n{")
+    end = time.monotonic() + 10
+    while not counted(499):
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    assert not counted(500)
+
+
+def test_a_body_in_crumbs_is_cut_off(wire: socket.socket) -> None:
+    wire.sendall(b"POST /annotate HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n")
+    wire.sendall(b"1\r\n \r\n" * 10_001)
+    answer = everything_of(wire)
+    assert answer.startswith(b"HTTP/1.1 400")
+    assert b"pieces of less than 64 bytes" in answer
+
+
+def test_a_body_in_pieces_is_read(client: httpx.Client) -> None:
+    content = (b'{"text": "BRCA1"', *([b" " * 100] * 11_000), b"}")
+    assert client.post("/annotate", content=iter(content)).status_code == 200
+
+
 def test_slow_clients_do_not_hold_up_others(hurried: httpx.Client) -> None:
     slow = [connected(hurried) for _ in range(30)]
     try:
@@ -242,6 +280,26 @@ def test_a_client_that_does_not_read_is_cut_off() -> None:
         with socket.create_connection(("127.0.0.1", port), timeout=10) as wire:
             wire.sendall(b"GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n")
             assert len(everything_of(wire)) > size
+
+
+def test_a_client_that_leaves_a_little_unread_is_cut_off_too() -> None:
+    """What is left when the connection is idle is less than what fills a buffer, and would lie there for ever."""
+    size = 60_000
+
+    async def small(scope: dict, receive: object, send: object) -> None:
+        if scope["type"] != "http":
+            raise RuntimeError("no lifespan")
+        head = [(b"content-length", str(size).encode())]
+        await send({"type": "http.response.start", "status": 200, "headers": head})  # type: ignore[operator]
+        await send({"type": "http.response.body", "body": b"x" * size})  # type: ignore[operator]
+
+    with running(small, Limits(send_s=0.5, idle_s=1, stop_s=3), send_buffer=4096) as port, socket.socket() as wire:
+        wire.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        wire.settimeout(10)
+        wire.connect(("127.0.0.1", port))
+        wire.sendall(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n")
+        time.sleep(1.0)
+        assert len(everything_of(wire)) < size
 
 
 def test_answers_are_sent_without_delay() -> None:

@@ -1,15 +1,20 @@
 """Bounds: each answers with its status and a reason, and a request within them is answered as before."""
 
+import asyncio
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import httpx
 import pytest
 from services import Serving
 
 from lexome.infer.annotator import Annotator
+from lexome.serve.callers import Callers
+from lexome.serve.gate import Gate
 from lexome.serve.limits import Limits
+from lexome.serve.metrics import Metrics
 
 SHORT = {"text": "BRCA1 w1"}
 # Some thousand windows: a second or more of work.
@@ -71,6 +76,74 @@ def test_too_many_pairs_are_refused(serving: Serving, everything: Annotator) -> 
     with serving(everything, Limits(pairs=50, stop_s=5)) as client:
         assert client.post("/annotate", json={"text": "BRCA1 melanoma " * 7}).status_code == 200
         assert "more than 50 pairs" in reason(client.post("/annotate", json={"text": "BRCA1 melanoma " * 8}), 413)
+
+
+def test_too_many_questions_to_one_text_are_refused(full_client: httpx.Client) -> None:
+    questions = [{"id": str(number), "text": "which?"} for number in range(1001)]
+    doc = {"id": "1", "passages": [{"offset": 0, "text": "olaparib " * 120}], "questions": questions}
+    assert "1,001 questions" in reason(full_client.post("/annotate", json={"documents": [doc]}), 413)
+    snippets = [{"offset": 0, "text": "", "kind": "snippet"}] * 2001
+    doc = {"id": "1", "passages": snippets, "questions": questions[:1]}
+    assert "2,001 windows" in reason(full_client.post("/annotate", json={"documents": [doc]}), 413)
+
+
+@pytest.mark.parametrize("path", ["/ask", "/annotate"])
+def test_a_long_question_is_refused(full_client: httpx.Client, path: str) -> None:
+    asked = {"id": "q", "text": "w" * 10_001}
+    doc = {"id": "1", "passages": [{"offset": 0, "text": "olaparib"}]}
+    body = {"question": asked["text"]} if path == "/ask" else {}
+    doc |= {"questions": [asked]} if path == "/annotate" else {}
+    answer = full_client.post(path, json={"documents": [doc], **body})
+    assert "a question of 10,001 characters" in reason(answer, 413)
+
+
+def test_bodies_of_all_clients_have_a_bound_together(serving: Serving, annotator: Annotator) -> None:
+    with serving(annotator, Limits(held_bytes=150_000, stop_s=5), threads=1) as client, ThreadPoolExecutor(1) as pool:
+        large = {"text": "w" + " " * 100_000}
+        long = pool.submit(client.post, "/annotate", json=LONG)
+        wait_for_work(client)
+        assert "150,000 bytes of requests are held" in reason(client.post("/annotate", json=large), 429)
+        assert client.post("/annotate", json=SHORT).status_code == 200
+        assert long.result().status_code == 200
+        assert client.post("/annotate", json=large).status_code == 200
+
+
+def test_answers_that_are_not_taken_count_as_held() -> None:
+    size = 8 << 20
+    held: list[int] = []
+
+    async def large(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"x" * size})
+
+    gate = Gate(large, limits=Limits(), metrics=Metrics(), token=None, callers=Callers((), None))
+
+    async def send(message: Any) -> None:
+        held.append(gate.held)
+
+    scope = {"type": "http", "path": "/x", "method": "GET", "headers": []}
+    asyncio.run(gate(scope, asyncio.Event().wait, send))  # type: ignore[arg-type]
+    assert (held, gate.held) == ([0, size, size], 0)
+
+
+def test_many_mentions_are_not_written_in_the_loop_that_all_wait_for(serving: Serving, annotator: Annotator) -> None:
+    text = "ab " * 1300
+    parts = [(start, end) for start in range(0, 1800, 30) for end in range(start + 1, start + 25)]
+    spans = [
+        {"id": f"S{number}", "type": "X", "parts": [part], "text": text[slice(*part)]}
+        for number, part in enumerate(parts)
+    ]
+    body = {"documents": [{"id": "1", "passages": [{"offset": 0, "text": text}], "spans": spans}]}
+    with serving(annotator, threads=1) as client, ThreadPoolExecutor(1) as pool:
+        first = time.monotonic()
+        page = pool.submit(client.post, "/annotate?to=html", json=body)
+        slowest = 0.0
+        while not page.done():
+            began = time.monotonic()
+            client.get("/health")
+            slowest = max(slowest, time.monotonic() - began)
+        assert page.result().status_code == 200
+        assert slowest < (time.monotonic() - first) / 2
 
 
 def test_a_full_queue_says_when_to_come_again(serving: Serving, annotator: Annotator) -> None:

@@ -99,6 +99,13 @@ def test_pubtators_export_leaves_out_and_names_what_is_unknown(client: httpx.Cli
     assert "999" in none.json()["error"]
 
 
+def test_an_unknown_id_cannot_write_headers(client: httpx.Client) -> None:
+    answer = client.get("/publications/export/pubtator", params={"pmids": "102,9\r\nset-cookie: a=b"})
+    assert answer.status_code == 200
+    assert answer.headers["lexome-unknown"] == "9??set-cookie: a=b"
+    assert "set-cookie" not in answer.headers
+
+
 def test_pubtators_export_of_another_form_is_refused(client: httpx.Client) -> None:
     assert client.get("/publications/export/pdf?pmids=101").status_code == 422
     assert client.get("/publications/export/pubtator").status_code == 422

@@ -68,11 +68,14 @@ def document(number: int, *spans: tuple[int, int, str, float | None]) -> Documen
 def test_a_type_is_judged_only_where_its_source_annotates_it() -> None:
     task = Ner(["Gene", "Drug"], nested=True, annotated={"genes": ["Gene"]})
     gold = [document(0, (0, 2, "Gene", None))]
+    both = [document(0, (0, 2, "Gene", None), (8, 9, "Drug", None))]
     found = [document(0, (0, 2, "Gene", 0.9), (3, 5, "Gene", 0.6), (6, 8, "Drug", 0.8))]
-    own = judge(task, [HeldOut("genes", "dev", gold), HeldOut("all", "dev", gold)], [found, found])
+    own = judge(task, [HeldOut("genes", "dev", both), HeldOut("all", "dev", both)], [found, found])
     assert own["Gene"].right_N.tolist() == [1, 0, 1, 0]
     assert own["Gene"].documents_N.tolist() == [1, 1, 2, 2]
     assert own["Drug"].scores_N.tolist() == [0.8]
+    # A file without a single drug says nothing of drugs.
+    assert judge(task, [HeldOut("file", None, gold)], [found])["Drug"].scores_N.tolist() == []
 
 
 def test_types_with_few_mentions_have_no_curve() -> None:

@@ -1,6 +1,7 @@
 """Eight bits are written only where the answers stay the same, and the folder says what was measured."""
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -217,6 +218,29 @@ def test_a_file_is_held_out_whole(tmp_path: Path) -> None:
     lexome.write(tmp_path / "mine.jsonl", ner_documents(4))
     found = held_out(str(tmp_path / "mine.jsonl"), split="dev", task=Ner(["Gene"]))
     assert (found.source, found.split, len(found.docs)) == ("mine", None, 4)
+
+
+def test_sources_of_one_name_are_refused(learnt: Path, tmp_path: Path) -> None:
+    for folder in ("a", "b"):
+        lexome.write(tmp_path / folder / "dev.jsonl", ner_documents(2))
+    held = tuple(str(tmp_path / folder / "dev.jsonl") for folder in ("a", "b"))
+    with pytest.raises(UsageError, match="two held-out sources are called 'dev'"):
+        export(learnt, tmp_path / "onnx", judging=Judging(held))
+
+
+def test_types_go_by_the_names_that_the_model_learnt(learnt: Path, data: Path, folder: Path, tmp_path: Path) -> None:
+    theirs = [
+        replace(doc, spans=tuple(replace(span, type=f"their {span.type}") for span in doc.spans))
+        for doc in lexome.read(data / "dev.jsonl")
+    ]
+    lexome.write(tmp_path / "theirs.jsonl", theirs)
+    checkpoint = shutil.copytree(learnt, tmp_path / "model")
+    record = json.loads((checkpoint / "run.json").read_text())
+    assert record["recipe"] == {"data": {"rename": {}}}
+    record["recipe"]["data"]["rename"] = {"theirs": {"their Gene": "Gene", "their Drug": "Drug"}}
+    (checkpoint / "run.json").write_text(json.dumps(record))
+    export(checkpoint, tmp_path / "onnx", judging=Judging((str(tmp_path / "theirs.jsonl"),)))
+    assert certificate(tmp_path / "onnx")["score"]["value"] == 1.0
 
 
 def test_agreement_counts_what_both_say_by_the_kind_of_task() -> None:

@@ -65,13 +65,19 @@ def test_operators_are_onnxs_own_and_onnxruntime_joins_them(exact: onnx.ModelPro
     assert joined.count("DynamicQuantizeMatMul") == len(matrices(exact))
 
 
-def test_what_is_kept_is_as_it_was(exact: onnx.ModelProto) -> None:
+def test_what_is_kept_is_stored_in_half_precision_and_multiplied_in_single(
+    exact: onnx.ModelProto, tmp_path: Path
+) -> None:
     kept = matrices(exact)[3]
     small = quantised(exact, keep=[kept])
     held = {weight.name: numpy_helper.to_array(weight) for weight in small.graph.initializer}
     original = {weight.name: numpy_helper.to_array(weight) for weight in exact.graph.initializer}
-    assert np.array_equal(held[kept], original[kept])
-    assert f"{kept}.int8" not in held
+    assert held[f"{kept}.half"].dtype == np.float16
+    assert np.allclose(held[f"{kept}.half"], original[kept], rtol=1e-3, atol=1e-6)
+    assert {kept, f"{kept}.int8"}.isdisjoint(held)
+    numbers(small, optimized_model_filepath=str(tmp_path / "joined.onnx"), log_severity_level=3)
+    joined = [node.op_type for node in onnx.load(tmp_path / "joined.onnx").graph.node]
+    assert joined.count("DynamicQuantizeMatMul") == len(matrices(exact)) - 1
 
 
 def test_only_one_matrix_moves_numbers_less_than_all(exact: onnx.ModelProto) -> None:

@@ -13,7 +13,7 @@ import typer
 from lexome.cli.app import AsJson, Quiet, app
 from lexome.cli.engines import Address, EngineName, PartName, engine_of, part_of, restartable
 from lexome.cli.findings import print_bulk, print_documents, print_done
-from lexome.errors import UsageError
+from lexome.errors import FormatError, UsageError
 
 if TYPE_CHECKING:
     from lexome.infer.annotator import Annotator
@@ -99,7 +99,7 @@ def annotate(
     from lexome.infer.loading import default_model, load
 
     output = _output(out, to)
-    given = inputs_of(_words(inputs), text=text)
+    given = inputs_of(_words(inputs), text=text and bool(inputs))
     aside = None if strict else rejects or _beside(output)
     _check(output, explain=explain, bulk_options=redo or part is not None or engine != "local" or jobs is not None)
     folders = tuple(model or [default_model()])
@@ -131,7 +131,9 @@ def annotate(
             work.write(output.path, output.format)
     print_done(work, output.path, as_json=as_json and output.format is not None, quiet=quiet)
     tally = work.done.tally
-    if tally.failures or (tally.rejected and not work.done.counts.documents):
+    if tally.rejected and not work.done.counts.documents:
+        raise FormatError(f"every document was set aside. What is wrong with each is in {tally.rejects_path}.")
+    if tally.failures:
         raise typer.Exit(1)
 
 
@@ -159,7 +161,8 @@ def _output(out: str | None, to: str | None) -> _Output:
 def _words(inputs: list[str] | None) -> list[str]:
     if inputs:
         return inputs
-    if sys.stdin.isatty():
+    # A process without standard input has none at all.
+    if sys.stdin is None or sys.stdin.isatty():
         raise UsageError(
             'nothing to annotate was given. Give a text, as in lexome annotate "BRCA1 binds RAD51.", or files, '
             "folders, or - for standard input."

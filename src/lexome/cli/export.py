@@ -45,6 +45,9 @@ def export(
     accept_less: Annotated[
         bool, typer.Option("--accept-less", help="Let the two be lower than the defaults; the certificate says so.")
     ] = False,
+    name: Annotated[
+        str | None, typer.Option(metavar="NAME", help="What the model is called. Default: its folder's name.")
+    ] = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -61,7 +64,13 @@ def export(
     judging = Judging(tuple(held_out), split, data, asked) if held_out else None
     try:
         settings = run(
-            checkpoint, folder, kind=kind, precision=precision, judging=judging, tell=_silent if quiet else _tell
+            checkpoint,
+            folder,
+            kind=kind,
+            precision=precision,
+            judging=judging,
+            name=name,
+            tell=_silent if quiet else _tell,
         )
     except KeyboardInterrupt:
         print(f"interrupted: {folder} was not written. Run the same command again.", file=sys.stderr)

@@ -57,6 +57,7 @@ def serve(
     """
     with needs("serve", purpose="serving"):
         from lexome.serve.app import make_app
+        from lexome.serve.callers import local_names
         from lexome.serve.server import listening
         from lexome.serve.server import serve as run
     from lexome.formats import Tally
@@ -82,6 +83,7 @@ def serve(
         limits=limits,
         token=token,
         origins=allow_origin or (),
+        hosts=local_names(host) if token is None else None,
         threads=threads,
         batch_tokens=batch_tokens,
     )

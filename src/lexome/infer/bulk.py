@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -49,9 +48,12 @@ class Settings:
 
     def said(self) -> dict[str, Any]:
         """What the outputs depend on, by the names of the options."""
+        # Asked itself: it is installed under several names.
+        import onnxruntime
+
         return {
             "version": VERSION,
-            "onnxruntime": version("onnxruntime"),
+            "onnxruntime": onnxruntime.__version__,
             "model": [identity_of(folder) for folder in self.models],
             "to": self.format,
             "types": None if self.wanted.types is None else sorted(self.wanted.types),

@@ -1,6 +1,8 @@
 """explain: mentions that were considered and are not in the result, and why."""
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from itertools import takewhile
 
 from lexome.document import Document, Range, Span
 from lexome.infer.calibrate import calibrated
@@ -43,10 +45,12 @@ def candidates(model: Model, doc: Document, choice: Choice) -> list[Candidate]:
     found = [span for span in model.decoded(doc, rows, numbers).spans if span.type in task.types]
     dropped = [candidate for span in found if (candidate := _dropped(span, choice)) is not None]
     curves = model.settings.calibration or {}
-    inside = task.inside(doc, rows, numbers)
+    inside = model.inside(doc, rows, numbers)
+    own = {type_: [span for span in found if span.type == type_] for type_ in task.types}
     for type_, first, end, score in _stretches(inside, task.types):
         place = (inside.ranges[first][0], inside.ranges[end - 1][1])
-        why = _unread(place, type_, found, apart=not task.nested)
+        # Mentions of different types exclude one another unless they may be nested.
+        why = _unread(place, type_, own[type_], () if task.nested else found)
         if why is not None and type_ in choice.types:
             score = calibrated(score, curves.get(type_))
             dropped.append(Candidate(*place, doc.slice(*place), type_, score, why))
@@ -79,18 +83,23 @@ def _stretches(inside: Inside, types: Sequence[str]) -> Iterator[tuple[str, int,
                 begun = place + 1
 
 
-def _unread(place: Range, type_: str, found: Sequence[Span], *, apart: bool) -> str | None:
+def _unread(place: Range, type_: str, own: Sequence[Span], others: Sequence[Span]) -> str | None:
     """Why a stretch is no mention as a whole; None where mentions that were found cover it.
 
-    `apart` says that mentions of different types exclude one another.
+    `own` are the mentions of its type, `others` those that exclude it; both are in order, and apart.
     """
-    near = [span for span in found if span.start < place[1] and place[0] < span.end]
-    own = [span for span in near if span.type == type_]
-    if own and own[0].start <= place[0] and place[1] <= own[-1].end:
+    near = list(_touching(own, place))
+    if near and near[0].start <= place[0] and place[1] <= near[-1].end:
         return None
-    if own:
-        return f"found with other bounds: {', '.join(repr(span.text) for span in own)}"
-    if near and apart:
-        best = max(near, key=lambda span: span.score or 0.0)
+    if near:
+        return f"found with other bounds: {', '.join(repr(span.text) for span in near)}"
+    best = max(_touching(others, place), key=lambda span: span.score or 0.0, default=None)
+    if best is not None:
         return f"read as {best.type} instead: {best.text!r}, {best.score or 0.0:.2f}"
     return f"the best reading of the text has no {type_} here"
+
+
+def _touching(spans: Sequence[Span], place: Range) -> Iterator[Span]:
+    """Those of some spans, in order and apart, that share characters with a range."""
+    first = bisect_right(spans, place[0], key=lambda span: span.end)
+    return takewhile(lambda span: span.start < place[1], (spans[number] for number in range(first, len(spans))))

@@ -3,7 +3,7 @@
 import glob
 import json
 import shutil
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Container, Mapping, Sequence, Set
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -38,12 +38,7 @@ def inputs_by_name(
     inputs = [file for file in expand(paths, named(format) if format else None, tally) if not _is_in(file, written)]
     jobs: dict[str, tuple[Path, ...]] = {}
     for files in units(inputs, format, tally):
-        name = _name(files[0], paths)
-        if name in jobs:
-            name = str(PurePosixPath(name).with_name(f"{shown_name(files[0].parent.name)}-{PurePosixPath(name).name}"))
-        if name in jobs:
-            # Such as a.xml and a.json in one folder.
-            name = f"{name}-{PurePosixPath(plain_name(files[0].name)).suffix.removeprefix('.')}"
+        name = _told_apart(_name(files[0], paths), files[0], jobs)
         if name in jobs:
             raise UsageError(f"{files[0]} and {jobs[name][0]} would have outputs of the same name. Rename one.")
         jobs[name] = files
@@ -96,6 +91,16 @@ def _name(file: Path, given: Sequence[Path]) -> str:
     inner = file.relative_to(above[0]) if above else Path(file.name)
     place = PurePosixPath(shown_name(inner.as_posix()))
     return str(place.with_name(_stem(place.name)))
+
+
+def _told_apart(name: str, file: Path, taken: Container[str]) -> str:
+    """The name, with that of the file's folder where it is taken, and with the file's ending where that is too."""
+    if name in taken:
+        name = str(PurePosixPath(name).with_name(f"{shown_name(file.parent.name)}-{PurePosixPath(name).name}"))
+    if name in taken:
+        # Such as a.xml and a.json in one folder.
+        name = f"{name}-{PurePosixPath(plain_name(file.name)).suffix.removeprefix('.')}"
+    return name
 
 
 def _stem(name: str) -> str:

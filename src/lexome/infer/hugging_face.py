@@ -54,8 +54,26 @@ def open_hugging_face(folder: Path, *, threads: int | None = None) -> tuple[Pred
         source={"name": folder.resolve().name, "architecture": str(config.get("model_type", "unknown"))},
         task=dict(task.settings()),
     )
-    tokens = open_tokens(folder / TOKENIZER)
-    return Predictor(folder, settings, tokens, open_session(graph, threads)), columns
+    session = open_session(graph, threads)
+    _check_output(folder, session, len(names))
+    return Predictor(folder, settings, open_tokens(folder / TOKENIZER), session), columns
+
+
+def _check_output(folder: Path, session: Any, labels: int) -> None:
+    """CheckpointError where a graph gives something else than a number for each label of each token."""
+    found = {output.name: output.shape for output in session.get_outputs()}
+    if "logits" not in found:
+        raise CheckpointError(
+            f"{folder}: the graph gives {', '.join(found)}; expected logits. Export it as a token classifier."
+        )
+    shape = found["logits"]
+    # What a graph leaves open has a name in place of a number.
+    other = isinstance(shape[-1], int) and shape[-1] != labels if shape else False
+    if other or (shape and len(shape) != len(("texts", "tokens", "labels"))):
+        raise CheckpointError(
+            f"{folder}: the graph's logits have the shape {shape}; expected texts, tokens and the {labels} labels of "
+            f"{CONFIG}. Export model and {CONFIG} together."
+        )
 
 
 def around(held: Mapping[str, Any]) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -126,7 +144,8 @@ def _task(folder: Path, names: Sequence[str]) -> tuple[Ner, list[int | None]]:
     odd = sorted(name for name in places if name != "O" and name[:2] not in ("B-", "I-", "E-", "S-"))
     if odd:
         raise CheckpointError(
-            f"{folder}: one of its labels is {odd[0]!r}; expected O and tags that begin with B-, I-, E-, S-, L- or U-."
+            f"{folder}: one of its labels is {odd[0]!r}; expected O and tags that begin with B-, I-, E-, S-, L- or "
+            f"U-. Write such tags into id2label of its {CONFIG}."
         )
     types = list(dict.fromkeys(name[2:] for name in places if name != "O"))
     iobes = any(name[:2] in ("E-", "S-") for name in places)

@@ -16,6 +16,7 @@ from lexome.infer.hugging_face import is_hugging_face, open_hugging_face
 from lexome.infer.predictor import Predictor
 from lexome.infer.settings import Settings
 from lexome.tasks import Ner, Relations, Task, task_of
+from lexome.tasks.ner import Inside
 from lexome.tasks.task import Floats, Frame, Row
 
 # What a tag that the model does not know is taken for: far below every logit.
@@ -96,6 +97,11 @@ class Model:
         """The document with what the task makes of the numbers of all its rows; mentions have calibrated scores."""
         found = self.task.decode(self._readable(doc), rows, numbers)
         return self._calibrated(replace(found, passages=doc.passages) if self._by_sentences else found)
+
+    def inside(self, doc: Document, rows: Sequence[Row], numbers: Sequence[Floats]) -> Inside:
+        """Of a ner model, how probable each word of the document is to be inside a mention."""
+        assert isinstance(self.task, Ner)
+        return self.task.inside(self._readable(doc), rows, numbers)
 
     def _readable(self, doc: Document) -> Document:
         """The document with sentences, where the task reads by them."""

@@ -60,7 +60,7 @@ def read_settings(folder: Path) -> Settings:
     path = folder / SETTINGS
     try:
         held = json.loads(path.read_bytes())
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise _no_export(folder) from None
     except (OSError, ValueError) as error:
         raise CheckpointError(f"{path}: cannot be read ({error}). Export the model again.") from None
@@ -108,9 +108,13 @@ def _curves(path: Path, held: Any) -> dict[str, tuple[float, float]] | None:
 def _no_export(folder: Path) -> CheckpointError:
     if not folder.exists():
         return CheckpointError(f"{folder}: there is no such folder; expected an exported model. Check the path.")
+    if not folder.is_dir():
+        return CheckpointError(f"{folder}: this is a file; expected a folder that `lexome export` made. Name that.")
     if (folder / "config.json").is_file():
         return CheckpointError(
             f"{folder}: this is a checkpoint, and an exported model was expected. "
             f"Export it first: lexome export {folder} {folder}-onnx"
         )
-    return CheckpointError(f"{folder}: no {SETTINGS} is there; expected a folder that `lexome export` made.")
+    return CheckpointError(
+        f"{folder}: no {SETTINGS} is there; expected a folder that `lexome export` made. Check the path."
+    )

@@ -15,7 +15,8 @@ from lexome.errors import BadDocument, FormatError, LexomeError, MissingExtraErr
 from lexome.infer.annotator import Annotator
 from lexome.infer.predictor import usable_cores
 from lexome.serve import peers, routes, state
-from lexome.serve.gate import Gate
+from lexome.serve.callers import Callers
+from lexome.serve.gate import OPEN, Gate
 from lexome.serve.library import Library
 from lexome.serve.limits import Limits, Refused
 from lexome.serve.page import page_routes
@@ -37,13 +38,14 @@ def make_app(
     limits: Limits | None = None,
     token: str | None = None,
     origins: Sequence[str] = (),
+    hosts: Sequence[str] | None = None,
     threads: int | None = None,
     batch_tokens: int = 0,
 ) -> Gate:
     """The whole service around an annotator, whose models should run on one thread each.
 
     `threads` of them work at once, by default one a core. With a `token`, requests must have it; pages of other
-    `origins` may ask only if named.
+    `origins` may ask only if named. With `hosts`, it answers only where it is asked for by one of these names.
     """
     limits = limits or Limits()
     library = library or Library()
@@ -65,15 +67,15 @@ def make_app(
         app.include_router(router)
     for kind in (LexomeError, HTTPException, RequestValidationError, Exception):
         app.add_exception_handler(kind, _explain)
-    with_schemas(app, [*routes.BODIES, Plain], secured=token is not None)
-    return Gate(app, limits=limits, metrics=service.metrics, token=token, origins=origins)
+    with_schemas(app, [*routes.BODIES, Plain], secured=token is not None, open_to_all=OPEN)
+    return Gate(app, limits=limits, metrics=service.metrics, token=token, callers=Callers(origins, hosts))
 
 
 async def _explain(request: Request, error: Exception) -> Response:
     """An error as JSON, with the status that says whose it is."""
     status, message, headers = _status(error)
     if status == 500:
-        log.error("%s %s failed", request.method, request.url.path, exc_info=error)
+        log.error("%s %r failed", request.method, request.url.path, exc_info=error)
     return JSONResponse({"error": message}, status, headers)
 
 

@@ -4,10 +4,12 @@ import asyncio
 import io
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from typing import TypeVar, cast
+from functools import cache
+from typing import Any, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from starlette.requests import Request
+from pydantic_core import SchemaValidator
+from starlette.requests import ClientDisconnect, Request
 
 from lexome.document import Document
 from lexome.errors import DocumentError
@@ -15,7 +17,7 @@ from lexome.formats import Tally
 from lexome.formats.detect import detect, detect_unnamed
 from lexome.formats.files import HEAD_BYTES, Source, is_archive
 from lexome.formats.registry import BY_NAME, Format, named
-from lexome.serve.limits import Limits, Refused
+from lexome.serve.limits import GONE, Limits, Refused
 from lexome.serve.queue import length
 
 JSON = "json"
@@ -25,6 +27,9 @@ _PACKED_BYTES = (b"\x1f\x8b", b"PK\x03\x04", b"\xfd7zXZ\x00", b"\x28\xb5\x2f\xfd
 # What curl and others say when nobody told them what a body is.
 _UNSAID = ("", "application/x-www-form-urlencoded", "application/octet-stream")
 
+
+# A body may hold millions of errors, and what pydantic says of each takes a kilobyte.
+MANY = 1000
 
 Shape = TypeVar("Shape", bound=BaseModel)
 
@@ -62,6 +67,8 @@ async def body_of(request: Request, limits: Limits) -> bytes:
         raise Refused(
             408, f"the body did not arrive within {limits.read_s:g} s; {size:,} bytes did. Send it faster, or in parts."
         ) from None
+    except ClientDisconnect:
+        raise Refused(GONE, "the client has gone.") from None
     return b"".join(parts)
 
 
@@ -95,8 +102,11 @@ def readable() -> list[str]:
 def parsed(body: bytes, kind: type[Shape]) -> Shape:
     """The body as one of pydantic's models; Refused says which field is wrong."""
     try:
-        return kind.model_validate_json(body)
+        fields, _, _ = _validator(kind).validate_json(body)
+        return kind.model_construct(**fields)
     except ValidationError as error:
+        if error.error_count() > MANY:
+            raise Refused(422, f"{error.error_count():,} fields of the body are not known. Leave them out.") from None
         first = error.errors(include_url=False)[0]
         cause = first.get("ctx", {}).get("error")
         if isinstance(cause, DocumentError):
@@ -106,6 +116,23 @@ def parsed(body: bytes, kind: type[Shape]) -> Shape:
         raise Refused(
             status, f"{field[:200]}: {first['msg']}. Expected what /openapi.json says of this path."
         ) from None
+
+
+@cache
+def _validator(kind: type[BaseModel]) -> SchemaValidator:
+    """pydantic's own for the fields of a model, but ended by the first wrong item of a list."""
+    schema = _failing_fast(kind.__pydantic_core_schema__)
+    # The whole schema would not do: for a class that has a validator, pydantic takes that one.
+    return SchemaValidator(schema["schema"], schema["config"])
+
+
+def _failing_fast(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [_failing_fast(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    made = {name: _failing_fast(held) for name, held in schema.items()}
+    return {**made, "fail_fast": True} if made.get("type") in ("list", "tuple") else made
 
 
 def given_documents(given: Given, make: Make) -> list[Document]:
@@ -158,6 +185,13 @@ def _bounded(docs: Iterable[Document], limits: Limits) -> Iterator[Document]:
                 413,
                 f"document {doc.id[:60]!r} comes with {len(doc.relations):,} relations; expected {limits.relations:,} "
                 "at most. Send it without them.",
+            )
+        asked = max((len(question.text) for question in doc.questions), default=0)
+        if asked > limits.question:
+            raise Refused(
+                413,
+                f"document {doc.id[:60]!r} has a question of {asked:,} characters; expected {limits.question:,} at "
+                "most. Ask a shorter one.",
             )
         size = length(doc)
         if size > limits.characters:

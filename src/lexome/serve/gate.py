@@ -1,14 +1,15 @@
-"""What every request passes: the token, the number of requests at once, security headers, and the count of it all."""
+"""What every request passes: who asks, the token, how much there is at once, security headers, and the count of it."""
 
 import hmac
 import json
 import time
-from collections.abc import Sequence
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from lexome.serve.limits import Limits
+from lexome.errors import UsageError
+from lexome.serve.callers import Callers
+from lexome.serve.limits import Limits, Refused
 from lexome.serve.metrics import Metrics
 
 # Everything comes from this service itself; nothing may frame the page or be sent elsewhere.
@@ -26,80 +27,69 @@ _HEADERS = {
     "x-frame-options": "DENY",
 }
 # For who watches the service and has no token, and the page, which asks its user for one.
-_OPEN = ("/", "/health", "/ready")
+OPEN = ("/", "/health", "/ready")
 _STATIC = "/static/"
+# A larger answer is held until its client has taken it; a smaller one fits into the system's buffers.
+_LARGE = 1 << 16
 
 
 class Gate:
     """An ASGI application around another one."""
 
-    def __init__(
-        self, app: ASGIApp, *, limits: Limits, metrics: Metrics, token: str | None, origins: Sequence[str]
-    ) -> None:
+    def __init__(self, app: ASGIApp, *, limits: Limits, metrics: Metrics, token: str | None, callers: Callers) -> None:
         self.app, self.limits, self.metrics = app, limits, metrics
-        self._token = token.encode() if token is not None else None
-        self._origins = frozenset(origins)
+        self._token = _checked(token).encode() if token is not None else None
+        self.callers = callers
+        self.held = 0  # bytes of bodies and answers, of all open requests
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
         began = time.perf_counter()
-        status = 500
-        origin = self._origin(scope)
-
-        async def watched(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-                self._add_headers(MutableHeaders(scope=message), origin)
-            await send(message)
-
+        passing = _Passing(self, receive, send, Headers(scope=scope))
         self.metrics.in_flight += 1
         try:
-            refusal = self._refusal(scope)
+            refusal = self._refusal(scope, passing.headers)
             if refusal is not None:
-                await _refuse(watched, *refusal)
+                await _refuse(passing.send, *refusal)
             else:
-                await self.app(scope, receive, watched)
+                await self.app(scope, passing.receive, passing.send)
         finally:
+            self.held -= passing.held
             self.metrics.in_flight -= 1
-            self.metrics.add(_route(scope), status, time.perf_counter() - began)
+            self.metrics.add(_route(scope), passing.status, time.perf_counter() - began)
 
-    def _refusal(self, scope: Scope) -> tuple[int, str, dict[str, str]] | None:
+    def _refusal(self, scope: Scope, headers: Headers) -> tuple[int, str, dict[str, str]] | None:
         """Why a request is not let in: status, reason, headers."""
         path, method = scope["path"], scope["method"]
-        is_open = path in _OPEN or path.startswith(_STATIC)
+        is_open = path in OPEN or path.startswith(_STATIC)
         if not is_open and self.metrics.in_flight > self.limits.requests:
             reason = f"{self.limits.requests:,} requests are open already, and no more may be. Try again in 1 s."
             return 429, reason, {"retry-after": "1"}
-        if method == "OPTIONS" and self._origin(scope) is not None:
+        if not is_open and (foreign := self.callers.refusal(method, headers)) is not None:
+            return 403, foreign, {}
+        if method == "OPTIONS" and self.callers.origin(headers) is not None:
             return 204, "", {}
-        if is_open or self._may_enter(scope):
+        if is_open or self._may_enter(headers):
             return None
         reason = "no token, or a wrong one; expected the header `Authorization: Bearer TOKEN`."
         return 401, reason, {"www-authenticate": "Bearer"}
 
-    def _may_enter(self, scope: Scope) -> bool:
+    def _may_enter(self, headers: Headers) -> bool:
         if self._token is None:
             return True
-        given = Headers(scope=scope).get("authorization", "")
+        given = headers.get("authorization", "")
         kind, _, token = given.partition(" ")
         # In a time that does not tell how much of it was right.
         return kind.lower() == "bearer" and hmac.compare_digest(token.strip().encode(), self._token)
 
-    def _origin(self, scope: Scope) -> str | None:
-        """The page of another origin that asks, if it is one of those allowed."""
-        if not self._origins:
-            return None
-        origin = Headers(scope=scope).get("origin")
-        return origin if origin in self._origins else None
-
-    def _add_headers(self, headers: MutableHeaders, origin: str | None) -> None:
+    def add_headers(self, headers: MutableHeaders, origin: str | None) -> None:
+        """Give an answer what every answer has, and one to a page elsewhere what its browser asks for."""
         for name, held in _HEADERS.items():
             headers.setdefault(name, held)
         headers.setdefault("cache-control", "no-store")
-        if self._origins:
+        if self.callers.origins:
             headers.add_vary_header("Origin")
         if origin is not None:
             headers["access-control-allow-origin"] = origin
@@ -107,6 +97,49 @@ class Gate:
             headers["access-control-allow-headers"] = "authorization, content-type"
             headers["access-control-expose-headers"] = "retry-after, lexome-unknown"
             headers["cross-origin-resource-policy"] = "cross-origin"
+
+
+class _Passing:
+    """One request on its way through: its status, and the bytes of it that are held."""
+
+    def __init__(self, gate: Gate, receive: Receive, send: Send, headers: Headers) -> None:
+        self.gate, self.headers = gate, headers
+        self.status, self.held = 500, 0
+        self._receive, self._send = receive, send
+
+    async def receive(self) -> Message:
+        """A part of the body; Refused where too much is held already."""
+        message = await self._receive()
+        size = len(message.get("body", b""))
+        self._hold(size)
+        most = self.gate.limits.held_bytes
+        # What nothing else is held beside is taken: it has bounds of its own.
+        if size and self.gate.held > most and self.gate.held > self.held:
+            reason = f"{most:,} bytes of requests are held already, and no more may be. Try again in 1 s."
+            raise Refused(429, reason, retry_after_s=1)
+        return message
+
+    async def send(self, message: Message) -> None:
+        """A part of the answer; a large one is held until the client has taken it."""
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            self.gate.add_headers(MutableHeaders(scope=message), self.gate.callers.origin(self.headers))
+        elif len(body := message.get("body", b"")) > _LARGE:
+            self._hold(len(body))
+            await self._send({**message, "more_body": True})
+            # Before what comes next, the server waits.
+            message = {**message, "body": b""}
+        await self._send(message)
+
+    def _hold(self, size: int) -> None:
+        self.held += size
+        self.gate.held += size
+
+
+def _checked(token: str) -> str:
+    if not token or not token.isascii() or not token.isprintable() or " " in token:
+        raise UsageError("the token is empty, or not one word of ASCII; expected letters, digits and signs. Change it.")
+    return token
 
 
 async def _refuse(send: Send, status: int, reason: str, headers: dict[str, str]) -> None:

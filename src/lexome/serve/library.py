@@ -51,6 +51,10 @@ class Library:
     def __contains__(self, name: str) -> bool:
         return name in self._places
 
+    def size(self, names: Iterable[str]) -> int:
+        """How many bytes documents have as JSON."""
+        return sum(self._places[name][1] for name in names)
+
     def __getitem__(self, name: str) -> Document:
         start, size = self._places[name]
         assert self._file is not None

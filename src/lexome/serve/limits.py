@@ -12,15 +12,17 @@ class Limits:
     documents      in one request
     characters     of one document
     relations      that a document comes with; what leans on what is gone is looked for again and again
-    pairs          of mentions in one document that a model has to judge
+    question       characters of one question
+    pairs          of mentions in one document that a model has to judge; of questions and windows likewise
     queue          documents that wait or are worked on, of all clients together
     queue_characters
                    their length together; one request is always taken when nothing else is there
+    held_bytes     bodies, and answers that their clients have not taken yet, of all open requests together
     requests       that may be open at once
     connections    likewise, idle ones included
     answer_s       from when a request has arrived to its answer
     read_s         for the head of a request, and again for its body
-    send_s         for a client to take an answer that is larger than what is buffered
+    send_s         for a client to take what the system's own buffers do not
     idle_s         between two requests of one connection
     stop_s         for what is under way when the service is stopped
     """
@@ -29,9 +31,11 @@ class Limits:
     documents: int = 1000
     characters: int = 500_000
     relations: int = 2000
+    question: int = 10_000
     pairs: int = 2000
     queue: int = 2000
     queue_characters: int = 4_000_000
+    held_bytes: int = 256_000_000
     requests: int = 512
     connections: int = 1024
     answer_s: float = 60.0
@@ -39,6 +43,10 @@ class Limits:
     send_s: float = 60.0
     idle_s: float = 15.0
     stop_s: float = 30.0
+
+
+# The status of a request whose client did not wait: nobody sees it but who reads the metrics.
+GONE = 499
 
 
 class Refused(LexomeError):

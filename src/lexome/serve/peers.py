@@ -37,11 +37,11 @@ async def plain(request: Request) -> Response:
     body = await body_of(request, service.limits)
 
     async def work() -> Response:
-        text = parsed(body, schemas.Plain).text
+        text = (await service.apart(len(body), lambda: parsed(body, schemas.Plain))).text
         [doc] = await service.annotated(
             bounded([service.annotator.document(text)], service.limits), service.models("ner")
         )
-        return JSONResponse(bern2_shape(doc))
+        return await service.apart(len(body) << 2, lambda: JSONResponse(bern2_shape(doc)))
 
     return await service.in_time(request, work())
 
@@ -64,8 +64,9 @@ async def pubmed(
 
     async def work() -> Response:
         docs = await _annotated(names, service)
-        shapes = [bern2_shape(doc, pmid=name) for doc, name in zip(docs, names, strict=True)]
-        return JSONResponse(shapes)
+        both = list(zip(docs, names, strict=True))
+        size = service.library.size(names)
+        return await service.apart(size << 2, lambda: JSONResponse([bern2_shape(doc, pmid=name) for doc, name in both]))
 
     return await service.in_time(request, work())
 
@@ -97,9 +98,9 @@ async def publications(
 
     async def work() -> Response:
         docs = await _annotated(known, service)
-        response = await service.apart(sum(len(doc.text) for doc in docs) << 4, lambda: export(docs, form))
+        response = await service.apart(service.library.size(known) << 4, lambda: export(docs, form))
         if unknown:
-            response.headers[UNKNOWN] = ",".join(unknown).encode("ascii", "replace").decode()[:2000]
+            response.headers[UNKNOWN] = _in_header(",".join(unknown))
         return response
 
     return await service.in_time(request, work())
@@ -114,10 +115,16 @@ def _names(given: str, service: Service) -> list[str]:
 
 async def _annotated(names: Sequence[str], service: Service) -> list[Document]:
     """Documents of the library; those that say nothing yet with what the models say of them."""
-    docs = await service.apart(len(names) << 12, lambda: [service.library[name] for name in names])
+    library = service.library
+    docs = await service.apart(library.size(names), lambda: [library[name] for name in names])
     bare = [doc for doc in docs if not doc.spans and not doc.relations]
     found = iter(await service.annotated(bare, service.models("ner", "relation")))
     return [doc if doc.spans or doc.relations else next(found) for doc in docs]
+
+
+def _in_header(text: str) -> str:
+    """The text with a question mark for all that a header cannot hold, line ends first of all."""
+    return "".join(letter if " " <= letter <= "~" else "?" for letter in text[:2000]).strip()
 
 
 def _unknown(names: Sequence[str], service: Service) -> Refused:

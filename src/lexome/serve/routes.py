@@ -65,7 +65,8 @@ async def annotate(
     """Texts or documents in, documents with mentions, relations, classes and answers out.
 
     The body is JSON with `text` or `documents`; or a file of any format, named with `from`, or told by `name` and its
-    first bytes. Mentions of the types asked for take the place of those that documents have.
+    first bytes. Mentions of the types asked for take the place of those that documents have. Where `types` is there
+    and empty, no model is run: the documents are only written in another format.
     """
     service = service_of(request)
     if to not in writable():
@@ -80,8 +81,10 @@ async def annotate(
     async def work() -> Response:
         docs = await service.apart(len(body) if _is_json(from_, name) else len(body) << 4, read)
         names = None if types is None else [one.strip() for one in types.split(",") if one.strip()]
-        found = await service.annotated(docs, service.models(), types=names, min_score=min_score)
-        size = sum(map(length, found))
+        models = [] if names == [] else service.models()
+        found = await service.annotated(docs, models, types=names, min_score=min_score)
+        # What a body brings along, such as mentions without end, is written again.
+        size = max(len(body), sum(map(length, found)))
         return await service.apart(size if to == JSON else size << 4, lambda: answer(found, to))
 
     return await service.in_time(request, work())
@@ -146,11 +149,9 @@ def _documents(body: bytes, kind: type[Given], service: Service) -> list[Documen
 def _asking(body: bytes, service: Service) -> list[Document]:
     """The documents with the question in place of any that they have."""
     asked = parsed(body, Asked)
-    if len(asked.question) > service.limits.characters:
-        raise Refused(413, f"the question has {len(asked.question):,} characters. Ask a shorter one.")
     question = Question(_QUESTION, asked.question, asked.type)
-    docs = bounded(given_documents(asked, service.annotator.document), service.limits)
-    return [replace(doc, questions=(question,)) for doc in docs]
+    docs = given_documents(asked, service.annotator.document)
+    return bounded((replace(doc, questions=(question,)) for doc in docs), service.limits)
 
 
 def _answers(doc: Document) -> list[dict[str, Any]]:

@@ -1,5 +1,6 @@
 """What the service promises in /openapi.json: the shapes of its answers, and the errors of every route."""
 
+from collections.abc import Collection
 from typing import Any
 
 from fastapi import FastAPI
@@ -105,6 +106,8 @@ class Plain(BaseModel):
 
 _REASONS = {
     400: "The body is not what it says it is.",
+    401: "There is no token, or a wrong one.",
+    403: "A web page of another origin asks, or by a name that is not the service's.",
     404: "There is no such document, or no model that could answer.",
     408: "The body did not arrive in time.",
     413: "Too much at once.",
@@ -129,8 +132,10 @@ def body(schema: type[BaseModel], *, files: bool = False) -> dict[str, Any]:
     return {"requestBody": {"required": True, "content": content}}
 
 
-def with_schemas(app: FastAPI, bodies: list[type[BaseModel]], *, secured: bool) -> None:
-    """Let the application describe bodies that it does not read through FastAPI, and its token."""
+def with_schemas(
+    app: FastAPI, bodies: list[type[BaseModel]], *, secured: bool, open_to_all: Collection[str] = ()
+) -> None:
+    """Let the application describe bodies that it does not read through FastAPI, and what is refused before a route."""
 
     def described() -> dict[str, Any]:
         if app.openapi_schema is None:
@@ -144,7 +149,20 @@ def with_schemas(app: FastAPI, bodies: list[type[BaseModel]], *, secured: bool) 
             if secured:
                 held["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
                 held["security"] = [{"token": []}]
+            for path, operations in held["paths"].items():
+                for operation in operations.values():
+                    _add_refusals(operation, secured=secured, is_open=path in open_to_all)
             app.openapi_schema = held
         return app.openapi_schema
 
     app.openapi = described  # type: ignore[method-assign]  # FastAPI's own way to extend it
+
+
+def _add_refusals(operation: dict[str, Any], *, secured: bool, is_open: bool) -> None:
+    """Say what a request is refused with before its route sees it."""
+    if is_open:
+        operation["security"] = []
+        return
+    content = {"application/json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    for code in (401, 403, 429) if secured else (403, 429):
+        operation["responses"].setdefault(str(code), {"description": _REASONS[code], "content": content})

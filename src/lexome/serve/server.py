@@ -17,6 +17,11 @@ from lexome.serve.limits import Limits
 
 # Longer heads are nobody's; a thousand ids of documents in a query fit.
 HEAD_BYTES = 1 << 16
+# Pieces of a body that may be as small as they like, and bytes that more of them must have on average.
+MANY_PIECES, SMALL_PIECE = 10_000, 64
+CRUMBLED = f"the body comes in many pieces of less than {SMALL_PIECE} bytes. Send it in larger ones."
+# Files that are open besides connections.
+FILES = 128
 # Connections that wait to be taken while the service is at something else.
 BACKLOG = 1024
 
@@ -41,8 +46,21 @@ def listening(host: str, port: int) -> Iterator[socket.socket]:
 def serve(app: ASGIApp, listener: socket.socket, *, limits: Limits) -> None:
     """Answer requests until an interrupt or SIGTERM; what is under way then has `stop_s` to finish."""
     # The signal that ended it comes again once all is answered, and is no interruption then.
+    make_room(limits.connections)
     with suppress(KeyboardInterrupt):
         uvicorn.Server(configured(app, limits)).run(sockets=[listener])
+
+
+def make_room(connections: int) -> None:
+    """Let the process have so many connections and some files, where the system's first bound is lower."""
+    try:
+        import resource
+    except ModuleNotFoundError:  # where there is no POSIX
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = connections + FILES if hard == resource.RLIM_INFINITY else min(connections + FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def configured(app: ASGIApp, limits: Limits) -> uvicorn.Config:
@@ -61,17 +79,43 @@ def configured(app: ASGIApp, limits: Limits) -> uvicorn.Config:
     )
 
 
+class Pieces(h11.Connection):
+    """h11's connection, with a bound on how small the pieces of a body are: each takes as long as a large one."""
+
+    pieces = size = 0
+
+    @property
+    def crumbles(self) -> bool:
+        """Whether there are so many pieces, and so small ones, that others would have to wait for them."""
+        return self.pieces > MANY_PIECES and self.size < self.pieces * SMALL_PIECE
+
+    def next_event(self) -> Any:
+        """What came next; an error where it crumbles."""
+        event = super().next_event()
+        if isinstance(event, h11.Request):
+            self.pieces = self.size = 0
+        elif isinstance(event, h11.Data):
+            self.pieces += 1
+            self.size += len(event.data)
+            if self.crumbles:
+                raise h11.RemoteProtocolError(CRUMBLED)
+        return event
+
+
 def guarded(limits: Limits) -> type[H11Protocol]:
     """uvicorn's connection with bounds of time on what it leaves open: a request's head, and a client's reading."""
 
     class Guarded(H11Protocol):
         def __init__(self, *given: Any, **named: Any) -> None:
             super().__init__(*given, **named)
+            self.conn = Pieces(h11.SERVER, HEAD_BYTES)
             self.head_timer: asyncio.TimerHandle | None = None
             self.send_timer: asyncio.TimerHandle | None = None
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
+            # So that whatever a client does not take is timed, and not only what fills a buffer.
+            transport.set_write_buffer_limits(high=0)
             if len(self.connections) > limits.connections:
                 self.refuse(503, f"{limits.connections:,} connections are open, and no more may be. Try again.")
                 return
@@ -106,7 +150,8 @@ def guarded(limits: Limits) -> type[H11Protocol]:
 
         def send_400_response(self, msg: str) -> None:
             if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-                self.refuse(400, f"{msg} Expected a request of HTTP/1.1.")
+                seen = f"{msg} Expected a request of HTTP/1.1."
+                self.refuse(400, CRUMBLED if isinstance(self.conn, Pieces) and self.conn.crumbles else seen)
             else:
                 self.transport.close()
 

@@ -13,7 +13,7 @@ from lexome.infer.model import Model
 from lexome.serve.answers import writable
 from lexome.serve.bodies import readable
 from lexome.serve.library import Library
-from lexome.serve.limits import Limits, Refused
+from lexome.serve.limits import GONE, Limits, Refused
 from lexome.serve.metrics import Metrics
 from lexome.serve.queue import Queue
 
@@ -94,7 +94,7 @@ class Service:
             task.cancel()
             watch.cancel()
         if watch.done():
-            raise Refused(499, "the client has gone.")
+            raise Refused(GONE, "the client has gone.")
         raise Refused(
             503,
             f"no answer within {self.limits.answer_s:g} s. Send less text at a time, or try again when less is asked.",

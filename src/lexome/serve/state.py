@@ -8,6 +8,7 @@ from starlette.responses import JSONResponse, Response
 
 from lexome.serve.limits import Refused
 from lexome.serve.metrics import MEDIA_TYPE
+from lexome.serve.schemas import problems
 from lexome.serve.service import Service
 
 router = APIRouter(tags=["state"])
@@ -30,7 +31,7 @@ async def health() -> Response:
     return JSONResponse({"status": "alive"})
 
 
-@router.get("/ready", response_model=State)
+@router.get("/ready", response_model=State, responses=problems(503))
 async def ready(request: Request) -> Response:
     """Whether it takes work: its models are loaded, and it is not stopping."""
     if not service_of(request).ready:

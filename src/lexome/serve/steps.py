@@ -8,11 +8,15 @@ from lexome.document import Document
 from lexome.infer.choice import Choice
 from lexome.infer.model import Model
 from lexome.serve.limits import Limits, Refused
-from lexome.tasks import Relations
+from lexome.tasks import Questions, Relations
+from lexome.tasks.qa import contexts_of
 from lexome.tasks.task import Floats, Row
 
 if TYPE_CHECKING:
     from lexome.serve.queue import Order
+
+# By about so many characters one window comes after another.
+WINDOW = 1000
 
 Steps = Generator[tuple[Model, list[Row]], list[Floats], Document]
 
@@ -21,6 +25,7 @@ def steps(doc: Document, models: Sequence[Model], choice: Choice, limits: Limits
     """Asks for the numbers of rows, one model after another; returns the document with what is chosen of it all."""
     for model in filter(choice.wants, models):
         _check_pairs(doc, model, limits.pairs)
+        _check_questions(doc, model, limits.pairs)
         rows = model.rows(doc)
         numbers = (yield model, rows) if rows else []
         doc = choice.kept(model, doc, model.decoded(doc, rows, numbers))
@@ -38,6 +43,19 @@ def _check_pairs(doc: Document, model: Model, most: int) -> None:
             413,
             f"document {doc.id[:60]!r} has {mentions:,} mentions in more than {most:,} pairs for {model.name}. "
             "Send it in parts, or with its sentences marked.",
+        )
+
+
+def _check_questions(doc: Document, model: Model, most: int) -> None:
+    """Refused where a model would have to read a document for more questions than can be held at once."""
+    if not isinstance(model.task, Questions) or not doc.questions:
+        return
+    windows = len(contexts_of(doc)) + sum(len(passage.text) for passage in doc.passages) // WINDOW
+    if len(doc.questions) * windows > most:
+        raise Refused(
+            413,
+            f"document {doc.id[:60]!r} has {len(doc.questions):,} questions to a text of about {windows:,} windows; "
+            f"expected {most:,} at most when one is multiplied by the other. Ask fewer at a time.",
         )
 
 

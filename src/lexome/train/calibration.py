@@ -78,7 +78,7 @@ def judge(task: Ner, held: Sequence[HeldOut], found: Sequence[Sequence[Document]
     rows: dict[str, list[tuple[float, bool, int]]] = {type_: [] for type_ in task.types}
     number = 0
     for part, own in zip(held, found, strict=True):
-        asked = task.of_source(part.source).asked
+        asked = _judgeable(task, part)
         for gold, doc in zip(part.docs, own, strict=True):
             number += 1
             wanted = set(mentions(gold, asked))
@@ -87,6 +87,13 @@ def judge(task: Ner, held: Sequence[HeldOut], found: Sequence[Sequence[Document]
                     right = Mention(span.type, joined(span.parts)) in wanted
                     rows[span.type].append((span.score, right, number))
     return {type_: _judged(own) for type_, own in rows.items()}
+
+
+def _judgeable(task: Ner, part: HeldOut) -> frozenset[str]:
+    """The types that a source annotates; of one that the task does not know, those that it has a mention of."""
+    if part.source in task.annotated:
+        return task.of_source(part.source).asked
+    return task.asked & {span.type for doc in part.docs for span in doc.spans}
 
 
 def _judged(rows: Sequence[tuple[float, bool, int]]) -> Judged:

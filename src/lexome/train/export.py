@@ -22,7 +22,7 @@ from lexome.tasks import Ner, task_of
 from lexome.tasks.task import TASK
 from lexome.train.calibration import calibration
 from lexome.train.certify import CERTIFICATE, Bar, Tell, Trials, score_facts, write_certificate
-from lexome.train.judged import HeldOut, answers, held_out, scores
+from lexome.train.judged import HeldOut, answers, held_out, renamed_types, require_apart, scores
 from lexome.train.onnx_graph import HEADS, OPSET, graph_of, has_segments, save_graph
 from lexome.train.proof import SENTENCES, proven, random_lengths
 from lexome.values import value
@@ -53,6 +53,7 @@ def export(
     kind: str | None = None,
     precision: str = "fp32",
     judging: Judging | None = None,
+    name: str | None = None,
     tell: Tell = lambda line: None,
 ) -> Settings:
     """Write a masked LM, an encoder or a labeller as an ONNX folder; what its settings say.
@@ -60,7 +61,8 @@ def export(
     The folder gets its name only when onnxruntime's numbers are torch's, on sentences and on random ids of several
     lengths, alone and padded; in eight bits, only when the answers on held-out documents stay the same too. With
     `judging`, scores of mentions are calibrated, and a certificate says what was measured; `tell` hears of each step.
-    A checkpoint of BERT's own pre-training is exported as a masked LM.
+    A checkpoint of BERT's own pre-training is exported as a masked LM. `name` is what the model is called wherever its
+    folder lies.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise CheckpointError(f"{folder}: exists and is not empty. Choose another folder, or remove it.")
@@ -75,13 +77,13 @@ def export(
     temporary.mkdir(parents=True)
     try:
         save_graph(graph_of(found.model, found.kind), temporary / MODEL)
-        settings = _settings(temporary, found)
+        settings = _settings(temporary, found, name)
         write_settings(temporary, settings)
         settings = replace(settings, difference=proven(temporary, found))
         if judging is not None:
             settings = _judged(temporary, replace(settings, precision=precision), held, judging.asked, tell)
         write_settings(temporary, settings)
-        (temporary / "README.md").write_text(_card(found, settings, folder.name), encoding="utf-8")
+        (temporary / "README.md").write_text(_card(found, settings, name or folder.name), encoding="utf-8")
         if folder.exists():
             folder.rmdir()
         temporary.rename(folder)
@@ -107,8 +109,12 @@ def _held_out(found: Checkpoint, precision: str, judging: Judging | None) -> lis
             f"{found.folder}: a model of kind {found.kind!r} without a task cannot be judged by documents; expected a "
             "fine-tuned one. Export it without --held-out, as fp32."
         )
-    task = task_of(settings)
-    return [held_out(name, split=judging.split, task=task, data=judging.data) for name in judging.held_out]
+    task, rename = task_of(settings), renamed_types(found.folder)
+    held = [
+        held_out(name, split=judging.split, task=task, data=judging.data, rename=rename) for name in judging.held_out
+    ]
+    require_apart([part.source for part in held])
+    return held
 
 
 def _judged(folder: Path, settings: Settings, held: Sequence[HeldOut], asked: Bar, tell: Tell) -> Settings:
@@ -131,7 +137,7 @@ def _judged(folder: Path, settings: Settings, held: Sequence[HeldOut], asked: Ba
     return settings
 
 
-def _settings(folder: Path, found: Checkpoint) -> Settings:
+def _settings(folder: Path, found: Checkpoint, name: str | None) -> Settings:
     """Put the tokenizer in place and say what the model is run by."""
     config = found.config
     special = _put_tokenizer(folder, found)
@@ -151,7 +157,8 @@ def _settings(folder: Path, found: Checkpoint) -> Settings:
         opset=OPSET,
         precision="fp32",
         difference=0.0,
-        source={
+        source=({"name": name} if name else {})
+        | {
             "checkpoint": found.folder.resolve().name,
             "architecture": found.architecture,
             "weights_sha256": _weights_sha256(found.model),

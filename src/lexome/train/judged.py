@@ -1,8 +1,10 @@
 """Documents that a model was not trained on: where they are from, what a model says of them, and how far two agree."""
 
 import hashlib
+import json
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +17,12 @@ from lexome.tasks import Ner, Relations, Task
 from lexome.tasks.metrics import mentions
 from lexome.tasks.metrics.counts import Counts
 from lexome.tasks.sets import find, folder, names
+from lexome.train.finetune.sources import under
+from lexome.train.record import RUN
 from lexome.values import value
 
 Said = Callable[[Task, Document], set[Hashable]]
+NOTHING: Mapping[str, Mapping[str, str]] = {}
 
 
 @dataclass(frozen=True)
@@ -41,10 +46,13 @@ class HeldOut:
         }
 
 
-def held_out(name: str, *, split: str, task: Task, data: Path | None = None) -> HeldOut:
+def held_out(
+    name: str, *, split: str, task: Task, data: Path | None = None, rename: Mapping[str, Mapping[str, str]] = NOTHING
+) -> HeldOut:
     """The documents that are meant: a split of a set or of a folder with splits, or all of a file.
 
-    Sets are looked for in `data`, else where LEXOME_DATA says.
+    Sets are looked for in `data`, else where LEXOME_DATA says. `rename` has, by source, the names that the model knows
+    types under.
     """
     path = Path(name)
     if path.is_file():
@@ -63,7 +71,25 @@ def held_out(name: str, *, split: str, task: Task, data: Path | None = None) -> 
         raise UsageError(f"{name!r} is no file, no folder and no data set. `lexome datasets` lists the sets.")
     if not found.docs:
         raise UsageError(f"{name} has no documents; expected some that the model was not trained on.")
-    return found
+    others = rename.get(found.source, {})
+    return replace(found, docs=[under(doc, others) for doc in found.docs]) if others else found
+
+
+def renamed_types(checkpoint: Path) -> dict[str, dict[str, str]]:
+    """By source, the types that a checkpoint learnt under other names, as the record of its fine-tuning says."""
+    for path in (checkpoint / RUN, checkpoint.parent / RUN):
+        # A record of something else says nothing of types.
+        with suppress(OSError, ValueError, LookupError, TypeError):
+            found: dict[str, dict[str, str]] = json.loads(path.read_bytes())["recipe"]["data"]["rename"]
+            return found
+    return {}
+
+
+def require_apart(sources: Sequence[str]) -> None:
+    """UsageError where two sources have one name, under which both would be scored."""
+    for number, name in enumerate(sources):
+        if name in sources[:number]:
+            raise UsageError(f"two held-out sources are called {name!r}; expected names apart. Rename one file.")
 
 
 def plain_stem(path: Path) -> str:

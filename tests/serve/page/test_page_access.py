@@ -79,6 +79,18 @@ def test_a_phone_has_no_sideways_scroll(visit: Any) -> None:
     assert page.evaluate("document.documentElement.scrollWidth") == 375
 
 
+def test_a_tap_on_any_part_of_a_mention_stays(visit: Any) -> None:
+    page = visit(viewport={"width": 375, "height": 812}, has_touch=True, is_mobile=True)
+    span = {"id": "T1", "type": "X", "parts": [[0, 4], [9, 14]], "text": "left right"}
+    text = "left and right ventricle"
+    drop(page, "a.jsonl", json.dumps({"id": "d", "passages": [{"offset": 0, "text": text}], "spans": [span]}))
+    page.locator("mark").last.tap()
+    page.wait_for_timeout(300)
+    assert page.locator("#tip").is_visible()
+    page.locator("#found").tap()
+    assert page.locator("#tip").is_hidden()
+
+
 def test_dark_follows_the_system_and_the_button_overrules_it(visit: Any) -> None:
     page = visit(color_scheme="dark")
     seen = []

@@ -1,10 +1,12 @@
 """Where models relate, classify and answer, the page shows that too."""
 
+import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
-from page_acts import annotate
+from page_acts import annotate, saved, slide
 
 from lexome.infer.annotator import Annotator
 
@@ -33,6 +35,25 @@ def test_a_relation_goes_with_its_mentions(full_page: Any) -> None:
     full_page.get_by_role("checkbox", name="Gene").uncheck()
     full_page.locator(".relations").wait_for(state="hidden")
     assert full_page.locator(".relation").count() == 0
+
+
+def test_a_relation_of_too_low_a_score_is_not_saved(full_page: Any, tmp_path: Path) -> None:
+    slide(full_page, 0.7)
+    [doc] = json.loads(saved(full_page, "json", tmp_path).read_text("utf-8"))["documents"]
+    assert (len(doc["spans"]), doc.get("relations", [])) == (4, [])
+
+
+def test_an_answer_that_comes_too_late_is_not_shown(full_page: Any) -> None:
+    late: list[Any] = []
+    full_page.route("**/ask", lambda route: late.append(route))
+    full_page.fill("#question", "which ?")
+    full_page.keyboard.press("Enter")
+    full_page.wait_for_timeout(100)
+    annotate(full_page, "TP53")
+    with full_page.expect_response("**/ask"):
+        late[0].continue_()
+    full_page.wait_for_timeout(100)
+    assert full_page.locator("#answers li").count() == 0
 
 
 def test_without_such_a_model_there_is_no_question(page: Any) -> None:

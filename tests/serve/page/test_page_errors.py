@@ -24,7 +24,7 @@ def refused(page: Any, text: str = TEXT) -> tuple[str, str]:
     [
         (Limits(characters=20), "This is too long for the server."),
         (Limits(requests=0), "The server is busy."),
-        (Limits(answer_s=1e-9), "The server is not ready."),
+        (Limits(answer_s=1e-9), "The server cannot answer this now."),
     ],
     ids=["413", "429", "503"],
 )
@@ -32,7 +32,9 @@ def test_a_refusal_is_shown_and_the_text_is_kept(
     visit: Any, serving: Any, annotator: Annotator, limits: Limits, words: str
 ) -> None:
     with serving(annotator, limits) as client:
-        assert refused(visit(str(client.base_url.join("/")))) == (words, TEXT)
+        page = visit(str(client.base_url.join("/")))
+        assert refused(page) == (words, TEXT)
+        assert page.locator("#error").inner_text().lower().count("try again in") == (words.find("long") < 0)
 
 
 def test_the_server_s_own_words_are_shown(visit: Any, serving: Any, annotator: Annotator) -> None:
@@ -62,6 +64,34 @@ def test_a_file_that_cannot_be_read_leaves_the_text_alone(page: Any) -> None:
     assert page.input_value("#text") == TEXT
 
 
+def test_a_folder_is_said_to_be_none(page: Any) -> None:
+    page.fill("#text", TEXT)
+    page.evaluate(
+        """() => {
+          const held = new DataTransfer(), folder = new File([""], "folder");
+          folder.arrayBuffer = () => Promise.reject(new DOMException("gone", "NotFoundError"));
+          held.items.add(folder);
+          const fall = new DragEvent("drop", {dataTransfer: held, bubbles: true, cancelable: true});
+          Object.defineProperty(fall.dataTransfer, "files", {value: [folder]});
+          document.body.dispatchEvent(fall);
+        }"""
+    )
+    page.locator("#error").wait_for()
+    assert "folder is a folder" in page.locator("#error").inner_text()
+    assert page.input_value("#text") == TEXT
+
+
+def test_a_file_that_is_too_large_is_not_even_sent(visit: Any, serving: Any, annotator: Annotator) -> None:
+    with serving(annotator, Limits(body_bytes=1000)) as client:
+        page = visit(str(client.base_url.join("/")))
+        page.locator("#format option").first.wait_for(state="attached")
+        asked: list[str] = []
+        page.on("request", lambda request: asked.append(request.url))
+        let_fall(page, "large.txt", "w" * 1001)
+        page.locator("#error").wait_for()
+        assert ("1,001 bytes" in page.locator("#error").inner_text(), asked) == (True, [])
+
+
 def test_a_reload_keeps_the_text(page: Any) -> None:
     page.fill("#text", TEXT)
     page.reload()
@@ -74,6 +104,7 @@ def test_a_server_with_a_token_asks_for_it(visit: Any, serving: Any, annotator: 
         page = visit(str(client.base_url.join("/")))
         page.locator("#token").fill("secret")
         page.locator("#token").press("Enter")
+        page.locator("#error").wait_for(state="hidden")
         annotate(page)
         assert len(marked(page)) == 5
 

@@ -41,9 +41,31 @@ def test_script_in_an_error_is_text(page: Any) -> None:
     assert ("<script>" in page.locator("#error").inner_text(), strangers(page)) == (True, 0)
 
 
+def test_mentions_without_end_on_the_same_words_can_be_opened(page: Any) -> None:
+    text = "w" * 3000
+    spans = [{"id": f"T{n}", "type": "X", "parts": [[0, n + 1]], "text": text[: n + 1]} for n in range(3000)]
+    drop(page, "deep.jsonl", json.dumps({"id": "d", "passages": [{"offset": 0, "text": text}], "spans": spans}))
+    depth = page.locator("#documents mark").evaluate_all(
+        """marks => Math.max(...marks.map(mark => {
+          let deep = 0;
+          for (let at = mark; at.matches("mark"); at = at.parentElement) deep += 1;
+          return deep;
+        }))"""
+    )
+    assert (depth, page.locator("#found").inner_text()) == (64, "3,000 mentions")
+
+
+def test_a_type_cannot_turn_the_text_beside_it(page: Any) -> None:
+    span = {"id": "T1", "type": "\u202eeneG", "parts": [[0, 1]], "text": "a"}
+    drop(page, "a.jsonl", json.dumps({"id": "d", "passages": [{"offset": 0, "text": "ab"}], "spans": [span]}))
+    assert page.locator("mark").get_attribute("data-t") == "‹U+202E›eneG"
+
+
 def test_characters_that_turn_or_hide_text_are_named(page: Any) -> None:
-    annotate(page, "BRCA1 \u202eTP53 \u0007")
+    annotate(page, "BRCA1 \u202eTP53 \u0007 \u200f \u200b 👩\u200d⚕️")
     assert page.locator("#documents .ctl").evaluate_all("boxes => boxes.map(box => box.dataset.c)") == [
         "U+202E",
         "U+0007",
+        "U+200F",
+        "U+200B",
     ]

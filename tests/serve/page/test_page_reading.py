@@ -126,6 +126,14 @@ def test_what_is_said_of_a_mention_names_those_around_it(tangled: Any) -> None:
     assert tangled.locator("#tip .said-text").all_inner_texts() == ["mouse", "ventricle of the mouse"]
 
 
+def test_scores_below_zero_are_hidden_only_by_the_slider(page: Any) -> None:
+    spans = [{"id": f"T{n}", "type": "X", "parts": [[n, n + 1]], "text": "ab"[n], "score": n - 0.5} for n in (0, 1)]
+    drop(page, "a.jsonl", json.dumps({"id": "d", "passages": [{"offset": 0, "text": "ab"}], "spans": spans}))
+    first = marked(page)
+    slide(page, 0.1)
+    assert (first, marked(page)) == (["a", "b"], ["b"])
+
+
 def test_the_table_is_sorted_by_a_column(page: Any) -> None:
     annotate(page)
     page.get_by_role("button", name="Score").click()
@@ -145,5 +153,6 @@ def test_a_long_text_stays_responsive(page: Any) -> None:
 
 def test_the_last_mention_of_a_long_text_can_be_gone_to(page: Any) -> None:
     put(page, "Nothing was seen in any of these samples.\n" * 2400 + "At last BRCA1.")
+    page.locator('mark[tabindex="0"]').wait_for()
     page.locator("#mentions .link").click()
     assert page.evaluate("document.activeElement.textContent") == "BRCA1"

@@ -1,11 +1,12 @@
 """What is learnt from: types under other names, and articles that are held out because another set tests on them."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from lexome.document import Document, place
+from lexome.document import Document, Question, place
 from lexome.errors import DataSetError, UsageError
 from lexome.formats import read
 from lexome.recipe.finetune import FinetuneRecipe
@@ -115,6 +116,16 @@ def test_the_middle_of_a_sentence_and_phrases_are_not_held_out() -> None:
     assert held.why(_document("x", f"We saw: {TESTED.upper()} - at last")) == BY_TEXT
     assert held.why(_document("x", TESTED.rpartition(" ")[0])) is None
     assert held.why(_document("x", OTHER)) is None
+
+
+def test_a_text_that_is_there_again_is_held_out() -> None:
+    twice, asked = HeldOut(6), HeldOut(6)
+    twice.add([_document("a", f"{TESTED}."), _document("b", f"{TESTED}."), _document("c", f"{OTHER}. So. {OTHER}.")])
+    assert [twice.why(_document("x", text)) for text in (TESTED, OTHER)] == [BY_TEXT, BY_TEXT]
+    question = (Question("q", "What grew?", "factoid"),)
+    part, whole = _document("a", f"{TESTED}."), _document("b", f"{TESTED}. {OTHER}.")
+    asked.add([replace(doc, questions=question) for doc in (part, whole)])
+    assert asked.why(_document("x", TESTED)) == BY_TEXT
 
 
 def test_a_split_to_hold_out_must_be_there(root: Path) -> None:

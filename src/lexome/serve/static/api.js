@@ -3,15 +3,15 @@
 const HEADS = {
   400: "The server could not read this.",
   401: "This server asks for an access token.",
-  403: "This server asks for an access token.",
+  403: "The server does not answer pages of this address.",
   404: "The server does not know this request.",
-  408: "The server took too long.",
+  408: "Sending this took too long.",
   413: "This is too long for the server.",
   415: "The server does not know this kind of file.",
   422: "The server could not read this.",
   429: "The server is busy.",
   500: "Something went wrong on the server.",
-  503: "The server is not ready.",
+  503: "The server cannot answer this now.",
   504: "The server took too long.",
 };
 

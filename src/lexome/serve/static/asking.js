@@ -5,22 +5,28 @@ import { scoreText } from "./mentions.js";
 
 const byId = (id) => document.getElementById(id);
 
+// The question whose answers are awaited; those to an older one, or of other documents, come too late to be shown.
+let latest = null;
+
 /** Make the question's form work: `ask(question)` gives answers, `complain(error)` says what went wrong. */
 export function questionForm({ ask, complain }) {
   byId("ask").addEventListener("submit", async (event) => {
     event.preventDefault();
     const question = byId("question").value.trim();
     if (!question) return;
+    const mine = (latest = {});
     try {
-      byId("answers").replaceChildren(...shownAnswers(await ask(question)));
+      const answers = await ask(question);
+      if (latest === mine) byId("answers").replaceChildren(...shownAnswers(answers));
     } catch (error) {
-      complain(error);
+      if (latest === mine) complain(error);
     }
   });
 }
 
 /** Show the form, if the server answers questions; forget the answers to what was asked of other documents. */
 export function freshQuestions(answersQuestions) {
+  latest = null;
   byId("ask").hidden = !answersQuestions;
   byId("answers").replaceChildren();
 }

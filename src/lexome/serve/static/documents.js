@@ -134,14 +134,18 @@ class Chunk {
   }
 }
 
-/** Draw chunks, those near the screen first and the others a few at a time; give a function that ends it at once. */
-export function drawInTurn(chunks, isShown) {
+/** Draw chunks, those near the screen first, the others a few at a time; give functions that finish and stop it.
+ *
+ * `drawn()` is called after each turn.
+ */
+export function drawInTurn(chunks, isShown, drawn) {
   const near = new Set(chunks.filter((chunk) => chunk.isNear));
   for (const chunk of near) chunk.redraw(isShown);
   const waiting = chunks.filter((chunk) => !near.has(chunk));
   const go = (until) => {
     while (waiting.length && performance.now() < until) waiting.shift().redraw(isShown);
     timer = waiting.length ? setTimeout(() => go(performance.now() + TURN_MS)) : null;
+    drawn();
   };
   let timer = waiting.length ? setTimeout(() => go(performance.now() + TURN_MS)) : null;
   return {

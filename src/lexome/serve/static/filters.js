@@ -6,6 +6,9 @@ import { element, putText } from "./marks.js";
 const BINS = 50;
 const SVG = "http://www.w3.org/2000/svg";
 
+/** True for a score that is not too low. Where the lowest is 0, all are enough: a file's own may be below it. */
+export const isEnough = (score, lowest) => score === null || lowest === 0 || score >= lowest;
+
 export class Filters {
   /** `changed()` is called after every change by the reader, at most once a frame. */
   constructor(changed) {
@@ -25,7 +28,7 @@ export class Filters {
   /** True for a mention whose type is on and whose score is not too low; one without a score always has enough. */
   isShown = (mention) => !this.off.has(mention.type) && this.isSure(mention);
 
-  isSure = (mention) => mention.score === null || mention.score >= this.lowest;
+  isSure = (mention) => isEnough(mention.score, this.lowest);
 
   /** Types of the mentions first, most frequent first, then those the model knows but did not find. */
   show(mentions, known) {

@@ -1,5 +1,6 @@
 // Where text comes from: typed or pasted, an example, a file that was opened or dropped. Typed text is never lost.
 
+import { ServerError } from "./api.js";
 import { element, putText } from "./marks.js";
 
 const KEPT = "lexome-text";
@@ -7,9 +8,11 @@ const KEPT = "lexome-text";
 const byId = (id) => document.getElementById(id);
 
 export class Input {
-  /** `annotate(source)` is called with {text} or with {file, name}. */
-  constructor({ examples, annotate }) {
+  /** `annotate(source)` is called with {text} or with {file, name}, `complain(error)` with why a file is not taken. */
+  constructor({ examples, annotate, complain }) {
     this.annotate = annotate;
+    this.complain = complain;
+    this.largest = Infinity; // bytes that the server takes
     this.field = byId("text");
     this.file = null;
     byId("examples").append(...examples.map((example) => this.exampleButton(example)));
@@ -74,11 +77,28 @@ export class Input {
     const [first, ...others] = files;
     if (!first) return;
     const note = others.length ? `one file at a time: ${others.length} more not taken` : "";
-    // A copy, so that a later download gets the same bytes even if the file changes.
-    const file = { file: new Blob([await first.arrayBuffer()]), name: first.name };
     byId("picker").value = "";
-    this.showFile(file, note);
+    try {
+      this.showFile({ file: await this.copyOf(first), name: first.name }, note);
+    } catch (error) {
+      this.complain(error);
+      return;
+    }
     this.submit();
+  }
+
+  /** A copy, so that the same bytes are sent again even if the file changes; an error where that cannot be. */
+  async copyOf(file) {
+    if (file.size > this.largest) {
+      const sizes = `${sizeText(file.size)}; expected ${sizeText(this.largest)} at most`;
+      throw new ServerError(413, `The file has ${sizes}. Annotate it with \`lexome annotate\`, or cut it.`);
+    }
+    try {
+      return new Blob([await file.arrayBuffer()]);
+    } catch {
+      const why = `${file.name} is a folder, or cannot be read any more. Open a single file.`;
+      throw Object.assign(new Error(why), { head: "The browser cannot read this." });
+    }
   }
 
   showFile(file, note = "") {

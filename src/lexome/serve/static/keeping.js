@@ -1,5 +1,7 @@
 // What is kept of a document when some of its mentions are hidden: what leans on a hidden one goes with it.
 
+import { isEnough } from "./filters.js";
+
 /** The document with the mentions that are shown, and with relations of enough score whose sides are all there. */
 export function kept(doc, isShown, lowest) {
   const spans = (doc.source.spans ?? []).filter((_, place) => isShown(doc.mentions[place]));
@@ -10,7 +12,7 @@ export function kept(doc, isShown, lowest) {
 }
 
 function keptRelations(doc, spans, lowest) {
-  let relations = (doc.relations ?? []).filter((relation) => relation.score == null || relation.score >= lowest);
+  let relations = (doc.relations ?? []).filter((relation) => isEnough(relation.score ?? null, lowest));
   for (;;) {
     const known = new Set([...spans, ...relations].map((one) => one.id));
     const left = relations.filter((relation) =>

@@ -7,10 +7,14 @@ import { classOf } from "./colours.js";
 
 // Lanes that have a place of their own under the text; deeper ones are drawn in the last.
 const LANES = 6;
+
+// Mentions that lie deeper are in the table alone: thousands on the same words would be more than a browser can draw.
 const MAX_LANES = 64;
 
-// Characters that would be invisible, or turn the text around them.
-const STRANGE = /[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ufffe\uffff]/;
+// Characters that would be invisible, or turn the text around them. Joiners are none: emoji and scripts need them.
+const STRANGE =
+  /[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\xad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufffe\uffff]/;
+const ALL_STRANGE = new RegExp(STRANGE, "g");
 
 /** An element with a class and text. */
 export function element(tag, classes = "", text = "") {
@@ -35,23 +39,28 @@ export function putText(parent, text) {
     parent.append(plain);
     plain = "";
     const box = element("span", "ctl", character === "\0" ? "␀" : character);
-    box.dataset.c = "U+" + character.codePointAt(0).toString(16).toUpperCase().padStart(4, "0");
+    box.dataset.c = codeOf(character);
     parent.append(box);
   }
   parent.append(plain);
 }
 
+/** Text where no element can stand in it: strange characters are replaced by their codes. */
+const coded = (text) => text.replace(ALL_STRANGE, (character) => `‹${codeOf(character)}›`);
+
+const codeOf = (character) => "U+" + character.codePointAt(0).toString(16).toUpperCase().padStart(4, "0");
+
 /** The lane of each mention that has a part here: 0 next to the text, short mentions before long ones. */
 export function lanesOf(parts) {
   const own = new Map();
-  for (const part of parts) own.set(part.mention, [...(own.get(part.mention) ?? []), part]);
+  for (const part of parts) put(own, part.mention, part);
   const size = (mention) => own.get(mention).reduce((sum, part) => sum + part.end - part.start, 0);
   const lanes = [];
   const chosen = new Map();
   for (const mention of [...own.keys()].sort((a, b) => size(a) - size(b))) {
     let lane = lanes.findIndex((taken) => own.get(mention).every((part) => isFree(taken, part)));
-    if (lane < 0) lane = Math.min(lanes.length, MAX_LANES);
-    lanes[lane] ??= [];
+    if (lane < 0 && lanes.length === MAX_LANES) continue;
+    if (lane < 0) lane = lanes.push([]) - 1;
     for (const part of own.get(mention)) lanes[lane].splice(after(lanes[lane], part.start), 0, part);
     chosen.set(mention, lane);
   }
@@ -75,6 +84,11 @@ function after(taken, start) {
   return low;
 }
 
+function put(lists, key, one) {
+  if (lists.has(key)) lists.get(key).push(one);
+  else lists.set(key, [one]);
+}
+
 /** Put `text` with its mentions under `parent`; a part is {mention, start, end, first, last}, offsets in UTF-16 units. */
 export function putMarked(parent, text, parts) {
   const lanes = lanesOf(parts);
@@ -83,7 +97,8 @@ export function putMarked(parent, text, parts) {
   const opening = new Map();
   const cuts = new Set([0, text.length]);
   for (const part of parts) {
-    opening.set(part.start, [...(opening.get(part.start) ?? []), part]);
+    if (!lanes.has(part.mention)) continue;
+    put(opening, part.start, part);
     cuts.add(part.start).add(part.end);
   }
   const sorted = [...cuts].sort((a, b) => a - b);
@@ -129,6 +144,6 @@ function closed(mark, part, named) {
   if (!part.last || (named.has(part.mention.type) && !part.mention.number)) return;
   named.add(part.mention.type);
   mark.classList.add("z");
-  mark.dataset.t = part.mention.type;
+  mark.dataset.t = coded(part.mention.type);
   if (part.mention.number) mark.dataset.n = part.mention.number;
 }

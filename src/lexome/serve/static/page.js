@@ -7,7 +7,7 @@ import { EXAMPLES } from "./examples.js";
 import { Filters } from "./filters.js";
 import { Input } from "./input.js";
 import { kept } from "./keeping.js";
-import { element } from "./marks.js";
+import { element, putText } from "./marks.js";
 import { MentionTable } from "./mentions.js";
 import { copied, fileName, save } from "./saving.js";
 import { themeButton } from "./themes.js";
@@ -29,7 +29,7 @@ let drawing = null;
 const filters = new Filters(draw);
 const table = new MentionTable(goTo);
 const tip = new Tip(documents, (key) => shown.byKey.get(key));
-const input = new Input({ examples: EXAMPLES, annotate });
+const input = new Input({ examples: EXAMPLES, annotate, complain });
 
 /** Ask for a source to be annotated and show what comes back; a request that still runs is given up. */
 async function annotate(source) {
@@ -65,6 +65,7 @@ function show(source, docs) {
   shown.views = [];
   documents.replaceChildren();
   byId("results").hidden = false;
+  if (!byId("format").options.length) greet();
   freshQuestions(answersQuestions);
   filters.show(shown.mentions, knownTypes);
   showDocuments(DOCUMENTS_AT_ONCE);
@@ -98,6 +99,7 @@ function drawText() {
   drawing = drawInTurn(
     shown.views.flatMap((view) => view.chunks),
     filters.isShown,
+    () => tip.ready(),
   );
   for (const view of shown.views) view.showRelations(visible(view.doc).relations);
   tip.ready();
@@ -129,14 +131,17 @@ function say(words) {
 
 /** Show what went wrong. The text stays where it is, and so does what was found before. */
 function complain(error) {
-  const wait = error.retryAfter ? ` Try again in ${error.retryAfter} seconds.` : "";
+  // Some of the server's reasons say it themselves.
+  const tells = !error.retryAfter || /try again in/i.test(error.message);
+  const wait = tells ? "" : ` Try again in ${plural(Number(error.retryAfter), "second")}.`;
   byId("error").replaceChildren(
     element("strong", "", error.head ?? "Something went wrong on this page."),
-    element("p", "", `${error.message}${wait}`),
+    element("p"),
     element("p", "soft small", shown.source ? "Your text is still here; below is what was found before." : "Your text is still here."),
   );
+  putText(byId("error").querySelector("p"), `${error.message}${wait}`);
   byId("error").hidden = false;
-  byId("token-row").hidden = ![401, 403].includes(error.status) && byId("token-row").hidden;
+  if (error.status === 401) byId("token-row").hidden = false;
   say("");
   byId("error").scrollIntoView({ block: "nearest" });
 }
@@ -152,12 +157,13 @@ function goTo(mention) {
 
 async function download() {
   const button = byId("download");
+  const { source } = shown;
   const to = byId("format").value;
   button.disabled = true;
   byId("error").hidden = true;
   try {
     const { blob, name } = await api.asFile(shown.docs.map(visible), to);
-    save(blob, fileName(shown.source, to, name));
+    save(blob, fileName(source, to, name));
     say(`Saved as ${to}`);
   } catch (error) {
     complain(error);
@@ -180,10 +186,12 @@ async function greet() {
   try {
     const about = await api.model();
     knownTypes = about.types;
+    input.largest = about.limits.body_bytes;
     answersQuestions = about.models.some((one) => one.task === "questions");
     const names = about.models.map((one) => one.name);
     const finds = knownTypes.slice(0, NAMED_TYPES).join(", ") + (knownTypes.length > NAMED_TYPES ? ", …" : "");
-    byId("model").textContent = [names.join(" + "), finds].filter(Boolean).join(" · ");
+    byId("model").replaceChildren();
+    putText(byId("model"), [names.join(" + "), finds].filter(Boolean).join(" · "));
     byId("format").replaceChildren(...about.formats.map((format) => new Option(format)));
   } catch (error) {
     complain(error);
@@ -204,6 +212,7 @@ byId("copy").addEventListener("click", copyMentions);
 byId("names").addEventListener("change", (event) => documents.classList.toggle("unnamed", !event.target.checked));
 byId("token").addEventListener("change", (event) => {
   api.useToken(event.target.value);
+  byId("error").hidden = true;
   greet();
 });
 questionForm({ ask: (question) => api.answers(question, shown.docs.map(visible)), complain });

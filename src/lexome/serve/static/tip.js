@@ -14,7 +14,9 @@ export class Tip {
     this.find = find;
     this.box = document.getElementById("tip");
     documents.addEventListener("pointerover", (event) => this.over(event));
-    documents.addEventListener("pointerout", () => this.leave());
+    // A finger is lifted as soon as it has touched; what it brought up stays until it touches something else.
+    documents.addEventListener("pointerout", (event) => event.pointerType === "touch" || this.leave());
+    document.addEventListener("pointerdown", (event) => event.target.closest("mark, #tip") || this.hide());
     documents.addEventListener("focusin", (event) => this.focused(event.target));
     documents.addEventListener("focusout", () => this.hide());
     documents.addEventListener("keydown", (event) => this.key(event));
@@ -46,7 +48,7 @@ export class Tip {
   /** Stay with the mark that has the focus while the page scrolls. */
   follow() {
     const focused = document.activeElement;
-    if (!this.box.hidden && focused.matches("mark")) this.put(focused);
+    if (!this.box.hidden && focused?.matches("mark")) this.put(focused);
     else this.hide();
   }
 

@@ -74,6 +74,8 @@ def write_model(course: Course, folder: Path, facts: Facts) -> None:
         _write_adapters(course, folder / ADAPTER)
         model = merged(model)
     run: dict[str, Any] = {"stage": course.recipe.stage, "run": facts.name, "scores": facts.scores}
+    # What an export has to know to judge the model by its sources.
+    run["recipe"] = {"data": {"rename": course.recipe.data.rename}}
     save(
         folder / MODEL,
         model,

@@ -57,8 +57,9 @@ def renamed(read: dict[str, list[Document]], names: Mapping[str, str], source: s
         )
     if not names:
         return read
-    return {name: [_under(doc, names) for doc in docs] for name, docs in read.items()}
+    return {name: [under(doc, names) for doc in docs] for name, docs in read.items()}
 
 
-def _under(doc: Document, names: Mapping[str, str]) -> Document:
+def under(doc: Document, names: Mapping[str, str]) -> Document:
+    """The document with types of mentions under other names."""
     return replace(doc, spans=tuple(replace(span, type=names.get(span.type, span.type)) for span in doc.spans))

@@ -1,12 +1,14 @@
 """A service on a port of its own, and models whose words are known: what the tests of the service share."""
 
+import asyncio
 import hashlib
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 import numpy as np
@@ -23,6 +25,8 @@ from lexome.serve.library import Library
 from lexome.serve.limits import Limits
 from lexome.serve.server import configured, listening
 from lexome.tasks import Task
+
+Made = TypeVar("Made")
 
 Serving = Callable[..., AbstractContextManager[httpx.Client]]
 
@@ -91,6 +95,12 @@ def library() -> Library:
     )
     known = Document("102", (Passage(0, "BRCA1"),), (Span("T1", "Gene", ((0, 5),), "BRCA1", ("NCBIGene:672",)),))
     return Library.of([bare, known])
+
+
+def awaited(work: Coroutine[Any, Any, Made]) -> Made:
+    """What a coroutine gives, from a thread of its own: once a browser was used, the main one has a loop that runs."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, work).result()
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 import pytest
-from services import Serving
+from services import Serving, awaited
 
 from lexome.infer.annotator import Annotator
 from lexome.serve.callers import Callers
@@ -122,7 +122,7 @@ def test_answers_that_are_not_taken_count_as_held() -> None:
         held.append(gate.held)
 
     scope = {"type": "http", "path": "/x", "method": "GET", "headers": []}
-    asyncio.run(gate(scope, asyncio.Event().wait, send))  # type: ignore[arg-type]
+    awaited(gate(scope, asyncio.Event().wait, send))  # type: ignore[arg-type]
     assert (held, gate.held) == ([0, size, size], 0)
 
 

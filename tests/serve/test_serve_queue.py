@@ -8,6 +8,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
+from services import awaited
 
 from lexome.document import Document
 from lexome.infer.annotator import Annotator
@@ -45,7 +46,7 @@ def test_the_result_is_the_annotators_however_it_is_shared_out(
             choice = annotator.choice()
             return await asyncio.gather(*(queue.run(docs[n::4], annotator.models, choice) for n in range(4)))
 
-    found = asyncio.run(run())
+    found = awaited(run())
     expected = list(annotator.annotate(docs))
     assert [doc for part in found for doc in part] == [doc for n in range(4) for doc in expected[n::4]]
 
@@ -84,7 +85,7 @@ def test_a_short_request_waits_for_one_window_of_each_other(annotator: Annotator
             assert not first.done()
             await first
 
-    asyncio.run(run())
+    awaited(run())
     lengths = [length for run in model.runs for length in run]
     assert len(lengths) > 150
     # The others go on until the short one has arrived; what counts is that it came long before their end.
@@ -99,7 +100,7 @@ def test_requests_take_turns(annotator: Annotator) -> None:
         async with working(1) as queue:
             await asyncio.gather(*(queue.run([doc], [model], annotator.choice()) for doc in docs))
 
-    asyncio.run(run())
+    awaited(run())
     turns = model.firsts[len(model.firsts) // 3 : -len(docs)]
     assert len(turns) > 100
     assert all(one != other for one, other in pairwise(turns))
@@ -118,7 +119,7 @@ def test_rows_of_several_clients_are_run_together(annotator: Annotator) -> None:
         await asyncio.gather(*waiting)
         queue.close()
 
-    asyncio.run(run())
+    awaited(run())
     assert max(map(len, model.runs)) > 1
     assert all(sum(run) <= 500 for run in model.runs if len(run) > 1)
     assert sum(map(len, model.runs)) == 8
@@ -136,7 +137,7 @@ def test_a_failure_is_an_answer_to_its_own_client(annotator: Annotator) -> None:
             assert (queue.documents, queue.characters) == (0, 0)
             return found
 
-    first, second, third = asyncio.run(run())
+    first, second, third = awaited(run())
     assert isinstance(first, list)
     assert isinstance(third, list)
     assert isinstance(second, RuntimeError)
@@ -159,7 +160,7 @@ def test_what_is_no_longer_awaited_is_not_done(annotator: Annotator) -> None:
             assert (queue.documents, queue.characters) == (0, 0)
             return seen, len(model.runs)
 
-    seen, later = asyncio.run(run())
+    seen, later = awaited(run())
     assert seen == later < total
 
 
@@ -170,7 +171,7 @@ def test_a_closed_queue_takes_nothing(annotator: Annotator) -> None:
         with pytest.raises(Refused, match="stopping"):
             await queue.run(documents(annotator, 1), annotator.models, annotator.choice())
 
-    asyncio.run(run())
+    awaited(run())
 
 
 def test_a_model_that_is_not_wanted_is_not_run(everything: Annotator) -> None:
@@ -181,6 +182,6 @@ def test_a_model_that_is_not_wanted_is_not_run(everything: Annotator) -> None:
             choice = everything.choice(types=[])
             return await queue.run(documents(everything, 1), [model, *everything.models[2:]], choice)
 
-    [doc] = asyncio.run(run())
+    [doc] = awaited(run())
     assert model.runs == []
     assert doc.labels

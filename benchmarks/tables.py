@@ -316,6 +316,27 @@ def window_independence() -> str:
     return rows(("windows fall", "windows", "mentions", "different", "share"), *lines) + measured(result["facts"])
 
 
+def serve_load() -> str:
+    result = stored("serve_load")
+    offline, latency, beside = result["offline_docs_per_s"], result["latency_s"], result["short_beside_books"]
+    lines = [
+        ("without a service, one process", f"{offline['one process']} abstracts/s"),
+        ("without a service, a process a core", f"{offline['a process a core']} abstracts/s"),
+        (
+            f"the service, {result['clients']} clients for {result['seconds']:.0f} s",
+            f"{result['docs_per_s']} abstracts/s",
+        ),
+        ("part of the faster", f"{result['part_of_offline']:.1%}"),
+        ("errors", f"{result['errors']} of {result['requests']:,}"),
+        ("latency, median, 95th and 99th percentile", f"{latency['p50']}, {latency['p95']}, {latency['p99']} s"),
+        (
+            f"a sentence beside {beside['books']} documents of {beside['book_characters']:,} characters",
+            f"{beside['median_s']} s, at most {beside['largest_s']} s (alone {beside['alone_s']} s)",
+        ),
+    ]
+    return rows(("the default model on two cores, clients on the same two", ""), *lines) + measured(result["facts"])
+
+
 def source_map() -> str:
     """Every module with the first line of its docstring, which is its duty."""
     package = ROOT / "src" / "lexome"
@@ -351,6 +372,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "onnx_speed": onnx_speed,
     "read_speed": read_speed,
     "sentences": sentences,
+    "serve_load": serve_load,
     "training_memory": training_memory,
     "training_runs": training_runs,
     "window_independence": window_independence,

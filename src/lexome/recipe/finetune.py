@@ -213,6 +213,12 @@ class FinetuneRecipe(Recipe):
     graphs: bool = Field(
         default=True, description="On CUDA, steps recorded and launched as one, where the model and the loss allow it."
     )
+    rounding: float = Field(
+        default=0.0,
+        ge=0,
+        le=1,
+        description="Share of the run, its last one, in which products are rounded as in an int8 export.",
+    )
     checkpointing: bool = Field(
         default=False, description="Compute each layer again in the backward pass: less memory, a third more time."
     )
@@ -248,6 +254,12 @@ class FinetuneRecipe(Recipe):
         if self.folds is None and self.score_test != "never" and data.test in (data.dev, *data.train):
             how = "chosen by" if data.test == data.dev else "learnt from"
             raise ValueError(f"the split {data.test!r} is {how} and scored as test; expected data.test to be another")
+        return self
+
+    @model_validator(mode="after")
+    def _rounded(self) -> Self:
+        if self.rounding and (self.method != "full" or self.compile):
+            raise ValueError('rounding needs method = "full" and no compile; expected one of them')
         return self
 
     @property

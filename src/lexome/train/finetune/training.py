@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 
 import torch
@@ -29,6 +30,7 @@ from lexome.train.finetune.material import Parts
 from lexome.train.finetune.model import Learner
 from lexome.train.finetune.optim import Stepper, kept, put_back
 from lexome.train.finetune.predict import answered, scored
+from lexome.train.finetune.rounding import Rounding
 from lexome.train.journal import Line
 from lexome.train.loader import ahead
 from lexome.train.schedule import LearningRate
@@ -146,6 +148,7 @@ class Training:
         if setting.graphs and can_record(learner, rules, autocast=setting.autocast):
             plan.padding = plan.few_sizes()
             self.graphs = StepGraphs(self._learn, setting.device)
+        self.rounding = Rounding(learner, begin=1 - recipe.rounding) if recipe.rounding else None
         given = recipe.schedule
         # Constant after the warm-up; a fall at its end is for pre-training.
         self.rate = LearningRate(recipe.optimizer.lr, given.kind, given.warmup, 0.0, given.end)
@@ -156,9 +159,12 @@ class Training:
         """Learn to the end, giving each line of metrics; afterwards the model has the weights that are kept."""
         began, progress = clock(), self.progress
         self.learner.train()
-        with ahead(self.plan.planned(), AHEAD) as planned:
+        rounding = nullcontext() if self.rounding is None else self.rounding.around()
+        with rounding, ahead(self.plan.planned(), AHEAD) as planned:
             for step in planned:
                 lr = self.rate.at((progress.step + 0.5) / progress.steps)
+                if self.rounding is not None:
+                    self.rounding.at(progress.step / progress.steps)
                 self._since.add(*self._step(step, lr))
                 progress.step += 1
                 progress.tokens += sum(batch.tokens for batch in step.batches)
@@ -236,6 +242,9 @@ class Training:
             autocast=self.setting.autocast,
         )
         scores = scored(task, self.parts.dev, found)
+        if self.rounding is not None and not self.rounding.begun:
+            # Weights that have not learnt to be rounded are not what the run is for.
+            return scores
         if progress.scores is None or self._measured(scores) > self._measured(progress.scores):
             progress.scores, progress.best_step, progress.misses = scores, progress.step, 0
             progress.weights = kept(self.learner)

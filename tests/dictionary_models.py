@@ -10,7 +10,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from lexome.corpus.vocab.kinds import bert_tokenizer
 from lexome.infer.settings import MODEL, TOKENIZER, Settings, write_settings
-from lexome.tasks import Ner
+from lexome.tasks import Ner, Task
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 OPSET = 17
@@ -42,9 +42,15 @@ def dictionary_model(
         table[pieces.index(word)] = 0.0
         table[pieces.index(word), task.labels.index(tag)] = logit
     onnx.save(_graph(table), folder / MODEL)
+    put_settings(folder, task, max_tokens=512)
+    return folder
+
+
+def put_settings(folder: Path, task: Task, *, max_tokens: int) -> None:
+    """Write model.json for a graph whose outputs are a task's labels."""
     settings = Settings(
-        kind="token",
-        max_tokens=512,
+        kind=task.head,
+        max_tokens=max_tokens,
         width=len(task.labels),
         before=(2,),
         after=(3,),
@@ -61,7 +67,6 @@ def dictionary_model(
         task=dict(task.settings()),
     )
     write_settings(folder, settings)
-    return folder
 
 
 def _graph(table: np.ndarray) -> onnx.ModelProto:

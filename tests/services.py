@@ -1,7 +1,6 @@
 """A service on a port of its own, and models whose words are known: what the tests of the service share."""
 
 import asyncio
-import hashlib
 import socket
 import threading
 from collections.abc import Callable, Coroutine, Iterator
@@ -14,12 +13,12 @@ import httpx
 import numpy as np
 import onnx
 import uvicorn
-from dictionary_models import OPSET, SPECIAL
+from dictionary_models import OPSET, SPECIAL, put_settings
 from onnx import TensorProto, helper, numpy_helper
 
 from lexome.corpus.vocab.kinds import bert_tokenizer
 from lexome.document import Document, Passage, Span
-from lexome.infer.settings import MODEL, TOKENIZER, Settings, write_settings
+from lexome.infer.settings import MODEL, TOKENIZER
 from lexome.metadata import Author, Journal, Metadata
 from lexome.serve.library import Library
 from lexome.serve.limits import Limits
@@ -42,25 +41,7 @@ def table_model(folder: Path, task: Task, words: dict[str, int]) -> Path:
     for word, output in words.items():
         table[pieces.index(word.strip("@$")), output] = 8.0
     onnx.save(_graph(table, pooled=task.head == "sequence"), folder / MODEL)
-    settings = Settings(
-        kind=task.head,
-        max_tokens=64,
-        width=len(task.labels),
-        before=(2,),
-        after=(3,),
-        between=(3,),
-        pad=0,
-        mask=4,
-        segments=False,
-        labels=task.labels,
-        tokenizer_sha256=hashlib.sha256((folder / TOKENIZER).read_bytes()).hexdigest(),
-        opset=OPSET,
-        precision="fp32",
-        difference=0.0,
-        source={"name": folder.name},
-        task=dict(task.settings()),
-    )
-    write_settings(folder, settings)
+    put_settings(folder, task, max_tokens=64)
     return folder
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from lexome.errors import DivergedError, LexomeError, RecipeError, UsageError, WorkerError
 from lexome.recipe.finetune import FinetuneRecipe
 from lexome.train.finetune.ground import MODEL, RUNS, Ground, grounded
-from lexome.train.finetune.pool import in_processes
+from lexome.train.finetune.pool import runs_in_processes
 from lexome.train.finetune.record import Facts
 from lexome.train.finetune.run import Show, carry_out, drop_model, score_later
 from lexome.train.finetune.runs import Cell, Run, cells_of, runs_of, settled
@@ -79,7 +79,7 @@ def _carried_out(
     found: dict[Run, Facts] = {}
     failed: dict[str, str] = {}
     if recipe.jobs > 1 and len(runs) > 1:
-        for run, facts, why in in_processes(recipe, runs, tokenizer=ground.material.tokenizer, test=test):
+        for run, facts, why in runs_in_processes(recipe, runs, tokenizer=ground.material.tokenizer, test=test):
             _take(run, facts, why, found, failed)
             done = len(found) + len(failed)
             show(done / len(runs), f"{done} of {len(runs)} runs")

@@ -16,6 +16,10 @@ QUICK = "one seed, the first point of each grid, the first variant, one fold, an
 QUICK_PATIENCE = 3
 
 
+Chain = list[TaskTable]
+"""Tasks that come after one another, the first one first."""
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """Where a task of a study is run, and how: the same for all its recipes.
@@ -66,6 +70,16 @@ def order_of(study: StudyRecipe, only: Iterable[str] = ()) -> list[TaskTable]:
             before.append(study.task(before[-1].after))
         ordered |= {step.name: step for step in reversed(before)}
     return list(ordered.values())
+
+
+def chains_of(tasks: Iterable[TaskTable]) -> list[Chain]:
+    """The tasks in chains that do not wait for each other; those of several tasks first, for they take longest."""
+    chains: dict[str, Chain] = {}
+    roots: dict[str, str] = {}
+    for task in tasks:
+        roots[task.name] = task.name if task.after is None else roots[task.after]
+        chains.setdefault(roots[task.name], []).append(task)
+    return sorted(chains.values(), key=len, reverse=True)
 
 
 def _apart(protocol: ProtocolTable) -> bool:

@@ -17,12 +17,12 @@ from lexome.train.finetune.ground import RUNS
 from lexome.train.finetune.record import Facts, read_facts
 from lexome.train.finetune.stage import Finetuned, finetune
 from lexome.train.finetune.summary import Row as Cell
+from lexome.train.processes import in_processes
 from lexome.train.record import surroundings
 from lexome.train.study.aggregate import Estimate, Scored, aggregated
 from lexome.train.study.interval import over_documents, with_interval
 from lexome.train.study.outcome import Missing, Outcome, outcome_of
-from lexome.train.study.pool import Chain, chains_of, in_processes
-from lexome.train.study.protocol import QUICK, Place, choosing, order_of, reporting, variants_of
+from lexome.train.study.protocol import QUICK, Chain, Place, chains_of, choosing, order_of, reporting, variants_of
 from lexome.train.study.spread import spreads
 from lexome.values import value
 
@@ -96,7 +96,7 @@ def _found(
     # A task's own runs go one after another then: there are tasks enough.
     alone = replace(wish, jobs=1, progress_shown=False)
     parts = [(study, chain, name, start, alone) for chain in chains_of(tasks) for name, start in models.items()]
-    for done, (name, results) in enumerate(in_processes(_chain, parts, jobs=wish.jobs), 1):
+    for done, (name, results) in enumerate(in_processes(_chain, parts, jobs=wish.jobs, what="the study"), 1):
         for task, found in results:
             state = f"error: {found}" if isinstance(found, Missing) else "done"
             _say(f"{name}: {task.name}: {state} ({done} of {len(parts)})", wish)

@@ -48,7 +48,7 @@ def main() -> None:
     options.add_argument("shards", type=Path)
     options.add_argument("--seconds", type=float, default=8.0, help="how long each row is measured")
     options.add_argument("--shapes", default=",".join(SHAPES))
-    options.add_argument("--tokens", type=int, default=131_072, help="tokens of one of Lexome's batches")
+    options.add_argument("--tokens", type=int, default=262_144, help="tokens of one of Lexome's batches")
     options.add_argument("--ours-only", action="store_true")
     options.add_argument("--out", type=Path, default=ROOT / "results" / "pretrain_speed.json")
     given = options.parse_args()
@@ -149,7 +149,7 @@ def lexome(shape: str, given: argparse.Namespace, *, precision: str) -> dict[str
                 "masking": {"rate": RATE},
                 "batch": {"tokens": given.tokens},
                 "optimizer": {"lr": 1e-4},
-                "log": {"every": 5},
+                "log": {"every": 10},
                 "evaluation": {"tokens": 1_000_000},
             }
         )
@@ -230,7 +230,7 @@ def timed(run: Any, model: BertForMaskedLM, text: Text, pieces: Pieces, *, secon
         "tokens_per_s": round(tokens / (time.monotonic() - measured)),
         "memory_gb": round(torch.cuda.max_memory_allocated() / 1e9, 1),
         "ready_s": round(ready, 1),
-        "loss": round(float(loss), 3),
+        "loss": round(loss.item(), 3),
     }
 
 

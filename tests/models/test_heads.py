@@ -14,9 +14,13 @@ from lexome.models.heads import (
     SequenceHead,
     SpanHead,
     TokenHead,
+    WordHead,
+    _Picked,
     mean_of,
 )
 from lexome.models.packing import Packing
+from lexome.train.batches import NOT_ASKED
+from lexome.train.losses import sums
 
 CONFIG = EncoderConfig(vocab=VOCAB, layers=1, width=32, heads=4, inner=48, max_tokens=40)
 
@@ -85,3 +89,30 @@ def test_a_sequence_is_its_first_token_or_its_mean() -> None:
     mean.load_state_dict(first.state_dict())
     with torch.no_grad():
         assert torch.allclose(first(hidden_TD[[1, 1, 1, 3, 4]] + 0.0, packing)[0], mean(hidden_TD, packing)[0])
+
+
+def test_logits_filled_up_change_neither_the_loss_nor_its_gradients() -> None:
+    torch.manual_seed(0)
+    head, hidden_MD = WordHead(CONFIG), torch.randn(5, CONFIG.width)
+    tokens_VD = torch.randn(CONFIG.vocab, CONFIG.width, requires_grad=True)
+    labels_M = torch.tensor([0, 3, NOT_ASKED, CONFIG.vocab - 1, 2])
+    found = []
+    for grain in (1, 60):
+        head.grain = grain
+        logits_MV = head(hidden_MD, tokens_VD)
+        assert logits_MV.shape[1] % grain == 0
+        loss, right = sums(logits_MV, labels_M)
+        found.append((loss, right, *torch.autograd.grad(loss, [tokens_VD, head.bias, head.dense.weight])))
+    assert CONFIG.vocab % 60
+    for plain, filled in zip(*found, strict=True):
+        torch.testing.assert_close(filled, plain)
+
+
+def test_the_gradient_of_picked_rows_is_that_of_index_select() -> None:
+    torch.manual_seed(0)
+    hidden_TD = torch.randn(9, 4, requires_grad=True)
+    positions_M, weight_MD = torch.tensor([3, 0, 8, 0]), torch.randn(4, 4)
+    own, plain = _Picked.apply(hidden_TD, positions_M), hidden_TD.index_select(0, positions_M)
+    assert torch.equal(own, plain)
+    gradients = [torch.autograd.grad((rows_MD * weight_MD).sum(), hidden_TD)[0] for rows_MD in (own, plain)]
+    torch.testing.assert_close(*gradients)

@@ -4,6 +4,7 @@ T tokens of the packed batch, S sequences, D width, V vocabulary, M masked posit
 """
 
 from collections import OrderedDict
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +14,9 @@ from lexome.models.config import EncoderConfig
 from lexome.models.encoder import Encoder, activation, initialise, layer_norm
 from lexome.models.packing import Packing
 from lexome.values import value
+
+# The logit of what fills up a vocabulary: no share of any softmax, and still a number in sixteen bits.
+NEVER = -10_000.0
 
 
 class MaskedLM(nn.Module):
@@ -25,8 +29,7 @@ class MaskedLM(nn.Module):
 
     def forward(self, ids_T: Tensor, packing: Packing, positions_M: Tensor, segments_T: Tensor | None = None) -> Tensor:
         hidden_TD = self.encoder(ids_T, packing, segments_T)
-        # index_select and not brackets, whose gradient sorts all positions first.
-        logits_MV: Tensor = self.head(hidden_TD.index_select(0, positions_M), self.encoder.embed.tokens.weight)
+        logits_MV: Tensor = self.head(picked(hidden_TD, positions_M), self.encoder.embed.tokens.weight)
         return logits_MV
 
 
@@ -43,7 +46,7 @@ class PairedLM(nn.Module):
         self, ids_T: Tensor, packing: Packing, positions_M: Tensor, segments_T: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         hidden_TD = self.encoder(ids_T, packing, segments_T)
-        logits_MV = self.head(hidden_TD.index_select(0, positions_M), self.encoder.embed.tokens.weight)
+        logits_MV = self.head(picked(hidden_TD, positions_M), self.encoder.embed.tokens.weight)
         return logits_MV, self.pair(hidden_TD, packing)
 
 
@@ -60,8 +63,37 @@ class Labeller(nn.Module):
         return logits
 
 
+def picked(hidden_TD: Tensor, positions_M: Tensor) -> Tensor:
+    """The hidden states at these positions, (M, D)."""
+    if hidden_TD.is_cuda and hidden_TD.dtype != torch.float32:
+        given_MD: Tensor = _Picked.apply(hidden_TD, positions_M)  # type: ignore[no-untyped-call]
+        return given_MD
+    # index_select and not brackets, whose gradient sorts all positions first.
+    return hidden_TD.index_select(0, positions_M)
+
+
+class _Picked(torch.autograd.Function):
+    """index_select whose gradient is added up in float32: a GPU is slow at adding to numbers of 16 bits."""
+
+    @staticmethod
+    def forward(ctx: Any, hidden_TD: Tensor, positions_M: Tensor) -> Tensor:
+        ctx.save_for_backward(positions_M)
+        ctx.tokens = hidden_TD.shape[0]
+        return hidden_TD.index_select(0, positions_M)
+
+    @staticmethod
+    def backward(ctx: Any, gradient_MD: Tensor) -> tuple[Tensor, None]:
+        (positions_M,) = ctx.saved_tensors
+        sum_TD = gradient_MD.new_zeros((ctx.tokens, gradient_MD.shape[1]), dtype=torch.float32)
+        return sum_TD.index_add_(0, positions_M, gradient_MD.float()).to(gradient_MD.dtype), None
+
+
 class WordHead(nn.Module):
-    """Hidden states to logits over the vocabulary. Its last matrix is the token embedding, given by the caller."""
+    """Hidden states to logits over the vocabulary. Its last matrix is the token embedding, given by the caller.
+
+    Set `grain` to fill the logits up to a multiple of it with words that are never right: products of a GPU are slow
+    where a row of them begins at an odd place, and logits are copied where torch.compile mends that by itself.
+    """
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
@@ -69,11 +101,16 @@ class WordHead(nn.Module):
         self.activation = activation(config.head_activation)
         self.norm = layer_norm(config)
         self.bias = nn.Parameter(torch.zeros(config.vocab))
+        self.grain = 1
         initialise(self, config)
 
     def forward(self, hidden_MD: Tensor, tokens_VD: Tensor) -> Tensor:
         normed_MD = self.norm(self.activation(self.dense(hidden_MD)))
-        return functional.linear(normed_MD, tokens_VD, self.bias)
+        bias_V: Tensor = self.bias
+        if lacking := -bias_V.shape[0] % self.grain:
+            tokens_VD = functional.pad(tokens_VD, (0, 0, 0, lacking))
+            bias_V = functional.pad(bias_V, (0, lacking), value=NEVER)
+        return functional.linear(normed_MD, tokens_VD, bias_V)
 
 
 class PairHead(nn.Module):

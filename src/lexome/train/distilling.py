@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from lexome.models.encoder import initialise
-from lexome.models.heads import MaskedLM
+from lexome.models.heads import MaskedLM, picked
 from lexome.models.packing import Packing
 from lexome.models.padded import TransformersMaskedLM
 from lexome.train.batches import NOT_ASKED
@@ -55,7 +55,7 @@ class DistilledLM(nn.Module):
         self, ids_T: Tensor, packing: Packing, positions_N: Tensor, segments_T: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         hidden_TD = self.encoder(ids_T, packing, segments_T)
-        logits_NV = self.head(hidden_TD.index_select(0, positions_N), self.encoder.embed.tokens.weight)
+        logits_NV = self.head(picked(hidden_TD, positions_N), self.encoder.embed.tokens.weight)
         return logits_NV, hidden_TD if self.projection is None else self.projection(hidden_TD)
 
 

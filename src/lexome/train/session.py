@@ -26,7 +26,7 @@ from lexome.train.feed import Feed
 from lexome.train.held_out import evaluate
 from lexome.train.journal import METRICS, Journal, Line, Tally, Watch, training_progress
 from lexome.train.loop import Clock, Done, Position, Rules, rehearse, train
-from lexome.train.losses import Loss, compile_parts
+from lexome.train.losses import Loss, compile_parts, even_logits
 from lexome.train.optim import OptimizerSettings
 from lexome.train.parallel import Parallel, joined
 from lexome.train.picture import draw_loss
@@ -200,6 +200,9 @@ class Session:
             self.module.to(torch.bfloat16)
         if self.recipe.checkpointing:
             encoder_of(self.start.model).checkpointing = True
+        sizes = self.parallel.sizes
+        if self.setting.device.type == "cuda" and sizes.tensor == 1 and not sizes.fsdp:
+            even_logits(self.start.model)
         if self.setting.compiled:
             compile_parts(self.start.model)
         called = self.parallel.wrapped(self.module, self.start.config, half=half)

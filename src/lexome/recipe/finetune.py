@@ -10,6 +10,9 @@ from lexome.recipe import Recipe, Table
 # For data.dev: models are not chosen, the last weights are taken.
 NO_SPLIT = "none"
 
+Names = str | tuple[str, ...]
+"""What a type is called: one name, or several for mentions that are of several types."""
+
 
 class DataTable(Table):
     """What is learnt from: sets that Lexome knows by name, or a folder with a [task] table."""
@@ -30,8 +33,9 @@ class DataTable(Table):
     overlap: Literal["keep", "drop", "error"] = Field(
         default="keep", description="What becomes of training documents that are in dev or test too; each is counted."
     )
-    rename: dict[str, dict[str, str]] = Field(
-        default={}, description="Types of mentions of a source under other names; those that are not told stay."
+    rename: dict[str, dict[str, Names]] = Field(
+        default={},
+        description="Types of mentions of a source under another name, or under several; others stay as they are.",
     )
     exclude: tuple[Annotated[str, Field(pattern="^[^:]+:[^:]+$")], ...] = Field(
         default=(), description='Never learn from articles of these splits, each as "SET:SPLIT", whatever set has them.'
@@ -136,6 +140,26 @@ class LossTable(Table):
     oversample: float = Field(default=0.0, ge=0, le=1, description="Rows of rare labels come more often; 1: all alike.")
 
 
+class TeacherTable(Table):
+    """Fine-tuned models with the same labels, whose shares of each label are learnt from too (Hinton et al. 2015).
+
+    They tell about every token and every type: about types that a set does not annotate, and about text that nobody has
+    annotated.
+    """
+
+    models: tuple[Path, ...] = Field(
+        min_length=1, description="Checkpoints, or `out` of fine-tunings; of several the mean of their shares is taken."
+    )
+    shards: Path | None = Field(
+        default=None, description="Text without labels: token shards that `lexome shard` made with the same tokenizer."
+    )
+    share: float = Field(default=1.0, gt=0, description="How much of that text is read in an epoch of the sets.")
+    weight: float = Field(default=1.0, gt=0, description="What the teachers' loss is multiplied by.")
+    temperature: float = Field(
+        default=1.0, gt=0, description="What all logits are divided by at first."
+    )
+
+
 class EvaluationTable(Table):
     """Scores on dev, by the same decoding that serves."""
 
@@ -230,6 +254,7 @@ class FinetuneRecipe(Recipe):
     optimizer: OptimizerTable = OptimizerTable()
     schedule: ScheduleTable = ScheduleTable()
     loss: LossTable = LossTable()
+    teacher: TeacherTable | None = None
     evaluation: EvaluationTable = EvaluationTable()
     grid: GridTable = GridTable()
     card: CardTable = CardTable()

@@ -13,6 +13,7 @@ from lexome.errors import UsageError
 from lexome.formats import read
 from lexome.formats.records.jsonl import to_json
 from lexome.infer.model import Model
+from lexome.recipe.finetune import Names
 from lexome.tasks import Ner, Relations, Task
 from lexome.tasks.metrics import mentions
 from lexome.tasks.metrics.counts import Counts
@@ -47,7 +48,7 @@ class HeldOut:
 
 
 def held_out(
-    name: str, *, split: str, task: Task, data: Path | None = None, rename: Mapping[str, Mapping[str, str]] = NOTHING
+    name: str, *, split: str, task: Task, data: Path | None = None, rename: Mapping[str, Mapping[str, Names]] = NOTHING
 ) -> HeldOut:
     """The documents that are meant: a split of a set or of a folder with splits, or all of a file.
 
@@ -75,12 +76,12 @@ def held_out(
     return replace(found, docs=[under(doc, others) for doc in found.docs]) if others else found
 
 
-def renamed_types(checkpoint: Path) -> dict[str, dict[str, str]]:
+def renamed_types(checkpoint: Path) -> dict[str, dict[str, Names]]:
     """By source, the types that a checkpoint learnt under other names, as the record of its fine-tuning says."""
     for path in (checkpoint / RUN, checkpoint.parent / RUN):
         # A record of something else says nothing of types.
         with suppress(OSError, ValueError, LookupError, TypeError):
-            found: dict[str, dict[str, str]] = json.loads(path.read_bytes())["recipe"]["data"]["rename"]
+            found: dict[str, dict[str, Names]] = json.loads(path.read_bytes())["recipe"]["data"]["rename"]
             return found
     return {}
 

@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
-from lexome.document import Document, Question, place
+from lexome.document import Document, Question, Span, place
 from lexome.errors import DataSetError, UsageError
 from lexome.formats import read
 from lexome.recipe.finetune import FinetuneRecipe
 from lexome.train.finetune.held import BY_ID, BY_TEXT, HeldOut
 from lexome.train.finetune.material import Material
+from lexome.train.finetune.sources import under
 
 TESTED = "Mice without the gene p53 grew tumours in the liver within six months"
 OTHER = "Nothing of this sentence is said anywhere else in all of the sets"
@@ -137,3 +138,10 @@ def test_a_split_to_hold_out_must_be_there(root: Path) -> None:
 
 def _document(id_: str, text: str) -> Document:
     return Document(id_, place([("abstract", text)]))
+
+
+def test_a_mention_may_have_several_names() -> None:
+    doc = Document("1", place([("title", "The gene p53")]), (Span("T1", "Gene", ((9, 12),), "p53"),))
+    twice = under(doc, {"Gene": ("Gene", "BC2GM_Gene")})
+    assert [(span.id, span.type) for span in twice.spans] == [("T1", "Gene"), ("T1.BC2GM_Gene", "BC2GM_Gene")]
+    assert under(doc, {"Drug": "Chemical"}) == doc

@@ -27,6 +27,7 @@ class Batch:
     targets  of a token head (T, G), of a sequence head (S, G) or (S, C), of a span head (S, 2); None where unknown
     asked    what the loss of the whole step is divided by, so that passes add up to the loss of one large batch
     tokens   how many are real; with padding, there are more
+    taught_T with a teacher, what each token counts in the step: nothing where it only fills up the batch
     """
 
     ids_T: Tensor
@@ -35,6 +36,7 @@ class Batch:
     targets: Tensor | None
     asked: int | Tensor
     tokens: int
+    taught_T: Tensor | None = None
 
     def to(self, device: torch.device) -> "Batch":
         """The same on another device; from pinned memory, without waiting for it."""
@@ -52,7 +54,7 @@ class Batch:
         self.asked.fill_(other.asked)
 
     def _tensors(self) -> list[Tensor]:
-        every = (self.ids_T, self.segments_T, *self.packing.tensors, self.targets)
+        every = (self.ids_T, self.segments_T, *self.packing.tensors, self.targets, self.taught_T)
         return [tensor for tensor in every if tensor is not None]
 
     def _mapped(self, change: Callable[[Tensor], Tensor]) -> "Batch":
@@ -62,6 +64,7 @@ class Batch:
             segments_T=None if self.segments_T is None else change(self.segments_T),
             packing=self.packing.mapped(change),
             targets=None if self.targets is None else change(self.targets),
+            taught_T=None if self.taught_T is None else change(self.taught_T),
         )
 
 
@@ -177,6 +180,7 @@ def batches_of(
     limit: int,
     segments: bool,
     padding: Padding | None = None,
+    taught: bool = False,
 ) -> list[Batch]:
     """The passes of one step, of at most `limit` tokens each; a single one is filled up where that is asked for."""
     chosen = [rows[number] for number in step]
@@ -184,7 +188,18 @@ def batches_of(
     parts = filled(range(len(chosen)), [len(row.ids) for row in chosen], limit)
     if len(parts) > 1:
         padding = None
-    return [
+    made = [
         batch_of([chosen[place] for place in part], task, segments=segments, asked=asked, padding=padding)
         for part in parts
     ]
+    if not taught:
+        return made
+    tokens = sum(batch.tokens for batch in made)
+    return [replace(batch, taught_T=_counting(batch, tokens)) for batch in made]
+
+
+def _counting(batch: Batch, tokens: int) -> Tensor:
+    """What each token of a pass counts in a step of so many."""
+    counts_T = torch.zeros(len(batch.ids_T))
+    counts_T[: batch.tokens] = 1 / tokens
+    return counts_T

@@ -8,16 +8,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from lexome.errors import UsageError
 from lexome.models.source import HUGGING_FACE, layout_of
 from lexome.models.weights import weights_sha256
 from lexome.recipe.finetune import FinetuneRecipe
 from lexome.train.finetune.frame import put_tokenizer
 from lexome.train.finetune.material import Material
-from lexome.train.finetune.summary import read_best
-
-# Inside `out`, the folder of all runs; inside a run, that of its model.
-RUNS, MODEL = "runs", "model"
+from lexome.train.finetune.summary import start_of
 
 
 @dataclass(frozen=True)
@@ -44,19 +40,6 @@ def ground_of(recipe: FinetuneRecipe, tokenizer: Path) -> Ground:
     """The same where the tokenizer has been put in its folder before."""
     start = start_of(recipe.start)
     return Ground(start, checkpoint_sha256(start), Material.opened(recipe, start, tokenizer))
-
-
-def start_of(path: Path) -> Path:
-    """The checkpoint that is meant: the path itself, or the best model of an earlier fine-tuning there."""
-    best = read_best(path)
-    if best is None:
-        return path
-    model = path / RUNS / best / MODEL
-    if not model.is_dir():
-        raise UsageError(
-            f"{path}: the weights of its best run, {best}, were not kept. Run it again with models = best."
-        )
-    return model
 
 
 def checkpoint_sha256(start: Path) -> str:

@@ -24,6 +24,7 @@ from lexome.train.finetune.frame import frame_of
 from lexome.train.finetune.held import HeldOut
 from lexome.train.finetune.labels import label_bias
 from lexome.train.finetune.sources import renamed, require_sources, sources_of
+from lexome.train.finetune.teaching import text_rows
 
 TRAIN, DEV, TEST = "train", "dev", "test"
 Documents = list[tuple[str, Document]]
@@ -60,7 +61,8 @@ class Split:
 class Parts:
     """What one run learns from, is chosen by and is scored on; and what should be known about it.
 
-    `notes` counts what of the training and development documents could not be said to the model.
+    `notes` counts what of the training and development documents could not be said to the model; `text` are rows that
+    only a teacher tells something about.
     """
 
     train: Split
@@ -68,6 +70,7 @@ class Parts:
     test: Split | None
     warnings: tuple[str, ...] = ()
     notes: dict[str, int] = field(default_factory=dict)
+    text: tuple[Row, ...] = ()
 
     @cached_property
     def identity(self) -> str:
@@ -115,7 +118,14 @@ class Material:
         warnings = [*map(str, overlaps(docs)), *lone_answers(docs)]
         where = "" if fold is None else f"fold {fold}: "
         said = tuple(where + warning for warning in warnings)
-        return Parts(made[TRAIN], made.get(DEV), made.get(TEST), said, dict(self.task.notes))
+        return Parts(made[TRAIN], made.get(DEV), made.get(TEST), said, dict(self.task.notes), self._text)
+
+    @cached_property
+    def _text(self) -> tuple[Row, ...]:
+        teacher = self.recipe.teacher
+        if teacher is None or teacher.shards is None:
+            return ()
+        return text_rows(teacher.shards, self.tokenizer, self.task, max_tokens=self.frame.max_tokens)
 
     def _documents(self, fold: int | None) -> dict[str, Documents]:
         """The documents of train, dev and test, as far as the recipe wants them, from all sources."""

@@ -13,11 +13,11 @@ from lexome.recipe import explain
 from lexome.recipe.finetune import FinetuneRecipe
 from lexome.tasks.task import TASK, Scores
 from lexome.train.finetune.adapters import merged, write_adapters
-from lexome.train.finetune.ground import MODEL, Ground
+from lexome.train.finetune.ground import Ground
 from lexome.train.finetune.labels import label_bias, label_counts
 from lexome.train.finetune.model import Begun, lora_settings
 from lexome.train.finetune.record import Facts
-from lexome.train.finetune.runs import Run
+from lexome.train.finetune.runs import MODEL, Run
 from lexome.train.finetune.training import Training, measure_of
 
 ADAPTER = "adapter"

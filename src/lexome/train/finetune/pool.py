@@ -7,10 +7,10 @@ import torch
 
 from lexome.errors import LexomeError
 from lexome.recipe.finetune import FinetuneRecipe
-from lexome.train.finetune.ground import RUNS, Ground, ground_of
+from lexome.train.finetune.ground import Ground, ground_of
 from lexome.train.finetune.record import Facts
 from lexome.train.finetune.run import carry_out
-from lexome.train.finetune.runs import Run, settled
+from lexome.train.finetune.runs import RUNS, Run, settled
 from lexome.train.processes import in_processes
 
 Ended = tuple[Run, Facts | None, str | None]

@@ -21,13 +21,14 @@ from lexome.recipe.finetune import FinetuneRecipe
 from lexome.tasks import task_of
 from lexome.tasks.task import TASK, Scores, Task
 from lexome.train.exact import exact
-from lexome.train.finetune.ground import MODEL, Ground
+from lexome.train.finetune.ground import Ground
 from lexome.train.finetune.material import DEV, TEST, Split
 from lexome.train.finetune.model import Learner, begin
 from lexome.train.finetune.outcome import ADAPTER, Course, facts_of, write_model
 from lexome.train.finetune.predict import answered, scored
 from lexome.train.finetune.record import Facts, finished, write_facts
-from lexome.train.finetune.runs import Run
+from lexome.train.finetune.runs import MODEL, Run
+from lexome.train.finetune.teaching import Teaching, taught_by
 from lexome.train.finetune.training import Plan, Setting, Training
 from lexome.train.journal import Journal
 from lexome.train.losses import RECOMPILATIONS
@@ -46,7 +47,8 @@ def identity_of(recipe: FinetuneRecipe, run: Run, ground: Ground) -> str:
     settings = recipe.model_dump(mode="json", exclude=FREE)
     material = ground.material
     given = (dict(material.task.settings()), material.frame, tokenizer_sha256(material.tokenizer))
-    return fingerprint(settings, run, given, material.parts(run.fold).identity, ground.sha256)
+    taught = () if recipe.teacher is None else (taught_by(recipe.teacher),)
+    return fingerprint(settings, run, given, material.parts(run.fold).identity, ground.sha256, *taught)
 
 
 def carry_out(
@@ -123,7 +125,10 @@ def _trained(
         begun.learner.to(setting.device)
         if setting.compiled:
             _compile(begun.learner)
-        training = Training(recipe, begun.learner, parts, task, plan, setting=setting)
+        teaching = None
+        if recipe.teacher is not None:
+            teaching = Teaching.of(recipe.teacher, task, material.tokenizer, device=setting.device)
+        training = Training(recipe, begun.learner, parts, task, plan, setting=setting, teaching=teaching)
         _follow(training, Journal(folder, step=0), show)
         serving = training.serving()
         scores = {}

@@ -7,6 +7,9 @@ from typing import Any
 from lexome.recipe.finetune import BatchTable, FinetuneRecipe, GridTable
 from lexome.values import value
 
+# Inside `out`, the folder of all runs; inside a run, that of its model.
+RUNS, MODEL = "runs", "model"
+
 
 @value
 class Cell:

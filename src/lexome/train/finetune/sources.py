@@ -1,11 +1,11 @@
 """The sources of a recipe: sets and folders, their folds, and what their mentions are called."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from lexome.document import Document
+from lexome.document import Document, Span
 from lexome.errors import UsageError
-from lexome.recipe.finetune import FinetuneRecipe
+from lexome.recipe.finetune import FinetuneRecipe, Names
 from lexome.tasks.sets import DataSet, find, folder
 
 
@@ -46,7 +46,7 @@ def folds_of(recipe: FinetuneRecipe, sources: Sequence[DataSet]) -> list[int | N
     return list(recipe.folds.use or range(count))
 
 
-def renamed(read: dict[str, list[Document]], names: Mapping[str, str], source: str) -> dict[str, list[Document]]:
+def renamed(read: dict[str, list[Document]], names: Mapping[str, Names], source: str) -> dict[str, list[Document]]:
     """The documents with some types of mentions under other names; UsageError where a type is not there at all."""
     there = {span.type for docs in read.values() for doc in docs for span in doc.spans}
     unknown = sorted(names.keys() - there)
@@ -60,6 +60,15 @@ def renamed(read: dict[str, list[Document]], names: Mapping[str, str], source: s
     return {name: [under(doc, names) for doc in docs] for name, docs in read.items()}
 
 
-def under(doc: Document, names: Mapping[str, str]) -> Document:
-    """The document with types of mentions under other names."""
-    return replace(doc, spans=tuple(replace(span, type=names.get(span.type, span.type)) for span in doc.spans))
+def under(doc: Document, names: Mapping[str, Names]) -> Document:
+    """The document with types of mentions under other names; a mention of several types is there once for each."""
+    return replace(doc, spans=tuple(other for span in doc.spans for other in _named(span, names.get(span.type))))
+
+
+def _named(span: Span, names: Names | None) -> Iterator[Span]:
+    """The mention under its names. Under the first it keeps its id, which relations go by."""
+    if names is None:
+        yield span
+        return
+    for number, name in enumerate([names] if isinstance(names, str) else names):
+        yield replace(span, type=name, id=f"{span.id}.{name}" if number else span.id)

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from lexome.errors import DivergedError, LexomeError, RecipeError, UsageError, WorkerError
 from lexome.recipe.finetune import FinetuneRecipe
-from lexome.train.finetune.ground import MODEL, RUNS, Ground, grounded
+from lexome.train.finetune.ground import Ground, grounded
 from lexome.train.finetune.pool import runs_in_processes
 from lexome.train.finetune.record import Facts
 from lexome.train.finetune.run import Show, carry_out, drop_model, score_later
-from lexome.train.finetune.runs import Cell, Run, cells_of, runs_of, settled
+from lexome.train.finetune.runs import MODEL, RUNS, Cell, Run, cells_of, runs_of, settled
 from lexome.train.finetune.sources import folds_of, sources_of
 from lexome.train.finetune.summary import Summary, cell_of, summary_of, write_summary
 from lexome.train.journal import training_progress

@@ -8,9 +8,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from lexome.errors import UsageError
 from lexome.formats.files import replacing
 from lexome.train.finetune.record import Facts
-from lexome.train.finetune.runs import Cell
+from lexome.train.finetune.runs import MODEL, RUNS, Cell
 from lexome.values import value
 
 SUMMARY, TABLE = "summary.json", "summary.txt"
@@ -118,6 +119,19 @@ def read_best(folder: Path) -> str | None:
     held: dict[str, Any] = json.loads(path.read_bytes())
     best = held.get("best_run")
     return best if isinstance(best, str) else None
+
+
+def start_of(path: Path) -> Path:
+    """The checkpoint that is meant: the path itself, or the best model of an earlier fine-tuning there."""
+    best = read_best(path)
+    if best is None:
+        return path
+    model = path / RUNS / best / MODEL
+    if not model.is_dir():
+        raise UsageError(
+            f"{path}: the weights of its best run, {best}, were not kept. Run it again with models = best."
+        )
+    return model
 
 
 def table_of(summary: Summary) -> str:

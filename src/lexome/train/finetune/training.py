@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -31,6 +32,7 @@ from lexome.train.finetune.model import Learner
 from lexome.train.finetune.optim import Stepper, kept, put_back
 from lexome.train.finetune.predict import answered, scored
 from lexome.train.finetune.rounding import Rounding
+from lexome.train.finetune.teaching import Teaching
 from lexome.train.journal import Line
 from lexome.train.loader import ahead
 from lexome.train.schedule import LearningRate
@@ -85,12 +87,15 @@ class Plan:
     def __init__(self, recipe: FinetuneRecipe, parts: Parts, task: Task, *, seed: int, segments: bool) -> None:
         self.pinned = False
         self.padding: Padding | None = None
-        self.rows, self.task, self.seed, self.segments = parts.train.flat, task, seed, segments
+        self.rows, self.task, self.seed, self.segments = [*parts.train.flat, *parts.text], task, seed, segments
+        self.taught = recipe.teacher is not None
         given = recipe.batch
         self.size = StepSize(given.sequences or (None if given.tokens else USUAL_BATCH), given.tokens)
         self.limit = given.pass_tokens
         self.lengths = [len(row.ids) for row in self.rows]
-        self.factors = repetitions(self.rows, task, power=recipe.loss.oversample)
+        self.factors = repetitions(parts.train.flat, task, power=recipe.loss.oversample)
+        if recipe.teacher is not None:
+            self.factors = np.append(self.factors, np.full(len(parts.text), recipe.teacher.share))
         self.counts = self._counts(recipe)
 
     @property
@@ -104,7 +109,13 @@ class Plan:
             steps = self._epoch(epoch)
             for number, step in enumerate(steps[:count], 1):
                 made = batches_of(
-                    step, self.rows, self.task, limit=self.limit, segments=self.segments, padding=self.padding
+                    step,
+                    self.rows,
+                    self.task,
+                    limit=self.limit,
+                    segments=self.segments,
+                    padding=self.padding,
+                    taught=self.taught,
                 )
                 yield Planned([batch.pinned() for batch in made] if self.pinned else made, epoch, number == count)
 
@@ -136,10 +147,18 @@ class Training:
     """A run: what learns, on what, and by which rules."""
 
     def __init__(
-        self, recipe: FinetuneRecipe, learner: Learner, parts: Parts, task: Task, plan: Plan, *, setting: Setting
+        self,
+        recipe: FinetuneRecipe,
+        learner: Learner,
+        parts: Parts,
+        task: Task,
+        plan: Plan,
+        *,
+        setting: Setting,
+        teaching: Teaching | None = None,
     ) -> None:
         self.recipe, self.learner, self.parts, self.task, self.plan = recipe, learner, parts, task, plan
-        self.setting, plan.pinned = setting, setting.device.type == "cuda"
+        self.setting, self.teaching, plan.pinned = setting, teaching, setting.device.type == "cuda"
         layers = learner.model.encoder.config.layers
         self.stepper = Stepper(learner, layers, recipe.optimizer)
         rules = loss_rules(recipe, parts, task)
@@ -207,7 +226,10 @@ class Training:
             # Each weight is cast once a pass: there is nothing to remember, and a recorded step must not.
             with torch.autocast(device.type, autocast, enabled=autocast is not None, cache_enabled=False):
                 logits = self.learner(batch)
+                shares = None if self.teaching is None else self.teaching.shares(batch)
             loss = self.loss(logits, batch)
+            if self.teaching is not None and shares is not None:
+                loss = loss + self.teaching.loss(logits, shares, batch)
             loss.backward()  # type: ignore[no-untyped-call]
             total += loss.detach()
         return total, self.stepper.step()

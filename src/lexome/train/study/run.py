@@ -13,8 +13,8 @@ from lexome.recipe.finetune import FinetuneRecipe
 from lexome.recipe.study import ProtocolTable, StudyRecipe, TaskTable, apart, shipped
 from lexome.tasks.sets import find
 from lexome.tasks.sets.files import VARIABLE
-from lexome.train.finetune.ground import RUNS
 from lexome.train.finetune.record import Facts, read_facts
+from lexome.train.finetune.runs import RUNS
 from lexome.train.finetune.stage import Finetuned, finetune
 from lexome.train.finetune.summary import Row as Cell
 from lexome.train.processes import in_processes

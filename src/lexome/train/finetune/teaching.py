@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lexome.corpus.shards.store import MANIFEST, open_shards
+from lexome.corpus.shards.store import open_shards
 from lexome.corpus.vocab.tokenizers import TOKENIZER_FILE, tokenizer_sha256
 from lexome.errors import CheckpointError, UsageError
 from lexome.models.checkpoint import load
@@ -82,7 +82,7 @@ def text_rows(shards: Path, tokenizer: Path, task: Task, *, max_tokens: int) -> 
 
 def taught_by(table: TeacherTable) -> str:
     """The hash of the teachers' weights and of the text that they tell about."""
-    text = "" if table.shards is None else (table.shards / MANIFEST).read_text(encoding="utf-8")
+    text = None if table.shards is None else open_shards(table.shards).manifest
     return fingerprint([weights_sha256(start_of(path)) for path in table.models], text)
 
 

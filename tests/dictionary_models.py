@@ -29,18 +29,25 @@ WORDS = {
 
 
 def dictionary_model(
-    folder: Path, words: Mapping[str, tuple[str, float]] = WORDS, *, types: tuple[str, ...] = TYPES
+    folder: Path,
+    words: Mapping[str, tuple[str, float]] = WORDS,
+    *,
+    types: tuple[str, ...] = TYPES,
+    extra: tuple[str, ...] = (),
+    nested: bool = False,
 ) -> Path:
     """A folder as `lexome export` makes it, whose graph is one look-up in a table of logits by token."""
     folder.mkdir(parents=True)
-    task = Ner(types, overlap=8)
+    task = Ner(types, overlap=8, extra=extra, nested=nested)
     pieces = [*SPECIAL, *words, *".,;:()-", *(f"w{number}" for number in range(50))]
     bert_tokenizer({piece: number for number, piece in enumerate(pieces)}, cased=False).save(str(folder / TOKENIZER))
     table = np.zeros((len(pieces), len(task.labels)), np.float32)
-    table[:, 0] = 6.0
+    tags = task.groups[0]
+    table[:, ::tags] = 6.0
     for word, (tag, logit) in words.items():
-        table[pieces.index(word)] = 0.0
-        table[pieces.index(word), task.labels.index(tag)] = logit
+        place, output = pieces.index(word), task.labels.index(tag)
+        table[place, output - output % tags :][:tags] = 0.0
+        table[place, output] = logit
     onnx.save(_graph(table), folder / MODEL)
     put_settings(folder, task, max_tokens=512)
     return folder

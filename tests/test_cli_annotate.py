@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
-from dictionary_models import dictionary_model
+from dictionary_models import WORDS, dictionary_model
 from interrupts import hear_interrupts
 from typer.testing import CliRunner, Result
 
@@ -190,6 +190,17 @@ def test_mentions_that_were_there_stay_and_are_not_counted_as_found(model: Path,
 def test_types_and_scores_choose(model: Path, options: list[str], left: set[str]) -> None:
     done = annotate("--model", model, TEXT, "--json", *options)
     assert {span["text"] for span in json.loads(done.stdout)["spans"]} == left
+
+
+def test_extra_types_are_found_and_counted_only_by_name(tmp_path: Path) -> None:
+    words = {**WORDS, "risk": ("B-Risk", 5.0)}
+    model = dictionary_model(tmp_path / "words", words, types=("Gene", "Disease", "Chemical", "Risk"), extra=("Risk",))
+    for options, left in (([], {"BRCA1", "breast cancer"}), (["--types", "Gene,Risk"], {"BRCA1", "risk"})):
+        done = annotate("--model", model, TEXT, "--json", "--min-score", "0.8,Chemical=0.999", *options)
+        assert {span["text"] for span in json.loads(done.stdout)["spans"]} == left
+        assert ("1 Risk" in done.stderr) == bool(options)
+    done = annotate("--model", model, TEXT, "--types", "Plant")
+    assert "There are: Gene, Disease, Chemical; only by name: Risk." in str(done.exception)
 
 
 def test_explain_says_what_was_dropped_and_why(model: Path) -> None:

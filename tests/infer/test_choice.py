@@ -1,13 +1,16 @@
 """Only what is asked for is found: types, least scores, and what leans on them."""
 
+from copy import copy
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from dictionary_models import dictionary_model
+from dictionary_models import WORDS, dictionary_model
 
 from lexome.document import Argument, Attribute, Document, Passage, Relation, Span
 from lexome.errors import UsageError
 from lexome.infer.annotator import Annotator
+from lexome.infer.model import Model
 
 TEXT = "brca1 and tp53 in breast cancer with aspirin"
 DOC = Document("d", (Passage(0, TEXT),))
@@ -94,3 +97,82 @@ def test_a_model_that_is_not_asked_is_not_run(annotator: Annotator, tmp_path: Pa
     assert [choice.wants(model) for model in both.models] == [False, True]
     (doc,) = both.annotate([Document("d", (Passage(0, "brca1 of a rose"),))], types=["Plant"])
     assert found(doc) == ["rose"]
+
+
+# Types that are found only by name
+
+
+EXTRA = {**WORDS, "mice": ("B-Species", 5.0), "liver": ("B-Tissue", 5.0)}
+EXTRA_TEXT = "brca1 in the liver of mice with breast cancer"
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["one group", "nested"])
+def more(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Annotator:
+    """A model that finds two types only where they are asked for."""
+    folder = tmp_path_factory.mktemp("extra") / "words"
+    types = ("Gene", "Species", "Disease", "Chemical", "Tissue")
+    made = dictionary_model(folder, EXTRA, types=types, extra=("Species", "Tissue"), nested=request.param)
+    return Annotator.open(made, threads=1)
+
+
+def test_extra_types_are_found_only_by_name(more: Annotator) -> None:
+    assert more.types == ("Gene", "Disease", "Chemical")
+    assert more.extra_types == ("Species", "Tissue")
+    assert found(more(EXTRA_TEXT)) == ["brca1", "breast cancer"]
+    for types, expected in (
+        (["Species"], ["mice"]),
+        (["Tissue", "Gene"], ["brca1", "liver"]),
+        ([*more.types, *more.extra_types], ["brca1", "liver", "mice", "breast cancer"]),
+    ):
+        (doc,) = more.annotate([Document("d", (Passage(0, EXTRA_TEXT),))], types=types)
+        assert found(doc) == expected
+
+
+def test_the_models_facts_tell_extra_types_apart(more: Annotator) -> None:
+    about = more.about()
+    for facts in (about, about["models"][0]):
+        assert facts["types"] == ["Gene", "Disease", "Chemical"]
+        assert facts["extra_types"] == ["Species", "Tissue"]
+
+
+def test_mentions_of_an_extra_type_stay_where_it_is_not_asked_for(more: Annotator) -> None:
+    there = Span("T1", "Species", ((6, 8),), "in", score=0.5)
+    given = Document("d", (Passage(0, EXTRA_TEXT),), (there,))
+    (doc,) = more.annotate([given])
+    assert found(doc) == ["in", "brca1", "breast cancer"]
+    assert there in doc.spans
+    (doc,) = more.annotate([given], types=["Species"])
+    assert found(doc) == ["mice"]
+
+
+def test_a_least_score_may_be_one_of_an_extra_type(more: Annotator) -> None:
+    (doc,) = more.annotate([Document("d", (Passage(0, EXTRA_TEXT),))], types=["Species"], min_score={"Species": 0.999})
+    assert found(doc) == []
+    (doc,) = more.annotate([Document("d", (Passage(0, EXTRA_TEXT),))], min_score={"Species": 0.1})
+    assert found(doc) == ["brca1", "breast cancer"]
+
+
+def test_an_unknown_type_is_refused_with_both_kinds_of_types(more: Annotator) -> None:
+    with pytest.raises(UsageError, match="Gene, Disease, Chemical, or of those found only by name: Species, Tissue"):
+        more.choice(types=["Plant"])
+
+
+def test_nothing_is_explained_of_extra_types_that_nobody_asked_for(more: Annotator) -> None:
+    assert more.explain(EXTRA_TEXT) == []
+    why = [(one.text, one.why) for one in more.explain(EXTRA_TEXT, types=["Species"], min_score=0.999)]
+    assert [text for text, _ in why] == ["brca1", "mice", "breast cancer"]
+    assert "is below 0.999" in why[1][1]
+
+
+def test_scores_of_mentions_that_were_there_are_not_calibrated(more: Annotator) -> None:
+    (model,) = more.models
+    settings = replace(model.settings, calibration={"Species": (0.0, -1.0)})
+    predictor = copy(model.predictor)
+    predictor.settings = settings
+    there = Span("T1", "Species", ((6, 8),), "in", score=0.5)
+    given = Document("d", (Passage(0, EXTRA_TEXT),), (there,))
+    annotator = Annotator([Model(predictor, model.task)])
+    (doc,) = annotator.annotate([given])
+    assert there in doc.spans
+    (doc,) = annotator.annotate([given], types=["Species"])
+    assert [span.score for span in doc.spans] == [pytest.approx(0.2689, abs=1e-4)]

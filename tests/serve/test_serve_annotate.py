@@ -3,9 +3,12 @@
 import io
 import json
 import zipfile
+from pathlib import Path
 
 import httpx
 import pytest
+from dictionary_models import WORDS, dictionary_model
+from services import Serving
 
 import lexome
 from lexome.document import Document, Passage
@@ -52,6 +55,20 @@ def test_types_and_scores_are_chosen(client: httpx.Client) -> None:
     assert mentions(client.post("/annotate?types=Gene,%20Disease", json={"text": TEXT})) == FOUND[1:]
     sure = client.post("/annotate?min_score=0.98", json={"text": "BRCA1 and TP53"})
     assert mentions(sure) == [("BRCA1", "Gene")]
+
+
+def test_extra_types_are_found_only_by_name(serving: Serving, tmp_path: Path) -> None:
+    words = {**WORDS, "mice": ("B-Species", 6.0)}
+    types = ("Gene", "Disease", "Chemical", "Species")
+    made = dictionary_model(tmp_path / "words", words, types=types, extra=("Species",), nested=True)
+    with serving(Annotator.open(made, threads=1)) as client:
+        about = client.get("/model").json()
+        assert (about["types"], about["extra_types"]) == (["Gene", "Disease", "Chemical"], ["Species"])
+        assert mentions(client.post("/annotate", json={"text": "BRCA1 in mice"})) == [("BRCA1", "Gene")]
+        assert mentions(client.post("/annotate?types=Species", json={"text": "BRCA1 in mice"})) == [("mice", "Species")]
+        found = client.post("/plain", json={"text": "BRCA1 in mice"}).json()["annotations"]
+        assert [one["mention"] for one in found] == ["BRCA1"]
+        assert "only by name: Species" in client.post("/annotate?types=Plant", json={"text": "BRCA1"}).text
 
 
 @pytest.mark.parametrize("text", ["", " ", "\n"])

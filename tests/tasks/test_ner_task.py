@@ -290,6 +290,9 @@ def test_official_bc2gm_scoring_accepts_alternatives() -> None:
         ({"types": ["A"], "scheme": "iob1"}, "scheme is 'iob1'"),
         ({"types": ["A"], "annotated": {"x": ["B"]}, "nested": True}, "annotated type is 'B'"),
         ({"types": ["A"], "annotated": {"x": ["A"]}}, "nested=True"),
+        ({"types": ["A", "B"], "extra": ["C"]}, "extra type is 'C'; expected one of A, B"),
+        ({"types": ["A", "B"], "extra": "A"}, "extra types are 'A'; expected a list"),
+        ({"types": ["A", "B"], "extra": ["B", "A"]}, "extra names all types"),
     ],
 )
 def test_wrong_settings_are_refused(settings: dict[str, object], message: str) -> None:
@@ -303,6 +306,36 @@ def test_numbers_of_another_model_are_refused() -> None:
     rows = task.rows(doc, tokenizer(), frame(), known=False)
     with pytest.raises(UsageError, match="other labels than the task"):
         task.decode(doc, rows, [np.zeros((4, 5))])
+
+
+def test_extra_types_travel_with_the_settings_and_others_have_no_word_of_them() -> None:
+    task = task_of(Ner(["A", "B"], extra=["B"]).settings())
+    assert isinstance(task, Ner)
+    assert (task.types, task.extra) == (("A", "B"), ("B",))
+    assert "extra" not in Ner(["A", "B"]).settings()
+
+
+@pytest.mark.parametrize("crf", [False, True])
+@pytest.mark.parametrize("nested", [False, True])
+@given(size=st.integers(5, 40), seed=st.integers(0, 1000), data=st.data())
+def test_some_types_are_read_as_all_are(nested: bool, crf: bool, size: int, seed: int, data: st.DataObject) -> None:
+    types = ("A", "B", "C", "D")
+    task, rng = Ner(types, nested=nested), np.random.default_rng(seed)
+    if crf:
+        groups, tags = len(task.groups), task.groups[0]
+        shapes = ((groups, tags, tags), (groups, tags), (groups, tags))
+        task = task.with_transitions(Transitions(*(rng.normal(size=shape) for shape in shapes)))
+    there = Span("T1", "A", ((4, 8),), "BRCA")
+    doc = Document("d", (Passage(0, "the BRCA 1 gene of breast cancer and p53 in mice"),), (there,))
+    rows = task.rows(doc, tokenizer(), frame(size), known=False)
+    numbers = [rng.normal(size=(len(row.ids), sum(task.groups))) for row in rows]
+    asked = data.draw(st.sets(st.sampled_from(types)))
+    everything = [span for span in task.decode(doc, rows, numbers).spans if span.type in asked]
+    some = task.decode(doc, rows, numbers, types=asked)
+    assert [(span.type, span.parts, span.score) for span in some.spans if span is not there] == [
+        (span.type, span.parts, span.score) for span in everything
+    ]
+    assert (there in some.spans) == ("A" not in asked)
 
 
 @st.composite

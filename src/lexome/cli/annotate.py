@@ -193,7 +193,13 @@ def _wanted(annotator: "Annotator", types: list[str] | None, min_score: list[str
     from lexome.infer.wanted import wanted_of
 
     relations = [label for model in annotator.models if model.kind == "relation" for label in model.labels]
-    return wanted_of(types or [], min_score or [], found=annotator.types, scored=(*annotator.types, *relations))
+    return wanted_of(
+        types or [],
+        min_score or [],
+        found=annotator.types,
+        scored=(*annotator.types, *relations),
+        extra=annotator.extra_types,
+    )
 
 
 def _coloured(asked: bool | None) -> bool:

@@ -41,12 +41,21 @@ class Annotator:
 
     @property
     def types(self) -> tuple[str, ...]:
-        """The types of mentions that are found."""
-        return tuple(type_ for model in self.models for type_ in model.types)
+        """The types of mentions that are found unless others are asked for."""
+        return tuple(type_ for model in self.models for type_ in model.types if type_ not in model.extra)
+
+    @property
+    def extra_types(self) -> tuple[str, ...]:
+        """The types of mentions that are found only where they are asked for by name."""
+        return tuple(type_ for model in self.models for type_ in model.extra)
 
     def about(self) -> dict[str, Any]:
         """The models' facts, as JSON has them."""
-        return {"types": list(self.types), "models": [model.about() for model in self.models]}
+        return {
+            "types": list(self.types),
+            "extra_types": list(self.extra_types),
+            "models": [model.about() for model in self.models],
+        }
 
     def __call__(self, given: str | Document) -> Document:
         """One document, or a text made into one, with what the models say of it."""
@@ -63,9 +72,10 @@ class Annotator:
     ) -> Iterator[Document]:
         """The documents with what the models say, in order.
 
-        Mentions of `types`, by default of all, take the place of those that a document has; mentions of other types
-        stay as they are. Mentions and relations below `min_score`, of all or by type, are left out. Documents are
-        worked on one by one; with `batch_tokens`, `together` at a time, in batches of up to so many tokens.
+        Mentions of `types`, by default of all but the extra ones, take the place of those that a document has; mentions
+        of other types stay as they are. Mentions and relations below `min_score`, of all or by type, are left out.
+        Documents are worked on one by one; with `batch_tokens`, `together` at a time, in batches of up to so many
+        tokens.
         """
         # A wrong type is said at once, and not when the first document is asked for.
         choice = self.choice(types=types, min_score=min_score)
@@ -82,13 +92,14 @@ class Annotator:
     def choice(self, *, types: Collection[str] | None = None, min_score: Least | None = None) -> Choice:
         """What is kept of that which the models say; UsageError for a type that none of them knows."""
         asked = self.types if types is None else (types,) if isinstance(types, str) else tuple(types)
-        _require_known(asked, self.types, "type")
+        _require_known(asked, self.types, "type", extra=self.extra_types)
         relations = [label for model in self.models if model.kind == "relation" for label in model.labels]
-        known = (*self.types, *relations)
+        usual = (*self.types, *relations)
         if min_score is None:
             return Choice(asked, {})
+        known = (*usual, *self.extra_types)
         least = min_score if isinstance(min_score, Mapping) else dict.fromkeys(known, min_score)
-        _require_known(tuple(least), known, "type in min_score")
+        _require_known(tuple(least), usual, "type in min_score", extra=self.extra_types)
         for score in least.values():
             if not 0 <= score <= 1:
                 raise UsageError(f"min_score is {score}; expected a number from 0 to 1.")
@@ -98,7 +109,8 @@ class Annotator:
         """A text made into a document; a document as it is."""
         if isinstance(given, Document):
             return given
-        needed = [type_ for model in self.models for type_ in model.needs if type_ not in self.types]
+        found = (*self.types, *self.extra_types)
+        needed = [type_ for model in self.models for type_ in model.needs if type_ not in found]
         if needed:
             raise UsageError(
                 f"a text was given to a model that relates mentions of {needed[0]}, which no model loaded here finds. "
@@ -111,7 +123,7 @@ class Annotator:
     ) -> Iterator[Document]:
         while taken := list(islice(docs, together)):
             for model in filter(choice.wants, self.models):
-                found = model.annotated(taken, batch_tokens=batch_tokens)
+                found = model.annotated(taken, types=choice.types, batch_tokens=batch_tokens)
                 taken = [choice.kept(model, doc, other) for doc, other in zip(taken, found, strict=True)]
             yield from taken
 
@@ -139,7 +151,9 @@ def _check(models: Sequence[Model]) -> None:
             )
 
 
-def _require_known(given: Sequence[str], known: Sequence[str], what: str) -> None:
-    unknown = [name for name in given if name not in known]
+def _require_known(given: Sequence[str], known: Sequence[str], what: str, *, extra: Sequence[str]) -> None:
+    unknown = [name for name in given if name not in known and name not in extra]
     if unknown:
-        raise UsageError(f"the {what} {unknown[0]!r} is asked for; expected some of {', '.join(known) or 'none'}.")
+        more = f", or of those found only by name: {', '.join(extra)}" if extra else ""
+        there = ", ".join(known) or "none"
+        raise UsageError(f"the {what} {unknown[0]!r} is asked for; expected some of {there}{more}.")

@@ -21,19 +21,16 @@ class Choice:
         return not model.types or any(type_ in self.types for type_ in model.types)
 
     def kept(self, model: Model, doc: Document, found: Document) -> Document:
-        """A document as a model left it, without what is not chosen; `doc` is what the model was given.
+        """A document as a model left it, without what scores too little; `doc` is what the model was given.
 
-        Mentions of types that are not asked for stay as they were.
+        The model was asked for these types alone: mentions of others are as they were.
         """
         if not model.types:
             return _kept_relations(found, self.least)
         own = [type_ for type_ in model.types if type_ in self.types]
-        kept = [
-            span for span in found.spans if span.type in own and (span.score or 0.0) >= self.least.get(span.type, 0.0)
-        ]
-        # Where a type is not asked for, what the document had of it has to come back.
-        whole = len(own) == len(model.types) and len(kept) == len(found.spans)
-        return found if whole else with_spans(doc, kept, own)
+        said = [span for span in found.spans if span.type in own]
+        kept = [span for span in said if (span.score or 0.0) >= self.least.get(span.type, 0.0)]
+        return found if len(kept) == len(said) else with_spans(doc, kept, own)
 
 
 def _kept_relations(doc: Document, least: Mapping[str, float]) -> Document:

@@ -43,7 +43,9 @@ def candidates(model: Model, doc: Document, choice: Choice) -> list[Candidate]:
     rows = model.rows(doc)
     numbers = model.run(rows)
     found = [span for span in model.decoded(doc, rows, numbers).spans if span.type in task.types]
-    dropped = [candidate for span in found if (candidate := _dropped(span, choice)) is not None]
+    # Nobody expects a type that is found only by name where it was not named.
+    usual = [span for span in found if span.type in choice.types or span.type not in task.extra]
+    dropped = [candidate for span in usual if (candidate := _dropped(span, choice)) is not None]
     curves = model.settings.calibration or {}
     inside = model.inside(doc, rows, numbers)
     own = {type_: [span for span in found if span.type == type_] for type_ in task.types}

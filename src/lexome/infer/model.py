@@ -1,6 +1,6 @@
 """One fine-tuned model at work on documents: rows, numbers, and what the task makes of them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,8 @@ class Model:
     """A model folder and its task: what it finds in documents.
 
     kind    ner, relation, classes, inference, similarity or questions
-    types   mentions that it finds; none unless it is a ner model
+    types   mentions that it can find; none unless it is a ner model
+    extra   those of its types that it finds only where they are asked for by name
     labels  what else it tells apart: types of relations, or classes
     """
 
@@ -35,7 +36,7 @@ class Model:
         settings = predictor.settings
         self.predictor, self.settings, self.task = predictor, settings, task
         self.kind = str(task.settings()["kind"])
-        self.types = task.types if isinstance(task, Ner) else ()
+        self.types, self.extra = (task.types, task.extra) if isinstance(task, Ner) else ((), ())
         self.labels = () if isinstance(task, Ner) else task.labels
         self.frame = Frame(
             settings.before, settings.between, settings.after, settings.max_tokens, segments=settings.segments
@@ -68,7 +69,8 @@ class Model:
         return {
             "name": self.name,
             "task": self.kind,
-            "types": list(self.types),
+            "types": [type_ for type_ in self.types if type_ not in self.extra],
+            "extra_types": list(self.extra),
             "labels": list(self.labels),
             "precision": self.settings.precision,
             "max_tokens": self.settings.max_tokens,
@@ -76,12 +78,14 @@ class Model:
             "source": dict(self.settings.source),
         }
 
-    def annotated(self, docs: Sequence[Document], *, batch_tokens: int = 0) -> Iterator[Document]:
-        """The documents with what the model says."""
+    def annotated(
+        self, docs: Sequence[Document], *, types: Collection[str] | None = None, batch_tokens: int = 0
+    ) -> Iterator[Document]:
+        """The documents with what the model says; of mentions, with those of `types` or else of all its types."""
         rows = [self.rows(doc) for doc in docs]
         numbers = iter(self.run([row for own in rows for row in own], batch_tokens=batch_tokens))
         for doc, own in zip(docs, rows, strict=True):
-            yield self.decoded(doc, own, [next(numbers) for _ in own])
+            yield self.decoded(doc, own, [next(numbers) for _ in own], types=types)
 
     def rows(self, doc: Document) -> list[Row]:
         """What the model has to be run on for a document; nothing of it is cut off."""
@@ -93,10 +97,26 @@ class Model:
         found = self.predictor.logits([row.ids for row in rows], segments=kinds, batch_tokens=batch_tokens)
         return [self._ordered(numbers) for numbers in found]
 
-    def decoded(self, doc: Document, rows: Sequence[Row], numbers: Sequence[Floats]) -> Document:
-        """The document with what the task makes of the numbers of all its rows; mentions have calibrated scores."""
-        found = self.task.decode(self._readable(doc), rows, numbers)
-        return self._calibrated(replace(found, passages=doc.passages) if self._by_sentences else found)
+    def decoded(
+        self,
+        doc: Document,
+        rows: Sequence[Row],
+        numbers: Sequence[Floats],
+        *,
+        types: Collection[str] | None = None,
+    ) -> Document:
+        """The document with what the task makes of the numbers of all its rows; mentions have calibrated scores.
+
+        With `types`, a ner model says only where these are: mentions of all others stay as they were.
+        """
+        read = self._readable(doc)
+        if isinstance(self.task, Ner):
+            found = self.task.decode(read, rows, numbers, types=types)
+        else:
+            found = self.task.decode(read, rows, numbers)
+        if self._by_sentences:
+            found = replace(found, passages=doc.passages)
+        return self._calibrated(found, self.types if types is None else types)
 
     def inside(self, doc: Document, rows: Sequence[Row], numbers: Sequence[Floats]) -> Inside:
         """Of a ner model, how probable each word of the document is to be inside a mention."""
@@ -114,13 +134,13 @@ class Model:
         filled = np.concatenate((numbers, np.full((*numbers.shape[:-1], 1), NEVER, numbers.dtype)), -1)
         return filled[..., [-1 if column is None else column for column in self._columns]]
 
-    def _calibrated(self, doc: Document) -> Document:
+    def _calibrated(self, doc: Document, types: Collection[str]) -> Document:
         curves = self.settings.calibration
         if not curves:
             return doc
         spans = tuple(
             replace(span, score=calibrated(span.score, curves.get(span.type)))
-            if span.score is not None and span.type in self.types
+            if span.score is not None and span.type in self.types and span.type in types
             else span
             for span in doc.spans
         )

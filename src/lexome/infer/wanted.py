@@ -16,36 +16,40 @@ class Wanted:
 
 
 def wanted_of(
-    types: Sequence[str], scores: Sequence[str], *, found: Collection[str], scored: Collection[str]
+    types: Sequence[str],
+    scores: Sequence[str],
+    *,
+    found: Collection[str],
+    scored: Collection[str],
+    extra: Collection[str] = (),
 ) -> Wanted:
     """What the options say: types as "Gene" or "Gene,Disease", scores as "0.5" or "Gene=0.7".
 
-    `found` are the types of mentions there can be, `scored` everything that a least score can be set for.
+    `found` are the types of mentions there usually are, `extra` those found only by name, `scored` all that a least
+    score can be set for besides these.
     """
     names = [name.strip() for given in types for name in given.split(",") if name.strip()]
     if types and not names:
-        raise UsageError(
-            f"--types names no type; expected some of {', '.join(found) or 'none'}. Name one or leave it out."
-        )
+        raise UsageError(f"--types names no type; expected some of {_listed(found, extra)}. Name one or leave it out.")
     for name in names:
-        _require_known(name, found, option=f"--types {name}")
-    return Wanted(tuple(dict.fromkeys(names)) or None, _least(scores, scored))
+        _require_known(name, found, extra, option=f"--types {name}")
+    return Wanted(tuple(dict.fromkeys(names)) or None, _least(scores, scored, extra))
 
 
-def _least(scores: Sequence[str], scored: Collection[str]) -> float | dict[str, float] | None:
+def _least(scores: Sequence[str], scored: Collection[str], extra: Collection[str]) -> float | dict[str, float] | None:
     overall: float | None = None
     by_type: dict[str, float] = {}
     for given in (part.strip() for score in scores for part in score.split(",")):
         name, equals, number = given.rpartition("=")
         score = _score(number, given)
         if equals:
-            _require_known(name, scored, option=f"--min-score {given}")
+            _require_known(name, scored, extra, option=f"--min-score {given}")
             by_type[name] = score
         else:
             overall = score
     if not by_type:
         return overall
-    return {**({} if overall is None else dict.fromkeys(scored, overall)), **by_type}
+    return {**({} if overall is None else dict.fromkeys((*scored, *extra), overall)), **by_type}
 
 
 def _score(number: str, given: str) -> float:
@@ -60,11 +64,16 @@ def _score(number: str, given: str) -> float:
     return score
 
 
-def _require_known(name: str, known: Collection[str], *, option: str) -> None:
+def _require_known(name: str, usual: Collection[str], extra: Collection[str], *, option: str) -> None:
+    known = (*usual, *extra)
     if name in known:
         return
     near = difflib.get_close_matches(name.casefold(), {type_.casefold(): type_ for type_ in known}, n=1)
     meant = next((type_ for type_ in known if near and type_.casefold() == near[0]), None)
     hint = f" Did you mean {meant!r}?" if meant else ""
-    there = ", ".join(known) or "none"
-    raise UsageError(f"{option}: the model has no type {name!r}.{hint} There are: {there}.")
+    raise UsageError(f"{option}: the model has no type {name!r}.{hint} There are: {_listed(usual, extra)}.")
+
+
+def _listed(usual: Collection[str], extra: Collection[str]) -> str:
+    """The types by name, those that are found only so at the end."""
+    return (", ".join(usual) or "none") + (f"; only by name: {', '.join(extra)}" if extra else "")

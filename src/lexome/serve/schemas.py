@@ -27,7 +27,10 @@ class Annotated(BaseModel):
 class About(BaseModel):
     """The models loaded, and what may be asked."""
 
-    types: list[str] = Field(description="Types of mentions that are found.")
+    types: list[str] = Field(description="Types of mentions that are found unless others are asked for.")
+    extra_types: list[str] = Field(
+        description="Types of mentions that are found only where they are asked for by name."
+    )
     models: list[dict[str, Any]]
     formats: list[str] = Field(description="What `to` may be.")
     reads: list[str] = Field(description="What `from` may be.")

@@ -28,7 +28,7 @@ def steps(doc: Document, models: Sequence[Model], choice: Choice, limits: Limits
         _check_questions(doc, model, limits.pairs)
         rows = model.rows(doc)
         numbers = (yield model, rows) if rows else []
-        doc = choice.kept(model, doc, model.decoded(doc, rows, numbers))
+        doc = choice.kept(model, doc, model.decoded(doc, rows, numbers, types=choice.types))
     return doc
 
 

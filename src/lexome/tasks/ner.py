@@ -74,6 +74,7 @@ class Ner(Task):
     context        what a model reads together, as far as it fits: all of a document, or each passage or sentence apart
     overlap        how many tokens two windows of a long text share at least
     annotated      for sources that do not annotate all types: their names, and what they annotate; see `of_source`
+    extra          those of the types that annotation finds only where they are asked for by name
     measure        "strict": F1 of mentions with the same characters and type; "bc2gm": gene mentions with alternatives
     """
 
@@ -92,6 +93,7 @@ class Ner(Task):
         context: Context = "document",
         overlap: int = 64,
         annotated: Mapping[str, Sequence[str]] | None = None,
+        extra: Sequence[str] = (),
         measure: Measure = "strict",
         transitions: Mapping[str, Any] | None = None,
     ) -> None:
@@ -110,6 +112,7 @@ class Ner(Task):
         self.labelling, self.decoding, self.discontinuous = labelling, decoding, discontinuous
         self.context, self.overlap, self.measure = context, overlap, measure
         self.annotated = self._annotated(annotated or {})
+        self.extra = self._extra(extra)
         self.asked: frozenset[str] = frozenset(types)
         self.notes: Counter[str] = Counter()
         self._tags = [tags_of((type_,), scheme) for type_ in types] if nested else [tags_of(types, scheme)]
@@ -161,23 +164,29 @@ class Ner(Task):
             rows.append(single_row(tokens.part(start, end), frame, targets=own, about=about))
         return rows
 
-    def decode(self, doc: Document, rows: Sequence[Row], logits: Sequence[Floats]) -> Document:
+    def decode(
+        self, doc: Document, rows: Sequence[Row], logits: Sequence[Floats], *, types: Collection[str] | None = None
+    ) -> Document:
         """The document with mentions of the task's types as found, each with its mean probability as score.
 
-        Mentions of other types stay, and relations and attributes that do not lean on what is gone.
+        With `types`, only these are looked for. Mentions of other types stay, and relations and attributes that do not
+        lean on what is gone.
         """
         require_same(len(rows), len(logits), "rows", "arrays of numbers")
+        wanted = self.types if types is None else tuple(type_ for type_ in self.types if type_ in types)
         found: list[Span] = []
-        if rows:
-            units, scores_UGK = self._scored(doc, rows, logits)
-            found = [span for low, high in units.runs for span in self._spans(doc, units, scores_UGK, low, high)]
-        return with_spans(doc, found, self.types)
+        if rows and wanted:
+            groups = [self.types.index(type_) for type_ in wanted] if self.nested else [0]
+            units, scores_UGK = self._scored(doc, rows, logits, groups)
+            read = (span for low, high in units.runs for span in self._spans(doc, units, scores_UGK, groups, low, high))
+            found = [span for span in read if span.type in wanted]
+        return with_spans(doc, found, wanted)
 
     def inside(self, doc: Document, rows: Sequence[Row], logits: Sequence[Floats]) -> Inside:
         """How probable each unit is to be inside a mention, whatever `decode` makes of it."""
         if not rows:
             return Inside((), (), np.zeros((0, len(self.types))))
-        units, scores_UGK = self._scored(doc, rows, logits)
+        units, scores_UGK = self._scored(doc, rows, logits, range(len(self.groups)))
         shares_UGK = np.exp(scores_UGK)
         letters = len(LETTERS[self.scheme])
         # Behind O each type has its tags together, in one group or in its own.
@@ -213,6 +222,8 @@ class Ner(Task):
             "annotated": {name: list(types) for name, types in self.annotated.items()},
             "measure": self.measure,
         }
+        if self.extra:
+            held["extra"] = list(self.extra)
         if self.transitions is not None:
             crf = self.transitions
             numbers = {"between": crf.between, "first": crf.first, "last": crf.last}
@@ -226,6 +237,17 @@ class Ner(Task):
             for type_ in types:
                 require_choice(type_, self.types, "annotated type")
         return {name: tuple(types) for name, types in annotated.items()}
+
+    def _extra(self, extra: Sequence[str]) -> tuple[str, ...]:
+        if extra:
+            require_names(extra, "extra types")
+        for type_ in extra:
+            require_choice(type_, self.types, "extra type")
+        if len(extra) == len(self.types):
+            raise UsageError(
+                "extra names all types, so that nothing would be found unless it is asked for. Leave one or more out."
+            )
+        return tuple(extra)
 
     def _checked(self, transitions: Transitions) -> Transitions:
         check_transitions(transitions, len(self.groups), self.groups[0])
@@ -310,18 +332,23 @@ class Ner(Task):
                 self.notes["mention left out: it " + ("is there twice" if twice else "overlaps a longer one")] += 1
         return kept
 
-    def _scored(self, doc: Document, rows: Sequence[Row], logits: Sequence[Floats]) -> tuple[Units, Floats]:
-        """The units of a document with the log-probabilities of their tags, (U, G, K)."""
+    def _scored(
+        self, doc: Document, rows: Sequence[Row], logits: Sequence[Floats], groups: Sequence[int]
+    ) -> tuple[Units, Floats]:
+        """The units of a document with the log-probabilities of their tags in some groups, (U, G, K)."""
         for row, numbers in zip(rows, logits, strict=True):
             require_numbers(numbers, (len(row.ids), len(self.labels)), doc)
+        if len(groups) < len(self.groups):
+            columns = np.arange(len(self.labels)).reshape(len(self.groups), -1)[list(groups)].ravel()
+            logits = [numbers[:, columns] for numbers in logits]
         starts, ends, whole = _whole(rows, logits)
         units = self._units(doc, starts, ends)
         return units, self._scores(units, whole)
 
     def _scores(self, units: Units, logits_TC: Floats) -> Floats:
         """Log-probabilities of the units' tags, (U, G, K)."""
-        shape = (-1, len(self.groups), self.groups[0])
-        log_TGK = _log_softmax(logits_TC.reshape(shape))
+        tags = self.groups[0]
+        log_TGK = _log_softmax(logits_TC.reshape(len(logits_TC), -1, tags))
         if self.labelling == "first" or not len(units.ranges):
             return log_TGK[units.firsts]
         here = units.of >= 0
@@ -330,28 +357,32 @@ class Ner(Task):
         counts = np.bincount(units.of[here], minlength=len(units.ranges))
         return np.asarray(sums / counts[:, None, None])
 
-    def _spans(self, doc: Document, units: Units, scores_UGK: Floats, low: int, high: int) -> Iterator[Span]:
-        """The mentions of one run of units, with ids yet to be given."""
+    def _spans(
+        self, doc: Document, units: Units, scores_UGK: Floats, groups: Sequence[int], low: int, high: int
+    ) -> Iterator[Span]:
+        """The mentions of some groups in one run of units, with ids yet to be given."""
         own = scores_UGK[low:high]
         chosen_UG = own.argmax(2)
         if self.transitions is not None:
-            chosen_UG = best_sequence(own, _sum(self.transitions, self._rules))
+            chosen_UG = best_sequence(own, _sum(self.transitions, self._rules, groups))
         elif self.decoding == "viterbi":
             broken = [
-                group for group in range(len(self._tags)) if not allowed(self._names(chosen_UG, group), self.scheme)
+                place
+                for place, group in enumerate(groups)
+                if not allowed(self._names(chosen_UG[:, place], group), self.scheme)
             ]
             if broken:
                 chosen_UG[:, broken] = best_sequence(own[:, broken], self._rules)
-        for group in range(len(self._tags)):
-            for start, end, type_ in mentions_in(self._names(chosen_UG, group)):
-                places = np.arange(start, end)
-                score = float(np.exp(own[places, group, chosen_UG[places, group]]).mean())
-                place = (units.ranges[low + start][0], units.ranges[low + end - 1][1])
-                yield Span("", type_, (place,), doc.slice(*place), score=score)
+        for place, group in enumerate(groups):
+            for start, end, type_ in mentions_in(self._names(chosen_UG[:, place], group)):
+                inside = np.arange(start, end)
+                score = float(np.exp(own[inside, place, chosen_UG[inside, place]]).mean())
+                where = (units.ranges[low + start][0], units.ranges[low + end - 1][1])
+                yield Span("", type_, (where,), doc.slice(*where), score=score)
 
-    def _names(self, chosen_UG: Ints, group: int) -> list[str]:
+    def _names(self, chosen_U: Ints, group: int) -> list[str]:
         tags = self._tags[group]
-        return [tags[number] for number in chosen_UG[:, group].tolist()]
+        return [tags[number] for number in chosen_U.tolist()]
 
 
 def with_spans(doc: Document, found: Sequence[Span], types: Sequence[str]) -> Document:
@@ -402,6 +433,7 @@ def _log_softmax(logits: Floats) -> Floats:
     return np.asarray(shifted - np.log(np.exp(shifted).sum(-1, keepdims=True)))
 
 
-def _sum(crf: Transitions, grammar: Transitions) -> Transitions:
-    """A CRF that keeps to the scheme as well."""
-    return Transitions(crf.between + grammar.between, crf.first + grammar.first, crf.last + grammar.last)
+def _sum(crf: Transitions, grammar: Transitions, groups: Sequence[int]) -> Transitions:
+    """A CRF's numbers for some groups, which keep to the scheme as well."""
+    own = list(groups)
+    return Transitions(crf.between[own] + grammar.between, crf.first[own] + grammar.first, crf.last[own] + grammar.last)

@@ -80,11 +80,8 @@ class Annotation:
         bar = progress("annotating", total=size, position=lambda: tally.bytes_read, shown=self._shown and size > 0)
         with tally, bar as watched:
             docs = watched(chain(self.inputs.documents(), given))
-            for doc in counts.watched(annotated(self.annotator, docs, self.wanted)):
-                counts.tokens += tokens_run(self.annotator) - before
-                yield doc
-                # What a caller has the models do meanwhile, such as explaining, is not counted.
-                before = tokens_run(self.annotator)
+            yield from counts.watched(annotated(self.annotator, docs, self.wanted))
+            counts.tokens = tokens_run(self.annotator) - before
             self.done.seconds = time.monotonic() - started
         if tally.failures and not counts.documents:
             raise FormatError(tally.failures[0])

@@ -1,7 +1,10 @@
 """Models at work on documents, without torch: the same encoding and decoding that their scores come from."""
 
+from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cached_property
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +19,9 @@ TEXT_ID = "text"
 
 # The order that models work in: what a later one reads, an earlier one has found.
 ORDER = ("ner", "relation", "classes", "inference", "similarity", "questions")
+
+# So many documents for each thread are taken before the first of them is given back: enough that none waits for work.
+AHEAD = 2
 
 Least = float | Mapping[str, float]
 """The least score of what is kept: of all, or by type."""
@@ -33,6 +39,7 @@ class Annotator:
     def __init__(self, models: Sequence[Model]) -> None:
         self.models = tuple(sorted(models, key=lambda model: ORDER.index(model.kind)))
         _check(self.models)
+        self.threads = max(model.predictor.threads for model in self.models)
 
     @classmethod
     def open(cls, *folders: Path, threads: int | None = None) -> "Annotator":
@@ -74,19 +81,23 @@ class Annotator:
 
         Mentions of `types`, by default of all but the extra ones, take the place of those that a document has; mentions
         of other types stay as they are. Mentions and relations below `min_score`, of all or by type, are left out.
-        Documents are worked on one by one; with `batch_tokens`, `together` at a time, in batches of up to so many
+        Several documents are worked on at a time, one on each of the models' threads, and so a few are taken before the
+        first is given back. With `batch_tokens`, `together` are taken at a time and run in batches of up to so many
         tokens.
         """
         # A wrong type is said at once, and not when the first document is asked for.
         choice = self.choice(types=types, min_score=min_score)
-        return self._annotated(iter(docs), choice, batch_tokens=batch_tokens, together=together if batch_tokens else 1)
+        if batch_tokens:
+            return self._in_batches(iter(docs), choice, batch_tokens=batch_tokens, together=together)
+        return self._side_by_side(iter(docs), choice) if self.threads > 1 else self._one_by_one(docs, choice)
 
     def explain(
         self, given: str | Document, *, types: Collection[str] | None = None, min_score: Least | None = None
     ) -> list[Candidate]:
         """Mentions that were considered and are not in the result of the same call, in reading order, each with why."""
         doc, choice = self.document(given), self.choice(types=types, min_score=min_score)
-        found = [one for model in self.models if model.types for one in candidates(model, doc, choice)]
+        models = [model.aside() for model in self.models if model.types]
+        found = [one for model in models for one in candidates(model, doc, choice)]
         return sorted(found, key=lambda one: (one.start, one.end, one.type))
 
     def choice(self, *, types: Collection[str] | None = None, min_score: Least | None = None) -> Choice:
@@ -118,14 +129,64 @@ class Annotator:
             )
         return Document(TEXT_ID, (Passage(0, given),) if given else ())
 
-    def _annotated(
+    def _in_batches(
         self, docs: Iterator[Document], choice: Choice, *, batch_tokens: int, together: int
     ) -> Iterator[Document]:
         while taken := list(islice(docs, together)):
-            for model in filter(choice.wants, self.models):
-                found = model.annotated(taken, types=choice.types, batch_tokens=batch_tokens)
-                taken = [choice.kept(model, doc, other) for doc, other in zip(taken, found, strict=True)]
-            yield from taken
+            yield from _together(self.models, taken, choice, batch_tokens)
+
+    def _one_by_one(self, docs: Iterable[Document], choice: Choice) -> Iterator[Document]:
+        for doc in docs:
+            yield from _together(self.models, [doc], choice)
+
+    def _side_by_side(self, docs: Iterator[Document], choice: Choice) -> Iterator[Document]:
+        """Documents in order from threads that each work on one; an error comes where its document would."""
+        errors: list[Exception] = []
+        given = _until_error(docs, errors)
+        taken = list(islice(given, 2))
+        if len(taken) == 2:
+            yield from self._by_threads(chain(taken, given), choice)
+        else:
+            # All threads share the work on a document that is alone.
+            yield from self._one_by_one(taken, choice)
+        if errors:
+            raise errors[0]
+
+    def _by_threads(self, docs: Iterable[Document], choice: Choice) -> Iterator[Document]:
+        waiting: deque[Future[Sequence[Document]]] = deque()
+        models = self._of_one_thread
+        pool = ThreadPoolExecutor(self.threads, "lexome-annotate")
+        try:
+            for doc in docs:
+                waiting.append(pool.submit(_together, models, [doc], choice))
+                if len(waiting) >= AHEAD * self.threads:
+                    yield from waiting.popleft().result()
+            while waiting:
+                yield from waiting.popleft().result()
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+    @cached_property
+    def _of_one_thread(self) -> tuple[Model, ...]:
+        """The models as several threads may run them, opened when they are first needed."""
+        return tuple(model.of_one_thread() for model in self.models)
+
+
+def _together(
+    models: Sequence[Model], docs: Sequence[Document], choice: Choice, batch_tokens: int = 0
+) -> Sequence[Document]:
+    for model in filter(choice.wants, models):
+        found = model.annotated(docs, types=choice.types, batch_tokens=batch_tokens)
+        docs = [choice.kept(model, doc, other) for doc, other in zip(docs, found, strict=True)]
+    return docs
+
+
+def _until_error(docs: Iterator[Document], errors: list[Exception]) -> Iterator[Document]:
+    """The documents up to the first that cannot be read, and why, for whoever has those before it to give first."""
+    try:
+        yield from docs
+    except Exception as error:
+        errors.append(error)
 
 
 def _check(models: Sequence[Model]) -> None:

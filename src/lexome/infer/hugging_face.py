@@ -56,7 +56,7 @@ def open_hugging_face(folder: Path, *, threads: int | None = None) -> tuple[Pred
     )
     session = open_session(graph, threads)
     _check_output(folder, session, len(names))
-    return Predictor(folder, settings, open_tokens(folder / TOKENIZER), session), columns
+    return Predictor(folder, settings, open_tokens(folder / TOKENIZER), session, graph=graph), columns
 
 
 def _check_output(folder: Path, session: Any, labels: int) -> None:

@@ -1,6 +1,7 @@
 """One fine-tuned model at work on documents: rows, numbers, and what the task makes of them."""
 
 from collections.abc import Collection, Iterator, Sequence
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,19 @@ class Model:
             return cls(predictor, _task(folder, predictor.settings), columns=columns)
         predictor = Predictor.open(folder, threads=threads)
         return cls(predictor, _task(folder, predictor.settings))
+
+    def of_one_thread(self) -> "Model":
+        """The same model as several threads may run it at once, each for itself; what it runs is counted here too."""
+        return self._by(self.predictor.of_one_thread())
+
+    def aside(self) -> "Model":
+        """The same model for work that is not counted here."""
+        return self._by(self.predictor.aside())
+
+    def _by(self, predictor: Predictor) -> "Model":
+        made = copy(self)
+        made.predictor = predictor
+        return made
 
     @property
     def name(self) -> str:

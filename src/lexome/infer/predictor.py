@@ -6,7 +6,9 @@ B texts of a batch, T tokens of the longest, D width, M asked positions, V vocab
 import hashlib
 import os
 from collections.abc import Sequence
+from copy import copy
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -23,6 +25,19 @@ Row = Sequence[int] | NDArray[np.int64]
 NAMES = {"ids": "input_ids", "mask": "attention_mask", "segments": "token_type_ids"}
 
 
+class Run:
+    """How many tokens were run, by however many threads."""
+
+    def __init__(self) -> None:
+        self.tokens = 0
+        self._change = Lock()
+
+    def add(self, tokens: int) -> None:
+        """Count some more."""
+        with self._change:
+            self.tokens += tokens
+
+
 class Predictor:
     """A model folder opened: its settings, its tokenizer, and the graph ready to run.
 
@@ -31,13 +46,39 @@ class Predictor:
     (9, 512)
     """
 
-    def __init__(self, folder: Path, settings: Settings, tokens: Tokens, session: Any) -> None:
+    def __init__(
+        self, folder: Path, settings: Settings, tokens: Tokens, session: Any, *, graph: Path | None = None
+    ) -> None:
         self.folder = folder
         self.settings = settings
         self.tokens = tokens
+        self.threads: int = session.get_session_options().intra_op_num_threads
+        self._graph = graph or folder / MODEL
         self._session = session
         self._inputs = _inputs(folder, session)
-        self.tokens_run = 0  # of all rows so far, special ones included
+        self._run_so_far = Run()
+
+    @property
+    def tokens_run(self) -> int:
+        """The tokens of all rows so far, special ones included."""
+        return self._run_so_far.tokens
+
+    def of_one_thread(self) -> "Predictor":
+        """The same model for several threads to run at once, each on one core; the tokens are counted together.
+
+        It takes memory for its weights a second time (docs/decisions/0010-inference.md).
+        """
+        if self.threads == 1:
+            return self
+        made = copy(self)
+        made._session, made.threads = open_session(self._graph, 1), 1
+        return made
+
+    def aside(self) -> "Predictor":
+        """The same model, with a count of tokens of its own."""
+        made = copy(self)
+        made._run_so_far = Run()
+        return made
 
     @classmethod
     def open(cls, folder: Path, *, threads: int | None = None) -> "Predictor":
@@ -132,7 +173,7 @@ class Predictor:
     ) -> Floats:
         ids_BT = _padded(rows, self.settings.pad)
         self._check(ids_BT.shape[1])
-        self.tokens_run += sum(map(len, rows))
+        self._run_so_far.add(sum(map(len, rows)))
         given = {"ids": ids_BT, "mask": _padded([[1] * len(row) for row in rows], 0)}
         if "segments" in self._inputs:
             given["segments"] = np.zeros_like(ids_BT) if segments is None else _padded(segments, 0)

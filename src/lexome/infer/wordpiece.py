@@ -24,9 +24,11 @@ _CHINESE = (
 _SPACES = frozenset("\t\n\x0b\x0c\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000") | set(
     map(chr, range(0x2000, 0x200B))
 )
-# Words are kept with their pieces; text repeats itself. When there are so many they are let go, and common ones are
-# soon back: memory stays flat over documents that each have a name of their own (results/bulk_memory.json).
+# What stands between two spaces is kept with its pieces, and so are words; text repeats itself. When there are so many
+# they are let go, and common ones are soon back: memory stays flat over documents that each have a name of their own
+# (results/bulk_memory.json). Longer ones than these are not kept.
 _KEPT_WORDS = 30_000
+_KEPT_CHARACTERS = 40
 
 Piece = tuple[int, int, int]
 
@@ -50,6 +52,8 @@ class WordPiece:
             lower=lower,
         )
         self._words: dict[str, tuple[Piece, ...]] = {}
+        self._chunks: dict[str, tuple[Piece, ...]] = {}
+        self._space = re.compile(f"[{re.escape(''.join(self._characters.spaces()))}]")
         added = sorted(held["added_tokens"], key=lambda token: -len(token["content"]))
         self._added: dict[str, int] = {token["content"]: token["id"] for token in added}
         ways = [
@@ -81,15 +85,33 @@ class WordPiece:
             if token is not None:
                 pieces.append((token, start, end))
                 continue
-            for word, places in self._characters.words(text[start:end], start):
-                for id_, first, last in self._cut(word):
-                    pieces.append((id_, places[first][0], places[last - 1][1]))
+            for chunk in self._space.split(text[start:end]):
+                known = self._chunks.get(chunk)
+                if known is None:
+                    known = self._pieces_of(chunk)
+                for id_, first, last in known:
+                    pieces.append((id_, start + first, start + last))
+                start += len(chunk) + 1
         return pieces
+
+    def _pieces_of(self, chunk: str) -> tuple[Piece, ...]:
+        """The pieces of what stands between two spaces, which depend on nothing around it."""
+        known = tuple(
+            (id_, places[first], places[last - 1] + 1)
+            for word, places in self._characters.words(chunk)
+            for id_, first, last in self._cut(word)
+        )
+        if len(chunk) <= _KEPT_CHARACTERS:
+            if len(self._chunks) >= _KEPT_WORDS:
+                self._chunks.clear()
+            self._chunks[chunk] = known
+        return known
 
     def _parts(self, text: str) -> Iterator[tuple[int, int, int | None]]:
         """The text cut at special tokens, with the ids of these."""
         done = 0
-        for found in self._special.finditer(text) if self._special else ():
+        there = self._special is not None and any(content in text for content in self._added)
+        for found in self._special.finditer(text) if self._special and there else ():
             if found.start() > done:
                 yield done, found.start(), None
             assert found.lastgroup is not None
@@ -133,11 +155,15 @@ class _Characters:
         self._clean, self._chinese, self._strip, self._lower = clean, chinese, strip, lower
         self._known: dict[str, tuple[str, bool, bool]] = {}
 
-    def words(self, text: str, offset: int) -> Iterator[tuple[str, list[tuple[int, int]]]]:
-        """Normalised words with the place in the text of each of their characters."""
+    def spaces(self) -> list[str]:
+        """The characters that part words, and of which nothing is left."""
+        return [character for character in sorted(_SPACES) if self._look_up(character)[1]]
+
+    def words(self, text: str) -> Iterator[tuple[str, list[int]]]:
+        """Normalised words with the place in the text that each of their characters comes from."""
         letters: list[str] = []
-        places: list[tuple[int, int]] = []
-        for place, character in enumerate(text, offset):
+        places: list[int] = []
+        for place, character in enumerate(text):
             known = self._known.get(character)
             if known is None:
                 known = self._known[character] = self._look_up(character)
@@ -147,10 +173,10 @@ class _Characters:
                 letters, places = [], []
             if alone:
                 for letter in made:
-                    yield letter, [(place, place + 1)]
+                    yield letter, [place]
             else:
                 letters += made
-                places += [(place, place + 1)] * len(made)
+                places += [place] * len(made)
         if letters:
             yield "".join(letters), places
 

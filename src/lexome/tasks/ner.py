@@ -21,8 +21,8 @@ from lexome.tasks.tags import (
     Mention,
     Scheme,
     Transitions,
-    allowed,
     best_sequence,
+    best_tags,
     check_transitions,
     mentions_in,
     put,
@@ -153,11 +153,11 @@ class Ner(Task):
             for start, end in anchored(tokens.part(low, high), size=room(frame), overlap=self.overlap)
         ]
         targets = self._targets(doc, tokens) if known else None
-        owners = own_window(ranges, len(tokens))
+        owners = own_window(ranges, len(tokens)) if known else None
         rows = []
         for number, (start, end) in enumerate(ranges):
             own: Ints | None = None
-            if targets is not None:
+            if targets is not None and owners is not None:
                 mine = owners[start:end, None] == number
                 own = placed(np.where(mine, targets[start:end], NOT_ASKED), frame, NOT_ASKED)
             about = (str(start), str(len(frame.before)), str(len(frame.before) + end - start))
@@ -178,8 +178,7 @@ class Ner(Task):
         if rows and wanted:
             groups = [self.types.index(type_) for type_ in wanted] if self.nested else [0]
             units, scores_UGK = self._scored(doc, rows, logits, groups)
-            read = (span for low, high in units.runs for span in self._spans(doc, units, scores_UGK, groups, low, high))
-            found = [span for span in read if span.type in wanted]
+            found = [span for span in self._spans(doc, units, scores_UGK, groups) if span.type in wanted]
         return with_spans(doc, found, wanted)
 
     def inside(self, doc: Document, rows: Sequence[Row], logits: Sequence[Floats]) -> Inside:
@@ -348,41 +347,36 @@ class Ner(Task):
     def _scores(self, units: Units, logits_TC: Floats) -> Floats:
         """Log-probabilities of the units' tags, (U, G, K)."""
         tags = self.groups[0]
-        log_TGK = _log_softmax(logits_TC.reshape(len(logits_TC), -1, tags))
+        logits_TGK = logits_TC.reshape(len(logits_TC), -1, tags)
         if self.labelling == "first" or not len(units.ranges):
-            return log_TGK[units.firsts]
+            return _log_softmax(logits_TGK[units.firsts])
+        log_TGK = _log_softmax(logits_TGK)
         here = units.of >= 0
         sums = np.zeros((len(units.ranges), *log_TGK.shape[1:]))
         np.add.at(sums, units.of[here], log_TGK[here])
         counts = np.bincount(units.of[here], minlength=len(units.ranges))
         return np.asarray(sums / counts[:, None, None])
 
-    def _spans(
-        self, doc: Document, units: Units, scores_UGK: Floats, groups: Sequence[int], low: int, high: int
-    ) -> Iterator[Span]:
-        """The mentions of some groups in one run of units, with ids yet to be given."""
-        own = scores_UGK[low:high]
-        chosen_UG = own.argmax(2)
-        if self.transitions is not None:
-            chosen_UG = best_sequence(own, _sum(self.transitions, self._rules, groups))
-        elif self.decoding == "viterbi":
-            broken = [
-                place
-                for place, group in enumerate(groups)
-                if not allowed(self._names(chosen_UG[:, place], group), self.scheme)
-            ]
-            if broken:
-                chosen_UG[:, broken] = best_sequence(own[:, broken], self._rules)
-        for place, group in enumerate(groups):
-            for start, end, type_ in mentions_in(self._names(chosen_UG[:, place], group)):
-                inside = np.arange(start, end)
-                score = float(np.exp(own[inside, place, chosen_UG[inside, place]]).mean())
-                where = (units.ranges[low + start][0], units.ranges[low + end - 1][1])
+    def _spans(self, doc: Document, units: Units, scores_UGK: Floats, groups: Sequence[int]) -> Iterator[Span]:
+        """The mentions of some groups, with ids yet to be given."""
+        chosen_UG = self._chosen(scores_UGK, units.runs, groups)
+        shares_UG = np.exp(np.take_along_axis(scores_UGK, chosen_UG[:, :, None], 2)[:, :, 0])
+        begins = {low for low, _ in units.runs}
+        for place in np.flatnonzero(chosen_UG.any(0)).tolist():
+            for start, end, type_ in mentions_in(chosen_UG[:, place], self._tags[groups[place]], begins):
+                where = (units.ranges[start][0], units.ranges[end - 1][1])
+                score = float(shares_UG[start:end, place].mean())
                 yield Span("", type_, (where,), doc.slice(*where), score=score)
 
-    def _names(self, chosen_U: Ints, group: int) -> list[str]:
-        tags = self._tags[group]
-        return [tags[number] for number in chosen_U.tolist()]
+    def _chosen(self, scores_UGK: Floats, runs: Sequence[Range], groups: Sequence[int]) -> Ints:
+        """The units' tags in some groups by number, (U, G)."""
+        if self.transitions is None:
+            return best_tags(scores_UGK, runs, self._rules) if self.decoding == "viterbi" else scores_UGK.argmax(2)
+        crf = _sum(self.transitions, self._rules, groups)
+        chosen_UG = np.zeros(scores_UGK.shape[:2], np.int64)
+        for low, high in runs:
+            chosen_UG[low:high] = best_sequence(scores_UGK[low:high], crf)
+        return chosen_UG
 
 
 def with_spans(doc: Document, found: Sequence[Span], types: Sequence[str]) -> Document:

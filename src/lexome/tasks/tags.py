@@ -3,14 +3,15 @@
 U units of a text, G groups of tags, K tags of a group
 """
 
-from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from collections.abc import Collection, Iterator, Sequence
+from operator import add
 from typing import Literal
 
 import numpy as np
 
+from lexome.document import Range
 from lexome.errors import UsageError
-from lexome.tasks.task import Floats, Ints
+from lexome.tasks.task import NOWHERE, Floats, Ints
 from lexome.values import value
 
 Scheme = Literal["iob2", "iobes"]
@@ -19,6 +20,9 @@ Mention = tuple[int, int, str]
 
 LETTERS: dict[Scheme, str] = {"iob2": "BI", "iobes": "BIES"}
 OUTSIDE = "O"
+
+# Up to so many groups of three tags, Python's own floats are faster than numpy's arrays.
+FEW = 8
 
 # What is never chosen: far below every logit, and still a number, so that a sequence of them can be compared.
 NEVER = -1e9
@@ -56,9 +60,14 @@ def best_sequence(scores_UGK: Floats, transitions: Transitions) -> Ints:
 
     Transitions of one group serve all groups.
     """
-    count, groups, _ = scores_UGK.shape
+    count, groups, tags = scores_UGK.shape
     if count == 0:
         return np.zeros((0, groups), np.int64)
+    if tags == 3 and groups <= FEW:
+        numbers = (transitions.between, transitions.first, transitions.last)
+        # Those of one group serve all.
+        own = [[one[group % len(one)] for one in numbers] for group in range(groups)]
+        return np.array([_best_of_three(scores_UGK[:, group], *own[group]) for group in range(groups)], np.int64).T
     total_GK = scores_UGK[0] + transitions.first
     steps = np.zeros(scores_UGK.shape, np.int64)
     for place in range(1, count):
@@ -70,6 +79,54 @@ def best_sequence(scores_UGK: Floats, transitions: Transitions) -> Ints:
     for place in range(count - 1, 0, -1):
         chosen[place - 1] = steps[place][np.arange(groups), chosen[place]]
     return chosen
+
+
+def _best_of_three(scores_UK: Floats, between_KK: Floats, first_K: Floats, last_K: Floats) -> list[int]:
+    """The best sequence of one group of three tags, in a tenth of the time that numpy takes for so few numbers.
+
+    Sums are made in the same order, and of equal ones the first is taken, so the result is the same.
+    """
+    (oo, ob, oi), (bo, bb, bi), (io, ib, ii) = between_KK.tolist()
+    rows = scores_UK.tolist()
+    o, b, i = map(add, rows[0], first_K.tolist())
+    steps: list[tuple[int, int, int]] = []
+    for own_o, own_b, own_i in rows[1:]:
+        # For each tag the best way to it, and the tag that this way comes from.
+        to_o, from_o = (o + oo, 0) if o + oo >= b + bo else (b + bo, 1)
+        to_b, from_b = (o + ob, 0) if o + ob >= b + bb else (b + bb, 1)
+        to_i, from_i = (o + oi, 0) if o + oi >= b + bi else (b + bi, 1)
+        if i + io > to_o:
+            to_o, from_o = i + io, 2
+        if i + ib > to_b:
+            to_b, from_b = i + ib, 2
+        if i + ii > to_i:
+            to_i, from_i = i + ii, 2
+        steps.append((from_o, from_b, from_i))
+        o, b, i = to_o + own_o, to_b + own_b, to_i + own_i
+    total = list(map(add, (o, b, i), last_K.tolist()))
+    chosen = [total.index(max(total))]
+    for step in reversed(steps):
+        chosen.append(step[chosen[-1]])
+    return chosen[::-1]
+
+
+def best_tags(scores_UGK: Floats, runs: Sequence[Range], grammar: Transitions) -> Ints:
+    """The best tags (U, G) that the scheme allows, in each run of units apart; the scheme's rules are of one group.
+
+    Where the best tag of each unit gives an allowed sequence, no other can be better.
+    """
+    chosen_UG: Ints = scores_UGK.argmax(2)
+    ends = [high - 1 for low, high in runs if low < high]
+    before_UG = np.roll(chosen_UG, 1, 0)
+    before_UG[[low for low, high in runs if low < high]] = 0
+    wrong_UG = grammar.between[0][before_UG, chosen_UG] < 0
+    wrong_UG[ends] |= grammar.last[0][chosen_UG[ends]] < 0
+    if wrong_UG.any():
+        for low, high in runs:
+            own = np.flatnonzero(wrong_UG[low:high].any(0))
+            if len(own):
+                chosen_UG[low:high, own] = best_sequence(scores_UGK[low:high, own], grammar)
+    return chosen_UG
 
 
 def put(mentions: Sequence[Mention], count: int, tags: Sequence[str], scheme: Scheme) -> Ints:
@@ -88,34 +145,26 @@ def put(mentions: Sequence[Mention], count: int, tags: Sequence[str], scheme: Sc
     return found
 
 
-def mentions_in(tags: Sequence[str]) -> Iterator[Mention]:
-    """The mentions of a sequence of tags, as conlleval reads them.
+def mentions_in(numbers: Ints, tags: Sequence[str], begins: Collection[int] = ()) -> Iterator[Mention]:
+    """The mentions of a sequence of tags by number, as conlleval reads them; none reaches over one of `begins`.
 
     B begins one, S is one alone, E ends one; I goes on with one of its type and begins one where there is none.
 
-    >>> list(mentions_in(["I-Gene", "I-Gene", "B-Gene", "I-Drug", "O"]))
+    >>> tags = tags_of(("Gene", "Drug"), "iob2")
+    >>> list(mentions_in(np.array([2, 2, 1, 4, 0]), tags))
     [(0, 2, 'Gene'), (2, 3, 'Gene'), (3, 4, 'Drug')]
     """
-    begun, open_type = 0, ""
-    for place, tag in enumerate((*tags, OUTSIDE)):
-        letter, _, type_ = tag.partition("-")
-        if open_type and (letter in "OBS" or type_ != open_type):
-            yield begun, place, open_type
-            open_type = ""
-        if letter != OUTSIDE and not open_type:
-            begun, open_type = place, type_
-        if letter in "ES":
-            yield begun, place + 1, type_
-            open_type = ""
-
-
-def allowed(tags: Sequence[str], scheme: Scheme) -> bool:
-    """Whether a sequence of tags keeps to the scheme's grammar.
-
-    >>> allowed(["O", "I-Gene"], "iob2")
-    False
-    """
-    return all(_follows(tag, other, scheme) for tag, other in pairwise((OUTSIDE, *tags, OUTSIDE)))
+    places = np.flatnonzero(numbers)  # all but O
+    begun, last, before = 0, NOWHERE, OUTSIDE
+    for place, number in zip(places.tolist(), numbers[places].tolist(), strict=True):
+        tag = tags[number]
+        if place != last + 1 or place in begins or not _goes_on(before, tag):
+            if before != OUTSIDE:
+                yield begun, last + 1, before.partition("-")[2]
+            begun = place
+        last, before = place, tag
+    if before != OUTSIDE:
+        yield begun, last + 1, before.partition("-")[2]
 
 
 def check_transitions(transitions: Transitions, groups: int, tags: int) -> None:
@@ -124,6 +173,11 @@ def check_transitions(transitions: Transitions, groups: int, tags: int) -> None:
     expected = ((groups, tags, tags), (groups, tags), (groups, tags))
     if seen != expected:
         raise UsageError(f"transitions of shapes {seen} were given; expected {expected}, groups before tags.")
+
+
+def _goes_on(tag: str, other: str) -> bool:
+    """Whether the second tag goes on with the mention that the first is in, as conlleval reads them."""
+    return tag[0] in "BI" and other[0] in "IE" and tag[1:] == other[1:]
 
 
 def _follows(tag: str, other: str, scheme: Scheme) -> bool:

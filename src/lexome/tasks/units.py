@@ -1,16 +1,17 @@
 """What gets a label of its own in a text: words, or a tokenizer's pieces.
 
-W words of a passage
+W words of a passage, U units of it
 """
 
 import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from lexome.document import MAX_OFFSET, Document, Passage, Range
 from lexome.tasks.task import NOWHERE, Ints
+from lexome.tasks.windows import white
 from lexome.values import value
 
 _NO_WORDS = np.zeros((0, 2), np.int64)
@@ -60,9 +61,9 @@ def units_of(doc: Document, starts: Ints, ends: Ints, *, words: bool, sentences:
     bounds = np.searchsorted(starts[here], [passage.offset for passage in doc.passages] + [MAX_OFFSET + 1])
     for passage, low, high in zip(doc.passages, bounds, bounds[1:], strict=False):
         own, begun = here[low:high], len(ranges)
-        number, found = _joined(starts[own], ends[own], _words(passage) if words else _NO_WORDS)
-        of[own] = number + begun
-        firsts.append(own[np.flatnonzero(np.diff(number, prepend=-1))])
+        begins, found = _joined(starts[own], ends[own], _words(passage) if words else _NO_WORDS)
+        of[own] = np.repeat(np.arange(begun, begun + len(begins)), np.diff(np.append(begins, len(own))))
+        firsts.append(own[begins])
         ranges += _filled(passage, found)
         runs += _runs(passage, ranges, begun, sentences)
     return Units(tuple(ranges), of, np.concatenate(firsts), tuple(runs))
@@ -73,14 +74,14 @@ def _words(passage: Passage) -> Ints:
     if passage.tokens:
         found = [word for word in passage.tokens if word[1] > word[0]]
         return np.array(found, np.int64).reshape(-1, 2)
-    found = [match.span() for match in _WORD.finditer(passage.text)]
-    return np.array(found, np.int64).reshape(-1, 2) + passage.offset
+    edges = [edge for match in _WORD.finditer(passage.text) for edge in match.span()]
+    return np.array(edges, np.int64).reshape(-1, 2) + passage.offset
 
 
-def _joined(starts: Ints, ends: Ints, words: Ints) -> tuple[Ints, list[Range]]:
-    """For each token of a passage the number of its unit, and the units' ranges."""
+def _joined(starts: Ints, ends: Ints, words: Ints) -> tuple[Ints, Ints]:
+    """For each unit of a passage its first token, and its range, (U, 2)."""
     if not len(starts):
-        return starts, []
+        return starts, _NO_WORDS
     lows, highs = starts, ends
     if len(words):
         first = np.searchsorted(words[:, 1], starts, "right")
@@ -92,18 +93,19 @@ def _joined(starts: Ints, ends: Ints, words: Ints) -> tuple[Ints, list[Range]]:
     begins = np.flatnonzero(np.concatenate(([True], starts[1:] >= reached[:-1])))
     stops = reached[np.append(begins[1:], len(starts)) - 1]
     opens = np.maximum(lows[begins], np.concatenate(([0], stops[:-1])))
-    number = np.repeat(np.arange(len(begins)), np.diff(np.append(begins, len(starts))))
-    return number, list(zip(opens.tolist(), stops.tolist(), strict=True))
+    return begins, np.stack((opens, stops), 1)
 
 
-def _filled(passage: Passage, ranges: list[Range]) -> Iterator[Range]:
+def _filled(passage: Passage, ranges_U2: Ints) -> list[Range]:
     """The ranges with the characters between them that are no white space, added to the one before or else after."""
     text, offset = passage.text, passage.offset
-    edges = [0, *(edge - offset for range_ in ranges for edge in range_), len(text)]
-    if not "".join(text[end:start] for end, start in zip(edges[::2], edges[1::2], strict=True)).strip():
-        yield from ranges
-        return
+    ranges: list[Range] = list(zip(*ranges_U2.T.tolist(), strict=True))
+    printed = np.append(0, np.cumsum(~white(text)))
+    inner_U2 = printed[ranges_U2 - offset]
+    if (inner_U2[:, 1] - inner_U2[:, 0]).sum() == printed[-1]:
+        return ranges
     done = 0
+    wider: list[Range] = []
     for number, (start, end) in enumerate(ranges):
         start, end = start - offset, end - offset
         while start > done and not text[start - 1].isspace():
@@ -112,7 +114,8 @@ def _filled(passage: Passage, ranges: list[Range]) -> Iterator[Range]:
         while end < limit and not text[end].isspace():
             end += 1
         done = end
-        yield start + offset, end + offset
+        wider.append((start + offset, end + offset))
+    return wider
 
 
 def _runs(passage: Passage, ranges: Sequence[Range], begun: int, sentences: bool) -> Iterator[Range]:
@@ -121,9 +124,7 @@ def _runs(passage: Passage, ranges: Sequence[Range], begun: int, sentences: bool
         starts.update(start for start, _ in passage.sentences[1:])
     at = begun
     for start in sorted(starts):
-        end = at
-        while end < len(ranges) and ranges[end][0] < start:
-            end += 1
+        end = bisect_left(ranges, (start,), at)
         if end > at:
             yield at, end
         at = end

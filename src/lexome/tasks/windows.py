@@ -4,7 +4,8 @@ T tokens of a document, C outputs of the head
 """
 
 from collections.abc import Iterable, Sequence
-from itertools import pairwise
+from functools import cache
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,9 @@ INSIDE, WORD, SENTENCE = 0, 1, 2
 
 # How many tokens earlier than it must a window begins at most, to begin at a sentence.
 SLACK = 64
+
+# No character with a higher code is white space.
+LAST_SPACE = 0x3000
 
 # So many tokens make the hash that anchors are chosen by.
 HASHED = 8
@@ -45,27 +49,40 @@ class Tokens:
         return Tokens(self.ids[start:end], self.starts[start:end], self.ends[start:end], self.begins[start:end])
 
 
+_NO_TOKENS = Tokens(*(np.zeros(0, np.int64) for _ in range(4)))
+
+
 def tokens_of(passages: Iterable[Passage], tokenizer: Tokenizer) -> Tokens:
     """The tokens of passages, one passage after another, with nothing between them."""
-    ids: list[int] = []
-    starts: list[int] = []
-    ends: list[int] = []
-    begins: list[int] = []
-    for passage in passages:
-        text, offset, last = passage.text, passage.offset, NOWHERE
-        waiting = sorted({offset, *(start for start, _ in passage.sentences)}, reverse=True)
-        for id_, start, end in tokenizer.encode(text):
-            start, end = _trimmed(text, start, end)
-            here = start != NOWHERE
-            ids.append(id_)
-            starts.append(start + offset if here else NOWHERE)
-            ends.append(end + offset if here else NOWHERE)
-            begins.append(WORD if here and start > last else INSIDE)
-            last = end if here else last
-            while here and waiting and waiting[-1] <= start + offset:
-                begins[-1] = SENTENCE
-                waiting.pop()
-    return Tokens(_ints(ids), _ints(starts), _ints(ends), _ints(begins))
+    parts = [_passage_tokens(passage, tokenizer) for passage in passages] or [_NO_TOKENS]
+    if len(parts) == 1:
+        return parts[0]
+    return Tokens(
+        np.concatenate([part.ids for part in parts]),
+        np.concatenate([part.starts for part in parts]),
+        np.concatenate([part.ends for part in parts]),
+        np.concatenate([part.begins for part in parts]),
+    )
+
+
+def _passage_tokens(passage: Passage, tokenizer: Tokenizer) -> Tokens:
+    text, offset = passage.text, passage.offset
+    pieces = tokenizer.encode(text)
+    ids, starts, ends = np.fromiter(chain.from_iterable(pieces), np.int64, 3 * len(pieces)).reshape(-1, 3).T.copy()
+    # Behind the text stands one more, for a piece that has no characters.
+    space = np.append(white(text), True)
+    for place in np.flatnonzero((starts >= ends) | space[starts] | space[ends - 1]).tolist():
+        starts[place], ends[place] = _trimmed(text, int(starts[place]), int(ends[place]))
+    here = np.flatnonzero(starts != NOWHERE)
+    begun, ended = starts[here], ends[here]
+    begins = np.full(len(ids), INSIDE, np.int64)
+    begins[here[np.append(NOWHERE, ended)[:-1] < begun]] = WORD
+    bounds = sorted({0, *(start - offset for start, _ in passage.sentences)})
+    first = np.searchsorted(np.maximum.accumulate(begun), bounds)
+    begins[here[first[first < len(here)]]] = SENTENCE
+    starts[here] += offset
+    ends[here] += offset
+    return Tokens(ids, starts, ends, begins)
 
 
 def text_tokens(text: str, tokenizer: Tokenizer) -> Tokens:
@@ -151,6 +168,8 @@ def own_window(ranges: Sequence[Range], count: int) -> Ints:
 
 def merged(ranges: Sequence[Range], logits: Sequence[Floats], count: int) -> Floats:
     """One row of numbers (T, C) for a whole text from those of its windows, each token's from its own window."""
+    if list(ranges) == [(0, count)]:
+        return np.asarray(logits[0], np.float64)
     owners = own_window(ranges, count)
     if (owners == NOWHERE).any():
         raise UsageError(
@@ -251,6 +270,23 @@ def _best_begin(begins: Sequence[int] | Ints, earliest: int, latest: int) -> int
             if begins[place] >= wanted:
                 return place
     return latest
+
+
+def white(text: str) -> NDArray[np.bool_]:
+    """For each character of a text whether it is white space.
+
+    >>> white("a b").tolist()
+    [False, True, False]
+    """
+    codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
+    table = _white_table()
+    return table[np.minimum(codes, len(table) - 1)]
+
+
+@cache
+def _white_table() -> NDArray[np.bool_]:
+    """Whether each code is white space up to the last that is, and one more for all above."""
+    return np.array([chr(code).isspace() for code in range(LAST_SPACE + 2)])
 
 
 def _trimmed(text: str, start: int, end: int) -> Range:

@@ -155,9 +155,7 @@ class TeacherTable(Table):
     )
     share: float = Field(default=1.0, gt=0, description="How much of that text is read in an epoch of the sets.")
     weight: float = Field(default=1.0, gt=0, description="What the teachers' loss is multiplied by.")
-    temperature: float = Field(
-        default=1.0, gt=0, description="What all logits are divided by at first."
-    )
+    temperature: float = Field(default=1.0, gt=0, description="What all logits are divided by at first.")
 
 
 class EvaluationTable(Table):

@@ -290,6 +290,53 @@ def finetune_speed() -> str:
     return rows(head, *lines) + measured(result["facts"])
 
 
+def pretrain_speed() -> str:
+    result = stored("pretrain_speed")
+    lines = [
+        (
+            shape,
+            PRETRAIN_WAYS[name],
+            f"{row['tokens_per_s'] / 1e6:.2f} M",
+            f"{row['share_of_peak']:.0%}",
+            *_times(row, found, "hf compiled, padded", "hf compiled, filled, no dropout"),
+            f"{row['memory_gb']:.0f} GB",
+        )
+        for shape, found in result["shapes"].items()
+        for name, row in found.items()
+    ]
+    head = ("shape", f"pre-training, {result['gpu']}", "tokens/s", "of the matrix product's rate")
+    peers = ("beside Hugging Face compiled", "beside it on filled rows, no dropout", "memory")
+    return rows((*head, *peers), *lines) + measured(result["facts"])
+
+
+PRETRAIN_WAYS = {
+    "hf eager, padded": "Hugging Face",
+    "hf compiled, padded": "Hugging Face, compiled",
+    "hf compiled, padded, no dropout": "Hugging Face, compiled, no dropout",
+    "hf compiled, filled, no dropout": "Hugging Face, compiled, filled rows, no dropout",
+    "lexome autocast": "`lexome pretrain`, autocast",
+    "lexome bf16": "`lexome pretrain`, bf16",
+}
+
+
+def _times(row: dict[str, Any], found: dict[str, Any], *peers: str) -> tuple[str, ...]:
+    """How many times as fast as each peer a row is; nothing where the peer was not measured."""
+    rates = (found[peer]["tokens_per_s"] if peer in found else None for peer in peers)
+    return tuple("" if rate is None else f"{row['tokens_per_s'] / rate:.2f}×" for rate in rates)
+
+
+def attention_speed() -> str:
+    result = stored("attention_speed")
+    ways = ("lexome forward ms", "torch forward ms", "lexome both ms", "torch both ms")
+    lines = [
+        (row["shape"], row["text"], *(f"{row[way]:.2f} ms" for way in ways), f"{row['ratio']:.2f}×", row["difference"])
+        for row in result["rows"]
+    ]
+    head = ("heads of", "rows", "forward, Lexome", "forward, torch", "with backward, Lexome", "with backward, torch")
+    where = f"{measured(result['facts'])}, {result['gpu']}"
+    return rows((*head, "ratio", "gradients differ by"), *lines) + where
+
+
 def training_memory() -> str:
     result = stored("training_memory")
     lines = [
@@ -355,6 +402,7 @@ def duty(path: Path) -> str:
 
 
 TABLES: dict[str, Callable[[], str]] = {
+    "attention_speed": attention_speed,
     "break_up_definitions": break_up_definitions,
     "vocab_learning": vocab_learning,
     "vocab_report": vocab_report,
@@ -370,6 +418,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "memory": memory,
     "model_speed": model_speed,
     "onnx_speed": onnx_speed,
+    "pretrain_speed": pretrain_speed,
     "read_speed": read_speed,
     "sentences": sentences,
     "serve_load": serve_load,

@@ -1,0 +1,40 @@
+"""What a study came to, as a result: the outcome that `lexome reproduce` wrote, with models called by what they are.
+
+    python benchmarks/study_scores.py FOLDER --model NAME=WHAT [--model NAME=WHAT]
+
+FOLDER is what `lexome reproduce` wrote, and WHAT says what the model of that name is, in place of the folder where it
+lay. Nothing is measured here. Writes results/STUDY.json, of a quick look results/STUDY_quick.json, which `lexome
+report` reads too, and its picture in docs/images.
+"""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from lexome.train.study.files import STUDY, read_outcome
+from lexome.train.study.picture import draw
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def main() -> None:
+    options = argparse.ArgumentParser()
+    options.add_argument("folder", type=Path)
+    options.add_argument("--model", action="append", default=[], metavar="NAME=WHAT")
+    given = options.parse_args()
+    outcome = read_outcome(given.folder / STUDY)
+    told = dict(one.split("=", 1) for one in given.model if "=" in one)
+    if told.keys() != outcome.models.keys():
+        sys.exit(
+            f"--model names {sorted(told)}, but {given.folder} has {sorted(outcome.models)}. Say what each of them is."
+        )
+    named = outcome.model_copy(update={"models": {name: told[name] for name in outcome.models}})
+    name = named.study + ("_quick" if named.quick else "")
+    result = json.dumps(named.model_dump(mode="json"), indent=1, ensure_ascii=False)
+    (ROOT / "results" / f"{name}.json").write_text(result + "\n", encoding="utf-8")
+    draw(named, ROOT / "docs" / "images" / f"{name}.png")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,106 @@
+"""How far apart seeds are: test and dev scores of runs that differ in nothing but their seed.
+
+    python benchmarks/seed_spread.py FOLDER
+
+FOLDER is what `lexome reproduce` wrote, whole or stopped: every finished run counts, and a set may have fewer seeds
+than others. Nothing is measured here: scores, versions and hardware are copied out of each run.json. Scores are in
+percent. Writes results/seed_spread.json.
+"""
+
+import argparse
+import json
+import math
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from lexome.train.finetune.record import Facts, read_facts
+from lexome.train.finetune.summary import DEV, TEST, Spread, cell_of
+from lexome.train.record import RUN
+
+ROOT = Path(__file__).resolve().parents[1]
+SPLITS = (DEV, TEST)
+# What a run.json says of where it was made; all runs of one result must say the same.
+MADE = ("date", "versions", "hardware", "precision")
+Made = dict[str, Any]
+
+
+def main() -> None:
+    options = argparse.ArgumentParser()
+    options.add_argument("folder", type=Path)
+    given = options.parse_args()
+    runs = [path.parent for path in sorted(given.folder.glob(f"runs/*/*/report/runs/*/{RUN}"))]
+    if not runs:
+        sys.exit(f"{given.folder}: there is no finished run in it. Name a folder that `lexome reproduce` wrote.")
+    sets: dict[str, dict[str, list[Facts]]] = {}
+    for run in runs:
+        model, task = run.relative_to(given.folder / "runs").parts[:2]
+        facts = read_facts(run)
+        if facts is not None:
+            sets.setdefault(model, {}).setdefault(task, []).append(facts)
+    models = {model: gathered(found) for model, found in sets.items()}
+    result = {"made": same([made(run) for run in runs]), "models": models}
+    (ROOT / "results" / "seed_spread.json").write_text(json.dumps(result, indent=1) + "\n")
+
+
+def gathered(sets: dict[str, list[Facts]]) -> dict[str, Any]:
+    """Each set of a model, and the mean over sets with what its deviation would be with one seed of each."""
+    found = {task: spread(task, runs) for task, runs in sets.items()}
+    return {"sets": found, "mean_over_sets": {split: over([one[split] for one in found.values()]) for split in SPLITS}}
+
+
+def over(sets: Sequence[dict[str, Any]]) -> dict[str, float | None]:
+    """The mean of means, and its standard deviation, sets being drawn apart; none where a set has but one seed."""
+    deviations = [one["sd"] for one in sets]
+    whole = all(deviation is not None for deviation in deviations)
+    sd = round(math.hypot(*deviations) / len(sets), 2) if whole else None
+    return {"mean": round(fmean(one["mean"] for one in sets), 2), "sd": sd}
+
+
+def spread(task: str, runs: Sequence[Facts]) -> dict[str, Any]:
+    """The scores of one set by the measure that its runs were chosen by, seeds in order."""
+    settings = {(cell_of(facts), facts.fold, facts.measure) for facts in runs}
+    if len(settings) > 1:
+        sys.exit(
+            f"{task}: its runs differ in batch, rate, epochs, fold or measure too; expected seeds alone to differ."
+        )
+    ordered = sorted(runs, key=lambda facts: facts.seed)
+    first = ordered[0]
+    measure = first.measure or ""
+    scores = {split: [100 * facts.scores[split][measure] for facts in ordered] for split in SPLITS}
+    return {
+        "measure": measure,
+        "batch": first.batch,
+        "lr": first.lr,
+        "seeds": [facts.seed for facts in ordered],
+        "stopped_early": sum(facts.stopped_early for facts in ordered),
+        "steps": [facts.steps for facts in ordered],
+        **{split: {"each": [round(score, 2) for score in given], **rounded(given)} for split, given in scores.items()},
+    }
+
+
+def rounded(scores: Sequence[float]) -> dict[str, float | None]:
+    """Mean, standard deviation of a sample, least and most."""
+    found = Spread.of(scores)
+    numbers = {"mean": found.mean, "sd": found.sd, "least": found.least, "most": found.most}
+    return {name: None if number is None else round(number, 2) for name, number in numbers.items()}
+
+
+def made(run: Path) -> Made:
+    """Where and with what a run was made, the checkpoint by the hash of its weights."""
+    held = json.loads((run / RUN).read_bytes())
+    return {name: held[name] for name in MADE} | {"checkpoint_sha256": held["start"]["sha256"]}
+
+
+def same(each: Sequence[Made]) -> Made:
+    """What all runs say; an end where they differ, since their scores would not compare."""
+    for other in each:
+        if other != each[0]:
+            sys.exit(f"runs were made in different ways: {each[0]} and {other}. Gather them apart.")
+    return each[0]
+
+
+if __name__ == "__main__":
+    main()

@@ -12,6 +12,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from lexome.train.study.files import read_outcome
+from lexome.train.study.table import MEASURES, grid, remarks
+
 ROOT = Path(__file__).resolve().parents[1]
 TABLE = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -354,6 +357,56 @@ def training_memory() -> str:
     return rows(head, *lines) + measured(result["facts"])
 
 
+def fang2023_quick() -> str:
+    outcome = read_outcome(ROOT / "results" / "fang2023_quick.json")
+    said = "\n".join(f"- {remark}" for remark in remarks(outcome))
+    return f"{grid(outcome)}\n\n{said}"
+
+
+def fang2023_short() -> str:
+    """One measure of each set that is there, and the mean of the entity sets, beside three of the paper's models."""
+    outcome = read_outcome(ROOT / "results" / "fang2023_quick.json")
+    last = {row.task: row for row in outcome.rows if row.ours}
+    lines = [
+        (
+            row.task,
+            MEASURES[row.measure],
+            *(f"{row.ours[model].value:.2f}" for model in outcome.models),
+            *(f"{row.paper[model]:.2f}" for model in SHORT_PEERS),
+        )
+        for row in last.values()
+    ]
+    mean = next(mean for mean in outcome.means if mean.name == "NER")
+    means = (*(mean.ours[model] for model in outcome.models), *(mean.paper[model] for model in SHORT_PEERS))
+    lines.append((f"mean of {len(mean.of)} entity sets", "F1", *(f"{number:.2f}" for number in means)))
+    head = ("set", "measure", *outcome.models, *(f"paper: {model}" for model in SHORT_PEERS))
+    return f"{rows(head, *lines)}\n\n{outcome.made['date']}, {outcome.made['hardware']}, torch {outcome.made['torch']}"
+
+
+SHORT_PEERS = ("BioBERT-v1.1", "Bioformer-8L", "PubMedBERT-abs")
+
+
+def seed_spread() -> str:
+    result = stored("seed_spread")
+    lines: list[tuple[object, ...]] = []
+    for model, found in result["models"].items():
+        for name, part in found["sets"].items():
+            test, dev = part["test"], part["dev"]
+            each = ", ".join(f"{score:.2f}" for score in test["each"])
+            ends = f"{test['least']:.2f} to {test['most']:.2f}"
+            lines.append((model, name, len(part["seeds"]), each, *_spread(test), ends, *_spread(dev)))
+        over = found["mean_over_sets"]
+        lines.append((model, "mean over sets", "", "", *_spread(over["test"]), "", *_spread(over["dev"])))
+    head = ("model", "set", "seeds", "test F1 of each", "mean", "sd", "least to most", "dev, mean", "sd")
+    made = result["made"]
+    where = f"{made['date']}, {made['hardware']['gpus'][0]}, torch {made['versions']['torch']}"
+    return f"{rows(head, *lines)}\n\n{where}"
+
+
+def _spread(part: dict[str, Any]) -> tuple[str, str]:
+    return f"{part['mean']:.2f}", "" if part["sd"] is None else f"{part['sd']:.2f}"
+
+
 def window_independence() -> str:
     result = stored("window_independence")
     lines = [
@@ -411,6 +464,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "corpus_speed": corpus_speed,
     "corpus_table": corpus_table,
     "near_duplicates": near_duplicates,
+    "fang2023_quick": fang2023_quick,
+    "fang2023_short": fang2023_short,
     "finetune_speed": finetune_speed,
     "install_size": install_size,
     "jats_recall": jats_recall,
@@ -420,6 +475,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "onnx_speed": onnx_speed,
     "pretrain_speed": pretrain_speed,
     "read_speed": read_speed,
+    "seed_spread": seed_spread,
     "sentences": sentences,
     "serve_load": serve_load,
     "training_memory": training_memory,

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from lexome.models.checkpoint import build
 from lexome.models.config import EncoderConfig
 from lexome.tasks.task import Row
-from lexome.train.equalise import best_sizes, equalised, inputs_of, rounding_error
+from lexome.train.equalise import best_sizes, equalised, inputs_of, large_tokens, rounding_error
 from lexome.train.onnx_graph import graph_of
 from lexome.train.quantise import matrices, quantised
 
@@ -35,7 +35,8 @@ def numbers(model: onnx.ModelProto) -> NDArray[np.float32]:
 
 def test_the_graph_says_the_same_and_bears_rounding_better() -> None:
     exact = uneven()
-    even, names = equalised(exact, [ROW])
+    made = equalised(exact, [ROW])
+    even, names = made.model, made.channels
     assert "layers.0.mlp.up.weight" in names
     before = numbers(exact)
     assert np.abs(numbers(even) - before).max() < 1e-4 * np.abs(before).max()
@@ -60,3 +61,11 @@ def test_even_channels_are_left_alone() -> None:
     assert sizes is not None
     right = [left @ weight]
     assert rounding_error([left], weight, sizes, right) < rounding_error([left], weight, np.ones_like(sizes), right) / 2
+
+
+def test_a_token_that_stands_out_is_seen() -> None:
+    rng = np.random.default_rng(0)
+    seen = [rng.normal(size=(20, 16)).astype(np.float32) for _ in range(3)]
+    assert not large_tokens(seen)
+    seen[1][4] *= 40
+    assert large_tokens(seen)

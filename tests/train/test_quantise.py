@@ -108,3 +108,24 @@ def test_a_column_of_zeros_stays_one(exact: onnx.ModelProto) -> None:
     small = {weight.name: numpy_helper.to_array(weight) for weight in quantised(model).graph.initializer}
     assert not small[f"{name}.int8"][:, 2].any()
     assert np.isfinite(numbers(quantised(model))).all()
+
+
+def test_a_token_that_is_far_larger_does_not_make_the_others_coarse() -> None:
+    rng = np.random.default_rng(0)
+    left_TR, weight_RC = rng.normal(size=(1, 9, 32)).astype(np.float32), rng.normal(size=(32, 6)).astype(np.float32)
+    left_TR[0, 0] *= -60
+    left_TR[0, 8] = 0
+    node = onnx.helper.make_node("MatMul", ["x", "w"], ["y"])
+    given = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1, 9, 32])
+    made = onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [1, 9, 6])
+    graph = onnx.helper.make_graph([node], "product", [given], [made], [numpy_helper.from_array(weight_RC, "w")])
+    exact = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 20)], ir_version=9)
+    off = []
+    for by_token in ((), ("w",)):
+        small = quantised(exact, by_token=by_token)
+        session = onnxruntime.InferenceSession(small.SerializeToString(), providers=["CPUExecutionProvider"])
+        off.append(np.abs(session.run(None, {"x": left_TR})[0] - left_TR @ weight_RC)[0])
+    plain_TC, better_TC = off
+    assert better_TC[1:8].mean() < plain_TC[1:8].mean() / 10
+    assert better_TC[0].mean() < plain_TC[0].mean() * 1.5
+    assert not better_TC[8].any()

@@ -105,7 +105,7 @@ class Trials:
         self.found = answers(model, self.held)
         self.before = scores(self.task, self.held, self.found)
         self.rows = _some([row for part in self.held for doc in part.docs for row in model.rows(doc)])
-        self.even, self.equalised = equalised(self.exact, self.rows)
+        self.even = equalised(self.exact, self.rows)
         self.tried: list[Trial] = []
 
     def best(self) -> Trial:
@@ -122,7 +122,8 @@ class Trials:
         raise CheckpointError(self._refused())
 
     def _tried(self, kept: tuple[str, ...]) -> Trial:
-        save_graph(quantised(self.even, keep=kept), self.folder / MODEL)
+        even = self.even
+        save_graph(quantised(even.model, keep=kept, by_token=even.tokens), self.folder / MODEL)
         found = answers(Model.open(self.folder), self.held)
         agreed = agreement(self.task, self.found, found)
         scored = scores(self.task, self.held, found)
@@ -140,7 +141,8 @@ class Trials:
         expected = Model.open(self.folder).run(self.rows)
         moved: dict[str, float] = {}
         for name in every:
-            save_graph(quantised(self.even, only=[name]), self.folder / MODEL)
+            alone = quantised(self.even.model, only=[name], by_token=self.even.tokens)
+            save_graph(alone, self.folder / MODEL)
             seen = Model.open(self.folder).run(self.rows)
             moved[name] = sum(float(np.square(one - other).sum()) for one, other in zip(seen, expected, strict=True))
         self.tell(f"the matrix that bears rounding worst: {max(moved, key=lambda name: moved[name])}")
@@ -175,7 +177,8 @@ class Trials:
             },
             "bar_lowered": self.asked.lowered,
             "left_in_fp32": list(chosen.kept),
-            "equalised": list(self.equalised),
+            "equalised": list(self.even.channels),
+            "by_token": list(self.even.tokens),
             "tried": [
                 {"left_in_fp32": len(one.kept), "agreement": one.agreed.f1, one.scored.measure: one.scored.mean}
                 for one in self.tried

@@ -1,7 +1,9 @@
-"""Ranges made even before rounding: a channel that is far larger than the others shares its size with its weights.
+"""Ranges made even before rounding: what is far larger than the rest, be it a channel or a token, is found here.
 
 Rounding takes one step for all that is multiplied with a matrix. One channel of 384 that is sixteen times as large as
-the rest, as encoders have before their feed-forward layers, makes that step sixteen times as coarse (Xiao et al. 2023).
+the rest, as encoders have before their feed-forward layers, makes that step sixteen times as coarse (Xiao et al. 2023);
+it shares its size with its weights. Inside feed-forward layers it is a token: the one before the text, or behind it, is
+twenty times as large as any other. Such products are rounded token by token (quantise.py).
 
 N tokens of some rows, R channels (rows of a matrix), C columns
 """
@@ -17,6 +19,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from lexome.tasks.task import Row
 from lexome.train.quantise import LARGEST, matrices
+from lexome.values import value
 
 Floats = NDArray[np.float32]
 
@@ -25,24 +28,43 @@ WORTH = 0.5
 # How much of a channel's size goes to the weights, and how far above the usual a channel is before any of it does.
 POWERS = (0.5, 0.6, 0.7, 0.8)
 LIMITS = (1.5, 2.0, 4.0)
+# A product is rounded token by token where one is so many times as large as the usual ones: it costs a fifth more time.
+FAR = 8.0
 # Tokens are enough to see which channels stand out.
 MOST_TOKENS = 500
 ACTIVATION_STEPS = 255
 TINY = 1e-6
 
 
-def equalised(model: onnx.ModelProto, rows: Sequence[Row]) -> tuple[onnx.ModelProto, tuple[str, ...]]:
-    """The same graph with channels made even before matrices where that helps, and the names of these matrices.
+@value
+class Even:
+    """A graph with channels made even, the matrices before which they were, and those to be rounded token by token."""
 
-    What it computes is the same but for rounding. `rows` show which channels are large.
+    model: onnx.ModelProto
+    channels: tuple[str, ...]
+    tokens: tuple[str, ...]
+
+
+def equalised(model: onnx.ModelProto, rows: Sequence[Row]) -> Even:
+    """The same graph with channels made even before matrices where that helps.
+
+    What it computes is the same but for rounding. `rows` show which channels and tokens are large.
     """
     weights = {weight.name: numpy_helper.to_array(weight) for weight in model.graph.initializer}
     sizes: dict[str, Floats] = {}
+    tokens: list[str] = []
     for name, seen in inputs_of(model, rows).items():
-        best_R = best_sizes(seen, weights[name])
-        if best_R is not None:
+        if large_tokens(seen):
+            tokens.append(name)
+        elif (best_R := best_sizes(seen, weights[name])) is not None:
             sizes[name] = best_R
-    return _divided(model, sizes), tuple(sizes)
+    return Even(_divided(model, sizes), tuple(sizes), tuple(tokens))
+
+
+def large_tokens(seen: Sequence[Floats]) -> bool:
+    """Whether a few tokens are far larger than the others, so that all would be rounded by their range."""
+    largest_N = np.concatenate([np.abs(left_NR).max(1) for left_NR in seen])
+    return bool(largest_N.max() > FAR * max(float(np.median(largest_N)), TINY))
 
 
 def inputs_of(model: onnx.ModelProto, rows: Sequence[Row]) -> dict[str, list[Floats]]:

@@ -416,6 +416,43 @@ def window_independence() -> str:
     return rows(("windows fall", "windows", "mentions", "different", "share"), *lines) + measured(result["facts"])
 
 
+def default_scores() -> str:
+    """The default model on the seven entity sets, beside models of one set each and the paper's."""
+    result, outcome = stored("default_scores"), read_outcome(ROOT / "results" / "fang2023_quick.json")
+    (single,) = stored("seed_spread")["models"].values()
+    paper = {row.task: row.paper for row in outcome.rows}
+    lines: list[tuple[str, ...]] = []
+    columns: list[list[float]] = []
+    for name, part in result["seven"].items():
+        columns.append([part["own"], single["sets"][name]["test"]["mean"], *(paper[name][peer] for peer in SHORT_PEERS)])
+        lines.append((name, *(f"{held:.1f}" for held in columns[-1])))
+    means = [sum(column) / len(column) for column in zip(*columns, strict=True)]
+    lines.append(("mean", *(f"{held:.2f}" for held in means)))
+    head = ("test F1", "in one pass", "lexome-12x384, one set each", *(f"paper: {peer}" for peer in SHORT_PEERS))
+    return rows(head, *lines) + measured(result["facts"])
+
+
+def annotate_speed() -> str:
+    result = stored("annotate_speed")
+    lines = []
+    for cores, part in result["cores"].items():
+        for name, way in part["ways"].items():
+            lines.append(
+                (
+                    cores.replace("1 cores", "1 core"),
+                    name,
+                    f"{way['tokens_per_second']:,}",
+                    f"{way['tokens_per_second_and_core']:,}",
+                    f"{way['times_pipeline']:.2f}",
+                    f"{way['times_bioformer']:.0f}",
+                    f"{way['share_of_matmul_peak']:.0%}",
+                    f"{100 * result['f1'][name]:.1f}",
+                )
+            )
+    head = ("", "", "tokens/s", "a core", "times the pipeline", "times Bioformer's", "of the fp32 peak", "F1")
+    return rows(head, *lines) + measured(result["facts"])
+
+
 def serve_load() -> str:
     result = stored("serve_load")
     offline, latency, beside = result["offline_docs_per_s"], result["latency_s"], result["short_beside_books"]
@@ -455,6 +492,7 @@ def duty(path: Path) -> str:
 
 
 TABLES: dict[str, Callable[[], str]] = {
+    "annotate_speed": annotate_speed,
     "attention_speed": attention_speed,
     "break_up_definitions": break_up_definitions,
     "vocab_learning": vocab_learning,
@@ -464,6 +502,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "corpus_speed": corpus_speed,
     "corpus_table": corpus_table,
     "near_duplicates": near_duplicates,
+    "default_scores": default_scores,
     "fang2023_quick": fang2023_quick,
     "fang2023_short": fang2023_short,
     "finetune_speed": finetune_speed,

@@ -76,3 +76,11 @@ def test_an_index_is_the_same_after_saving(tmp_path: Path, benchmarks: leakage.B
 
 def test_without_sets_nothing_is_found() -> None:
     assert found(leakage.index([], run_words=10), SENTENCE) is None
+
+
+def test_a_set_whose_mentions_stand_at_wrong_places_is_still_looked_for(tmp_path: Path) -> None:
+    text = "Ten words of a sentence that some set tests its models on"
+    (tmp_path / "wrong.pubtator").write_text(f"11121057|t|{text}\n11121057\t3\t8\tsentence\tGene\t1\n")
+    wrong = leakage.index([tmp_path / "wrong.pubtator"], run_words=10)
+    assert found(wrong, f"{text}.") == leakage.BY_TEXT
+    assert found(wrong, "Nothing.", pmid="11121057") == leakage.BY_ID

@@ -424,7 +424,9 @@ def default_scores() -> str:
     lines: list[tuple[str, ...]] = []
     columns: list[list[float]] = []
     for name, part in result["seven"].items():
-        columns.append([part["own"], single["sets"][name]["test"]["mean"], *(paper[name][peer] for peer in SHORT_PEERS)])
+        columns.append(
+            [part["own"], single["sets"][name]["test"]["mean"], *(paper[name][peer] for peer in SHORT_PEERS)]
+        )
         lines.append((name, *(f"{held:.1f}" for held in columns[-1])))
     means = [sum(column) / len(column) for column in zip(*columns, strict=True)]
     lines.append(("mean", *(f"{held:.2f}" for held in means)))

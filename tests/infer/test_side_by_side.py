@@ -1,5 +1,6 @@
 """Documents on several threads at once: the same results in the same order, and nothing left behind."""
 
+import shutil
 import threading
 from collections.abc import Iterator
 from itertools import count, islice
@@ -9,6 +10,7 @@ import pytest
 from dictionary_models import TYPES, dictionary_model
 
 from lexome.document import Document, Passage
+from lexome.errors import UsageError
 from lexome.infer.annotate import tokens_run
 from lexome.infer.annotator import AHEAD, Annotator
 
@@ -100,3 +102,23 @@ def test_one_document_alone_has_all_threads_and_takes_no_more_memory(annotator: 
     assert "_of_one_thread" not in vars(annotator)
     list(annotator.annotate([document(1), document(2)]))
     assert [model.predictor.threads for model in annotator._of_one_thread] == [1]
+
+
+@pytest.mark.parametrize("change", ["gone", "another"])
+def test_a_model_whose_file_has_changed_since_stays_the_model_that_was_opened(
+    folder: Path, tmp_path: Path, change: str
+) -> None:
+    copied = tmp_path / "model"
+    shutil.copytree(folder, copied)
+    opened = Annotator.open(copied, threads=2)
+    if change == "gone":
+        shutil.rmtree(copied)
+    else:
+        (copied / "model.onnx").write_bytes(b"something else")
+    docs = [document(number) for number in range(6)]
+    assert list(opened.annotate(docs)) == [opened(doc) for doc in docs]
+
+
+def test_no_documents_together_is_refused(annotator: Annotator) -> None:
+    with pytest.raises(UsageError, match="0 documents together"):
+        annotator.annotate([document(1)], batch_tokens=100, together=0)

@@ -129,3 +129,22 @@ def test_a_token_that_is_far_larger_does_not_make_the_others_coarse() -> None:
     assert better_TC[1:8].mean() < plain_TC[1:8].mean() / 10
     assert better_TC[0].mean() < plain_TC[0].mean() * 1.5
     assert not better_TC[8].any()
+
+
+def test_a_token_that_opens_nothing_does_not_make_the_others_coarse_either() -> None:
+    rng = np.random.default_rng(0)
+    left_TR, weight_RC = rng.normal(size=(1, 6, 32)).astype(np.float32), rng.normal(size=(32, 8)).astype(np.float32)
+    left_TR[0, 0] = -0.7
+    nodes = [
+        onnx.helper.make_node("Gelu", ["x"], ["g"], approximate="tanh"),
+        onnx.helper.make_node("MatMul", ["g", "w"], ["y"]),
+    ]
+    given = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1, 6, 32])
+    made = onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [1, 6, 8])
+    graph = onnx.helper.make_graph(nodes, "product", [given], [made], [numpy_helper.from_array(weight_RC, "w")])
+    exact = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 20)], ir_version=9)
+    found = []
+    for model in (exact, quantised(exact, by_token=["w"])):
+        session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+        found.append(session.run(None, {"x": left_TR})[0])
+    assert np.abs(found[1] - found[0]).max() < 0.05 * np.abs(found[0]).max()

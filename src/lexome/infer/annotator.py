@@ -87,6 +87,8 @@ class Annotator:
         """
         # A wrong type is said at once, and not when the first document is asked for.
         choice = self.choice(types=types, min_score=min_score)
+        if together < 1:
+            raise UsageError(f"{together} documents together; expected at least 1.")
         if batch_tokens:
             return self._in_batches(iter(docs), choice, batch_tokens=batch_tokens, together=together)
         return self._side_by_side(iter(docs), choice) if self.threads > 1 else self._one_by_one(docs, choice)

@@ -53,7 +53,8 @@ class Predictor:
         self.settings = settings
         self.tokens = tokens
         self.threads: int = session.get_session_options().intra_op_num_threads
-        self._graph = graph or folder / MODEL
+        self._graph = (graph or folder / MODEL).absolute()
+        self._graph_facts = _file_facts(self._graph)
         self._session = session
         self._inputs = _inputs(folder, session)
         self._run_so_far = Run()
@@ -66,9 +67,10 @@ class Predictor:
     def of_one_thread(self) -> "Predictor":
         """The same model for several threads to run at once, each on one core; the tokens are counted together.
 
-        It takes memory for its weights a second time (docs/decisions/0010-inference.md).
+        It takes memory for its weights a second time (docs/decisions/0010-inference.md). Where the file is gone or
+        another one by now, it is this one, which threads may share too.
         """
-        if self.threads == 1:
+        if self.threads == 1 or self._graph_facts is None or _file_facts(self._graph) != self._graph_facts:
             return self
         made = copy(self)
         made._session, made.threads = open_session(self._graph, 1), 1
@@ -199,6 +201,15 @@ def _inputs(folder: Path, session: Any) -> dict[str, str]:
             f"{folder}: the graph asks for {unknown[0]!r}; expected {', '.join(NAMES.values())}. Export it with these."
         )
     return {ours.get(name, name): name for name in seen}
+
+
+def _file_facts(path: Path) -> tuple[int, int, int] | None:
+    """What tells a file from one that takes its place; None where there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def usable_cores() -> int:

@@ -50,6 +50,11 @@ class DataTable(Table):
     def _one_source(self) -> Self:
         if bool(self.sets) == (self.folder is not None):
             raise ValueError("expected either sets, a list of names, or folder, a path")
+        for source, types in self.rename.items():
+            for type_, given in types.items():
+                names = (given,) if isinstance(given, str) else given
+                if not all(names) or not names or len(set(names)) < len(names):
+                    raise ValueError(f"{source}'s {type_} is renamed {list(names)}; expected names, each once")
         if self.dev in self.train:
             raise ValueError(f"the split {self.dev!r} is learnt from and chosen by; expected dev to be another")
         return self
@@ -153,8 +158,12 @@ class TeacherTable(Table):
     shards: Path | None = Field(
         default=None, description="Text without labels: token shards that `lexome shard` made with the same tokenizer."
     )
-    share: float = Field(default=1.0, gt=0, description="How much of that text is read in an epoch of the sets.")
-    weight: float = Field(default=1.0, gt=0, description="What the teachers' loss is multiplied by.")
+    share: float = Field(
+        default=1.0, gt=0, allow_inf_nan=False, description="How much of that text is read in an epoch of the sets."
+    )
+    weight: float = Field(
+        default=1.0, gt=0, allow_inf_nan=False, description="What the teachers' loss is multiplied by."
+    )
     temperature: float = Field(default=1.0, gt=0, description="What all logits are divided by at first.")
 
 

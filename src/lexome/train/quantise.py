@@ -17,8 +17,8 @@ LARGEST = 127
 # What these give is hardly ever below 0, so that its largest number tells its range.
 ONE_SIDED = ("Gelu", "Relu")
 
-# A token whose numbers are all smaller than this is not made larger.
-LEAST_RANGE = 1e-3
+# A token whose numbers are all smaller than this is not made larger. GELU goes down to -0.17.
+LEAST_RANGE, LEAST_ONE_SIDED = 1e-3, 0.17
 
 # What is looked up and not multiplied.
 TABLES = ("embed.tokens", "embed.positions")
@@ -107,13 +107,15 @@ class _Small:
         """
         left, out = node.input[0], node.output[0]
         self._constant("last_axis", np.array([-1], np.int64))
-        self._constant("least_range", np.array(LEAST_RANGE, np.float32))
+        one_sided = left in self.one_sided
+        smallest = "least_one_sided" if one_sided else "least_range"
+        self._constant(smallest, np.array(LEAST_ONE_SIDED if one_sided else LEAST_RANGE, np.float32))
         most, least, size, level = (f"{left}.{part}" for part in ("most", "least", "size", "by_token"))
         made: list[onnx.NodeProto] = []
         if left not in self._levelled:
             self._levelled.add(left)
-            bounds = [most, "least_range"]
-            if left not in self.one_sided:
+            bounds = [most, smallest]
+            if not one_sided:
                 made += [
                     _node("ReduceMin", [left, "last_axis"], [least], keepdims=1),
                     _node("Neg", [least], [f"{least}.positive"]),

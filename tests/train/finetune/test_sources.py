@@ -5,11 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from lexome.document import Document, Question, Span, place
 from lexome.errors import DataSetError, UsageError
 from lexome.formats import read
-from lexome.recipe.finetune import FinetuneRecipe
+from lexome.recipe.finetune import DataTable, FinetuneRecipe
 from lexome.train.finetune.held import BY_ID, BY_TEXT, HeldOut
 from lexome.train.finetune.material import Material
 from lexome.train.finetune.sources import under
@@ -145,3 +146,9 @@ def test_a_mention_may_have_several_names() -> None:
     twice = under(doc, {"Gene": ("Gene", "BC2GM_Gene")})
     assert [(span.id, span.type) for span in twice.spans] == [("T1", "Gene"), ("T1.BC2GM_Gene", "BC2GM_Gene")]
     assert under(doc, {"Drug": "Chemical"}) == doc
+
+
+@pytest.mark.parametrize("names", [[], ["Gene", "Gene"], ["Gene", ""], ""])
+def test_names_that_are_none_or_there_twice_are_refused(names: list[str] | str) -> None:
+    with pytest.raises(ValidationError, match="expected names, each once"):
+        DataTable(sets=("BC2GM",), rename={"BC2GM": {"Gene": names}})

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from finetuning import ner_documents, recipe_of, write_splits
+from finetuning import ner_documents, recipe_of, tiny_model, write_splits
 from torch import Tensor
 
 import lexome
@@ -152,7 +152,9 @@ def test_several_teachers_give_the_mean_of_their_shares(start: Path, teacher: Pa
         assert recipe.teacher is not None
         given = ((teacher,), (other.model,), (teacher, other.model))
         tables = [recipe.teacher.model_copy(update={"models": models}) for models in given]
-        first, second, both = (Teaching.of(table, task, tokenizer, device=device).shares(batch) for table in tables)
+        first, second, both = (
+            Teaching.of(table, task, tokenizer, max_tokens=64, device=device).shares(batch) for table in tables
+        )
     assert not torch.allclose(first, second, atol=1e-3)
     torch.testing.assert_close(both, (first + second) / 2)
 
@@ -176,6 +178,11 @@ def test_what_does_not_fit_is_said(start: Path, teacher: Path, shards: Path, tmp
     classes = task_of({"kind": "classes", "labels": ["a", "b"]})
     with pytest.raises(UsageError, match=r"labels of tokens.*labels a sequence"):
         Teaching([], classes, weight=1.0, temperature=1.0)
+    short = tiny_model(tmp_path / "short", max_tokens=16)
+    taught_short = finetune(recipe_of(short, data, tmp_path / "brief", NER, epochs=1), progress_shown=False)
+    reading = recipe_of(start, data, tmp_path / "long", NER, teacher={"models": [taught_short.model]})
+    with pytest.raises(CheckpointError, match=r"takes 16 tokens, and rows have up to 64"):
+        finetune(reading, progress_shown=False)
     missing = recipe_of(start, data, tmp_path / "none", NER, teacher={"models": [teacher], "shards": tmp_path / "no"})
     with pytest.raises(LexomeError, match="no"):
         finetune(missing, progress_shown=False)

@@ -127,7 +127,8 @@ def _trained(
             _compile(begun.learner)
         teaching = None
         if recipe.teacher is not None:
-            teaching = Teaching.of(recipe.teacher, task, material.tokenizer, device=setting.device)
+            longest = material.frame.max_tokens
+            teaching = Teaching.of(recipe.teacher, task, material.tokenizer, max_tokens=longest, device=setting.device)
         training = Training(recipe, begun.learner, parts, task, plan, setting=setting, teaching=teaching)
         _follow(training, Journal(folder, step=0), show)
         serving = training.serving()

@@ -40,9 +40,11 @@ class Teaching:
         self.weight, self.temperature = weight, temperature
 
     @classmethod
-    def of(cls, table: TeacherTable, task: Task, tokenizer: Path, *, device: torch.device) -> "Teaching":
-        """The recipe's teachers, opened; UsageError or CheckpointError where one does not fit the task."""
-        teachers = [_opened(start_of(path), task, tokenizer).to(device) for path in table.models]
+    def of(
+        cls, table: TeacherTable, task: Task, tokenizer: Path, *, max_tokens: int, device: torch.device
+    ) -> "Teaching":
+        """The recipe's teachers, opened; UsageError or CheckpointError where one does not fit the task or the rows."""
+        teachers = [_opened(start_of(path), task, tokenizer, max_tokens=max_tokens).to(device) for path in table.models]
         return cls(teachers, task, weight=table.weight, temperature=table.temperature)
 
     @torch.no_grad()
@@ -86,7 +88,7 @@ def taught_by(table: TeacherTable) -> str:
     return fingerprint([weights_sha256(start_of(path)) for path in table.models], text)
 
 
-def _opened(path: Path, task: Task, tokenizer: Path) -> Labeller:
+def _opened(path: Path, task: Task, tokenizer: Path, *, max_tokens: int) -> Labeller:
     found = load(path, kind=task.head)
     if found.labels != task.labels:
         raise CheckpointError(
@@ -95,5 +97,10 @@ def _opened(path: Path, task: Task, tokenizer: Path) -> Labeller:
         )
     if tokenizer_sha256(path) != tokenizer_sha256(tokenizer):
         raise CheckpointError(f"{path}: the teacher has another tokenizer than the model. Expected the same.")
+    if found.config.max_tokens < max_tokens:
+        raise CheckpointError(
+            f"{path}: the teacher takes {found.config.max_tokens} tokens, and rows have up to {max_tokens}. Lower "
+            "data.max_tokens, or take a teacher that reads as much."
+        )
     assert isinstance(found.model, Labeller)
     return found.model

@@ -28,7 +28,7 @@ WORTH = 0.5
 # How much of a channel's size goes to the weights, and how far above the usual a channel is before any of it does.
 POWERS = (0.5, 0.6, 0.7, 0.8)
 LIMITS = (1.5, 2.0, 4.0)
-# A product is rounded token by token where one is so many times as large as the usual ones: it costs a fifth more time.
+# A product is rounded token by token, which costs some time, where one is so many times as large as the usual ones.
 FAR = 8.0
 # Tokens are enough to see which channels stand out.
 MOST_TOKENS = 500

@@ -25,6 +25,18 @@ def test_every_shipped_recipe_is_valid(path: Path, tmp_path: Path) -> None:
     assert load(tmp_path / "again.toml", FinetuneRecipe) == made
 
 
+def test_the_runs_of_the_default_model_learn_the_same_from_the_same() -> None:
+    teacher, student, default = (
+        load(ROOT / "recipes" / "finetune" / f"{name}.toml", FinetuneRecipe)
+        for name in ("default-teacher", "default-student", "default")
+    )
+    assert teacher.data == student.data == default.data
+    assert teacher.task == student.task == default.task
+    assert student.teacher == default.teacher is not None
+    assert student.start == teacher.out
+    assert default.start == student.out
+
+
 def test_there_are_shipped_recipes() -> None:
     assert len(SHIPPED) > 3
 

@@ -332,6 +332,27 @@ def test_what_two_tokenizers_share_is_carried_over(shards: Shards, tmp_path: Pat
             assert torch.allclose(new[id_], old[tokenizer().get_vocab()[piece]], atol=1e-6), piece
 
 
+def test_a_new_piece_begins_as_the_mean_of_what_its_text_was_before(shards: Shards, tmp_path: Path) -> None:
+    first = pretrain(recipe(shards.folder, tmp_path / "first", steps=20), progress_shown=False)
+    made = tokenizer(extra=("BRCA1", "ribosome"))
+    other = make_shards(tmp_path / "other", made=made)
+    run = recipe(
+        other.folder,
+        tmp_path / "second",
+        start=first.folder,
+        new_vocabulary="carry",
+        steps=1,
+        optimizer={"lr": 1e-9},
+    )
+    second = pretrain(run, progress_shown=False)
+    old, new = (checkpoint.load(folder).model.encoder.embed.tokens.weight for folder in (first.folder, second.folder))  # type: ignore[union-attr]
+    before, after = tokenizer().get_vocab(), made.get_vocab()
+    mean = (old[before["BRCA"]] + old[before["##1"]]) / 2
+    assert torch.allclose(new[after["BRCA1"]], mean, atol=1e-6)
+    # Of a word that the old tokenizer does not know nothing is known.
+    assert not torch.allclose(new[after["ribosome"]], old[before["[UNK]"]], atol=1e-3)
+
+
 def test_a_checkpoint_of_another_shape_is_refused(shards: Shards, tmp_path: Path) -> None:
     first = pretrain(recipe(shards.folder, tmp_path / "first", steps=1), progress_shown=False)
     with pytest.raises(RecipeError, match="changes the shape"):

@@ -3,6 +3,7 @@
 V vocabulary, D width
 """
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -49,13 +50,30 @@ def pieces_of(tokenizer: Path) -> dict[str, int]:
     return pieces
 
 
+def parts_of_new(old: Path, new: Path) -> dict[str, list[int]]:
+    """Of each piece that only the new tokenizer has, the old one's pieces of the same text.
+
+    Left out are pieces that the old one does not know, or that are no whole text, as bytes of a letter are.
+    """
+    before, after = load_tokenizer(old), load_tokenizer(new)
+    known = before.get_vocab(with_added_tokens=True)
+    unknown = {known[piece] for piece in ROLES[-1] if piece in known}
+    fresh = {piece: id_ for piece, id_ in pieces_of(new).items() if piece not in known}
+    texts = {piece: after.decode([id_]).removeprefix("##").strip() for piece, id_ in fresh.items()}
+    parts = {piece: before.encode(text, add_special_tokens=False).ids for piece, text in texts.items()}
+    return {
+        piece: ids for piece, ids in parts.items() if ids and not unknown & set(ids) and "\ufffd" not in texts[piece]
+    }
+
+
 def carry(
-    model: nn.Module, old: dict[str, int], new: dict[str, int], *, std: float
+    model: nn.Module, old: dict[str, int], new: dict[str, int], *, parts: Mapping[str, Sequence[int]], std: float
 ) -> tuple[dict[str, Tensor], Carried]:
     """The model's weights with embedding and output bias for the new pieces, and how many were carried over.
 
-    A new piece's embedding is drawn as for a new model, and its bias is the mean of the old ones. Special tokens are
-    carried over by what they do: [CLS] goes on as <s>.
+    A new piece begins with the mean of the embeddings of its `parts`, the old pieces that it was cut into before; one
+    without such is drawn as for a new model. Its bias is the mean of the old ones. Special tokens are carried over by
+    what they do: [CLS] goes on as <s>.
     """
     other = {one: two for pair in ROLES for one, two in (pair, pair[::-1])}
     source = {id_: old.get(piece, old.get(other.get(piece, ""))) for piece, id_ in new.items()}
@@ -64,13 +82,12 @@ def carry(
     origins = torch.tensor([was for _, was in pairs], dtype=torch.long)
     size = max(new.values()) + 1
     weights = dict(model.state_dict())
-    for name in ("encoder.embed.tokens.weight", "head.bias"):
-        before = weights[name]
-        if name.endswith("bias"):
-            after = before.mean().repeat(size)
-        else:
-            after = torch.empty(size, before.shape[1], dtype=before.dtype).normal_(std=std)
-        after[targets] = before[origins]
-        weights[name] = after
+    before_VD, bias_V = weights["encoder.embed.tokens.weight"], weights["head.bias"]
+    after_VD = torch.empty(size, before_VD.shape[1], dtype=before_VD.dtype).normal_(std=std)
+    for piece, ids in parts.items():
+        after_VD[new[piece]] = before_VD[list(ids)].mean(dim=0)
+    after_V = bias_V.mean().repeat(size)
+    after_VD[targets], after_V[targets] = before_VD[origins], bias_V[origins]
+    weights |= {"encoder.embed.tokens.weight": after_VD, "head.bias": after_V}
     gone = len(old) - len({was for _, was in pairs})
     return weights, Carried(kept=len(pairs), new=len(new) - len(pairs), gone=gone)

@@ -1,0 +1,270 @@
+r"""F1 against GPU minutes: what minutes of pre-training bring, by `lexome pretrain` and by Hugging Face's Trainer.
+
+    python benchmarks/f1_minutes.py lexome START SHARDS FOLDER --minutes 1 2 4
+    python benchmarks/f1_minutes.py trainer START SHARDS FOLDER --minutes 1 2 4
+    lexome reproduce benchmarks/encoders.toml -m start=START -m lexome-1=FOLDER/lexome-1/model ... \
+        -m shipped=models/lexome-12x384 --out STUDY
+    python benchmarks/f1_minutes.py draw FOLDER STUDY
+
+Both loops begin with the same weights, START in the vocabulary of SHARDS, and read the same tokens. Minutes are those of
+the clock, compiling included: a first run of `lexome pretrain` tells how long it takes to get ready on a bare machine,
+and each run trains for what is left of its minutes. The Trainer gets the whole minutes from its first step on, and
+tries before how many steps fit into them. `lexome pretrain` follows recipes/pretrain/gte-small.toml. The Trainer works
+as Hugging Face's example of language modelling does: documents one after another cut into rows of 512, 15% of tokens
+masked by its collator, AdamW, linear decay; with what a careful user adds: bfloat16, batches of 65,536 tokens, a rate of
+5e-4 after a warm-up, and processes that read ahead.
+
+F1 is the mean on the development sets of seven entity tasks under the one protocol of benchmarks/encoders.toml. `draw`
+writes results/f1_minutes.json and docs/images/f1_minutes.png.
+"""
+
+import argparse
+import json
+import shutil
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from facts import facts
+from lexome.corpus.shards.store import Shards, open_shards
+from lexome.recipe import load
+from lexome.recipe.pretrain import PretrainRecipe
+
+ROOT = Path(__file__).resolve().parents[1]
+RECIPE = ROOT / "recipes" / "pretrain" / "gte-small.toml"
+LENGTH, ROWS, RATE, WARM_UP = 512, 128, 5e-4, 0.05
+# Steps that tell the Trainer's speed before its run, and how many of them are not counted.
+TRIED, NOT_COUNTED = 60, 20
+CARRIED = "carried"
+LOOPS = {"lexome": "lexome pretrain", "trainer": "Hugging Face's Trainer"}
+SHIPPED = ROOT / "models" / "lexome-12x384" / "run.json"
+
+
+def main() -> None:
+    options = argparse.ArgumentParser()
+    ways = options.add_subparsers(dest="way", required=True)
+    for name in LOOPS:
+        one = ways.add_parser(name)
+        for argument in ("start", "shards", "folder"):
+            one.add_argument(argument, type=Path)
+        one.add_argument("--minutes", type=float, nargs="+", default=[1, 2, 4])
+    draw = ways.add_parser("draw")
+    draw.add_argument("folder", type=Path)
+    draw.add_argument("study", type=Path)
+    given = options.parse_args()
+    if given.way == "draw":
+        drawn(given.folder, given.study)
+        return
+    given.folder.mkdir(parents=True, exist_ok=True)
+    train = by_lexome if given.way == "lexome" else by_trainer
+    train(given.start, given.shards, given.folder, given.minutes)
+
+
+def by_lexome(start: Path, shards: Path, folder: Path, minutes: list[float]) -> None:
+    """A short run on a bare machine tells how long getting ready takes; then one run for each number of minutes."""
+    if not (folder / CARRIED).exists():
+        carried(start, shards, folder / CARRIED)
+    with tempfile.TemporaryDirectory() as scratch:
+        ready = lexome_run(folder / CARRIED, shards, Path(scratch), 2.0)["ready_s"]
+    for given in minutes:
+        row = lexome_run(folder / CARRIED, shards, folder / f"lexome-{given:g}", 60 * given - ready)
+        told(folder, f"lexome-{given:g}", row | {"minutes": given, "ready_on_a_bare_machine_s": ready})
+
+
+def lexome_run(start: Path, shards: Path, out: Path, seconds: float) -> dict[str, Any]:
+    """`lexome pretrain` for some seconds, and how long it took to get ready for them."""
+    from lexome.train.pretrain import pretrain
+
+    began = time.monotonic()
+    done = pretrain(recipe_of(start, shards, out, budget=seconds), progress_shown=False)
+    return {
+        "tokens": done.tokens,
+        "train_s": round(done.seconds, 1),
+        "ready_s": round(time.monotonic() - began - done.seconds, 1),
+        "held_out": done.held_out,
+    }
+
+
+def carried(start: Path, shards: Path, out: Path) -> None:
+    """START in the vocabulary of the shards, as both loops begin with it: a run of one step too small to change it."""
+    from lexome.train.pretrain import pretrain
+
+    with tempfile.TemporaryDirectory() as scratch:
+        recipe = recipe_of(start, shards, Path(scratch), steps=1, budget=None, compile=False, optimizer={"lr": 1e-12})
+        shutil.copytree(pretrain(recipe, progress_shown=False).folder, out)
+
+
+def recipe_of(start: Path, shards: Path, out: Path, **changes: Any) -> PretrainRecipe:
+    """The recipe of the encoder, with other paths and another length."""
+    held = load(RECIPE, PretrainRecipe).model_dump()
+    held |= {"start": start, "shards": shards, "out": out} | changes
+    held["evaluation"]["every"] = None
+    return PretrainRecipe.model_validate(held)
+
+
+def by_trainer(start: Path, shards: Path, folder: Path, minutes: list[float]) -> None:
+    """The Trainer for each number of minutes, from its first step on."""
+    if not (folder / CARRIED).exists():
+        carried(start, shards, folder / CARRIED)
+    rows = filled_rows(open_shards(shards))
+    tried = trainer_run(folder / CARRIED, rows, None, steps=TRIED, seconds=float("inf"))
+    for given in minutes:
+        steps = int(60 * given / tried["step_s"])
+        out = folder / f"trainer-{given:g}"
+        told(folder, out.name, trainer_run(folder / CARRIED, rows, out, steps=steps, seconds=60 * given))
+
+
+def filled_rows(shards: Shards) -> NDArray[np.unsignedinteger[Any]]:
+    """All documents one after another, each between its special tokens, cut into rows; the last piece is left out."""
+    special = shards.manifest["tokenizer"]["special"]
+    begin, end = (np.asarray([special[name]], dtype=np.uint16) for name in ("[CLS]", "[SEP]"))
+    parts: list[NDArray[Any]] = []
+    for shard in shards.train:
+        for document in np.split(shard.tokens, shard.document_ends[:-1]):
+            parts += [begin, document, end]
+    every = np.concatenate(parts)
+    rows: NDArray[np.unsignedinteger[Any]] = every[: every.size // LENGTH * LENGTH].reshape(-1, LENGTH)
+    return rows
+
+
+def trainer_run(start: Path, rows: NDArray[Any], out: Path | None, *, steps: int, seconds: float) -> dict[str, Any]:
+    """Train until the steps are done or the time is over, and keep the model where a folder is given."""
+    import torch
+    from transformers import (
+        AutoModelForMaskedLM,
+        AutoTokenizer,
+        DataCollatorForLanguageModeling,
+        Trainer,
+        TrainerCallback,
+        TrainingArguments,
+    )
+
+    class Clock(TrainerCallback):  # type: ignore[misc]
+        """When each step ended; it stops the run when its time is over."""
+
+        def __init__(self) -> None:
+            self.ends: list[float] = []
+
+        def on_step_begin(self, args: Any, state: Any, control: Any, **more: Any) -> None:
+            if not self.ends:
+                self.ends.append(time.monotonic())
+
+        def on_step_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:
+            if state.global_step % 10 == 0 and torch.cuda.is_available():
+                torch.cuda.synchronize()
+            self.ends.append(time.monotonic())
+            if self.ends[-1] - self.ends[0] >= seconds:
+                control.should_training_stop = True
+
+    class Text(torch.utils.data.Dataset[dict[str, Any]]):
+        def __len__(self) -> int:
+            return len(rows)
+
+        def __getitem__(self, number: int) -> dict[str, Any]:
+            return {"input_ids": rows[number].astype(np.int64)}
+
+    torch.manual_seed(0)
+    tokenizer = AutoTokenizer.from_pretrained(start)
+    model = AutoModelForMaskedLM.from_pretrained(start, dtype=torch.float32)
+    clock = Clock()
+    with tempfile.TemporaryDirectory() as scratch:
+        settings = TrainingArguments(
+            output_dir=scratch,
+            max_steps=steps,
+            per_device_train_batch_size=ROWS,
+            learning_rate=RATE,
+            warmup_steps=int(WARM_UP * steps),
+            weight_decay=0.01,
+            bf16=torch.cuda.is_available(),
+            use_cpu=not torch.cuda.is_available(),
+            dataloader_num_workers=12,
+            dataloader_drop_last=True,
+            save_strategy="no",
+            logging_steps=100,
+            report_to="none",
+            disable_tqdm=True,
+        )
+        trainer = Trainer(
+            model=model,
+            args=settings,
+            train_dataset=Text(),
+            data_collator=DataCollatorForLanguageModeling(tokenizer, mlm_probability=0.15),
+            callbacks=[clock],
+        )
+        trainer.train()
+    if out is not None:
+        model.save_pretrained(out / "model")
+        tokenizer.save_pretrained(out / "model")
+    made = len(clock.ends) - 1
+    losses = [line["loss"] for line in trainer.state.log_history if "loss" in line]
+    return {
+        "minutes": round(seconds / 60, 3),
+        "tokens": made * ROWS * LENGTH,
+        "train_s": round(clock.ends[-1] - clock.ends[0], 1),
+        "step_s": (clock.ends[-1] - clock.ends[min(NOT_COUNTED, made - 1)]) / max(1, made - NOT_COUNTED),
+        "steps": made,
+        "loss": losses[-1] if losses else None,
+    }
+
+
+def told(folder: Path, name: str, row: dict[str, Any]) -> None:
+    """Write down what a run came to at once, beside the others."""
+    import torch
+
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
+    made = facts("torch", "transformers", "accelerate", "numpy") | {"gpu": gpu}
+    (folder / f"{name}.json").write_text(json.dumps(row | {"facts": made}, indent=1) + "\n")
+    print(name, json.dumps(row), flush=True)
+
+
+def drawn(folder: Path, study: Path) -> None:
+    """Join minutes and F1, write them down and draw them."""
+    from lexome.train.study.files import STUDY, read_outcome
+
+    outcome = read_outcome(study / STUDY)
+    means = next(row for row in outcome.rows if row.task == "mean").ours
+    runs: dict[str, Any] = {}
+    for name, mean in means.items():
+        told_of = folder / f"{name}.json"
+        held = json.loads(told_of.read_text()) if told_of.exists() else {"minutes": 0}
+        if name == "shipped":
+            held = {"minutes": json.loads(SHIPPED.read_text())["gpu_minutes"]["pretraining_in_all"]}
+        sets = {row.task: round(row.ours[name].value, 2) for row in outcome.rows if row.task != "mean"}
+        runs[name] = {**held, "mean_f1": round(mean.value, 2), "f1": sets}
+    made = {name: run.pop("facts") for name, run in runs.items() if "facts" in run}
+    result = {"facts": next(iter(made.values())), "scored": outcome.made, "runs": runs}
+    (ROOT / "results" / "f1_minutes.json").write_text(json.dumps(result, indent=1) + "\n")
+    picture(runs, ROOT / "docs" / "images" / "f1_minutes.png")
+
+
+def picture(runs: dict[str, Any], path: Path) -> None:
+    """A line for each loop, both from what they began with."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7, 4.5), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    for (loop, label), colour in zip(LOOPS.items(), ("#1f6fb2", "#d1602b"), strict=True):
+        points = [(0.0, runs["start"]["mean_f1"])]
+        points += sorted((run["minutes"], run["mean_f1"]) for name, run in runs.items() if name.startswith(f"{loop}-"))
+        axes.plot(*zip(*points, strict=True), "o-", color=colour, label=label)
+        for minutes, f1 in points[1:]:
+            above = loop == "lexome"
+            axes.annotate(f"{f1:.1f}", (minutes, f1), (0, 7 if above else -14), textcoords="offset points", ha="center")
+    if shipped := runs.get("shipped"):
+        said = f"models/lexome-12x384, {shipped['minutes']:.0f} minutes: {shipped['mean_f1']:.1f}"
+        axes.axhline(shipped["mean_f1"], color="0.5", linestyle="--", linewidth=1, label=said)
+    axes.set_xlabel("GPU minutes of pre-training, compiling included")
+    axes.set_ylabel("mean F1 on seven development sets")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, loc="lower right")
+    figure.savefig(path, dpi=150)
+
+
+if __name__ == "__main__":
+    main()

@@ -6,13 +6,13 @@ r"""F1 against GPU minutes: what minutes of pre-training bring, by `lexome pretr
         -m shipped=models/lexome-12x384 --out STUDY
     python benchmarks/f1_minutes.py draw FOLDER STUDY
 
-Both loops begin with the same weights, START in the vocabulary of SHARDS, and read the same tokens. Minutes are those of
-the clock, compiling included: a first run of `lexome pretrain` tells how long it takes to get ready on a bare machine,
-and each run trains for what is left of its minutes. The Trainer gets the whole minutes from its first step on, and
-tries before how many steps fit into them. `lexome pretrain` follows recipes/pretrain/gte-small.toml. The Trainer works
-as Hugging Face's example of language modelling does: documents one after another cut into rows of 512, 15% of tokens
-masked by its collator, AdamW, linear decay; with what a careful user adds: bfloat16, batches of 65,536 tokens, a rate of
-5e-4 after a warm-up, and processes that read ahead.
+Both loops begin with the same weights, START in the vocabulary of SHARDS, and read the same tokens. Minutes are those
+of the clock, compiling included: a first run of `lexome pretrain` tells how long it takes to get ready on a bare
+machine, and each run trains for what is left of its minutes. The Trainer gets the whole minutes from its first step on,
+and tries before how many steps fit into them. `lexome pretrain` follows recipes/pretrain/gte-small.toml. The Trainer
+works as Hugging Face's example of language modelling does: documents one after another cut into rows of 512, 15% of
+tokens masked by its collator, AdamW, linear decay; with what a careful user adds: bfloat16, batches of 65,536 tokens, a
+rate of 5e-4 after a warm-up, and processes that read ahead.
 
 F1 is the mean on the development sets of seven entity tasks under the one protocol of benchmarks/encoders.toml. `draw`
 writes results/f1_minutes.json and docs/images/f1_minutes.png.

@@ -4,7 +4,7 @@ r"""F1 against GPU minutes: what minutes of pre-training bring, by `lexome pretr
     python benchmarks/f1_minutes.py trainer START SHARDS FOLDER --minutes 1 2 4
     lexome reproduce benchmarks/encoders.toml -m start=START -m lexome-1=FOLDER/lexome-1/model ... \
         -m shipped=models/lexome-12x384 --out STUDY
-    python benchmarks/f1_minutes.py draw FOLDER STUDY
+    python benchmarks/f1_minutes.py draw FOLDER STUDY [STUDY ...]
 
 Both loops begin with the same weights, START in the vocabulary of SHARDS, and read the same tokens. Minutes are those
 of the clock, compiling included: a first run of `lexome pretrain` tells how long it takes to get ready on a bare
@@ -14,8 +14,9 @@ works as Hugging Face's example of language modelling does: documents one after 
 tokens masked by its collator, AdamW, linear decay; with what a careful user adds: bfloat16, batches of 65,536 tokens, a
 rate of 5e-4 after a warm-up, and processes that read ahead.
 
-F1 is the mean on the development sets of seven entity tasks under the one protocol of benchmarks/encoders.toml. `draw`
-writes results/f1_minutes.json and docs/images/f1_minutes.png.
+F1 is the mean on the development sets of seven entity tasks under the one protocol of benchmarks/encoders.toml, and
+over studies that differ in nothing but their seed (`--set "seeds=[1]"`). `draw` writes results/f1_minutes.json and
+docs/images/f1_minutes.png.
 """
 
 import argparse
@@ -24,6 +25,7 @@ import shutil
 import tempfile
 import time
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -54,10 +56,10 @@ def main() -> None:
         one.add_argument("--minutes", type=float, nargs="+", default=[1, 2, 4])
     draw = ways.add_parser("draw")
     draw.add_argument("folder", type=Path)
-    draw.add_argument("study", type=Path)
+    draw.add_argument("studies", type=Path, nargs="+", metavar="study")
     given = options.parse_args()
     if given.way == "draw":
-        drawn(given.folder, given.study)
+        drawn(given.folder, given.studies)
         return
     given.folder.mkdir(parents=True, exist_ok=True)
     train = by_lexome if given.way == "lexome" else by_trainer
@@ -221,24 +223,31 @@ def told(folder: Path, name: str, row: dict[str, Any]) -> None:
     print(name, json.dumps(row), flush=True)
 
 
-def drawn(folder: Path, study: Path) -> None:
+def drawn(folder: Path, studies: list[Path]) -> None:
     """Join minutes and F1, write them down and draw them."""
     from lexome.train.study.files import STUDY, read_outcome
 
-    outcome = read_outcome(study / STUDY)
-    means = next(row for row in outcome.rows if row.task == "mean").ours
+    outcomes = [read_outcome(study / STUDY) for study in studies]
     runs: dict[str, Any] = {}
-    for name, mean in means.items():
-        told_of = folder / f"{name}.json"
-        held = json.loads(told_of.read_text()) if told_of.exists() else {"minutes": 0}
-        if name == "shipped":
-            held = {"minutes": json.loads(SHIPPED.read_text())["gpu_minutes"]["pretraining_in_all"]}
-        sets = {row.task: round(row.ours[name].value, 2) for row in outcome.rows if row.task != "mean"}
-        runs[name] = {**held, "mean_f1": round(mean.value, 2), "f1": sets}
+    for name in outcomes[0].models:
+        each = [[row.ours[name].value for row in outcome.rows] for outcome in outcomes]
+        sets = {row.task: round(fmean(found), 2) for row, *found in zip(outcomes[0].rows, *each, strict=True)}
+        means = [round(fmean(found), 2) for found in each]
+        runs[name] = told_of(folder, name) | {"mean_f1": round(fmean(map(fmean, each)), 2), "each": means, "f1": sets}
     made = {name: run.pop("facts") for name, run in runs.items() if "facts" in run}
-    result = {"facts": next(iter(made.values())), "scored": outcome.made, "runs": runs}
+    result = {"facts": next(iter(made.values())), "scored": outcomes[0].made, "runs": runs}
     (ROOT / "results" / "f1_minutes.json").write_text(json.dumps(result, indent=1) + "\n")
     picture(runs, ROOT / "docs" / "images" / "f1_minutes.png")
+
+
+def told_of(folder: Path, name: str) -> dict[str, Any]:
+    """What was written down of a run; of what needed none its minutes alone."""
+    if name == "start":
+        return {"minutes": 0}
+    if name == "shipped":
+        return {"minutes": json.loads(SHIPPED.read_text())["gpu_minutes"]["pretraining_in_all"]}
+    held: dict[str, Any] = json.loads((folder / f"{name}.json").read_text())
+    return held
 
 
 def picture(runs: dict[str, Any], path: Path) -> None:
@@ -261,6 +270,7 @@ def picture(runs: dict[str, Any], path: Path) -> None:
         axes.axhline(shipped["mean_f1"], color="0.5", linestyle="--", linewidth=1, label=said)
     axes.set_xlabel("GPU minutes of pre-training, compiling included")
     axes.set_ylabel("mean F1 on seven development sets")
+    axes.margins(y=0.12)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, loc="lower right")
     figure.savefig(path, dpi=150)

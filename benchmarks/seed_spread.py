@@ -1,10 +1,10 @@
 """How far apart seeds are: test and dev scores of runs that differ in nothing but their seed.
 
-    python benchmarks/seed_spread.py FOLDER
+    python benchmarks/seed_spread.py FOLDER [FOLDER ...]
 
 FOLDER is what `lexome reproduce` wrote, whole or stopped: every finished run counts, and a set may have fewer seeds
-than others. Nothing is measured here: scores, versions and hardware are copied out of each run.json. Scores are in
-percent. Writes results/seed_spread.json.
+than others, or have them in several folders. Nothing is measured here: scores, versions and hardware are copied out
+of each run.json. Scores are in percent. Writes results/seed_spread.json, or what --out says.
 """
 
 import argparse
@@ -29,20 +29,24 @@ Made = dict[str, Any]
 
 def main() -> None:
     options = argparse.ArgumentParser()
-    options.add_argument("folder", type=Path)
+    options.add_argument("folders", type=Path, nargs="+", metavar="FOLDER")
+    options.add_argument("--out", type=Path, default=ROOT / "results" / "seed_spread.json")
     given = options.parse_args()
-    runs = [path.parent for path in sorted(given.folder.glob(f"runs/*/*/report/runs/*/{RUN}"))]
-    if not runs:
-        sys.exit(f"{given.folder}: there is no finished run in it. Name a folder that `lexome reproduce` wrote.")
+    runs = []
     sets: dict[str, dict[str, list[Facts]]] = {}
+    for folder in given.folders:
+        found = [path.parent for path in sorted(folder.glob(f"runs/*/*/report/runs/*/{RUN}"))]
+        if not found:
+            sys.exit(f"{folder}: there is no finished run in it. Name a folder that `lexome reproduce` wrote.")
+        runs += found
     for run in runs:
-        model, task = run.relative_to(given.folder / "runs").parts[:2]
+        model, task = run.parts[-5:-3]
         facts = read_facts(run)
         if facts is not None:
             sets.setdefault(model, {}).setdefault(task, []).append(facts)
     models = {model: gathered(found) for model, found in sets.items()}
     result = {"made": same([made(run) for run in runs]), "models": models}
-    (ROOT / "results" / "seed_spread.json").write_text(json.dumps(result, indent=1) + "\n")
+    given.out.write_text(json.dumps(result, indent=1) + "\n")
 
 
 def gathered(sets: dict[str, list[Facts]]) -> dict[str, Any]:
@@ -95,11 +99,12 @@ def made(run: Path) -> Made:
 
 
 def same(each: Sequence[Made]) -> Made:
-    """What all runs say; an end where they differ, since their scores would not compare."""
+    """What all runs say, with every revision of the code; an end where they differ in more than that."""
+    revisions = sorted({str(one["versions"].pop("revision")) for one in each})
     for other in each:
         if other != each[0]:
             sys.exit(f"runs were made in different ways: {each[0]} and {other}. Gather them apart.")
-    return each[0]
+    return each[0] | {"revisions": revisions}
 
 
 if __name__ == "__main__":

@@ -387,17 +387,26 @@ SHORT_PEERS = ("BioBERT-v1.1", "Bioformer-8L", "PubMedBERT-abs")
 
 
 def seed_spread() -> str:
-    result = stored("seed_spread")
+    return _seeds(stored("seed_spread"), mean=True)
+
+
+def pairs_spread() -> str:
+    return _seeds(stored("pairs_spread"), mean=False)
+
+
+def _seeds(result: dict[str, Any], *, mean: bool) -> str:
     lines: list[tuple[object, ...]] = []
     for model, found in result["models"].items():
         for name, part in found["sets"].items():
             test, dev = part["test"], part["dev"]
             each = ", ".join(f"{score:.2f}" for score in test["each"])
             ends = f"{test['least']:.2f} to {test['most']:.2f}"
-            lines.append((model, name, len(part["seeds"]), each, *_spread(test), ends, *_spread(dev)))
+            measure = MEASURES[part["measure"]]
+            lines.append((model, name, measure, len(part["seeds"]), each, *_spread(test), ends, *_spread(dev)))
         over = found["mean_over_sets"]
-        lines.append((model, "mean over sets", "", "", *_spread(over["test"]), "", *_spread(over["dev"])))
-    head = ("model", "set", "seeds", "test F1 of each", "mean", "sd", "least to most", "dev, mean", "sd")
+        if mean:
+            lines.append((model, "mean over sets", "", "", "", *_spread(over["test"]), "", *_spread(over["dev"])))
+    head = ("model", "set", "measure", "seeds", "test, each", "mean", "sd", "least to most", "dev, mean", "sd")
     made = result["made"]
     where = f"{made['date']}, {made['hardware']['gpus'][0]}, torch {made['versions']['torch']}"
     return f"{rows(head, *lines)}\n\n{where}"
@@ -405,6 +414,22 @@ def seed_spread() -> str:
 
 def _spread(part: dict[str, Any]) -> tuple[str, str]:
     return f"{part['mean']:.2f}", "" if part["sd"] is None else f"{part['sd']:.2f}"
+
+
+def f1_minutes() -> str:
+    """Minutes of pre-training, what they read, and what fine-tuning then comes to."""
+    result = stored("f1_minutes")
+    names = {"start": "gte-small as it is", "shipped": "models/lexome-12x384"}
+    loops = {"lexome": "lexome pretrain", "trainer": "Hugging Face's Trainer"}
+    lines = []
+    for name, run in sorted(result["runs"].items(), key=lambda item: (item[1]["minutes"], item[0])):
+        tokens = f"{run['tokens'] / 1e6:,.0f} M" if "tokens" in run else ""
+        seeds = ", ".join(f"{mean:.2f}" for mean in run["each"])
+        said = names.get(name) or loops[name.split("-")[0]]
+        lines.append((f"{run['minutes']:g}", said, tokens, f"{run['mean_f1']:.2f}", seeds))
+    made = result["facts"]
+    where = f"{made['date']}, {made['gpu']}, torch {made['packages']['torch']}, transformers {made['packages']['transformers']}"
+    return f"{rows(('minutes', 'by', 'tokens', 'mean F1 on dev', 'each seed'), *lines)}\n\n{where}"
 
 
 def window_independence() -> str:
@@ -505,6 +530,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "corpus_table": corpus_table,
     "near_duplicates": near_duplicates,
     "default_scores": default_scores,
+    "f1_minutes": f1_minutes,
     "fang2023_quick": fang2023_quick,
     "fang2023_short": fang2023_short,
     "finetune_speed": finetune_speed,
@@ -515,6 +541,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "model_speed": model_speed,
     "onnx_speed": onnx_speed,
     "pretrain_speed": pretrain_speed,
+    "pairs_spread": pairs_spread,
     "read_speed": read_speed,
     "seed_spread": seed_spread,
     "sentences": sentences,

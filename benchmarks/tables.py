@@ -428,7 +428,8 @@ def f1_minutes() -> str:
         said = names.get(name) or loops[name.split("-")[0]]
         lines.append((f"{run['minutes']:g}", said, tokens, f"{run['mean_f1']:.2f}", seeds))
     made = result["facts"]
-    where = f"{made['date']}, {made['gpu']}, torch {made['packages']['torch']}, transformers {made['packages']['transformers']}"
+    versions = ", ".join(f"{name} {made['packages'][name]}" for name in ("torch", "transformers"))
+    where = f"{made['date']}, {made['gpu']}, {versions}"
     return f"{rows(('minutes', 'by', 'tokens', 'mean F1 on dev', 'each seed'), *lines)}\n\n{where}"
 
 

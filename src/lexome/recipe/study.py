@@ -134,7 +134,13 @@ class StudyRecipe(Recipe):
             protocol = self.protocols[task.protocol]
             for keys in (protocol.choose, protocol.report) if protocol.choose or protocol.report else ({},):
                 for variant in protocol.variants or ({},):
-                    _check(task, merged(protocol.recipe, task.recipe, variant, keys))
+                    recipe = merged(protocol.recipe, task.recipe, variant, keys)
+                    _check(task, recipe)
+                    if "folds" in recipe and protocol.folds is None:
+                        raise ValueError(
+                            f"{task.name} is run in folds, and protocol {task.protocol} does not say what is taken over "
+                            'them; expected folds = "mean" or "median" beside its recipe'
+                        )
         return self
 
     def task(self, name: str) -> TaskTable:

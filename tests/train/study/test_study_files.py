@@ -118,6 +118,7 @@ def small(**changes: Any) -> dict[str, Any]:
         ({"protocols": {"plain": {"recipe": {"epoch": 1}}}}, "NCBI-disease: epoch: Extra inputs"),
         ({"protocols": {"plain": {"recipe": {"out": "x"}}}}, "out is told on the command line"),
         ({"protocols": {"plain": {"choose": {"seeds": [0]}}}}, "there are none"),
+        ({"protocols": {"plain": {"recipe": {"folds": {"use": [0]}}}}}, "does not say what is taken over them"),
         (
             {
                 "protocols": {

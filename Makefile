@@ -9,7 +9,7 @@ OUT := build/run
 DATA ?= ../shared/data/benchmarks
 HELD_OUT := BC5CDR NCBI-disease-pubtator BioRED-NER NLM-Gene SPECIES-pubtator
 
-.PHONY: run test check chromium types pages bench tables nightly default-model clean
+.PHONY: run test check chromium types pages bench tables nightly default-model encoder clean
 
 # The light package alone, and the main job on the shipped abstracts: in the terminal, and as a page.
 run: $(LIGHT)/ready
@@ -83,6 +83,15 @@ default-model: $(DEV)/ready
 	cp src/lexome/default_model/README.md build/default_model/
 	rm -rf src/lexome/default_model && mv build/default_model src/lexome/default_model
 	$(DEV)/bin/python benchmarks/default_scores.py
+	$(DEV)/bin/python benchmarks/default_training.py default-teacher=runs/default-teacher/runs/seed0/run.json \
+	  default-student=runs/default-student/runs/seed0/run.json default=runs/default/runs/seed1/run.json
+
+# An encoder like the one in models/, in twenty minutes on one GPU: the corpus, its shards, and gte-small going on from
+# checkpoints/gte-small, which models/lexome-12x384/prepare.py convert makes of the published ONNX file.
+encoder: $(DEV)/ready
+	$(DEV)/bin/lexome build recipes/corpus/shared.toml
+	$(DEV)/bin/lexome shard recipes/shards/lexome-12x384.toml
+	$(DEV)/bin/lexome pretrain recipes/pretrain/gte-small.toml
 
 # The tables in README and docs, made again from results/*.json.
 tables: $(DEV)/ready

@@ -138,8 +138,8 @@ class StudyRecipe(Recipe):
                     _check(task, recipe)
                     if "folds" in recipe and protocol.folds is None:
                         raise ValueError(
-                            f"{task.name} is run in folds, and protocol {task.protocol} does not say what is taken over "
-                            'them; expected folds = "mean" or "median" beside its recipe'
+                            f"{task.name} is run in folds, and protocol {task.protocol} does not say what is taken "
+                            'over them; expected folds = "mean" or "median" beside its recipe'
                         )
         return self
 

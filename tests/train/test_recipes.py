@@ -10,7 +10,8 @@ from lexome.errors import RecipeError
 from lexome.models.hf_config import natural_architecture
 from lexome.models.presets import preset
 from lexome.recipe import explain, load
-from lexome.recipe.pretrain import PretrainRecipe, seconds
+from lexome.recipe.pretrain import PretrainRecipe
+from lexome.recipe.times import seconds
 from lexome.train.start import changed
 
 ROOT = Path(__file__).resolve().parents[2]

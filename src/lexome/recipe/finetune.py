@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from lexome.recipe import Recipe, Table
+from lexome.recipe.times import Seconds
 
 # For data.dev: models are not chosen, the last weights are taken.
 NO_SPLIT = "none"
@@ -254,6 +255,11 @@ class FinetuneRecipe(Recipe):
         default=False, description="Compute each layer again in the backward pass: less memory, a third more time."
     )
     deterministic: bool = Field(default=True, description="The same bits each time on a GPU.")
+    save_every: Seconds = Field(
+        default=120,
+        ge=0,
+        description="Time between two saved states of a run; one that was stopped goes on from there.",
+    )
     folds: FoldsTable | None = None
     head: HeadTable = HeadTable()
     lora: LoraTable = LoraTable()

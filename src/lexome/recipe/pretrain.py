@@ -1,27 +1,14 @@
 """The recipe of `lexome pretrain`: shards and an encoder into a checkpoint folder; and what others share with it."""
 
-import re
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
+from pydantic import Field, model_validator
 
 from lexome.recipe import Recipe, Table
 from lexome.recipe.parallel import ParallelTable
+from lexome.recipe.times import Seconds
 
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-
-
-def seconds(given: Any) -> Any:
-    """The seconds that "90s", "20m", "1h30m" or "2d" stand for; other values pass for the schema to judge."""
-    if not isinstance(given, str):
-        return given
-    if not re.fullmatch(r"(\d+(\.\d+)?[smhd])+", given):
-        raise ValueError('expected a time such as "90s", "20m", "1h30m" or "2d"')
-    return sum(float(number) * _UNITS[unit] for number, unit in re.findall(r"(\d+(?:\.\d+)?)([smhd])", given))
-
-
-Seconds = Annotated[float, BeforeValidator(seconds), PlainSerializer(lambda value: f"{value:g}s")]
 Points = tuple[tuple[float, float], ...]
 
 

@@ -56,6 +56,15 @@ class Stepper:
         self.optimizer.zero_grad(set_to_none=True)
         return norm
 
+    def moments(self) -> list[dict[str, Tensor]]:
+        """What the optimizer remembers of each weight."""
+        return [dict(self.optimizer.state[weight]) for weight in self.weights]
+
+    def take_moments(self, held: list[dict[str, Tensor]]) -> None:
+        """Remember what another one did; rates stay where they are, since a recorded step reads them there."""
+        for weight, moments in zip(self.weights, held, strict=True):
+            self.optimizer.state[weight] = dict(moments)
+
 
 def _share(name: str, layers: int, given: OptimizerTable) -> float:
     """What share of the learning rate a weight has."""

@@ -28,13 +28,14 @@ from lexome.train.finetune.outcome import ADAPTER, Course, facts_of, write_model
 from lexome.train.finetune.predict import answered, scored
 from lexome.train.finetune.record import Facts, finished, write_facts
 from lexome.train.finetune.runs import MODEL, Run
+from lexome.train.finetune.state import STATE, Saver
 from lexome.train.finetune.teaching import Teaching, taught_by
 from lexome.train.finetune.training import Plan, Setting, Training
-from lexome.train.journal import Journal
+from lexome.train.journal import METRICS, Journal
 from lexome.train.losses import RECOMPILATIONS
 
 # What a run's outcome does not depend on; the checkpoint and the data are told by their hashes.
-FREE = {"out", "start", "jobs", "card", "models", "grid", "score_test", "seeds"}
+FREE = {"out", "start", "jobs", "card", "models", "grid", "score_test", "seeds", "save_every"}
 
 # Inside `out`, the documents that scores are by, as their source has them.
 GOLD = "gold"
@@ -114,9 +115,8 @@ def _trained(
 ) -> Facts:
     material = ground.material
     task, parts = material.task, material.parts(run.fold)
-    # What a run that was cut short has left is made again from the beginning.
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
+    saver = Saver(folder, identity=identity, every_s=recipe.save_every)
+    _clear(folder)
     plan = Plan(recipe, parts, task, seed=run.seed, segments=material.frame.segments)
     setting = setting_of(recipe)
     with exact(recipe.deterministic, setting.device):
@@ -130,7 +130,8 @@ def _trained(
             longest = material.frame.max_tokens
             teaching = Teaching.of(recipe.teacher, task, material.tokenizer, max_tokens=longest, device=setting.device)
         training = Training(recipe, begun.learner, parts, task, plan, setting=setting, teaching=teaching)
-        _follow(training, Journal(folder, step=0), show)
+        saver.restore(training)
+        _follow(training, Journal(folder, step=training.progress.step), show, saver)
         serving = training.serving()
         scores = {}
         for name, split in ((DEV, parts.dev), (TEST, _wanted(parts.test, recipe) if test else None)):
@@ -145,13 +146,24 @@ def _trained(
     else:
         write_model(course, folder, facts)
     write_facts(folder, facts, recipe)
+    saver.remove()
     return facts
 
 
-def _follow(training: Training, journal: Journal, show: Show) -> None:
+def _clear(folder: Path) -> None:
+    """Leave of a run that was cut short what it goes on from."""
+    for path in folder.iterdir() if folder.exists() else ():
+        if path.is_dir():
+            shutil.rmtree(path)
+        elif path.name not in (STATE, METRICS):
+            path.unlink()
+    folder.mkdir(parents=True, exist_ok=True)
+
+
+def _follow(training: Training, journal: Journal, show: Show, saver: Saver) -> None:
     """Train, writing each line of metrics and telling how far it is."""
     said = ""
-    for line in training.lines():
+    for line in training.lines(save=saver):
         journal.write(line)
         if "dev" in line:
             name, held = next(iter(line["dev"].items()))

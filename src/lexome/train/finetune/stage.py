@@ -29,8 +29,8 @@ class Finetuned:
 def finetune(recipe: FinetuneRecipe, *, progress_shown: bool = True) -> Finetuned:
     """Do every run of a recipe that is not done yet, choose, score test where asked, and write the summary.
 
-    A run whose run.json is there is not repeated; one that was cut short begins again. A run that diverges is named
-    in the summary, and the others go on; where all fail, the first one's error is raised.
+    A run whose run.json is there is not repeated; one that was cut short goes on from its last saved state. A run that
+    diverges is named in the summary, and the others go on; where all fail, the first one's error is raised.
     """
     _check(recipe)
     with grounded(recipe) as ground, training_progress("finetune", shown=progress_shown) as show:

@@ -103,11 +103,14 @@ class Plan:
         """How many there are."""
         return sum(self.counts)
 
-    def planned(self) -> Iterator[Planned]:
-        """All steps, one after another."""
+    def planned(self, *, done: int = 0) -> Iterator[Planned]:
+        """All steps, one after another, but for those that are done."""
         for epoch, count in enumerate(self.counts):
+            skipped, done = min(done, count), max(0, done - count)
+            if skipped == count:
+                continue
             steps = self._epoch(epoch)
-            for number, step in enumerate(steps[:count], 1):
+            for number, step in enumerate(steps[skipped:count], skipped + 1):
                 made = batches_of(
                     step,
                     self.rows,
@@ -174,12 +177,18 @@ class Training:
         self.progress = Progress(steps=plan.steps)
         self._since = _Sums()
 
-    def lines(self, clock: Callable[[], float] = time.monotonic) -> Iterator[Line]:
-        """Learn to the end, giving each line of metrics; afterwards the model has the weights that are kept."""
-        began, progress = clock(), self.progress
+    def lines(
+        self, clock: Callable[[], float] = time.monotonic, save: "Callable[[Training], None]" = lambda training: None
+    ) -> Iterator[Line]:
+        """Learn to the end, giving each line of metrics; afterwards the model has the weights that are kept.
+
+        `save` is called after lines, when nothing of a step is left to do.
+        """
+        progress = self.progress
+        began = clock() - progress.elapsed_s
         self.learner.train()
         rounding = nullcontext() if self.rounding is None else self.rounding.around()
-        with rounding, ahead(self.plan.planned(), AHEAD) as planned:
+        with rounding, ahead(self.plan.planned(done=progress.step), AHEAD) as planned:
             for step in planned:
                 lr = self.rate.at((progress.step + 0.5) / progress.steps)
                 if self.rounding is not None:
@@ -190,7 +199,8 @@ class Training:
                 progress.elapsed_s = clock() - began
                 last = progress.step == progress.steps
                 due = self._due(step, last=last)
-                if due or last or progress.step % LOG_EVERY == 0:
+                told = due or last or progress.step % LOG_EVERY == 0
+                if told:
                     yield self._line(step.epoch, lr)
                 if due:
                     yield {"step": progress.step, "epoch": step.epoch, "dev": self._evaluate()}
@@ -198,6 +208,8 @@ class Training:
                     if self._given_up():
                         progress.stopped_early = not last
                         break
+                if told and not last:
+                    save(self)
         progress.elapsed_s = clock() - began
         if progress.weights:
             put_back(self.learner, progress.weights)

@@ -1,0 +1,68 @@
+"""A run that was stopped goes on: its weights, its optimizer, where it was and what it had found, in one file."""
+
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from lexome.formats.files import replacing
+from lexome.train.finetune.optim import kept, put_back
+from lexome.train.finetune.training import Progress, Training
+
+STATE = "state.pt"
+
+
+class Saver:
+    """Saves the state of a run into its folder when so many seconds have gone by since the last time."""
+
+    def __init__(self, folder: Path, *, identity: str, every_s: float) -> None:
+        self.path, self.identity, self.every_s = folder / STATE, identity, every_s
+        self.saved_s = time.monotonic()
+
+    def __call__(self, training: Training) -> None:
+        """Save, where it is time."""
+        if time.monotonic() - self.saved_s >= self.every_s:
+            held = {"identity": self.identity, **state_of(training)}
+            with replacing(self.path) as stream:
+                torch.save(held, stream)
+            self.saved_s = time.monotonic()
+
+    def restore(self, training: Training) -> None:
+        """Go on from what was saved, where that was the same run; else from the beginning."""
+        try:
+            held = torch.load(self.path, map_location=training.setting.device, weights_only=True)
+        except FileNotFoundError:
+            return
+        except Exception as error:  # torch has no one kind for a file that is none of its own
+            print(f"{self.path} cannot be read ({type(error).__name__}); the run begins again.", file=sys.stderr)
+            return
+        if held["identity"] == self.identity:
+            take_up(training, held)
+
+    def remove(self) -> None:
+        """The run is done, and nothing will go on from here."""
+        self.path.unlink(missing_ok=True)
+
+
+def state_of(training: Training) -> dict[str, Any]:
+    """All that the rest of a run depends on."""
+    device = training.setting.device
+    return {
+        "weights": kept(training.learner),
+        "moments": training.stepper.moments(),
+        "progress": dict(vars(training.progress)),
+        "generator": torch.get_rng_state(),
+        "gpu_generator": torch.cuda.get_rng_state(device) if device.type == "cuda" else None,
+    }
+
+
+def take_up(training: Training, held: dict[str, Any]) -> None:
+    """Put a run where another one was when its state was taken."""
+    put_back(training.learner, held["weights"])
+    training.stepper.take_moments(held["moments"])
+    training.progress = Progress(**held["progress"])
+    torch.set_rng_state(held["generator"].cpu())
+    if held["gpu_generator"] is not None:
+        torch.cuda.set_rng_state(held["gpu_generator"].cpu(), training.setting.device)

@@ -1,0 +1,122 @@
+"""Runs that are stopped: they go on from their last saved state and end as runs that were not."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from finetuning import ner_documents, recipe_of, write_splits
+
+from lexome.models.checkpoint import load
+from lexome.recipe.finetune import FinetuneRecipe
+from lexome.train.finetune.ground import grounded
+from lexome.train.finetune.run import carry_out
+from lexome.train.finetune.runs import Cell, Run
+from lexome.train.finetune.state import STATE
+from lexome.train.finetune.training import Training
+
+NER = {"kind": "ner", "types": ["Gene", "Drug"]}
+# Dropout asks the generator, patience remembers scores, rounding begins in the second half.
+KEYS: dict[str, Any] = {
+    "epochs": 12,
+    "dropout": 0.1,
+    "evaluation": {"patience": 9, "every": 3},
+    "rounding": 0.5,
+    "save_every": 0,
+}
+
+
+class Killed(Exception):
+    """The end of a run in its middle."""
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    docs = ner_documents(15)
+    folder = tmp_path_factory.mktemp("data") / "made"
+    return write_splits(folder, train=docs[:10], dev=docs[10:12], test=docs[12:])
+
+
+def run(recipe: FinetuneRecipe, folder: Path, *, until: float = 1.0) -> None:
+    """One run of a recipe, killed where so much of it is done."""
+
+    def show(share: float, words: str) -> None:
+        if share > until:
+            raise Killed
+
+    with grounded(recipe) as ground:
+        carry_out(recipe, Run(Cell(), recipe.seeds[0]), ground, folder, test=False, show=show)
+
+
+def lines(folder: Path) -> list[dict[str, Any]]:
+    """The metrics, but for what a clock says."""
+    read = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [{name: held for name, held in line.items() if name not in ("elapsed_s", "tokens_per_s")} for line in read]
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return dict(load(folder / "model", kind="token").model.state_dict())
+
+
+@pytest.mark.parametrize("until", [0.2, 0.45, 0.8])
+def test_a_run_that_was_killed_ends_with_the_same_bits(start: Path, data: Path, tmp_path: Path, until: float) -> None:
+    recipe = recipe_of(start, data, tmp_path / "out", NER, **KEYS)
+    run(recipe, tmp_path / "whole")
+    with pytest.raises(Killed):
+        run(recipe, tmp_path / "parted", until=until)
+    saved = torch.load(tmp_path / "parted" / STATE, weights_only=True)
+    assert 0 < saved["progress"]["step"] < saved["progress"]["steps"]
+    run(recipe, tmp_path / "parted")
+    whole, parted = weights(tmp_path / "whole"), weights(tmp_path / "parted")
+    assert all(torch.equal(whole[name], parted[name]) for name in whole)
+    assert lines(tmp_path / "parted") == lines(tmp_path / "whole")
+    assert not (tmp_path / "parted" / STATE).exists()
+
+
+def test_what_is_done_is_not_done_again(
+    start: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = recipe_of(start, data, tmp_path / "out", NER, **KEYS)
+    with pytest.raises(Killed):
+        run(recipe, tmp_path / "run", until=0.5)
+    step = torch.load(tmp_path / "run" / STATE, weights_only=True)["progress"]["step"]
+    begun: list[int] = []
+    whole = Training.lines
+
+    def watched(self: Training, **given: Any) -> Iterator[dict[str, Any]]:
+        begun.append(self.progress.step)
+        return whole(self, **given)
+
+    monkeypatch.setattr(Training, "lines", watched)
+    run(recipe, tmp_path / "run")
+    assert begun == [step]
+
+
+def test_the_state_of_another_run_is_not_taken_up(start: Path, data: Path, tmp_path: Path) -> None:
+    keys = KEYS | {"optimizer": {"lr": 1e-3}}
+    run(recipe_of(start, data, tmp_path / "out", NER, **keys), tmp_path / "whole")
+    with pytest.raises(Killed):
+        run(recipe_of(start, data, tmp_path / "out", NER, **KEYS), tmp_path / "other", until=0.5)
+    run(recipe_of(start, data, tmp_path / "out", NER, **keys), tmp_path / "other")
+    assert lines(tmp_path / "other") == lines(tmp_path / "whole")
+
+
+def test_a_state_that_cannot_be_read_begins_the_run_again(
+    start: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recipe = recipe_of(start, data, tmp_path / "out", NER, **KEYS)
+    run(recipe, tmp_path / "whole")
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / STATE).write_bytes(b"PK\x03\x04 and no more")
+    run(recipe, tmp_path / "broken")
+    assert "the run begins again" in capsys.readouterr().err
+    assert lines(tmp_path / "broken") == lines(tmp_path / "whole")
+
+
+def test_a_short_run_writes_no_state(start: Path, data: Path, tmp_path: Path) -> None:
+    recipe = recipe_of(start, data, tmp_path / "out", NER, **KEYS | {"save_every": 120})
+    with pytest.raises(Killed):
+        run(recipe, tmp_path / "run", until=0.5)
+    assert not (tmp_path / "run" / STATE).exists()

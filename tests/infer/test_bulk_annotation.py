@@ -20,6 +20,7 @@ from interrupts import hear_interrupts
 
 import lexome
 from lexome import Document, Passage
+from lexome.document import Argument, Attribute, Relation, Span
 from lexome.errors import FormatError, UsageError
 from lexome.infer.bulk import Bulk, Settings, annotate_files, shares
 from lexome.infer.wanted import Wanted
@@ -79,6 +80,21 @@ def test_each_file_has_one_of_its_own(given: Path, model: Path) -> None:
     for path in ("a.jsonl", "b.bioc.xml.gz", "deep/a.bioc.json"):
         expected = list(annotator.annotate(lexome.read(given / path)))
         assert list(lexome.read(out / f"{path.partition('.')[0]}.jsonl")) == expected
+
+
+def test_what_goes_with_mentions_that_are_replaced_is_counted(tmp_path: Path, model: Path) -> None:
+    text = "brca1 in melanoma"
+    spans = (Span("T1", "Gene", ((0, 5),), "brca1"), Span("T2", "Organ", ((9, 17),), "melanoma"))
+    relation = Relation("R1", "in", (Argument("What", "T1"), Argument("Where", "T2")))
+    leaning = Attribute("A1", "T1", "Negation"), Attribute("A2", "T2", "Negation")
+    (tmp_path / "in").mkdir()
+    lexome.write(tmp_path / "in" / "a.jsonl", [Document("d", (Passage(0, text),), spans, (relation,), leaning)] * 2)
+    assert run(tmp_path / "in", model).notes == {
+        "relation left out: a mention that it leans on was replaced": 2,
+        "attribute left out: a mention that it leans on was replaced": 2,
+    }
+    # Where no type of theirs is asked for, all of it stays.
+    assert run(tmp_path / "in", model, out="other", wanted=Wanted(types=("Chemical",))).notes == {}
 
 
 @pytest.mark.parametrize("format", ["bioc-xml", "bioc-json", "pubtator", "conll", "jsonl", "parquet", "html"])

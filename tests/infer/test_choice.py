@@ -3,6 +3,7 @@
 from copy import copy
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from dictionary_models import WORDS, dictionary_model
@@ -38,6 +39,12 @@ def test_types_that_are_asked_for(annotator: Annotator, types: list[str], expect
     (doc,) = annotator.annotate([DOC], types=types)
     assert found(doc) == expected
     assert [span.id for span in doc.spans] == [f"T{number + 1}" for number in range(len(expected))]
+
+
+@pytest.mark.parametrize(("given", "said"), [("brca1", "given a text"), (DOC, "given one document")])
+def test_what_is_no_row_of_documents_is_refused(annotator: Annotator, given: Any, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        annotator.annotate(given)
 
 
 def test_the_least_score_of_all_or_by_type(annotator: Annotator) -> None:

@@ -87,6 +87,7 @@ class Annotator:
         """
         # A wrong type is said at once, and not when the first document is asked for.
         choice = self.choice(types=types, min_score=min_score)
+        _require_several(docs)
         if together < 1:
             raise UsageError(f"{together} documents together; expected at least 1.")
         if batch_tokens:
@@ -212,6 +213,12 @@ def _check(models: Sequence[Model]) -> None:
                 f"found are {', '.join(finders)}. Load a model that finds it, or run {model.name} alone on documents "
                 "that have such mentions."
             )
+
+
+def _require_several(docs: object) -> None:
+    if isinstance(docs, str | Document):
+        seen = "a text" if isinstance(docs, str) else "one document"
+        raise UsageError(f"annotate was given {seen}; expected documents one after another. Call annotator(it).")
 
 
 def _require_known(given: Sequence[str], known: Sequence[str], what: str, *, extra: Sequence[str]) -> None:

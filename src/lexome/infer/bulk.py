@@ -158,7 +158,7 @@ def annotate_file(job: Job, drafts: tuple[Path, ...], advance: Advance) -> dict[
     counts, before = Counts(found=findable(annotator, settings.wanted)), tokens_run(annotator)
     with Tally(None if settings.strict else rejects) as tally:
         found = read(job.inputs, settings.from_, tally=tally, where_known=reading(lines=settings.lines))
-        docs = annotated(annotator, _watched(found, tally, advance), settings.wanted)
+        docs = annotated(annotator, _watched(found, tally, advance), settings.wanted, tally)
         write(out, counts.watched(docs), settings.format, tally=tally)
     if broken := [failure for failure in tally.failures if failure not in tally.member_failures]:
         raise FormatError(broken[0])

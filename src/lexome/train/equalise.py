@@ -77,7 +77,10 @@ def inputs_of(model: onnx.ModelProto, rows: Sequence[Row]) -> dict[str, list[Flo
     shown.CopyFrom(model)
     names = list(dict.fromkeys(lefts.values()))
     shown.graph.output.extend(helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in names)
-    session = onnxruntime.InferenceSession(shown.SerializeToString(), providers=["CPUExecutionProvider"])
+    options = onnxruntime.SessionOptions()
+    # It warns that by_heads is no constant, which it is not meant to be.
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(shown.SerializeToString(), options, providers=["CPUExecutionProvider"])
     asked = {given.name for given in session.get_inputs()}
     seen: dict[str, list[Floats]] = {name: [] for name in names}
     for row in _few(rows):

@@ -247,9 +247,7 @@ def _attention(
 
 def _padded(graph: Graph) -> str:
     """Whether any token is padding."""
-    return graph.once(
-        "padded", lambda: graph.op("Equal", graph.op("ReduceMin", "mask", keepdims=0), graph.constant(0))
-    )
+    return graph.once("padded", lambda: graph.op("Equal", graph.op("ReduceMin", "mask", keepdims=0), graph.constant(0)))
 
 
 def _by_heads(graph: Graph) -> str:

@@ -3,18 +3,49 @@
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from tiny_models import hf_model, tokenizer_folder
 
 from lexome.errors import CheckpointError, UsageError
-from lexome.infer.predictor import Predictor
-from lexome.infer.tokens import windows
+from lexome.infer.predictor import BY_HEADS, LONG, Predictor, open_session
+from lexome.infer.tokens import open_tokens, windows
 from lexome.models.checkpoint import load
 from lexome.models.packing import Packing
+from lexome.train.export import export
 
 ROWS = [[2, 9, 3], [2, *range(10, 40), 3], [2, 3], [2, 11, 12, 13, 14, 3]]
+
+
+class Heard:
+    """A session that keeps what it was given beside ids and mask."""
+
+    def __init__(self, session: Any) -> None:
+        self.session, self.more = session, list[set[str]]()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.session, name)
+
+    def run(self, outputs: list[str], given: dict[str, Any]) -> Any:
+        self.more.append(set(given) - {"ids", "mask"})
+        return self.session.run(outputs, given)
+
+
+@pytest.mark.parametrize(("threads", "more"), [(1, {BY_HEADS}), (2, set())])
+def test_one_core_computes_long_rows_by_heads_and_the_same(tmp_path: Path, threads: int, more: set[str]) -> None:
+    hf_model("BertModel", "bert", max_position_embeddings=LONG + 9).save_pretrained(tmp_path / "tiny")
+    settings = export(tokenizer_folder(tmp_path / "tiny"), tmp_path / "onnx")
+    heard = Heard(open_session(tmp_path / "onnx" / "model.onnx", threads))
+    predictor = Predictor(tmp_path / "onnx", settings, open_tokens(tmp_path / "onnx" / "tokenizer.json"), heard)
+    rows = [[7] * (LONG - 1), [2, *(number % 60 for number in range(LONG)), 3]]
+    found = predictor.hidden(rows)
+    assert heard.more == [set(), more]
+    with torch.no_grad():
+        expected_TD = load(tmp_path / "tiny", kind="encoder").model(torch.tensor(rows[1]), Packing.of([LONG + 2]))
+    assert np.abs(found[1] - expected_TD.numpy()).max() < 1e-4
 
 
 @pytest.fixture

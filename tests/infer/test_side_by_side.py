@@ -1,4 +1,4 @@
-"""Documents on several threads at once: the same results in the same order, and nothing left behind."""
+"""Documents on several threads at once, or a few on one: the same results in order, and nothing left behind."""
 
 import shutil
 import threading
@@ -12,7 +12,7 @@ from dictionary_models import TYPES, dictionary_model
 from lexome.document import Document, Passage
 from lexome.errors import UsageError
 from lexome.infer.annotate import tokens_run
-from lexome.infer.annotator import AHEAD, Annotator
+from lexome.infer.annotator import AHEAD, FEW, Annotator
 
 WORDS = ("brca1", "in", "breast", "cancer", "of", "w1", "melanoma", "tp53", "cancer", "aspirin")
 
@@ -25,6 +25,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def annotator(folder: Path) -> Annotator:
     return Annotator.open(folder, threads=2)
+
+
+@pytest.fixture(params=[1, 2])
+def any_annotator(folder: Path, request: pytest.FixtureRequest) -> Annotator:
+    return Annotator.open(folder, threads=request.param)
 
 
 def document(number: int) -> Document:
@@ -74,21 +79,35 @@ def test_documents_are_taken_a_few_at_a_time(annotator: Annotator) -> None:
     assert running() == []
 
 
-def test_a_document_that_cannot_be_read_is_told_after_those_before_it(annotator: Annotator) -> None:
+def test_one_thread_takes_a_few_and_gives_them_before_it_takes_more(folder: Path) -> None:
+    taken = []
+
+    def given() -> Iterator[Document]:
+        for number in count():
+            taken.append(number)
+            yield document(number)
+
+    found = Annotator.open(folder, threads=1).annotate(given())
+    for number, doc in enumerate(islice(found, 3 * FEW)):
+        assert doc.id == str(number)
+        assert len(taken) == (number // FEW + 1) * FEW
+
+
+def test_a_document_that_cannot_be_read_is_told_after_those_before_it(any_annotator: Annotator) -> None:
     def given(good: int) -> Iterator[Document]:
         yield from map(document, range(good))
         raise ValueError("a bad file")
 
     for good in (0, 1, 2, 9):
-        found = annotator.annotate(given(good))
+        found = any_annotator.annotate(given(good))
         assert [doc.id for doc in islice(found, good)] == [str(number) for number in range(good)]
         with pytest.raises(ValueError, match="a bad file"):
             next(found)
     assert running() == []
 
 
-def test_what_a_model_cannot_work_on_is_told_at_its_place(annotator: Annotator) -> None:
-    found = annotator.annotate([document(1), document(2), "no document", document(3)])  # type: ignore[list-item]
+def test_what_a_model_cannot_work_on_is_told_at_its_place(any_annotator: Annotator) -> None:
+    found = any_annotator.annotate([document(1), document(2), "no document", document(3)])  # type: ignore[list-item]
     assert [next(found).id, next(found).id] == ["1", "2"]
     with pytest.raises(AttributeError):
         next(found)

@@ -27,6 +27,16 @@ def uneven() -> onnx.ModelProto:
     return graph_of(model, "token")
 
 
+def uneven_values() -> onnx.ModelProto:
+    """A graph in which one channel of attention's values is forty times as large as the others."""
+    torch.manual_seed(0)
+    config = EncoderConfig(vocab=64, layers=1, width=32, heads=2, inner=48, max_tokens=40, initial_std=0.2)
+    model = build(config, "token", labels=5).eval()
+    qkv = model.encoder.layers[0].attention.qkv  # type: ignore[union-attr, index]
+    qkv.weight.data[-3] *= 40  # type: ignore[union-attr, operator, index]
+    return graph_of(model, "token")
+
+
 def numbers(model: onnx.ModelProto) -> NDArray[np.float32]:
     session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     found: NDArray[np.float32] = session.run(["logits"], {"ids": IDS[None], "mask": np.ones_like(IDS)[None]})[0]
@@ -41,6 +51,18 @@ def test_the_graph_says_the_same_and_bears_rounding_better() -> None:
     before = numbers(exact)
     assert np.abs(numbers(even) - before).max() < 1e-4 * np.abs(before).max()
     plain, better = (np.abs(numbers(quantised(model)) - before).mean() for model in (exact, even))
+    assert better < plain * 0.7
+
+
+def test_what_attention_gives_is_made_even_by_its_values_and_costs_no_product() -> None:
+    exact = uneven_values()
+    made = equalised(exact, [ROW])
+    assert "layers.0.attention.out.weight" in made.channels
+    products = [node.output[0] for node in made.model.graph.node if node.output[0].endswith(".even")]
+    assert len(products) == len(made.channels) - 1
+    before = numbers(exact)
+    assert np.abs(numbers(made.model) - before).max() < 1e-4 * np.abs(before).max()
+    plain, better = (np.abs(numbers(quantised(model)) - before).mean() for model in (exact, made.model))
     assert better < plain * 0.7
 
 

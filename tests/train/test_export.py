@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 import torch
 from tiny_models import CARD, hf_model, tokenizer_folder
@@ -63,6 +64,24 @@ def test_labels_are_torchs(architecture: str, kind: str, tmp_path: Path) -> None
     predictor = Predictor.open(tmp_path / "onnx", threads=1)
     for row, logits in zip(ROWS, predictor.logits(ROWS, batch=3), strict=True):
         assert np.abs(logits - expected(source, row)).max() < CLOSE
+
+
+@pytest.mark.parametrize("heads", [2, 3, 4])
+def test_a_few_heads_at_a_time_are_all_of_them(heads: int) -> None:
+    torch.manual_seed(2)
+    config = EncoderConfig(vocab=64, layers=2, width=8 * heads, heads=heads, inner=48, max_tokens=40, initial_std=0.3)
+    graph = onnx_graph.graph_of(build(config, "token", labels=3).eval(), "token")
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(graph.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    ids = np.array([ROWS[0], ROWS[0]])
+    for mask in (np.ones_like(ids), np.ones_like(ids) - (np.arange(ids.shape[1]) > [[99], [9]])):
+        plain, by_heads = (
+            session.run(["logits"], {"ids": ids, "mask": mask} | given)[0] for given in ({}, {"by_heads": np.array(1)})
+        )
+        seen = mask.astype(bool)
+        assert np.abs(plain).max() > 0.1
+        assert np.abs(plain - by_heads)[seen].max() < CLOSE
 
 
 def test_segments_are_heard_where_texts_come_in_pairs(tmp_path: Path) -> None:

@@ -23,6 +23,10 @@ ORDER = ("ner", "relation", "classes", "inference", "similarity", "questions")
 # So many documents for each thread are taken before the first of them is given back: enough that none waits for work.
 AHEAD = 2
 
+# On one thread so many documents are read, then run, then decoded. A run leaves nothing that reading and decoding need
+# in the core's cache (docs/decisions/0010-inference.md).
+FEW = 4
+
 Least = float | Mapping[str, float]
 """The least score of what is kept: of all, or by type."""
 
@@ -81,9 +85,9 @@ class Annotator:
 
         Mentions of `types`, by default of all but the extra ones, take the place of those that a document has; mentions
         of other types stay as they are. Mentions and relations below `min_score`, of all or by type, are left out.
-        Several documents are worked on at a time, one on each of the models' threads, and so a few are taken before the
-        first is given back. With `batch_tokens`, `together` are taken at a time and run in batches of up to so many
-        tokens.
+        Several documents are worked on at a time, one on each of the models' threads or a few on one, and so a few are
+        taken before the first is given back. With `batch_tokens`, `together` are taken at a time and run in batches of
+        up to so many tokens.
         """
         # A wrong type is said at once, and not when the first document is asked for.
         choice = self.choice(types=types, min_score=min_score)
@@ -92,7 +96,7 @@ class Annotator:
             raise UsageError(f"{together} documents together; expected at least 1.")
         if batch_tokens:
             return self._in_batches(iter(docs), choice, batch_tokens=batch_tokens, together=together)
-        return self._side_by_side(iter(docs), choice) if self.threads > 1 else self._one_by_one(docs, choice)
+        return self._side_by_side(iter(docs), choice) if self.threads > 1 else self._few_by_few(iter(docs), choice)
 
     def explain(
         self, given: str | Document, *, types: Collection[str] | None = None, min_score: Least | None = None
@@ -141,6 +145,20 @@ class Annotator:
     def _one_by_one(self, docs: Iterable[Document], choice: Choice) -> Iterator[Document]:
         for doc in docs:
             yield from _together(self.models, [doc], choice)
+
+    def _few_by_few(self, docs: Iterator[Document], choice: Choice) -> Iterator[Document]:
+        """Documents in order from one thread; an error comes where its document would."""
+        errors: list[Exception] = []
+        given = _until_error(docs, errors)
+        while taken := list(islice(given, FEW)):
+            try:
+                done = _together(self.models, taken, choice)
+            except Exception:
+                done = ()
+            # Where one of them cannot be worked on, those before it are given first.
+            yield from done or self._one_by_one(taken, choice)
+        if errors:
+            raise errors[0]
 
     def _side_by_side(self, docs: Iterator[Document], choice: Choice) -> Iterator[Document]:
         """Documents in order from threads that each work on one; an error comes where its document would."""

@@ -24,6 +24,11 @@ Row = Sequence[int] | NDArray[np.int64]
 # What others call the inputs of a graph.
 NAMES = {"ids": "input_ids", "mask": "attention_mask", "segments": "token_type_ids"}
 
+# What a graph may be given beside these, to compute the same a few heads at a time. On one core that is quicker for
+# texts so long that the scores of all heads do not fit into its cache (docs/decisions/0010-inference.md).
+BY_HEADS = "by_heads"
+LONG = 128
+
 
 class Run:
     """How many tokens were run, by however many threads."""
@@ -181,6 +186,8 @@ class Predictor:
             given["segments"] = np.zeros_like(ids_BT) if segments is None else _padded(segments, 0)
         if self.settings.kind == "masked":
             given["positions"] = np.zeros(0, dtype=np.int64) if positions is None else positions
+        if self.threads == 1 and ids_BT.shape[1] >= LONG:
+            given[BY_HEADS] = np.array(1)
         named = {self._inputs[name]: held for name, held in given.items() if name in self._inputs}
         result: Floats = self._session.run([output], named)[0]
         return result
@@ -200,6 +207,7 @@ def _inputs(folder: Path, session: Any) -> dict[str, str]:
         raise CheckpointError(
             f"{folder}: the graph asks for {unknown[0]!r}; expected {', '.join(NAMES.values())}. Export it with these."
         )
+    seen += [given.name for given in session.get_overridable_initializers() if given.name == BY_HEADS]
     return {ours.get(name, name): name for name in seen}
 
 

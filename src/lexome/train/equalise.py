@@ -33,6 +33,8 @@ FAR = 8.0
 # Tokens are enough to see which channels stand out.
 MOST_TOKENS = 500
 ACTIVATION_STEPS = 255
+# What attention gives is multiplied with the one, what it reads was made by the other.
+ATTENTION_OUT, QKV = "attention.out.weight", "attention.qkv"
 TINY = 1e-6
 
 
@@ -75,7 +77,10 @@ def inputs_of(model: onnx.ModelProto, rows: Sequence[Row]) -> dict[str, list[Flo
     shown.CopyFrom(model)
     names = list(dict.fromkeys(lefts.values()))
     shown.graph.output.extend(helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in names)
-    session = onnxruntime.InferenceSession(shown.SerializeToString(), providers=["CPUExecutionProvider"])
+    options = onnxruntime.SessionOptions()
+    # It warns that by_heads is no constant, which it is not meant to be.
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(shown.SerializeToString(), options, providers=["CPUExecutionProvider"])
     asked = {given.name for given in session.get_inputs()}
     seen: dict[str, list[Floats]] = {name: [] for name in names}
     for row in _few(rows):
@@ -123,26 +128,33 @@ def _ways(seen: Sequence[Floats], weight_RC: Floats) -> Iterator[Floats]:
 
 
 def _divided(model: onnx.ModelProto, sizes: Mapping[str, Floats]) -> onnx.ModelProto:
-    """The graph with a product before each of these matrices, whose weights make up for it."""
+    """The graph with a product before each of these matrices, whose weights make up for it.
+
+    What attention gives is divided without one: its values are, by the weights that make them.
+    """
+    weights = {weight.name: numpy_helper.to_array(weight) for weight in model.graph.initializer}
     nodes: list[onnx.NodeProto] = []
+    values = {name: name.removesuffix(ATTENTION_OUT) + QKV for name in sizes if name.endswith(ATTENTION_OUT)}
     for node in model.graph.node:
         made = onnx.NodeProto()
         made.CopyFrom(node)
-        if node.op_type == "MatMul" and node.input[1] in sizes:
+        if node.op_type == "MatMul" and node.input[1] in sizes and node.input[1] not in values:
             made.input[0] = f"{node.output[0]}.even"
             shares = f"{node.input[1]}.shares"
             nodes.append(helper.make_node("Mul", [node.input[0], shares], [made.input[0]], name=f"Mul.{made.input[0]}"))
         nodes.append(made)
-    weights = [
-        numpy_helper.from_array(numpy_helper.to_array(held) * sizes[held.name][:, None], held.name)
-        if held.name in sizes
-        else held
-        for held in model.graph.initializer
-    ]
-    weights += [
-        numpy_helper.from_array((1 / sizes_R).astype(np.float32), f"{name}.shares") for name, sizes_R in sizes.items()
-    ]
-    graph = helper.make_graph(nodes, model.graph.name, model.graph.input, model.graph.output, weights)
+    for name, sizes_R in sizes.items():
+        weights[name] = weights[name] * sizes_R[:, None]
+        if name not in values:
+            weights[f"{name}.shares"] = (1 / sizes_R).astype(np.float32)
+            continue
+        for held in (f"{values[name]}.weight", f"{values[name]}.bias"):
+            if held in weights:
+                # Behind queries and keys.
+                kept, own = np.split(weights[held], [-len(sizes_R)], axis=-1)
+                weights[held] = np.concatenate((kept, own / sizes_R), -1)
+    held_weights = [numpy_helper.from_array(held, name) for name, held in weights.items()]
+    graph = helper.make_graph(nodes, model.graph.name, model.graph.input, model.graph.output, held_weights)
     return helper.make_model(
         graph, opset_imports=model.opset_import, ir_version=model.ir_version, producer_name=model.producer_name
     )

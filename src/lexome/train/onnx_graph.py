@@ -30,6 +30,9 @@ INLINE_BYTES = 2_000_000_000
 # What is added to the score of a token that may not be seen: exp of it is 0.
 NEVER = np.float32(-1e9)
 
+# So many heads at a time leave a core's cache to the rest (docs/decisions/0010-inference.md).
+HEADS_TOGETHER = 2
+
 
 class Graph:
     """Nodes and weights as they are added. Names of values are strings."""
@@ -39,7 +42,7 @@ class Graph:
         self.weights: dict[str, onnx.TensorProto] = {}
         self.inputs: list[onnx.ValueInfoProto] = []
         self.outputs: list[onnx.ValueInfoProto] = []
-        self.padded: str | None = None
+        self._conditions: dict[str, str] = {}
         self._count = 0
 
     def weight(self, name: str, tensor: Tensor) -> str:
@@ -84,6 +87,19 @@ class Graph:
         self.inputs.append(helper.make_tensor_value_info(name, TensorProto.INT64, shape))
         return name
 
+    def may_take(self, name: str, default: int) -> str:
+        """Declare a whole number that is taken for given where none is."""
+        if name not in self.weights:
+            self.inputs.append(helper.make_tensor_value_info(name, TensorProto.INT64, []))
+            self.weights[name] = numpy_helper.from_array(np.array(default), name)
+        return name
+
+    def once(self, name: str, build: Callable[[], str]) -> str:
+        """A value that the first who asks for it builds, and all others find."""
+        if name not in self._conditions:
+            self._conditions[name] = build()
+        return self._conditions[name]
+
     def gives(self, name: str, held: str, shape: list[str | int]) -> None:
         """Declare an output of floats."""
         self.nodes.append(helper.make_node("Identity", [held], [name], name=f"output_{name}"))
@@ -101,6 +117,7 @@ def graph_of(model: nn.Module, kind: str) -> onnx.ModelProto:
 
     Inputs: ids and mask, (B, T), where mask is 1 for tokens and 0 for padding; segments, (B, T), where the kind reads
     pairs and the encoder has segments; positions, (M,), of a masked LM, counted through the rows of the batch.
+    by_heads may be given, a number: 1 has the same computed a few heads at a time, which suits one core.
     Outputs: hidden, (B, T, D), and logits of what has a head.
     """
     if kind not in HEADS:
@@ -209,30 +226,55 @@ def _attention(
 ) -> str:
     heads = attention.out.in_features // attention.head_width
     qkv = _linear(graph, hidden_BTD, f"{name}.qkv", _scaled_qkv(attention, heads))
-    parts = graph.ops("Split", qkv, count=3, axis=-1, num_outputs=3)
 
     def masked() -> str:
-        return _masked_attention(graph, parts, attention.head_width, heads, mask=mask, turns=turns)
+        return _masked_attention(graph, qkv, attention.head_width, heads, mask=mask, turns=turns)
 
     def whole() -> str:
-        return graph.op("Attention", *parts, q_num_heads=heads, kv_num_heads=heads, scale=1.0)
+        return _whole_attention(graph, qkv, heads, groups=1)
 
-    # Most texts come alone, and then nothing is padding: one operator without a mask is quicker.
-    plain = turns is None and attention.window is None
-    mixed_BTD = graph.either(_padded(graph), masked, whole) if plain else masked()
+    def by_heads() -> str:
+        return _whole_attention(graph, qkv, heads, groups=heads // math.gcd(heads, HEADS_TOGETHER))
+
+    if turns is not None or attention.window is not None:
+        mixed_BTD = masked()
+    else:
+        # Most texts come alone, and then nothing is padding: an operator without a mask is quicker.
+        padded, wanted = _padded(graph), _by_heads(graph)
+        mixed_BTD = graph.either(wanted, by_heads, lambda: graph.either(padded, masked, whole))
     return _linear(graph, mixed_BTD, f"{name}.out", attention.out)
 
 
 def _padded(graph: Graph) -> str:
-    """Whether any token is padding; computed once, by the first who asks."""
-    if graph.padded is None:
-        graph.padded = graph.op("Equal", graph.op("ReduceMin", "mask", keepdims=0), graph.constant(0))
-    return graph.padded
+    """Whether any token is padding."""
+    return graph.once("padded", lambda: graph.op("Equal", graph.op("ReduceMin", "mask", keepdims=0), graph.constant(0)))
+
+
+def _by_heads(graph: Graph) -> str:
+    """Whether a few heads at a time are asked for, and nothing is padding."""
+
+    def build() -> str:
+        asked = graph.op("Equal", graph.may_take("by_heads", 0), graph.constant(1))
+        return graph.op("And", asked, graph.op("Not", _padded(graph)))
+
+    return graph.once("by_heads", build)
+
+
+def _whole_attention(graph: Graph, qkv: str, heads: int, *, groups: int) -> str:
+    """Attention of texts without padding, in so many groups of heads one after another."""
+    parts = graph.ops("Split", qkv, count=3 * groups, axis=-1, num_outputs=3 * groups)
+    own = heads // groups
+    mixed = [
+        graph.op("Attention", *parts[number::groups], q_num_heads=own, kv_num_heads=own, scale=1.0)
+        for number in range(groups)
+    ]
+    return mixed[0] if groups == 1 else graph.op("Concat", *mixed, axis=-1)
 
 
 def _masked_attention(
-    graph: Graph, parts: list[str], head_width: int, heads: int, *, mask: str, turns: tuple[str, str] | None
+    graph: Graph, qkv: str, head_width: int, heads: int, *, mask: str, turns: tuple[str, str] | None
 ) -> str:
+    parts = graph.ops("Split", qkv, count=3, axis=-1, num_outputs=3)
     apart = graph.constant([0, 0, heads, head_width])
     query_BHTK, key_BHTK, value_BHTK = (
         graph.op("Transpose", graph.op("Reshape", part, apart), perm=[0, 2, 1, 3]) for part in parts

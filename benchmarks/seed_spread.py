@@ -3,8 +3,9 @@
     python benchmarks/seed_spread.py FOLDER [FOLDER ...]
 
 FOLDER is what `lexome reproduce` wrote, whole or stopped: every finished run counts, and a set may have fewer seeds
-than others, or have them in several folders. Nothing is measured here: scores, versions and hardware are copied out
-of each run.json. Scores are in percent. Writes results/seed_spread.json, or what --out says.
+than others, or have them in several folders. Nothing is measured here: scores, times, versions and hardware are copied
+out of each run.json. Scores are in percent. Of runs side by side on one GPU each counts its whole time. Writes
+results/seed_spread.json, or what --out says.
 """
 
 import argparse
@@ -19,6 +20,7 @@ from typing import Any
 from lexome.train.finetune.record import Facts, read_facts
 from lexome.train.finetune.summary import DEV, TEST, Spread, cell_of
 from lexome.train.record import RUN
+from lexome.train.study.files import STUDY, read_outcome
 
 ROOT = Path(__file__).resolve().parents[1]
 SPLITS = (DEV, TEST)
@@ -45,8 +47,22 @@ def main() -> None:
         if facts is not None:
             sets.setdefault(model, {}).setdefault(task, []).append(facts)
     models = {model: gathered(found) for model, found in sets.items()}
-    result = {"made": same([made(run) for run in runs]), "models": models}
+    minutes = round(sum(facts.seconds for of in sets.values() for each in of.values() for facts in each) / 60, 1)
+    result = {
+        "studies": sorted({study_of(folder) for folder in given.folders}),
+        "made": same([made(run) for run in runs]),
+        "gpu_minutes": minutes,
+        "models": models,
+    }
     given.out.write_text(json.dumps(result, indent=1) + "\n")
+
+
+def study_of(folder: Path) -> str:
+    """The study that a folder is of, and what was changed in it."""
+    if not (folder / STUDY).exists():
+        return "unknown: it was stopped"
+    outcome = read_outcome(folder / STUDY)
+    return ": ".join((outcome.study, *outcome.changes))
 
 
 def gathered(sets: dict[str, list[Facts]]) -> dict[str, Any]:
@@ -81,6 +97,7 @@ def spread(task: str, runs: Sequence[Facts]) -> dict[str, Any]:
         "seeds": [facts.seed for facts in ordered],
         "stopped_early": sum(facts.stopped_early for facts in ordered),
         "steps": [facts.steps for facts in ordered],
+        "seconds": [round(facts.seconds, 1) for facts in ordered],
         **{split: {"each": [round(score, 2) for score in given], **rounded(given)} for split, given in scores.items()},
     }
 

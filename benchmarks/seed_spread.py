@@ -51,7 +51,7 @@ def main() -> None:
     result = {
         "studies": sorted({study_of(folder) for folder in given.folders}),
         "made": same([made(run) for run in runs]),
-        "gpu_minutes": minutes,
+        "run_minutes": minutes,
         "models": models,
     }
     given.out.write_text(json.dumps(result, indent=1) + "\n")

@@ -173,7 +173,11 @@ class EvaluationTable(Table):
 
     every: int | None = Field(default=None, ge=1, description="Steps between two; by default once an epoch.")
     measure: str | None = Field(default=None, description="What models are chosen by; by default the task's first.")
-    patience: int | None = Field(default=None, ge=1, description="Stop after so many without a better one.")
+    patience: int | None = Field(
+        default=None,
+        ge=1,
+        description="Stop after so many without a better one, those of the first 100 steps not counted.",
+    )
     pass_tokens: int = Field(default=65_536, ge=8, description="Tokens of one pass.")
 
 

@@ -200,6 +200,16 @@ def test_an_earlier_run_is_the_start_of_the_next(start: Path, tmp_path: Path) ->
     assert (record["new_head"], Path(record["checkpoint"]).parts[-3:]) == (False, ("runs", "seed0", "model"))
 
 
+def test_a_run_is_not_given_up_in_its_first_steps(start: Path, data: Path, tmp_path: Path) -> None:
+    done(recipe_of(start, data, tmp_path / "first", NER, epochs=15))
+    # A rate of next to nothing: no score is ever better than the first.
+    keys: dict[str, Any] = {"evaluation": {"patience": 1, "every": 5}, "optimizer": {"lr": 1e-12}}
+    done(recipe_of(tmp_path / "first", data, tmp_path / "second", NER, steps=140, **keys))
+    record = facts_of(tmp_path / "second")["seed0"]
+    assert record["scores"]["dev"]["f1"] > 0
+    assert (record["best_step"], record["steps"], record["stopped_early"]) == (5, 105, True)
+
+
 def test_early_stopping_keeps_the_best_weights(start: Path, data: Path, tmp_path: Path) -> None:
     done(recipe_of(start, data, tmp_path, NER, epochs=60, evaluation={"patience": 2}))
     record = facts_of(tmp_path)["seed0"]

@@ -43,6 +43,8 @@ USUAL_BATCH = 32
 LOG_EVERY = 50
 # Steps made ready ahead of the model.
 AHEAD = 8
+# A run is not given up for scores before this step: epochs of a small set have but a few steps.
+TRIED = 100
 # The least step between two sizes of a batch, in tokens.
 SMALLEST_GRAIN = 128
 
@@ -282,7 +284,7 @@ class Training:
         if progress.scores is None or self._measured(scores) > self._measured(progress.scores):
             progress.scores, progress.best_step, progress.misses = scores, progress.step, 0
             progress.weights = kept(self.learner)
-        elif self._measured(progress.scores) > 0:
+        elif self._measured(progress.scores) > 0 and progress.step > TRIED:
             # A model that has got nothing right so far has not begun: rare labels take some epochs.
             progress.misses += 1
         return scores

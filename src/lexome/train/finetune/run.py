@@ -31,7 +31,7 @@ from lexome.train.finetune.runs import MODEL, Run
 from lexome.train.finetune.state import STATE, Saver
 from lexome.train.finetune.teaching import Teaching, taught_by
 from lexome.train.finetune.training import Plan, Setting, Training
-from lexome.train.journal import METRICS, Journal
+from lexome.train.journal import BOARD, METRICS, Journal
 from lexome.train.losses import RECOMPILATIONS
 
 # What a run's outcome does not depend on; the checkpoint and the data are told by their hashes.
@@ -153,9 +153,11 @@ def _trained(
 def _clear(folder: Path) -> None:
     """Leave of a run that was cut short what it goes on from."""
     for path in folder.iterdir() if folder.exists() else ():
-        if path.is_dir():
+        if path.name in (STATE, METRICS, BOARD):
+            continue
+        if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
-        elif path.name not in (STATE, METRICS):
+        else:
             path.unlink()
     folder.mkdir(parents=True, exist_ok=True)
 

@@ -1,6 +1,7 @@
 """Runs that are stopped: they go on from their last saved state and end as runs that were not."""
 
 import json
+import math
 import resource
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 import torch
 from finetuning import ner_documents, recipe_of, write_splits
 
+from lexome.errors import DivergedError
 from lexome.models.checkpoint import load
 from lexome.recipe.finetune import FinetuneRecipe
 from lexome.train.finetune.ground import grounded
@@ -153,6 +155,25 @@ def test_a_disk_that_is_full_costs_the_state_and_not_the_run(
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert "state.pt cannot be written" in capsys.readouterr().err
     assert {path.name for path in (tmp_path / "run").iterdir()} == {"metrics.jsonl", "dev.jsonl", "run.json"}
+
+
+def test_a_run_that_diverges_leaves_no_state(
+    start: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = recipe_of(start, data, tmp_path / "out", NER, **KEYS)
+    whole = Training._learn
+
+    def diverging(self: Training, *batches: Any) -> Any:
+        loss, norm = whole(self, *batches)
+        if self.progress.step < 10:
+            return loss, norm
+        assert (tmp_path / "run" / STATE).exists()
+        return loss * math.nan, norm
+
+    monkeypatch.setattr(Training, "_learn", diverging)
+    with pytest.raises(DivergedError):
+        run(recipe, tmp_path / "run")
+    assert not (tmp_path / "run" / STATE).exists()
 
 
 def test_what_is_left_is_cleared_but_for_what_a_run_goes_on_from(start: Path, data: Path, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import torch._dynamo
 
 from lexome.corpus.vocab.tokenizers import tokenizer_sha256
 from lexome.document import Document
-from lexome.errors import UsageError
+from lexome.errors import DivergedError, UsageError
 from lexome.formats import write
 from lexome.models.checkpoint import load
 from lexome.models.encoder import Encoder
@@ -165,14 +165,19 @@ def _clear(folder: Path) -> None:
 def _follow(training: Training, journal: Journal, show: Show, saver: Saver) -> None:
     """Train, writing each line of metrics and telling how far it is."""
     said = ""
-    for line in training.lines(save=saver):
-        journal.write(line)
-        if "dev" in line:
-            name, held = next(iter(line["dev"].items()))
-            said = f", dev {name} {held:.4f}"
-        progress = training.progress
-        loss = f", loss {line['loss']:.3f}" if "loss" in line else ""
-        show(progress.step / progress.steps, f"step {progress.step:,}{loss}{said}")
+    try:
+        for line in training.lines(save=saver):
+            journal.write(line)
+            if "dev" in line:
+                name, held = next(iter(line["dev"].items()))
+                said = f", dev {name} {held:.4f}"
+            progress = training.progress
+            loss = f", loss {line['loss']:.3f}" if "loss" in line else ""
+            show(progress.step / progress.steps, f"step {progress.step:,}{loss}{said}")
+    except DivergedError:
+        # It would diverge again from there, and states of a large grid would fill the disk.
+        saver.remove()
+        raise
 
 
 def _scored(

@@ -90,8 +90,8 @@ def test_what_goes_with_mentions_that_are_replaced_is_counted(tmp_path: Path, mo
     (tmp_path / "in").mkdir()
     lexome.write(tmp_path / "in" / "a.jsonl", [Document("d", (Passage(0, text),), spans, (relation,), leaning)] * 2)
     assert run(tmp_path / "in", model).notes == {
-        "relation left out: a mention that it leans on was replaced": 2,
-        "attribute left out: a mention that it leans on was replaced": 2,
+        "relation left out: what it leans on was replaced": 2,
+        "attribute left out: what it leans on was replaced": 2,
     }
     # Where no type of theirs is asked for, all of it stays.
     assert run(tmp_path / "in", model, out="other", wanted=Wanted(types=("Chemical",))).notes == {}

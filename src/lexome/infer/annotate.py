@@ -130,7 +130,7 @@ def annotated(annotator: Annotator, docs: Iterable[Document], wanted: Wanted, ta
 
     for doc in annotator.annotate(watched(), types=wanted.types, min_score=wanted.min_score):
         for what, lost in (waiting.popleft() - _leaning(doc, found)).items():
-            tally.note(f"{what} left out: a mention that it leans on was replaced", lost)
+            tally.note(f"{what} left out: what it leans on was replaced", lost)
         yield doc
 
 

@@ -187,7 +187,7 @@ class Predictor:
         if self.settings.kind == "masked":
             given["positions"] = np.zeros(0, dtype=np.int64) if positions is None else positions
         if self.threads == 1 and ids_BT.shape[1] >= LONG:
-            given[BY_HEADS] = np.array(1)
+            given[BY_HEADS] = np.array(1, dtype=np.int64)
         named = {self._inputs[name]: held for name, held in given.items() if name in self._inputs}
         result: Floats = self._session.run([output], named)[0]
         return result

@@ -134,13 +134,15 @@ class StudyRecipe(Recipe):
             protocol = self.protocols[task.protocol]
             for keys in (protocol.choose, protocol.report) if protocol.choose or protocol.report else ({},):
                 for variant in protocol.variants or ({},):
-                    recipe = merged(protocol.recipe, task.recipe, variant, keys)
-                    _check(task, recipe)
-                    if "folds" in recipe and protocol.folds is None:
-                        raise ValueError(
-                            f"{task.name} is run in folds, and protocol {task.protocol} does not say what is taken "
-                            'over them; expected folds = "mean" or "median" beside its recipe'
-                        )
+                    _check(task, merged(protocol.recipe, task.recipe, variant, keys))
+            # Runs that choose may be of folds where those that are reported are not.
+            reported = [merged(protocol.recipe, task.recipe, variant, protocol.report) for variant in protocol.variants]
+            reported = reported or [merged(protocol.recipe, task.recipe)]
+            if protocol.folds is None and any("folds" in recipe for recipe in reported):
+                raise ValueError(
+                    f"{task.name} is run in folds, and protocol {task.protocol} does not say what is taken over them; "
+                    'expected folds = "mean" or "median" beside its recipe'
+                )
         return self
 
     def task(self, name: str) -> TaskTable:

@@ -19,6 +19,7 @@ from lexome.runlog import LINE_S, REFRESH_S
 from lexome.train.loop import Done, Position
 
 METRICS = "metrics.jsonl"
+BOARD = "tensorboard"
 # One line far above the best may be a batch of odd text; three on end are not.
 PATIENCE = 3
 
@@ -121,7 +122,7 @@ class Journal:
         kept = [line for line in read_metrics(self.path) if line["step"] <= step]
         with replacing(self.path) as stream:
             stream.writelines(_json(line) for line in kept)
-        self.board = _board(folder / "tensorboard", step)
+        self.board = _board(folder / BOARD, step)
 
     def write(self, line: Line) -> None:
         """Add a line, and force it to disk."""

@@ -91,7 +91,7 @@ class Graph:
         """Declare a whole number that is taken for given where none is."""
         if name not in self.weights:
             self.inputs.append(helper.make_tensor_value_info(name, TensorProto.INT64, []))
-            self.weights[name] = numpy_helper.from_array(np.array(default), name)
+            self.weights[name] = numpy_helper.from_array(np.array(default, dtype=np.int64), name)
         return name
 
     def once(self, name: str, build: Callable[[], str]) -> str:

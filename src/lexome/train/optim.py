@@ -110,7 +110,9 @@ class Muon(Optimizer):
         means = [self.state[matrix]["momentum"] for matrix in matrices]
         gradients = [matrix.grad for matrix in matrices if matrix.grad is not None]
         torch._foreach_lerp_(means, gradients, 1 - momentum)
-        return list(torch._foreach_lerp(gradients, means, momentum))
+        # In place: gradients are forgotten after a step, and older torch knows no other form for DTensors.
+        torch._foreach_lerp_(gradients, means, momentum)
+        return gradients
 
 
 def orthogonal(maps: Tensor) -> Tensor:

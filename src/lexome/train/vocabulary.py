@@ -5,16 +5,20 @@ V vocabulary, D width
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from lexome.corpus.vocab.tokenizers import TOKENIZER_FILE, load_tokenizer, tokenizer_sha256
+from lexome.corpus.vocab.tokenizers import TOKENIZER_FILE, load_tokenizer, tokenizer_sha256, unknown_id
 from lexome.errors import CheckpointError
 from lexome.values import value
 
 # Special tokens do the same work under two sets of names.
 ROLES = (("[CLS]", "<s>"), ("[SEP]", "</s>"), ("[MASK]", "<mask>"), ("[PAD]", "<pad>"), ("[UNK]", "<unk>"))
+
+# How pieces begin: after a space in byte pairs, a word in SentencePiece, inside a word in WordPiece.
+SPACE, WORD, INSIDE = "Ġ", "▁", "##"
 
 
 @value
@@ -53,17 +57,34 @@ def pieces_of(tokenizer: Path) -> dict[str, int]:
 def parts_of_new(old: Path, new: Path) -> dict[str, list[int]]:
     """Of each piece that only the new tokenizer has, the old one's pieces of the same text.
 
-    Left out are pieces that the old one does not know, or that are no whole text, as bytes of a letter are.
+    Left out are pieces that the old one does not know in full, or that are no whole text, as bytes of a letter are.
     """
     before, after = load_tokenizer(old), load_tokenizer(new)
     known = before.get_vocab(with_added_tokens=True)
-    unknown = {known[piece] for piece in ROLES[-1] if piece in known}
     fresh = {piece: id_ for piece, id_ in pieces_of(new).items() if piece not in known}
-    texts = {piece: after.decode([id_]).removeprefix("##").strip() for piece, id_ in fresh.items()}
-    parts = {piece: before.encode(text, add_special_tokens=False).ids for piece, text in texts.items()}
-    return {
-        piece: ids for piece, ids in parts.items() if ids and not unknown & set(ids) and "\ufffd" not in texts[piece]
-    }
+    # Only byte pairs tell a word from the same letters inside one by the space before it.
+    spaced = any(piece.startswith(SPACE) for piece in known)
+    by_words = any(piece.startswith(INSIDE) for piece in pieces_of(new))
+    parts: dict[str, list[int]] = {}
+    for piece, id_ in fresh.items():
+        text = after.decode([id_]).removeprefix(INSIDE).strip()
+        begins = not piece.startswith(INSIDE) if by_words else piece.startswith((SPACE, WORD))
+        ids = _ids(before, f" {text}" if spaced and begins else text)
+        if text and ids and "\ufffd" not in text:
+            parts[piece] = ids
+    return parts
+
+
+def _ids(tokenizer: Any, text: str) -> list[int]:
+    """The pieces of a text; none where a part of it is unknown."""
+    try:
+        found = tokenizer.encode(text, add_special_tokens=False)
+    except Exception:  # the library's bare one, from a Unigram model that has no piece for what it does not know
+        return []
+    # What has no such piece in byte pairs is passed over without a word.
+    seen = {place for begin, end in found.offsets for place in range(begin, end)}
+    whole = all(letter.isspace() or place in seen for place, letter in enumerate(text))
+    return found.ids if whole and unknown_id(tokenizer) not in found.ids else []
 
 
 def carry(

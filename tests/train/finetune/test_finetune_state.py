@@ -1,6 +1,8 @@
 """Runs that are stopped: they go on from their last saved state and end as runs that were not."""
 
 import json
+import math
+import resource
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,7 @@ import pytest
 import torch
 from finetuning import ner_documents, recipe_of, write_splits
 
+from lexome.errors import DivergedError
 from lexome.models.checkpoint import load
 from lexome.recipe.finetune import FinetuneRecipe
 from lexome.train.finetune.ground import grounded
@@ -113,6 +116,78 @@ def test_a_state_that_cannot_be_read_begins_the_run_again(
     run(recipe, tmp_path / "broken")
     assert "the run begins again" in capsys.readouterr().err
     assert lines(tmp_path / "broken") == lines(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("made", [torch.zeros(3), [1, 2], {"step": 3}])
+def test_a_state_of_something_else_begins_the_run_again(
+    start: Path, data: Path, tmp_path: Path, made: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recipe = recipe_of(start, data, tmp_path / "out", NER, **KEYS | {"epochs": 2})
+    (tmp_path / "other").mkdir()
+    torch.save(made, tmp_path / "other" / STATE)
+    run(recipe, tmp_path / "other")
+    assert "of another run or device; the run begins again" in capsys.readouterr().err
+    assert not (tmp_path / "other" / STATE).exists()
+
+
+def test_half_a_run_on_another_device_is_not_gone_on_from(start: Path, data: Path, tmp_path: Path) -> None:
+    recipe = recipe_of(start, data, tmp_path / "out", NER, **KEYS)
+    run(recipe, tmp_path / "whole")
+    with pytest.raises(Killed):
+        run(recipe, tmp_path / "moved", until=0.5)
+    saved = torch.load(tmp_path / "moved" / STATE, weights_only=True)
+    saved["mark"][-1] = "cuda"
+    saved["weights"] = {name: torch.zeros_like(weight) for name, weight in saved["weights"].items()}
+    torch.save(saved, tmp_path / "moved" / STATE)
+    run(recipe, tmp_path / "moved")
+    assert lines(tmp_path / "moved") == lines(tmp_path / "whole")
+
+
+def test_a_disk_that_is_full_costs_the_state_and_not_the_run(
+    start: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recipe = recipe_of(start, data, tmp_path / "out", NER, **KEYS | {"epochs": 4, "models": "none"})
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
+    try:
+        run(recipe, tmp_path / "run")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert "state.pt cannot be written" in capsys.readouterr().err
+    assert {path.name for path in (tmp_path / "run").iterdir()} == {"metrics.jsonl", "dev.jsonl", "run.json"}
+
+
+def test_a_run_that_diverges_leaves_no_state(
+    start: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = recipe_of(start, data, tmp_path / "out", NER, **KEYS)
+    whole = Training._learn
+
+    def diverging(self: Training, *batches: Any) -> Any:
+        loss, norm = whole(self, *batches)
+        if self.progress.step < 10:
+            return loss, norm
+        assert (tmp_path / "run" / STATE).exists()
+        return loss * math.nan, norm
+
+    monkeypatch.setattr(Training, "_learn", diverging)
+    with pytest.raises(DivergedError):
+        run(recipe, tmp_path / "run")
+    assert not (tmp_path / "run" / STATE).exists()
+
+
+def test_what_is_left_is_cleared_but_for_what_a_run_goes_on_from(start: Path, data: Path, tmp_path: Path) -> None:
+    recipe = recipe_of(start, data, tmp_path / "out", NER, **KEYS | {"epochs": 2})
+    folder, other = tmp_path / "run", tmp_path / "other"
+    for path in (folder / "tensorboard", folder / "model", other):
+        path.mkdir(parents=True)
+        (path / "kept").touch()
+    (folder / "link").symlink_to(other)
+    run(recipe, folder)
+    assert (folder / "tensorboard" / "kept").exists()
+    assert (other / "kept").exists()
+    assert not (folder / "link").exists()
+    assert not (folder / "model" / "kept").exists()
 
 
 def test_a_short_run_writes_no_state(start: Path, data: Path, tmp_path: Path) -> None:

@@ -283,6 +283,15 @@ def test_a_fold_that_chooses_is_never_reported(study: Path, model: Path, data: P
         reproduce(open_study(study), {"m": model}, wish(tmp_path, data, only=("GAD",), overrides=keys))
 
 
+def test_folds_that_nothing_is_taken_over_are_refused_before_they_run(
+    study: Path, model: Path, data: Path, tmp_path: Path
+) -> None:
+    keys = {"folds": {"count": 2, "dev": 0.2}}
+    with pytest.raises(RecipeError, match="does not say what is taken over them"):
+        reproduce(open_study(study), {"m": model}, wish(tmp_path, data, only=("NCBI-disease",), overrides=keys))
+    assert not list(tmp_path.rglob("run.json"))
+
+
 @pytest.mark.parametrize(
     ("keys", "said"),
     [({"epoch": 1}, "unknown key epoch; did you mean epochs"), ({"data": {"dev": "test"}}, "chosen by and scored")],

@@ -144,6 +144,14 @@ def test_the_small_study_itself_is_valid() -> None:
     assert StudyRecipe.model_validate(small()).task("NCBI-disease").measures == ("f1",)
 
 
+def test_runs_that_choose_may_be_of_folds_where_those_reported_are_not() -> None:
+    keys = {"variants": [{"epochs": 1}, {"epochs": 2}], "choose": {"folds": {"count": 3, "dev": 0.2}}}
+    study = StudyRecipe.model_validate(small(protocols={"plain": keys}))
+    assert study.protocols["plain"].folds is None
+    with pytest.raises(ValueError, match="does not say what is taken over them"):
+        StudyRecipe.model_validate(small(protocols={"plain": keys | {"report": {"folds": {"use": [0]}}}}))
+
+
 def test_an_unknown_study_is_named_with_those_there_are() -> None:
     with pytest.raises(UsageError, match=r"no study 'lee2021'; expected one of .*lee2020"):
         open_study("lee2021")

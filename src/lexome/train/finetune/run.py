@@ -11,7 +11,7 @@ import torch._dynamo
 
 from lexome.corpus.vocab.tokenizers import tokenizer_sha256
 from lexome.document import Document
-from lexome.errors import UsageError
+from lexome.errors import DivergedError, UsageError
 from lexome.formats import write
 from lexome.models.checkpoint import load
 from lexome.models.encoder import Encoder
@@ -31,7 +31,7 @@ from lexome.train.finetune.runs import MODEL, Run
 from lexome.train.finetune.state import STATE, Saver
 from lexome.train.finetune.teaching import Teaching, taught_by
 from lexome.train.finetune.training import Plan, Setting, Training
-from lexome.train.journal import METRICS, Journal
+from lexome.train.journal import BOARD, METRICS, Journal
 from lexome.train.losses import RECOMPILATIONS
 
 # What a run's outcome does not depend on; the checkpoint and the data are told by their hashes.
@@ -153,9 +153,11 @@ def _trained(
 def _clear(folder: Path) -> None:
     """Leave of a run that was cut short what it goes on from."""
     for path in folder.iterdir() if folder.exists() else ():
-        if path.is_dir():
+        if path.name in (STATE, METRICS, BOARD):
+            continue
+        if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
-        elif path.name not in (STATE, METRICS):
+        else:
             path.unlink()
     folder.mkdir(parents=True, exist_ok=True)
 
@@ -163,14 +165,19 @@ def _clear(folder: Path) -> None:
 def _follow(training: Training, journal: Journal, show: Show, saver: Saver) -> None:
     """Train, writing each line of metrics and telling how far it is."""
     said = ""
-    for line in training.lines(save=saver):
-        journal.write(line)
-        if "dev" in line:
-            name, held = next(iter(line["dev"].items()))
-            said = f", dev {name} {held:.4f}"
-        progress = training.progress
-        loss = f", loss {line['loss']:.3f}" if "loss" in line else ""
-        show(progress.step / progress.steps, f"step {progress.step:,}{loss}{said}")
+    try:
+        for line in training.lines(save=saver):
+            journal.write(line)
+            if "dev" in line:
+                name, held = next(iter(line["dev"].items()))
+                said = f", dev {name} {held:.4f}"
+            progress = training.progress
+            loss = f", loss {line['loss']:.3f}" if "loss" in line else ""
+            show(progress.step / progress.steps, f"step {progress.step:,}{loss}{said}")
+    except DivergedError:
+        # It would diverge again from there, and states of a large grid would fill the disk.
+        saver.remove()
+        raise
 
 
 def _scored(

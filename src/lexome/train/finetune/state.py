@@ -7,11 +7,14 @@ from typing import Any
 
 import torch
 
+from lexome.errors import FormatError
 from lexome.formats.files import replacing
 from lexome.train.finetune.optim import kept, put_back
 from lexome.train.finetune.training import Progress, Training
 
 STATE = "state.pt"
+# Raised whenever what is saved changes: the state of another version is not taken up.
+VERSION = 1
 
 
 class Saver:
@@ -22,15 +25,18 @@ class Saver:
         self.saved_s = time.monotonic()
 
     def __call__(self, training: Training) -> None:
-        """Save, where it is time."""
-        if time.monotonic() - self.saved_s >= self.every_s:
-            held = {"identity": self.identity, **state_of(training)}
+        """Save, where it is time. A run that cannot be saved, as on a full disk, goes on without."""
+        if time.monotonic() - self.saved_s < self.every_s:
+            return
+        try:
             with replacing(self.path) as stream:
-                torch.save(held, stream)
-            self.saved_s = time.monotonic()
+                torch.save({"mark": self._mark(training), **state_of(training)}, stream)
+        except (OSError, RuntimeError, FormatError) as error:  # torch says a full disk as RuntimeError
+            print(f"{self.path} cannot be written ({error}); the run goes on without.", file=sys.stderr)
+        self.saved_s = time.monotonic()
 
     def restore(self, training: Training) -> None:
-        """Go on from what was saved, where that was the same run; else from the beginning."""
+        """Go on from what was saved, where that was this run on this kind of device; else from the beginning."""
         try:
             held = torch.load(self.path, map_location=training.setting.device, weights_only=True)
         except FileNotFoundError:
@@ -38,12 +44,18 @@ class Saver:
         except Exception as error:  # torch has no one kind for a file that is none of its own
             print(f"{self.path} cannot be read ({type(error).__name__}); the run begins again.", file=sys.stderr)
             return
-        if held["identity"] == self.identity:
-            take_up(training, held)
+        if not isinstance(held, dict) or held.get("mark") != self._mark(training):
+            print(f"{self.path} is of another run or device; the run begins again.", file=sys.stderr)
+            return
+        take_up(training, held)
 
     def remove(self) -> None:
         """The run is done, and nothing will go on from here."""
         self.path.unlink(missing_ok=True)
+
+    def _mark(self, training: Training) -> list[Any]:
+        """What a state must have in common with a run: half a run on a GPU and half on a CPU would be neither."""
+        return [VERSION, self.identity, training.setting.device.type]
 
 
 def state_of(training: Training) -> dict[str, Any]:

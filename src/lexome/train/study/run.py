@@ -194,6 +194,7 @@ def _carried_out(study: StudyRecipe, task: TaskTable, model: str, start: Path, w
         return done[recipe.out]
 
     best = variants[0]
+    _require_taken(protocol, reporting(study, task, best, place, quick=wish.quick))
     if len(variants) > 1:
         recipes = {number: choosing(study, task, number, place, quick=wish.quick) for number in variants}
         _require_apart(protocol, recipes[best], reporting(study, task, best, place, quick=wish.quick))
@@ -216,6 +217,15 @@ def _carried_out(study: StudyRecipe, task: TaskTable, model: str, start: Path, w
     own = told_keys(protocol.variants[best]) if len(variants) > 1 else ""
     grid = cell.cell.name if len(found.summary.rows) > 1 else ""
     return Told(estimates, ", ".join(filter(None, (own, grid))), found.summary.warnings)
+
+
+def _require_taken(protocol: ProtocolTable, reports: FinetuneRecipe) -> None:
+    """RecipeError where a caller's keys make folds of which the protocol does not say what is taken over them."""
+    if reports.folds is not None and protocol.folds is None:
+        raise RecipeError(
+            "runs of folds are asked for, and the protocol does not say what is taken over them; expected folds of a "
+            "protocol that does. Leave folds out of --set."
+        )
 
 
 def _require_apart(protocol: ProtocolTable, chooses: FinetuneRecipe, reports: FinetuneRecipe) -> None:

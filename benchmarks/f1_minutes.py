@@ -29,12 +29,23 @@ from statistics import fmean
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from transformers import (
+    AutoModelForMaskedLM,
+    AutoTokenizer,
+    DataCollatorForLanguageModeling,
+    Trainer,
+    TrainerCallback,
+    TrainingArguments,
+)
 
 from facts import facts
 from lexome.corpus.shards.store import Shards, open_shards
 from lexome.recipe import load
 from lexome.recipe.pretrain import PretrainRecipe
+from lexome.train.pretrain import pretrain
+from lexome.train.study.files import STUDY, read_outcome
 
 ROOT = Path(__file__).resolve().parents[1]
 RECIPE = ROOT / "recipes" / "pretrain" / "gte-small.toml"
@@ -79,8 +90,6 @@ def by_lexome(start: Path, shards: Path, folder: Path, minutes: list[float]) -> 
 
 def lexome_run(start: Path, shards: Path, out: Path, seconds: float) -> dict[str, Any]:
     """`lexome pretrain` for some seconds, and how long it took to get ready for them."""
-    from lexome.train.pretrain import pretrain
-
     began = time.monotonic()
     done = pretrain(recipe_of(start, shards, out, budget=seconds), progress_shown=False)
     return {
@@ -93,8 +102,6 @@ def lexome_run(start: Path, shards: Path, out: Path, seconds: float) -> dict[str
 
 def carried(start: Path, shards: Path, out: Path) -> None:
     """START in the vocabulary of the shards, as both loops begin with it: a run of one step too small to change it."""
-    from lexome.train.pretrain import pretrain
-
     with tempfile.TemporaryDirectory() as scratch:
         recipe = recipe_of(start, shards, Path(scratch), steps=1, budget=None, compile=False, optimizer={"lr": 1e-12})
         shutil.copytree(pretrain(recipe, progress_shown=False).folder, out)
@@ -133,67 +140,49 @@ def filled_rows(shards: Shards) -> NDArray[np.unsignedinteger[Any]]:
     return rows
 
 
+class Clock(TrainerCallback):  # type: ignore[misc]
+    """When each step ended; it stops a run when its time is over."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.ends: list[float] = []
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **more: Any) -> None:
+        if not self.ends:
+            self.ends.append(time.monotonic())
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:
+        if state.global_step % 10 == 0 and torch.cuda.is_available():
+            torch.cuda.synchronize()
+        self.ends.append(time.monotonic())
+        if self.ends[-1] - self.ends[0] >= self.seconds:
+            control.should_training_stop = True
+
+
+class Rows(torch.utils.data.Dataset[dict[str, Any]]):
+    """Rows of tokens as a collator takes them."""
+
+    def __init__(self, rows: NDArray[Any]) -> None:
+        self.rows = rows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, number: int) -> dict[str, Any]:
+        return {"input_ids": self.rows[number].astype(np.int64)}
+
+
 def trainer_run(start: Path, rows: NDArray[Any], out: Path | None, *, steps: int, seconds: float) -> dict[str, Any]:
     """Train until the steps are done or the time is over, and keep the model where a folder is given."""
-    import torch
-    from transformers import (
-        AutoModelForMaskedLM,
-        AutoTokenizer,
-        DataCollatorForLanguageModeling,
-        Trainer,
-        TrainerCallback,
-        TrainingArguments,
-    )
-
-    class Clock(TrainerCallback):  # type: ignore[misc]
-        """When each step ended; it stops the run when its time is over."""
-
-        def __init__(self) -> None:
-            self.ends: list[float] = []
-
-        def on_step_begin(self, args: Any, state: Any, control: Any, **more: Any) -> None:
-            if not self.ends:
-                self.ends.append(time.monotonic())
-
-        def on_step_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:
-            if state.global_step % 10 == 0 and torch.cuda.is_available():
-                torch.cuda.synchronize()
-            self.ends.append(time.monotonic())
-            if self.ends[-1] - self.ends[0] >= seconds:
-                control.should_training_stop = True
-
-    class Text(torch.utils.data.Dataset[dict[str, Any]]):
-        def __len__(self) -> int:
-            return len(rows)
-
-        def __getitem__(self, number: int) -> dict[str, Any]:
-            return {"input_ids": rows[number].astype(np.int64)}
-
     torch.manual_seed(0)
     tokenizer = AutoTokenizer.from_pretrained(start)
     model = AutoModelForMaskedLM.from_pretrained(start, dtype=torch.float32)
-    clock = Clock()
+    clock = Clock(seconds)
     with tempfile.TemporaryDirectory() as scratch:
-        settings = TrainingArguments(
-            output_dir=scratch,
-            max_steps=steps,
-            per_device_train_batch_size=ROWS,
-            learning_rate=RATE,
-            warmup_steps=int(WARM_UP * steps),
-            weight_decay=0.01,
-            bf16=torch.cuda.is_available(),
-            use_cpu=not torch.cuda.is_available(),
-            dataloader_num_workers=12,
-            dataloader_drop_last=True,
-            save_strategy="no",
-            logging_steps=100,
-            report_to="none",
-            disable_tqdm=True,
-        )
         trainer = Trainer(
             model=model,
-            args=settings,
-            train_dataset=Text(),
+            args=trainer_settings(scratch, steps),
+            train_dataset=Rows(rows),
             data_collator=DataCollatorForLanguageModeling(tokenizer, mlm_probability=0.15),
             callbacks=[clock],
         )
@@ -213,10 +202,28 @@ def trainer_run(start: Path, rows: NDArray[Any], out: Path | None, *, steps: int
     }
 
 
+def trainer_settings(scratch: str, steps: int) -> TrainingArguments:
+    """As in Hugging Face's example, with a careful user's changes."""
+    return TrainingArguments(
+        output_dir=scratch,
+        max_steps=steps,
+        per_device_train_batch_size=ROWS,
+        learning_rate=RATE,
+        warmup_steps=int(WARM_UP * steps),
+        weight_decay=0.01,
+        bf16=torch.cuda.is_available(),
+        use_cpu=not torch.cuda.is_available(),
+        dataloader_num_workers=12,
+        dataloader_drop_last=True,
+        save_strategy="no",
+        logging_steps=100,
+        report_to="none",
+        disable_tqdm=True,
+    )
+
+
 def told(folder: Path, name: str, row: dict[str, Any]) -> None:
     """Write down what a run came to at once, beside the others."""
-    import torch
-
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
     made = facts("torch", "transformers", "accelerate", "numpy") | {"gpu": gpu}
     (folder / f"{name}.json").write_text(json.dumps(row | {"facts": made}, indent=1) + "\n")
@@ -225,8 +232,6 @@ def told(folder: Path, name: str, row: dict[str, Any]) -> None:
 
 def drawn(folder: Path, studies: list[Path]) -> None:
     """Join minutes and F1, write them down and draw them."""
-    from lexome.train.study.files import STUDY, read_outcome
-
     outcomes = [read_outcome(study / STUDY) for study in studies]
     runs: dict[str, Any] = {}
     for name in outcomes[0].models:

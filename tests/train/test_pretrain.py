@@ -311,42 +311,30 @@ def test_another_tokenizer_is_refused(shards: Shards, tmp_path: Path) -> None:
         pretrain(recipe(other.folder, tmp_path / "second", start=first.folder), progress_shown=False)
 
 
+def carried(shards: Shards, folder: Path, *extra: str) -> tuple[torch.Tensor, torch.Tensor]:
+    """The embeddings of a model, and of the same one with more pieces after a step too small to change them."""
+    first = pretrain(recipe(shards.folder, folder / "first", steps=20), progress_shown=False)
+    other = make_shards(folder / "other", made=tokenizer(extra=extra))
+    keys = {"start": first.folder, "new_vocabulary": "carry", "steps": 1, "optimizer": {"lr": 1e-9}}
+    second = pretrain(recipe(other.folder, folder / "second", **keys), progress_shown=False)
+    old, new = (checkpoint.load(one.folder).model.encoder.embed.tokens.weight for one in (first, second))  # type: ignore[union-attr]
+    return old, new
+
+
 def test_what_two_tokenizers_share_is_carried_over(shards: Shards, tmp_path: Path) -> None:
-    first = pretrain(recipe(shards.folder, tmp_path / "first", steps=20), progress_shown=False)
     extra = ("weighs", "grows")
-    other = make_shards(tmp_path / "other", made=tokenizer(extra=extra))
-    run = recipe(
-        other.folder,
-        tmp_path / "second",
-        start=first.folder,
-        new_vocabulary="carry",
-        steps=1,
-        optimizer={"lr": 1e-9},
-    )
-    second = pretrain(run, progress_shown=False)
+    old, new = carried(shards, tmp_path, *extra)
     facts = json.loads((tmp_path / "second" / "run.json").read_text())["start"]["vocabulary"]
     assert facts == {"kept": 31, "new": 2, "gone": 0}
-    old, new = (checkpoint.load(folder).model.encoder.embed.tokens.weight for folder in (first.folder, second.folder))  # type: ignore[union-attr]
     for piece, id_ in tokenizer(extra=extra).get_vocab().items():
         if piece not in extra:
             assert torch.allclose(new[id_], old[tokenizer().get_vocab()[piece]], atol=1e-6), piece
 
 
 def test_a_new_piece_begins_as_the_mean_of_what_its_text_was_before(shards: Shards, tmp_path: Path) -> None:
-    first = pretrain(recipe(shards.folder, tmp_path / "first", steps=20), progress_shown=False)
-    made = tokenizer(extra=("BRCA1", "ribosome"))
-    other = make_shards(tmp_path / "other", made=made)
-    run = recipe(
-        other.folder,
-        tmp_path / "second",
-        start=first.folder,
-        new_vocabulary="carry",
-        steps=1,
-        optimizer={"lr": 1e-9},
-    )
-    second = pretrain(run, progress_shown=False)
-    old, new = (checkpoint.load(folder).model.encoder.embed.tokens.weight for folder in (first.folder, second.folder))  # type: ignore[union-attr]
-    before, after = tokenizer().get_vocab(), made.get_vocab()
+    extra = ("BRCA1", "ribosome")
+    old, new = carried(shards, tmp_path, *extra)
+    before, after = tokenizer().get_vocab(), tokenizer(extra=extra).get_vocab()
     mean = (old[before["BRCA"]] + old[before["##1"]]) / 2
     assert torch.allclose(new[after["BRCA1"]], mean, atol=1e-6)
     # Of a word that the old tokenizer does not know nothing is known.

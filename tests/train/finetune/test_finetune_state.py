@@ -21,11 +21,11 @@ from lexome.train.finetune.state import STATE
 from lexome.train.finetune.training import Training
 
 NER = {"kind": "ner", "types": ["Gene", "Drug"]}
-# Dropout asks the generator, patience remembers scores, rounding begins in the second half.
+# Dropout asks the generator, the best scores and weights are remembered, rounding begins in the second half.
 KEYS: dict[str, Any] = {
     "epochs": 12,
     "dropout": 0.1,
-    "evaluation": {"patience": 9, "every": 3},
+    "evaluation": {"every": 3},
     "rounding": 0.5,
     "save_every": 0,
 }
@@ -76,6 +76,17 @@ def test_a_run_that_was_killed_ends_with_the_same_bits(start: Path, data: Path, 
     assert all(torch.equal(whole[name], parted[name]) for name in whole)
     assert lines(tmp_path / "parted") == lines(tmp_path / "whole")
     assert not (tmp_path / "parted" / STATE).exists()
+
+
+def test_patience_goes_on_counting(start: Path, data: Path, tmp_path: Path) -> None:
+    run(recipe_of(start, data, tmp_path / "out", NER, epochs=15), tmp_path / "first")
+    # A rate of next to nothing: after the first score none is better, and the fourth after step 100 is at step 120.
+    keys = {"steps": 200, "evaluation": {"patience": 4, "every": 5}, "optimizer": {"lr": 1e-12}, "save_every": 0}
+    recipe = recipe_of(tmp_path / "first" / "model", data, tmp_path / "out", NER, **keys)
+    with pytest.raises(Killed):
+        run(recipe, tmp_path / "run", until=0.56)
+    run(recipe, tmp_path / "run")
+    assert lines(tmp_path / "run")[-1]["step"] == 120
 
 
 def test_what_is_done_is_not_done_again(

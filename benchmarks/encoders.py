@@ -14,7 +14,6 @@ import json
 import time
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
 import torch
 

@@ -48,6 +48,8 @@ def test_times_are_told_with_their_units(text: str, expected: float) -> None:
         ({"text": {"max_tokens": 32, "ramp": [[0.0, 16], [0.5, 24]]}}, "expected max_tokens, 32"),
         ({"batch": {"tokens": 64, "passes": 2, "ramp": [[0.1, 2]]}}, "begin at 0 and ascend"),
         ({"masking": {"mask_share": 0.8, "random_share": 0.3}}, "more than 1 together"),
+        ({"text": {"max_tokens": 32, "repeat": {"abstracts": -1}}}, "greater than or equal to 0"),
+        ({"text": {"max_tokens": 32, "repeat": {"abstracts": 1.5}}}, "valid integer"),
     ],
 )
 def test_a_recipe_that_contradicts_itself_is_refused(keys: dict[str, Any], said: str, tmp_path: Path) -> None:

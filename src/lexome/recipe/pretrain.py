@@ -1,7 +1,7 @@
 """The recipe of `lexome pretrain`: shards and an encoder into a checkpoint folder; and what others share with it."""
 
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -10,6 +10,7 @@ from lexome.recipe.parallel import ParallelTable
 from lexome.recipe.times import Seconds
 
 Points = tuple[tuple[float, float], ...]
+Times = Annotated[int, Field(ge=0, strict=True)]
 
 
 def _check_points(name: str, points: Points, *, least: float) -> None:
@@ -29,6 +30,9 @@ class TextTable(Table):
     max_tokens: int = Field(default=512, ge=8, description="Longest sequence, special tokens included.")
     ramp: Points = Field(default=(), description="[share of the run, longest sequence] pairs; 128 first, then 512.")
     short: float = Field(default=0.1, ge=0, le=1, description="Share of documents whose pairs are made short.")
+    repeat: dict[str, Times] = Field(
+        default={}, description="How often an epoch has the text of a source: {abstracts = 3}; 0 leaves it out."
+    )
 
     @model_validator(mode="after")
     def _ramp_fits(self) -> Self:

@@ -376,6 +376,21 @@ def test_a_new_piece_begins_as_the_mean_of_what_its_text_was_before(shards: Shar
     assert not torch.allclose(new[after["ribosome"]], old[before["[UNK]"]], atol=1e-3)
 
 
+def test_a_word_that_takes_over_an_old_id_begins_as_its_parts_too(tmp_path: Path) -> None:
+    pieces = tokenizer(extra=("[unused0]", "weighs")), tokenizer(extra=("BRCA1", "weighs"))
+    old, new = (make_shards(tmp_path / name, made=made) for name, made in zip("ab", pieces, strict=True))
+    first = pretrain(recipe(old.folder, tmp_path / "first", steps=20), progress_shown=False)
+    keys = {"start": first.folder, "new_vocabulary": "carry", "steps": 1, "optimizer": {"lr": 1e-9}}
+    second = pretrain(recipe(new.folder, tmp_path / "second", **keys), progress_shown=False)
+    before, after = (checkpoint.load(one.folder).model.encoder.embed.tokens.weight for one in (first, second))  # type: ignore[union-attr]
+    ids, slot = pieces[0].get_vocab(), pieces[1].token_to_id("BRCA1")
+    assert slot == ids["[unused0]"]
+    expected = before.detach().clone()
+    expected[slot] = (before[ids["BRCA"]] + before[ids["##1"]]) / 2
+    assert torch.allclose(after, expected, atol=1e-6)
+    assert not torch.allclose(after[slot], before[slot], atol=1e-3)
+
+
 def test_a_checkpoint_of_another_shape_is_refused(shards: Shards, tmp_path: Path) -> None:
     first = pretrain(recipe(shards.folder, tmp_path / "first", steps=1), progress_shown=False)
     with pytest.raises(RecipeError, match="changes the shape"):

@@ -13,10 +13,13 @@ Points = tuple[tuple[float, float], ...]
 Times = Annotated[int, Field(ge=0, strict=True)]
 
 
-def _check_points(name: str, points: Points, *, least: float) -> None:
+def _check_points(name: str, points: Points, *, least: float, to_end: bool = False) -> None:
+    """ValueError where points do not ascend from 0, to the end of the run where they may reach it."""
     places = [place for place, _ in points]
-    if places and (places[0] != 0 or places[-1] >= 1 or sorted(set(places)) != places):
-        raise ValueError(f"{name} begins at {places}; expected shares of the run that begin at 0 and ascend below 1")
+    beyond = places and (places[-1] > 1 if to_end else places[-1] >= 1)
+    if places and (places[0] != 0 or beyond or sorted(set(places)) != places):
+        limit = "to 1" if to_end else "below 1"
+        raise ValueError(f"{name} begins at {places}; expected shares of the run that begin at 0 and ascend {limit}")
     if any(value < least for _, value in points):
         raise ValueError(f"{name} has a value below {least:g}")
 
@@ -57,7 +60,7 @@ class MaskingTable(Table):
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
-        _check_points("ramp", self.ramp, least=1e-6)
+        _check_points("ramp", self.ramp, least=1e-6, to_end=self.linear)
         if self.mask_share + self.random_share > 1 + 1e-9:
             raise ValueError("mask_share and random_share are more than 1 together")
         return self

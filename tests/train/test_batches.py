@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
 from pretraining import make_shards, tokenizer
 
 from lexome.corpus.masking import Masking, Schedule
@@ -139,6 +141,84 @@ def test_sequences_grow_and_a_new_epoch_begins(shards: Shards, pieces: Pieces) -
     longest = [max(map(len, unmasked(step.passes[0]))) for step in run]
     assert max(longest[:2]) <= 16 < min(longest[2:]) <= 32
     assert [step.after.epoch for step in run] == [0, 0, 1, 1]
+
+
+def covered(text: Text, max_tokens: int) -> list[list[int]]:
+    """How often an epoch has each token, shard by shard, a second part of a pair left out."""
+    ranges = text.epoch(0, max_tokens).ranges
+    changes = np.zeros(text.offsets[-1] + 1, np.int64)
+    np.add.at(changes, ranges.starts, 1)
+    np.add.at(changes, ranges.ends, -1)
+    return [part.tolist() for part in np.split(np.cumsum(changes)[:-1], text.offsets[1:-1])]
+
+
+@settings(max_examples=50)
+@given(st.integers(0, 4), st.integers(0, 4), st.sampled_from(["sentences", "across_documents"]), st.integers(8, 64))
+def test_an_epoch_has_every_token_as_often_as_its_source_is_repeated(
+    shards: Shards, pieces: Pieces, first: int, second: int, kind: str, max_tokens: int
+) -> None:
+    assume(first or second)
+    text = text_of(shards, pieces, kind, repeat={"0": first, "1": second})
+    assert [set(times) for times in covered(text, max_tokens)] == [{times} for times in (first, second) if times]
+
+
+def test_text_that_is_repeated_once_is_the_same_text(shards: Shards, pieces: Pieces) -> None:
+    for kind in ("sentences", "next_sentence"):
+        plain, once_each = (text_of(shards, pieces, kind, repeat=times) for times in (None, {"0": 1, "1": 1}))
+        one, other = (next(made(text, pieces)).passes[0] for text in (plain, once_each))
+        assert all(np.array_equal(a, b) for a, b in zip(one, other, strict=True) if a is not None)
+
+
+def test_each_time_has_its_own_place_and_masks(shards: Shards, pieces: Pieces) -> None:
+    text = text_of(shards, pieces, repeat={"1": 3})
+    ordered = text.epoch(0, 32)
+    same = np.flatnonzero(ordered.ranges.starts == ordered.ranges.starts[-1])
+    places = [int(np.flatnonzero(ordered.order == number)[0]) for number in same]
+    assert len(set(places)) == 3
+    assert max(np.diff(sorted(places))) > 1
+    masks = [
+        batch(text, [(0, same[at : at + 1])], PLAN, pieces.vocabulary, rate=0.5, max_tokens=32).positions_M.tolist()
+        for at in range(3)
+    ]
+    assert len(set(map(tuple, masks))) == 3
+
+
+def test_repeated_batches_from_a_place_on_are_those_of_an_unbroken_run(shards: Shards, pieces: Pieces) -> None:
+    keys: dict[str, Any] = {"kind": "next_sentence", "repeat": {"0": 2, "1": 3}}
+    whole = list(islice(made(text_of(shards, pieces, **keys), pieces), 60))
+    assert whole[-1].after.epoch > 0
+    tokens = sum(step.passes[0].tokens for step in whole[:47])
+    again = list(islice(made(text_of(shards, pieces, **keys), pieces, begin=(whole[46].after, 47, tokens)), 13))
+    for one, other in zip(whole[47:], again, strict=True):
+        assert all(np.array_equal(a, b) for a, b in zip(one.passes[0], other.passes[0], strict=True) if a is not None)
+
+
+@pytest.mark.parametrize("times", [{"0": 0, "1": 3}, {"0": 1, "1": 2}])
+def test_pairs_of_a_repeated_source_are_of_its_text_and_drawn_anew(
+    shards: Shards, pieces: Pieces, times: dict[str, int]
+) -> None:
+    text = text_of(shards, pieces, "sentence_order", repeat=times, short=0.0)
+    ends = np.concatenate([one.document_ends + at for one, at in zip(text.shards, text.offsets, strict=False)])
+    ranges = text.epoch(0, 64).ranges
+    assert ranges.b_starts is not None
+    first, second = (np.searchsorted(ends, starts, side="right") for starts in (ranges.starts, ranges.b_starts))
+    assert first.tolist() == second.tolist()
+    counts = Counter(first.tolist())
+    cuts = {number: set(ranges.starts[first == number].tolist()) for number in counts}
+    last = len(ends) - 1
+    assert counts[last] >= times["1"]
+    assert any(len(cuts[number]) > counts[number] / times["1"] for number in counts)
+
+
+def test_what_comes_from_another_document_is_never_the_same_one_again(shards: Shards, pieces: Pieces) -> None:
+    text = text_of(shards, pieces, "next_sentence", repeat={"0": 0, "1": 4}, short=0.0)
+    ends = text.shards[0].document_ends
+    for epoch in range(5):
+        ranges = text.epoch(epoch, 64).ranges
+        assert ranges.labels is not None
+        assert ranges.b_starts is not None
+        one, two = (np.searchsorted(ends, starts, side="right") for starts in (ranges.starts, ranges.b_starts))
+        assert ((one == two) == (ranges.labels == 0)).all()
 
 
 @pytest.mark.parametrize("kind", ["next_sentence", "sentence_order"])

@@ -17,11 +17,13 @@ from pretraining import TINY, make_shards, recipe, ticking, tokenizer
 from lexome.corpus.shards.store import Shards
 from lexome.errors import CheckpointError, DivergedError, RecipeError, UsageError
 from lexome.models import checkpoint
+from lexome.pipeline import fingerprint
 from lexome.recipe import explain
 from lexome.train import pretrain as stage
 from lexome.train.journal import read_metrics
 from lexome.train.losses import PretrainingLoss
 from lexome.train.pretrain import pretrain
+from lexome.train.session import FREE, identity_of
 from lexome.train.stop import Stop, Stopped
 
 torch.set_num_threads(1)
@@ -84,6 +86,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "tokens": 9_000,
     },
     "bf16": {"precision": "bf16", "optimizer": {"kind": "muon", "lr": 3e-3}},
+    "repeated": {"text": {"max_tokens": 32, "repeat": {"0": 0, "1": 3}}, "steps": None, "epochs": 2},
 }
 
 
@@ -260,6 +263,38 @@ def test_epochs_are_told_in_tokens_of_the_text(shards: Shards, tmp_path: Path) -
     assert 1.9 < done.tokens / (shards.manifest["totals"]["train"]["tokens"]) / (1 + 2 / 24) < 2.4
 
 
+def test_an_epoch_is_as_long_as_the_text_repeated(shards: Shards, tmp_path: Path) -> None:
+    text = {"max_tokens": 32, "repeat": {"0": 0, "1": 3}}
+    done = pretrain(recipe(shards.folder, tmp_path / "out", epochs=1, text=text), progress_shown=False)
+    (entry,) = (one for one in shards.manifest["shards"]["train"] if one["name"] == "1")
+    assert 2.85 < done.tokens / entry["tokens"] / (1 + 2 / 24) < 3.6
+    card = (done.folder / "README.md").read_text()
+    assert f"{entry['documents']:,} documents, {entry['tokens']:,} tokens; in each epoch 1 3 times." in card
+
+
+@pytest.mark.parametrize(
+    ("times", "said"),
+    [({"abstracts": 2}, "unknown source abstracts.* are of 0, 1"), ({"0": 0, "1": 0}, "leaves no text")],
+)
+def test_sources_that_are_not_there_are_refused_before_anything_is_loaded(
+    shards: Shards, tmp_path: Path, times: dict[str, int], said: str
+) -> None:
+    run = recipe(shards.folder, tmp_path / "out", start=tmp_path / "nothing", text={"max_tokens": 32, "repeat": times})
+    with pytest.raises(RecipeError, match=said):
+        pretrain(run, progress_shown=False)
+    assert not (tmp_path / "out").exists()
+
+
+def test_without_repeated_text_a_run_is_the_one_it_was(shards: Shards, tmp_path: Path) -> None:
+    plain, repeated = (
+        recipe(shards.folder, tmp_path, text={"max_tokens": 32, "repeat": times}) for times in ({}, {"1": 2})
+    )
+    settings = plain.model_dump(mode="json", exclude=FREE)
+    del settings["text"]["repeat"]
+    before = fingerprint(settings, (shards.folder / "manifest.json").read_text())
+    assert identity_of(plain, shards) == before != identity_of(repeated, shards)
+
+
 def test_weights_in_bfloat16_are_written_as_they_were_trained(shards: Shards, tmp_path: Path) -> None:
     pretrain(recipe(shards.folder, tmp_path / "out", steps=20, precision="bf16"), progress_shown=False)
     weight = checkpoint.load(tmp_path / "out" / "model").model.encoder.layers[0].mlp.up.weight  # type: ignore[union-attr,index]
@@ -339,6 +374,21 @@ def test_a_new_piece_begins_as_the_mean_of_what_its_text_was_before(shards: Shar
     assert torch.allclose(new[after["BRCA1"]], mean, atol=1e-6)
     # Of a word that the old tokenizer does not know nothing is known.
     assert not torch.allclose(new[after["ribosome"]], old[before["[UNK]"]], atol=1e-3)
+
+
+def test_a_word_that_takes_over_an_old_id_begins_as_its_parts_too(tmp_path: Path) -> None:
+    pieces = tokenizer(extra=("[unused0]", "weighs")), tokenizer(extra=("BRCA1", "weighs"))
+    old, new = (make_shards(tmp_path / name, made=made) for name, made in zip("ab", pieces, strict=True))
+    first = pretrain(recipe(old.folder, tmp_path / "first", steps=20), progress_shown=False)
+    keys = {"start": first.folder, "new_vocabulary": "carry", "steps": 1, "optimizer": {"lr": 1e-9}}
+    second = pretrain(recipe(new.folder, tmp_path / "second", **keys), progress_shown=False)
+    before, after = (checkpoint.load(one.folder).model.encoder.embed.tokens.weight for one in (first, second))  # type: ignore[union-attr]
+    ids, slot = pieces[0].get_vocab(), pieces[1].token_to_id("BRCA1")
+    assert slot == ids["[unused0]"]
+    expected = before.detach().clone()
+    expected[slot] = (before[ids["BRCA"]] + before[ids["##1"]]) / 2
+    assert torch.allclose(after, expected, atol=1e-6)
+    assert not torch.allclose(after[slot], before[slot], atol=1e-3)
 
 
 def test_a_checkpoint_of_another_shape_is_refused(shards: Shards, tmp_path: Path) -> None:

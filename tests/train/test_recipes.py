@@ -6,12 +6,16 @@ from typing import Any
 import pytest
 from pretraining import recipe
 
+from lexome.corpus.masking import rate_at
 from lexome.errors import RecipeError
 from lexome.models.hf_config import natural_architecture
 from lexome.models.presets import preset
 from lexome.recipe import explain, load
 from lexome.recipe.pretrain import PretrainRecipe
+from lexome.recipe.shard import ShardRecipe
 from lexome.recipe.times import seconds
+from lexome.recipe.vocab import VocabRecipe
+from lexome.train.feed import plan_of
 from lexome.train.start import changed
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -48,11 +52,27 @@ def test_times_are_told_with_their_units(text: str, expected: float) -> None:
         ({"text": {"max_tokens": 32, "ramp": [[0.0, 16], [0.5, 24]]}}, "expected max_tokens, 32"),
         ({"batch": {"tokens": 64, "passes": 2, "ramp": [[0.1, 2]]}}, "begin at 0 and ascend"),
         ({"masking": {"mask_share": 0.8, "random_share": 0.3}}, "more than 1 together"),
+        ({"masking": {"ramp": [[0.0, 0.3], [1.0, 0.1]]}}, "ascend below 1"),
+        ({"masking": {"ramp": [[0.0, 0.3], [1.1, 0.1]], "linear": True}}, "ascend to 1"),
+        ({"text": {"max_tokens": 32, "repeat": {"abstracts": -1}}}, "greater than or equal to 0"),
+        ({"text": {"max_tokens": 32, "repeat": {"abstracts": 1.5}}}, "valid integer"),
     ],
 )
 def test_a_recipe_that_contradicts_itself_is_refused(keys: dict[str, Any], said: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=said):
         recipe(tmp_path, tmp_path / "out", **keys)
+
+
+def test_the_two_runs_of_the_encoder_follow_one_another() -> None:
+    first, second = (
+        load(ROOT / "recipes" / "pretrain" / f"encoder-{name}.toml", PretrainRecipe) for name in ("first", "second")
+    )
+    shards = load(ROOT / "recipes" / "shards" / "encoder.toml", ShardRecipe)
+    vocabulary = load(ROOT / "recipes" / "vocab" / "adapted.toml", VocabRecipe)
+    assert (vocabulary.adapt, vocabulary.out, shards.out) == (first.start, shards.tokenizer, first.shards)
+    assert (second.start, second.shards) == (first.out / "model", first.shards)
+    rate = plan_of(second).rate
+    assert [rate_at(rate, done) for done in (0.0, 0.5, 1.0)] == pytest.approx([0.3, 0.225, 0.15])
 
 
 def test_an_unknown_field_of_the_model_is_named() -> None:

@@ -45,7 +45,10 @@ def build(
 
 @app.command()
 def learn_vocab(recipe: RecipePath, set_: Overrides = None, as_json: AsJson = False, quiet: Quiet = False) -> None:
-    """Text into a vocabulary: WordPiece, byte-level BPE or SentencePiece, as a Hugging Face tokenizer folder."""
+    """Text into a vocabulary, learnt anew or adapted from a model's own, as a Hugging Face tokenizer folder.
+
+    WordPiece, byte-level BPE or SentencePiece; what is adapted is WordPiece.
+    """
     from lexome.recipe import load
     from lexome.recipe.vocab import VocabRecipe
 
@@ -61,6 +64,11 @@ def learn_vocab(recipe: RecipePath, set_: Overrides = None, as_json: AsJson = Fa
         print(json.dumps(asdict(learnt), default=str))
     elif not quiet:
         print(f"read      {learnt.documents:,} documents, {learnt.text_bytes:,} bytes of text")
+        if learnt.adapted is not None:
+            done = learnt.adapted
+            saved = 1 - done.tokens_after / max(1, done.tokens_before)
+            print(f"adapted   {done.given:,} new words in {done.free:,} slots that the text leaves free")
+            print(f"tokens    {done.tokens_before:,} before, {done.tokens_after:,} after, {saved:.1%} fewer")
         print(f"learnt    {learnt.pieces:,} pieces, tokenizer {learnt.sha256[:12]}")
         print(f"{'wrote' if learnt.new else 'kept':<9} {learnt.folder}")
 

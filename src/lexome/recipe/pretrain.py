@@ -1,7 +1,7 @@
 """The recipe of `lexome pretrain`: shards and an encoder into a checkpoint folder; and what others share with it."""
 
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -10,12 +10,16 @@ from lexome.recipe.parallel import ParallelTable
 from lexome.recipe.times import Seconds
 
 Points = tuple[tuple[float, float], ...]
+Times = Annotated[int, Field(ge=0, strict=True)]
 
 
-def _check_points(name: str, points: Points, *, least: float) -> None:
+def _check_points(name: str, points: Points, *, least: float, to_end: bool = False) -> None:
+    """ValueError where points do not ascend from 0, to the end of the run where they may reach it."""
     places = [place for place, _ in points]
-    if places and (places[0] != 0 or places[-1] >= 1 or sorted(set(places)) != places):
-        raise ValueError(f"{name} begins at {places}; expected shares of the run that begin at 0 and ascend below 1")
+    beyond = places and (places[-1] > 1 if to_end else places[-1] >= 1)
+    if places and (places[0] != 0 or beyond or sorted(set(places)) != places):
+        limit = "to 1" if to_end else "below 1"
+        raise ValueError(f"{name} begins at {places}; expected shares of the run that begin at 0 and ascend {limit}")
     if any(value < least for _, value in points):
         raise ValueError(f"{name} has a value below {least:g}")
 
@@ -29,6 +33,9 @@ class TextTable(Table):
     max_tokens: int = Field(default=512, ge=8, description="Longest sequence, special tokens included.")
     ramp: Points = Field(default=(), description="[share of the run, longest sequence] pairs; 128 first, then 512.")
     short: float = Field(default=0.1, ge=0, le=1, description="Share of documents whose pairs are made short.")
+    repeat: dict[str, Times] = Field(
+        default={}, description="How often an epoch has the text of a source: {abstracts = 3}; 0 leaves it out."
+    )
 
     @model_validator(mode="after")
     def _ramp_fits(self) -> Self:
@@ -53,7 +60,7 @@ class MaskingTable(Table):
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
-        _check_points("ramp", self.ramp, least=1e-6)
+        _check_points("ramp", self.ramp, least=1e-6, to_end=self.linear)
         if self.mask_share + self.random_share > 1 + 1e-9:
             raise ValueError("mask_share and random_share are more than 1 together")
         return self

@@ -1,4 +1,4 @@
-"""The recipe of `lexome learn-vocab`: a kind of vocabulary, its size, and the text it is learnt from."""
+"""The recipe of `lexome learn-vocab`: a kind of vocabulary, its size, and the text it is learnt from or adapted to."""
 
 from pathlib import Path
 from typing import Literal, Self
@@ -8,6 +8,10 @@ from pydantic import Field, model_validator
 from lexome.recipe import Recipe
 
 Kind = Literal["wordpiece", "byte-bpe", "sentencepiece-unigram", "sentencepiece-bpe"]
+
+# What is said of a vocabulary that is learnt, and of one that is adapted.
+LEARNT = ("kind", "size", "cased", "min_frequency", "alphabet")
+ADAPTED = ("new", "min_documents")
 
 
 class VocabRecipe(Recipe):
@@ -25,6 +29,11 @@ class VocabRecipe(Recipe):
     sample_documents: int | None = Field(None, gt=0, description="Learn from about this many documents.")
     sample_megabytes: float | None = Field(None, gt=0, description="Learn from about this much text, in UTF-8.")
     seed: int = Field(0, ge=0, description="Which documents the sample takes.")
+    adapt: Path | None = Field(
+        None, description="A WordPiece tokenizer to change: words of the text in place of pieces it never has."
+    )
+    new: int = Field(4000, ge=1, description="With adapt: at most so many new words.")
+    min_documents: int = Field(25, ge=1, description="With adapt: a new word is in so many documents.")
     max_length: int = Field(512, gt=2, description="Tokens a model takes at most; kept in tokenizer_config.json.")
     overwrite: bool = Field(False, description="Replace an output that another recipe or other text made.")
 
@@ -34,4 +43,9 @@ class VocabRecipe(Recipe):
             raise ValueError("sample_documents and sample_megabytes are both given; expected one of them")
         if self.kind == "byte-bpe" and not self.cased:
             raise ValueError("byte-bpe keeps every byte, so it is always cased; choose another kind or leave cased out")
+        needless = ADAPTED if self.adapt is None else LEARNT
+        fields = type(self).model_fields
+        if said := [name for name in needless if getattr(self, name) != fields[name].default]:
+            why = "says nothing without adapt" if self.adapt is None else "is that of the tokenizer that adapt names"
+            raise ValueError(f"{said[0]} {why}; leave it out")
         return self

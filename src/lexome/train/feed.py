@@ -10,7 +10,7 @@ from torch import Tensor
 from lexome.corpus.masking import Masking, Schedule
 from lexome.corpus.shards.store import Shards
 from lexome.corpus.vocab.tokenizers import TOKENIZER_FILE
-from lexome.errors import UsageError
+from lexome.errors import RecipeError, UsageError
 from lexome.recipe.pretrain import TrainingRecipe
 from lexome.train.batches import Plan, StepArrays, once, steps
 from lexome.train.loader import Batch, Step, ahead, tensors
@@ -24,6 +24,7 @@ class Feed:
     """The steps of a run, of which each process gets its passes, and its held-out batches."""
 
     def __init__(self, recipe: TrainingRecipe, shards: Shards) -> None:
+        check_repeat(recipe, shards)
         self.recipe, self.plan = recipe, plan_of(recipe)
         self.tokenizer: Path = shards.folder / TOKENIZER_FILE
         self.pieces = Pieces.read(self.tokenizer, words=recipe.masking.unit != "token")
@@ -34,10 +35,10 @@ class Feed:
             seed=recipe.seed,
             duplicates=recipe.masking.duplicates,
             short=recipe.text.short,
+            repeat=recipe.text.repeat,
         )
         self.held_out = self._held_out(shards)
-        total = shards.manifest["totals"]["train"]
-        self.said = f"{total['documents']:,} documents, {total['tokens']:,} tokens."
+        self.said = self._extent()
 
     def steps(
         self, length: Length, position: Position, *, parallel: Parallel
@@ -52,6 +53,13 @@ class Feed:
     def epoch_tokens(self) -> int:
         """Tokens of one epoch, special ones included."""
         return int(self.text.epoch(0, self.plan.max_tokens).reached[-1])
+
+    def _extent(self) -> str:
+        """How much text there is, each document counted once, and what an epoch takes more often."""
+        documents = sum(shard.document_ends.size for shard in self.text.shards)
+        tokens = sum(shard.tokens.size for shard in self.text.shards)
+        often = ", ".join(f"{name} {times} times" for name, times in self.recipe.text.repeat.items() if times > 1)
+        return f"{documents:,} documents, {tokens:,} tokens{f'; in each epoch {often}' if often else ''}."
 
     def _steps(
         self, length: Length, position: Position, own: Callable[[Step], Step], *, pinned: bool
@@ -84,6 +92,18 @@ class Feed:
         made = once(text, self.plan, self.pieces.vocabulary, tokens=wanted.tokens, rate=wanted.rate)
         place_less = Position().place
         return [tensors(StepArrays([one], place_less, wanted.rate)).batches[0] for one in made]
+
+
+def check_repeat(recipe: TrainingRecipe, shards: Shards) -> None:
+    """RecipeError where text.repeat names a source that the shards have no text of, or leaves all of them out."""
+    times, known = recipe.text.repeat, shards.sources
+    if unknown := sorted(times.keys() - set(known)):
+        raise RecipeError(
+            f"text.repeat has the unknown source {unknown[0]}; the shards in {shards.folder} are of "
+            f"{', '.join(known) or 'no source'}. Name some of these."
+        )
+    if known and all(times.get(name) == 0 for name in known):
+        raise RecipeError(f"text.repeat is 0 for each of {', '.join(known)}, which leaves no text. Leave some at 1.")
 
 
 def plan_of(recipe: TrainingRecipe) -> Plan:

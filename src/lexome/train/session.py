@@ -136,6 +136,9 @@ def _claimed(session: "Session") -> Iterator[None]:
 def identity_of(recipe: TrainingRecipe, shards: Shards, hashed: str = "") -> str:
     """What a state must have in common with the run that goes on from it."""
     settings = recipe.model_dump(mode="json", exclude=FREE)
+    # Runs from before there was such a key go on.
+    if not recipe.text.repeat:
+        del settings["text"]["repeat"]
     manifest = (shards.folder / MANIFEST).read_text(encoding="utf-8")
     return fingerprint(settings, manifest, hashed) if hashed else fingerprint(settings, manifest)
 

@@ -4,7 +4,7 @@ Everything here is numpy. A token has a number in the whole text, a sequence a n
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from threading import Thread
@@ -93,7 +93,11 @@ class Ordered(NamedTuple):
 
 
 class Text:
-    """Sequences of the shards, epoch by epoch, each a function of seed, epoch and longest sequence alone."""
+    """Sequences of the shards, epoch by epoch, each a function of seed, epoch and longest sequence alone.
+
+    An epoch goes in rounds through the text: the first takes every shard, the next those whose source `repeat` names
+    with 2 and more, and so on. Then the sequences of all rounds are shuffled together. A source at 0 is left out.
+    """
 
     def __init__(
         self,
@@ -104,10 +108,16 @@ class Text:
         seed: int = 0,
         duplicates: int | None = None,
         short: float = 0.1,
+        repeat: Mapping[str, int] | None = None,
         shuffled: bool = True,
     ) -> None:
+        times = repeat or {}
+        self.shards = [shard for shard in shards if shard.tokens.size and times.get(shard.source, 1)]
+        counts = [times.get(shard.source, 1) for shard in self.shards]
+        self.rounds = [
+            [at for at, count in enumerate(counts) if count > done] for done in range(max(counts, default=0))
+        ]
         # A plain array is sliced ten times as quickly as a memmap, and still read from the file when used.
-        self.shards = [shard for shard in shards if shard.tokens.size]
         self.tokens = [np.asarray(shard.tokens) for shard in self.shards]
         self.offsets = np.cumsum([0] + [tokens.size for tokens in self.tokens])
         self.specials, self.kind, self.seed, self.short = specials, kind, seed, short
@@ -172,19 +182,36 @@ class Text:
             sequences(shard.document_ends, shard.sentence_ends, max_tokens - 2, across_documents=across)  # type: ignore[arg-type]
             for shard in self.shards
         ]
-        placed = list(zip(found, self.offsets, strict=False))
+        placed = [(found[at], self.offsets[at]) for one_round in self.rounds for at in one_round]
         starts = np.concatenate([one.starts + offset for one, offset in placed])
         return Ranges(starts, np.concatenate([one.ends + offset for one, offset in placed]))
 
     def _pairs(self, turn: int, max_tokens: int) -> Ranges:
-        """Pairs of all shards together, so that a second part may come from any of them."""
-        documents = np.concatenate([s.document_ends + at for s, at in zip(self.shards, self.offsets, strict=False)])
-        sentences = np.concatenate([s.sentence_ends + at for s, at in zip(self.shards, self.offsets, strict=False)])
-        made = next_sentence_pairs if self.kind == "next_sentence" else sentence_order_pairs
-        pairs = made(documents, sentences, max_tokens - 3, self._rng(_PAIRS, turn), short=self.short)
-        if not pairs.labels.size:
+        """Pairs of each round, drawn one round after the other."""
+        rng = self._rng(_PAIRS, turn)
+        made = [self._pairs_of(one_round, max_tokens, rng) for one_round in self.rounds]
+        joined = Ranges(*(np.concatenate(parts) for parts in zip(*made, strict=True)))
+        if not joined.starts.size:
             raise ShardError("the shards hold no two sentences of one document, so no pairs can be made of them.")
-        return Ranges(pairs.a_starts, pairs.a_ends, pairs.b_starts, pairs.b_ends, pairs.labels)
+        return joined
+
+    def _pairs_of(self, numbers: list[int], max_tokens: int, rng: np.random.Generator) -> tuple[Ints, ...]:
+        """Pairs of these shards together, so that a second part may come from any of them: the fields of Ranges.
+
+        A round holds each document once, so that what comes from another document is never the same one again.
+        """
+        shards = [self.shards[at] for at in numbers]
+        # Here their text stands without the gaps that other shards leave.
+        begins = np.cumsum([0] + [shard.tokens.size for shard in shards])[:-1]
+        documents = np.concatenate([one.document_ends + at for one, at in zip(shards, begins, strict=True)])
+        sentences = np.concatenate([one.sentence_ends + at for one, at in zip(shards, begins, strict=True)])
+        made = next_sentence_pairs if self.kind == "next_sentence" else sentence_order_pairs
+        pairs = made(documents, sentences, max_tokens - 3, rng, short=self.short)
+        gaps = self.offsets[numbers] - begins
+        a_gaps = gaps[np.searchsorted(begins, pairs.a_starts, side="right") - 1]
+        b_gaps = gaps[np.searchsorted(begins, pairs.b_starts, side="right") - 1]
+        first = pairs.a_starts + a_gaps, pairs.a_ends + a_gaps
+        return *first, pairs.b_starts + b_gaps, pairs.b_ends + b_gaps, pairs.labels
 
     def _rng(self, stream: int, epoch: int) -> np.random.Generator:
         return np.random.Generator(np.random.PCG64(np.random.SeedSequence(self.seed, spawn_key=(epoch, stream))))

@@ -29,6 +29,8 @@ def test_every_shipped_recipe_is_one(path: Path, tmp_path: Path) -> None:
         ("sample_documents=5", "sample_documents and sample_megabytes are both given"),
         ("kind=wordpeace", "kind: Input should be 'wordpiece'"),
         ("seeds=1", "unknown key seeds; did you mean seed?"),
+        ("new=5", "new says nothing without adapt"),
+        ("adapt=models/lexome-12x384", "kind is that of the tokenizer that adapt names"),
     ],
 )
 def test_what_a_recipe_cannot_say(setting: str, message: str) -> None:

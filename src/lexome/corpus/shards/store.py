@@ -36,6 +36,11 @@ class Shard:
     document_ends: npt.NDArray[np.uint32]
     sentence_ends: npt.NDArray[np.uint32]
 
+    @property
+    def source(self) -> str:
+        """Where its text is from: the first part of its name, which for a built corpus is the recipe's source."""
+        return self.name.partition("/")[0]
+
 
 @dataclass(frozen=True, slots=True)
 class Shards:
@@ -50,6 +55,11 @@ class Shards:
     def tokenizer_sha256(self) -> str:
         """The identity of the tokenizer that made the ids."""
         return str(self.manifest["tokenizer"]["sha256"])
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The sources that there is text of to train on."""
+        return tuple(dict.fromkeys(shard.source for shard in self.train))
 
 
 def open_shards(folder: Path, *, tokenizer_sha256: str | None = None) -> Shards:

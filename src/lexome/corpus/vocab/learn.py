@@ -1,31 +1,38 @@
-"""learn-vocab: a tokenizer folder in Hugging Face's form, learnt from text."""
+"""learn-vocab: a tokenizer folder in Hugging Face's form, learnt from text or adapted to it."""
 
 import hashlib
 import json
 import os
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from lexome.corpus.vocab.adapt import Adapted, adapt
 from lexome.corpus.vocab.kinds import BERT_SPECIAL, LEARNERS, ROBERTA_SPECIAL, Setting
 from lexome.corpus.vocab.text import Texts, digest_of, texts_of
-from lexome.corpus.vocab.tokenizers import TOKENIZER_FILE, tokenizer_sha256
+from lexome.corpus.vocab.tokenizers import TOKENIZER_FILE, load_tokenizer, tokenizer_sha256
 from lexome.errors import FormatError, UsageError
-from lexome.recipe.vocab import VocabRecipe
+from lexome.recipe.vocab import ADAPTED, VocabRecipe
 
 # What was made, from what and by which versions. No time and no machine in it: the same run gives the same bytes.
 RUN_FILE = "lexome.json"
 
 # What does not change a vocabulary, so that moving the text or the output asks for no new one.
-NOT_COUNTED = {"inputs", "out", "overwrite"}
+NOT_COUNTED = {"inputs", "out", "overwrite", "adapt"}
+
+# What an adapted vocabulary keeps from the folder it was adapted from.
+COMPANIONS = ("tokenizer_config.json", "special_tokens_map.json")
 
 
 @dataclass(frozen=True)
 class LearntVocab:
-    """A tokenizer folder and what it was learnt from; `new` is False where it was there already."""
+    """A tokenizer folder and what it was learnt from; `new` is False where it was there already.
+
+    `adapted` tells what became of another vocabulary, where the recipe named one to adapt.
+    """
 
     folder: Path
     sha256: str
@@ -33,6 +40,7 @@ class LearntVocab:
     documents: int
     text_bytes: int
     new: bool = True
+    adapted: Adapted | None = None
 
 
 def learn_vocab(recipe: VocabRecipe, *, progress_shown: bool = True) -> LearntVocab:
@@ -41,7 +49,8 @@ def learn_vocab(recipe: VocabRecipe, *, progress_shown: bool = True) -> LearntVo
     Text is streamed, twice or three times: for a sample's extent, for the alphabet, and for the words.
     """
     texts = texts_of(recipe.inputs, recipe.format, seed=recipe.seed)
-    fingerprint = _fingerprint(recipe, texts)
+    base = None if recipe.adapt is None else load_tokenizer(recipe.adapt)
+    fingerprint = _fingerprint(recipe, texts, base)
     earlier = _earlier(recipe, fingerprint)
     if earlier is not None:
         return earlier
@@ -49,17 +58,22 @@ def learn_vocab(recipe: VocabRecipe, *, progress_shown: bool = True) -> LearntVo
         documents=recipe.sample_documents, megabytes=recipe.sample_megabytes, progress_shown=progress_shown
     )
     counted = _Counted(sample, progress_shown)
-    setting = Setting(recipe.size, recipe.cased, recipe.min_frequency, recipe.alphabet)
-    tokenizer = LEARNERS[recipe.kind](counted, setting)
+    adapted = None
+    if base is None:
+        setting = Setting(recipe.size, recipe.cased, recipe.min_frequency, recipe.alphabet)
+        tokenizer = LEARNERS[recipe.kind](counted, setting)
+    else:
+        tokenizer, adapted = adapt(counted, base, new=recipe.new, min_documents=recipe.min_documents)
     counts = {"pieces": tokenizer.get_vocab_size(), "documents": counted.documents, "text_bytes": counted.text_bytes}
     run = {
         "recipe": recipe.model_dump(mode="json"),
         "fingerprint": fingerprint,
         **counts,
+        **({} if adapted is None else {"adapted": asdict(adapted)}),
         "versions": _versions(recipe.kind),
     }
     sha256 = _write_folder(tokenizer, recipe, run)
-    return LearntVocab(recipe.out, sha256, **counts)
+    return LearntVocab(recipe.out, sha256, **counts, adapted=adapted)
 
 
 class _Counted:
@@ -81,9 +95,11 @@ class _Counted:
             raise FormatError(f"{names}: no text in them; a vocabulary needs some. Check inputs.")
 
 
-def _fingerprint(recipe: VocabRecipe, texts: Texts) -> str:
-    """A hash of all that decides the result: settings and text."""
-    settings = recipe.model_dump(mode="json", exclude=NOT_COUNTED)
+def _fingerprint(recipe: VocabRecipe, texts: Texts, base: Any) -> str:
+    """A hash of all that decides the result: settings and text, and the tokenizer that is adapted."""
+    settings = recipe.model_dump(mode="json", exclude=NOT_COUNTED | (set(ADAPTED) if base is None else set()))
+    if base is not None:
+        settings["base"] = hashlib.sha256(base.to_str().encode()).hexdigest()
     told = json.dumps({**settings, "text": digest_of(texts.files)}, sort_keys=True)
     return hashlib.sha256(told.encode()).hexdigest()
 
@@ -98,7 +114,9 @@ def _earlier(recipe: VocabRecipe, fingerprint: str) -> LearntVocab | None:
         raise UsageError(f"{out}: exists, and learn-vocab did not make it. Move it away, or name another out.")
     whole = (out / TOKENIZER_FILE).is_file() and tokenizer_sha256(out) == run.get("sha256")
     if whole and run.get("fingerprint") == fingerprint:
-        return LearntVocab(out, run["sha256"], run["pieces"], run["documents"], run["text_bytes"], new=False)
+        counts = {name: run[name] for name in ("pieces", "documents", "text_bytes")}
+        adapted = Adapted(**run["adapted"]) if "adapted" in run else None
+        return LearntVocab(out, run["sha256"], **counts, new=False, adapted=adapted)
     if recipe.overwrite:
         return None
     seen = "made with other settings or from other text" if whole else f"whose {TOKENIZER_FILE} was changed since"
@@ -151,8 +169,9 @@ def _write_companions(tokenizer: Any, recipe: VocabRecipe, folder: Path) -> None
     if recipe.kind == "wordpiece":
         pieces = sorted(tokenizer.get_vocab().items(), key=lambda pair: pair[1])
         (folder / "vocab.txt").write_text("".join(f"{piece}\n" for piece, _ in pieces), encoding="utf-8")
-        settings |= {"tokenizer_class": "BertTokenizer", "do_lower_case": not recipe.cased}
-        settings |= {"strip_accents": not recipe.cased, "tokenize_chinese_chars": True}
+        cased = recipe.cased if recipe.adapt is None else not getattr(tokenizer.normalizer, "lowercase", False)
+        settings |= {"tokenizer_class": "BertTokenizer", "do_lower_case": not cased}
+        settings |= {"strip_accents": not cased, "tokenize_chinese_chars": True}
     elif recipe.kind == "byte-bpe":
         tokenizer.model.save(str(folder))
         settings |= {"tokenizer_class": "RobertaTokenizer", "add_prefix_space": False, "trim_offsets": True}
@@ -164,6 +183,9 @@ def _write_companions(tokenizer: Any, recipe: VocabRecipe, folder: Path) -> None
     }
     _write_json(folder / "tokenizer_config.json", typed)
     _write_json(folder / "special_tokens_map.json", special)
+    for file in (recipe.adapt / name for name in COMPANIONS if recipe.adapt is not None):
+        if file.is_file():
+            shutil.copyfile(file, folder / file.name)
 
 
 def _special_tokens(recipe: VocabRecipe) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import torch
 import transformers
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 from transformers import (
     BertConfig,
     BertForPreTraining,
@@ -61,6 +62,16 @@ def tiny_roberta(vocab_size: int) -> PreTrainedModel:
     with torch.no_grad():
         model.roberta.embeddings.token_type_embeddings.weight.zero_()  # fairseq has none
     return model
+
+
+def mpnet_tokenizer(*words: str) -> Tokenizer:
+    """MPNet's form: BERT's pieces, of which most of the special ones are left over, between its own."""
+    pieces = ["<s>", "<pad>", "</s>", "<unk>", "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words, "<mask>"]
+    made = Tokenizer(models.WordPiece({piece: id_ for id_, piece in enumerate(pieces)}, unk_token="[UNK]"))
+    made.normalizer, made.pre_tokenizer = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()
+    made.add_special_tokens(["<s>", "<pad>", "</s>", "<unk>", "[UNK]", "<mask>"])
+    made.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0))
+    return made
 
 
 def assert_same_logits(foreign: Foreign, expected: PreTrainedModel) -> None:

@@ -95,7 +95,7 @@ def begin(
     else:
         made = _loaded(start, tokenizer, kind, given=recipe.model, carried=carried)
         if isinstance(made.model, TransformersMaskedLM):
-            check_borrowed(recipe, same_tokenizer=made.tokenizer == start)
+            check_borrowed(recipe, same_tokenizer=made.tokenizer == start, architecture=made.architecture)
     return checked(made, max_tokens=recipe.text.max_tokens)
 
 

@@ -6,6 +6,7 @@ keys that share prefixes, blocks cut small.
 
 import json
 import struct
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from transformers import (
     RobertaForMaskedLM,
 )
 
+from lexome.corpus.vocab.kinds import bert_tokenizer
 from lexome.models.foreign import Foreign
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "gene", "##s", "BRCA", "##1", "bind", "."]
@@ -322,3 +324,51 @@ class _Rank:
             "lm_head": head,
             "binary_head": {kind: self.part(f"cls.seq_relationship.{kind}") for kind in BOTH},
         }
+
+
+# ONNX
+
+
+def onnx_folder(folder: Path, model: PreTrainedModel, *, graph: str = "onnx/model.onnx") -> Path:
+    """An export by torch, as transformers.js has it, with a tokenizer that cuts and pads to eight tokens."""
+    (folder / graph).parent.mkdir(parents=True)
+    settings = json.loads(model.config.to_json_string()) | {"architectures": [type(model).__name__]}
+    (folder / "config.json").write_text(json.dumps(settings))
+    tokenizer = bert_tokenizer({piece: id_ for id_, piece in enumerate(PIECES)}, cased=True)
+    tokenizer.enable_truncation(8)
+    tokenizer.enable_padding(length=8)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    export_onnx(model, folder / graph)
+    return folder
+
+
+def export_onnx(model: PreTrainedModel, path: Path) -> None:
+    """The graph of a BERT for texts of any length, by the exporter that traces, which needs no other package."""
+    names = ["input_ids", "attention_mask", "token_type_ids"]
+    ids = torch.ones(2, 7, dtype=torch.long)
+    model.config._attn_implementation = "eager"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(
+            _Positional(model).eval(),
+            (ids, ids, ids * 0),
+            path,
+            input_names=names,
+            dynamic_axes={name: {0: "batch", 1: "tokens"} for name in names},
+            opset_version=17,
+            dynamo=False,
+        )
+
+
+class _Positional(torch.nn.Module):
+    """A model called with three arguments in order, whose weights keep their names."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        super().__init__()
+        for name, part in model.named_children():
+            setattr(self, name, part)
+        self.called = [model]  # in a list, so that it is no part, and its weights are not named twice
+
+    def forward(self, ids: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor) -> Any:
+        given = {"input_ids": ids, "attention_mask": mask, "token_type_ids": segments}
+        return self.called[0](**given, return_dict=False)

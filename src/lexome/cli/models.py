@@ -37,8 +37,8 @@ def convert_model(
 ) -> None:
     """Read a checkpoint of any known layout and write it as a folder in Hugging Face's form, with safetensors.
 
-    Known are Hugging Face's folders, Google's TensorFlow BERT, fairseq's RoBERTa, Megatron, NeMo and pickles.
-    Nothing in a checkpoint is run.
+    Known are Hugging Face's folders, Google's TensorFlow BERT, fairseq's RoBERTa, Megatron, NeMo, pickles
+    and BERT exported to ONNX. Nothing in a checkpoint is run.
     """
     with needs("train", purpose="converting a model"):
         from lexome.models.convert import convert_model as run

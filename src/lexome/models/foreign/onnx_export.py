@@ -80,7 +80,7 @@ def _graph(release: Release, name: str) -> Any:
     content = release.read(name, limit=GRAPH_LIMIT)
     try:
         graph = onnx.ModelProto.FromString(content).graph
-    except Exception as error:  # protobuf's own, whose class has moved between its versions
+    except Exception as error:  # protobuf's DecodeError, whose package has no types
         raise CheckpointError(f"{release.where(name)}: no ONNX file ({error}). Fetch it again.") from None
     if not graph.node:
         raise CheckpointError(f"{release.where(name)}: an ONNX file without a graph. Fetch it again.")

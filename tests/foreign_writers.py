@@ -164,7 +164,8 @@ def table(entries: dict[bytes, bytes], *, packed: bool = False, per_block: int =
     keys = sorted(entries)
     for start in range(0, len(keys), per_block):
         chosen = keys[start : start + per_block]
-        handles[chosen[-1] + b"~"] = add_block(out, block({key: entries[key] for key in chosen}), packed=packed)
+        # A name between blocks has to sort after the last key and before the next: the last key itself always does.
+        handles[chosen[-1]] = add_block(out, block({key: entries[key] for key in chosen}), packed=packed)
     meta = add_block(out, block({}), packed=False)
     index = add_block(out, block(handles), packed=packed)
     out += (meta + index).ljust(40, b"\0") + struct.pack("<Q", 0xDB4775248B80FB57)

@@ -6,6 +6,7 @@ keys that share prefixes, blocks cut small.
 
 import json
 import struct
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import torch
 import transformers
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 from transformers import (
     BertConfig,
     BertForPreTraining,
@@ -24,6 +26,7 @@ from transformers import (
     RobertaForMaskedLM,
 )
 
+from lexome.corpus.vocab.kinds import bert_tokenizer
 from lexome.models.foreign import Foreign
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "gene", "##s", "BRCA", "##1", "bind", "."]
@@ -61,6 +64,16 @@ def tiny_roberta(vocab_size: int) -> PreTrainedModel:
     with torch.no_grad():
         model.roberta.embeddings.token_type_embeddings.weight.zero_()  # fairseq has none
     return model
+
+
+def mpnet_tokenizer(*words: str) -> Tokenizer:
+    """MPNet's form: BERT's pieces, of which most of the special ones are left over, between its own."""
+    pieces = ["<s>", "<pad>", "</s>", "<unk>", "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words, "<mask>"]
+    made = Tokenizer(models.WordPiece({piece: id_ for id_, piece in enumerate(pieces)}, unk_token="[UNK]"))
+    made.normalizer, made.pre_tokenizer = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()
+    made.add_special_tokens(["<s>", "<pad>", "</s>", "<unk>", "[UNK]", "<mask>"])
+    made.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0))
+    return made
 
 
 def assert_same_logits(foreign: Foreign, expected: PreTrainedModel) -> None:
@@ -151,7 +164,8 @@ def table(entries: dict[bytes, bytes], *, packed: bool = False, per_block: int =
     keys = sorted(entries)
     for start in range(0, len(keys), per_block):
         chosen = keys[start : start + per_block]
-        handles[chosen[-1] + b"~"] = add_block(out, block({key: entries[key] for key in chosen}), packed=packed)
+        # A name between blocks has to sort after the last key and before the next: the last key itself always does.
+        handles[chosen[-1]] = add_block(out, block({key: entries[key] for key in chosen}), packed=packed)
     meta = add_block(out, block({}), packed=False)
     index = add_block(out, block(handles), packed=packed)
     out += (meta + index).ljust(40, b"\0") + struct.pack("<Q", 0xDB4775248B80FB57)
@@ -311,3 +325,51 @@ class _Rank:
             "lm_head": head,
             "binary_head": {kind: self.part(f"cls.seq_relationship.{kind}") for kind in BOTH},
         }
+
+
+# ONNX
+
+
+def onnx_folder(folder: Path, model: PreTrainedModel, *, graph: str = "onnx/model.onnx") -> Path:
+    """An export by torch, as transformers.js has it, with a tokenizer that cuts and pads to eight tokens."""
+    (folder / graph).parent.mkdir(parents=True)
+    settings = json.loads(model.config.to_json_string()) | {"architectures": [type(model).__name__]}
+    (folder / "config.json").write_text(json.dumps(settings))
+    tokenizer = bert_tokenizer({piece: id_ for id_, piece in enumerate(PIECES)}, cased=True)
+    tokenizer.enable_truncation(8)
+    tokenizer.enable_padding(length=8)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    export_onnx(model, folder / graph)
+    return folder
+
+
+def export_onnx(model: PreTrainedModel, path: Path) -> None:
+    """The graph of a BERT for texts of any length, by the exporter that traces, which needs no other package."""
+    names = ["input_ids", "attention_mask", "token_type_ids"]
+    ids = torch.ones(2, 7, dtype=torch.long)
+    model.config._attn_implementation = "eager"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(
+            _Positional(model).eval(),
+            (ids, ids, ids * 0),
+            path,
+            input_names=names,
+            dynamic_axes={name: {0: "batch", 1: "tokens"} for name in names},
+            opset_version=17,
+            dynamo=False,
+        )
+
+
+class _Positional(torch.nn.Module):
+    """A model called with three arguments in order, whose weights keep their names."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        super().__init__()
+        for name, part in model.named_children():
+            setattr(self, name, part)
+        self.called = [model]  # in a list, so that it is no part, and its weights are not named twice
+
+    def forward(self, ids: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor) -> Any:
+        given = {"input_ids": ids, "attention_mask": mask, "token_type_ids": segments}
+        return self.called[0](**given, return_dict=False)

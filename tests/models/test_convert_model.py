@@ -14,6 +14,7 @@ from foreign_writers import (
     fairseq_names,
     google_folder,
     megatron_ranks,
+    onnx_folder,
     state_of,
     tiny_bert,
     tiny_megatron,
@@ -79,12 +80,18 @@ def pickled(folder: Path) -> tuple[Path, Any]:
     return folder / "pytorch_model.bin", model
 
 
+def onnx(folder: Path) -> tuple[Path, Any]:
+    model = tiny_bert()
+    return onnx_folder(folder, model), model
+
+
 WRITERS = {
     "google": google,
     "google archive": google_archive,
     "fairseq": fairseq,
     "megatron": megatron,
     "pickle": pickled,
+    "onnx": onnx,
 }
 
 

@@ -105,6 +105,17 @@ def test_another_vocabulary_is_refused(electra: Path, tmp_path: Path) -> None:
         pretrain(recipe(other.folder, tmp_path / "out", **carry), progress_shown=False)
 
 
+def test_of_an_mpnet_it_is_said_how_to_make_one_of_our_own(shards: Shards, tmp_path: Path) -> None:
+    shape = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4, "intermediate_size": 48}
+    pieces = tokenizer().get_vocab_size()
+    config = transformers.MPNetConfig(vocab_size=pieces, max_position_embeddings=42, **shape)
+    transformers.MPNetForMaskedLM(config).save_pretrained(tmp_path / "mpnet")
+    (tmp_path / "mpnet" / "tokenizer.json").write_bytes((shards.folder / "tokenizer.json").read_bytes())
+    given = {"start": tmp_path / "mpnet", "optimizer": {"kind": "muon"}}
+    with pytest.raises(RecipeError, match="make one of it with `lexome convert-model --drop relative-positions`"):
+        pretrain(recipe(shards.folder, tmp_path / "out", **given), progress_shown=False)
+
+
 def test_pairs_are_refused(shards: Shards, electra: Path, tmp_path: Path) -> None:
     given = {"start": electra, "text": {"kind": "next_sentence", "max_tokens": 32}}
     with pytest.raises(CheckpointError, match="the transformers backend has no pair head"):

@@ -1,13 +1,18 @@
 """What a new piece was before: the old tokenizer's pieces of the same text, whatever kinds the two are of."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from foreign_writers import mpnet_tokenizer
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from lexome.corpus.vocab.kinds import BERT_SPECIAL, bert_tokenizer
-from lexome.train.vocabulary import parts_of_new, pieces_of
+from lexome.models.config import EncoderConfig
+from lexome.models.heads import MaskedLM
+from lexome.train.vocabulary import carry, parts_of_new, pieces_of, same_roles
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 ROBERTA = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
@@ -84,3 +89,40 @@ def test_pieces_with_an_unknown_part_are_left_out(parts: Any) -> None:
 def test_unigrams_need_no_piece_for_the_unknown(parts: Any, unknown: int | None) -> None:
     found = parts(unigrams("▁he", *"▁hear", unknown=unknown), unigrams("▁hear", "▁heat", unknown=0))
     assert found == {"▁hear": ["▁he", "a", "r"]}
+
+
+SAID = {"cls_token": "<s>", "sep_token": "</s>", "mask_token": {"content": "<mask>"}, "pad_token": "<pad>"}
+
+
+@pytest.fixture(params=["alone", "with its companions"])
+def mpnet(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    """A tokenizer whose vocabulary has special pieces of BERT's that it does not use."""
+    (tmp_path / "mpnet").mkdir()
+    mpnet_tokenizer("heart", "##s").save(str(tmp_path / "mpnet" / "tokenizer.json"))
+    if request.param != "alone":
+        (tmp_path / "mpnet" / "special_tokens_map.json").write_text(json.dumps({**SAID, "unk_token": "[UNK]"}))
+    return tmp_path / "mpnet"
+
+
+def test_special_pieces_begin_as_what_did_their_work_and_not_as_their_namesakes(mpnet: Path, tmp_path: Path) -> None:
+    new = tmp_path / "tokenizer.json"
+    word_pieces("heart").save(str(new))
+    roles = same_roles(mpnet, new)
+    assert roles == {"[CLS]": "<s>", "[SEP]": "</s>", "[MASK]": "<mask>", "[PAD]": "<pad>", "[UNK]": "[UNK]"}
+    before, after = pieces_of(mpnet), pieces_of(new)
+    model = MaskedLM(EncoderConfig(vocab=len(before), layers=1, width=8, heads=2, inner=8, max_tokens=8))
+    torch.nn.init.normal_(model.head.bias)
+    weights, kept = carry(model, before, after, roles=roles, parts={}, std=0.02)
+    for name in ("encoder.embed.tokens.weight", "head.bias"):
+        old, made = model.state_dict()[name], weights[name]
+        for piece, was in {**roles, "heart": "heart"}.items():
+            assert torch.equal(made[after[piece]], old[before[was]]), (name, piece)
+    assert (kept.kept, kept.gone) == (7, len(before) - 7)
+
+
+def test_the_special_pieces_of_bert_and_roberta_are_each_others(tmp_path: Path) -> None:
+    word_pieces().save(str(tmp_path / "bert.json"))
+    byte_pairs().save(str(tmp_path / "roberta.json"))
+    pairs = {("[CLS]", "<s>"), ("[SEP]", "</s>"), ("[MASK]", "<mask>"), ("[PAD]", "<pad>"), ("[UNK]", "<unk>")}
+    assert set(same_roles(tmp_path / "roberta.json", tmp_path / "bert.json").items()) == pairs
+    assert {pair[::-1] for pair in same_roles(tmp_path / "bert.json", tmp_path / "roberta.json").items()} == pairs

@@ -25,18 +25,25 @@ def convert_model(
     backend: Annotated[
         str, typer.Option(metavar="auto|lexome|transformers", help="Who computes the model in between.")
     ] = "auto",
+    drop: Annotated[
+        str | None,
+        typer.Option(
+            metavar="relative-positions",
+            help="Leave these out of an MPNet, which makes it another model: a BERT to train on.",
+        ),
+    ] = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
     """Read a checkpoint of any known layout and write it as a folder in Hugging Face's form, with safetensors.
 
-    Known are Hugging Face's folders, Google's TensorFlow BERT, fairseq's RoBERTa, Megatron, NeMo and pickles.
-    Nothing in a checkpoint is run.
+    Known are Hugging Face's folders, Google's TensorFlow BERT, fairseq's RoBERTa, Megatron, NeMo, pickles
+    and BERT exported to ONNX. Nothing in a checkpoint is run.
     """
     with needs("train", purpose="converting a model"):
         from lexome.models.convert import convert_model as run
     try:
-        done = run(source, folder, kind=kind, tokenizer=tokenizer, backend=backend)
+        done = run(source, folder, kind=kind, tokenizer=tokenizer, backend=backend, drop=drop)
     except KeyboardInterrupt:
         print(f"interrupted: {folder} was not written. Run the same command again.", file=sys.stderr)
         raise typer.Exit(130) from None
@@ -49,4 +56,6 @@ def convert_model(
             if names:
                 more = f" and {len(names) - 1:,} more" if len(names) > 1 else ""
                 print(f"{what:<9} {names[0]}{more}")
+        if done.dropped is not None:
+            print(f"dropped   {done.dropped}: this is another model than the source's; train it before use")
         print(f"wrote     {done.folder}")

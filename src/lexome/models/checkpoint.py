@@ -21,6 +21,7 @@ from lexome.models.encoder import Encoder, parameters_of
 from lexome.models.foreign import read_foreign
 from lexome.models.heads import HiddenLayers, Labeller, MaskedLM, PairedLM, SequenceHead, SpanHead, TokenHead
 from lexome.models.hf_config import architecture_of, read_config, write_config
+from lexome.models.mpnet import read_without
 from lexome.models.names import KINDS, WORDS, Found, from_hf, to_hf
 from lexome.models.padded import TransformersEncoder, TransformersMaskedLM
 from lexome.models.source import HUGGING_FACE, layout_of, read_settings, stored_type
@@ -45,6 +46,7 @@ class Checkpoint:
     layout           "huggingface", or one of lexome.models.foreign
     tokenizer_files  of another layout than Hugging Face's: the tokenizer's files, by name
     left_out         of another layout: what the checkpoint has and no model has a use for
+    dropped          what was asked to be left out, so that the model computes something else than the checkpoint's
     """
 
     folder: Path
@@ -61,6 +63,7 @@ class Checkpoint:
     layout: str = HUGGING_FACE
     tokenizer_files: Mapping[str, bytes] = field(default_factory=dict)
     left_out: tuple[str, ...] = ()
+    dropped: str | None = None
 
 
 def load(
@@ -72,21 +75,22 @@ def load(
     new_head: bool = False,
     dtype: torch.dtype | None = torch.float32,
     backend: str = "auto",
+    drop: str | None = None,
 ) -> Checkpoint:
     """The model in a folder, or in any other checkpoint that foreign reads, as `kind` or as what it was saved as.
 
     Weights of a head that the folder lacks are an error, unless `new_head` allows them to be drawn anew from torch's
     generator; `labels` and `hidden` then say what the new head is like. Weights of the encoder are never made up.
-    A `dtype` of None is the one that the weights have.
+    A `dtype` of None is the one that the weights have. `drop` is one of mpnet.DROPS, for another model than the saved.
     """
     options: dict[str, Any] = {"kind": kind, "labels": labels, "hidden": hidden, "new_head": new_head}
-    if layout_of(path) == HUGGING_FACE:
+    if drop is None and layout_of(path) == HUGGING_FACE:
         settings = read_settings(path)
         # A configuration that is not understood is refused before gigabytes are read.
         backend = _backend(backend, settings, kind, str(path / "config.json"))
         weights = read_weights(path)
         return assemble(settings, weights, folder=path, dtype=dtype or stored_type(weights), backend=backend, **options)
-    foreign = read_foreign(path)
+    foreign = read_foreign(path) if drop is None else read_without(path, drop)
     dtype = dtype or stored_type(foreign.weights)
     # Copies: some of the tensors are still mapped from the file.
     weights = {name: tensor.to(dtype, copy=True) for name, tensor in foreign.weights.items()}
@@ -97,6 +101,7 @@ def load(
         tokenizer=(),
         tokenizer_files=foreign.tokenizer_files,
         left_out=foreign.left_out,
+        dropped=drop,
     )
 
 

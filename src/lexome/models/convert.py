@@ -17,6 +17,7 @@ class Converted:
 
     unused    weights that this kind of model has no place for
     left_out  what the checkpoint had beside a model: optimizer states, step counts, tied copies
+    dropped   what was left out because it was asked for: the folder's model computes something else than the source's
     """
 
     folder: Path
@@ -28,6 +29,14 @@ class Converted:
     dtype: str
     unused: tuple[str, ...]
     left_out: tuple[str, ...]
+    dropped: str | None = None
+
+
+# What the card says of a model without a part of it, by the names in mpnet.DROPS.
+_CHANGED = {
+    "relative-positions": "The relative positions of its attention were left out, so this is another model: it does "
+    "not compute what that release does, and is a start for further training.",
+}
 
 
 def convert_model(
@@ -37,14 +46,16 @@ def convert_model(
     kind: str | None = None,
     tokenizer: Path | None = None,
     backend: str = "auto",
+    drop: str | None = None,
 ) -> Converted:
     """Write the model in `source` as a folder with safetensors, tokenizer files, a card and run.json.
 
-    Weights keep their type. `tokenizer` is a folder or a file, for a release that comes without one.
+    Weights keep their type. `tokenizer` is a folder or a file, for a release that comes without one. `drop`, one of
+    mpnet.DROPS, leaves out what Lexome's own encoder does not do: the folder then holds another model, and says so.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise CheckpointError(f"{folder}: exists and is not empty. Choose another folder, or remove it.")
-    found = checkpoint.load(source, kind=kind, dtype=None, backend=backend)
+    found = checkpoint.load(source, kind=kind, dtype=None, backend=backend, drop=drop)
     dtype = str(next(found.model.parameters()).dtype).removeprefix("torch.")
     with TemporaryDirectory() as held:
         checkpoint.save(
@@ -60,6 +71,7 @@ def convert_model(
                 "backend": found.backend,
                 "unused": list(found.unused),
                 "left_out": list(found.left_out),
+                "dropped": found.dropped,
             },
             replace=True,
         )
@@ -73,6 +85,7 @@ def convert_model(
         dtype,
         found.unused,
         found.left_out,
+        found.dropped,
     )
 
 
@@ -92,9 +105,10 @@ def _tokenizer(found: Checkpoint, held: Path) -> Path:
 
 def _card(found: Checkpoint, title: str) -> Card:
     name = found.folder.name
+    changed = "" if found.dropped is None else f" {_CHANGED[found.dropped]}"
     return Card(
         title=title,
-        summary=f"Converted by Lexome from `{name}` ({found.layout}); the weights are those of that release.",
+        summary=f"Converted by Lexome from `{name}` ({found.layout}); the weights are those of that release.{changed}",
         license="unknown",
         data=f"As the authors of `{name}` say; the checkpoint does not tell.",
         base_model=name,

@@ -40,6 +40,12 @@ def architecture_of(settings: Mapping[str, Any], *, where: str = "config.json") 
             f'{where}: no "model_type", and "architectures" ({settings.get("architectures")}) does not tell it. '
             f"Add one of: {known}."
         )
+    if model_type == "mpnet":
+        raise CheckpointError(
+            f"{where}: model_type is 'mpnet', whose attention has relative positions; Lexome's own encoder has none. "
+            "Load it through the transformers backend, or make another model of it that goes without them: `lexome "
+            "convert-model --drop relative-positions`."
+        )
     if model_type not in ARCHITECTURES:
         raise CheckpointError(
             f"{where}: model_type is {model_type!r}; Lexome's own encoder knows {known}. "

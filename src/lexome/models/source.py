@@ -28,7 +28,7 @@ def layout_of(path: Path) -> str:
     if found is None and not path.is_dir():
         raise CheckpointError(
             f"{path}: not a checkpoint that is known here. Expected a model folder, or a release of Google's BERT, "
-            "fairseq's RoBERTa, Megatron or NeMo. Of a folder in Hugging Face's form, name the folder."
+            "fairseq's RoBERTa, Megatron, NeMo or ONNX. Of a folder in Hugging Face's form, name the folder."
         )
     return found or HUGGING_FACE
 

@@ -22,22 +22,29 @@ FILES = (
     "tokenizer_config.json",
 )
 
-# What the special tokens are called in the two families, for a tokenizer that comes without its companions.
-_BERT = {"unk": "[UNK]", "sep": "[SEP]", "pad": "[PAD]", "cls": "[CLS]", "mask": "[MASK]"}
-_ROBERTA = {
-    "bos": "<s>",
-    "eos": "</s>",
-    "unk": "<unk>",
-    "sep": "</s>",
-    "pad": "<pad>",
-    "cls": "<s>",
-    "mask": "<mask>",
+# What the special tokens are called in the two families, BERT's and RoBERTa's, by what they do.
+_NAMES = {
+    "unk_token": ("[UNK]", "<unk>"),
+    "sep_token": ("[SEP]", "</s>"),
+    "pad_token": ("[PAD]", "<pad>"),
+    "cls_token": ("[CLS]", "<s>"),
+    "mask_token": ("[MASK]", "<mask>"),
 }
 
 
 def tokenizer_files(folder: Path) -> tuple[Path, ...]:
     """The tokenizer's files that lie in a folder."""
     return tuple(folder / name for name in FILES if (folder / name).is_file())
+
+
+def special_tokens(source: Path) -> dict[str, str]:
+    """The special pieces of a tokenizer by what they do: {"cls_token": "<s>", "mask_token": "<mask>", ...}.
+
+    The files beside it say which, or else their names. What it has no piece for is left out.
+    """
+    tokenizer, folder = load_tokenizer(source), source if source.is_dir() else source.parent
+    found = _by_name(tokenizer) | _texts(_stated(folder))
+    return {role: piece for role, piece in found.items() if tokenizer.token_to_id(piece) is not None}
 
 
 def write_tokenizer(source: Path, folder: Path, *, max_tokens: int, vocab: int) -> dict[str, int]:
@@ -57,7 +64,7 @@ def write_tokenizer(source: Path, folder: Path, *, max_tokens: int, vocab: int) 
         shutil.copyfile(file, folder / file.name)
     if not (folder / TOKENIZER_FILE).exists():
         tokenizer.save(str(folder / TOKENIZER_FILE))
-    special = _special(folder, pieces)
+    special = _special(folder, tokenizer)
     settings = {**special, **_json(folder / "tokenizer_config.json")}
     stated = settings.get("model_max_length")
     # transformers writes 10^30 for "no limit", which the model has.
@@ -68,19 +75,43 @@ def write_tokenizer(source: Path, folder: Path, *, max_tokens: int, vocab: int) 
     return {name: pieces[text] for name, text in _texts(special).items() if text in pieces}
 
 
-def _special(folder: Path, pieces: dict[str, int]) -> dict[str, Any]:
+def _special(folder: Path, tokenizer: Any) -> dict[str, Any]:
     """The special tokens as the companions say, or by the names both families give them."""
-    stated = _json(folder / "special_tokens_map.json") or _json(folder / "tokenizer_config.json")
-    named = {key: held for key, held in stated.items() if key.endswith("_token") and held}
+    named = _stated(folder)
     if named:
         return named
-    for family in (_BERT, _ROBERTA):
-        if all(text in pieces for text in family.values()):
-            return {f"{name}_token": text for name, text in family.items()}
+    found = _by_name(tokenizer)
+    if len(found) == len(_NAMES):
+        return found | ({"bos_token": "<s>", "eos_token": "</s>"} if found["cls_token"] == "<s>" else {})
+    bert, roberta = zip(*_NAMES.values(), strict=True)
     raise CheckpointError(
-        f"the tokenizer has neither {', '.join(_BERT.values())} nor {', '.join(_ROBERTA.values())}. "
+        f"the tokenizer has neither {', '.join(bert)} nor {', '.join(roberta)}. "
         "Put a special_tokens_map.json beside it."
     )
+
+
+def _stated(folder: Path) -> dict[str, Any]:
+    """The special tokens that the files beside a tokenizer.json name."""
+    stated = _json(folder / "special_tokens_map.json") or _json(folder / "tokenizer_config.json")
+    return {key: held for key, held in stated.items() if key.endswith("_token") and held}
+
+
+def _by_name(tokenizer: Any) -> dict[str, str]:
+    """The special tokens of a tokenizer by the names that the two families give them.
+
+    Where it has both names, the one that it treats as special counts: MPNet has BERT's [CLS] left over in its
+    vocabulary, untrained, beside the <s> that it begins a text with.
+    """
+    special = {token.content for token in tokenizer.get_added_tokens_decoder().values() if token.special}
+    found = {}
+    for role, names in _NAMES.items():
+        there = [name for name in names if tokenizer.token_to_id(name) is not None]
+        if there:
+            found[role] = min(there, key=lambda name: name not in special)
+    unknown = getattr(tokenizer.model, "unk_token", None)
+    if unknown is not None and tokenizer.token_to_id(unknown) is not None:
+        found["unk_token"] = unknown
+    return found
 
 
 def _texts(special: dict[str, Any]) -> dict[str, str]:

@@ -22,8 +22,11 @@ def refuse_foreign(start: Path) -> None:
         )
 
 
-def check_borrowed(recipe: TrainingRecipe, *, same_tokenizer: bool) -> None:
+def check_borrowed(recipe: TrainingRecipe, *, same_tokenizer: bool, architecture: str) -> None:
     """RecipeError where a recipe asks for what is made for Lexome's own encoder."""
+    instead = (
+        " or make one of it with `lexome convert-model --drop relative-positions`," if architecture == "mpnet" else ""
+    )
     wrong = {
         'stage = "distill"': recipe.stage == "distill",
         "[model]": bool(recipe.model),
@@ -36,7 +39,7 @@ def check_borrowed(recipe: TrainingRecipe, *, same_tokenizer: bool) -> None:
         if asked:
             raise RecipeError(
                 f"{name} is for Lexome's own encoder, and the model to start from is computed by transformers. Leave "
-                "it out, or start from another model."
+                f"it out,{instead} or start from another model."
             )
 
 

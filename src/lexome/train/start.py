@@ -21,7 +21,7 @@ from lexome.recipe import explain
 from lexome.recipe.pretrain import TrainingRecipe
 from lexome.train.borrowed import check_borrowed, refuse_foreign, settings_of
 from lexome.train.record import Run, facts
-from lexome.train.vocabulary import Carried, carry, parts_of_new, pieces_of, refuse, same_tokenizer
+from lexome.train.vocabulary import Carried, carry, parts_of_new, pieces_of, refuse, same_roles, same_tokenizer
 from lexome.values import value
 
 
@@ -95,7 +95,7 @@ def begin(
     else:
         made = _loaded(start, tokenizer, kind, given=recipe.model, carried=carried)
         if isinstance(made.model, TransformersMaskedLM):
-            check_borrowed(recipe, same_tokenizer=made.tokenizer == start)
+            check_borrowed(recipe, same_tokenizer=made.tokenizer == start, architecture=made.architecture)
     return checked(made, max_tokens=recipe.text.max_tokens)
 
 
@@ -214,8 +214,8 @@ def _loaded(start: Path, tokenizer: Path, kind: str, *, given: dict[str, Any], c
     config, weights, kept = found.config, found.model.state_dict(), None
     if not same:
         new = pieces_of(tokenizer)
-        parts = parts_of_new(start, tokenizer)
-        weights, kept = carry(found.model, pieces_of(start), new, parts=parts, std=config.initial_std)
+        known: dict[str, Any] = {"roles": same_roles(start, tokenizer), "parts": parts_of_new(start, tokenizer)}
+        weights, kept = carry(found.model, pieces_of(start), new, **known, std=config.initial_std)
         config = replace(config, vocab=max(new.values()) + 1)
     model, config = fitted(weights, config, given, kind=kind, where=start)
     return Start(

@@ -12,10 +12,11 @@ from torch import Tensor, nn
 
 from lexome.corpus.vocab.tokenizers import TOKENIZER_FILE, load_tokenizer, tokenizer_sha256, unknown_id
 from lexome.errors import CheckpointError
+from lexome.models.tokenizer_files import special_tokens
 from lexome.values import value
 
-# Special tokens do the same work under two sets of names.
-ROLES = (("[CLS]", "<s>"), ("[SEP]", "</s>"), ("[MASK]", "<mask>"), ("[PAD]", "<pad>"), ("[UNK]", "<unk>"))
+# What special tokens do, whatever their names. Beginning and end are cls and sep where they are used.
+ROLES = ("cls_token", "sep_token", "mask_token", "pad_token", "unk_token")
 
 # How pieces begin: after a space in byte pairs, a word in SentencePiece, inside a word in WordPiece.
 SPACE, WORD, INSIDE = "Ġ", "▁", "##"
@@ -54,6 +55,12 @@ def pieces_of(tokenizer: Path) -> dict[str, int]:
     return pieces
 
 
+def same_roles(old: Path, new: Path) -> dict[str, str]:
+    """The old tokenizer's piece for each special one of the new: {"[CLS]": "<s>", "[MASK]": "<mask>", ...}."""
+    before, after = special_tokens(old), special_tokens(new)
+    return {after[role]: before[role] for role in ROLES if role in before and role in after}
+
+
 def parts_of_new(old: Path, new: Path) -> dict[str, list[int]]:
     """Of each piece that only the new tokenizer has, the old one's pieces of the same text.
 
@@ -88,16 +95,21 @@ def _ids(tokenizer: Any, text: str) -> list[int]:
 
 
 def carry(
-    model: nn.Module, old: dict[str, int], new: dict[str, int], *, parts: Mapping[str, Sequence[int]], std: float
+    model: nn.Module,
+    old: dict[str, int],
+    new: dict[str, int],
+    *,
+    roles: Mapping[str, str],
+    parts: Mapping[str, Sequence[int]],
+    std: float,
 ) -> tuple[dict[str, Tensor], Carried]:
     """The model's weights with embedding and output bias for the new pieces, and how many were carried over.
 
     A new piece begins with the mean of the embeddings of its `parts`, the old pieces that it was cut into before; one
-    without such is drawn as for a new model. Its bias is the mean of the old ones. Special tokens are carried over by
-    what they do: [CLS] goes on as <s>.
+    without such is drawn as for a new model. Its bias is the mean of the old ones. `roles` are the old pieces that do
+    the work of the new special ones: [CLS] begins as <s>, even where the old vocabulary has a [CLS] that it never used.
     """
-    other = {one: two for pair in ROLES for one, two in (pair, pair[::-1])}
-    source = {id_: old.get(piece, old.get(other.get(piece, ""))) for piece, id_ in new.items()}
+    source = {id_: old.get(roles.get(piece, piece)) for piece, id_ in new.items()}
     pairs = [(id_, was) for id_, was in source.items() if was is not None]
     targets = torch.tensor([id_ for id_, _ in pairs], dtype=torch.long)
     origins = torch.tensor([was for _, was in pairs], dtype=torch.long)

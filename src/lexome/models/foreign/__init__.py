@@ -5,12 +5,13 @@ fairseq    fairseq's RoBERTa (bio-lm)
 megatron   Megatron-LM's BERT, of one or several tensor-parallel ranks
 nemo       NVIDIA's .nemo archives (BioMegatron)
 pickle     Hugging Face folders of before safetensors
+onnx       a BERT exported to ONNX by torch, its configuration beside it
 """
 
 from pathlib import Path
 
 from lexome.errors import CheckpointError
-from lexome.models.foreign import fairseq, google, hugging, megatron, nemo
+from lexome.models.foreign import fairseq, google, hugging, megatron, nemo, onnx_export
 from lexome.models.foreign.release import Release
 from lexome.models.foreign.result import Foreign
 
@@ -22,6 +23,7 @@ _READERS = {
     megatron.LAYOUT: megatron.read,
     nemo.LAYOUT: nemo.read,
     hugging.LAYOUT: hugging.read,
+    onnx_export.LAYOUT: onnx_export.read,
 }
 
 
@@ -43,7 +45,7 @@ def read_foreign(path: Path) -> Foreign:
             raise CheckpointError(
                 f"{path}: no checkpoint that is known here (it has {seen}). Expected a TensorFlow checkpoint with "
                 "bert_config.json, fairseq's model.pt with dict.txt, Megatron's mp_rank_00, a .nemo archive, or "
-                "config.json with pytorch_model.bin."
+                "config.json with pytorch_model.bin or onnx/model.onnx."
             )
         return _READERS[layout](release)
 
@@ -60,4 +62,6 @@ def _layout(release: Release) -> str | None:
         return fairseq.LAYOUT
     if megatron.find_ranks(release):
         return megatron.LAYOUT
-    return hugging.LAYOUT if hugging.find_weights(release) else None
+    if hugging.find_weights(release):
+        return hugging.LAYOUT
+    return onnx_export.LAYOUT if onnx_export.find_graph(release) else None

@@ -104,6 +104,19 @@ def merge_rules(content: bytes, *, name: str) -> list[str]:
     return merges
 
 
+def without_lengths(files: dict[str, bytes]) -> dict[str, bytes]:
+    """The files of a tokenizer whose tokenizer.json neither cuts nor pads: many a sentence encoder's does, to 128."""
+    if "tokenizer.json" not in files:
+        return files
+    try:
+        tokenizer = json.loads(files["tokenizer.json"])
+    except ValueError as error:
+        raise CheckpointError(f"tokenizer.json is not JSON ({error}). Fetch the release again.") from None
+    if not isinstance(tokenizer, dict):
+        raise CheckpointError(f"tokenizer.json is a {type(tokenizer).__name__}; expected a tokenizer. Fetch it again.")
+    return files | {"tokenizer.json": _json(tokenizer | {"truncation": None, "padding": None})}
+
+
 def _wordpiece_ids(vocab: bytes, rows: int) -> dict[str, int]:
     pieces = _decoded(vocab, "vocab.txt").removesuffix("\n").split("\n")
     if len(pieces) > rows:

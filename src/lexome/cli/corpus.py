@@ -66,7 +66,7 @@ def learn_vocab(recipe: RecipePath, set_: Overrides = None, as_json: AsJson = Fa
         print(f"read      {learnt.documents:,} documents, {learnt.text_bytes:,} bytes of text")
         if learnt.adapted is not None:
             done = learnt.adapted
-            saved = 1 - done.tokens_after / max(1, done.tokens_before)
+            saved = (done.tokens_before - done.tokens_after) / max(1, done.tokens_before)
             print(f"adapted   {done.given:,} new words in {done.free:,} slots that the text leaves free")
             print(f"tokens    {done.tokens_before:,} before, {done.tokens_after:,} after, {saved:.1%} fewer")
         print(f"learnt    {learnt.pieces:,} pieces, tokenizer {learnt.sha256[:12]}")

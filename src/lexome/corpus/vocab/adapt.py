@@ -30,10 +30,11 @@ class Adapted:
 
 @dataclass(frozen=True)
 class Counts:
-    """How often each word of a text comes, and in how many documents."""
+    """How often each word of a text comes, and in how many documents; and its added tokens, such as a literal [SEP]."""
 
     times: Counter[str]
     documents: Counter[str]
+    added: int = 0
 
 
 def adapt(documents: Documents, tokenizer: Any, *, new: int, min_documents: int) -> tuple[Any, Adapted]:
@@ -46,14 +47,15 @@ def adapt(documents: Documents, tokenizer: Any, *, new: int, min_documents: int)
     counts = count_words(documents(), tokenizer)
     before = _Cut(tokenizer, counts.times)
     slots = free_slots(tokenizer, occurring=before.pieces)
-    words = gainful(counts, before.lengths, min_documents=min_documents)
+    taken = _added(tokenizer)
+    words = [word for word in gainful(counts, before.lengths, min_documents=min_documents) if word not in taken]
     while True:
         given = dict(zip(words[:new], slots, strict=False))
         made = with_words(tokenizer, given)
         after = _Cut(made, counts.times)
         lost = after.unknown - before.unknown
         if not lost:
-            return made, Adapted(len(slots), len(given), before.tokens, after.tokens)
+            return made, Adapted(len(slots), len(given), before.tokens + counts.added, after.tokens + counts.added)
         # The longest piece is taken first, and behind a new word may stand what the vocabulary has no pieces for.
         words = [word for word in words if word not in given or not any(one.startswith(word) for one in lost)]
 
@@ -69,24 +71,34 @@ def check_kind(tokenizer: Any) -> None:
 
 
 def count_words(documents: Iterable[list[str]], tokenizer: Any) -> Counts:
-    """The words of documents, as the tokenizer normalises text and cuts it before it looks for pieces.
+    """The words of documents, as the tokenizer cuts text and normalises it before it looks for pieces.
 
-    Each different stretch of text between spaces is cut only once.
+    Each different stretch of text between spaces is cut only once. What an added token stands for is no word: the
+    tokenizer takes it out of the text first, also where it is a part of a longer word.
     """
     times: Counter[str] = Counter()
     in_documents: Counter[str] = Counter()
-    words_of = _Remembered(_words_of(tokenizer))
+    added = 0
+    cut = _Cutting(tokenizer)
+    known = _Remembered(cut)
     for texts in documents:
+        here: Counter[str] = Counter()
         stretches: Counter[str] = Counter()
         for text in texts:
-            stretches.update([text] if JOINING.search(text) else text.split())
-        here: Counter[str] = Counter()
+            if cut.only_whole(text):
+                words, tokens = cut(text)
+                here.update(words)
+                added += tokens
+            else:
+                stretches.update(text.split())
         for stretch, count in stretches.items():
-            for word in words_of[stretch]:
+            words, tokens = known[stretch]
+            added += count * tokens
+            for word in words:
                 here[word] += count
         times.update(here)
         in_documents.update(here.keys())
-    return Counts(times, in_documents)
+    return Counts(times, in_documents, added)
 
 
 def free_slots(tokenizer: Any, *, occurring: Collection[str]) -> list[str]:
@@ -96,8 +108,7 @@ def free_slots(tokenizer: Any, *, occurring: Collection[str]) -> list[str]:
     Special tokens stay, and single characters, of which any other word can be spelt.
     """
     prefix = tokenizer.model.continuing_subword_prefix
-    kept = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
-    kept |= {tokenizer.model.unk_token, *occurring}
+    kept = {*_added(tokenizer), tokenizer.model.unk_token, *occurring}
     pieces = tokenizer.get_vocab(with_added_tokens=False)
     free = [piece for piece in pieces if piece not in kept and len(piece.removeprefix(prefix)) > 1]
     return sorted(free, key=lambda piece: (not piece.startswith(UNUSED), -pieces[piece]))
@@ -122,27 +133,69 @@ def with_words(tokenizer: Any, given: dict[str, str]) -> Any:
     return type(tokenizer).from_str(json.dumps(state))
 
 
-class _Remembered(dict[str, tuple[str, ...]]):
+Words = tuple[tuple[str, ...], int]
+"""The words of a text, and how many added tokens stand between them."""
+
+
+class _Remembered(dict[str, Words]):
     """Words of stretches of text, found when first asked for."""
 
-    def __init__(self, find: Callable[[str], tuple[str, ...]]) -> None:
+    def __init__(self, find: Callable[[str], Words]) -> None:
         super().__init__()
         self._find = find
 
-    def __missing__(self, stretch: str) -> tuple[str, ...]:
+    def __missing__(self, stretch: str) -> Words:
         found = self[stretch] = self._find(stretch)
         return found
 
 
-def _words_of(tokenizer: Any) -> Callable[[str], tuple[str, ...]]:
-    normalizer, splitter = tokenizer.normalizer, tokenizer.pre_tokenizer
-    same: dict[str, str] = {}
+class _Cutting:
+    """A text into words, as a tokenizer does it before it looks for pieces."""
 
-    def words_of(stretch: str) -> tuple[str, ...]:
-        text = stretch if normalizer is None else normalizer.normalize_str(stretch)
-        return tuple(same.setdefault(word, word) for word, _ in splitter.pre_tokenize_str(text))
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer, self._normalizer, self._splitter = tokenizer, tokenizer.normalizer, tokenizer.pre_tokenizer
+        self._tokens = tokenizer.get_added_tokens_decoder()
+        contents = _added(tokenizer)
+        contents |= set(map(self._normal, contents))
+        self._maybe = re.compile("|".join(map(re.escape, sorted(contents))) if contents else "(?!)")
+        self._spaced = any(re.search(r"\s", content) for content in contents)
+        self._same: dict[str, str] = {}
 
-    return words_of
+    def __call__(self, text: str) -> Words:
+        if not self._maybe.search(text) and not self._maybe.search(self._normal(text)):
+            return self._words(text), 0
+        spans = self._spans(text)
+        begins, ends = [0, *(end for _, end in spans)], [*(begin for begin, _ in spans), len(text)]
+        parts = (self._words(text[begin:end]) for begin, end in zip(begins, ends, strict=True))
+        return tuple(word for part in parts for word in part), len(spans)
+
+    def only_whole(self, text: str) -> bool:
+        """Where a text is not the sum of what stands between its spaces."""
+        return self._spaced or JOINING.search(text) is not None
+
+    def _words(self, text: str) -> tuple[str, ...]:
+        found = self._splitter.pre_tokenize_str(self._normal(text))
+        return tuple(self._same.setdefault(word, word) for word, _ in found)
+
+    def _normal(self, text: str) -> str:
+        return text if self._normalizer is None else str(self._normalizer.normalize_str(text))
+
+    def _spans(self, text: str) -> list[tuple[int, int]]:
+        """Where added tokens stand in a text. Words may get the same ids as pieces: the unknown ones get [UNK]'s."""
+        found = self._tokenizer.encode(text, add_special_tokens=False)
+        spans = zip(found.ids, found.offsets, strict=True)
+        return [(begin, end) for id_, (begin, end) in spans if self._is_added(id_, text[begin:end].strip())]
+
+    def _is_added(self, id_: int, text: str) -> bool:
+        token = self._tokens.get(id_)
+        if token is None:
+            return False
+        return self._normal(text) == self._normal(token.content) if token.normalized else text == token.content
+
+
+def _added(tokenizer: Any) -> set[str]:
+    """The texts that a tokenizer takes as one token wherever they stand, special ones among them."""
+    return {token.content for token in tokenizer.get_added_tokens_decoder().values()}
 
 
 class _Cut:

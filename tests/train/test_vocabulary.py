@@ -126,3 +126,10 @@ def test_the_special_pieces_of_bert_and_roberta_are_each_others(tmp_path: Path) 
     pairs = {("[CLS]", "<s>"), ("[SEP]", "</s>"), ("[MASK]", "<mask>"), ("[PAD]", "<pad>"), ("[UNK]", "<unk>")}
     assert set(same_roles(tmp_path / "roberta.json", tmp_path / "bert.json").items()) == pairs
     assert {pair[::-1] for pair in same_roles(tmp_path / "bert.json", tmp_path / "roberta.json").items()} == pairs
+
+
+def test_a_companion_that_names_a_piece_that_is_not_there_is_not_believed(mpnet: Path, tmp_path: Path) -> None:
+    (mpnet / "special_tokens_map.json").write_text(json.dumps({**SAID, "cls_token": "<cls>", "unk_token": "<none>"}))
+    word_pieces().save(str(tmp_path / "bert.json"))
+    roles = same_roles(mpnet, tmp_path / "bert.json")
+    assert (roles["[CLS]"], roles["[UNK]"]) == ("<s>", "[UNK]")

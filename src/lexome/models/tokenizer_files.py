@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from lexome.corpus.vocab.tokenizers import TOKENIZER_FILE, load_tokenizer
+from lexome.corpus.vocab.tokenizers import SPECIAL_NAMES, TOKENIZER_FILE, load_tokenizer, special_by_name
 from lexome.errors import CheckpointError
 
 FILES = (
@@ -22,15 +22,6 @@ FILES = (
     "tokenizer_config.json",
 )
 
-# What the special tokens are called in the two families, BERT's and RoBERTa's, by what they do.
-_NAMES = {
-    "unk_token": ("[UNK]", "<unk>"),
-    "sep_token": ("[SEP]", "</s>"),
-    "pad_token": ("[PAD]", "<pad>"),
-    "cls_token": ("[CLS]", "<s>"),
-    "mask_token": ("[MASK]", "<mask>"),
-}
-
 
 def tokenizer_files(folder: Path) -> tuple[Path, ...]:
     """The tokenizer's files that lie in a folder."""
@@ -43,8 +34,10 @@ def special_tokens(source: Path) -> dict[str, str]:
     The files beside it say which, or else their names. What it has no piece for is left out.
     """
     tokenizer, folder = load_tokenizer(source), source if source.is_dir() else source.parent
-    found = _by_name(tokenizer) | _texts(_stated(folder))
-    return {role: piece for role, piece in found.items() if tokenizer.token_to_id(piece) is not None}
+    stated = {
+        role: piece for role, piece in _texts(_stated(folder)).items() if tokenizer.token_to_id(piece) is not None
+    }
+    return special_by_name(tokenizer) | stated
 
 
 def write_tokenizer(source: Path, folder: Path, *, max_tokens: int, vocab: int) -> dict[str, int]:
@@ -80,10 +73,10 @@ def _special(folder: Path, tokenizer: Any) -> dict[str, Any]:
     named = _stated(folder)
     if named:
         return named
-    found = _by_name(tokenizer)
-    if len(found) == len(_NAMES):
+    found = special_by_name(tokenizer)
+    if len(found) == len(SPECIAL_NAMES):
         return found | ({"bos_token": "<s>", "eos_token": "</s>"} if found["cls_token"] == "<s>" else {})
-    bert, roberta = zip(*_NAMES.values(), strict=True)
+    bert, roberta = zip(*SPECIAL_NAMES.values(), strict=True)
     raise CheckpointError(
         f"the tokenizer has neither {', '.join(bert)} nor {', '.join(roberta)}. "
         "Put a special_tokens_map.json beside it."
@@ -94,24 +87,6 @@ def _stated(folder: Path) -> dict[str, Any]:
     """The special tokens that the files beside a tokenizer.json name."""
     stated = _json(folder / "special_tokens_map.json") or _json(folder / "tokenizer_config.json")
     return {key: held for key, held in stated.items() if key.endswith("_token") and held}
-
-
-def _by_name(tokenizer: Any) -> dict[str, str]:
-    """The special tokens of a tokenizer by the names that the two families give them.
-
-    Where it has both names, the one that it treats as special counts: MPNet has BERT's [CLS] left over in its
-    vocabulary, untrained, beside the <s> that it begins a text with.
-    """
-    special = {token.content for token in tokenizer.get_added_tokens_decoder().values() if token.special}
-    found = {}
-    for role, names in _NAMES.items():
-        there = [name for name in names if tokenizer.token_to_id(name) is not None]
-        if there:
-            found[role] = min(there, key=lambda name: name not in special)
-    unknown = getattr(tokenizer.model, "unk_token", None)
-    if unknown is not None and tokenizer.token_to_id(unknown) is not None:
-        found["unk_token"] = unknown
-    return found
 
 
 def _texts(special: dict[str, Any]) -> dict[str, str]:

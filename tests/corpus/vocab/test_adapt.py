@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from foreign_writers import mpnet_tokenizer
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizers import Tokenizer
+from tokenizers import AddedToken, Tokenizer
 
 import lexome
 from lexome import Document, Passage
@@ -122,6 +123,37 @@ def test_words_are_those_that_the_tokenizer_sees(text: str) -> None:
     assert not taken(old, new)[0] & set(tokens(old, text))
 
 
+@pytest.mark.parametrize(
+    "text", ["kinome [SEP] [UNK] kinome", "geneopathy GENEopathy gene", "the [MASK]kinome, gene 漢"]
+)
+def test_added_tokens_are_no_words_and_nothing_that_holds_one_is(text: str) -> None:
+    old = base("opathy")
+    old.add_tokens([AddedToken("gene", normalized=True)])
+    new, found = adapted(old, text)
+    assert (found.tokens_before, found.tokens_after) == (len(tokens(old, text)), len(tokens(new, text)))
+    gone, came = taken(old, new)
+    assert not gone & set(tokens(old, text))
+    assert came <= set(tokens(new, text))
+    assert old.token_to_id("gene") == new.token_to_id("gene")
+
+
+def test_an_added_token_of_two_words_is_found_across_the_space() -> None:
+    old = base("attack")
+    old.add_tokens([AddedToken("heart attack", normalized=True)])
+    new, found = adapted(old, "the heart attack kinome", "heart kinome heart")
+    assert taken(old, new)[1] == {"heart", "kinome"}
+    assert "attack" in taken(old, adapted(old, "heart attack kinome kinase and", "naive cats tnfα phosphorylase")[0])[0]
+    assert (found.tokens_before, found.tokens_after) == (24, 6)
+
+
+def test_a_word_that_is_an_added_token_elsewhere_gets_no_second_id() -> None:
+    old = base()
+    old.add_tokens([AddedToken("gene", normalized=False)])
+    new, _ = adapted(old, "GENE GENE kinome")
+    assert taken(old, new)[1] == {"kinome"}
+    assert {piece: old.token_to_id(piece) for piece in ("gene", "the")}.items() <= new.get_vocab().items()
+
+
 @pytest.fixture
 def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with records and a tokenizer of a model, to work in."""
@@ -165,6 +197,26 @@ def test_a_vocabulary_alone_can_be_adapted(desk: Path) -> None:
     assert tokens(found, "phosphorylase") == ["phosphorylase"]
     said = json.loads((made.folder / "tokenizer_config.json").read_text())
     assert said["do_lower_case"] == found.normalizer.lowercase
+
+
+def test_special_tokens_are_told_by_what_the_tokenizer_does_with_them(desk: Path) -> None:
+    pieces = [*UNUSED, *LETTERS, *(f"##{letter}" for letter in LETTERS), *".-12"]
+    mpnet_tokenizer(*pieces).save("mpnet.json")
+    made = learnt(adapt="mpnet.json", min_documents=10)
+    said = json.loads((made.folder / "special_tokens_map.json").read_text())
+    assert said == {
+        "cls_token": "<s>",
+        "sep_token": "</s>",
+        "pad_token": "<pad>",
+        "mask_token": "<mask>",
+        "unk_token": "[UNK]",
+    }
+
+
+def test_what_lies_beside_a_tokenizer_is_kept_and_a_length_that_is_given_counts(desk: Path) -> None:
+    made = learnt(adapt="model/tokenizer.json", max_length=128)
+    said = json.loads((made.folder / "tokenizer_config.json").read_text())
+    assert (said["note"], said["model_max_length"]) == ("kept", 128)
 
 
 def test_the_same_again_is_nothing_to_do_and_another_tokenizer_is_refused(desk: Path) -> None:
@@ -211,3 +263,11 @@ def test_the_command_says_what_was_free_and_what_is_saved(desk: Path) -> None:
     old, new = Tokenizer.from_file("model/tokenizer.json"), Tokenizer.from_file("adapted/tokenizer.json")
     before, after = (10 * len(tokens(tokenizer, *TEXTS)) for tokenizer in (old, new))
     assert f"tokens    {before:,} before, {after:,} after, {1 - after / before:.1%} fewer\n" in said
+
+
+def test_of_no_words_none_are_saved(desk: Path) -> None:
+    lexome.write(desk / "blank" / "a.parquet", [Document("d", (Passage(0, "   "),))])
+    Path("adapt.toml").write_text('stage = "learn-vocab"\ninputs = ["blank"]\nout = "adapted"\nadapt = "model"\n')
+    command = [sys.executable, "-m", "lexome", "learn-vocab", "adapt.toml"]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert "tokens    0 before, 0 after, 0.0% fewer\n" in said

@@ -13,7 +13,7 @@ from typing import Any
 from lexome.corpus.vocab.adapt import Adapted, adapt
 from lexome.corpus.vocab.kinds import BERT_SPECIAL, LEARNERS, ROBERTA_SPECIAL, Setting
 from lexome.corpus.vocab.text import Texts, digest_of, texts_of
-from lexome.corpus.vocab.tokenizers import TOKENIZER_FILE, load_tokenizer, tokenizer_sha256
+from lexome.corpus.vocab.tokenizers import TOKENIZER_FILE, load_tokenizer, special_by_name, tokenizer_sha256
 from lexome.errors import FormatError, UsageError
 from lexome.recipe.vocab import ADAPTED, VocabRecipe
 
@@ -164,7 +164,7 @@ def _write_folder(tokenizer: Any, recipe: VocabRecipe, run: dict[str, Any]) -> s
 
 def _write_companions(tokenizer: Any, recipe: VocabRecipe, folder: Path) -> None:
     """What AutoTokenizer and older programs read beside tokenizer.json."""
-    special = _special_tokens(recipe)
+    special = _special_tokens(recipe) if recipe.adapt is None else special_by_name(tokenizer)
     settings: dict[str, Any] = {"clean_up_tokenization_spaces": False, "model_max_length": recipe.max_length, **special}
     if recipe.kind == "wordpiece":
         pieces = sorted(tokenizer.get_vocab().items(), key=lambda pair: pair[1])
@@ -183,9 +183,19 @@ def _write_companions(tokenizer: Any, recipe: VocabRecipe, folder: Path) -> None
     }
     _write_json(folder / "tokenizer_config.json", typed)
     _write_json(folder / "special_tokens_map.json", special)
-    for file in (recipe.adapt / name for name in COMPANIONS if recipe.adapt is not None):
+    if recipe.adapt is not None:
+        _keep_companions(recipe.adapt, recipe, folder)
+
+
+def _keep_companions(adapted: Path, recipe: VocabRecipe, folder: Path) -> None:
+    """What lies beside the tokenizer that is adapted says the same of the new one, but for a length that is given."""
+    beside = adapted if adapted.is_dir() else adapted.parent
+    for file in (beside / name for name in COMPANIONS):
         if file.is_file():
             shutil.copyfile(file, folder / file.name)
+    if "max_length" in recipe.model_fields_set:
+        path = folder / COMPANIONS[0]
+        _write_json(path, json.loads(path.read_bytes()) | {"model_max_length": recipe.max_length})
 
 
 def _special_tokens(recipe: VocabRecipe) -> dict[str, Any]:

@@ -14,6 +14,15 @@ TOKENIZER_FILE = "tokenizer.json"
 # The names under which GPT-2's two files go about, vocabulary and merges; also behind a prefix, as in gpt2.vocab.bpe.
 PAIRS = (("encoder.json", "vocab.bpe"), ("vocab.json", "merges.txt"))
 
+# What the special tokens are called in the two families, BERT's and RoBERTa's, by what they do.
+SPECIAL_NAMES = {
+    "unk_token": ("[UNK]", "<unk>"),
+    "sep_token": ("[SEP]", "</s>"),
+    "pad_token": ("[PAD]", "<pad>"),
+    "cls_token": ("[CLS]", "<s>"),
+    "mask_token": ("[MASK]", "<mask>"),
+}
+
 
 def tokenizer_sha256(path: Path) -> str:
     """The identity of a tokenizer: the hash of its tokenizer.json."""
@@ -112,6 +121,24 @@ def unknown_id(tokenizer: Any) -> int | None:
         if (number := tokenizer.token_to_id(token)) is not None:
             return int(number)
     return None
+
+
+def special_by_name(tokenizer: Any) -> dict[str, str]:
+    """The special tokens of a tokenizer by the names that the two families give them.
+
+    Where it has both names, the one that it treats as special counts: MPNet has BERT's [CLS] left over in its
+    vocabulary, untrained, beside the <s> that it begins a text with.
+    """
+    special = {token.content for token in tokenizer.get_added_tokens_decoder().values() if token.special}
+    found = {}
+    for role, names in SPECIAL_NAMES.items():
+        there = [name for name in names if tokenizer.token_to_id(name) is not None]
+        if there:
+            found[role] = min(there, key=lambda name: name not in special)
+    unknown = getattr(tokenizer.model, "unk_token", None)
+    if unknown is not None and tokenizer.token_to_id(unknown) is not None:
+        found["unk_token"] = unknown
+    return found
 
 
 def around(tokenizer: Any) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]] | None:

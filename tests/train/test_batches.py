@@ -221,6 +221,15 @@ def test_what_comes_from_another_document_is_never_the_same_one_again(shards: Sh
         assert ((one == two) == (ranges.labels == 0)).all()
 
 
+def test_a_round_of_one_document_has_no_other_to_draw_from(pieces: Pieces, tmp_path: Path) -> None:
+    made = make_shards(tmp_path, documents=3, held_out=0.0)
+    assert [one.document_ends.size for one in made.train] == [1, 2]
+    assert text_of(made, pieces, "next_sentence", repeat={"1": 2}).epoch(0, 64).order.size
+    assert text_of(made, pieces, "sentence_order", repeat={"0": 2}).epoch(0, 64).order.size
+    with pytest.raises(ShardError, match="goes on with 0 alone, which is one document"):
+        text_of(made, pieces, "next_sentence", repeat={"0": 2}).epoch(0, 64)
+
+
 @pytest.mark.parametrize("kind", ["next_sentence", "sentence_order"])
 def test_the_label_of_a_pair_tells_whether_the_second_follows(shards: Shards, pieces: Pieces, kind: str) -> None:
     documents = [f" {' '.join(map(str, document))} " for document in source(shards)]

@@ -14,7 +14,7 @@ import pytest
 import torch
 from pretraining import TINY, make_shards, recipe, ticking, tokenizer
 
-from lexome.corpus.shards.store import Shards
+from lexome.corpus.shards.store import PARTS, Shards
 from lexome.errors import CheckpointError, DivergedError, RecipeError, UsageError
 from lexome.models import checkpoint
 from lexome.pipeline import fingerprint
@@ -87,6 +87,11 @@ SETTINGS: dict[str, dict[str, Any]] = {
     },
     "bf16": {"precision": "bf16", "optimizer": {"kind": "muon", "lr": 3e-3}},
     "repeated": {"text": {"max_tokens": 32, "repeat": {"0": 0, "1": 3}}, "steps": None, "epochs": 2},
+    "repeated pairs": {
+        "text": {"kind": "next_sentence", "max_tokens": 32, "ramp": [[0, 16], [0.4, 32]], "repeat": {"0": 4, "1": 9}},
+        "steps": None,
+        "epochs": 0.5,
+    },
 }
 
 
@@ -274,7 +279,10 @@ def test_an_epoch_is_as_long_as_the_text_repeated(shards: Shards, tmp_path: Path
 
 @pytest.mark.parametrize(
     ("times", "said"),
-    [({"abstracts": 2}, "unknown source abstracts.* are of 0, 1"), ({"0": 0, "1": 0}, "leaves no text")],
+    [
+        ({"abstracts": 2}, "source abstracts, of which .* have no text .* text of 0, 1"),
+        ({"0": 0, "1": 0}, "leaves no text"),
+    ],
 )
 def test_sources_that_are_not_there_are_refused_before_anything_is_loaded(
     shards: Shards, tmp_path: Path, times: dict[str, int], said: str
@@ -283,6 +291,19 @@ def test_sources_that_are_not_there_are_refused_before_anything_is_loaded(
     with pytest.raises(RecipeError, match=said):
         pretrain(run, progress_shown=False)
     assert not (tmp_path / "out").exists()
+
+
+def test_a_source_that_is_all_held_out_cannot_be_repeated(tmp_path: Path) -> None:
+    made = make_shards(tmp_path, documents=2, held_out=0.5)
+    train, out = ([one["name"] for one in made.manifest["shards"][part] if one["tokens"]] for part in PARTS)
+    assert (len(train), len(out)) == (1, 1)
+    assert made.sources == tuple(train)
+    run = recipe(made.folder, tmp_path / "out", text={"max_tokens": 32, "repeat": {out[0]: 2}})
+    with pytest.raises(RecipeError, match=f"source {out[0]}, of which .* text of {train[0]}\\."):
+        pretrain(run, progress_shown=False)
+    run = recipe(made.folder, tmp_path / "out", text={"max_tokens": 32, "repeat": {train[0]: 0}})
+    with pytest.raises(RecipeError, match="leaves no text"):
+        pretrain(run, progress_shown=False)
 
 
 def test_without_repeated_text_a_run_is_the_one_it_was(shards: Shards, tmp_path: Path) -> None:

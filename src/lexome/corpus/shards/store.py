@@ -59,7 +59,7 @@ class Shards:
     @property
     def sources(self) -> tuple[str, ...]:
         """The sources that there is text of to train on."""
-        return tuple(dict.fromkeys(shard.source for shard in self.train))
+        return tuple(dict.fromkeys(shard.source for shard in self.train if shard.tokens.size))
 
 
 def open_shards(folder: Path, *, tokenizer_sha256: str | None = None) -> Shards:

@@ -99,8 +99,8 @@ def check_repeat(recipe: TrainingRecipe, shards: Shards) -> None:
     times, known = recipe.text.repeat, shards.sources
     if unknown := sorted(times.keys() - set(known)):
         raise RecipeError(
-            f"text.repeat has the source {unknown[0]}, of which the shards in {shards.folder} have no text to train on; "
-            f"they have text of {', '.join(known) or 'no source'}. Name some of these."
+            f"text.repeat has the source {unknown[0]}, of which the shards in {shards.folder} have no text to train "
+            f"on; they have text of {', '.join(known) or 'no source'}. Name some of these."
         )
     if known and all(times.get(name) == 0 for name in known):
         raise RecipeError(f"text.repeat is 0 for each of {', '.join(known)}, which leaves no text. Leave some at 1.")

@@ -207,8 +207,8 @@ class Text:
         sentences = np.concatenate([one.sentence_ends + at for one, at in zip(shards, begins, strict=True)])
         if self.kind == "next_sentence" and len(self.rounds) > 1 and np.unique(documents[documents > 0]).size == 1:
             raise ShardError(
-                f"text.repeat goes on with {shards[0].source} alone, which is one document; a next sentence that is not "
-                "the next is drawn from another. Repeat some other source as often, or use sentence_order."
+                f"text.repeat goes on with {shards[0].source} alone, which is one document; a sentence that is not the "
+                "next is drawn from another one. Repeat some other source as often, or use sentence_order."
             )
         made = next_sentence_pairs if self.kind == "next_sentence" else sentence_order_pairs
         pairs = made(documents, sentences, max_tokens - 3, rng, short=self.short)

@@ -80,6 +80,16 @@ def test_it_does_not_happen_unasked(tmp_path: Path) -> None:
     assert torch.equal(kept, model.mpnet.encoder.relative_attention_bias.weight)
 
 
+def test_a_sentence_encoder_whose_head_was_not_saved_is_told_both_ways_out(tmp_path: Path) -> None:
+    source, _ = mpnet(tmp_path / "source", words=False)
+    settings = json.loads((source / "config.json").read_text())
+    (source / "config.json").write_text(json.dumps(settings | {"architectures": ["MPNetForMaskedLM"]}))
+    with pytest.raises(CheckpointError, match=r"no weights for a masked head .*--kind encoder .*--drop relative-pos"):
+        convert_model(source, tmp_path / "model")
+    assert convert_model(source, tmp_path / "as-it-is", kind="encoder").architecture == "mpnet"
+    assert convert_model(source, tmp_path / "bert", drop=DROP).kind == "encoder"
+
+
 def test_weights_keep_their_type_and_positions_begin_where_padding_ends(tmp_path: Path) -> None:
     source, model = mpnet(tmp_path / "source", dtype=torch.bfloat16)
     convert_model(source, tmp_path / "model", drop=DROP)

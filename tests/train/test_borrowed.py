@@ -98,7 +98,7 @@ def test_what_is_made_for_our_own_encoder_is_refused(
 
 def test_another_vocabulary_is_refused(electra: Path, tmp_path: Path) -> None:
     other = make_shards(tmp_path / "other", made=tokenizer(extra=("protein",)))
-    with pytest.raises(CheckpointError, match="was trained with another"):
+    with pytest.raises(CheckpointError, match=r"was trained with another.* own tokenizer, or start from another model"):
         pretrain(recipe(other.folder, tmp_path / "out", start=electra), progress_shown=False)
     carry = {"start": electra, "new_vocabulary": "carry"}
     with pytest.raises(RecipeError, match=r"carry.* is for Lexome's own encoder"):
@@ -112,8 +112,13 @@ def test_of_an_mpnet_it_is_said_how_to_make_one_of_our_own(shards: Shards, tmp_p
     transformers.MPNetForMaskedLM(config).save_pretrained(tmp_path / "mpnet")
     (tmp_path / "mpnet" / "tokenizer.json").write_bytes((shards.folder / "tokenizer.json").read_bytes())
     given = {"start": tmp_path / "mpnet", "optimizer": {"kind": "muon"}}
-    with pytest.raises(RecipeError, match="make one of it with `lexome convert-model --drop relative-positions`"):
+    with pytest.raises(RecipeError, match="make another model of it with `lexome convert-model --drop relative-pos"):
         pretrain(recipe(shards.folder, tmp_path / "out", **given), progress_shown=False)
+    other = make_shards(tmp_path / "other", made=tokenizer(extra=("cell",)))
+    with pytest.raises(
+        CheckpointError, match=r'with another.* --drop relative-positions` and say new_vocabulary = "car'
+    ):
+        pretrain(recipe(other.folder, tmp_path / "out", start=tmp_path / "mpnet"), progress_shown=False)
 
 
 def test_pairs_are_refused(shards: Shards, electra: Path, tmp_path: Path) -> None:

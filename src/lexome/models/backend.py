@@ -28,6 +28,9 @@ from lexome.values import value
 # Where no limit is said, as for models whose positions are distances.
 NO_LIMIT = 1_000_000
 
+# The way of an MPNet to what is made for our own encoder alone; said where it is asked for without it.
+WITHOUT_POSITIONS = "make another model of it with `lexome convert-model --drop relative-positions`"
+
 # What weights of a head of ours begin with.
 _OWN = f"{hf_heads.OWN}."
 
@@ -104,7 +107,7 @@ def assemble(
     left = {*loaded.unexpected, *(weights.keys() - theirs.keys())}
     if kind in ("encoder", "masked"):
         if loaded.missing and not new_head:
-            raise _headless(where, kind, loaded.missing[0])
+            raise _headless(where, kind, loaded.missing[0], model_type=str(settings["model_type"]))
         model: Any = (TransformersMaskedLM if kind == "masked" else TransformersEncoder)(loaded.model, shape)
         _try(model.eval(), where)
         return Assembled(kind, shape, model, (), tuple(sorted(left)), loaded.missing)
@@ -333,10 +336,13 @@ def _fill(head: nn.Module, held: Mapping[str, Tensor], where: str, kind: str, *,
     return ()
 
 
-def _headless(where: str, kind: str, first: str) -> CheckpointError:
+def _headless(where: str, kind: str, first: str, *, model_type: str = "") -> CheckpointError:
+    # What is said of an mpnet in a sentence encoder's folder, whose config.json names a head that was not saved.
+    own = f" For Lexome's own encoder to train on, {WITHOUT_POSITIONS}." if model_type == "mpnet" else ""
     return CheckpointError(
-        f"{where}: has no weights for a {kind} head that can be used (first {first!r}). Load it as another kind, or "
-        "ask for a new head (new_head=True), which has to be trained."
+        f"{where}: has no weights for a {kind} head that can be used (first {first!r}). Load it as another kind "
+        "(convert-model --kind encoder goes without a head), or ask for a new head (new_head=True), which has to be "
+        f"trained.{own}"
     )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from torch import nn
 
 from lexome.errors import CheckpointError, RecipeError
+from lexome.models.backend import WITHOUT_POSITIONS
 from lexome.models.padded import TransformersMaskedLM
 from lexome.models.source import HUGGING_FACE, layout_of
 from lexome.recipe.pretrain import TrainingRecipe
@@ -24,9 +25,7 @@ def refuse_foreign(start: Path) -> None:
 
 def check_borrowed(recipe: TrainingRecipe, *, same_tokenizer: bool, architecture: str) -> None:
     """RecipeError where a recipe asks for what is made for Lexome's own encoder."""
-    instead = (
-        " or make one of it with `lexome convert-model --drop relative-positions`," if architecture == "mpnet" else ""
-    )
+    instead = f" or {WITHOUT_POSITIONS}," if architecture == "mpnet" else ""
     wrong = {
         'stage = "distill"': recipe.stage == "distill",
         "[model]": bool(recipe.model),

@@ -12,6 +12,9 @@ from torch import Tensor, nn
 
 from lexome.corpus.vocab.tokenizers import TOKENIZER_FILE, load_tokenizer, tokenizer_sha256, unknown_id
 from lexome.errors import CheckpointError
+from lexome.models.architectures import ARCHITECTURES
+from lexome.models.backend import WITHOUT_POSITIONS
+from lexome.models.source import read_settings
 from lexome.models.tokenizer_files import special_tokens
 from lexome.values import value
 
@@ -42,10 +45,16 @@ def same_tokenizer(checkpoint: Path, tokenizer: Path) -> bool:
 
 
 def refuse(checkpoint: Path, tokenizer: Path) -> CheckpointError:
-    """The error for a tokenizer that is not the checkpoint's."""
+    """The error for a tokenizer that is not the checkpoint's; what transformers computes cannot be carried over."""
+    carried = 'say new_vocabulary = "carry" to keep what both have.'
+    model_type = read_settings(checkpoint).get("model_type", "bert")
+    if model_type == "mpnet":
+        carried = f"{WITHOUT_POSITIONS} and {carried}"
+    elif model_type not in ARCHITECTURES:
+        carried = "start from another model."
     return CheckpointError(
         f"the shards were made with the tokenizer {tokenizer}, and {checkpoint} was trained with another. Shard the "
-        'text with the checkpoint\'s own tokenizer, or say new_vocabulary = "carry" to keep what both have.'
+        f"text with the checkpoint's own tokenizer, or {carried}"
     )
 
 

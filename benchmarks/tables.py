@@ -436,7 +436,8 @@ def f1_minutes() -> str:
 def encoders() -> str:
     """Encoders made in different ways: minutes, tokens, held-out loss, and F1 for each seed."""
     result = stored("encoders")
-    lines, made = [], {}
+    lines: list[tuple[str, ...]] = []
+    made: dict[str, Any] = {}
     for row in result["encoders"].values():
         made = row.get("facts", made)
         tokens = f"{row['tokens'] / 1e6:,.0f} M" if "tokens" in row else ""

@@ -1,5 +1,7 @@
 """Teachers: what they say of text without labels is learnt, and everything they must have in common is asked for."""
 
+import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +22,8 @@ from lexome.tasks import task_of
 from lexome.tasks.task import NOT_ASKED, Row
 from lexome.train.finetune.batches import Padding, batch_of, batches_of
 from lexome.train.finetune.ground import grounded
+from lexome.train.finetune.run import identities_of
+from lexome.train.finetune.runs import RUNS, Cell, Run, settled
 from lexome.train.finetune.stage import finetune
 from lexome.train.finetune.teaching import Teaching, text_rows
 
@@ -167,6 +171,30 @@ def test_another_weight_is_another_run(start: Path, teacher: Path, tmp_path: Pat
     finetune(recipes[0], progress_shown=False)
     with pytest.raises(CheckpointError):
         finetune(recipes[1], progress_shown=False)
+
+
+def test_a_teacher_and_its_text_may_be_moved(start: Path, teacher: Path, shards: Path, tmp_path: Path) -> None:
+    there = taught(start, tmp_path, models=[teacher], shards=shards).model_copy(update={"epochs": 1.0})
+    finetune(there, progress_shown=False)
+    shutil.copytree(teacher, tmp_path / "teacher")
+    shutil.copytree(shards, tmp_path / "text")
+    assert there.teacher is not None
+    elsewhere = there.teacher.model_copy(update={"models": (tmp_path / "teacher",), "shards": tmp_path / "text"})
+    path = there.out / RUNS / "seed0" / "run.json"
+    done = path.stat().st_mtime_ns
+    finetune(there.model_copy(update={"teacher": elsewhere}), progress_shown=False)
+    assert path.stat().st_mtime_ns == done
+
+
+def test_a_run_by_the_paths_of_its_teacher_is_still_found(start: Path, teacher: Path, tmp_path: Path) -> None:
+    recipe = taught(start, tmp_path, models=[teacher]).model_copy(update={"epochs": 1.0})
+    finetune(recipe, progress_shown=False)
+    path = recipe.out / RUNS / "seed0" / "run.json"
+    with grounded(recipe) as ground:
+        now, before = identities_of(settled(recipe, Run(Cell(), 0)), Run(Cell(), 0), ground)
+    path.write_text(path.read_text().replace(now, before))
+    finetune(recipe, progress_shown=False)
+    assert json.loads(path.read_text())["identity"] == before
 
 
 def test_what_does_not_fit_is_said(start: Path, teacher: Path, shards: Path, tmp_path: Path) -> None:

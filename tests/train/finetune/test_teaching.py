@@ -16,7 +16,7 @@ from lexome.document import Document
 from lexome.errors import CheckpointError, LexomeError, UsageError
 from lexome.models.checkpoint import load
 from lexome.pipeline import Engine
-from lexome.recipe.finetune import FinetuneRecipe
+from lexome.recipe.finetune import FinetuneRecipe, TeacherTable
 from lexome.recipe.shard import ShardRecipe
 from lexome.tasks import task_of
 from lexome.tasks.task import NOT_ASKED, Row
@@ -197,6 +197,20 @@ def test_a_run_by_the_paths_of_its_teacher_is_still_found(start: Path, teacher: 
     assert json.loads(path.read_text())["identity"] == before
 
 
+def test_a_teacher_must_have_a_head_for_the_task(start: Path, tmp_path: Path) -> None:
+    recipe = taught(start, tmp_path, models=[start])
+    with pytest.raises(CheckpointError, match=r"no head for labels of a token; expected a model that was fine-tuned"):
+        finetune(recipe, progress_shown=False)
+
+
+def test_a_teacher_with_a_chain_is_refused(start: Path, tmp_path: Path) -> None:
+    data = write_splits(tmp_path / "chained", train=ner_documents(), dev=ner_documents())
+    chained = recipe_of(start, data, tmp_path / "teacher", NER, head={"crf": True}, epochs=1)
+    finetune(chained, progress_shown=False)
+    with pytest.raises(CheckpointError, match=r"a chain over tags \(head.crf\).*expected a model without one"):
+        finetune(taught(start, tmp_path, models=[chained.out]), progress_shown=False)
+
+
 def test_what_does_not_fit_is_said(start: Path, teacher: Path, shards: Path, tmp_path: Path) -> None:
     renamed = NER | {"types": ["Gene", "Chemical"]}
     data = write_splits(tmp_path / "data", train=ner_documents(), dev=ner_documents())
@@ -206,6 +220,8 @@ def test_what_does_not_fit_is_said(start: Path, teacher: Path, shards: Path, tmp
     classes = task_of({"kind": "classes", "labels": ["a", "b"]})
     with pytest.raises(UsageError, match=r"labels of tokens.*labels a sequence"):
         Teaching([], classes, weight=1.0, temperature=1.0)
+    with pytest.raises(UsageError, match=r"labels of tokens.*labels a sequence"):
+        Teaching.of(TeacherTable(models=(start,)), classes, start, max_tokens=64, device=torch.device("cpu"))
     short = tiny_model(tmp_path / "short", max_tokens=16)
     taught_short = finetune(recipe_of(short, data, tmp_path / "brief", NER, epochs=1), progress_shown=False)
     reading = recipe_of(start, data, tmp_path / "long", NER, teacher={"models": [taught_short.model]})

@@ -105,16 +105,22 @@ def _chain(start: Path, task: Task) -> Crf:
     if task.labelling == "words":
         raise UsageError('head.crf goes from word to word; use it with labelling = "first" or "pieces", not "words".')
     crf = Crf(task.groups)
-    path = start / TASK
-    held = task_of(json.loads(path.read_bytes())) if path.is_file() else None
-    if isinstance(held, Ner) and held.transitions is not None and held.labels == task.labels:
+    held = chained_task(start)
+    if held is not None and held.transitions is not None and held.labels == task.labels:
         crf.take(held.transitions)
     return crf
 
 
+def chained_task(start: Path) -> Ner | None:
+    """The task of a checkpoint that was fine-tuned with a chain over tags; None for any other checkpoint."""
+    path = start / TASK
+    held = task_of(json.loads(path.read_bytes())) if path.is_file() else None
+    return held if isinstance(held, Ner) and held.transitions is not None else None
+
+
 def _loaded(start: Path, task: Task, head: HeadTable, *, new_head: bool) -> Checkpoint:
     """The checkpoint with a head for the task: its own where it has one, else a new one."""
-    held = None if new_head else _held_labels(start, task.head)
+    held = None if new_head else held_labels(start, task.head)
     if held is not None and task.head != "span" and held != task.labels:
         raise CheckpointError(
             f"{start}: its head has the labels {_some(held)}; the task has {_some(task.labels)}. Choose a task with "
@@ -127,7 +133,7 @@ def _loaded(start: Path, task: Task, head: HeadTable, *, new_head: bool) -> Chec
     return _as_asked(found, head)
 
 
-def _held_labels(start: Path, kind: str) -> tuple[str, ...] | None:
+def held_labels(start: Path, kind: str) -> tuple[str, ...] | None:
     """The labels of the head that a checkpoint has for this kind; None where it has none."""
     if layout_of(start) != HUGGING_FACE:
         return None

@@ -5,8 +5,9 @@ r"""Encoders made in different ways, by the one protocol of benchmarks/encoders.
     python benchmarks/encoders.py join FOLDER STUDY [STUDY ...]
 
 `run` is `lexome pretrain` or `lexome distill` of a recipe, and writes down what the clock says of it, getting ready and
-compiling included. `join` puts F1 beside that, its mean over studies that differ in nothing but their seed, and writes
-results/encoders.json and docs/images/encoders.png. A model that no run made, because it is published, has no minutes.
+compiling included. `join` puts F1 beside that, for each seed that a study has, and writes results/encoders.json and
+docs/images/encoders.png. Studies may have different models, those of benchmarks/f1_minutes.py too; what is not in
+ENCODERS is passed over.
 """
 
 import argparse
@@ -14,6 +15,7 @@ import json
 import time
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 import torch
 
@@ -26,6 +28,24 @@ from lexome.train.pretrain import pretrain
 from lexome.train.study.files import STUDY, read_outcome
 
 ROOT = Path(__file__).resolve().parents[1]
+SHIPPED = ROOT / "models" / "lexome-12x384" / "run.json"
+F1_MINUTES = ROOT / "results" / "f1_minutes.json"
+# Shape, and what was done; in the order of the table.
+ENCODERS = {
+    "minilm-start": ("6 × 384", "MiniLM as it is"),
+    "minilm": ("6 × 384", "MiniLM continued"),
+    "scratch-8x512": ("8 × 512", "from random weights, own vocabulary"),
+    "start": ("12 × 384", "gte-small as it is"),
+    "lexome-4": ("12 × 384", "gte-small continued"),
+    "shipped": ("12 × 384", "models/lexome-12x384"),
+    "control": ("12 × 384", "models/lexome-12x384 continued"),
+    "distilled": ("12 × 384", "models/lexome-12x384 taught by 12 × 768"),
+    "mpnet": ("12 × 768", "MPNet without relative positions, continued"),
+}
+# Runs that another one stands on: their minutes count for it too.
+BEFORE = {"control": ("shipped",), "distilled": ("shipped", "mpnet")}
+# Keys whose values are places on somebody's disk.
+PLACES = ("out=", "shards=", "start=", "teacher=", "student=")
 
 
 def main() -> None:
@@ -58,7 +78,7 @@ def trained(name: str, path: Path, folder: Path, changes: list[str]) -> None:
     whole = time.monotonic() - began
     row = {
         "recipe": str(path),
-        "changes": [change for change in changes if not change.startswith(("out=", "shards=", "start="))],
+        "changes": [change for change in changes if not change.startswith(PLACES)],
         "minutes": round(whole / 60, 2),
         "train_s": round(done.seconds, 1),
         "tokens": done.tokens,
@@ -71,23 +91,80 @@ def trained(name: str, path: Path, folder: Path, changes: list[str]) -> None:
 
 
 def joined(folder: Path, studies: list[Path]) -> None:
-    """F1 of every model in the studies beside what its run took, as one file and one picture."""
+    """F1 of the encoders in the studies beside what their runs took, as one file and one picture."""
     outcomes = [read_outcome(study / STUDY) for study in studies]
     f1: dict[str, dict[str, list[float]]] = {}
     for outcome in outcomes:
         for row in outcome.rows:
             for name, found in row.ours.items():
                 f1.setdefault(name, {}).setdefault(row.task, []).append(found.value)
+    told = {name: told_of(folder, name) for name in ENCODERS if name in f1}
     rows = {}
-    for name, sets in f1.items():
-        told = folder / f"{name}.json"
-        rows[name] = (json.loads(told.read_text()) if told.is_file() else {}) | {
-            "mean_f1": round(fmean(map(fmean, sets.values())), 2),
-            "each": [round(fmean(of_seed), 2) for of_seed in zip(*sets.values(), strict=True)],
-            "f1": {task: round(fmean(found), 2) for task, found in sets.items()},
-        }
-    result = {"scored": outcomes[0].made, "encoders": rows}
-    (ROOT / "results" / "encoders.json").write_text(json.dumps(result, indent=1) + "\n")
+    for name, run in told.items():
+        shape, done = ENCODERS[name]
+        minutes = sum(told[part]["minutes"] for part in (name, *BEFORE.get(name, ())))
+        rows[name] = {"shape": shape, "done": done} | run | {"minutes_in_all": round(minutes, 2)} | scored(f1[name])
+    result = {"scored": [outcome.made for outcome in outcomes], "encoders": rows}
+    (ROOT / "results" / "encoders.json").write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n")
+    picture(rows, ROOT / "docs" / "images" / "encoders.png")
+
+
+def told_of(folder: Path, name: str) -> dict[str, Any]:
+    """What was written down of a run; of an encoder that was there before, its minutes alone."""
+    if (folder / f"{name}.json").is_file():
+        run: dict[str, Any] = json.loads((folder / f"{name}.json").read_text())
+        run["changes"] = [change for change in run["changes"] if not change.startswith(PLACES)]
+        return run
+    if name == "shipped":
+        return {"minutes": json.loads(SHIPPED.read_text())["gpu_minutes"]["pretraining_in_all"]}
+    before = json.loads(F1_MINUTES.read_text())["runs"].get(name, {"minutes": 0})
+    return {key: before[key] for key in ("minutes", "tokens", "held_out") if key in before}
+
+
+def scored(sets: dict[str, list[float]]) -> dict[str, Any]:
+    """The mean over sets for each seed, and each set's mean over seeds."""
+    return {
+        "mean_f1": [round(fmean(of_seed), 2) for of_seed in zip(*sets.values(), strict=True)],
+        "f1": {task: round(fmean(found), 2) for task, found in sets.items()},
+    }
+
+
+def picture(rows: dict[str, Any], path: Path) -> None:
+    """Every encoder at its minutes, by its first seed; what lies far below is named at the bottom edge."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 4.8), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    shapes = sorted(
+        {row["shape"] for row in rows.values()}, key=lambda shape: [int(part) for part in shape.split(" × ")]
+    )
+    colours = dict(zip(shapes, ("#7a9e3b", "#d1602b", "#1f6fb2", "#7b4fa3"), strict=True))
+    bottom = 79.5
+    for name, row in rows.items():
+        minutes, f1 = row["minutes_in_all"], row["mean_f1"][0]
+        axes.plot(minutes, max(f1, bottom), "v" if f1 < bottom else "o", color=colours[row["shape"]])
+        left = minutes > 20
+        said = f"{row['done']}: {f1:.2f}"
+        where = (-8 if left else 8, {"control": -12, "shipped": 8, "distilled": -2}.get(name, 0))
+        axes.annotate(
+            said,
+            (minutes, max(f1, bottom)),
+            where,
+            textcoords="offset points",
+            ha="right" if left else "left",
+            va="center",
+        )
+    for shape, colour in colours.items():
+        axes.plot([], [], "o", color=colour, label=shape)
+    axes.set_ylim(bottom - 0.3, None)
+    axes.margins(x=0.08)
+    axes.set_xlabel("GPU minutes of pre-training in all, compiling included")
+    axes.set_ylabel("mean F1 on seven development sets")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, loc="lower right", title="layers × width")
+    figure.savefig(path, dpi=150)
 
 
 if __name__ == "__main__":

@@ -433,6 +433,24 @@ def f1_minutes() -> str:
     return f"{rows(('minutes', 'by', 'tokens', 'mean F1 on dev', 'each seed'), *lines)}\n\n{where}"
 
 
+def encoders() -> str:
+    """Encoders made in different ways: minutes, tokens, held-out loss, and F1 for each seed."""
+    result = stored("encoders")
+    lines: list[tuple[str, ...]] = []
+    made: dict[str, Any] = {}
+    for row in result["encoders"].values():
+        made = row.get("facts", made)
+        tokens = f"{row['tokens'] / 1e6:,.0f} M" if "tokens" in row else ""
+        loss = f"{row['held_out']['loss']:.3f}" if "held_out" in row else ""
+        seeds = ", ".join(f"{mean:.2f}" for mean in row["mean_f1"])
+        recipe = f"`{row['recipe']}`" if "recipe" in row else ""
+        minutes = f"{row['minutes']:g}" if row["minutes"] == row["minutes_in_all"] else f"+ {row['minutes']:g}"
+        lines.append((row["shape"], row["done"], recipe, minutes, tokens, loss, seeds))
+    head = ("shape", "encoder", "recipe", "minutes", "tokens", "held-out loss", "mean F1 on dev, each seed")
+    where = f"{made['date']}, {made['gpu']}, torch {made['packages']['torch']}"
+    return f"{rows(head, *lines)}\n\n{where}"
+
+
 def window_independence() -> str:
     result = stored("window_independence")
     lines = [
@@ -532,6 +550,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "near_duplicates": near_duplicates,
     "default_scores": default_scores,
     "f1_minutes": f1_minutes,
+    "encoders": encoders,
     "fang2023_quick": fang2023_quick,
     "fang2023_short": fang2023_short,
     "finetune_speed": finetune_speed,

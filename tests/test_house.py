@@ -1,11 +1,15 @@
 """Rules of the house that no linter checks."""
 
+import importlib
 import json
 import re
 import subprocess
 import sys
 import tomllib
+import warnings
 from pathlib import Path
+
+import pytest
 
 from lexome.formats.registry import FORMATS
 
@@ -40,6 +44,15 @@ def test_code_blocks_are_of_kinds_that_are_run() -> None:
 
 def test_the_version_of_torch_is_pinned() -> None:
     assert "torch==2.13.0\n" in (ROOT / "constraints.txt").read_text()
+
+
+def test_torch_may_warn_of_its_own_code_and_any_other_warning_is_an_error() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert settings["tool"]["pytest"]["ini_options"]["filterwarnings"][0] == "error"
+    # torch.compile imports this one when it is first called.
+    importlib.reload(importlib.import_module("torch.utils.mkldnn"))
+    with pytest.raises(DeprecationWarning):
+        warnings.warn("something else is deprecated", DeprecationWarning, stacklevel=1)
 
 
 def test_the_light_package_stays_under_its_limit() -> None:

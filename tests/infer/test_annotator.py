@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import torch
 from tiny_models import hf_model, tokenizer_folder
 
 from lexome.document import Document, Passage
-from lexome.errors import CheckpointError
+from lexome.errors import CheckpointError, UsageError
 from lexome.infer.annotator import Annotator
 from lexome.models.checkpoint import load
 from lexome.models.packing import Packing
@@ -81,6 +82,48 @@ def test_documents_together_are_as_documents_alone(annotator: Annotator, batch_t
 def test_an_empty_text_has_nothing(annotator: Annotator) -> None:
     assert annotator("").spans == ()
     assert annotator(Document("d", (Passage(0, "  "),))).spans == ()
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("w1 w2", r"a text; expected documents one after another. Call annotator\(it\)"),
+        (Document("d"), r"one document; expected documents one after another. Call annotator\(it\)"),
+        (b"w1 w2", r"a text in bytes; expected documents one after another. Decode it first"),
+        (7, "a value of type int; expected documents one after another. Give a text to"),
+        (None, "None; expected documents one after another. Give a text to"),
+        (Path("a.xml"), "the path a.xml; expected documents one after another. Read it first: lexome.read"),
+    ],
+)
+def test_what_is_not_several_documents_is_refused_at_once(annotator: Annotator, given: Any, said: str) -> None:
+    with pytest.raises(UsageError, match=f"annotate was given {said}"):
+        annotator.annotate(given)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (None, "None in place 3; expected documents one after another. Give"),
+        ("w1 w2", r"a text in place 3; expected documents one after another. Make it one: annotator.document\(it\)"),
+        (b"w1 w2", "a text in bytes in place 3; expected documents one after another. Decode it first"),
+    ],
+)
+@pytest.mark.parametrize("threads", [1, 2])
+def test_what_is_no_document_among_others_is_refused_in_its_place(
+    labelled: Path, annotator: Annotator, given: Any, said: str, threads: int
+) -> None:
+    several = Annotator.open(labelled.with_name("onnx"), threads=threads)
+    found = several.annotate([Document("a"), Document("b"), given, Document("c")])
+    assert [next(found).id, next(found).id] == ["a", "b"]
+    with pytest.raises(UsageError, match=f"annotate was given {said}"):
+        next(found)
+
+
+@pytest.mark.parametrize("given", [b"w1 w2", None, 7, Path("a.xml"), ["w1 w2"]])
+def test_what_is_no_text_and_no_document_is_refused(annotator: Annotator, given: Any) -> None:
+    for call in (annotator, annotator.explain, annotator.document):
+        with pytest.raises(UsageError, match="expected a text or a document"):
+            call(given)
 
 
 def test_a_model_without_a_task_is_refused(exported: Path) -> None:

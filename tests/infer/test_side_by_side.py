@@ -107,7 +107,8 @@ def test_a_document_that_cannot_be_read_is_told_after_those_before_it(any_annota
 
 
 def test_what_a_model_cannot_work_on_is_told_at_its_place(any_annotator: Annotator) -> None:
-    found = any_annotator.annotate([document(1), document(2), "no document", document(3)])  # type: ignore[list-item]
+    bad = Document("bad", ("no passage",))  # type: ignore[arg-type]
+    found = any_annotator.annotate([document(1), document(2), bad, document(3)])
     assert [next(found).id, next(found).id] == ["1", "2"]
     with pytest.raises(AttributeError):
         next(found)

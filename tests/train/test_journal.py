@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from lexome.errors import CheckpointError
 from lexome.train import journal
 from lexome.train.journal import Journal, Tally, read_metrics, training_progress
 from lexome.train.loop import Done, Position
@@ -33,6 +34,16 @@ def test_lines_after_a_saved_step_and_half_a_line_are_made_again(tmp_path: Path)
     (tmp_path / "metrics.jsonl").write_text('{"step": 10}\n{"step": 20}\n{"step": 30}\n{"step": 4')
     Journal(tmp_path, step=20).write({"step": 25})
     assert [line["step"] for line in read_metrics(tmp_path / "metrics.jsonl")] == [10, 20, 25]
+
+
+@pytest.mark.parametrize("line", ['{"epoch": 1, "loss": 2.0}', "[1, 2]", '{"step": "one"}', "step,loss"])
+def test_metrics_that_no_run_wrote_are_refused_and_stay_as_they_are(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_text(f'{{"step": 1}}\n{line}\n{{"step": 3}}\n')
+    before = path.read_bytes()
+    with pytest.raises(CheckpointError, match=r"line 2 is no JSON object with a number as its step; .*move this file"):
+        Journal(tmp_path, step=3)
+    assert path.read_bytes() == before
 
 
 def test_tensorboard_gets_every_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,6 +72,12 @@ def test_nothing_is_said_where_it_is_not_wanted(capsys: pytest.CaptureFixture[st
     with training_progress(shown=False) as show:
         show(0.5, "step 2")
     assert capsys.readouterr().err == ""
+
+
+def test_a_picture_passes_over_lines_of_another_stage(tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").write_text('{"step": 0, "loss": 3}\n{"step": 0, "held_out": {"loss": 3}}\n')
+    draw_loss(tmp_path / "metrics.jsonl", tmp_path / "loss.png")
+    assert (tmp_path / "loss.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_a_picture_is_drawn_of_a_run_that_measured_nothing(tmp_path: Path) -> None:

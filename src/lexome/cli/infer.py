@@ -4,11 +4,14 @@ import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from lexome.cli.app import AsJson, Quiet, app
+
+if TYPE_CHECKING:
+    from lexome.infer.embed import Embedded
 
 ModelFolder = Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder that `lexome export` made.")]
 Threads = Annotated[int | None, typer.Option("--threads", min=1, help="Default: the usable cores.")]
@@ -81,17 +84,23 @@ def embed(
     except KeyboardInterrupt:
         print(f"interrupted: {out} was not written. Run the same command again.", file=sys.stderr)
         raise typer.Exit(130) from None
-    counts = {name: getattr(done, name) for name in ("vectors", "windows", "tokens", "without_tokens")}
-    if as_json:
-        print(json.dumps({**done.tally.summary(), **counts, "out": str(out)}, ensure_ascii=False))
-    elif not quiet:
-        print(f"read      {done.tally.documents:,} documents, {done.tokens:,} tokens in {done.windows:,} windows")
-        for reason, count in done.tally.rejected.most_common():
-            print(f"set aside {count:,} {reason}, in {done.tally.rejects_path}")
-        if done.without_tokens:
-            print(f"noted     {done.without_tokens:,} without any token, which have no vector")
-        print(f"wrote     {done.vectors:,} vectors of width {predictor.settings.width:,} to {out}")
+    if as_json or not quiet:
+        _print_vectors(done, out, width=predictor.settings.width, as_json=as_json)
     for failure in done.tally.failures:
         print(f"broken    {failure}", file=sys.stderr)
     if done.tally.failures:
         raise typer.Exit(1)
+
+
+def _print_vectors(done: "Embedded", out: Path, *, width: int, as_json: bool) -> None:
+    """Print what was read and set aside, and what vectors were written."""
+    if as_json:
+        counts = {name: getattr(done, name) for name in ("vectors", "windows", "tokens", "without_tokens")}
+        print(json.dumps({**done.tally.summary(), **counts, "out": str(out)}, ensure_ascii=False))
+        return
+    print(f"read      {done.tally.documents:,} documents, {done.tokens:,} tokens in {done.windows:,} windows")
+    for reason, count in done.tally.rejected.most_common():
+        print(f"set aside {count:,} {reason}, in {done.tally.rejects_path}")
+    if done.without_tokens:
+        print(f"noted     {done.without_tokens:,} without any token, which have no vector")
+    print(f"wrote     {done.vectors:,} vectors of width {width:,} to {out}")

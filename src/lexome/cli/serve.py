@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -89,9 +90,8 @@ def serve(
     )
     with listening(host, port) as socket:
         if not quiet:
-            names = ", ".join(model.name for model in annotator.models)
-            print(f"serving  {names}" + (f", {library.documents:,} documents" if documents else ""), file=sys.stderr)
-            print(f"at       http://{_shown(host)}:{socket.getsockname()[1]}/", file=sys.stderr, flush=True)
+            stored = library.documents if documents is not None else None
+            _announce([model.name for model in annotator.models], stored, host, socket.getsockname()[1])
         run(service, socket, limits=limits)
 
 
@@ -103,5 +103,9 @@ def _token(file: Path | None) -> str | None:
     return token or None
 
 
-def _shown(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
+def _announce(models: Sequence[str], documents: int | None, host: str, port: int) -> None:
+    """Say what is served, and where."""
+    stored = "" if documents is None else f", {documents:,} documents"
+    shown = f"[{host}]" if ":" in host else host
+    print(f"serving  {', '.join(models)}{stored}", file=sys.stderr)
+    print(f"at       http://{shown}:{port}/", file=sys.stderr, flush=True)

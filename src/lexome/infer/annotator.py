@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property
 from itertools import chain, islice
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from lexome.document import Document, Passage
@@ -94,9 +94,10 @@ class Annotator:
         _require_several(docs)
         if together < 1:
             raise UsageError(f"{together} documents together; expected at least 1.")
+        given = _only_documents(docs)
         if batch_tokens:
-            return self._in_batches(iter(docs), choice, batch_tokens=batch_tokens, together=together)
-        return self._side_by_side(iter(docs), choice) if self.threads > 1 else self._few_by_few(iter(docs), choice)
+            return self._in_batches(given, choice, batch_tokens=batch_tokens, together=together)
+        return self._side_by_side(given, choice) if self.threads > 1 else self._few_by_few(given, choice)
 
     def explain(
         self, given: str | Document, *, types: Collection[str] | None = None, min_score: Least | None = None
@@ -127,6 +128,8 @@ class Annotator:
         """A text made into a document; a document as it is."""
         if isinstance(given, Document):
             return given
+        if not isinstance(given, str):
+            raise UsageError(f"{_seen(given)} was given; expected a text or a document. {_instead(given)}")
         found = (*self.types, *self.extra_types)
         needed = [type_ for model in self.models for type_ in model.needs if type_ not in found]
         if needed:
@@ -234,9 +237,39 @@ def _check(models: Sequence[Model]) -> None:
 
 
 def _require_several(docs: object) -> None:
-    if isinstance(docs, str | Document):
-        seen = "a text" if isinstance(docs, str) else "one document"
-        raise UsageError(f"annotate was given {seen}; expected documents one after another. Call annotator(it).")
+    """UsageError for what is one document or none at all."""
+    if isinstance(docs, str | bytes | Document) or not isinstance(docs, Iterable):
+        one = isinstance(docs, str | Document)
+        do = "Call annotator(it)." if one else _instead(docs)
+        raise UsageError(f"annotate was given {_seen(docs)}; expected documents one after another. {do}")
+
+
+def _only_documents(given: Iterable[object]) -> Iterator[Document]:
+    """The documents as they are; UsageError at the first thing that is none."""
+    for number, doc in enumerate(given, 1):
+        if not isinstance(doc, Document):
+            do = "Make it one: annotator.document(it)." if isinstance(doc, str) else _instead(doc)
+            raise UsageError(
+                f"annotate was given {_seen(doc)} in place {number:,}; expected documents one after another. {do}"
+            )
+        yield doc
+
+
+def _seen(given: object) -> str:
+    """What something is, in words."""
+    names = {str: "a text", Document: "one document", bytes: "a text in bytes", type(None): "None"}
+    if isinstance(given, PurePath):
+        return f"the path {given}"
+    return names.get(type(given), f"a value of type {type(given).__name__}")
+
+
+def _instead(given: object) -> str:
+    """What to do with something that is neither a text nor documents."""
+    if isinstance(given, bytes):
+        return 'Decode it first: it.decode("utf-8").'
+    if isinstance(given, PurePath):
+        return "Read it first: lexome.read(it) gives its documents."
+    return 'Give a text to annotator("..."), or documents, as lexome.read gives them, to annotator.annotate(...).'
 
 
 def _require_known(given: Sequence[str], known: Sequence[str], what: str, *, extra: Sequence[str]) -> None:

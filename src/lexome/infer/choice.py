@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from lexome.document import Document
 from lexome.infer.model import Model
-from lexome.tasks.ner import with_spans
+from lexome.tasks.mentions import with_spans
 from lexome.values import value
 
 

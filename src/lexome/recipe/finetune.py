@@ -85,6 +85,10 @@ class HeadTable(Table):
     width: int | None = Field(default=None, ge=1, description="Their width; by default the encoder's.")
     activation: Literal["gelu", "gelu_tanh", "relu", "silu", "tanh"] = "relu"
     dropout: float | None = Field(default=None, ge=0, lt=1, description="By default 0.1, or the checkpoint's own.")
+    pooling: Literal["first", "mean"] | None = Field(
+        default=None,
+        description="What a text's label is told from: its first token, or all; by default as transformers.",
+    )
     crf: bool = Field(default=False, description="Learn how tags follow one another; of token labels alone.")
 
 

@@ -6,19 +6,18 @@ T tokens of a document, U units (words or tokens) of it, G groups of tags, K tag
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any, Literal, Self, get_args
 
 import numpy as np
 
-from lexome.document import Document, Range, Span, numbered
+from lexome.document import Document, Range, Span
 from lexome.errors import UsageError
 from lexome.tasks.checks import require_choice, require_names, require_numbers, require_overlap, require_same
+from lexome.tasks.mentions import Discontinuous, apart, on_units, with_spans
 from lexome.tasks.metrics import bc2gm, mentions, spans_strict
 from lexome.tasks.tags import (
     LETTERS,
-    Mention,
     Scheme,
     Transitions,
     best_sequence,
@@ -36,7 +35,6 @@ from lexome.values import value
 
 Labelling = Literal["first", "pieces", "words"]
 Decoding = Literal["viterbi", "repair"]
-Discontinuous = Literal["hull", "longest", "skip"]
 Context = Literal["document", "passage", "sentence"]
 Measure = Literal["strict", "bc2gm"]
 
@@ -272,11 +270,12 @@ class Ner(Task):
         units = self._units(doc, tokens.starts, tokens.ends)
         count = len(units.ranges)
         tags_UG = np.full((count, len(self.groups)), NOT_ASKED, np.int64)
-        placed_mentions = [mention for span in doc.spans for mention in self._placed(doc, span, units)]
+        called = "tokens" if self.labelling == "pieces" else "words"
+        known = on_units(doc, units, called, types=self.types, discontinuous=self.discontinuous, notes=self.notes)
         for group, tags in enumerate(self._tags):
             types = {self.types[group]} if self.nested else set(self.types)
             if types & self.asked:
-                own = self._apart([mention for mention in placed_mentions if mention[2] in types])
+                own = apart([mention for mention in known if mention[2] in types], self.notes)
                 tags_UG[:, group] = put(own, count, tags, self.scheme)
         targets = np.full((len(tokens), len(self.groups)), NOT_ASKED, np.int64)
         here = units.of >= 0
@@ -284,52 +283,6 @@ class Ner(Task):
             here &= np.isin(np.arange(len(tokens)), units.firsts)
         targets[here] = tags_UG[units.of[here]]
         return targets
-
-    def _placed(self, doc: Document, span: Span, units: Units) -> Iterator[Mention]:
-        """The units of a mention; what is lost or moved on the way is counted."""
-        if span.type not in self.types:
-            self.notes[f"mention of another type: {span.type}"] += 1
-            return
-        kept = self._one_part(doc, span)
-        covered = units.covered(*kept) if kept is not None else None
-        if kept is None or covered is None:
-            self.notes["mention left out: " + ("it is in parts" if kept is None else "no token stands in it")] += 1
-            return
-        first, last = covered
-        if not any(low <= first and last <= high for low, high in units.runs):
-            self.notes["mention left out: it reaches over the end of a sentence"] += 1
-            return
-        start, end = units.ranges[first][0], units.ranges[last - 1][1]
-        if (start, end) != kept:
-            self.notes["mention moved to the bounds of " + ("tokens" if self.labelling == "pieces" else "words")] += 1
-        yield first, last, span.type
-
-    def _one_part(self, doc: Document, span: Span) -> Range | None:
-        """A mention as one range, as `discontinuous` says; None where it is left out."""
-        if len(span.parts) == 1:
-            return span.parts[0]
-        if self.discontinuous == "skip":
-            return None
-        longest = max(span.parts, key=lambda part: part[1] - part[0])
-        passage = doc.passage_at(span.start)
-        in_one = passage is not None and span.end <= passage.end
-        hull = self.discontinuous == "hull" and in_one
-        self.notes["mention in parts taken as " + ("one" if hull else "its longest part")] += 1
-        return (span.start, span.end) if hull else longest
-
-    def _apart(self, mentions: list[Mention]) -> list[Mention]:
-        """Of mentions that overlap in one group the longest, the first of those as long."""
-        kept: list[Mention] = []
-        taken: set[int] = set()
-        for mention in sorted(mentions, key=lambda mention: (mention[0] - mention[1], mention[0])):
-            start, end, _ = mention
-            if taken.isdisjoint(range(start, end)):
-                taken.update(range(start, end))
-                kept.append(mention)
-            else:
-                twice = mention in kept
-                self.notes["mention left out: it " + ("is there twice" if twice else "overlaps a longer one")] += 1
-        return kept
 
     def _scored(
         self, doc: Document, rows: Sequence[Row], logits: Sequence[Floats], groups: Sequence[int]
@@ -377,32 +330,6 @@ class Ner(Task):
         for low, high in runs:
             chosen_UG[low:high] = best_sequence(scores_UGK[low:high], crf)
         return chosen_UG
-
-
-def with_spans(doc: Document, found: Sequence[Span], types: Sequence[str]) -> Document:
-    """The document with these spans, numbered in reading order, in place of all of the types."""
-    kept = tuple(span for span in doc.spans if span.type not in types)
-    gone = {span.id for span in doc.spans} - {span.id for span in kept}
-    unmentioned = {name for span in doc.spans for name in span.concepts}.difference(*(span.concepts for span in kept))
-    gone |= {
-        relation.id
-        for relation in doc.relations
-        if not unmentioned.isdisjoint(argument.concept for argument in relation.arguments)
-    }
-    relations = tuple(relation for relation in doc.relations if relation.id not in gone)
-    attributes = doc.attributes
-    while gone:
-        lost = {
-            relation.id for relation in relations if any(argument.target in gone for argument in relation.arguments)
-        }
-        relations = tuple(relation for relation in relations if relation.id not in lost)
-        attributes = tuple(attribute for attribute in attributes if attribute.target not in gone)
-        gone = lost
-    taken = {span.id for span in kept} | {relation.id for relation in relations}
-    names = (name for name in numbered("T") if name not in taken)
-    ordered = sorted(found, key=lambda span: (span.start, -span.end, span.type))
-    spans = tuple(replace(span, id=name) for span, name in zip(ordered, names, strict=False))
-    return replace(doc, spans=(*kept, *spans), relations=relations, attributes=attributes)
 
 
 def _whole(rows: Sequence[Row], logits: Sequence[Floats]) -> tuple[Ints, Ints, Floats]:

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lexome.errors import DivergedError
+from lexome.errors import CheckpointError, DivergedError
 from lexome.formats.files import replacing
 from lexome.runlog import LINE_S, REFRESH_S
 from lexome.train.loop import Done, Position
@@ -139,13 +139,25 @@ class Journal:
 
 
 def read_metrics(path: Path) -> list[Line]:
-    """The lines of a metrics.jsonl; a last one that was cut off by a kill is passed over."""
+    """The lines of a metrics.jsonl; a last one that was cut off by a kill is passed over.
+
+    CheckpointError for a file that no run of Lexome wrote.
+    """
+    raw = path.read_bytes().splitlines() if path.exists() else []
     lines: list[Line] = []
-    for raw in path.read_bytes().splitlines() if path.exists() else ():
+    for number, text in enumerate(raw, 1):
         try:
-            lines.append(json.loads(raw))
+            line = json.loads(text)
         except ValueError:
-            break
+            if number == len(raw):
+                break
+            line = None
+        if not isinstance(line, dict) or not isinstance(line.get("step"), int):
+            raise CheckpointError(
+                f"{path}: line {number:,} is no JSON object with a number as its step; expected the metrics of a run. "
+                "Choose another `out`, or move this file away."
+            )
+        lines.append(line)
     return lines
 
 

@@ -15,8 +15,9 @@ def draw_loss(metrics: Path, picture: Path) -> None:
     except ImportError:
         raise MissingExtraError("matplotlib", extra="corpus", purpose="a picture of the loss") from None
     lines = read_metrics(metrics)
-    trained = [line for line in lines if "loss" in line]
-    measured = [line for line in lines if "held_out" in line]
+    # A folder that had the metrics of another stage may still have its first line, which lacks some of these.
+    trained = [line for line in lines if {"tokens", "word_loss", "lr"} <= line.keys()]
+    measured = [line for line in lines if {"tokens", "held_out"} <= line.keys()]
     figure = Figure(figsize=(7, 5), layout="constrained")
     FigureCanvasAgg(figure)
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))

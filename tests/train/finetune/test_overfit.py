@@ -21,6 +21,7 @@ from foreign_writers import google_folder, tiny_bert
 
 import lexome
 from lexome.document import Document
+from lexome.errors import UsageError
 from lexome.models.checkpoint import load
 from lexome.tasks import task_of
 from lexome.train.finetune.stage import Finetuned, finetune
@@ -164,6 +165,22 @@ def test_a_head_with_hidden_layers_is_kept_with_the_model(start: Path, tmp_path:
     assert first_score(done) == 1.0
     assert done.model is not None
     assert load(done.model).model.head.hidden.width == 24  # type: ignore[union-attr]
+
+
+def test_a_label_is_told_from_the_mean_of_the_tokens_where_that_is_asked_for(start: Path, tmp_path: Path) -> None:
+    done = learnt(start, tmp_path, class_documents(several=False), TASKS["one class"][1], head={"pooling": "mean"})
+    assert first_score(done) == 1.0
+    assert done.model is not None
+    model = load(done.model).model
+    assert model.head.pooling == "mean"  # type: ignore[union-attr]
+    again = learnt(done.model, tmp_path / "again", class_documents(several=False), TASKS["one class"][1], epochs=1)
+    assert again.model is not None
+    assert load(again.model).model.head.pooling == "mean"  # type: ignore[union-attr]
+
+
+def test_pooling_is_refused_where_tokens_are_labelled(start: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="labels a token"):
+        learnt(start, tmp_path, ner_documents(), GENES_AND_DRUGS, head={"pooling": "mean"})
 
 
 @pytest.mark.parametrize("architecture", ["roberta", "distilbert"])

@@ -11,9 +11,10 @@ from lexome.document import Document, Question, Span, place
 from lexome.errors import DataSetError, UsageError
 from lexome.formats import read
 from lexome.recipe.finetune import DataTable, FinetuneRecipe
+from lexome.tasks import Relations
 from lexome.train.finetune.held import BY_ID, BY_TEXT, HeldOut
 from lexome.train.finetune.material import Material
-from lexome.train.finetune.sources import under
+from lexome.train.finetune.sources import require_types, under
 
 TESTED = "Mice without the gene p53 grew tumours in the liver within six months"
 OTHER = "Nothing of this sentence is said anywhere else in all of the sets"
@@ -85,11 +86,20 @@ def test_a_type_is_learnt_and_scored_under_its_other_name(start: Path, root: Pat
     [
         ({"JNLPBA": {"Entitty": "Protein"}}, "'Entitty' of JNLPBA, which has Entity"),
         ({"JNLBPA": {"Entity": "Protein"}}, "'JNLBPA'; expected one of BC2GM, JNLPBA"),
+        ({"JNLPBA": {"Entity": "Protien"}}, "JNLPBA's Entity 'Protien'; expected one of .*: Gene, Protein"),
+        ({"JNLPBA": {"Entity": ["Protein", "DNA"]}}, "JNLPBA's Entity 'DNA'; expected one of .*: Gene, Protein"),
     ],
 )
 def test_a_name_that_is_not_there_is_refused(rename: dict[str, Any], said: str, start: Path, root: Path) -> None:
     with pytest.raises(UsageError, match=said):
         material(start, root, rename=rename).parts(None)
+
+
+def test_a_name_must_be_one_of_the_types_that_are_related() -> None:
+    task = Relations(["blocks", "none"], none="none", pairs=[("Drug", "Gene")])
+    require_types({"made": {"Protein": "Gene"}}, task)
+    with pytest.raises(UsageError, match=r"made's Protein 'Gen'; expected one of .*: Drug, Gene\."):
+        require_types({"made": {"Protein": "Gen"}}, task)
 
 
 def test_a_sentence_that_another_set_tests_on_is_not_learnt(start: Path, root: Path) -> None:

@@ -1,5 +1,7 @@
 """Teachers: what they say of text without labels is learnt, and everything they must have in common is asked for."""
 
+import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -14,12 +16,14 @@ from lexome.document import Document
 from lexome.errors import CheckpointError, LexomeError, UsageError
 from lexome.models.checkpoint import load
 from lexome.pipeline import Engine
-from lexome.recipe.finetune import FinetuneRecipe
+from lexome.recipe.finetune import FinetuneRecipe, TeacherTable
 from lexome.recipe.shard import ShardRecipe
 from lexome.tasks import task_of
 from lexome.tasks.task import NOT_ASKED, Row
 from lexome.train.finetune.batches import Padding, batch_of, batches_of
 from lexome.train.finetune.ground import grounded
+from lexome.train.finetune.run import identities_of
+from lexome.train.finetune.runs import RUNS, Cell, Run, settled
 from lexome.train.finetune.stage import finetune
 from lexome.train.finetune.teaching import Teaching, text_rows
 
@@ -169,6 +173,44 @@ def test_another_weight_is_another_run(start: Path, teacher: Path, tmp_path: Pat
         finetune(recipes[1], progress_shown=False)
 
 
+def test_a_teacher_and_its_text_may_be_moved(start: Path, teacher: Path, shards: Path, tmp_path: Path) -> None:
+    there = taught(start, tmp_path, models=[teacher], shards=shards).model_copy(update={"epochs": 1.0})
+    finetune(there, progress_shown=False)
+    shutil.copytree(teacher, tmp_path / "teacher")
+    shutil.copytree(shards, tmp_path / "text")
+    assert there.teacher is not None
+    elsewhere = there.teacher.model_copy(update={"models": (tmp_path / "teacher",), "shards": tmp_path / "text"})
+    path = there.out / RUNS / "seed0" / "run.json"
+    done = path.stat().st_mtime_ns
+    finetune(there.model_copy(update={"teacher": elsewhere}), progress_shown=False)
+    assert path.stat().st_mtime_ns == done
+
+
+def test_a_run_by_the_paths_of_its_teacher_is_still_found(start: Path, teacher: Path, tmp_path: Path) -> None:
+    recipe = taught(start, tmp_path, models=[teacher]).model_copy(update={"epochs": 1.0})
+    finetune(recipe, progress_shown=False)
+    path = recipe.out / RUNS / "seed0" / "run.json"
+    with grounded(recipe) as ground:
+        now, before = identities_of(settled(recipe, Run(Cell(), 0)), Run(Cell(), 0), ground)
+    path.write_text(path.read_text().replace(now, before))
+    finetune(recipe, progress_shown=False)
+    assert json.loads(path.read_text())["identity"] == before
+
+
+def test_a_teacher_must_have_a_head_for_the_task(start: Path, tmp_path: Path) -> None:
+    recipe = taught(start, tmp_path, models=[start])
+    with pytest.raises(CheckpointError, match=r"no head for labels of a token; expected a model that was fine-tuned"):
+        finetune(recipe, progress_shown=False)
+
+
+def test_a_teacher_with_a_chain_is_refused(start: Path, tmp_path: Path) -> None:
+    data = write_splits(tmp_path / "chained", train=ner_documents(), dev=ner_documents())
+    chained = recipe_of(start, data, tmp_path / "teacher", NER, head={"crf": True}, epochs=1)
+    finetune(chained, progress_shown=False)
+    with pytest.raises(CheckpointError, match=r"a chain over tags \(head.crf\).*expected a model without one"):
+        finetune(taught(start, tmp_path, models=[chained.out]), progress_shown=False)
+
+
 def test_what_does_not_fit_is_said(start: Path, teacher: Path, shards: Path, tmp_path: Path) -> None:
     renamed = NER | {"types": ["Gene", "Chemical"]}
     data = write_splits(tmp_path / "data", train=ner_documents(), dev=ner_documents())
@@ -178,6 +220,8 @@ def test_what_does_not_fit_is_said(start: Path, teacher: Path, shards: Path, tmp
     classes = task_of({"kind": "classes", "labels": ["a", "b"]})
     with pytest.raises(UsageError, match=r"labels of tokens.*labels a sequence"):
         Teaching([], classes, weight=1.0, temperature=1.0)
+    with pytest.raises(UsageError, match=r"labels of tokens.*labels a sequence"):
+        Teaching.of(TeacherTable(models=(start,)), classes, start, max_tokens=64, device=torch.device("cpu"))
     short = tiny_model(tmp_path / "short", max_tokens=16)
     taught_short = finetune(recipe_of(short, data, tmp_path / "brief", NER, epochs=1), progress_shown=False)
     reading = recipe_of(start, data, tmp_path / "long", NER, teacher={"models": [taught_short.model]})

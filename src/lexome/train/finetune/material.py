@@ -23,7 +23,7 @@ from lexome.train.finetune.batches import asked_of
 from lexome.train.finetune.frame import frame_of
 from lexome.train.finetune.held import HeldOut
 from lexome.train.finetune.labels import label_bias
-from lexome.train.finetune.sources import renamed, require_sources, sources_of
+from lexome.train.finetune.sources import renamed, require_sources, require_types, sources_of
 from lexome.train.finetune.teaching import text_rows
 
 TRAIN, DEV, TEST = "train", "dev", "test"
@@ -97,6 +97,7 @@ class Material:
         require_sources(recipe.data.rename, sources)
         settings = {**sources[0].settings, **recipe.task} if len(sources) == 1 else recipe.task
         task = task_of(settings)
+        require_types(recipe.data.rename, task)
         found = load(start, kind="encoder")
         frame = frame_of(found, tokenizer, max_tokens=recipe.data.max_tokens)
         return cls(recipe, task, sources, tokenizer, open_tokens(tokenizer / "tokenizer.json"), frame)

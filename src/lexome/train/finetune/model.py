@@ -14,7 +14,7 @@ from lexome.errors import CheckpointError, UsageError
 from lexome.models import hf_heads
 from lexome.models.checkpoint import Checkpoint, encoder_of, load
 from lexome.models.encoder import Attention, Encoder
-from lexome.models.heads import HiddenLayers, Labeller
+from lexome.models.heads import HiddenLayers, Labeller, SequenceHead
 from lexome.models.source import HUGGING_FACE, layout_of, read_settings
 from lexome.recipe.finetune import FinetuneRecipe, HeadTable
 from lexome.tasks import task_of
@@ -105,16 +105,22 @@ def _chain(start: Path, task: Task) -> Crf:
     if task.labelling == "words":
         raise UsageError('head.crf goes from word to word; use it with labelling = "first" or "pieces", not "words".')
     crf = Crf(task.groups)
-    path = start / TASK
-    held = task_of(json.loads(path.read_bytes())) if path.is_file() else None
-    if isinstance(held, Ner) and held.transitions is not None and held.labels == task.labels:
+    held = chained_task(start)
+    if held is not None and held.transitions is not None and held.labels == task.labels:
         crf.take(held.transitions)
     return crf
 
 
+def chained_task(start: Path) -> Ner | None:
+    """The task of a checkpoint that was fine-tuned with a chain over tags; None for any other checkpoint."""
+    path = start / TASK
+    held = task_of(json.loads(path.read_bytes())) if path.is_file() else None
+    return held if isinstance(held, Ner) and held.transitions is not None else None
+
+
 def _loaded(start: Path, task: Task, head: HeadTable, *, new_head: bool) -> Checkpoint:
     """The checkpoint with a head for the task: its own where it has one, else a new one."""
-    held = None if new_head else _held_labels(start, task.head)
+    held = None if new_head else held_labels(start, task.head)
     if held is not None and task.head != "span" and held != task.labels:
         raise CheckpointError(
             f"{start}: its head has the labels {_some(held)}; the task has {_some(task.labels)}. Choose a task with "
@@ -124,10 +130,10 @@ def _loaded(start: Path, task: Task, head: HeadTable, *, new_head: bool) -> Chec
         return _beheaded(start, task, head)
     hidden = _hidden(head) if held is None else None
     found = load(start, kind=task.head, labels=task.labels, hidden=hidden, new_head=True)
-    return _dropping(found, head)
+    return _as_asked(found, head)
 
 
-def _held_labels(start: Path, kind: str) -> tuple[str, ...] | None:
+def held_labels(start: Path, kind: str) -> tuple[str, ...] | None:
     """The labels of the head that a checkpoint has for this kind; None where it has none."""
     if layout_of(start) != HUGGING_FACE:
         return None
@@ -147,7 +153,7 @@ def _beheaded(start: Path, task: Task, head: HeadTable) -> Checkpoint:
     made = hf_heads.label_head(found.config, task.head, labels=len(task.labels), hidden=hidden, pooling=pooling)
     model = Labeller(encoder_of(found.model), made).eval()  # type: ignore[arg-type]
     new = tuple(f"head.{name}" for name in made.state_dict())
-    return _dropping(replace(found, model=model, kind=task.head, labels=task.labels, new=new), head)
+    return _as_asked(replace(found, model=model, kind=task.head, labels=task.labels, new=new), head)
 
 
 def _hidden(head: HeadTable) -> HiddenLayers | None:
@@ -158,10 +164,16 @@ def _hidden(head: HeadTable) -> HiddenLayers | None:
     return HiddenLayers(head.layers, width=head.width, activation=head.activation, dropout=dropout)
 
 
-def _dropping(found: Checkpoint, head: HeadTable) -> Checkpoint:
-    """The checkpoint with the recipe's dropout in its head."""
+def _as_asked(found: Checkpoint, head: HeadTable) -> Checkpoint:
+    """The checkpoint with the recipe's pooling and dropout in its head."""
     assert isinstance(found.model, Labeller)
     made = found.model.head
+    if head.pooling is not None:
+        if not isinstance(made, SequenceHead):
+            raise UsageError(
+                f"head.pooling is for labels of whole texts, and this task labels a {found.kind}. Leave it out."
+            )
+        made.pooling = head.pooling
     if head.dropout is not None:
         for part in made.modules():
             if isinstance(part, nn.Dropout):

@@ -1,6 +1,7 @@
 """run.json of one fine-tuning run: what it was, what it came to, and the mark that it is done."""
 
 import json
+from collections.abc import Collection
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -75,10 +76,10 @@ def read_facts(folder: Path) -> Facts | None:
     return Facts(**given | {"warnings": tuple(given["warnings"])})
 
 
-def finished(folder: Path, identity: str) -> Facts | None:
-    """The facts of this very run where it is done; CheckpointError where the folder holds another."""
+def finished(folder: Path, identities: Collection[str]) -> Facts | None:
+    """The facts of this very run, by any of its identities, where it is done; CheckpointError for another run."""
     facts = read_facts(folder)
-    if facts is not None and facts.identity != identity:
+    if facts is not None and facts.identity not in identities:
         raise CheckpointError(
             f"{folder}: holds a run with other settings, other data or another checkpoint. Choose another `out`, or "
             "remove that folder."

@@ -34,8 +34,9 @@ from lexome.train.finetune.training import Plan, Setting, Training
 from lexome.train.journal import BOARD, METRICS, Journal
 from lexome.train.losses import RECOMPILATIONS
 
-# What a run's outcome does not depend on; the checkpoint and the data are told by their hashes.
+# What a run's outcome does not depend on; the checkpoint, the teachers and the data are told by their hashes.
 FREE = {"out", "start", "jobs", "card", "models", "grid", "score_test", "seeds", "save_every"}
+TAUGHT_FROM = {"models", "shards"}
 
 # Inside `out`, the documents that scores are by, as their source has them.
 GOLD = "gold"
@@ -43,13 +44,20 @@ GOLD = "gold"
 Show = Callable[[float, str], None]
 
 
-def identity_of(recipe: FinetuneRecipe, run: Run, ground: Ground) -> str:
-    """The hash of all that a run's outcome depends on."""
+def identities_of(recipe: FinetuneRecipe, run: Run, ground: Ground) -> tuple[str, ...]:
+    """The hash of all that a run's outcome depends on; behind it the one that runs with a teacher had before.
+
+    That one has the paths of the teacher and its text in it, so that a run was another one where they had been moved.
+    """
     settings = recipe.model_dump(mode="json", exclude=FREE)
     material = ground.material
     given = (dict(material.task.settings()), material.frame, tokenizer_sha256(material.tokenizer))
-    taught = () if recipe.teacher is None else (taught_by(recipe.teacher),)
-    return fingerprint(settings, run, given, material.parts(run.fold).identity, ground.sha256, *taught)
+    known = (run, given, material.parts(run.fold).identity, ground.sha256)
+    if recipe.teacher is None:
+        return (fingerprint(settings, *known),)
+    hashed = taught_by(recipe.teacher)
+    anywhere = settings | {"teacher": recipe.teacher.model_dump(mode="json", exclude=TAUGHT_FROM)}
+    return fingerprint(anywhere, *known, hashed), fingerprint(settings, *known, hashed)
 
 
 def carry_out(
@@ -62,10 +70,10 @@ def carry_out(
     show: Show = lambda share, words: None,
 ) -> Facts:
     """Train one run, or find that it is done, and write its folder; with `test`, the test split is scored as well."""
-    identity = identity_of(recipe, run, ground)
-    found = finished(folder, identity)
+    identities = identities_of(recipe, run, ground)
+    found = finished(folder, identities)
     if found is None:
-        found = _trained(recipe, run, ground, folder, identity=identity, test=test, show=show)
+        found = _trained(recipe, run, ground, folder, identity=identities[0], test=test, show=show)
     if test and TEST not in found.scores:
         found = score_later(recipe, found, ground, folder)
     return found

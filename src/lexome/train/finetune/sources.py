@@ -6,7 +6,9 @@ from dataclasses import replace
 from lexome.document import Document, Span
 from lexome.errors import UsageError
 from lexome.recipe.finetune import FinetuneRecipe, Names
+from lexome.tasks import Ner, Relations
 from lexome.tasks.sets import DataSet, find, folder
+from lexome.tasks.task import Task
 
 
 def sources_of(recipe: FinetuneRecipe) -> list[DataSet]:
@@ -26,6 +28,24 @@ def require_sources(named: Mapping[str, object], sources: Sequence[DataSet]) -> 
     for name in named:
         if name not in known:
             raise UsageError(f"data.rename names {name!r}; expected one of {', '.join(known)}.")
+
+
+def require_types(named: Mapping[str, Mapping[str, Names]], task: Task) -> None:
+    """UsageError where data.rename gives a name that the task has no type of: such mentions would be lost."""
+    if isinstance(task, Ner):
+        known = task.types
+    elif isinstance(task, Relations) and task.pairs:
+        known = tuple(dict.fromkeys(type_ for pair in task.pairs for type_ in pair))
+    else:
+        return
+    for source, types in named.items():
+        for type_, given in types.items():
+            for name in (given,) if isinstance(given, str) else given:
+                if name not in known:
+                    raise UsageError(
+                        f"data.rename calls {source}'s {type_} {name!r}; expected one of the types in [task]: "
+                        f"{', '.join(known)}. Name one of those, or add it to them."
+                    )
 
 
 def folds_of(recipe: FinetuneRecipe, sources: Sequence[DataSet]) -> list[int | None]:

@@ -21,6 +21,7 @@ from lexome.pipeline import fingerprint
 from lexome.recipe.finetune import TeacherTable
 from lexome.tasks.task import NOT_ASKED, Row, Task
 from lexome.train.finetune.batches import Batch
+from lexome.train.finetune.model import chained_task, held_labels
 from lexome.train.finetune.summary import start_of
 from lexome.train.text import Specials, Text
 
@@ -33,8 +34,7 @@ class Teaching:
     """
 
     def __init__(self, teachers: Sequence[Labeller], task: Task, *, weight: float, temperature: float) -> None:
-        if task.head != "token" or task.loss != "choice" or len(set(task.groups)) != 1:
-            raise UsageError(f"a teacher is for labels of tokens, and this task labels a {task.head}. Leave it out.")
+        _require_tokens(task)
         self.teachers = [teacher.eval().requires_grad_(False) for teacher in teachers]
         self.shape = (-1, len(task.groups), task.groups[0])
         self.weight, self.temperature = weight, temperature
@@ -44,6 +44,7 @@ class Teaching:
         cls, table: TeacherTable, task: Task, tokenizer: Path, *, max_tokens: int, device: torch.device
     ) -> "Teaching":
         """The recipe's teachers, opened; UsageError or CheckpointError where one does not fit the task or the rows."""
+        _require_tokens(task)
         teachers = [_opened(start_of(path), task, tokenizer, max_tokens=max_tokens).to(device) for path in table.models]
         return cls(teachers, task, weight=table.weight, temperature=table.temperature)
 
@@ -88,7 +89,24 @@ def taught_by(table: TeacherTable) -> str:
     return fingerprint([weights_sha256(start_of(path)) for path in table.models], text)
 
 
+def _require_tokens(task: Task) -> None:
+    """UsageError for a task that no teacher is for."""
+    if task.head != "token" or task.loss != "choice" or len(set(task.groups)) != 1:
+        raise UsageError(f"a teacher is for labels of tokens, and this task labels a {task.head}. Leave it out.")
+
+
 def _opened(path: Path, task: Task, tokenizer: Path, *, max_tokens: int) -> Labeller:
+    if held_labels(path, task.head) is None:
+        raise CheckpointError(
+            f"{path}: the teacher has no head for labels of a {task.head}; expected a model that was fine-tuned on the "
+            "same [task]. Fine-tune it first, and name the `out` of that."
+        )
+    if chained_task(path) is not None:
+        # What a chain makes of a token hangs on the words around it, and text without labels is not cut into words.
+        raise CheckpointError(
+            f"{path}: the teacher has a chain over tags (head.crf), which is no part of its shares of single labels; "
+            "expected a model without one. Fine-tune a teacher with crf = false."
+        )
     found = load(path, kind=task.head)
     if found.labels != task.labels:
         raise CheckpointError(

@@ -12,6 +12,7 @@ ENCODERS is passed over.
 
 import argparse
 import json
+import sys
 import time
 from pathlib import Path
 from statistics import fmean
@@ -76,6 +77,8 @@ def trained(name: str, path: Path, folder: Path, changes: list[str]) -> None:
     else:
         done = pretrain(load(path, PretrainRecipe, overrides=changes), progress_shown=False)
     whole = time.monotonic() - began
+    if not done.new:
+        sys.exit(f"{folder / name} was finished before; what it took is in {name}.json, and is not measured again.")
     row = {
         "recipe": str(path),
         "changes": [change for change in changes if not change.startswith(PLACES)],

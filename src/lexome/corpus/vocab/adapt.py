@@ -162,19 +162,20 @@ class _Cutting:
         self._same: dict[str, str] = {}
 
     def __call__(self, text: str) -> Words:
-        if not self._maybe.search(text) and not self._maybe.search(self._normal(text)):
-            return self._words(text), 0
+        normal = self._normal(text)
+        if not self._maybe.search(text) and not self._maybe.search(normal):
+            return self._words(normal), 0
         spans = self._spans(text)
         begins, ends = [0, *(end for _, end in spans)], [*(begin for begin, _ in spans), len(text)]
-        parts = (self._words(text[begin:end]) for begin, end in zip(begins, ends, strict=True))
+        parts = (self._words(self._normal(text[begin:end])) for begin, end in zip(begins, ends, strict=True))
         return tuple(word for part in parts for word in part), len(spans)
 
     def only_whole(self, text: str) -> bool:
         """Where a text is not the sum of what stands between its spaces."""
         return self._spaced or JOINING.search(text) is not None
 
-    def _words(self, text: str) -> tuple[str, ...]:
-        found = self._splitter.pre_tokenize_str(self._normal(text))
+    def _words(self, normal: str) -> tuple[str, ...]:
+        found = self._splitter.pre_tokenize_str(normal)
         return tuple(self._same.setdefault(word, word) for word, _ in found)
 
     def _normal(self, text: str) -> str:

@@ -12,8 +12,10 @@ from typing import Any
 
 import pytest
 import torch
+import typer
 from pretraining import TINY, make_shards, recipe, ticking, tokenizer
 
+from lexome.cli.train import _report
 from lexome.corpus.shards.store import Shards
 from lexome.errors import CheckpointError, DivergedError, RecipeError, UsageError
 from lexome.models import checkpoint
@@ -22,9 +24,9 @@ from lexome.recipe import explain
 from lexome.train import pretrain as stage
 from lexome.train.journal import read_metrics
 from lexome.train.losses import PretrainingLoss
-from lexome.train.pretrain import pretrain
+from lexome.train.pretrain import Pretrained, pretrain
 from lexome.train.session import FREE, identity_of
-from lexome.train.stop import Stop, Stopped
+from lexome.train.stop import SAID, Stop, Stopped
 
 torch.set_num_threads(1)
 # What differs between two runs of the same bits.
@@ -177,7 +179,50 @@ def test_an_interrupted_command_says_so_and_ends_with_code_130(shards: Shards, t
     (saved,) = (tmp_path / "out" / "state").iterdir()
     step = int(saved.name.removeprefix("step-"))
     said = f"interrupted: the state of step {step:,} is saved in {saved.parent}. Run the same command again to go on.\n"
-    assert (process.returncode, out, errors) == (130, "", said)
+    assert (process.returncode, out) == (130, "")
+    assert errors.endswith(SAID.decode() + said)
+
+
+def test_a_run_broken_off_before_any_state_leaves_the_folder_to_a_mended_recipe(shards: Shards, tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        pretrain(recipe(shards.folder, tmp_path / "out", steps=9), progress_shown=False, clock=ticking(stop_after=3))
+    assert pretrain(recipe(shards.folder, tmp_path / "out", steps=5), progress_shown=False).steps == 5
+
+
+def test_what_was_broken_off_is_not_said_to_be_saved(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(typer.Exit):
+        _report(broken_off, tmp_path / "out", as_json=False, quiet=False)
+    said = "interrupted: nothing was saved yet. Run the same command again to begin anew.\n"
+    assert capsys.readouterr().err == said
+
+
+def broken_off() -> Pretrained:
+    raise KeyboardInterrupt
+
+
+def test_a_run_says_where_it_computes_what_it_trains_and_where_it_goes_on(
+    shards: Shards, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = pretrain(recipe(shards.folder, tmp_path / "first", steps=1), progress_shown=False).folder
+    other = make_shards(tmp_path / "other", made=tokenizer(extra=("weighs",)))
+    run = recipe(other.folder, tmp_path / "out", start=first, new_vocabulary="carry", device="cpu")
+    with pytest.raises(KeyboardInterrupt):
+        pretrain(run, progress_shown=False, clock=ticking(stop_after=25))
+    pretrain(run)
+    weights = sum(weight.numel() for weight in checkpoint.load(tmp_path / "out" / "model").model.parameters())
+    pieces = len(json.loads((other.folder / "tokenizer.json").read_text())["model"]["vocab"])
+    assert capsys.readouterr().err.splitlines()[:5] == [
+        "device    cpu, fp32",
+        f"model     bert, {weights:,} weights, from {first}",
+        f"new       1 of {pieces} pieces",
+        f"text      {other_text(other)}",
+        "goes on   after step 20",
+    ]
+
+
+def other_text(shards: Shards) -> str:
+    documents = sum(shard.document_ends.size for shard in shards.train)
+    return f"{documents:,} documents, {sum(shard.tokens.size for shard in shards.train):,} tokens."
 
 
 def test_a_finished_run_is_not_run_again(shards: Shards, tmp_path: Path) -> None:
@@ -192,8 +237,11 @@ def test_a_finished_run_is_not_run_again(shards: Shards, tmp_path: Path) -> None
 
 def test_another_recipe_does_not_take_over_the_folder(shards: Shards, tmp_path: Path) -> None:
     pretrain(recipe(shards.folder, tmp_path / "out", steps=5), progress_shown=False)
-    with pytest.raises(CheckpointError, match="another recipe"):
+    with pytest.raises(CheckpointError, match=r"another recipe: there steps is 5, here 6\. Choose another `out`"):
         pretrain(recipe(shards.folder, tmp_path / "out", steps=6), progress_shown=False)
+    optimizer, length = {"lr": 1e-3, "kind": "muon"}, {"steps": 5, "log": {"every": 1}}
+    with pytest.raises(CheckpointError, match=r'there optimizer.kind is "adamw", here "muon"'):
+        pretrain(recipe(shards.folder, tmp_path / "out", optimizer=optimizer, **length), progress_shown=False)
 
 
 def test_other_weights_in_the_folder_it_began_with_are_another_run(shards: Shards, tmp_path: Path) -> None:
@@ -205,7 +253,7 @@ def test_other_weights_in_the_folder_it_began_with_are_another_run(shards: Shard
     folders[0].rename(start)
     pretrain(recipe(shards.folder, tmp_path / "out", steps=1, start=start), progress_shown=False)
     (folders[1] / "model.safetensors").replace(start / "model.safetensors")
-    with pytest.raises(CheckpointError, match="another recipe"):
+    with pytest.raises(CheckpointError, match="this recipe on other shards, or that began with other weights"):
         pretrain(recipe(shards.folder, tmp_path / "out", steps=1, start=start), progress_shown=False)
 
 

@@ -2,11 +2,13 @@
 
 import json
 import math
+import resource
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,8 @@ from lexome.corpus.shards.store import Shards
 from lexome.errors import CheckpointError, DivergedError, RecipeError, UsageError
 from lexome.models import checkpoint
 from lexome.pipeline import fingerprint
-from lexome.recipe import explain
+from lexome.recipe import explain, load
+from lexome.recipe.pretrain import PretrainRecipe
 from lexome.train import pretrain as stage
 from lexome.train.journal import read_metrics
 from lexome.train.losses import PretrainingLoss
@@ -472,6 +475,43 @@ def test_a_damaged_state_says_what_to_do(shards: Shards, tmp_path: Path, part: s
     (tmp_path / "out" / "state" / "step-00000020" / part).write_bytes(b"cut")
     with pytest.raises(CheckpointError, match=r"step-00000020.*Remove the folder"):
         pretrain(run, progress_shown=False)
+
+
+@contextmanager
+def files_up_to(size: int) -> Iterator[None]:
+    """As on a full disk: what would make a file larger than this fails."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_full_disk_costs_no_state_that_was_saved(shards: Shards, tmp_path: Path) -> None:
+    run, states = recipe(shards.folder, tmp_path / "out"), tmp_path / "out" / "state"
+    with pytest.raises(KeyboardInterrupt):
+        pretrain(run, progress_shown=False, clock=ticking(stop_after=25))
+    said = r"step-00000040: the state could not be written, with .* MB free .*The state before, .*/step-00000020, stays"
+    with files_up_to(8192), pytest.raises(CheckpointError, match=said):
+        pretrain(run, progress_shown=False)
+    assert [path.name for path in states.iterdir()] == ["step-00000020"]
+    assert pretrain(run, progress_shown=False).steps == 40
+
+
+def test_the_folder_of_a_training_is_not_its_model(shards: Shards, tmp_path: Path) -> None:
+    model = pretrain(recipe(shards.folder, tmp_path / "out", steps=1), progress_shown=False).folder
+    with pytest.raises(CheckpointError, match=f"expected a model folder. Name {model}, the model in it"):
+        pretrain(recipe(shards.folder, tmp_path / "more", steps=1, start=tmp_path / "out"), progress_shown=False)
+
+
+def test_a_length_told_twice_is_refused_with_a_way_out(shards: Shards, tmp_path: Path) -> None:
+    (tmp_path / "run.toml").write_text(explain(recipe(shards.folder, tmp_path / "out", budget="20m")))
+    with pytest.raises(
+        RecipeError, match=r"told by steps and budget; expected one of .* --set budget= leaves a key out"
+    ):
+        load(tmp_path / "run.toml", PretrainRecipe, overrides=["steps=5"])
+    assert load(tmp_path / "run.toml", PretrainRecipe, overrides=["steps=5", "budget="]).steps == 5
 
 
 def test_only_the_newest_states_are_kept(shards: Shards, tmp_path: Path) -> None:

@@ -52,6 +52,8 @@ def test_load_fills_in_what_is_not_said(tmp_path: Path) -> None:
             lambda recipe: recipe.sources[0].paths == (Path("b.xml"), Path("c.xml")),
         ),
         ("languages=[]", lambda recipe: recipe.languages == ()),
+        ("near.similarity=", lambda recipe: recipe.near.similarity == 0.8),
+        ("seed=", lambda recipe: recipe.seed == 0),
     ],
 )
 def test_set_changes_one_key(tmp_path: Path, pair: str, seen) -> None:  # type: ignore[no-untyped-def]

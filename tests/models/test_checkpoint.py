@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import resource
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -259,6 +260,24 @@ def test_configurations_round_trip(architecture: str) -> None:
         config = read_config(hf_model("ModernBertModel", "modernbert").config.to_dict())
     config = replace(config, **changes.get(architecture, {}))
     assert read_config(write_config(config, architecture)) == config
+
+
+def test_weights_are_for_whom_the_other_files_are(tmp_path: Path) -> None:
+    folder = saved(tmp_path / "model")
+    assert (folder / "model.safetensors").stat().st_mode == (folder / "config.json").stat().st_mode
+
+
+def test_weights_that_find_no_room_leave_the_folder_that_was_there(tmp_path: Path) -> None:
+    folder = saved(tmp_path / "model")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (16_384, before[1]))
+    try:
+        with pytest.raises(CheckpointError, match=r"the weights could not be written \(.*\)\. Make room"):
+            saved(folder, replace=True)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert load(folder).config == CONFIG
+    assert [file.name for file in tmp_path.iterdir() if file.name.startswith(".")] == []
 
 
 def test_a_folder_that_exists_is_kept(tmp_path: Path) -> None:

@@ -68,6 +68,23 @@ def test_without_a_terminal_a_line_says_how_far_it_is(
     assert "pretrain: 50.0%, step 2, loss 3.100, 0 min left" in capsys.readouterr().err
 
 
+def test_the_time_left_is_by_what_was_done_since_the_first_call(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # Ten minutes are spent before the run goes on at a half, and ten more on the next quarter.
+    now = iter([0.0, 600.0, 1200.0, 1210.0])
+    monkeypatch.setattr(journal, "time", SimpleNamespace(monotonic=lambda: next(now)))
+    with training_progress() as show:
+        show(0.5, "step 2")
+        show(0.75, "step 3")
+        show(1.0, "step 4, measuring on held-out text")
+    assert capsys.readouterr().err.splitlines() == [
+        "pretrain: 50.0%, step 2, time left unknown",
+        "pretrain: 75.0%, step 3, 10 min left",
+        "pretrain: 100.0%, step 4, measuring on held-out text",
+    ]
+
+
 def test_nothing_is_said_where_it_is_not_wanted(capsys: pytest.CaptureFixture[str]) -> None:
     with training_progress(shown=False) as show:
         show(0.5, "step 2")

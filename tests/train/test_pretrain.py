@@ -2,29 +2,34 @@
 
 import json
 import math
+import resource
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import typer
 from pretraining import TINY, make_shards, recipe, ticking, tokenizer
 
+from lexome.cli.train import _report
 from lexome.corpus.shards.store import PARTS, Shards
 from lexome.errors import CheckpointError, DivergedError, RecipeError, UsageError
 from lexome.models import checkpoint
 from lexome.pipeline import fingerprint
-from lexome.recipe import explain
+from lexome.recipe import explain, load
+from lexome.recipe.pretrain import PretrainRecipe
 from lexome.train import pretrain as stage
 from lexome.train.journal import read_metrics
 from lexome.train.losses import PretrainingLoss
-from lexome.train.pretrain import pretrain
+from lexome.train.pretrain import Pretrained, pretrain
 from lexome.train.session import FREE, identity_of
-from lexome.train.stop import Stop, Stopped
+from lexome.train.stop import SAID, Stop, Stopped
 
 torch.set_num_threads(1)
 # What differs between two runs of the same bits.
@@ -182,7 +187,50 @@ def test_an_interrupted_command_says_so_and_ends_with_code_130(shards: Shards, t
     (saved,) = (tmp_path / "out" / "state").iterdir()
     step = int(saved.name.removeprefix("step-"))
     said = f"interrupted: the state of step {step:,} is saved in {saved.parent}. Run the same command again to go on.\n"
-    assert (process.returncode, out, errors) == (130, "", said)
+    assert (process.returncode, out) == (130, "")
+    assert errors.endswith(SAID.decode() + said)
+
+
+def test_a_run_broken_off_before_any_state_leaves_the_folder_to_a_mended_recipe(shards: Shards, tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        pretrain(recipe(shards.folder, tmp_path / "out", steps=9), progress_shown=False, clock=ticking(stop_after=3))
+    assert pretrain(recipe(shards.folder, tmp_path / "out", steps=5), progress_shown=False).steps == 5
+
+
+def test_what_was_broken_off_is_not_said_to_be_saved(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(typer.Exit):
+        _report(broken_off, tmp_path / "out", as_json=False, quiet=False)
+    said = "interrupted: nothing was saved yet. Run the same command again to begin anew.\n"
+    assert capsys.readouterr().err == said
+
+
+def broken_off() -> Pretrained:
+    raise KeyboardInterrupt
+
+
+def test_a_run_says_where_it_computes_what_it_trains_and_where_it_goes_on(
+    shards: Shards, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = pretrain(recipe(shards.folder, tmp_path / "first", steps=1), progress_shown=False).folder
+    other = make_shards(tmp_path / "other", made=tokenizer(extra=("weighs",)))
+    run = recipe(other.folder, tmp_path / "out", start=first, new_vocabulary="carry", device="cpu")
+    with pytest.raises(KeyboardInterrupt):
+        pretrain(run, progress_shown=False, clock=ticking(stop_after=25))
+    pretrain(run)
+    weights = sum(weight.numel() for weight in checkpoint.load(tmp_path / "out" / "model").model.parameters())
+    pieces = len(json.loads((other.folder / "tokenizer.json").read_text())["model"]["vocab"])
+    assert capsys.readouterr().err.splitlines()[:5] == [
+        "device    cpu, fp32",
+        f"model     bert, {weights:,} weights, from {first}",
+        f"new       1 of {pieces} pieces",
+        f"text      {other_text(other)}",
+        "goes on   after step 20",
+    ]
+
+
+def other_text(shards: Shards) -> str:
+    documents = sum(shard.document_ends.size for shard in shards.train)
+    return f"{documents:,} documents, {sum(shard.tokens.size for shard in shards.train):,} tokens."
 
 
 def test_a_finished_run_is_not_run_again(shards: Shards, tmp_path: Path) -> None:
@@ -197,8 +245,11 @@ def test_a_finished_run_is_not_run_again(shards: Shards, tmp_path: Path) -> None
 
 def test_another_recipe_does_not_take_over_the_folder(shards: Shards, tmp_path: Path) -> None:
     pretrain(recipe(shards.folder, tmp_path / "out", steps=5), progress_shown=False)
-    with pytest.raises(CheckpointError, match="another recipe"):
+    with pytest.raises(CheckpointError, match=r"another recipe: there steps is 5, here 6\. Choose another `out`"):
         pretrain(recipe(shards.folder, tmp_path / "out", steps=6), progress_shown=False)
+    optimizer, length = {"lr": 1e-3, "kind": "muon"}, {"steps": 5, "log": {"every": 1}}
+    with pytest.raises(CheckpointError, match=r'there optimizer.kind is "adamw", here "muon"'):
+        pretrain(recipe(shards.folder, tmp_path / "out", optimizer=optimizer, **length), progress_shown=False)
 
 
 def test_other_weights_in_the_folder_it_began_with_are_another_run(shards: Shards, tmp_path: Path) -> None:
@@ -210,7 +261,7 @@ def test_other_weights_in_the_folder_it_began_with_are_another_run(shards: Shard
     folders[0].rename(start)
     pretrain(recipe(shards.folder, tmp_path / "out", steps=1, start=start), progress_shown=False)
     (folders[1] / "model.safetensors").replace(start / "model.safetensors")
-    with pytest.raises(CheckpointError, match="another recipe"):
+    with pytest.raises(CheckpointError, match="this recipe on other shards, or that began with other weights"):
         pretrain(recipe(shards.folder, tmp_path / "out", steps=1, start=start), progress_shown=False)
 
 
@@ -445,6 +496,43 @@ def test_a_damaged_state_says_what_to_do(shards: Shards, tmp_path: Path, part: s
     (tmp_path / "out" / "state" / "step-00000020" / part).write_bytes(b"cut")
     with pytest.raises(CheckpointError, match=r"step-00000020.*Remove the folder"):
         pretrain(run, progress_shown=False)
+
+
+@contextmanager
+def files_up_to(size: int) -> Iterator[None]:
+    """As on a full disk: what would make a file larger than this fails."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_full_disk_costs_no_state_that_was_saved(shards: Shards, tmp_path: Path) -> None:
+    run, states = recipe(shards.folder, tmp_path / "out"), tmp_path / "out" / "state"
+    with pytest.raises(KeyboardInterrupt):
+        pretrain(run, progress_shown=False, clock=ticking(stop_after=25))
+    said = r"step-00000040: the state could not be written, with .* MB free .*The state before, .*/step-00000020, stays"
+    with files_up_to(8192), pytest.raises(CheckpointError, match=said):
+        pretrain(run, progress_shown=False)
+    assert [path.name for path in states.iterdir()] == ["step-00000020"]
+    assert pretrain(run, progress_shown=False).steps == 40
+
+
+def test_the_folder_of_a_training_is_not_its_model(shards: Shards, tmp_path: Path) -> None:
+    model = pretrain(recipe(shards.folder, tmp_path / "out", steps=1), progress_shown=False).folder
+    with pytest.raises(CheckpointError, match=f"expected a model folder. Name {model}, the model in it"):
+        pretrain(recipe(shards.folder, tmp_path / "more", steps=1, start=tmp_path / "out"), progress_shown=False)
+
+
+def test_a_length_told_twice_is_refused_with_a_way_out(shards: Shards, tmp_path: Path) -> None:
+    (tmp_path / "run.toml").write_text(explain(recipe(shards.folder, tmp_path / "out", budget="20m")))
+    with pytest.raises(
+        RecipeError, match=r"told by steps and budget; expected one of .* --set budget= leaves a key out"
+    ):
+        load(tmp_path / "run.toml", PretrainRecipe, overrides=["steps=5"])
+    assert load(tmp_path / "run.toml", PretrainRecipe, overrides=["steps=5", "budget="]).steps == 5
 
 
 def test_only_the_newest_states_are_kept(shards: Shards, tmp_path: Path) -> None:

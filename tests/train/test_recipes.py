@@ -44,7 +44,7 @@ def test_times_are_told_with_their_units(text: str, expected: float) -> None:
 @pytest.mark.parametrize(
     ("keys", "said"),
     [
-        ({"steps": 5, "tokens": 5}, "expected steps, tokens, epochs or budget"),
+        ({"steps": 5, "tokens": 5}, "told by steps and tokens; expected one of steps, tokens, epochs and budget"),
         ({"budget": "20 minutes"}, "expected a time such as"),
         ({"preset": "tiny", "start": "somewhere"}, "start and preset are both given"),
         ({"batch": {"tokens": 16}}, "less than the longest sequence"),

@@ -47,8 +47,7 @@ def _report(run: "Callable[[], Pretrained]", out: Path, *, as_json: bool, quiet:
         done = run()
     except KeyboardInterrupt as stop:
         if first_process():
-            said = str(stop) or f"the last state in {out} stays."
-            print(f"interrupted: {said} Run the same command again to go on.", file=sys.stderr)
+            print(f"interrupted: {_left_behind(stop, out)}", file=sys.stderr)
         raise typer.Exit(130) from None
     if not first_process():
         return
@@ -60,6 +59,16 @@ def _report(run: "Callable[[], Pretrained]", out: Path, *, as_json: bool, quiet:
         for key, value in (done.held_out or {}).items():
             print(f"held out  {key} {value:,.4g}" if isinstance(value, float) else f"held out  {key} {value}")
         print(f"{'wrote' if done.new else 'kept':<9} {done.folder}")
+
+
+def _left_behind(stop: KeyboardInterrupt, out: Path) -> str:
+    """What an interrupted run has left in its folder, and what to do."""
+    from lexome.train.session import STATES
+    from lexome.train.state import saved
+
+    if not str(stop) and not saved(out / STATES):
+        return "nothing was saved yet. Run the same command again to begin anew."
+    return f"{str(stop) or f'the last state in {out} stays.'} Run the same command again to go on."
 
 
 def first_process() -> bool:

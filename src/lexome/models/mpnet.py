@@ -48,7 +48,10 @@ def read_without(folder: Path, drop: str) -> Foreign:
     if drop not in DROPS:
         raise UsageError(f"drop {drop!r}; expected {' or '.join(DROPS)}. Leave it out to keep the model as it is.")
     if not folder.is_dir() or layout_of(folder) != HUGGING_FACE:
-        raise CheckpointError(f"{folder}: {drop} can be left out of a folder in Hugging Face's form. Unpack it first.")
+        raise CheckpointError(
+            f"{folder}: expected a folder of an MPNet in Hugging Face's form to leave {drop} out of. Unpack an archive "
+            "first, and convert any other model without --drop."
+        )
     settings, weights = read_settings(folder), read_weights(folder)
     config, kept, left_out = as_bert(settings, weights, where=str(folder))
     return Foreign(HUGGING_FACE, config, kept, _tokenizer(folder), left_out)

@@ -39,7 +39,10 @@ def read_settings(folder: Path) -> dict[str, Any]:
     try:
         settings = json.loads(path.read_bytes())
     except FileNotFoundError:
-        raise CheckpointError(f"{path}: there is no such file; expected a model folder. Check the path.") from None
+        # A training's folder holds the model beside states and metrics.
+        inner = folder / "model"
+        do = f"Name {inner}, the model in it." if (inner / "config.json").is_file() else "Check the path."
+        raise CheckpointError(f"{path}: there is no such file; expected a model folder. {do}") from None
     except ValueError as error:
         raise CheckpointError(f"{path}: not JSON: {error}") from None
     if not isinstance(settings, dict):

@@ -53,10 +53,16 @@ def _files(folder: Path) -> list[Path]:
 
 
 def write_weights(weights: dict[str, Tensor], path: Path) -> None:
-    """One safetensors file, on which transformers relies for the form "pt"."""
-    save_file(
-        {name: _apart(tensor.detach().cpu()) for name, tensor in weights.items()}, path, metadata={"format": "pt"}
-    )
+    """One safetensors file, on which transformers relies for the form "pt"; CheckpointError where the disk is full."""
+    apart = {name: _apart(tensor.detach().cpu()) for name, tensor in weights.items()}
+    # The library lets nobody but the owner read its file; as any other, it is for whom the umask says.
+    path.touch()
+    mode = path.stat().st_mode
+    try:
+        save_file(apart, path, metadata={"format": "pt"})
+    except (SafetensorError, OSError) as error:
+        raise CheckpointError(f"{path}: the weights could not be written ({error}). Make room and try again.") from None
+    path.chmod(mode)
 
 
 def _apart(tensor: Tensor) -> Tensor:

@@ -33,7 +33,7 @@ def load(path: Path, schema: type[Schema], *, overrides: Iterable[str] = ()) -> 
     """The recipe in a TOML file, with KEY=VALUE overrides; RecipeError says what is wrong and where.
 
     A key inside a table is named with a dot, one inside a list of tables by its place: sources.0.limit=10.
-    A value is read as TOML where it is TOML (10, true, ["a"]), else as text.
+    A value is read as TOML where it is TOML (10, true, ["a"]), else as text. Without one, KEY=, the key is left out.
     """
     given = _toml(path)
     for pair in overrides:
@@ -107,6 +107,8 @@ def _override(given: dict[str, Any], pair: str) -> None:
         place = _inside(place, name, pair)
     if isinstance(place, list):
         place[_index(place, last, pair)] = _value(text)
+    elif isinstance(place, dict) and not text:
+        place.pop(last, None)
     elif isinstance(place, dict):
         place[last] = _value(text)
     else:

@@ -134,6 +134,11 @@ class CardTable(Table):
     data: str | None = Field(default=None, description="The text it was trained on, and that text's licences.")
 
 
+def _less(said: list[str]) -> str:
+    """What to do where the length is told more than once: on the command line another was set beside the recipe's."""
+    return f". Take out all but one: --set {said[-1]}= leaves a key out" if len(said) > 1 else ""
+
+
 class TrainingRecipe(Recipe):
     """What every training on token shards says, whatever its loss."""
 
@@ -177,7 +182,10 @@ class TrainingRecipe(Recipe):
     def _whole(self) -> Self:
         said = [name for name in ("steps", "tokens", "epochs", "budget") if getattr(self, name) is not None]
         if len(said) != 1:
-            raise ValueError(f"the length is told by {said or 'nothing'}; expected steps, tokens, epochs or budget")
+            seen = " and ".join(said) or "nothing"
+            raise ValueError(
+                f"the length is told by {seen}; expected one of steps, tokens, epochs and budget{_less(said)}"
+            )
         if self.schedule.warmup_steps is not None and self.steps is None:
             raise ValueError("schedule.warmup_steps needs a length in steps; say schedule.warmup, a share")
         if self.batch.tokens < self.text.max_tokens:

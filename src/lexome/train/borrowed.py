@@ -9,18 +9,22 @@ from torch import nn
 from lexome.errors import CheckpointError, RecipeError
 from lexome.models.backend import WITHOUT_POSITIONS
 from lexome.models.padded import TransformersMaskedLM
-from lexome.models.source import HUGGING_FACE, layout_of
+from lexome.models.source import HUGGING_FACE, layout_of, read_settings
 from lexome.recipe.pretrain import TrainingRecipe
 
 
 def refuse_foreign(start: Path) -> None:
-    """CheckpointError for a release of another framework, whose tokenizer is in no folder to shard text with."""
+    """CheckpointError for a release of another framework, whose tokenizer is in no folder to shard text with.
+
+    Also for a folder without settings, before anyone looks for its tokenizer.
+    """
     layout = layout_of(start)
     if layout != HUGGING_FACE:
         raise CheckpointError(
             f"{start}: a checkpoint in the layout of {layout}; expected a folder in Hugging Face's form. Run `lexome "
             "convert-model` on it, shard the text with the new folder's tokenizer, and start from that folder."
         )
+    read_settings(start)
 
 
 def check_borrowed(recipe: TrainingRecipe, *, same_tokenizer: bool, architecture: str) -> None:

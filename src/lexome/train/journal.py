@@ -176,7 +176,6 @@ def _board(folder: Path, step: int) -> Any:
 @contextmanager
 def training_progress(verb: str = "pretrain", *, shown: bool = True) -> Iterator[Callable[[float, str], None]]:
     """A function to tell the share that is done and a few words: a bar on a terminal, elsewhere a line a minute."""
-    began, first = time.monotonic(), [math.nan]
     if not shown:
         yield lambda share, words: None
     elif sys.stderr.isatty():
@@ -189,17 +188,32 @@ def training_progress(verb: str = "pretrain", *, shown: bool = True) -> Iterator
             task = bar.add_task(verb, total=1.0, words="")
             yield lambda share, words: bar.update(task, completed=share, words=words)
     else:
-        said = [began]
+        yield _minutely(verb)
 
-        def line(share: float, words: str) -> None:
-            now = time.monotonic()
-            first[0] = share if math.isnan(first[0]) else first[0]
-            if now - said[0] < LINE_S:
-                return
-            said[0] = now
-            left = "time left unknown"
-            if share > first[0]:
-                left = f"{(1 - share) * (now - began) / (share - first[0]) / 60:,.0f} min left"
-            print(f"{verb}: {share:.1%}, {words}, {left}", file=sys.stderr, flush=True)
 
-        yield line
+def _minutely(verb: str) -> Callable[[float, str], None]:
+    """A function that prints a line a minute. The time left follows from what was done since its first call."""
+    began = said = time.monotonic()
+    first: tuple[float, float] | None = None
+
+    def line(share: float, words: str) -> None:
+        nonlocal said, first
+        now = time.monotonic()
+        if first is None:
+            first = share, now
+        # What comes after the last step, measuring and writing, may take long too, and must not look like a halt.
+        if now - said < LINE_S and not (share >= 1 and now - began >= LINE_S):
+            return
+        said = now
+        print(f"{verb}: {share:.1%}, {words}{_left(share, now, first)}", file=sys.stderr, flush=True)
+
+    return line
+
+
+def _left(share: float, now: float, first: tuple[float, float]) -> str:
+    """The time left, where there is some, in words for the end of a line."""
+    if share >= 1:
+        return ""
+    if share <= first[0]:
+        return ", time left unknown"
+    return f", {(1 - share) * (now - first[1]) / (share - first[0]) / 60:,.0f} min left"

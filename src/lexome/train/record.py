@@ -4,6 +4,7 @@ import json
 import os
 import platform
 import subprocess
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
@@ -70,8 +71,11 @@ def surroundings() -> dict[str, Any]:
     }
 
 
-def finished(folder: Path, identity: str) -> Run | None:
-    """The run in a folder where it is done; CheckpointError where that is another run than this."""
+def finished(folder: Path, identity: str, recipe: TrainingRecipe, *, free: Collection[str]) -> Run | None:
+    """The run in a folder where it is done; CheckpointError where that is another run than this.
+
+    The error names a key that differs from the recipe's, but for the tables that are `free` to.
+    """
     path = folder / RUN
     if not path.is_file():
         return None
@@ -82,10 +86,32 @@ def finished(folder: Path, identity: str) -> Run | None:
         raise CheckpointError(f"{path}: is no record of a pre-training ({error!r}). Choose another `out`.") from None
     if run.identity != identity:
         raise CheckpointError(
-            f"{folder}: holds the run of another recipe, other shards or another version of them. Choose another "
-            "`out`, or remove that folder."
+            f"{folder}: holds {_another(found.get('recipe', {}), recipe, free)}. Choose another `out`, or remove that "
+            "folder."
         )
     return run if run.done else None
+
+
+def _another(there: Mapping[str, Any], recipe: TrainingRecipe, free: Collection[str]) -> str:
+    """How the run of a recipe differs from this one, as far as recipes tell."""
+    here = recipe.model_dump(mode="json", exclude_none=True)
+    old, new = (_flat({key: said for key, said in one.items() if key not in free}) for one in (there, here))
+    for key in sorted(old.keys() | new.keys()):
+        if old.get(key) != new.get(key):
+            return f"the run of another recipe: there {key} is {_said(old, key)}, here {_said(new, key)}"
+    return "a run of this recipe on other shards, or that began with other weights"
+
+
+def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """The keys of a table and the tables in it, as `--set` names them."""
+    found: dict[str, Any] = {}
+    for key, said in table.items():
+        found |= _flat(said, f"{prefix}{key}.") if isinstance(said, dict) else {prefix + key: said}
+    return found
+
+
+def _said(table: Mapping[str, Any], key: str) -> str:
+    return json.dumps(table[key], ensure_ascii=False) if key in table else "not said"
 
 
 def revision() -> str | None:

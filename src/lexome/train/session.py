@@ -27,6 +27,7 @@ from lexome.train.held_out import evaluate
 from lexome.train.journal import METRICS, Journal, Line, Tally, Watch, training_progress
 from lexome.train.loop import Clock, Done, Position, Rules, rehearse, train
 from lexome.train.losses import Loss, compile_parts, even_logits
+from lexome.train.opening import opening
 from lexome.train.optim import OptimizerSettings
 from lexome.train.parallel import Parallel, joined
 from lexome.train.picture import draw_loss
@@ -98,16 +99,21 @@ def carry_out(
     """
     shards = open_shards(recipe.shards)
     identity = identity_of(recipe, shards, hashed)
-    if (run := finished(recipe.out, identity)) is not None:
+    if (run := finished(recipe.out, identity, recipe, free=FREE)) is not None:
         return run, False
     wanted = recipe.deterministic if recipe.deterministic is not None else recipe.budget is None
     with joined(recipe.parallel, device=recipe.device) as parallel, exact(wanted, parallel.device):
         session = Session.opened(recipe, shards, identity, making, parallel=parallel, clock=clock)
+        shown = progress_shown and parallel.first
+        if shown:
+            run = session.run(done=False)
+            said = opening(session.start, run, device_asked=recipe.device, text=session.feed.said)
+            print(said, file=sys.stderr, flush=True)
         try:
             with (
                 _claimed(session),
-                listening() as stop,
-                training_progress(recipe.stage, shown=progress_shown and parallel.first) as show,
+                listening(told=shown) as stop,
+                training_progress(recipe.stage, shown=shown) as show,
             ):
                 for share, words in session.train(stop):
                     show(share, words)
@@ -120,14 +126,15 @@ def carry_out(
 def _claimed(session: "Session") -> Iterator[None]:
     """The folder is this run's, from before the first step on.
 
-    Where the run fails and has saved nothing it gives the folder up, so that the mended recipe may have it.
+    Where the run fails or is broken off and has saved nothing it gives the folder up, so that the mended recipe may
+    have it.
     """
     out = session.recipe.out
     if session.parallel.first:
         write_run(out, session.run(done=False), session.recipe)
     try:
         yield
-    except LexomeError:
+    except (LexomeError, KeyboardInterrupt):
         if session.parallel.first and not state.saved(out / STATES):
             (out / RUN).unlink(missing_ok=True)
         raise
@@ -223,6 +230,7 @@ class Session:
                 rehearse(self.called, self.optimizers, first[0], self.loss)
                 evaluate(self.called, self.feed.held_out[:1], self.measure)
             given = chain(first, made)
+            yield self._share(rules.length), self._words()
             loop = train(
                 self.called, self.optimizers, given, self.loss, rules=rules, position=position, clock=self.clock
             )
@@ -230,6 +238,8 @@ class Session:
                 over = self._share(rules.length) >= 1
                 stopping = not (parallel.agreed(not stop.asked) or over)
                 self.tally.add(done)
+                if over and self.feed.held_out:
+                    yield 1.0, f"step {position.step:,}, measuring on held-out text"
                 self._log(done, journal, over=over, save=over or stopping)
                 if stopping:
                     raise Stopped(f"the state of step {position.step:,} is saved in {self.recipe.out / STATES}.")

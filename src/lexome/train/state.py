@@ -52,9 +52,38 @@ def save(
     notes: dict[str, Any],
     keep: int,
 ) -> Path:
-    """Write the state, every process its part, then remove all but the newest `keep`. All processes call it."""
+    """Write the state, every process its part, then remove all but the newest `keep`. All processes call it.
+
+    CheckpointError where it cannot be written, such as on a full disk; what was written of it is removed.
+    """
     path = folder / f"step-{position.step:08d}"
     draft = folder / f".{path.name}.part"
+    try:
+        _write(draft, path, model, optimizers, position, parallel=parallel, identity=identity, notes=notes)
+    except (CheckpointException, RuntimeError, OSError) as error:
+        if parallel.first:
+            shutil.rmtree(draft, ignore_errors=True)
+        raise CheckpointError(_unwritten(path, error)) from error
+    if parallel.first:
+        for old in saved(folder)[:-keep]:
+            # Half a state must not have the name of a whole one, if this is killed meanwhile.
+            shutil.rmtree(old.rename(folder / f".{old.name}.part"))
+    parallel.wait()
+    return path
+
+
+def _write(
+    draft: Path,
+    path: Path,
+    model: nn.Module,
+    optimizers: Optimizers,
+    position: Position,
+    *,
+    parallel: Parallel,
+    identity: str,
+    notes: dict[str, Any],
+) -> None:
+    """Write a state under the draft's name, and give it its own when it is whole."""
     if parallel.first:
         shutil.rmtree(draft, ignore_errors=True)
         draft.mkdir(parents=True)
@@ -71,11 +100,17 @@ def save(
             os.fsync(stream.fileno())
         shutil.rmtree(path, ignore_errors=True)
         draft.rename(path)
-        for old in saved(folder)[:-keep]:
-            # Half a state must not have the name of a whole one, if this is killed meanwhile.
-            shutil.rmtree(old.rename(folder / f".{old.name}.part"))
-    parallel.wait()
-    return path
+
+
+def _unwritten(path: Path, error: BaseException) -> str:
+    """Why a state was not written, and what there is to go on from."""
+    free = shutil.disk_usage(path.parent if path.parent.is_dir() else path.anchor or ".").free
+    before = saved(path.parent)
+    last = f"The state before, {before[-1]}, stays" if before else "No state was saved before"
+    return (
+        f"{path}: the state could not be written, with {free / 1e6:,.0f} MB free there ({_short(error)}). {last}. Make "
+        "room and run the same command again."
+    )
 
 
 def restore(

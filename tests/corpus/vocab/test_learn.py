@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import subprocess
 import sys
 from collections.abc import Callable
@@ -236,3 +237,14 @@ def test_files_without_text_are_an_error(learn: Callable[..., LearntVocab], tmp_
     lexome.write(tmp_path / "empty.jsonl", [Document("1")])
     with pytest.raises(FormatError, match="no text in them"):
         learn(inputs=[tmp_path / "empty.jsonl"])
+
+
+def test_a_vocabulary_that_finds_no_room_leaves_nothing(learn: Callable[..., LearntVocab], tmp_path: Path) -> None:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
+    try:
+        with pytest.raises(FormatError, match=r"wordpiece: cannot be written \(.*\); expected a folder with room"):
+            learn()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert [path.name for path in tmp_path.iterdir()] == ["records"]

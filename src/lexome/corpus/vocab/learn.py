@@ -156,6 +156,11 @@ def _write_folder(tokenizer: Any, recipe: VocabRecipe, run: dict[str, Any]) -> s
         if out.exists():
             out.rename(old)
         temporary.rename(out)
+    except Exception as error:
+        # The library raises bare Exception, also where the disk is full.
+        if isinstance(error, OSError) or type(error) is Exception:
+            raise FormatError(f"{out}: cannot be written ({error}); expected a folder with room.") from error
+        raise
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
         shutil.rmtree(old, ignore_errors=True)

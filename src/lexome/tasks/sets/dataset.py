@@ -245,7 +245,8 @@ class DataSet:
         )
         return (
             f"{what} is not in {looked}; expected in a folder {' or '.join(self.card.folders)} the files {wanted} "
-            f"(each may be compressed). To get it: {self.card.get} Name the folder with --data or {VARIABLE}."
+            f"(each may be compressed). To get it: {self.card.get} Name the folder with --data or {VARIABLE}, "
+            "or in a recipe with data.root."
         )
 
     @property

@@ -45,6 +45,8 @@ def choke_on_poison(job: Job, drafts: tuple[Path, ...], advance: Advance) -> dic
         case "RAISE":
             drafts[0].write_text("half")
             raise ValueError("no such gene")
+        case "FULL":
+            Path("/dev/full").write_text("no room")
         case "REFUSE":
             raise FormatError("this is no file of mine")
         case "SILENT":

@@ -122,6 +122,7 @@ POISONS = {
     "EXIT": "its worker process ended with exit code 3, 2 times",
     "LEAVE": "SystemExit: left (bulk.py, line ",
     "RAISE": "ValueError: no such gene (bulk.py, line ",
+    "FULL": "the disk has no room for ",
     "REFUSE": "this is no file of mine",
     "SILENT": "badSILENT.txt: its draft is not there",
     "UNSAYABLE": "TypeError: Object of type PosixPath is not JSON serializable",

@@ -50,7 +50,8 @@ def end(failures: Mapping[str, str], waiting: Sequence[str], out: Path, *, quiet
     for name, why in failures.items():
         print(f"failed     {name}: {why}", file=sys.stderr)
     if failures:
-        print(f"error: {len(failures):,} files failed; the others are done. Mend them and run again.", file=sys.stderr)
+        said = f"error: {len(failures):,} files failed; the others are done. Mend what is said above, and run again."
+        print(said, file=sys.stderr)
         raise typer.Exit(1)
     if waiting and not quiet:
         print(f"waiting    {len(waiting):,} files of other parts are not done in {out}, first {waiting[0]}")

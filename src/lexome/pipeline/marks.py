@@ -1,5 +1,6 @@
 """Finish, then mark finished: drafts, renames and completion marks of one job."""
 
+import errno
 import json
 import os
 import re
@@ -19,6 +20,8 @@ from lexome.pipeline.stage import Advance, Finished, Job, Stage
 # `*.parquet` finds a draft. A host's name has no hyphen here, so the output's name can be read back.
 DRAFT = re.compile(r"\.[A-Za-z0-9]+-[0-9]+-(?P<name>.+)\.part", re.DOTALL)
 HOST_LETTERS = 40
+# Of the disk, or of what a user may have of it.
+FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def perform(stage: Stage, job: Job, advance: Advance) -> Finished:
@@ -28,6 +31,8 @@ def perform(stage: Stage, job: Job, advance: Advance) -> Finished:
     except LexomeError as error:
         return Finished(job.name, failure=str(error))
     except (Exception, SystemExit) as error:
+        if isinstance(error, OSError) and error.errno in FULL:
+            return Finished(job.name, failure=f"the disk has no room for {job.outputs[0]}. Make some.")
         last = traceback.extract_tb(error.__traceback__)[-1]
         place = f"{Path(last.filename).name}, line {last.lineno}, in {last.name}: {last.line}"
         return Finished(job.name, failure=f"{type(error).__name__}: {error} ({place})")

@@ -82,6 +82,7 @@ def trained(name: str, path: Path, folder: Path, changes: list[str]) -> None:
     row = {
         "recipe": str(path),
         "changes": [change for change in changes if not change.startswith(PLACES)],
+        "seed": json.loads((folder / name / "run.json").read_text())["recipe"]["seed"],
         "minutes": round(whole / 60, 2),
         "train_s": round(done.seconds, 1),
         "tokens": done.tokens,

@@ -443,7 +443,7 @@ def encoders() -> str:
         tokens = f"{row['tokens'] / 1e6:,.0f} M" if "tokens" in row else ""
         loss = f"{row['held_out']['loss']:.3f}" if "held_out" in row else ""
         seeds = ", ".join(f"{mean:.2f}" for mean in row["mean_f1"])
-        recipe = f"`{row['recipe']}`" if "recipe" in row else ""
+        recipe = " ".join(f"`{said}`" for said in (row["recipe"], *row["changes"])) if "recipe" in row else ""
         minutes = f"{row['minutes']:g}" if row["minutes"] == row["minutes_in_all"] else f"+ {row['minutes']:g}"
         lines.append((row["shape"], row["done"], recipe, minutes, tokens, loss, seeds))
     head = ("shape", "encoder", "recipe", "minutes", "tokens", "held-out loss", "mean F1 on dev, each seed")

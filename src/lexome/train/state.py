@@ -58,12 +58,23 @@ def save(
     """
     path = folder / f"step-{position.step:08d}"
     draft = folder / f".{path.name}.part"
-    try:
-        _write(draft, path, model, optimizers, position, parallel=parallel, identity=identity, notes=notes)
-    except (CheckpointException, RuntimeError, OSError) as error:
+    with _whole_or_none(draft, path, parallel):
         if parallel.first:
             shutil.rmtree(draft, ignore_errors=True)
-        raise CheckpointError(_unwritten(path, error)) from error
+            draft.mkdir(parents=True)
+        parallel.wait()
+        with _quiet():
+            state_dict_saver.save(tensors_of(model, optimizers), checkpoint_id=draft, no_dist=parallel.mesh is None)
+        random = _randoms(parallel)
+        if parallel.first:
+            at = asdict(position) | {"place": [position.place.epoch, position.place.at, position.place.max_tokens]}
+            kept = {"form": FORM, "identity": identity, "position": at, "random": random, "notes": notes}
+            with (draft / RUN).open("wb") as stream:
+                torch.save(kept, stream)
+                stream.flush()
+                os.fsync(stream.fileno())
+            shutil.rmtree(path, ignore_errors=True)
+            draft.rename(path)
     if parallel.first:
         for old in saved(folder)[:-keep]:
             # Half a state must not have the name of a whole one, if this is killed meanwhile.
@@ -72,34 +83,15 @@ def save(
     return path
 
 
-def _write(
-    draft: Path,
-    path: Path,
-    model: nn.Module,
-    optimizers: Optimizers,
-    position: Position,
-    *,
-    parallel: Parallel,
-    identity: str,
-    notes: dict[str, Any],
-) -> None:
-    """Write a state under the draft's name, and give it its own when it is whole."""
-    if parallel.first:
-        shutil.rmtree(draft, ignore_errors=True)
-        draft.mkdir(parents=True)
-    parallel.wait()
-    with _quiet():
-        state_dict_saver.save(tensors_of(model, optimizers), checkpoint_id=draft, no_dist=parallel.mesh is None)
-    random = _randoms(parallel)
-    if parallel.first:
-        at = asdict(position) | {"place": [position.place.epoch, position.place.at, position.place.max_tokens]}
-        kept = {"form": FORM, "identity": identity, "position": at, "random": random, "notes": notes}
-        with (draft / RUN).open("wb") as stream:
-            torch.save(kept, stream)
-            stream.flush()
-            os.fsync(stream.fileno())
-        shutil.rmtree(path, ignore_errors=True)
-        draft.rename(path)
+@contextmanager
+def _whole_or_none(draft: Path, path: Path, parallel: Parallel) -> Iterator[None]:
+    """CheckpointError where a state cannot be written, with what was written of it removed."""
+    try:
+        yield
+    except (CheckpointException, RuntimeError, OSError) as error:
+        if parallel.first:
+            shutil.rmtree(draft, ignore_errors=True)
+        raise CheckpointError(_unwritten(path, error)) from error
 
 
 def _unwritten(path: Path, error: BaseException) -> str:

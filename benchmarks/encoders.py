@@ -4,10 +4,10 @@ r"""Encoders made in different ways, by the one protocol of benchmarks/encoders.
     lexome reproduce benchmarks/encoders.toml -m NAME=FOLDER/NAME/model ... --out STUDY
     python benchmarks/encoders.py join FOLDER STUDY [STUDY ...]
 
-`run` is `lexome pretrain` or `lexome distill` of a recipe, and writes down what the clock says of it, getting ready and
-compiling included. `join` puts F1 beside that, for each seed that a study has, and writes results/encoders.json and
-docs/images/encoders.png. Studies may have different models, those of benchmarks/f1_minutes.py too; what is not in
-ENCODERS is passed over.
+`run` is `lexome pretrain`, `lexome distill` or `lexome finetune` of a recipe, and writes down what the clock says of
+it, getting ready and compiling included. `join` puts F1 beside that, for each seed that a study has, and writes
+results/encoders.json and docs/images/encoders.png. Studies may have different models, those of
+benchmarks/f1_minutes.py too; what is not in ENCODERS is passed over.
 """
 
 import argparse
@@ -23,8 +23,10 @@ import torch
 from facts import facts
 from lexome.recipe import load, stage_of
 from lexome.recipe.distill import DistillRecipe
+from lexome.recipe.finetune import FinetuneRecipe
 from lexome.recipe.pretrain import PretrainRecipe
 from lexome.train.distill import distill
+from lexome.train.finetune.stage import finetune
 from lexome.train.pretrain import pretrain
 from lexome.train.study.files import STUDY, read_outcome
 
@@ -46,7 +48,7 @@ ENCODERS = {
 # Runs that another one stands on: their minutes count for it too.
 BEFORE = {"control": ("shipped",), "distilled": ("shipped", "mpnet")}
 # Keys whose values are places on somebody's disk.
-PLACES = ("out=", "shards=", "start=", "teacher=", "student=")
+PLACES = ("out=", "shards=", "start=", "teacher=", "student=", "teacher.models=", "teacher.shards=", "data.root=")
 
 
 def main() -> None:
@@ -71,27 +73,38 @@ def trained(name: str, path: Path, folder: Path, changes: list[str]) -> None:
     """One run of a recipe, and a file beside it that says what it took and what it came to."""
     folder.mkdir(parents=True, exist_ok=True)
     changes = [*changes, f"out={folder / name}"]
-    began = time.monotonic()
-    if stage_of(path) == "distill":
-        done = distill(load(path, DistillRecipe, overrides=changes), progress_shown=False)
-    else:
-        done = pretrain(load(path, PretrainRecipe, overrides=changes), progress_shown=False)
-    whole = time.monotonic() - began
-    if not done.new:
+    if (folder / name / "run.json").is_file() or (folder / name / "summary.json").is_file():
         sys.exit(f"{folder / name} was finished before; what it took is in {name}.json, and is not measured again.")
+    began = time.monotonic()
+    told = carried_out(path, changes)
     row = {
         "recipe": str(path),
         "changes": [change for change in changes if not change.startswith(PLACES)],
-        "seed": json.loads((folder / name / "run.json").read_text())["recipe"]["seed"],
-        "minutes": round(whole / 60, 2),
-        "train_s": round(done.seconds, 1),
-        "tokens": done.tokens,
-        "steps": done.steps,
-        "held_out": done.held_out,
+        "minutes": round((time.monotonic() - began) / 60, 2),
+        **told,
         "facts": facts("torch", "numpy") | {"gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None},
     }
     (folder / f"{name}.json").write_text(json.dumps(row, indent=1) + "\n")
     print(name, json.dumps(row), flush=True)
+
+
+def carried_out(path: Path, changes: list[str]) -> dict[str, Any]:
+    """Run a recipe to its end; its seed, and what training alone took and came to."""
+    stage = stage_of(path)
+    if stage == "finetune":
+        tuning = load(path, FinetuneRecipe, overrides=changes)
+        model = finetune(tuning, progress_shown=False).model
+        assert model is not None  # The recipes here keep their model.
+        run = json.loads((model.parent / "run.json").read_text())
+        return {"seed": run["seed"], "train_s": run["seconds"], "tokens": run["tokens"], "steps": run["steps"]}
+    if stage == "distill":
+        recipe = load(path, DistillRecipe, overrides=changes)
+        done = distill(recipe, progress_shown=False)
+    else:
+        recipe = load(path, PretrainRecipe, overrides=changes)
+        done = pretrain(recipe, progress_shown=False)
+    told = {"train_s": round(done.seconds, 1), "tokens": done.tokens, "steps": done.steps, "held_out": done.held_out}
+    return {"seed": recipe.seed} | told
 
 
 def joined(folder: Path, studies: list[Path]) -> None:

@@ -32,6 +32,20 @@ def convert_model(
             help="Leave these out of an MPNet, which makes it another model: a BERT to train on.",
         ),
     ] = None,
+    outputs: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SIZE",
+            help="Scale the encoder's outputs to this size, 1 being usual, and heads the other way, so that answers stay "
+            "the same: small outputs are slow to fine-tune.",
+        ),
+    ] = None,
+    dtype: Annotated[
+        str | None,
+        typer.Option(
+            metavar="float32|bfloat16|float16", help="The type of the written weights. Default: what they have."
+        ),
+    ] = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -43,7 +57,9 @@ def convert_model(
     with needs("train", purpose="converting a model"):
         from lexome.models.convert import convert_model as run
     try:
-        done = run(source, folder, kind=kind, tokenizer=tokenizer, backend=backend, drop=drop)
+        done = run(
+            source, folder, kind=kind, tokenizer=tokenizer, backend=backend, drop=drop, outputs=outputs, dtype=dtype
+        )
     except KeyboardInterrupt:
         print(f"interrupted: {folder} was not written. Run the same command again.", file=sys.stderr)
         raise typer.Exit(130) from None
@@ -58,4 +74,6 @@ def convert_model(
                 print(f"{what:<9} {names[0]}{more}")
         if done.dropped is not None:
             print(f"dropped   {done.dropped}: this is another model than the source's; train it before use")
+        if done.scaled is not None:
+            print(f"outputs   times {done.scaled:.4g}, and heads divided by it: answers stay the same")
         print(f"wrote     {done.folder}")

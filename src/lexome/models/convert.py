@@ -3,11 +3,14 @@
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from lexome.errors import CheckpointError
+import torch
+
+from lexome.errors import CheckpointError, UsageError
 from lexome.models import checkpoint
 from lexome.models.card import Card
 from lexome.models.checkpoint import Checkpoint
 from lexome.models.encoder import parameters_of
+from lexome.models.outputs import resize_outputs
 from lexome.values import value
 
 
@@ -18,6 +21,7 @@ class Converted:
     unused    weights that this kind of model has no place for
     left_out  what the checkpoint had beside a model: optimizer states, step counts, tied copies
     dropped   what was left out because it was asked for: the folder's model computes something else than the source's
+    scaled    what its outputs were multiplied by, where another size was asked for
     """
 
     folder: Path
@@ -30,7 +34,11 @@ class Converted:
     unused: tuple[str, ...]
     left_out: tuple[str, ...]
     dropped: str | None = None
+    scaled: float | None = None
 
+
+# By the names that the command line has.
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 # What the card says of a model without a part of it, by the names in mpnet.DROPS.
 _CHANGED = {
@@ -47,23 +55,36 @@ def convert_model(
     tokenizer: Path | None = None,
     backend: str = "auto",
     drop: str | None = None,
+    outputs: float | None = None,
+    dtype: str | None = None,
 ) -> Converted:
     """Write the model in `source` as a folder with safetensors, tokenizer files, a card and run.json.
 
-    Weights keep their type. `tokenizer` is a folder or a file, for a release that comes without one. `drop`, one of
-    mpnet.DROPS, leaves out what Lexome's own encoder does not do: the folder then holds another model, and says so.
+    Weights keep their type unless `dtype`, one of DTYPES, says another. `tokenizer` is a folder or a file, for a
+    release that comes without one. `drop`, one of mpnet.DROPS, leaves out what Lexome's own encoder does not do: the
+    folder then holds another model, and says so. `outputs` is the size that the encoder's outputs are scaled to.
     """
+    if dtype is not None and dtype not in DTYPES:
+        raise UsageError(f"{dtype!r} is no type of weights; expected one of {', '.join(DTYPES)}")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise CheckpointError(f"{folder}: exists and is not empty. Choose another folder, or remove it.")
     found = checkpoint.load(source, kind=kind, dtype=None, backend=backend, drop=drop)
-    dtype = str(next(found.model.parameters()).dtype).removeprefix("torch.")
+    scaled = None
+    if outputs is not None:
+        # In full precision, whatever they are saved in: what is scaled is rounded once.
+        given = next(found.model.parameters()).dtype
+        scaled = resize_outputs(found.model.float(), outputs)
+        found.model.to(given)
+    if dtype is not None:
+        found.model.to(DTYPES[dtype])
+    written = str(next(found.model.parameters()).dtype).removeprefix("torch.")
     with TemporaryDirectory() as held:
         checkpoint.save(
             folder,
             found.model,
             architecture=found.architecture,
             tokenizer=tokenizer or _tokenizer(found, Path(held)),
-            card=_card(found, folder.name),
+            card=_card(found, folder.name, scaled),
             labels=found.labels,
             run={
                 "source": source.name,
@@ -72,6 +93,7 @@ def convert_model(
                 "unused": list(found.unused),
                 "left_out": list(found.left_out),
                 "dropped": found.dropped,
+                "outputs_scaled": scaled,
             },
             replace=True,
         )
@@ -82,10 +104,11 @@ def convert_model(
         found.kind,
         found.backend,
         parameters_of(found.model),
-        dtype,
+        written,
         found.unused,
         found.left_out,
         found.dropped,
+        scaled,
     )
 
 
@@ -103,9 +126,11 @@ def _tokenizer(found: Checkpoint, held: Path) -> Path:
     return held
 
 
-def _card(found: Checkpoint, title: str) -> Card:
+def _card(found: Checkpoint, title: str, scaled: float | None) -> Card:
     name = found.folder.name
     changed = "" if found.dropped is None else f" {_CHANGED[found.dropped]}"
+    if scaled is not None:
+        changed += f" Its outputs were multiplied by {scaled:.4g} and its heads divided, which changes no answer."
     return Card(
         title=title,
         summary=f"Converted by Lexome from `{name}` ({found.layout}); the weights are those of that release.{changed}",

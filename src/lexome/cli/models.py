@@ -36,8 +36,8 @@ def convert_model(
         float | None,
         typer.Option(
             metavar="SIZE",
-            help="Scale the encoder's outputs to this size, 1 being usual, and heads the other way, so that answers stay "
-            "the same: small outputs are slow to fine-tune.",
+            help="Scale the encoder's outputs to this size, 1 being usual, and heads the other way, so that answers "
+            "stay the same: small outputs are slow to fine-tune.",
         ),
     ] = None,
     dtype: Annotated[

@@ -117,6 +117,57 @@ def test_explain_writes_a_recipe_that_says_the_same(tmp_path: Path) -> None:
     assert load(again, BuildRecipe) == recipe
 
 
+def like(folder: Path, name: str, keys: str, stage: str = "build") -> Path:
+    """A recipe that is like another of the folder, beside recipe.toml."""
+    written(folder)
+    path = folder / f"{name}.toml"
+    path.write_text(f'stage = "{stage}"\n{keys}', encoding="utf-8")
+    return path
+
+
+def test_a_recipe_takes_over_the_keys_of_the_one_it_is_like(tmp_path: Path) -> None:
+    recipe = load(like(tmp_path, "other", 'like = "recipe"\nout = "elsewhere"\n[near]\nbands = 8\n'), BuildRecipe)
+    same = load(tmp_path / "recipe.toml", BuildRecipe, overrides=["out=elsewhere", "near.bands=8"])
+    assert recipe == same
+    assert (recipe.near.similarity, "like" in explain(recipe)) == (0.7, False)
+
+
+def test_a_list_takes_the_place_of_the_other_recipes_list(tmp_path: Path) -> None:
+    sources = '[[sources]]\nname = "two"\npaths = ["b.xml"]\n'
+    recipe = load(like(tmp_path, "other", f'like = "recipe"\n{sources}'), BuildRecipe)
+    assert [source.name for source in recipe.sources] == ["two"]
+
+
+def test_a_recipe_may_be_like_one_that_is_like_a_third(tmp_path: Path) -> None:
+    like(tmp_path, "second", 'like = "recipe.toml"\nseed = 2\nmin_words = 5\n')
+    path = like(tmp_path, "third", 'like = "second"\nseed = 3\n')
+    recipe = load(path, BuildRecipe, overrides=["near.similarity=0.9"])
+    assert (recipe.seed, recipe.min_words, recipe.near.similarity, recipe.out) == (3, 5, 0.9, Path("made"))
+
+
+def test_a_stage_that_is_not_said_is_that_of_the_other_recipe(tmp_path: Path) -> None:
+    written(tmp_path)
+    (tmp_path / "other.toml").write_text('like = "recipe"\n')
+    assert stage_of(tmp_path / "other.toml") == "build"
+
+
+@pytest.mark.parametrize(
+    ("keys", "stage", "said"),
+    [
+        ('like = "missing"', "build", "there is no .*missing.toml. Name a recipe of the same folder"),
+        ('like = "other"', "build", "leads back to other.toml"),
+        ('like = "back"', "build", "back.toml: like is 'other', which leads back to back.toml"),
+        ("like = 3", "build", "like is 3; expected the name of a recipe"),
+        ('like = "recipe"', "shard", "stage is 'shard' in .*other.toml and 'build' in .*recipe.toml"),
+        ('like = "recipe"\nsed = 1', "build", "other.toml, like .*recipe.toml: unknown key sed; did you mean seed"),
+    ],
+)
+def test_a_recipe_that_is_like_none_is_refused(tmp_path: Path, keys: str, stage: str, said: str) -> None:
+    like(tmp_path, "back", 'like = "other"')
+    with pytest.raises(RecipeError, match=said):
+        load(like(tmp_path, "other", keys, stage), BuildRecipe)
+
+
 @pytest.mark.parametrize("path", sorted((ROOT / "recipes").rglob("*.toml")), ids=lambda path: path.stem)
 def test_every_shipped_recipe_is_valid(path: Path) -> None:
     stage = stage_of(path)

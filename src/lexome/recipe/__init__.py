@@ -10,6 +10,7 @@ from typing import Any, TypeVar, get_args
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from lexome.errors import RecipeError
+from lexome.recipe.files import keys_of, toml_of
 
 __all__ = ["Recipe", "Table", "checked", "explain", "load", "overrides_of", "stage_of"]
 
@@ -35,7 +36,8 @@ def load(path: Path, schema: type[Schema], *, overrides: Iterable[str] = ()) -> 
     A key inside a table is named with a dot, one inside a list of tables by its place: sources.0.limit=10.
     A value is read as TOML where it is TOML (10, true, ["a"]), else as text. Without one, KEY=, the key is left out.
     """
-    given = _toml(path)
+    # A study has a `like` of its own, which adds up lists.
+    given, files = (toml_of(path), [path]) if "like" in schema.model_fields else keys_of(path)
     for pair in overrides:
         _override(given, pair)
     wanted = get_args(schema.model_fields["stage"].annotation)
@@ -44,7 +46,7 @@ def load(path: Path, schema: type[Schema], *, overrides: Iterable[str] = ()) -> 
         seen = f"stage is {stage!r}" if stage is not None else "it does not say its stage"
         names = " or ".join(map(json.dumps, wanted))
         raise RecipeError(f"{path}: {seen}; expected stage = {names}. Give it to the verb it was written for.")
-    return checked(given, schema, str(path))
+    return checked(given, schema, ", like ".join(map(str, files)))
 
 
 def checked(given: Mapping[str, Any], schema: type[Schema], name: str) -> Schema:
@@ -65,7 +67,7 @@ def overrides_of(pairs: Iterable[str]) -> dict[str, Any]:
 
 def stage_of(path: Path) -> str | None:
     """The verb a recipe says it is for."""
-    stage = _toml(path).get("stage")
+    stage = keys_of(path)[0].get("stage")
     return stage if isinstance(stage, str) else None
 
 
@@ -81,19 +83,6 @@ def explain(recipe: Recipe) -> str:
         else:
             lines.append(_pairs({key: value}))
     return "\n".join([*filter(None, lines), *tables])
-
-
-def _toml(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise RecipeError(f"{path}: there is no such recipe. Check the path.") from None
-    except IsADirectoryError:
-        raise RecipeError(f"{path}: is a folder; expected a recipe, a TOML file.") from None
-    except UnicodeDecodeError as error:
-        raise RecipeError(f"{path}: byte {error.start} is not UTF-8; expected a TOML file.") from None
-    except tomllib.TOMLDecodeError as error:
-        raise RecipeError(f"{path}: not TOML: {error}. A text value needs quotes.") from None
 
 
 def _override(given: dict[str, Any], pair: str) -> None:

@@ -8,6 +8,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from lexome.errors import UsageError
 from lexome.recipe import Recipe, Table, load
+from lexome.recipe.files import alike, merged
 from lexome.recipe.finetune import FinetuneRecipe
 
 # In a checkout the files lie beside src; in an installed package inside it.
@@ -155,32 +156,23 @@ def apart(choosing: Collection[int], reported: Collection[int]) -> bool:
     return bool(choosing) and bool(reported) and set(choosing).isdisjoint(reported)
 
 
-def merged(*layers: Mapping[str, Any]) -> dict[str, Any]:
-    """Tables laid over one another, later ones winning, tables inside them likewise."""
-    result: dict[str, Any] = {}
-    for layer in layers:
-        for key, value in layer.items():
-            known = result.get(key)
-            if isinstance(known, Mapping) and isinstance(value, Mapping):
-                result[key] = merged(known, value)
-            else:
-                result[key] = value
-    return result
-
-
 def open_study(study: str | Path) -> StudyRecipe:
     """The study of a name or in a TOML file, with what it takes from another filled in."""
-    path = _path(study)
-    read = load(path, StudyRecipe)
-    if read.like is None:
-        return read
-    return _filled(read, open_study(path.with_name(f"{read.like}.toml")))
+    return _opened((_path(study),))
 
 
 def shipped() -> Iterator[StudyRecipe]:
     """Every study that comes with Lexome, in the order of their names."""
     for path in _shipped():
         yield open_study(path)
+
+
+def _opened(files: tuple[Path, ...]) -> StudyRecipe:
+    """The study in the last of some files, each of which is like the next."""
+    read = load(files[-1], StudyRecipe)
+    if read.like is None:
+        return read
+    return _filled(read, _opened((*files, alike(files, read.like))))
 
 
 def _filled(study: StudyRecipe, source: StudyRecipe) -> StudyRecipe:

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from lexome.errors import UsageError
+from lexome.errors import RecipeError, UsageError
 from lexome.recipe import explain, load
-from lexome.recipe.study import StudyRecipe, merged, open_study, shipped
+from lexome.recipe.files import merged
+from lexome.recipe.study import StudyRecipe, open_study, shipped
 from lexome.tasks.sets import names
 from lexome.train.study.outcome import outcome_of
 from lexome.train.study.spread import numbers
@@ -162,3 +163,10 @@ def test_an_ablation_has_the_tasks_and_averages_of_its_paper() -> None:
     assert child.tasks == parent.tasks
     assert child.averages == parent.averages
     assert child.reported != parent.reported
+
+
+def test_a_study_that_is_like_itself_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text('stage = "reproduce"\nname = "mine"\ntitle = "T"\npaper = "P"\nlike = "mine"\n')
+    with pytest.raises(RecipeError, match=r"leads back to mine\.toml"):
+        open_study(path)

@@ -7,8 +7,9 @@ from typing import Any
 
 from lexome.errors import UsageError
 from lexome.recipe import checked
+from lexome.recipe.files import merged
 from lexome.recipe.finetune import FinetuneRecipe
-from lexome.recipe.study import ProtocolTable, StudyRecipe, TaskTable, merged
+from lexome.recipe.study import ProtocolTable, StudyRecipe, TaskTable
 
 # What a quick look leaves out, in the words that every output of it carries.
 QUICK = "one seed, the first point of each grid, the first variant, one fold, and an end where dev gets no better"

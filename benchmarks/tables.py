@@ -1,4 +1,4 @@
-"""Copies numbers from results/*.json into the tables of README and docs, between their marks.
+"""Copies numbers from results/*.json into the tables of README and docs, between their marks; recipes' keys too.
 
 python benchmarks/tables.py            write the tables
 python benchmarks/tables.py --check    exit with 1 if one is out of date
@@ -9,11 +9,14 @@ import json
 import re
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from lexome.recipe.stages import STAGES
 from lexome.train.study.files import read_outcome
 from lexome.train.study.table import MEASURES, grid, remarks
+from recipe_tables import recipe_table
 
 ROOT = Path(__file__).resolve().parents[1]
 TABLE = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -537,6 +540,11 @@ def duty(path: Path) -> str:
     return docstring.split("\n")[0].rstrip(".")
 
 
+def recipe_keys(stage: str) -> str:
+    """Every key of a stage's recipes."""
+    return rows(*recipe_table(stage))
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "annotate_speed": annotate_speed,
     "attention_speed": attention_speed,
@@ -569,6 +577,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "training_memory": training_memory,
     "training_runs": training_runs,
     "window_independence": window_independence,
+    **{f"recipe_{stage.replace('-', '_')}": partial(recipe_keys, stage) for stage in STAGES},
 }
 
 

@@ -67,6 +67,13 @@ def test_tables_in_the_docs_are_those_in_results() -> None:
     assert (result.returncode, result.stdout) == (0, ""), result.stdout + result.stderr
 
 
+def test_the_reference_says_what_every_key_of_a_recipe_means() -> None:
+    lines = (ROOT / "docs" / "reference" / "recipes.md").read_text().splitlines()
+    keys = [line for line in lines if line.startswith("| `")]
+    assert len(keys) > 200
+    assert [line for line in keys if line.endswith("|  |")] == []
+
+
 def test_the_reference_has_every_format() -> None:
     page = (ROOT / "docs" / "reference" / "formats.md").read_text()
     assert [format.name for format in FORMATS if f"::: lexome.formats.{format.module}\n" not in page] == []

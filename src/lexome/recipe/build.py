@@ -18,7 +18,7 @@ Licences = Literal["any", "stated", "commercial"]
 class Source(Table):
     """One collection: files that are read alike and mixed as one. Within it a document's newest version wins."""
 
-    name: Name
+    name: Name = Field(description="What it is called in tables; its folder's name too.")
     paths: tuple[Path, ...] = Field(min_length=1, description="Files, folders and archives, oldest first.")
     format: str | None = Field(default=None, description="The format, where the files' names and content do not tell.")
     options: dict[str, str | int | float | bool] = Field(
@@ -66,7 +66,7 @@ class Leakage(Table):
     """Benchmark documents that must not be trained on."""
 
     sets: tuple[Path, ...] = Field(default=(), description="Test sets, in any format Lexome reads.")
-    action: Literal["drop", "report"] = "drop"
+    action: Literal["drop", "report"] = Field(default="drop", description="report: count them, and keep them.")
     run_words: int = Field(
         default=10,
         gt=0,
@@ -85,9 +85,13 @@ class BuildRecipe(Recipe):
         default=("en",), description="Those that can be told from a text; empty keeps every language."
     )
     min_words: int = Field(default=20, ge=0, description="A document with fewer words is dropped.")
-    retracted: Literal["drop", "keep"] = "drop"
-    exact_duplicates: Literal["drop", "keep"] = "drop"
-    near_duplicates: Literal["drop", "keep"] = "drop"
+    retracted: Literal["drop", "keep"] = Field(default="drop", description="Articles that PubMed says are retracted.")
+    exact_duplicates: Literal["drop", "keep"] = Field(
+        default="drop", description="Documents with the same words in the same order as an earlier one."
+    )
+    near_duplicates: Literal["drop", "keep"] = Field(
+        default="drop", description="Documents that are much like an earlier one; [near] says how much."
+    )
     near: Near = Near()
     leakage: Leakage = Leakage()
 

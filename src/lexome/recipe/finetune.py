@@ -83,7 +83,7 @@ class HeadTable(Table):
 
     layers: int | None = Field(default=None, ge=0, description="Hidden layers; BioMegatron had 1 or 2.")
     width: int | None = Field(default=None, ge=1, description="Their width; by default the encoder's.")
-    activation: Literal["gelu", "gelu_tanh", "relu", "silu", "tanh"] = "relu"
+    activation: Literal["gelu", "gelu_tanh", "relu", "silu", "tanh"] = Field(default="relu", description="Theirs.")
     dropout: float | None = Field(default=None, ge=0, lt=1, description="By default 0.1, or the checkpoint's own.")
     pooling: Literal["first", "mean"] | None = Field(
         default=None,
@@ -95,9 +95,9 @@ class HeadTable(Table):
 class LoraTable(Table):
     """Low-rank adapters beside frozen weights (Hu et al. 2021), in the form of the peft library."""
 
-    rank: int = Field(default=8, ge=1)
+    rank: int = Field(default=8, ge=1, description="Width between an adapter's two matrices.")
     alpha: float = Field(default=16.0, gt=0, description="The adapters' output is scaled by alpha / rank.")
-    dropout: float = Field(default=0.1, ge=0, lt=1)
+    dropout: float = Field(default=0.1, ge=0, lt=1, description="Of what goes into the adapters.")
     targets: tuple[str, ...] = Field(
         default=("query", "value"), min_length=1, description="Of query, key, value, out, up, down; or their names."
     )
@@ -123,8 +123,8 @@ class OptimizerTable(Table):
     lr: float = Field(default=5e-5, gt=0, description="The highest learning rate.")
     head_lr: float | None = Field(default=None, gt=0, description="The head's; by default lr.")
     layer_decay: float = Field(default=1.0, gt=0, le=1, description="Each layer down has so much of the rate above it.")
-    betas: tuple[float, float] = (0.9, 0.999)
-    eps: float = Field(default=1e-8, gt=0)
+    betas: tuple[float, float] = Field(default=(0.9, 0.999), description="AdamW's.")
+    eps: float = Field(default=1e-8, gt=0, description="AdamW's.")
     decay: float = Field(default=0.01, ge=0, description="Weight decay of matrices; vectors have none.")
     clip: float = Field(default=1.0, ge=0, description="Gradients of a larger norm are scaled down to it; 0: never.")
 
@@ -132,7 +132,7 @@ class OptimizerTable(Table):
 class ScheduleTable(Table):
     """The learning rate over the run."""
 
-    kind: Literal["linear", "cosine", "constant"] = "linear"
+    kind: Literal["linear", "cosine", "constant"] = Field(default="linear", description="How it goes down.")
     warmup: float = Field(default=0.1, ge=0, lt=1, description="Share of the run.")
     end: float = Field(default=0.0, ge=0, le=1, description="Share of lr that is left at the end.")
 
@@ -208,7 +208,7 @@ class CardTable(Table):
     """What the model card says that no program knows."""
 
     title: str | None = Field(default=None, description="By default the name of `out`.")
-    license: str = "unknown"
+    license: str = Field(default="unknown", description="The model's own.")
     data: str | None = Field(default=None, description="By default the set and its licence.")
 
 
@@ -228,9 +228,9 @@ class FinetuneRecipe(Recipe):
     method: Literal["full", "frozen", "lora"] = Field(
         default="full", description="Learn all weights, the head alone, or the head and low-rank adapters."
     )
-    epochs: float | None = Field(default=None, gt=0)
-    steps: int | None = Field(default=None, ge=1)
-    seeds: tuple[int, ...] = Field(default=(0,), min_length=1)
+    epochs: float | None = Field(default=None, gt=0, description="How long; one of epochs, steps and grid.epochs.")
+    steps: int | None = Field(default=None, ge=1, description="In its place.")
+    seeds: tuple[int, ...] = Field(default=(0,), min_length=1, description="Of new weights and order; a run for each.")
     score_test: Literal["never", "best", "every"] = Field(
         default="never", description="Score test with the best cell's runs, or with every run."
     )
@@ -245,7 +245,7 @@ class FinetuneRecipe(Recipe):
     attention_dropout: Annotated[float, Field(ge=0, lt=1)] | Literal["checkpoint"] = Field(
         default=0.0, description="Above 0 a GPU takes a slower path."
     )
-    device: Literal["auto", "cpu", "cuda"] = "auto"
+    device: Literal["auto", "cpu", "cuda"] = Field(default="auto", description="auto: the GPU, where there is one.")
     precision: Literal["auto", "fp32", "autocast"] = Field(
         default="auto", description="auto: autocast to bfloat16 on CUDA, fp32 on CPU."
     )
@@ -266,7 +266,7 @@ class FinetuneRecipe(Recipe):
     save_every: Seconds = Field(
         default=120,
         ge=0,
-        description="Time between two saved states of a run; one that was stopped goes on from there.",
+        description='Seconds, or a time such as "2m", between two saved states; a stopped run goes on from there.',
     )
     folds: FoldsTable | None = None
     head: HeadTable = HeadTable()

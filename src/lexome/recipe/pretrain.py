@@ -46,16 +46,16 @@ class TextTable(Table):
 
 
 class MaskingTable(Table):
-    """What is hidden: see docs/explanation/masking.md."""
+    """What is hidden, and what stands in its place; docs/explanation/masking.md explains it."""
 
-    unit: Literal["token", "word", "span"] = "word"
-    rate: float = Field(default=0.15, gt=0, le=1)
+    unit: Literal["token", "word", "span"] = Field(default="word", description="What is hidden as one.")
+    rate: float = Field(default=0.15, gt=0, le=1, description="Share of a sequence's tokens that are asked for.")
     ramp: Points = Field(default=(), description="[share of the run, rate] pairs in place of one rate.")
     linear: bool = Field(default=False, description="The rate moves in straight lines from point to point.")
-    mask_share: float = Field(default=0.8, ge=0, le=1)
-    random_share: float = Field(default=0.1, ge=0, le=1)
-    together: bool = False
-    independent: bool = False
+    mask_share: float = Field(default=0.8, ge=0, le=1, description="Of these, the share that the mask stands for.")
+    random_share: float = Field(default=0.1, ge=0, le=1, description="The share that any other token stands for.")
+    together: bool = Field(default=False, description="Draw between them once for a word or span, not for each token.")
+    independent: bool = Field(default=False, description="Choose each word by itself; by default up to a budget.")
     duplicates: int | None = Field(default=None, ge=1, description="So many maskings take turns; none: always new.")
 
     @model_validator(mode="after")
@@ -85,12 +85,12 @@ class BatchTable(Table):
 class OptimizerTable(Table):
     """AdamW, or Muon for the layers' matrices with AdamW for the rest."""
 
-    kind: Literal["adamw", "muon"] = "adamw"
+    kind: Literal["adamw", "muon"] = Field(default="adamw", description="muon: of matrices; adamw does the rest.")
     lr: float = Field(default=5e-4, gt=0, description="The highest learning rate; Muon's steps are scaled to AdamW's.")
-    betas: tuple[float, float] = (0.9, 0.98)
-    eps: float = Field(default=1e-6, gt=0)
+    betas: tuple[float, float] = Field(default=(0.9, 0.98), description="AdamW's.")
+    eps: float = Field(default=1e-6, gt=0, description="AdamW's.")
     decay: float = Field(default=0.01, ge=0, description="Weight decay of matrices; vectors have none.")
-    decay_embeddings: bool = True
+    decay_embeddings: bool = Field(default=True, description="Whether embeddings are matrices in this.")
     momentum: float = Field(default=0.95, ge=0, lt=1, description="Muon's.")
     clip: float | None = Field(default=1.0, gt=0, description="Gradients of a larger norm are scaled down to it.")
 
@@ -111,7 +111,7 @@ class EvaluationTable(Table):
     every: int | None = Field(default=None, ge=1, description="Steps between two; without it only at the end.")
     tokens: int = Field(default=1_000_000, ge=1, description="At most so many held-out tokens.")
     rate: float = Field(default=0.15, gt=0, le=1, description="Masking rate, so that runs compare.")
-    seed: int = Field(default=0, ge=0)
+    seed: int = Field(default=0, ge=0, description="Of its masks.")
 
 
 class LogTable(Table):
@@ -130,7 +130,7 @@ class CardTable(Table):
     """What the model card says that no program knows."""
 
     title: str | None = Field(default=None, description="By default the name of `out`.")
-    license: str = "unknown"
+    license: str = Field(default="unknown", description="The model's own.")
     data: str | None = Field(default=None, description="The text it was trained on, and that text's licences.")
 
 
@@ -146,18 +146,22 @@ class TrainingRecipe(Recipe):
     out: Path = Field(
         description="The folder for model/, the checkpoint, and run.json, metrics.jsonl, loss.png, state/."
     )
-    seed: int = Field(default=0, ge=0)
-    preset: str | None = Field(default=None, description="A model of recipes/models, such as bert-base.")
+    seed: int = Field(default=0, ge=0, description="Of new weights, the order of the text, and its masks.")
+    preset: str | None = Field(
+        default=None, description="A shape by its name, such as bert-base; a wrong name lists all."
+    )
     model: dict[str, Any] = Field(
         default={}, description="EncoderConfig's fields, in place of the preset's or the checkpoint's."
     )
-    steps: int | None = Field(default=None, ge=1)
-    tokens: int | None = Field(default=None, ge=1)
-    epochs: float | None = Field(default=None, gt=0)
+    steps: int | None = Field(default=None, ge=1, description="How long; one of steps, tokens, epochs and budget.")
+    tokens: int | None = Field(default=None, ge=1, description="In their place: tokens read.")
+    epochs: float | None = Field(default=None, gt=0, description="In their place: times that the text is read.")
     budget: Seconds | None = Field(
-        default=None, gt=0, description='Time, such as "20m"; reading in and compiling are not counted.'
+        default=None,
+        gt=0,
+        description='In their place: seconds, or a time such as "20m"; reading in and compiling are not counted.',
     )
-    device: Literal["auto", "cpu", "cuda"] = "auto"
+    device: Literal["auto", "cpu", "cuda"] = Field(default="auto", description="auto: the GPU, where there is one.")
     precision: Literal["auto", "fp32", "autocast", "bf16"] = Field(
         default="auto", description="auto: autocast on CUDA, fp32 on CPU. bf16: weights too, fp32 in the optimizer."
     )

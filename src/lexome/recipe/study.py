@@ -49,28 +49,28 @@ class TaskTable(Table):
 
     name: str = Field(description="The same in every study where it is the same set, learnt from after the same.")
     set: str = Field(description="A name that `lexome datasets` lists.")
-    protocol: str
+    protocol: str = Field(description="The name of a table of [protocols].")
     group: str = Field(default="", description="The heading it stands under.")
     measures: tuple[str, ...] = Field(default=("f1",), min_length=1, description="Of the scores, those reported.")
     after: str | None = Field(default=None, description="The task whose fine-tuned model is the start.")
     step: bool = Field(default=False, description="Only a step on the way: not a row.")
     recipe: dict[str, Any] = Field(default={}, description="Keys laid over the protocol's.")
     get: str | None = Field(default=None, description="Where the set is to be had, where Lexome does not know it.")
-    note: str = ""
+    note: str = Field(default="", description="What the table says below it.")
 
 
 class AverageTable(Table):
     """A mean over tasks, or over other averages: each counts once, with the mean of its measures."""
 
-    name: str
-    of: tuple[str, ...] = Field(min_length=1)
+    name: str = Field(description="Its row.")
+    of: tuple[str, ...] = Field(min_length=1, description="Names of tasks or averages.")
 
 
 class ReportedTable(Table):
     """The numbers of one model in one table, in percent."""
 
-    table: str
-    model: str
+    table: str = Field(description="Where they stand in the paper.")
+    model: str = Field(description="Its column.")
     lab: str | None = Field(default=None, description="Who reports them, where it is not this paper.")
     values: dict[str, float | tuple[float, ...]] = Field(description="By task, in its measures' order, or by average.")
 
@@ -78,18 +78,18 @@ class ReportedTable(Table):
 class DecisionTable(Table):
     """Where the paper contradicts itself, its code or others, or is silent."""
 
-    seen: str
-    decided: str
+    seen: str = Field(description="What it says.")
+    decided: str = Field(description="What is done here.")
 
 
 class StudyRecipe(Recipe):
     """A paper's experiment: tasks, protocols, aggregation, and what was reported."""
 
     stage: Literal["reproduce"]
-    name: str
-    title: str
+    name: str = Field(description="The file's own, without its ending.")
+    title: str = Field(description="Above its table.")
     paper: str = Field(description="How to cite it.")
-    about: str = ""
+    about: str = Field(default="", description="What it compares, and how its models are to be named.")
     like: str | None = Field(default=None, description="A study in the same folder: its protocols, tasks and averages.")
     only: tuple[str, ...] = Field(default=(), description="With like: these of its tasks alone, and their steps.")
     curve: str | None = Field(default=None, description="Models are named by numbers, drawn along an axis called so.")

@@ -21,7 +21,7 @@ class VocabRecipe(Recipe):
     inputs: tuple[Path, ...] = Field(min_length=1, description="Files, folders and archives of text.")
     out: Path = Field(description="The tokenizer folder.")
     format: str | None = Field(None, description='Where names and content do not tell; "text" is read line by line.')
-    kind: Kind = "wordpiece"
+    kind: Kind = Field("wordpiece", description="As BERT has it, as RoBERTa has it, or one of SentencePiece's two.")
     size: int = Field(32_768, ge=300, le=1_000_000, description="Pieces, special tokens among them.")
     cased: bool = Field(True, description="False makes all text lower case; WordPiece then drops accents too.")
     min_frequency: int = Field(2, ge=1, description="A pair is joined only if seen so often (not for unigram).")

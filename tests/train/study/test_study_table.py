@@ -1,6 +1,7 @@
 """Tables of studies: ours beside the paper's, averages over what is there, and what is missing said aloud."""
 
 import json
+from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -99,6 +100,12 @@ def test_decisions_are_in_the_page_and_not_on_the_terminal() -> None:
     decision = fang().decisions[1].decided
     assert decision in markdown(fang())
     assert decision not in text(fang())
+
+
+@pytest.mark.parametrize("render", [markdown, page])
+def test_the_page_says_what_the_study_is_about(render: Callable[[Outcome], str]) -> None:
+    assert "best on dev" in fang().about
+    assert fang().about in render(fang())
 
 
 def test_the_page_has_as_many_cells_in_every_row() -> None:

@@ -134,8 +134,9 @@ def remarks(outcome: Outcome) -> list[str]:
 
 
 def background(outcome: Outcome) -> list[str]:
-    """The paper's protocols as they were read, and what was decided where it is silent or contradicts itself."""
-    said = [f"Protocol {name}: {about}" for name, about in outcome.protocols.items()]
+    """What the study is about, its protocols as they were read, and what was decided where the paper leaves it open."""
+    said = [outcome.about] if outcome.about else []
+    said += [f"Protocol {name}: {about}" for name, about in outcome.protocols.items()]
     return said + [f"Seen: {decision.seen} Decided: {decision.decided}" for decision in outcome.decisions]
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lexome.cli.app import AsJson, Quiet, app
+from lexome.cli.app import AsJson, Lines, Quiet, Strict, app
 from lexome.cli.engines import Address, EngineName, PartName, engine_of, part_of, restartable
 from lexome.cli.findings import print_bulk, print_documents, print_done
 from lexome.errors import FormatError, UsageError
@@ -40,51 +40,59 @@ class _Output:
         return self.path == STANDARD_OUTPUT
 
 
+Texts = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="INPUT", help="A text, files, folders, patterns or archives; - for stdin."),
+]
+Models = Annotated[
+    list[Path] | None,
+    typer.Option("--model", metavar="FOLDER", help="An exported model; several work one after another."),
+]
+Out = Annotated[str | None, typer.Option("--out", metavar="FILE|FOLDER", help="Without it, standard output.")]
+To = Annotated[str | None, typer.Option("--to", metavar="FORMAT", help="The format to write; without it, for reading.")]
+From = Annotated[str | None, typer.Option("--from", metavar="FORMAT", help="The format of the inputs.")]
+IsText = Annotated[bool, typer.Option("--text", help="Every INPUT is a text.")]
+Types = Annotated[list[str] | None, typer.Option("--types", metavar="TYPE,...", help="Only mentions of these types.")]
+MinScore = Annotated[
+    list[str] | None,
+    typer.Option("--min-score", metavar="[TYPE=]SCORE", help="Leave out what scores less, from 0 to 1."),
+]
+Explain = Annotated[bool, typer.Option("--explain", help="Say which mentions were dropped, and why.")]
+Colour = Annotated[
+    bool | None, typer.Option("--color/--no-color", help="Default: in a terminal, unless NO_COLOR is set.")
+]
+Threads = Annotated[int | None, typer.Option("--threads", min=1, help="Of each process. Default: all cores are used.")]
+Jobs = Annotated[
+    int | None, typer.Option("--jobs", "--workers", min=0, help="Into a folder: how many files at a time.")
+]
+Redo = Annotated[bool, typer.Option("--redo", help="Replace what a folder has of other settings.")]
+Rejects = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Where bad documents go. Default: OUT.rejects.jsonl, here for stdout."),
+]
+
+
 @app.command()
 def annotate(
-    inputs: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="INPUT", help="A text, files, folders, patterns or archives; - for stdin."),
-    ] = None,
-    model: Annotated[
-        list[Path] | None,
-        typer.Option("--model", metavar="FOLDER", help="An exported model; several work one after another."),
-    ] = None,
-    out: Annotated[
-        str | None, typer.Option("--out", metavar="FILE|FOLDER", help="Without it, standard output.")
-    ] = None,
-    to: Annotated[
-        str | None, typer.Option("--to", metavar="FORMAT", help="The format to write; without it, for reading.")
-    ] = None,
-    from_: Annotated[str | None, typer.Option("--from", metavar="FORMAT", help="The format of the inputs.")] = None,
-    text: Annotated[bool, typer.Option("--text", help="Every INPUT is a text.")] = False,
-    lines: Annotated[bool, typer.Option("--lines", help="Each line of a plain text file is a document.")] = False,
-    types: Annotated[
-        list[str] | None, typer.Option("--types", metavar="TYPE,...", help="Only mentions of these types.")
-    ] = None,
-    min_score: Annotated[
-        list[str] | None,
-        typer.Option("--min-score", metavar="[TYPE=]SCORE", help="Leave out what scores less, from 0 to 1."),
-    ] = None,
-    explain: Annotated[bool, typer.Option("--explain", help="Say which mentions were dropped, and why.")] = False,
-    color: Annotated[
-        bool | None, typer.Option("--color/--no-color", help="Default: in a terminal, unless NO_COLOR is set.")
-    ] = None,
-    threads: Annotated[
-        int | None, typer.Option("--threads", min=1, help="Of each process. Default: all cores are used.")
-    ] = None,
-    jobs: Annotated[
-        int | None, typer.Option("--jobs", "--workers", min=0, help="Into a folder: how many files at a time.")
-    ] = None,
+    inputs: Texts = None,
+    model: Models = None,
+    out: Out = None,
+    to: To = None,
+    from_: From = None,
+    text: IsText = False,
+    lines: Lines = False,
+    types: Types = None,
+    min_score: MinScore = None,
+    explain: Explain = False,
+    color: Colour = None,
+    threads: Threads = None,
+    jobs: Jobs = None,
     engine: EngineName = "local",
     address: Address = None,
     part: PartName = None,
-    redo: Annotated[bool, typer.Option("--redo", help="Replace what a folder has of other settings.")] = False,
-    rejects: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Where bad documents go. Default: OUT.rejects.jsonl, here for stdout."),
-    ] = None,
-    strict: Annotated[bool, typer.Option("--strict", help="Stop at the first bad document.")] = False,
+    redo: Redo = False,
+    rejects: Rejects = None,
+    strict: Strict = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:

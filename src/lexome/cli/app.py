@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -19,6 +20,12 @@ app = typer.Typer(
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON, even with --quiet.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no summary.")]
+Lines = Annotated[bool, typer.Option("--lines", help="Each line of a plain text file is a document.")]
+Strict = Annotated[bool, typer.Option("--strict", help="Stop at the first bad document.")]
+RecipePath = Annotated[Path, typer.Argument(metavar="RECIPE", help="A TOML file; recipes/ has examples.")]
+Overrides = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A key of the recipe; sources.0.KEY in a list.")
+]
 
 
 @app.callback(invoke_without_command=True)

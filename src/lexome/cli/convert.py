@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lexome.cli.app import AsJson, Quiet, app
+from lexome.cli.app import AsJson, Quiet, Strict, app
 from lexome.errors import UsageError
 from lexome.formats.registry import FORMATS
 
@@ -40,7 +40,7 @@ def convert(
         Path | None,
         typer.Option(metavar="FILE", help="Where bad documents go. Default: OUT.rejects.jsonl, here for -."),
     ] = None,
-    strict: Annotated[bool, typer.Option("--strict", help="Stop at the first bad document.")] = False,
+    strict: Strict = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:

@@ -8,14 +8,9 @@ from typing import Annotated
 
 import typer
 
-from lexome.cli.app import AsJson, Quiet, app, needs
+from lexome.cli.app import AsJson, Overrides, Quiet, RecipePath, app, needs
 from lexome.cli.engines import Address, EngineName, PartName, Workers, end, engine_of, part_of, restartable
 from lexome.errors import UsageError
-
-RecipePath = Annotated[Path, typer.Argument(metavar="RECIPE", help="A TOML file; recipes/ has examples.")]
-Overrides = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A key of the recipe; sources.0.KEY in a list.")
-]
 
 
 @app.command()

@@ -6,8 +6,7 @@ from dataclasses import asdict
 
 import typer
 
-from lexome.cli.app import AsJson, Quiet, app, needs
-from lexome.cli.corpus import Overrides, RecipePath
+from lexome.cli.app import AsJson, Overrides, Quiet, RecipePath, app, needs
 
 
 @app.command()

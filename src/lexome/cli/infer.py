@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lexome.cli.app import AsJson, Quiet, app
+from lexome.cli.app import AsJson, Lines, Quiet, Strict, app
 
 if TYPE_CHECKING:
     from lexome.infer.embed import Embedded
@@ -49,11 +49,11 @@ def embed(
     pooling: Annotated[str, typer.Option(metavar="mean|cls", help="The mean of all tokens, or the first.")] = "mean",
     batch: Annotated[int, typer.Option(min=1, help="Rows at a time. On a CPU, one is fastest.")] = 1,
     normalise: Annotated[bool, typer.Option("--normalise", help="Vectors of length 1.")] = False,
-    lines: Annotated[bool, typer.Option("--lines", help="Each line of a plain text file is a document.")] = False,
+    lines: Lines = False,
     rejects: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Where bad documents go. Default: OUT.rejects.jsonl.")
     ] = None,
-    strict: Annotated[bool, typer.Option("--strict", help="Stop at the first bad document.")] = False,
+    strict: Strict = False,
     threads: Threads = None,
     as_json: AsJson = False,
     quiet: Quiet = False,

@@ -17,38 +17,44 @@ BOUNDS = Limits()
 MB = 1_000_000
 
 
+Models = Annotated[
+    list[Path] | None,
+    typer.Option("--model", metavar="FOLDER", help="An exported model; again for more. Default: Lexome's own."),
+]
+Documents = Annotated[
+    Path | None,
+    typer.Option(metavar="PATH", help="Documents to answer /pubmed and /publications from: folder or file."),
+]
+TokenFile = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help=f"Holds the token that requests must have. Default: that in {TOKEN}."),
+]
+Origins = Annotated[
+    list[str] | None, typer.Option(metavar="ORIGIN", help="A web page elsewhere that may ask; again for more.")
+]
+BatchTokens = Annotated[
+    int, typer.Option(min=0, help="Run windows together up to so many tokens. On a CPU, 0 is fastest.")
+]
+StopTimeout = Annotated[float, typer.Option(min=1, help="Seconds to finish what is under way at the end.")]
+
+
 @app.command()
 def serve(
-    models: Annotated[
-        list[Path] | None,
-        typer.Option("--model", metavar="FOLDER", help="An exported model; again for more. Default: Lexome's own."),
-    ] = None,
-    documents: Annotated[
-        Path | None,
-        typer.Option(metavar="PATH", help="Documents to answer /pubmed and /publications from: folder or file."),
-    ] = None,
+    models: Models = None,
+    documents: Documents = None,
     host: Annotated[str, typer.Option(help="Where to listen; 0.0.0.0 for everyone.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 for any that is free.")] = 8000,
-    token_file: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help=f"Holds the token that requests must have. Default: that in {TOKEN}."),
-    ] = None,
-    allow_origin: Annotated[
-        list[str] | None, typer.Option(metavar="ORIGIN", help="A web page elsewhere that may ask; again for more.")
-    ] = None,
+    token_file: TokenFile = None,
+    allow_origin: Origins = None,
     threads: Annotated[int | None, typer.Option(min=1, help="Default: the usable cores.")] = None,
-    batch_tokens: Annotated[
-        int, typer.Option(min=0, help="Run windows together up to so many tokens. On a CPU, 0 is fastest.")
-    ] = 0,
+    batch_tokens: BatchTokens = 0,
     max_megabytes: Annotated[float, typer.Option(min=0.001, help="Of one request.")] = BOUNDS.body_bytes / MB,
     max_documents: Annotated[int, typer.Option(min=1, help="In one request.")] = BOUNDS.documents,
     max_characters: Annotated[int, typer.Option(min=1, help="Of one document.")] = BOUNDS.characters,
     max_waiting: Annotated[int, typer.Option(min=1, help="Documents of all clients that wait.")] = BOUNDS.queue,
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds from a request to its answer.")] = BOUNDS.answer_s,
     read_timeout: Annotated[float, typer.Option(min=0.1, help="Seconds for a request to arrive.")] = BOUNDS.read_s,
-    stop_timeout: Annotated[
-        float, typer.Option(min=1, help="Seconds to finish what is under way at the end.")
-    ] = BOUNDS.stop_s,
+    stop_timeout: StopTimeout = BOUNDS.stop_s,
     quiet: Quiet = False,
 ) -> None:
     """Models over HTTP, and a page to try them on: /annotate, /classify, /ask, BERN2's and PubTator's addresses.

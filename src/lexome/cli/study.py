@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lexome.cli.app import AsJson, Quiet, app, needs
-from lexome.cli.corpus import Overrides
+from lexome.cli.app import AsJson, Overrides, Quiet, app, needs
 from lexome.errors import UsageError
 
 if TYPE_CHECKING:

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from lexome.cli.app import AsJson, Quiet, app, needs
-from lexome.cli.corpus import Overrides, RecipePath
+from lexome.cli.app import AsJson, Overrides, Quiet, RecipePath, app, needs
 
 if TYPE_CHECKING:
     from lexome.train.pretrain import Pretrained

@@ -86,7 +86,7 @@ class StudyRecipe(Recipe):
     """A paper's experiment: tasks, protocols, aggregation, and what was reported."""
 
     stage: Literal["reproduce"]
-    name: str = Field(description="The file's own, without its ending.")
+    name: str = Field(description="That of the folder for its runs: reproduced/NAME.")
     title: str = Field(description="Above its table.")
     paper: str = Field(description="How to cite it.")
     about: str = Field(default="", description="What it compares, and how its models are to be named.")

@@ -102,72 +102,83 @@ class Pieces(h11.Connection):
         return event
 
 
-def guarded(limits: Limits) -> type[H11Protocol]:
+class Guarded(H11Protocol):
     """uvicorn's connection with bounds of time on what it leaves open: a request's head, and a client's reading."""
 
-    class Guarded(H11Protocol):
-        def __init__(self, *given: Any, **named: Any) -> None:
-            super().__init__(*given, **named)
-            self.conn = Pieces(h11.SERVER, HEAD_BYTES)
-            self.head_timer: asyncio.TimerHandle | None = None
-            self.send_timer: asyncio.TimerHandle | None = None
+    limits: Limits
 
-        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-            super().connection_made(transport)
-            # So that whatever a client does not take is timed, and not only what fills a buffer.
-            transport.set_write_buffer_limits(high=0)
-            if len(self.connections) > limits.connections:
-                self.refuse(503, f"{limits.connections:,} connections are open, and no more may be. Try again.")
-                return
-            self.watch_head()
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self.conn = Pieces(h11.SERVER, HEAD_BYTES)
+        self.head_timer: asyncio.TimerHandle | None = None
+        self.send_timer: asyncio.TimerHandle | None = None
 
-        def data_received(self, data: bytes) -> None:
-            super().data_received(data)
-            self.watch_head()
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        # So that whatever a client does not take is timed, and not only what fills a buffer.
+        transport.set_write_buffer_limits(high=0)
+        if len(self.connections) > self.limits.connections:
+            self.refuse(503, f"{self.limits.connections:,} connections are open, and no more may be. Try again.")
+            return
+        self.watch_head()
 
-        def on_response_complete(self) -> None:
-            super().on_response_complete()
-            self.watch_head()
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self.watch_head()
 
-        def watch_head(self) -> None:
-            """A timer from the first byte of a request to the last of its head, however the bytes come."""
-            idle = self.timeout_keep_alive_task is not None
-            complete = self.cycle is not None and not self.cycle.response_complete
-            if complete or idle or self.transport.is_closing():
-                self.head_timer = _cancelled(self.head_timer)
-            elif self.head_timer is None:
-                self.head_timer = self.loop.call_later(limits.read_s, self.too_slow)
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self.watch_head()
 
-        def too_slow(self) -> None:
-            if not self.transport.is_closing():
-                self.refuse(408, f"the head of the request did not arrive within {limits.read_s:g} s. Send it faster.")
+    def watch_head(self) -> None:
+        """A timer from the first byte of a request to the last of its head, however the bytes come."""
+        idle = self.timeout_keep_alive_task is not None
+        complete = self.cycle is not None and not self.cycle.response_complete
+        if complete or idle or self.transport.is_closing():
+            self.head_timer = _cancelled(self.head_timer)
+        elif self.head_timer is None:
+            self.head_timer = self.loop.call_later(self.limits.read_s, self.too_slow)
 
-        def refuse(self, status: int, reason: str) -> None:
-            body = json.dumps({"error": reason}).encode()
-            head = f"HTTP/1.1 {status} \r\ncontent-type: application/json\r\nconnection: close\r\n"
-            self.transport.write(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
+    def too_slow(self) -> None:
+        """Cut off a request whose head took too long."""
+        if not self.transport.is_closing():
+            self.refuse(408, f"the head of the request did not arrive within {self.limits.read_s:g} s. Send it faster.")
+
+    def refuse(self, status: int, reason: str) -> None:
+        """Answer with an error and close."""
+        body = json.dumps({"error": reason}).encode()
+        head = f"HTTP/1.1 {status} \r\ncontent-type: application/json\r\nconnection: close\r\n"
+        self.transport.write(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
+        self.transport.close()
+
+    def send_400_response(self, msg: str) -> None:
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            seen = f"{msg} Expected a request of HTTP/1.1."
+            self.refuse(400, CRUMBLED if isinstance(self.conn, Pieces) and self.conn.crumbles else seen)
+        else:
             self.transport.close()
 
-        def send_400_response(self, msg: str) -> None:
-            if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-                seen = f"{msg} Expected a request of HTTP/1.1."
-                self.refuse(400, CRUMBLED if isinstance(self.conn, Pieces) and self.conn.crumbles else seen)
-            else:
-                self.transport.close()
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self.send_timer = self.send_timer or self.loop.call_later(self.limits.send_s, self.transport.abort)
 
-        def pause_writing(self) -> None:
-            super().pause_writing()
-            self.send_timer = self.send_timer or self.loop.call_later(limits.send_s, self.transport.abort)
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self.send_timer = _cancelled(self.send_timer)
 
-        def resume_writing(self) -> None:
-            super().resume_writing()
-            self.send_timer = _cancelled(self.send_timer)
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.head_timer, self.send_timer = _cancelled(self.head_timer), _cancelled(self.send_timer)
+        super().connection_lost(exc)
 
-        def connection_lost(self, exc: Exception | None) -> None:
-            self.head_timer, self.send_timer = _cancelled(self.head_timer), _cancelled(self.send_timer)
-            super().connection_lost(exc)
 
-    return Guarded
+def guarded(limits: Limits) -> type[Guarded]:
+    """The connection with these limits; uvicorn takes a class, and makes each connection itself."""
+
+    class Limited(Guarded):
+        pass
+
+    Limited.limits = limits
+    return Limited
 
 
 def _cancelled(timer: asyncio.TimerHandle | None) -> asyncio.TimerHandle | None:

@@ -133,7 +133,7 @@ def _filled(array: NDArray[Any], size: int, filling: float = 0) -> NDArray[Any]:
     return np.concatenate([array, rest])
 
 
-def asked_of(row: Row, task: Task) -> int:
+def asked_of(row: Row) -> int:
     """How much of a row the loss looks at: tokens of a token head, else 1; 0 where nothing is asked."""
     if row.targets is None:
         return 0
@@ -184,7 +184,7 @@ def batches_of(
 ) -> list[Batch]:
     """The passes of one step, of at most `limit` tokens each; a single one is filled up where that is asked for."""
     chosen = [rows[number] for number in step]
-    asked = max(1, sum(asked_of(row, task) for row in chosen))
+    asked = max(1, sum(asked_of(row) for row in chosen))
     parts = filled(range(len(chosen)), [len(row.ids) for row in chosen], limit)
     if len(parts) > 1:
         padding = None

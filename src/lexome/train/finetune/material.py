@@ -176,7 +176,7 @@ class Material:
     def _asking(self, source: str, doc: Document, *, known: bool) -> list[Row]:
         """The rows of a document to learn from, without those that ask nothing."""
         made = self._rows(source, doc, known=known)
-        asking = [row for row in made if asked_of(row, self.task)]
+        asking = [row for row in made if asked_of(row)]
         if len(asking) < len(made):
             self.task.notes["row that asks nothing, left out of training"] += len(made) - len(asking)
         return asking

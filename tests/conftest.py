@@ -1,6 +1,7 @@
-"""Shared by all tests: where the real data is, and how to say that it is missing."""
+"""Shared by all tests: where the real data is, how to say that it is missing, and one thread for tiny models."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,17 @@ def real_data() -> Path:
     if not SHARED.is_dir():
         pytest.skip(f"the real data is not beside the project ({SHARED.name} is missing)")
     return SHARED
+
+
+@pytest.fixture(scope="session")
+def one_thread() -> Iterator[None]:
+    """Tiny matrices are slower on several threads, and tests run side by side."""
+    import torch  # here, because most tests do without it
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 settings.register_profile("ordinary", max_examples=500, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -1,23 +1,12 @@
 """A tiny model, exported once for all tests of inference."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import torch
 from tiny_models import hf_model, tokenizer_folder
 
 from lexome.infer.predictor import Predictor
 from lexome.train.export import export
-
-
-@pytest.fixture(scope="session")
-def one_thread() -> Iterator[None]:
-    """Tiny matrices are slower on several threads, and tests run side by side."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="session")

@@ -16,8 +16,6 @@ from lexome.errors import CheckpointError, RecipeError
 from lexome.models import checkpoint
 from lexome.train.pretrain import pretrain
 
-torch.set_num_threads(1)
-
 
 @pytest.fixture(scope="module")
 def shards(tmp_path_factory: pytest.TempPathFactory) -> Shards:

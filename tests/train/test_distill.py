@@ -23,7 +23,6 @@ from lexome.train.feed import Feed
 from lexome.train.journal import read_metrics
 from lexome.train.pretrain import pretrain
 
-torch.set_num_threads(1)
 SMALL = TINY | {"layers": 1, "width": 16, "inner": 32}
 
 

@@ -18,7 +18,6 @@ from lexome.train.loader import Batch
 from lexome.train.losses import PretrainingLoss
 from lexome.train.student import every, subset
 
-torch.set_num_threads(1)
 TEACHER = EncoderConfig(vocab=40, layers=4, width=32, heads=4, inner=48, max_tokens=16, initial_std=0.2)
 STUDENT = replace(TEACHER, layers=2, width=24, heads=2, inner=32, dropout=0.0, attention_dropout=0.0)
 REAL, MASKS = 19, 5

@@ -8,7 +8,6 @@ from typing import Any
 
 import onnx
 import pytest
-import torch
 from finetuning import (
     class_documents,
     ner_documents,
@@ -52,7 +51,6 @@ def data(folder: Path) -> Path:
 @pytest.fixture(scope="module")
 def learnt(folder: Path, data: Path) -> Path:
     """A tiny model that finds genes and drugs."""
-    torch.set_num_threads(1)
     start = tiny_model(folder / "tiny")
     done = finetune(recipe_of(start, data, folder / "run", {"kind": "ner", "types": ["Gene", "Drug"]}))
     assert done.model is not None

@@ -21,7 +21,6 @@ from lexome.train.optim import Optimizers, OptimizerSettings
 from lexome.train.schedule import LearningRate, Length
 from lexome.train.text import Pieces, Text
 
-torch.set_num_threads(1)
 CPU = torch.device("cpu")
 
 

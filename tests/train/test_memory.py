@@ -18,8 +18,6 @@ from lexome.train.memory import Load, activations, held, layer_activations, memo
 from lexome.train.optim import Optimizers, OptimizerSettings
 from lexome.train.parallel import Sizes
 
-torch.set_num_threads(1)
-
 SEQUENCES, LENGTH, MASKED = 4, 32, 20
 TOKENS = SEQUENCES * LENGTH
 POST = EncoderConfig(vocab=96, layers=2, width=32, heads=4, inner=80, max_tokens=64, dropout=0.0, attention_dropout=0.0)

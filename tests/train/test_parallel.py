@@ -16,8 +16,6 @@ from lexome.train.memory import Load, memory
 from lexome.train.parallel import Parallel, Sizes, joined, place_of, sizes_of
 from lexome.train.sharded_optim import started
 
-torch.set_num_threads(1)
-
 # Each has a feature of its own: pairs of sentences, gated layers without biases and a vocabulary that two do not
 # divide, Muon, a teacher.
 TWO = [

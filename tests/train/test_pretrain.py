@@ -31,7 +31,6 @@ from lexome.train.pretrain import Pretrained, pretrain
 from lexome.train.session import FREE, identity_of
 from lexome.train.stop import SAID, Stop, Stopped
 
-torch.set_num_threads(1)
 # What differs between two runs of the same bits.
 TIMES = ("elapsed_s", "tokens_per_s")
 

@@ -22,7 +22,6 @@ from lexome.recipe.pretrain import PretrainRecipe
 from lexome.train.journal import read_metrics
 from lexome.train.pretrain import pretrain
 
-torch.set_num_threads(1)
 nightly = pytest.mark.skipif(
     os.environ.get("LEXOME_HYPOTHESIS") != "nightly", reason="torchrun takes ten seconds a time: only by make nightly"
 )

@@ -4,7 +4,6 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-import torch
 from pretraining import make_shards, recipe, ticking
 from torch import Tensor, nn
 from torch.distributed.checkpoint import FileSystemReader
@@ -20,8 +19,6 @@ from lexome.train.loader import Batch
 from lexome.train.losses import PretrainingLoss, Terms
 from lexome.train.session import MODEL, STATES, Setting, Subject, carry_out
 from lexome.train.start import begin
-
-torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,6 @@ from lexome.train.pretrain import pretrain
 
 
 def test_models_of_steps_are_kept_and_change_nothing(tmp_path: Path) -> None:
-    torch.set_num_threads(1)
     shards = make_shards(tmp_path / "made")
     ends = []
     for name, steps in (("with", (10, 2)), ("without", ())):

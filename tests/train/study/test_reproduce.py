@@ -1,11 +1,9 @@
 """A small study from its file to its tables: a tiny model, tiny sets, on a CPU."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import torch
 from finetuning import DRUGS, GENES, tiny_model
 from typer.testing import CliRunner
 
@@ -91,14 +89,6 @@ BC2GM = 70.0
 GAD = 80.0
 all = 68.3
 """
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

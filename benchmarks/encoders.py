@@ -40,13 +40,26 @@ ENCODERS = {
     "scratch-8x512": ("8 × 512", "from random weights, own vocabulary"),
     "start": ("12 × 384", "gte-small as it is"),
     "lexome-4": ("12 × 384", "gte-small continued"),
+    "encoder": ("12 × 384", "gte-small continued, adapted vocabulary"),
+    "encoder-1": ("12 × 384", "that one, outputs 1"),
+    "entity-student": ("12 × 384", "that one, taught entities by 12 × 768"),
     "shipped": ("12 × 384", "models/lexome-12x384"),
+    "shipped-1": ("12 × 384", "models/lexome-12x384, outputs 1"),
+    "shipped-2": ("12 × 384", "models/lexome-12x384, outputs 2"),
     "control": ("12 × 384", "models/lexome-12x384 continued"),
     "distilled": ("12 × 384", "models/lexome-12x384 taught by 12 × 768"),
     "mpnet": ("12 × 768", "MPNet without relative positions, continued"),
+    "mpnet-1": ("12 × 768", "the same, from outputs 1"),
 }
 # Runs that another one stands on: their minutes count for it too.
-BEFORE = {"control": ("shipped",), "distilled": ("shipped", "mpnet")}
+BEFORE = {
+    "encoder-1": ("encoder",),
+    "entity-student": ("encoder", "mpnet-1", "entity-teacher"),
+    "shipped-1": ("shipped",),
+    "shipped-2": ("shipped",),
+    "control": ("shipped",),
+    "distilled": ("shipped", "mpnet"),
+}
 # Keys whose values are places on somebody's disk.
 PLACES = ("out=", "shards=", "start=", "teacher=", "student=", "teacher.models=", "teacher.shards=", "data.root=")
 
@@ -115,12 +128,12 @@ def joined(folder: Path, studies: list[Path]) -> None:
         for row in outcome.rows:
             for name, found in row.ours.items():
                 f1.setdefault(name, {}).setdefault(row.task, []).append(found.value)
-    told = {name: told_of(folder, name) for name in ENCODERS if name in f1}
     rows = {}
-    for name, run in told.items():
-        shape, done = ENCODERS[name]
-        minutes = sum(told[part]["minutes"] for part in (name, *BEFORE.get(name, ())))
-        rows[name] = {"shape": shape, "done": done} | run | {"minutes_in_all": round(minutes, 2)} | scored(f1[name])
+    for name, (shape, done) in ENCODERS.items():
+        if name in f1:
+            run = told_of(folder, name)
+            minutes = run["minutes"] + sum(told_of(folder, part)["minutes"] for part in BEFORE.get(name, ()))
+            rows[name] = {"shape": shape, "done": done} | run | {"minutes_in_all": round(minutes, 2)} | scored(f1[name])
     result = {"scored": [outcome.made for outcome in outcomes], "encoders": rows}
     (ROOT / "results" / "encoders.json").write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n")
     picture(rows, ROOT / "docs" / "images" / "encoders.png")
@@ -147,40 +160,38 @@ def scored(sets: dict[str, list[float]]) -> dict[str, Any]:
 
 
 def picture(rows: dict[str, Any], path: Path) -> None:
-    """Every encoder at its minutes, by its first seed; what lies far below is named at the bottom edge."""
+    """Every encoder as a number at its minutes and the mean of its seeds, and what the numbers are beside it."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(8, 4.8), layout="constrained")
+    figure = Figure(figsize=(10.5, 4.8), layout="constrained")
     FigureCanvasAgg(figure)
-    axes = figure.subplots()
+    axes, legend = figure.subplots(1, 2, width_ratios=(1, 0.85))
+    legend.axis("off")
     shapes = sorted(
         {row["shape"] for row in rows.values()}, key=lambda shape: [int(part) for part in shape.split(" × ")]
     )
     colours = dict(zip(shapes, ("#7a9e3b", "#d1602b", "#1f6fb2", "#7b4fa3"), strict=True))
     bottom = 79.5
-    for name, row in rows.items():
-        minutes, f1 = row["minutes_in_all"], row["mean_f1"][0]
-        axes.plot(minutes, max(f1, bottom), "v" if f1 < bottom else "o", color=colours[row["shape"]])
-        left = minutes > 20
-        said = f"{row['done']}: {f1:.2f}"
-        where = (-8 if left else 8, {"control": -12, "shipped": 8, "distilled": -2}.get(name, 0))
-        axes.annotate(
-            said,
-            (minutes, max(f1, bottom)),
-            where,
-            textcoords="offset points",
-            ha="right" if left else "left",
-            va="center",
-        )
-    for shape, colour in colours.items():
-        axes.plot([], [], "o", color=colour, label=shape)
-    axes.set_ylim(bottom - 0.3, None)
-    axes.margins(x=0.08)
-    axes.set_xlabel("GPU minutes of pre-training in all, compiling included")
+    taken: list[tuple[float, float]] = []
+    for number, row in enumerate(rows.values(), start=1):
+        f1, colour = fmean(row["mean_f1"]), colours[row["shape"]]
+        minutes = row["minutes_in_all"]
+        while any(abs(minutes - other) < 2.2 and abs(f1 - height) < 0.15 for other, height in taken):
+            minutes += 0.5
+        taken.append((minutes, f1))
+        # What lies far below stands at the edge, and what it comes to is in the list.
+        said = {"color": colour, "ha": "center", "va": "center", "weight": "bold"}
+        axes.annotate(f"{number}\n↓" if f1 < bottom else str(number), (minutes, max(f1, bottom)), **said)
+        line = 1 - (number - 0.5) / (len(rows) + 1)
+        legend.text(0.04, line, str(number), color=colour, ha="right", va="center", weight="bold")
+        legend.text(0.07, line, f"{row['shape']}  {row['done']}", color=colour, va="center", fontsize=9)
+        legend.text(1.0, line, f"{f1:.2f}", color=colour, ha="right", va="center", fontsize=9)
+    axes.set_xlim(-2, max(row["minutes_in_all"] for row in rows.values()) + 3)
+    axes.set_ylim(bottom - 0.3, max(fmean(row["mean_f1"]) for row in rows.values()) + 0.3)
+    axes.set_xlabel("GPU minutes of training in all, compiling included")
     axes.set_ylabel("mean F1 on seven development sets")
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, loc="lower right", title="layers × width")
     figure.savefig(path, dpi=150)
 
 

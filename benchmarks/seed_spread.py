@@ -37,7 +37,7 @@ def main() -> None:
     runs = []
     sets: dict[str, dict[str, list[Facts]]] = {}
     for folder in given.folders:
-        found = [path.parent for path in sorted(folder.glob(f"runs/*/*/report/runs/*/{RUN}"))]
+        found = [path.parent for path in sorted(folder.glob(f"runs/*/*/*report/runs/*/{RUN}"))]
         if not found:
             sys.exit(f"{folder}: there is no finished run in it. Name a folder that `lexome reproduce` wrote.")
         runs += found

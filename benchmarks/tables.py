@@ -393,6 +393,10 @@ def seed_spread() -> str:
     return _seeds(stored("seed_spread"), mean=True)
 
 
+def outputs_spread() -> str:
+    return _seeds(stored("outputs_spread"), mean=True)
+
+
 def pairs_spread() -> str:
     return _seeds(stored("pairs_spread"), mean=False)
 
@@ -440,9 +444,8 @@ def encoders() -> str:
     """Encoders made in different ways: minutes, tokens, held-out loss, and F1 for each seed."""
     result = stored("encoders")
     lines: list[tuple[str, ...]] = []
-    made: dict[str, Any] = {}
+    made = [row["facts"] for row in result["encoders"].values() if "facts" in row]
     for row in result["encoders"].values():
-        made = row.get("facts", made)
         tokens = f"{row['tokens'] / 1e6:,.0f} M" if "tokens" in row else ""
         loss = f"{row['held_out']['loss']:.3f}" if "held_out" in row else ""
         seeds = ", ".join(f"{mean:.2f}" for mean in row["mean_f1"])
@@ -450,7 +453,8 @@ def encoders() -> str:
         minutes = f"{row['minutes']:g}" if row["minutes"] == row["minutes_in_all"] else f"+ {row['minutes']:g}"
         lines.append((row["shape"], row["done"], recipe, minutes, tokens, loss, seeds))
     head = ("shape", "encoder", "recipe", "minutes", "tokens", "held-out loss", "mean F1 on dev, each seed")
-    where = f"{made['date']}, {made['gpu']}, torch {made['packages']['torch']}"
+    dates = " and ".join(sorted({facts["date"] for facts in made}))
+    where = f"{dates}, {made[0]['gpu']}, torch {made[0]['packages']['torch']}"
     return f"{rows(head, *lines)}\n\n{where}"
 
 
@@ -569,6 +573,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "model_speed": model_speed,
     "onnx_speed": onnx_speed,
     "pretrain_speed": pretrain_speed,
+    "outputs_spread": outputs_spread,
     "pairs_spread": pairs_spread,
     "read_speed": read_speed,
     "seed_spread": seed_spread,

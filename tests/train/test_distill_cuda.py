@@ -42,7 +42,6 @@ def batch(masks: int) -> Batch:
     )
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("over", ["masked", "all"])
 @pytest.mark.parametrize("precision", ["autocast", "bf16"])
 def test_compiled_in_bfloat16_it_is_nearly_that_of_the_cpu(over: Literal["masked", "all"], precision: str) -> None:

@@ -1,5 +1,6 @@
 """Recipes of pre-training: every shipped one is valid, and what contradicts itself is refused."""
 
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from lexome.errors import RecipeError
 from lexome.models.hf_config import natural_architecture
 from lexome.models.presets import preset
 from lexome.recipe import explain, load
+from lexome.recipe.finetune import FinetuneRecipe
 from lexome.recipe.pretrain import PretrainRecipe
 from lexome.recipe.shard import ShardRecipe
 from lexome.recipe.times import seconds
@@ -63,16 +65,31 @@ def test_a_recipe_that_contradicts_itself_is_refused(keys: dict[str, Any], said:
         recipe(tmp_path, tmp_path / "out", **keys)
 
 
-def test_the_two_runs_of_the_encoder_follow_one_another() -> None:
-    first, second = (
-        load(ROOT / "recipes" / "pretrain" / f"encoder-{name}.toml", PretrainRecipe) for name in ("first", "second")
-    )
+def test_the_steps_of_the_encoder_follow_one_another() -> None:
+    run = load(ROOT / "recipes" / "pretrain" / "encoder.toml", PretrainRecipe)
     shards = load(ROOT / "recipes" / "shards" / "encoder.toml", ShardRecipe)
     vocabulary = load(ROOT / "recipes" / "vocab" / "adapted.toml", VocabRecipe)
-    assert (vocabulary.adapt, vocabulary.out, shards.out) == (first.start, shards.tokenizer, first.shards)
-    assert (second.start, second.shards) == (first.out / "model", first.shards)
-    rate = plan_of(second).rate
+    assert (vocabulary.adapt, vocabulary.out, shards.out) == (run.start, shards.tokenizer, run.shards)
+    rate = plan_of(run).rate
     assert [rate_at(rate, done) for done in (0.0, 0.5, 1.0)] == pytest.approx([0.3, 0.225, 0.15])
+
+
+def test_what_teaches_the_encoder_entities_follows_it() -> None:
+    teacher, student = (
+        load(ROOT / "recipes" / "finetune" / f"entity-{name}.toml", FinetuneRecipe) for name in ("teacher", "student")
+    )
+    mpnet = load(ROOT / "recipes" / "pretrain" / "mpnet.toml", PretrainRecipe)
+    abstracts = load(ROOT / "recipes" / "shards" / "encoder-abstracts.toml", ShardRecipe)
+    assert teacher.start == mpnet.out / "model"
+    assert student.teacher is not None
+    assert (student.teacher.models, student.teacher.shards) == ((teacher.out,), abstracts.out)
+    assert (student.data, student.task) == (teacher.data, teacher.task)
+    # Encoders are compared on these, so nothing of them may be learnt from.
+    compared = tomllib.loads((ROOT / "benchmarks" / "encoders.toml").read_text())["tasks"]
+    sources = {"BC5CDR-disease": "BC5CDR", "BC5CDR-chem": "BC5CDR", "NCBI-disease": "NCBI-disease-pubtator"}
+    for task in compared:
+        name = sources.get(task["set"], task["set"])
+        assert {f"{name}:dev", f"{name}:test"} <= set(teacher.data.exclude)
 
 
 def test_an_unknown_field_of_the_model_is_named() -> None:

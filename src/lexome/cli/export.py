@@ -21,7 +21,9 @@ def export(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder to write.")],
     kind: Annotated[
         str | None,
-        typer.Option(metavar="KIND", help="masked, encoder, token, sequence or span. Default: as it was saved."),
+        typer.Option(
+            "--kind", metavar="KIND", help="masked, encoder, token, sequence or span. Default: as it was saved."
+        ),
     ] = None,
     precision: Annotated[str, typer.Option(metavar="fp32|int8", help="int8 is smaller and faster.")] = "fp32",
     held_out: Annotated[
@@ -46,7 +48,7 @@ def export(
         bool, typer.Option("--accept-less", help="Let the two be lower than the defaults; the certificate says so.")
     ] = False,
     name: Annotated[
-        str | None, typer.Option(metavar="NAME", help="What the model is called. Default: its folder's name.")
+        str | None, typer.Option("--name", metavar="NAME", help="What the model is called. Default: its folder's name.")
     ] = None,
     as_json: AsJson = False,
     quiet: Quiet = False,

@@ -17,7 +17,9 @@ def convert_model(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The model folder to write.")],
     kind: Annotated[
         str | None,
-        typer.Option(metavar="KIND", help="encoder, masked, paired, token, sequence or span. Default: what it is."),
+        typer.Option(
+            "--kind", metavar="KIND", help="encoder, masked, paired, token, sequence or span. Default: what it is."
+        ),
     ] = None,
     tokenizer: Annotated[
         Path | None, typer.Option(metavar="PATH", help="A tokenizer, where the checkpoint comes without one.")

@@ -9,18 +9,21 @@ import signal
 import subprocess
 import sys
 import tarfile
+import tempfile
 import time
 from pathlib import Path
 
 import pytest
 from dictionary_models import WORDS, dictionary_model
 from interrupts import hear_interrupts
+from rights import without_rights
 from typer.testing import CliRunner, Result
 
 import lexome
 from lexome import Document, Passage, Span
 from lexome.cli import app
 from lexome.errors import LexomeError
+from lexome.infer.inputs import inputs_of
 
 TEXT = "Mutations in BRCA1 raise the risk of breast cancer; olaparib helps, aspirin less."
 FOUND = [("BRCA1", "Gene"), ("breast cancer", "Disease"), ("olaparib", "Chemical"), ("aspirin", "Chemical")]
@@ -314,6 +317,14 @@ def test_a_command_that_fails_says_so_in_one_line(model: Path, desk: Path) -> No
     done = program("--model", model, "missing.xml")
     out, err = done.communicate(timeout=60)
     assert (done.returncode, out, err.startswith("error: missing.xml"), err.count("\n")) == (1, "", True, 1)
+
+
+def test_a_file_in_a_folder_that_may_not_be_opened_is_not_said_to_be_missing() -> None:
+    with tempfile.TemporaryDirectory() as closed:
+        Path(closed).chmod(0)
+        with without_rights(), pytest.raises(PermissionError):
+            inputs = inputs_of([f"{closed}/note.txt"])
+            next(lexome.read(inputs.paths))
 
 
 def test_bad_documents_are_set_aside(model: Path, desk: Path) -> None:

@@ -4,10 +4,12 @@ import gzip
 import io
 import lzma
 import tarfile
+import tempfile
 import zipfile
 from pathlib import Path
 
 import pytest
+from rights import without_rights
 
 import lexome
 from lexome import Document, Passage, Tally
@@ -176,6 +178,31 @@ def test_a_folder_is_read_in_name_order_and_strangers_are_noted(tmp_path: Path) 
     tally = Tally()
     assert [doc.id for doc in lexome.read(tmp_path, tally=tally)] == ["a/c.jsonl", "b.jsonl"]
     assert tally.notes == {"file of another kind skipped: no ending": 1}
+
+
+def test_a_folder_that_may_not_be_opened_is_named_and_the_others_are_read(tmp_path: Path) -> None:
+    with tempfile.TemporaryDirectory() as made:
+        Path(made).chmod(0o755)
+        for name in ("a", "closed", "z"):
+            (Path(made) / name).mkdir()
+            (Path(made) / name / "note.txt").write_text("Aspirin.")
+        (Path(made) / "closed").chmod(0)
+        tally = Tally(tmp_path / "rejects.jsonl")
+        with without_rights():
+            docs = list(lexome.read(made, tally=tally))
+        (Path(made) / "closed").chmod(0o755)
+    assert len(docs) == 2
+    assert tally.failures == [f"{made}/closed: cannot be opened (Permission denied); expected a file that can be read."]
+
+
+def test_a_link_to_a_folder_and_one_to_nothing_are_noted(tmp_path: Path) -> None:
+    (tmp_path / "store").mkdir()
+    written(tmp_path / "notes" / "a.jsonl")
+    (tmp_path / "notes" / "more").symlink_to(tmp_path / "store")
+    (tmp_path / "notes" / "b.jsonl").symlink_to(tmp_path / "gone.jsonl")
+    tally = Tally()
+    assert list(lexome.read(tmp_path / "notes", tally=tally)) == DOCS
+    assert tally.notes == {"link to a folder, not followed": 1, "link that leads to no file, skipped": 1}
 
 
 def test_an_empty_folder_is_an_error(tmp_path: Path) -> None:

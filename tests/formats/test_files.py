@@ -260,7 +260,7 @@ def test_lines_are_cut_at_line_feeds_alone(tmp_path: Path) -> None:
 
 def test_a_line_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lexome.formats.files.MAX_RECORD_BYTES", 100)
-    path = tmp_path / "a.jsonl"
+    path = tmp_path / "a.pubtator"
     path.write_bytes(b"x" * 1000)
     with pytest.raises(FormatError, match="a line is longer than"):
         list(lexome.read(path))
@@ -279,3 +279,14 @@ def test_several_frames_and_streams_in_one_file_are_read(tmp_path: Path) -> None
 
 def test_every_error_is_a_lexome_error() -> None:
     assert issubclass(FormatError, LexomeError)
+
+
+@pytest.mark.parametrize(("name", "options"), [("docs.jsonl", {}), ("docs.txt", {"per": "line"})])
+def test_a_document_of_one_line_that_is_too_long_is_set_aside_and_the_rest_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, options: dict[str, str]
+) -> None:
+    monkeypatch.setattr("lexome.formats.files.MAX_RECORD_BYTES", 100)
+    (tmp_path / name).write_text("\n".join(f'{{"id": "{times}", "text": "{"x" * times}"}}' for times in (1, 300, 2)))
+    tally = Tally(tmp_path / "rejects.jsonl")
+    assert len(list(lexome.read(tmp_path / name, tally=tally, **options))) == 2
+    assert (dict(tally.rejected), tally.failures) == ({"too_large": 1}, [])

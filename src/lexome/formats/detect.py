@@ -98,8 +98,8 @@ def _is_bioc_json(head: bytes) -> bool:
 def _is_conll(head: bytes) -> bool:
     """True where most lines end in a column that is a tag.
 
-    Lines of a text may end so too, "hepatitis B" or "L-dopa". Where spaces part the columns, all lines must have as many,
-    and one of them must be outside of all mentions.
+    Lines of a text may end so too, "hepatitis B" or "L-dopa". Where spaces part the columns, all lines must have as
+    many, and one of them must be outside of all mentions.
     """
     lines = [line for line in head.split(b"\n")[:200] if line.strip() and not line.startswith(b"-DOCSTART-")]
     if sum(1 for line in lines if _TABBED_TAG.match(line)) >= 0.9 * len(lines):

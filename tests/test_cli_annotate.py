@@ -344,6 +344,16 @@ def test_a_file_of_nothing_but_bad_documents_is_an_error(model: Path, desk: Path
     assert json.loads(Path("rejects.jsonl").read_text())["reason"] == "wrong_encoding"
 
 
+def test_what_is_said_of_another_encoding_leads_to_the_document(model: Path, desk: Path) -> None:
+    Path("latin.txt").write_bytes("olaparib in café".encode("latin-1"))
+    annotate("--model", model, "latin.txt", "--quiet")
+    said = json.loads(Path("rejects.jsonl").read_text())["message"]
+    command = said.partition("`lexome ")[2].partition("`")[0].replace("IN", "latin.txt")
+    assert CliRunner().invoke(app, command.split()).exit_code == 0
+    done = annotate("--model", model, "OUT.jsonl", "--quiet")
+    assert done.stdout.splitlines()[-1] == "[olaparib|Chemical 0.99] in café"
+
+
 def test_strict_stops_at_the_first_bad_document(model: Path, desk: Path) -> None:
     Path("mixed.jsonl").write_text('{"id": "1", "text": "BRCA1"}\nnonsense\n')
     done = annotate("--model", model, "mixed.jsonl", "--out", "out.jsonl", "--strict")

@@ -147,7 +147,7 @@ def decode(raw: bytes, encoding: str = "utf-8") -> str:
         raise BadDocument(
             "wrong_encoding",
             f"byte {error.start} is 0x{raw[error.start]:02x}, which is not {encoding}. "
-            "Name the right one: `lexome convert IN OUT.jsonl --set encoding=latin-1`, or in Python encoding='latin-1'.",
+            "Name the right one: `lexome convert IN OUT.jsonl --set encoding=latin-1`; in Python, encoding='latin-1'.",
         ) from None
     except LookupError:
         raise UsageError(f"the option encoding={encoding!r} names no encoding; utf-8 and latin-1 are two.") from None

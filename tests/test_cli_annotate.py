@@ -9,18 +9,21 @@ import signal
 import subprocess
 import sys
 import tarfile
+import tempfile
 import time
 from pathlib import Path
 
 import pytest
 from dictionary_models import WORDS, dictionary_model
 from interrupts import hear_interrupts
+from rights import without_rights
 from typer.testing import CliRunner, Result
 
 import lexome
 from lexome import Document, Passage, Span
 from lexome.cli import app
 from lexome.errors import LexomeError
+from lexome.infer.inputs import inputs_of
 
 TEXT = "Mutations in BRCA1 raise the risk of breast cancer; olaparib helps, aspirin less."
 FOUND = [("BRCA1", "Gene"), ("breast cancer", "Disease"), ("olaparib", "Chemical"), ("aspirin", "Chemical")]
@@ -316,6 +319,15 @@ def test_a_command_that_fails_says_so_in_one_line(model: Path, desk: Path) -> No
     assert (done.returncode, out, err.startswith("error: missing.xml"), err.count("\n")) == (1, "", True, 1)
 
 
+def test_a_file_in_a_folder_that_may_not_be_opened_is_not_said_to_be_missing() -> None:
+    with tempfile.TemporaryDirectory() as closed:
+        Path(closed).chmod(0)
+        with without_rights():
+            inputs = inputs_of([f"{closed}/note.txt"])
+            with pytest.raises(PermissionError):
+                lexome.read(inputs.paths)
+
+
 def test_bad_documents_are_set_aside(model: Path, desk: Path) -> None:
     Path("mixed.jsonl").write_text('{"id": "1", "text": "BRCA1"}\nnonsense\n')
     done = annotate("--model", model, "mixed.jsonl", "--out", "out.jsonl")
@@ -330,6 +342,16 @@ def test_a_file_of_nothing_but_bad_documents_is_an_error(model: Path, desk: Path
     assert isinstance(error, LexomeError)
     assert "every document was set aside" in str(error)
     assert json.loads(Path("rejects.jsonl").read_text())["reason"] == "wrong_encoding"
+
+
+def test_what_is_said_of_another_encoding_leads_to_the_document(model: Path, desk: Path) -> None:
+    Path("latin.txt").write_bytes("olaparib in café".encode("latin-1"))
+    annotate("--model", model, "latin.txt", "--quiet")
+    said = json.loads(Path("rejects.jsonl").read_text())["message"]
+    command = said.partition("`lexome ")[2].partition("`")[0].replace("IN", "latin.txt")
+    assert CliRunner().invoke(app, command.split()).exit_code == 0
+    done = annotate("--model", model, "OUT.jsonl", "--quiet")
+    assert done.stdout.splitlines()[-1] == "[olaparib|Chemical 0.99] in café"
 
 
 def test_strict_stops_at_the_first_bad_document(model: Path, desk: Path) -> None:

@@ -1,5 +1,6 @@
 """Biomedical language models from raw literature to answers."""
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,10 @@ from lexome.metadata import Metadata
 
 if TYPE_CHECKING:
     from lexome.infer.annotator import Annotator
+
+# onnxruntime sends facts about the machine and the model to its makers, from 1.29 on by default, unless this is set
+# before it is first imported. Texts may be patients': nothing leaves the machine that the user did not send.
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 __version__ = "0.1.0"
 

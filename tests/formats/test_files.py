@@ -4,10 +4,12 @@ import gzip
 import io
 import lzma
 import tarfile
+import tempfile
 import zipfile
 from pathlib import Path
 
 import pytest
+from rights import without_rights
 
 import lexome
 from lexome import Document, Passage, Tally
@@ -178,6 +180,31 @@ def test_a_folder_is_read_in_name_order_and_strangers_are_noted(tmp_path: Path) 
     assert tally.notes == {"file of another kind skipped: no ending": 1}
 
 
+def test_a_folder_that_may_not_be_opened_is_named_and_the_others_are_read(tmp_path: Path) -> None:
+    with tempfile.TemporaryDirectory() as made:
+        Path(made).chmod(0o755)
+        for name in ("a", "closed", "z"):
+            (Path(made) / name).mkdir()
+            (Path(made) / name / "note.txt").write_text("Aspirin.")
+        (Path(made) / "closed").chmod(0)
+        tally = Tally(tmp_path / "rejects.jsonl")
+        with without_rights():
+            docs = list(lexome.read(made, tally=tally))
+        (Path(made) / "closed").chmod(0o755)
+    assert len(docs) == 2
+    assert tally.failures == [f"{made}/closed: cannot be opened (Permission denied); expected a file that can be read."]
+
+
+def test_a_link_to_a_folder_and_one_to_nothing_are_noted(tmp_path: Path) -> None:
+    (tmp_path / "store").mkdir()
+    written(tmp_path / "notes" / "a.jsonl")
+    (tmp_path / "notes" / "more").symlink_to(tmp_path / "store")
+    (tmp_path / "notes" / "b.jsonl").symlink_to(tmp_path / "gone.jsonl")
+    tally = Tally()
+    assert list(lexome.read(tmp_path / "notes", tally=tally)) == DOCS
+    assert tally.notes == {"link to a folder, not followed": 1, "link that leads to no file, skipped": 1}
+
+
 def test_an_empty_folder_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(FormatError, match="holds no file that can be read"):
         lexome.read(tmp_path)
@@ -233,7 +260,7 @@ def test_lines_are_cut_at_line_feeds_alone(tmp_path: Path) -> None:
 
 def test_a_line_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lexome.formats.files.MAX_RECORD_BYTES", 100)
-    path = tmp_path / "a.jsonl"
+    path = tmp_path / "a.pubtator"
     path.write_bytes(b"x" * 1000)
     with pytest.raises(FormatError, match="a line is longer than"):
         list(lexome.read(path))
@@ -252,3 +279,14 @@ def test_several_frames_and_streams_in_one_file_are_read(tmp_path: Path) -> None
 
 def test_every_error_is_a_lexome_error() -> None:
     assert issubclass(FormatError, LexomeError)
+
+
+@pytest.mark.parametrize(("name", "options"), [("docs.jsonl", {}), ("docs.txt", {"per": "line"})])
+def test_a_document_of_one_line_that_is_too_long_is_set_aside_and_the_rest_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, options: dict[str, str]
+) -> None:
+    monkeypatch.setattr("lexome.formats.files.MAX_RECORD_BYTES", 100)
+    (tmp_path / name).write_text("\n".join(f'{{"id": "{times}", "text": "{"x" * times}"}}' for times in (1, 300, 2)))
+    tally = Tally(tmp_path / "rejects.jsonl")
+    assert len(list(lexome.read(tmp_path / name, tally=tally, **options))) == 2
+    assert (dict(tally.rejected), tally.failures) == ({"too_large": 1}, [])

@@ -51,6 +51,24 @@ def test_standard_input_is_told_by_its_beginning_alone(name: str) -> None:
     assert detect_unnamed(source("standard input", HEADS[name][1])).name == name
 
 
+@pytest.mark.parametrize(
+    "note",
+    [
+        "The patient has hepatitis B",
+        "She was given L-dopa\nand then I-131\n",
+        "HEPATITIS B\nVITAMIN E\n",
+        "Blood group:\thepatitis O\n",
+    ],
+)
+def test_a_note_whose_lines_end_as_tags_do_is_a_text(note: str) -> None:
+    assert detect(source("a.txt", note)).name == "text"
+    assert detect_unnamed(source("standard input", note)).name == "text"
+
+
+def test_columns_that_spaces_part_are_told_from_text() -> None:
+    assert detect_unnamed(source("standard input", "BRCA1 NN B-Gene\nbinds VB O\n")).name == "conll"
+
+
 @pytest.mark.parametrize(("name", "encoding"), [("bioasq", "utf-8-sig"), ("squad", "utf-8-sig"), ("pubmed", "utf-16")])
 def test_marks_and_wide_characters_do_not_hide_a_format(name: str, encoding: str) -> None:
     file, head = HEADS[name]

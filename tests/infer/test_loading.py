@@ -1,5 +1,8 @@
 """lexome.load: the model that comes with Lexome, any folder, or a clear word about what is missing."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -40,3 +43,12 @@ def test_a_folder_without_a_model_is_said_to_be_none(tmp_path: Path, name: str) 
 def test_a_wrong_number_of_threads_is_refused(tmp_path: Path) -> None:
     with pytest.raises(LexomeError, match="0 threads; expected at least 1"):
         lexome.load(dictionary_model(tmp_path / "words"), threads=0)
+
+
+def test_nothing_is_gathered_about_the_machine(tmp_path: Path) -> None:
+    # onnxruntime keeps an id of the machine and what it will send of it in a folder of the user's.
+    own = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
+    home = {**own, "HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path)}
+    program = "import lexome; print(len(lexome.load(threads=1)('Aspirin.').spans))"
+    done = subprocess.run([sys.executable, "-c", program], env=home, capture_output=True, text=True, check=True)
+    assert (done.stdout, list(tmp_path.iterdir())) == ("1\n", [])

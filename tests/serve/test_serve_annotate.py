@@ -57,6 +57,11 @@ def test_types_and_scores_are_chosen(client: httpx.Client) -> None:
     assert mentions(sure) == [("BRCA1", "Gene")]
 
 
+def test_a_word_in_the_query_that_means_nothing_is_said(client: httpx.Client) -> None:
+    answer = client.post("/annotate?min-score=0.99", json={"text": TEXT})
+    assert (answer.status_code, "'min-score'; expected some of from, name" in answer.json()["error"]) == (422, True)
+
+
 def test_extra_types_are_found_only_by_name(serving: Serving, tmp_path: Path) -> None:
     words = {**WORDS, "mice": ("B-Species", 6.0)}
     types = ("Gene", "Disease", "Chemical", "Species")

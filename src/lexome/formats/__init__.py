@@ -1,5 +1,6 @@
 """Bytes to Documents and back, in every format of the field: `read` and `write`."""
 
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache, partial
@@ -111,11 +112,9 @@ def units(paths: Iterable[str | Path], format: str | None, tally: Tally) -> list
 
 def _in_folder(folder: Path, format: Format | None, tally: Tally) -> list[Path]:
     kept: list[Path] = []
-    for path in sorted(folder.rglob("*")):
-        if not path.is_file() or any(part.startswith(".") for part in path.relative_to(folder).parts):
-            continue
+    for path in sorted(_found(folder, tally)):
         fitting = by_ending(path.name)
-        if is_archive(path.name) or (fitting and (format is None or _fits(path.name, format))):
+        if is_archive(path.name) or (fitting and (format is None or _fits(path.name, format))) or path.is_dir():
             kept.append(path)
         else:
             _note_stranger(path.name, tally)
@@ -123,6 +122,22 @@ def _in_folder(folder: Path, format: Format | None, tally: Tally) -> list[Path]:
         what = f"{format.name} " if format is not None else ""
         raise FormatError(f"{folder}: the folder holds no {what}file that can be read.")
     return kept
+
+
+def _found(folder: Path, tally: Tally) -> Iterator[Path]:
+    """The files in a folder and in those below it, without hidden ones.
+
+    A folder that may not be opened is among them: it breaks when it is read, as a file does that may not be opened.
+    """
+    closed: list[Path] = []
+    for place, folders, names in os.walk(folder, onerror=lambda error: closed.append(Path(error.filename))):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        for path in (Path(place, name) for name in (*folders, *names) if not name.startswith(".")):
+            if path.is_file():
+                yield path
+            elif path.is_symlink():
+                tally.note("link to a folder, not followed" if path.is_dir() else "link that leads to no file, skipped")
+    yield from closed
 
 
 def _fits(name: str, format: Format) -> bool:

@@ -10,6 +10,7 @@ from lexome.formats.registry import BY_NAME, FORMATS, Format, by_ending
 
 _PUBTATOR = re.compile(rb"^[^\s|]+\|[a-z]\|", re.MULTILINE)
 _MEDLINE = re.compile(rb"(?:PMID|PMC |OWN |STAT|TI  )- |[A-Z][A-Z0-9][A-Z0-9 ]{2}- [^\n]*\n(?:[^\n]+\n)*?PMID- ")
+_TABBED_TAG = re.compile(rb"^\S+(?:\t\S+)*?\t(?:[BIOESLU]|[BIESLU]-\S+)\s*$")
 _TAG_COLUMN = re.compile(rb"^\S+(?:[\t ]\S+)*?[\t ](?:[BIOESLU]|[BIESLU]-\S+)\s*$")
 
 
@@ -95,10 +96,18 @@ def _is_bioc_json(head: bytes) -> bool:
 
 
 def _is_conll(head: bytes) -> bool:
-    """True where most lines end in a column that is a tag."""
+    """True where most lines end in a column that is a tag.
+
+    Lines of a text may end so too, "hepatitis B" or "L-dopa". Where spaces part the columns, all lines must have as
+    many, and one of them must be outside of all mentions.
+    """
     lines = [line for line in head.split(b"\n")[:200] if line.strip() and not line.startswith(b"-DOCSTART-")]
-    tagged = sum(1 for line in lines if _TAG_COLUMN.match(line))
-    return bool(lines) and tagged >= 0.9 * len(lines)
+    if sum(1 for line in lines if _TABBED_TAG.match(line)) >= 0.9 * len(lines):
+        return bool(lines)
+    spaced = [line.split() for line in lines if _TAG_COLUMN.match(line)]
+    if len(spaced) < max(2, 0.9 * len(lines)) or len({len(columns) for columns in spaced}) > 1:
+        return False
+    return any(columns[-1] == b"O" for columns in spaced)
 
 
 def _is_mimic(head: bytes) -> bool:

@@ -71,24 +71,30 @@ class Source:
         """The first bytes, left in the stream."""
         return self.stream.peek(HEAD_BYTES)[:HEAD_BYTES]
 
-    def lines(self) -> Iterator[tuple[int, bytes]]:
+    def lines(self, tally: Tally | None = None) -> Iterator[tuple[int, bytes]]:
         """Numbered lines without their end, cut at \\n alone; \\r before it and a leading BOM go.
 
-        U+0085, U+2028 and form feeds are text, not line ends.
+        U+0085, U+2028 and form feeds are text, not line ends. A line that is too long is a FormatError, or, where a
+        line is a document and a tally is given, is set aside there and passed over.
         """
-        for number, line in enumerate(self._long_lines(), 1):
+        number = 0
+        while line := self.stream.readline(MAX_RECORD_BYTES):
+            number += 1
+            if len(line) == MAX_RECORD_BYTES and not line.endswith(b"\n"):
+                self._pass_over(number, tally)
+                continue
             if number == 1:
                 line = line.removeprefix(b"\xef\xbb\xbf")
             yield number, line.removesuffix(b"\n").removesuffix(b"\r")
 
-    def _long_lines(self) -> Iterator[bytes]:
-        while line := self.stream.readline(MAX_RECORD_BYTES):
-            if len(line) == MAX_RECORD_BYTES and not line.endswith(b"\n"):
-                raise FormatError(
-                    f"{self.name}: a line is longer than {MAX_RECORD_BYTES >> 20} MiB; expected documents "
-                    "of a readable size. Check that the file is of the format you named."
-                )
-            yield line
+    def _pass_over(self, number: int, tally: Tally | None) -> None:
+        """Set the line aside whose first bytes were read, and read the rest of it."""
+        seen = f"a line is longer than {MAX_RECORD_BYTES >> 20} MiB; expected documents of a readable size."
+        if tally is None:
+            raise FormatError(f"{self.name}: {seen} Check that the file is of the format you named.")
+        tally.reject(BadDocument("too_large", seen), where=f"{self.name}, line {number}")
+        while (rest := self.stream.readline(BLOCK_BYTES)) and not rest.endswith(b"\n"):
+            pass
 
     def read(self) -> bytes:
         """The whole file, for formats that cannot be streamed."""
@@ -141,7 +147,7 @@ def decode(raw: bytes, encoding: str = "utf-8") -> str:
         raise BadDocument(
             "wrong_encoding",
             f"byte {error.start} is 0x{raw[error.start]:02x}, which is not {encoding}. "
-            "Name the right one with the option encoding, for example encoding=latin-1, or convert the file.",
+            "Name the right one: `lexome convert IN OUT.jsonl --set encoding=latin-1`; in Python, encoding='latin-1'.",
         ) from None
     except LookupError:
         raise UsageError(f"the option encoding={encoding!r} names no encoding; utf-8 and latin-1 are two.") from None

@@ -55,6 +55,8 @@ def _paths(word: str) -> list[Path]:
         # An empty word, of a variable that is not set, would be the folder one stands in.
         if word and Path(word).exists():
             return [Path(word)]
+    except PermissionError:  # it may well be there, and opening it says why it cannot be read
+        return [Path(word)]
     except OSError:  # too long for a path: an abstract
         return []
     if not glob.has_magic(word):

@@ -24,6 +24,7 @@ router = APIRouter(tags=["annotation"])
 
 _ERRORS = (400, 408, 413, 415, 422, 429, 503)
 _QUESTION = "question"
+_ANNOTATE_QUERY = ("from", "name", "to", "types", "min_score")
 Form = Literal["factoid", "list", "yesno"]
 
 
@@ -69,6 +70,9 @@ async def annotate(
     and empty, no model is run: the documents are only written in another format.
     """
     service = service_of(request)
+    # min-score, passed over, would leave nothing out and say nothing.
+    if unknown := sorted(set(request.query_params) - set(_ANNOTATE_QUERY)):
+        raise UsageError(f"the query has {unknown[0][:60]!r}; expected some of {', '.join(_ANNOTATE_QUERY)}.")
     if to not in writable():
         raise UsageError(f"to={to[:60]!r} is no format of an answer; expected one of {', '.join(writable())}.")
     body = await body_of(request, service.limits)

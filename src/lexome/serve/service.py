@@ -83,13 +83,16 @@ class Service:
         return await asyncio.get_running_loop().run_in_executor(self._readers, work)
 
     async def in_time(self, request: Request, work: Awaitable[Made]) -> Made:
-        """What `work` gives; Refused where it takes too long, and stopped where the client has gone."""
+        """What `work` gives; Refused where it takes too long or the service ends, stopped where the client has gone."""
         task = asyncio.ensure_future(work)
         watch = asyncio.ensure_future(_gone(request))
         try:
             await asyncio.wait({task, watch}, timeout=self.limits.answer_s, return_when=asyncio.FIRST_COMPLETED)
             if task.done():
                 return task.result()
+        except asyncio.CancelledError:
+            # Nobody but the server cancels a request: when it was told to stop, and has waited long enough.
+            raise Refused(503, "the service is stopping, and has no more time for this. Try again elsewhere.") from None
         finally:
             task.cancel()
             watch.cancel()

@@ -36,7 +36,7 @@ _OWN_FIELDS = frozenset(field.name for field in fields(Document))
 
 def read(source: Source, *, tally: Tally, encoding: str = "utf-8") -> Iterator[Document]:
     """A document a line: Lexome's own form, or an object with a text (and id, title, abstract, label)."""
-    for number, raw in source.lines():
+    for number, raw in source.lines(tally):
         if not raw.strip():
             continue
         doc = tally.attempt(

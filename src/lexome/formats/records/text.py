@@ -22,7 +22,7 @@ def read(
 
     A document that is a file has the file's name as id; others have it with their line's number.
     """
-    for line, raw in _pieces(source, per):
+    for line, raw in _pieces(source, per, tally):
         name = source.stem if per == "file" else f"{source.stem}-{line}"
         doc = tally.attempt(
             partial(_document, name, raw, encoding),
@@ -47,14 +47,14 @@ def _document(name: str, raw: bytes, encoding: str) -> Document:
     return Document(name, (Passage(0, text),) if text else ())
 
 
-def _pieces(source: Source, per: str) -> Iterator[tuple[int, bytes]]:
+def _pieces(source: Source, per: str, tally: Tally) -> Iterator[tuple[int, bytes]]:
     """Each document's first line number and bytes."""
     if per == "file":
         yield 1, source.read().removeprefix(b"\xef\xbb\xbf")
         return
     held = bytearray()
     begun = 1
-    for number, line in source.lines():
+    for number, line in source.lines(tally if per == "line" else None):
         if per == "line" and line.strip():
             yield number, line
         elif per == "paragraph" and line.strip():

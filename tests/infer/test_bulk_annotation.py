@@ -243,6 +243,25 @@ def test_bad_documents_are_set_aside_and_broken_files_fail_alone(given: Path, mo
     assert not rejects.exists()
 
 
+def test_a_file_that_breaks_inside_an_archive_is_among_what_is_set_aside(tmp_path: Path, model: Path) -> None:
+    lexome.write(tmp_path / "a.jsonl", documents(2))
+    (tmp_path / "cut.jsonl.gz").write_bytes(gzip.compress(b'{"id": "1", "text": "w1"}\n' * 500)[:-30])
+    with tarfile.open(tmp_path / "all.tar", "w") as archive:
+        for name in ("cut.jsonl.gz", "a.jsonl"):
+            archive.add(tmp_path / name, name)
+    bulk = annotate_files(
+        [tmp_path / "all.tar"],
+        tmp_path / "out",
+        Settings((model,), "jsonl"),
+        engine=HERE,
+        rejects=tmp_path / "aside.jsonl",
+        progress_shown=False,
+    )
+    assert bulk.rejected == {"broken_file": 1}
+    [reject] = [json.loads(line) for line in (tmp_path / "aside.jsonl").read_text().splitlines()]
+    assert (reject["reason"], "all.tar!cut.jsonl.gz: the compressed data" in reject["message"]) == ("broken_file", True)
+
+
 def test_strict_fails_a_file_with_a_bad_document(given: Path, model: Path) -> None:
     (given / "mixed.jsonl").write_text('{"id": "1", "text": "BRCA1"}\nnonsense\n')
     assert list(run(given, model, more={"strict": True}).failures) == ["mixed"]

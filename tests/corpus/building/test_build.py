@@ -236,6 +236,8 @@ def test_a_broken_file_inside_an_archive_is_set_aside_and_the_others_are_read(tm
     built = build(recipe(tmp_path, {"one": tmp_path / "a.tar.gz"}), engine=HERE)
     assert built.corpus is not None
     assert (kept(tmp_path / "out"), built.corpus.total.set_aside) == (["1"], {"broken_file": 1})
+    reject = json.loads((tmp_path / "out" / "rejects.jsonl").read_text())
+    assert (reject["reason"], "a.tar.gz!bad.xml" in reject["message"]) == ("broken_file", True)
 
 
 def test_an_archive_that_breaks_off_fails(tmp_path: Path) -> None:

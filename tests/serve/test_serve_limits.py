@@ -133,17 +133,19 @@ def test_many_mentions_are_not_written_in_the_loop_that_all_wait_for(serving: Se
         {"id": f"S{number}", "type": "X", "parts": [part], "text": text[slice(*part)]}
         for number, part in enumerate(parts)
     ]
-    body = {"documents": [{"id": "1", "passages": [{"offset": 0, "text": text}], "spans": spans}]}
-    with serving(annotator, threads=1) as client, ThreadPoolExecutor(1) as pool:
+    passages = [{"offset": 0, "text": text}]
+    # So many that it takes seconds: a busy machine alone may hold an answer up for a part of one.
+    body = {"documents": [{"id": str(number), "passages": passages, "spans": spans} for number in range(80)]}
+    with serving(annotator, Limits(body_bytes=50_000_000), threads=1) as client, ThreadPoolExecutor(1) as pool:
         first = time.monotonic()
-        page = pool.submit(client.post, "/annotate?to=html", json=body)
+        page = pool.submit(client.post, "/annotate?to=bioc-xml", json=body)
         slowest = 0.0
         while not page.done():
             began = time.monotonic()
             client.get("/health")
             slowest = max(slowest, time.monotonic() - began)
         assert page.result().status_code == 200
-        assert slowest < (time.monotonic() - first) / 2
+        assert slowest < (time.monotonic() - first) / 4
 
 
 def test_a_full_queue_says_when_to_come_again(serving: Serving, annotator: Annotator) -> None:

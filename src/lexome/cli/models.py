@@ -10,44 +10,49 @@ import typer
 
 from lexome.cli.app import AsJson, Quiet, app, needs
 
+Source = Annotated[Path, typer.Argument(metavar="SOURCE", help="A checkpoint: folder, archive or file.")]
+Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="The model folder to write.")]
+Kind = Annotated[
+    str | None,
+    typer.Option(
+        "--kind", metavar="KIND", help="encoder, masked, paired, token, sequence or span. Default: what it is."
+    ),
+]
+Tokenizer = Annotated[
+    Path | None, typer.Option(metavar="PATH", help="A tokenizer, where the checkpoint comes without one.")
+]
+Backend = Annotated[str, typer.Option(metavar="auto|lexome|transformers", help="Who computes the model in between.")]
+Drop = Annotated[
+    str | None,
+    typer.Option(
+        metavar="relative-positions",
+        help="Leave these out of an MPNet, which makes it another model: a BERT to train on.",
+    ),
+]
+Outputs = Annotated[
+    float | None,
+    typer.Option(
+        metavar="SIZE",
+        help="Scale the encoder's outputs to this size, 1 being usual, and heads the other way, so that answers "
+        "stay the same: small outputs are slow to fine-tune.",
+    ),
+]
+Dtype = Annotated[
+    str | None,
+    typer.Option(metavar="float32|bfloat16|float16", help="The type of the written weights. Default: what they have."),
+]
+
 
 @app.command()
 def convert_model(
-    source: Annotated[Path, typer.Argument(metavar="SOURCE", help="A checkpoint: folder, archive or file.")],
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The model folder to write.")],
-    kind: Annotated[
-        str | None,
-        typer.Option(
-            "--kind", metavar="KIND", help="encoder, masked, paired, token, sequence or span. Default: what it is."
-        ),
-    ] = None,
-    tokenizer: Annotated[
-        Path | None, typer.Option(metavar="PATH", help="A tokenizer, where the checkpoint comes without one.")
-    ] = None,
-    backend: Annotated[
-        str, typer.Option(metavar="auto|lexome|transformers", help="Who computes the model in between.")
-    ] = "auto",
-    drop: Annotated[
-        str | None,
-        typer.Option(
-            metavar="relative-positions",
-            help="Leave these out of an MPNet, which makes it another model: a BERT to train on.",
-        ),
-    ] = None,
-    outputs: Annotated[
-        float | None,
-        typer.Option(
-            metavar="SIZE",
-            help="Scale the encoder's outputs to this size, 1 being usual, and heads the other way, so that answers "
-            "stay the same: small outputs are slow to fine-tune.",
-        ),
-    ] = None,
-    dtype: Annotated[
-        str | None,
-        typer.Option(
-            metavar="float32|bfloat16|float16", help="The type of the written weights. Default: what they have."
-        ),
-    ] = None,
+    source: Source,
+    folder: Folder,
+    kind: Kind = None,
+    tokenizer: Tokenizer = None,
+    backend: Backend = "auto",
+    drop: Drop = None,
+    outputs: Outputs = None,
+    dtype: Dtype = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import torch
 
@@ -40,6 +41,9 @@ class Converted:
 # By the names that the command line has.
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
+# What is said of the checkpoint that was read, in the same words.
+SAID = ("layout", "architecture", "kind", "backend", "unused", "left_out", "dropped")
+
 # What the card says of a model without a part of it, by the names in mpnet.DROPS.
 _CHANGED = {
     "relative-positions": "The relative positions of its attention were left out, so this is another model: it does "
@@ -69,15 +73,10 @@ def convert_model(
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise CheckpointError(f"{folder}: exists and is not empty. Choose another folder, or remove it.")
     found = checkpoint.load(source, kind=kind, dtype=None, backend=backend, drop=drop)
-    scaled = None
-    if outputs is not None:
-        # In full precision, whatever they are saved in: what is scaled is rounded once.
-        given = next(found.model.parameters()).dtype
-        scaled = resize_outputs(found.model.float(), outputs)
-        found.model.to(given)
-    if dtype is not None:
-        found.model.to(DTYPES[dtype])
-    written = str(next(found.model.parameters()).dtype).removeprefix("torch.")
+    written = next(found.model.parameters()).dtype if dtype is None else DTYPES[dtype]
+    # In full precision, whatever they are saved in: what is scaled is rounded once.
+    scaled = None if outputs is None else resize_outputs(found.model.float(), outputs)
+    found.model.to(written)
     with TemporaryDirectory() as held:
         checkpoint.save(
             folder,
@@ -86,30 +85,29 @@ def convert_model(
             tokenizer=tokenizer or _tokenizer(found, Path(held)),
             card=_card(found, folder.name, scaled),
             labels=found.labels,
-            run={
-                "source": source.name,
-                "layout": found.layout,
-                "backend": found.backend,
-                "unused": list(found.unused),
-                "left_out": list(found.left_out),
-                "dropped": found.dropped,
-                "outputs_scaled": scaled,
-            },
+            run=_noted(found, source.name, scaled),
             replace=True,
         )
     return Converted(
-        folder,
-        found.layout,
-        found.architecture,
-        found.kind,
-        found.backend,
-        parameters_of(found.model),
-        written,
-        found.unused,
-        found.left_out,
-        found.dropped,
-        scaled,
+        folder=folder,
+        parameters=parameters_of(found.model),
+        dtype=str(written).removeprefix("torch."),
+        scaled=scaled,
+        **{name: getattr(found, name) for name in SAID},
     )
+
+
+def _noted(found: Checkpoint, source: str, scaled: float | None) -> dict[str, Any]:
+    """What run.json says of where the model is from."""
+    return {
+        "source": source,
+        "layout": found.layout,
+        "backend": found.backend,
+        "unused": list(found.unused),
+        "left_out": list(found.left_out),
+        "dropped": found.dropped,
+        "outputs_scaled": scaled,
+    }
 
 
 def _tokenizer(found: Checkpoint, held: Path) -> Path:

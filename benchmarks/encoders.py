@@ -86,10 +86,10 @@ def trained(name: str, path: Path, folder: Path, changes: list[str]) -> None:
     """One run of a recipe, and a file beside it that says what it took and what it came to."""
     folder.mkdir(parents=True, exist_ok=True)
     changes = [*changes, f"out={folder / name}"]
-    if (folder / name / "run.json").is_file() or (folder / name / "summary.json").is_file():
-        sys.exit(f"{folder / name} was finished before; what it took is in {name}.json, and is not measured again.")
     began = time.monotonic()
-    told = carried_out(path, changes)
+    told = None if (folder / f"{name}.json").is_file() else carried_out(path, changes)
+    if told is None:
+        sys.exit(f"{folder / name} was finished before; what it took is in {name}.json, and is not measured again.")
     row = {
         "recipe": str(path),
         "changes": [change for change in changes if not change.startswith(PLACES)],
@@ -101,8 +101,8 @@ def trained(name: str, path: Path, folder: Path, changes: list[str]) -> None:
     print(name, json.dumps(row), flush=True)
 
 
-def carried_out(path: Path, changes: list[str]) -> dict[str, Any]:
-    """Run a recipe to its end; its seed, and what training alone took and came to."""
+def carried_out(path: Path, changes: list[str]) -> dict[str, Any] | None:
+    """Run a recipe to its end; its seed, and what training alone took and came to. None where it was done before."""
     stage = stage_of(path)
     if stage == "finetune":
         tuning = load(path, FinetuneRecipe, overrides=changes)
@@ -116,6 +116,8 @@ def carried_out(path: Path, changes: list[str]) -> dict[str, Any]:
     else:
         recipe = load(path, PretrainRecipe, overrides=changes)
         done = pretrain(recipe, progress_shown=False)
+    if not done.new:
+        return None
     told = {"train_s": round(done.seconds, 1), "tokens": done.tokens, "steps": done.steps, "held_out": done.held_out}
     return {"seed": recipe.seed} | told
 

@@ -98,6 +98,13 @@ class Tally:
         self._rejects.write(json.dumps(line, ensure_ascii=False) + "\n")
         self._rejects.flush()
 
+    def settle_failures(self, where: str) -> None:
+        """FormatError where a file broke; one inside an archive, which ends no other, is set aside instead."""
+        for failure in self.member_failures:
+            self.reject(BadDocument("broken_file", failure), where=where)
+        if broken := [failure for failure in self.failures if failure not in self.member_failures]:
+            raise FormatError(broken[0])
+
     def summary(self) -> dict[str, object]:
         """Everything counted, as plain values for JSON."""
         return {

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from lexome.document import Document
-from lexome.errors import BadDocument, FormatError, UsageError
+from lexome.errors import UsageError
 from lexome.formats import Tally, read, write
 from lexome.formats.files import replacing
 from lexome.formats.registry import named
@@ -160,11 +160,7 @@ def annotate_file(job: Job, drafts: tuple[Path, ...], advance: Advance) -> dict[
         found = read(job.inputs, settings.from_, tally=tally, where_known=reading(lines=settings.lines))
         docs = annotated(annotator, _watched(found, tally, advance), settings.wanted, tally)
         write(out, counts.watched(docs), settings.format, tally=tally)
-        # One that breaks inside an archive ends no other, so its archive does not fail for it.
-        for failure in tally.member_failures:
-            tally.reject(BadDocument("broken_file", failure), where=str(job.inputs[0]))
-    if broken := [failure for failure in tally.failures if failure not in tally.member_failures]:
-        raise FormatError(broken[0])
+        tally.settle_failures(str(job.inputs[0]))
     counts.tokens = tokens_run(annotator) - before
     rejected, notes = dict(sorted(tally.rejected.items())), dict(sorted(tally.notes.items()))
     return {**counts.as_dict(), "rejected": rejected, "notes": notes}

@@ -12,7 +12,7 @@ from torch import nn
 from lexome.errors import UsageError
 from lexome.models.encoder import Encoder, Layer
 
-# A factor outside of this is a mistake, or a broken checkpoint: eight bits of a number are all that sixteen keep.
+# A factor beyond this, or below its inverse, is a mistake or a broken checkpoint.
 _MOST = 1000.0
 
 

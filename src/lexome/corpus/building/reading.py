@@ -31,7 +31,6 @@ from lexome.corpus.building.shingles import (
 from lexome.corpus.normalise import normalise
 from lexome.corpus.sentences import with_sentences
 from lexome.document import Document
-from lexome.errors import BadDocument, FormatError
 from lexome.formats import Tally, read
 from lexome.formats.records import parquet
 from lexome.pipeline import Advance, Job
@@ -103,11 +102,7 @@ def read_file(job: Job, drafts: tuple[Path, ...], advance: Advance) -> dict[str,
         docs = _watched(found, tally, advance)
         kept = _kept(docs, settings, benchmarks, (keys, signed, drops, leaks, tally))
         keys.without(parquet.write_rows(kept, stream, tally=tally))
-        # One that breaks inside an archive ends no other, so its archive does not fail for it.
-        for failure in tally.member_failures:
-            tally.reject(BadDocument("broken_file", failure), where=str(job.inputs[0]))
-    if broken := [failure for failure in tally.failures if failure not in tally.member_failures]:
-        raise FormatError(broken[0])
+        tally.settle_failures(str(job.inputs[0]))
     _save(keys, keys_path, settings.near)
     return {
         "read": tally.documents - sum(keys.deleted),  # which name documents and are none

@@ -46,8 +46,9 @@ class Watch:
         self.wrong: list[str] = []
 
     def open(self, browser: Any, address: str, **options: Any) -> Any:
-        """A page of its own, not loaded yet."""
-        context = browser.new_context(**{"viewport": {"width": 1280, "height": 860}, **options})
+        """A page of its own, not loaded yet. It jumps where it would glide: a test that looks has to see it at rest."""
+        usual = {"viewport": {"width": 1280, "height": 860}, "reduced_motion": "reduce"}
+        context = browser.new_context(**{**usual, **options})
         context.set_default_timeout(10_000)
         page = context.new_page()
         page.on("dialog", lambda dialog: self.wrong.append(f"dialog: {dialog.message}"))

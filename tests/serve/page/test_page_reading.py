@@ -28,6 +28,46 @@ def test_the_pointer_brings_up_type_score_and_place(page: Any) -> None:
     assert page.locator("#tip").inner_text().split() == ["Gene", "0.900", "TP53", "10–14"]
 
 
+def test_what_is_said_stays_with_its_mention_while_the_page_still_glides(visit: Any) -> None:
+    page = visit(reduced_motion="no-preference", viewport={"width": 1280, "height": 400})
+    annotate(page)
+    at_rest(page)
+    page.locator("mark", has_text="TP53").hover()
+    before = distance(page)
+    page.evaluate("scrollBy({top: 4, behavior: 'instant'})")
+    at_rest(page)
+    assert (page.locator("#tip").is_visible(), distance(page)) == (True, before)
+
+
+def test_what_is_said_goes_with_its_mention_when_that_leaves_the_screen(page: Any) -> None:
+    annotate(page)
+    page.locator("mark", has_text="TP53").focus()
+    assert page.locator("#tip").is_visible()
+    page.evaluate("document.body.style.paddingBottom = '3000px', scrollBy({top: 2000, behavior: 'instant'})")
+    page.locator("#tip").wait_for(state="hidden")
+
+
+def at_rest(page: Any) -> None:
+    """Wait until nothing has scrolled for a tenth of a second."""
+    page.evaluate(
+        """async () => {
+          for (let still = 0, last = scrollY; still < 6; last = scrollY) {
+            await new Promise(requestAnimationFrame);
+            still = scrollY === last ? still + 1 : 0;
+          }
+        }"""
+    )
+
+
+def distance(page: Any) -> float:
+    """From the top of a lit mention to the top of what is said of it."""
+    found: float = page.evaluate(
+        "document.getElementById('tip').getBoundingClientRect().top"
+        " - document.querySelector('mark.on').getBoundingClientRect().top"
+    )
+    return found
+
+
 def test_a_type_is_switched_off_and_on(page: Any) -> None:
     annotate(page)
     page.get_by_role("checkbox", name="Gene").uncheck()

@@ -28,7 +28,7 @@ export class Tip {
 
   over(event) {
     const mark = event.target.closest("mark");
-    if (mark) this.show(mark, event.clientX, event.clientY);
+    if (mark) this.show(mark, event.clientY);
   }
 
   leave() {
@@ -45,15 +45,16 @@ export class Tip {
     this.show(mark);
   }
 
-  /** Stay with the mark that has the focus while the page scrolls. */
+  /** Stay with the mark while the page scrolls, until it leaves the screen; of a pointer that leaves it, another event tells. */
   follow() {
-    const focused = document.activeElement;
-    if (!this.box.hidden && focused?.matches("mark")) this.put(focused);
+    if (this.box.hidden) return;
+    const line = this.lineOf(this.mark);
+    if (line && line.bottom > 0 && line.top < innerHeight) this.put(line);
     else this.hide();
   }
 
   /** Say what is known of a mark's mention, then of those around it. */
-  show(mark, x, y) {
+  show(mark, y) {
     clearTimeout(this.leaving);
     this.unlight();
     const around = [];
@@ -61,13 +62,19 @@ export class Tip {
     this.box.replaceChildren(...around.map(said));
     for (const piece of this.documents.querySelectorAll(`mark[data-m="${mark.dataset.m}"]`)) piece.classList.add("on");
     this.box.hidden = false;
-    this.put(mark, x, y);
+    this.mark = mark;
+    this.row = [...mark.getClientRects()].findIndex((rect) => y >= rect.top && y <= rect.bottom);
+    this.put(this.lineOf(mark));
   }
 
-  /** Under the line of the mark that the pointer is on; above it where there is no room. */
-  put(mark, x, y) {
-    const lines = [...mark.getClientRects()];
-    const line = lines.find((rect) => y >= rect.top && y <= rect.bottom) ?? lines[0];
+  /** Where the line of the mark that the pointer is on is now, or its first one; nothing once the mark is gone. */
+  lineOf(mark) {
+    const lines = mark.getClientRects();
+    return lines[this.row] ?? lines[0];
+  }
+
+  /** Under the line; above it where there is no room. */
+  put(line) {
     const { width, height } = this.box.getBoundingClientRect();
     const left = Math.max(GAP, Math.min(line.left, document.documentElement.clientWidth - width - GAP));
     const below = line.bottom + GAP;

@@ -92,6 +92,7 @@ class BuildRecipe(Recipe):
     near_duplicates: Literal["drop", "keep"] = Field(
         default="drop", description="Documents that are much like an earlier one; [near] says how much."
     )
+    overwrite: bool = Field(default=False, description="Replace an output that another recipe made.")
     near: Near = Near()
     leakage: Leakage = Leakage()
 

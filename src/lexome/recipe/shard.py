@@ -18,3 +18,4 @@ class ShardRecipe(Recipe):
     out: Path = Field(description="The folder for the shards and their manifest.json.")
     held_out: float = Field(default=0.0, ge=0, lt=1, description="Share of documents kept apart to measure loss on.")
     seed: int = Field(default=0, description="Chooses the documents that are held out.")
+    overwrite: bool = Field(default=False, description="Replace an output that another recipe made.")

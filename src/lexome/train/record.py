@@ -16,6 +16,7 @@ import torch
 import lexome
 from lexome.errors import CheckpointError
 from lexome.formats.files import replacing
+from lexome.recipe.differences import difference
 from lexome.recipe.pretrain import TrainingRecipe
 
 RUN = "run.json"
@@ -95,23 +96,10 @@ def finished(folder: Path, identity: str, recipe: TrainingRecipe, *, free: Colle
 def _another(there: Mapping[str, Any], recipe: TrainingRecipe, free: Collection[str]) -> str:
     """How the run of a recipe differs from this one, as far as recipes tell."""
     here = recipe.model_dump(mode="json", exclude_none=True)
-    old, new = (_flat({key: said for key, said in one.items() if key not in free}) for one in (there, here))
-    for key in sorted(old.keys() | new.keys()):
-        if old.get(key) != new.get(key):
-            return f"the run of another recipe: there {key} is {_said(old, key)}, here {_said(new, key)}"
+    old, new = ({key: said for key, said in one.items() if key not in free} for one in (there, here))
+    if (differs := difference(old, new)) is not None:
+        return f"the run of another recipe: {differs}"
     return "a run of this recipe on other shards, or that began with other weights"
-
-
-def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """The keys of a table and the tables in it, as `--set` names them."""
-    found: dict[str, Any] = {}
-    for key, said in table.items():
-        found |= _flat(said, f"{prefix}{key}.") if isinstance(said, dict) else {prefix + key: said}
-    return found
-
-
-def _said(table: Mapping[str, Any], key: str) -> str:
-    return json.dumps(table[key], ensure_ascii=False) if key in table else "not said"
 
 
 def revision() -> str | None:

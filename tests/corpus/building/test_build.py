@@ -266,7 +266,7 @@ def test_a_file_whose_every_document_is_set_aside_is_no_failure(tmp_path: Path) 
     assert (built.corpus.total.documents, sum(built.corpus.total.set_aside.values())) == (0, 1)
 
 
-def test_building_again_does_nothing_until_recipe_or_input_changes(tmp_path: Path) -> None:
+def test_building_again_does_nothing_until_input_changes(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", article("1", "heart"))
     made = recipe(tmp_path, {"one": path})
     first = build(made, engine=HERE)
@@ -276,8 +276,72 @@ def test_building_again_does_nothing_until_recipe_or_input_changes(tmp_path: Pat
     write(path, article("1", "heart"), article("2", "liver"))
     build(made, engine=HERE)
     assert kept(tmp_path / "out") == ["1", "2"]
-    build(made.model_copy(update={"min_words": 1000}), engine=HERE)
+
+
+def test_a_corpus_of_another_recipe_is_replaced_only_when_that_is_said(tmp_path: Path) -> None:
+    made = recipe(tmp_path, {"one": write(tmp_path / "a.jsonl", article("1", "heart"))})
+    build(made, engine=HERE)
+    before = contents(tmp_path / "out")
+    other = made.model_copy(update={"min_words": 1000})
+    with pytest.raises(UsageError, match=r"there min_words is 20, here 1000. .* \(--set overwrite=true\)"):
+        build(other, engine=HERE)
+    assert contents(tmp_path / "out") == before
+    build(other.model_copy(update={"overwrite": True}), engine=HERE)
     assert kept(tmp_path / "out") == []
+    # The key is no part of what was made.
+    written = (tmp_path / "out" / "corpus.json").stat().st_mtime_ns
+    build(other, engine=HERE)
+    assert (tmp_path / "out" / "corpus.json").stat().st_mtime_ns == written
+
+
+def test_the_source_that_differs_is_named(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", article("1", "heart"))
+    build(recipe(tmp_path, {"one": path}), engine=HERE)
+    with pytest.raises(UsageError, match=r'there sources\.0\.name is "one", here "two"'):
+        build(recipe(tmp_path, {"two": path}), engine=HERE)
+
+
+def test_what_another_recipe_has_only_begun_is_kept_too(tmp_path: Path) -> None:
+    for organ in ORGANS:
+        write(tmp_path / "in" / f"{organ}.jsonl", article(organ, organ))
+    made = recipe(tmp_path, {"one": tmp_path / "in"})
+    assert build(made, engine=HERE, part=Part(1, 2)).waiting
+    with pytest.raises(UsageError, match="there seed is 0, here 1"):
+        build(made.model_copy(update={"seed": 1}), engine=HERE)
+    assert build(made, engine=HERE).corpus is not None
+
+
+def test_a_folder_where_nothing_is_done_yet_may_be_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = recipe(tmp_path, {"one": write(tmp_path / "a.jsonl", article("1", "heart"))})
+
+    def cut_short(*given: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("lexome.corpus.building.build.run", cut_short)
+        with pytest.raises(KeyboardInterrupt):
+            build(made, engine=HERE)
+    build(made.model_copy(update={"min_words": 1}), engine=HERE)
+    assert kept(tmp_path / "out") == ["1"]
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_records_that_no_build_made_stay(tmp_path: Path, overwrite: bool) -> None:
+    mine = write(tmp_path / "out" / "records" / "mine.parquet", article("7", "lung"))
+    made = recipe(tmp_path, {"one": write(tmp_path / "a.jsonl", article("1", "heart"))}, overwrite=overwrite)
+    with pytest.raises(UsageError, match="records: exists, and `lexome build` did not make it"):
+        build(made, engine=HERE)
+    assert mine.exists()
+
+
+def test_a_corpus_from_before_a_key_was_there_is_of_the_same_recipe(tmp_path: Path) -> None:
+    made = recipe(tmp_path, {"one": write(tmp_path / "a.jsonl", article("1", "heart"))})
+    build(made, engine=HERE)
+    table = tmp_path / "out" / "corpus.json"
+    stored = json.loads(table.read_text())
+    del stored["recipe"]["retracted"]
+    table.write_text(json.dumps(stored))
+    assert build(made, engine=HERE).corpus is not None
 
 
 def test_records_of_a_file_that_is_no_longer_named_go(tmp_path: Path) -> None:
@@ -317,7 +381,7 @@ def test_another_seed_chooses_anew_where_a_failed_file_kept_what_was_read(tmp_pa
     source = made.sources[0].model_copy(update={"max_words": 80})
     chosen = set()
     for seed in range(8):
-        build(made.model_copy(update={"sources": (source,), "seed": seed}), engine=HERE)
+        build(made.model_copy(update={"sources": (source,), "seed": seed, "overwrite": True}), engine=HERE)
         chosen.add(tuple(kept(tmp_path / "out")))
     assert len(chosen) > 1
 
@@ -336,9 +400,9 @@ def test_a_table_does_not_vouch_for_records_that_another_recipe_began_to_write(
 
     monkeypatch.setattr("lexome.corpus.building.build._finish", cut_short)
     with pytest.raises(KeyboardInterrupt):
-        build(first.model_copy(update={"min_words": 1000}), engine=HERE)
+        build(first.model_copy(update={"min_words": 1000, "overwrite": True}), engine=HERE)
     monkeypatch.undo()
-    build(first, engine=HERE)
+    build(first.model_copy(update={"overwrite": True}), engine=HERE)
     assert contents(tmp_path / "out") == undisturbed
 
 

@@ -16,8 +16,8 @@ from lexome.corpus.shards.shard import shard
 from lexome.corpus.shards.store import open_shards, token_type
 from lexome.corpus.shards.text import Text, text_of, texts
 from lexome.document import Document, Passage
-from lexome.errors import FormatError, ShardError
-from lexome.pipeline import Engine
+from lexome.errors import FormatError, ShardError, UsageError
+from lexome.pipeline import Engine, Part
 from lexome.recipe.shard import ShardRecipe
 
 HERE = Engine(workers=0)
@@ -152,6 +152,45 @@ def test_sharding_again_does_nothing_and_changes_nothing(tmp_path: Path) -> None
     assert {path: path.stat().st_mtime_ns for path in times} == times
 
 
+def test_shards_of_another_recipe_are_replaced_only_when_that_is_said(tmp_path: Path) -> None:
+    made = recipe(tmp_path, wordpiece())
+    shard(made, engine=HERE)
+    before = contents(tmp_path / "shards")
+    other = made.model_copy(update={"held_out": 0.5})
+    with pytest.raises(UsageError, match=r"there held_out is 0.0, here 0.5. .* \(--set overwrite=true\)"):
+        shard(other, engine=HERE)
+    assert contents(tmp_path / "shards") == before
+    shard(other.model_copy(update={"overwrite": True}), engine=HERE)
+    replaced = contents(tmp_path / "shards")
+    assert replaced != before
+    # The key is no part of what was made: a training on these shards knows them again.
+    shard(other, engine=HERE)
+    assert contents(tmp_path / "shards") == replaced
+
+
+def test_shards_that_another_recipe_has_only_begun_are_kept_too(tmp_path: Path) -> None:
+    made = recipe(tmp_path, wordpiece())
+    assert shard(made, engine=HERE, part=Part(1, 2)).waiting
+    with pytest.raises(UsageError, match="there seed is 0, here 1"):
+        shard(made.model_copy(update={"seed": 1}), engine=HERE)
+    assert shard(made, engine=HERE).manifest is not None
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_folder_of_something_else_is_not_written_to(tmp_path: Path, overwrite: bool) -> None:
+    other = tmp_path / "shards" / "tokenizer.json"
+    other.parent.mkdir()
+    unigram().save(str(other))
+    before = other.read_bytes()
+    with pytest.raises(UsageError, match="exists, and `lexome shard` did not make it"):
+        shard(recipe(tmp_path, wordpiece(), overwrite=overwrite), engine=HERE)
+    assert other.read_bytes() == before
+
+
+def test_shards_may_lie_beside_their_own_tokenizer(tmp_path: Path) -> None:
+    assert shard(recipe(tmp_path, wordpiece(), out=tmp_path), engine=HERE).manifest is not None
+
+
 def test_another_tokenizer_shards_anew_and_is_refused_by_the_old_shards(tmp_path: Path) -> None:
     first = shard(recipe(tmp_path, wordpiece()), engine=HERE)
     second = shard(recipe(tmp_path, unigram()), engine=HERE)
@@ -186,7 +225,7 @@ def test_a_run_that_is_cut_short_leaves_no_manifest_of_earlier_shards(
 
     monkeypatch.setattr("lexome.corpus.shards.shard.run", cut_short)
     with pytest.raises(KeyboardInterrupt):
-        shard(made.model_copy(update={"held_out": 0.5}), engine=HERE)
+        shard(made.model_copy(update={"held_out": 0.5, "overwrite": True}), engine=HERE)
     with pytest.raises(ShardError, match="no finished shards"):
         open_shards(tmp_path / "shards")
 

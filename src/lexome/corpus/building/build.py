@@ -22,6 +22,7 @@ from lexome.corpus.building import choosing, leakage
 from lexome.corpus.building.decisions import Verdict
 from lexome.corpus.building.reading import ReadSettings, read_file
 from lexome.corpus.building.table import Corpus, counted
+from lexome.corpus.claim import Claim, said
 from lexome.errors import FormatError, UsageError
 from lexome.formats import Tally, expand, units
 from lexome.formats.files import plain_name, replacing, shown_name
@@ -51,18 +52,28 @@ def build(
 ) -> Built:
     """Make the records of a recipe under its `out`; what an earlier run has done is not done again.
 
-    With `part`, every stage does only its share, and the work ends where it must wait for other parts.
+    A folder that another recipe made is refused, unless the recipe says `overwrite`. With `part`, every stage does only
+    its share, and the work ends where it must wait for other parts.
     """
     runner = _Runner(recipe, engine, part, progress_shown)
     inputs = _inputs(recipe)
-    identity = fingerprint("build", VERSION, recipe.model_dump(mode="json"), _identities(recipe, inputs))
+    claim = _claim(recipe, runner.work)
+    claim.require()
+    identity = fingerprint("build", VERSION, said(recipe), _identities(recipe, inputs))
     corpus = Corpus.load(recipe.out)
     if corpus is not None and corpus.identity == identity and _all_here(recipe, corpus):
         # What a run leaves that is killed after its last file and before its last sweep.
         shutil.rmtree(runner.work, ignore_errors=True)
         return Built(corpus, {})
+    claim.note()
     with connected(engine):
         return _built(runner, inputs, identity)
+
+
+def _claim(recipe: BuildRecipe, work: Path) -> Claim:
+    """The folder of a recipe, before anything in it is replaced."""
+    taken = tuple(recipe.out / name for name in ("corpus.json", "corpus.md", "rejects.jsonl", "records"))
+    return Claim(recipe, "a corpus", work, recipe.out / "corpus.json", taken)
 
 
 def _built(runner: "_Runner", inputs: dict[str, tuple[Path, ...]], identity: str) -> Built:
@@ -160,7 +171,7 @@ class _Runner:
             Job(name, files, self._read_outputs(name), settings[name.partition("/")[0]])
             for name, files in inputs.items()
         )
-        parts = (self.recipe.model_dump(mode="json", exclude={"out", "seed"}), self._leak_identity())
+        parts = (self.recipe.model_dump(mode="json", exclude={"out", "seed", "overwrite"}), self._leak_identity())
         return self._run("read", read_file, jobs, *parts)
 
     def rejects(self, names: Sequence[str]) -> list[Path]:

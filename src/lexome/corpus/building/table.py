@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from lexome.corpus.claim import said
 from lexome.recipe.build import BuildRecipe
 
 _COUNTS = ("drops", "set_aside", "leaks", "licences", "notes")
@@ -106,7 +107,7 @@ def counted(
             )
         )
     files = tuple(f"records/{name}.parquet" for name in reports)
-    return Corpus(identity, tuple(sources), files, decided["compared"], recipe.model_dump(mode="json"))
+    return Corpus(identity, tuple(sources), files, decided["compared"], said(recipe))
 
 
 def _added(reports: Sequence[Mapping[str, Any]], key: str) -> dict[str, int]:

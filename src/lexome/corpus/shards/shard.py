@@ -11,6 +11,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from lexome.corpus.claim import Claim, said
 from lexome.corpus.shards import store
 from lexome.corpus.shards.text import Text, texts
 from lexome.corpus.vocab.tokenizers import TOKENIZER_FILE, load_tokenizer, pieces_of, tokenizer_sha256, unknown_id
@@ -53,13 +54,17 @@ def shard(
 ) -> Sharded:
     """Make the token shards of a recipe under its `out`; files that are done are not done again.
 
-    The manifest comes last and only when every file is done, so that nothing trains on a part by mistake.
+    A folder that another recipe made is refused, unless the recipe says `overwrite`. The manifest comes last and only
+    when every file is done, so that nothing trains on a part by mistake.
     """
     tokenizer = tokenizer_file(recipe.tokenizer)
     sha256 = tokenizer_sha256(tokenizer)
     jobs = _jobs(recipe, tokenizer)
     identity = fingerprint(VERSION, sha256, recipe.held_out, recipe.seed, recipe.format)
     stage = Stage("shard", shard_file, jobs, recipe.out / ".lexome", identity)
+    claim = _claim(recipe, tokenizer, stage.marks)
+    claim.require()
+    claim.note()
     # Before the first shard changes: a manifest of others must not vouch for them if this run is cut short.
     (recipe.out / store.MANIFEST).unlink(missing_ok=True)
     outcome = run(stage, engine=engine, part=part, progress_shown=progress_shown)
@@ -71,6 +76,13 @@ def shard(
     with replacing(recipe.out / store.MANIFEST) as stream:
         stream.write(json.dumps(manifest, indent=1, ensure_ascii=False).encode() + b"\n")
     return Sharded(manifest, {})
+
+
+def _claim(recipe: ShardRecipe, tokenizer: Path, marks: Path) -> Claim:
+    """The folder of a recipe, before anything in it is replaced. Shards may lie beside their own tokenizer."""
+    places = (recipe.out / name for name in (store.MANIFEST, TOKENIZER_FILE, *store.PARTS))
+    taken = tuple(path for path in places if path.resolve() != tokenizer.resolve())
+    return Claim(recipe, "token shards", marks, recipe.out / store.MANIFEST, taken)
 
 
 def tokenizer_file(path: Path) -> Path:
@@ -201,6 +213,6 @@ def _manifest(recipe: ShardRecipe, outcome: Outcome, sha256: str, vocabulary: di
         "totals": totals,
         "unknown": sum(report["unknown"] for report in outcome.reports.values()),
         "without_tokens": sum(report["without_tokens"] for report in outcome.reports.values()),
-        "recipe": recipe.model_dump(mode="json"),
+        "recipe": said(recipe),
         "shards": parts,
     }

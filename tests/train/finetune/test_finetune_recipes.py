@@ -11,6 +11,7 @@ from lexome.recipe.finetune import FinetuneRecipe
 from lexome.tasks import task_of
 from lexome.tasks.sets import find
 from lexome.train.finetune.runs import Cell, Run, cells_of, runs_of, settled
+from lexome.train.finetune.sources import require_types
 
 ROOT = Path(__file__).resolve().parents[3]
 SHIPPED = [*sorted((ROOT / "recipes" / "finetune").glob("*.toml")), ROOT / "recipes" / "tiny" / "finetune.toml"]
@@ -20,7 +21,9 @@ SHIPPED = [*sorted((ROOT / "recipes" / "finetune").glob("*.toml")), ROOT / "reci
 def test_every_shipped_recipe_is_valid(path: Path, tmp_path: Path) -> None:
     made = load(path, FinetuneRecipe)
     sets = [find(name) for name in made.data.sets]
-    assert task_of({**(sets[0].settings if len(sets) == 1 else {}), **made.task}).labels
+    task = task_of({**(sets[0].settings if len(sets) == 1 else {}), **made.task})
+    assert task.labels
+    require_types(made.data.rename, task)
     (tmp_path / "again.toml").write_text(explain(made))
     assert load(tmp_path / "again.toml", FinetuneRecipe) == made
 

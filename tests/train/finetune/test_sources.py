@@ -88,6 +88,8 @@ def test_a_type_is_learnt_and_scored_under_its_other_name(start: Path, root: Pat
         ({"JNLBPA": {"Entity": "Protein"}}, "'JNLBPA'; expected one of BC2GM, JNLPBA"),
         ({"JNLPBA": {"Entity": "Protien"}}, "JNLPBA's Entity 'Protien'; expected one of .*: Gene, Protein"),
         ({"JNLPBA": {"Entity": ["Protein", "DNA"]}}, "JNLPBA's Entity 'DNA'; expected one of .*: Gene, Protein"),
+        ({"JNLPBA": {"Entity": "Gene"}}, r"Entity 'Gene'; .* \[task.annotated\] for JNLPBA: Protein\."),
+        ({"JNLPBA": {"Entity": ["Protein", "Gene"]}}, r"'Gene'; .* \[task.annotated\] for JNLPBA: Protein\."),
     ],
 )
 def test_a_name_that_is_not_there_is_refused(rename: dict[str, Any], said: str, start: Path, root: Path) -> None:

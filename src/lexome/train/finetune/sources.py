@@ -31,7 +31,10 @@ def require_sources(named: Mapping[str, object], sources: Sequence[DataSet]) -> 
 
 
 def require_types(named: Mapping[str, Mapping[str, Names]], task: Task) -> None:
-    """UsageError where data.rename gives a name that the task has no type of: such mentions would be lost."""
+    """UsageError where data.rename gives a name that the task does not ask a source for: such mentions would be lost.
+
+    That is one which is none of its types, or none of those that [task.annotated] says of the source.
+    """
     if isinstance(task, Ner):
         known = task.types
     elif isinstance(task, Relations) and task.pairs:
@@ -39,12 +42,18 @@ def require_types(named: Mapping[str, Mapping[str, Names]], task: Task) -> None:
     else:
         return
     for source, types in named.items():
+        asked = task.annotated.get(source, known) if isinstance(task, Ner) else known
         for type_, given in types.items():
             for name in (given,) if isinstance(given, str) else given:
                 if name not in known:
                     raise UsageError(
                         f"data.rename calls {source}'s {type_} {name!r}; expected one of the types in [task]: "
                         f"{', '.join(known)}. Name one of those, or add it to them."
+                    )
+                if name not in asked:
+                    raise UsageError(
+                        f"data.rename calls {source}'s {type_} {name!r}; expected one of those in [task.annotated] for "
+                        f"{source}: {', '.join(asked)}. Name one of those, or add it to them."
                     )
 
 

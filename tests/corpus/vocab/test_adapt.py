@@ -68,6 +68,29 @@ def test_those_come_first_that_cost_most() -> None:
         assert len(taken(base(), adapted(base(), *texts, new=new)[0])[1]) == new
 
 
+def test_a_word_of_letters_that_the_vocabulary_lacks_is_no_longer_unknown() -> None:
+    old = base()
+    assert tokens(old, "5 µl β-kinase") == ["[UNK]", "[UNK]", "[UNK]", "-", "kinase"]
+    new, found = adapted(old, "µl µl β-kinase", "µl 5 ± µ2", min_documents=1)
+    # Numbers and signs are no words.
+    assert taken(old, new)[1] == {"µl", "β"}
+    assert tokens(new, "µl β-kinase ±") == ["µl", "β", "-", "kinase", "[UNK]"]
+    assert found.given == 2
+
+
+def test_an_unknown_word_costs_each_of_its_letters() -> None:
+    # 2 x 3 letters of µmß, 5 pieces beyond one of kinome, 4 x 1 letter of β.
+    texts = ("µmß µmß kinome", "β β β β")
+    for new, expected in enumerate(["µmß", "kinome", "β"], 1):
+        came = taken(base(), adapted(base(), *texts, new=new)[0])[1]
+        assert (expected in came, len(came)) == (True, new)
+
+
+def test_a_word_too_long_for_any_vocabulary_takes_no_slot() -> None:
+    old = base()
+    assert taken(old, adapted(old, f"kinome {'β' * 101} {'β' * 100}")[0])[1] == {"kinome", "β" * 100}
+
+
 def test_words_of_too_few_documents_stay_as_they_are() -> None:
     old = base()
     assert taken(old, adapted(old, *TEXTS, min_documents=2)[0])[1] == {"phosphorylase", "tnfα", "kinome"}
@@ -89,7 +112,7 @@ def test_a_word_behind_which_others_could_not_be_spelt_is_passed_over() -> None:
     assert taken(old, adapted(old, "xy xy", "xyq", "zy", new=3)[0])[1] == {"xy", "xyq", "zy"}
 
 
-words = st.text("abα", min_size=1, max_size=6)
+words = st.text("abαβ", min_size=1, max_size=6)
 texts = st.lists(st.lists(words, max_size=12).map(" ".join), min_size=1, max_size=6)
 
 
@@ -110,8 +133,9 @@ def test_all_other_pieces_keep_their_ids_and_no_text_is_lost(
     for word in came:
         assert sum(word in text.split() for text in documents) >= min_documents
         assert tokens(made, word) == [word]
-    for text in documents:
-        assert made.decode(made.encode(text).ids) == old.decode(old.encode(text).ids)
+    for word in {word for text in documents for word in text.split()}:
+        if tokens(old, word) != ["[UNK]"]:
+            assert made.decode(made.encode(word).ids) == old.decode(old.encode(word).ids)
     assert (found.tokens_before, found.tokens_after) == (len(tokens(old, *documents)), len(tokens(made, *documents)))
 
 

@@ -41,14 +41,14 @@ def adapt(documents: Documents, tokenizer: Any, *, new: int, min_documents: int)
     """The tokenizer with up to `new` words of the text in slots that the text leaves free, and what this saves.
 
     Words are of letters alone and come in `min_documents` at least. Those come first whose pieces beyond one, times
-    how often the word comes, are most.
+    how often the word comes, are most. Of a word that is unknown as a whole, every letter counts.
     """
     check_kind(tokenizer)
     counts = count_words(documents(), tokenizer)
     before = _Cut(tokenizer, counts.times)
     slots = free_slots(tokenizer, occurring=before.pieces)
     taken = _added(tokenizer)
-    words = [word for word in gainful(counts, before.lengths, min_documents=min_documents) if word not in taken]
+    words = [word for word in gainful(counts, before, min_documents=min_documents) if word not in taken]
     while True:
         given = dict(zip(words[:new], slots, strict=False))
         made = with_words(tokenizer, given)
@@ -114,12 +114,12 @@ def free_slots(tokenizer: Any, *, occurring: Collection[str]) -> list[str]:
     return sorted(free, key=lambda piece: (not piece.startswith(UNUSED), -pieces[piece]))
 
 
-def gainful(counts: Counts, lengths: dict[str, int], *, min_documents: int) -> list[str]:
-    """Words that are cut up, those first that cost most pieces; ties in the order of the alphabet."""
+def gainful(counts: Counts, cut: "_Cut", *, min_documents: int) -> list[str]:
+    """Words that are cut up or unknown, those first that cost most pieces; ties in the order of the alphabet."""
     gains = {
-        word: (length - 1) * counts.times[word]
-        for word, length in lengths.items()
-        if length > 1 and word.isalpha() and counts.documents[word] >= min_documents
+        word: cut.cost(word) * counts.times[word]
+        for word in cut.lengths
+        if word.isalpha() and counts.documents[word] >= min_documents and cut.cost(word)
     }
     return sorted(gains, key=lambda word: (-gains[word], word))
 
@@ -204,6 +204,7 @@ class _Cut:
 
     def __init__(self, tokenizer: Any, times: Counter[str]) -> None:
         model = tokenizer.model
+        self.longest: int = model.max_input_chars_per_word
         self.lengths: dict[str, int] = {}
         self.pieces: set[str] = set()
         self.unknown: set[str] = set()
@@ -214,3 +215,12 @@ class _Cut:
             if model.unk_token in cut:
                 self.unknown.add(word)
         self.tokens = sum(count * self.lengths[word] for word, count in times.items())
+
+    def cost(self, word: str) -> int:
+        """What a word of its own would save: the pieces beyond one, or the letters that nothing is left of.
+
+        A word that is too long for any vocabulary stays unknown, and costs nothing.
+        """
+        if word not in self.unknown:
+            return self.lengths[word] - 1
+        return len(word) if len(word) <= self.longest else 0

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -10,7 +11,8 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from lexome.recipe.pretrain import TrainingRecipe
-from lexome.recipe.stages import schema_of
+from lexome.recipe.stages import STAGES, schema_of
+from tables_of.results import rows
 
 HEAD = ("key", "takes", "default", "means")
 WORDS = {str: "text", int: "whole number", float: "number", bool: "true or false", Path: "path"}
@@ -18,12 +20,12 @@ WORDS = {str: "text", int: "whole number", float: "number", bool: "true or false
 APART = {"distill": {*TrainingRecipe.model_fields}}
 
 
-def recipe_table(stage: str) -> list[tuple[str, ...]]:
-    """The rows of a stage's table, its head first; of a stage that is much like another, what it has beyond that."""
-    return [HEAD, *_rows(schema_of(stage), "", {"stage", *APART.get(stage, ())})]
+def recipe_keys(stage: str) -> str:
+    """Every key of a stage's recipes; of a stage that is much like another, what it has beyond that."""
+    return rows(HEAD, *_keys(schema_of(stage), "", {"stage", *APART.get(stage, ())}))
 
 
-def _rows(schema: type[BaseModel], prefix: str, apart: set[str]) -> Iterator[tuple[str, ...]]:
+def _keys(schema: type[BaseModel], prefix: str, apart: set[str]) -> Iterator[tuple[str, ...]]:
     """A table's own keys, and below them the keys of the tables inside it."""
     fields = [(name, field) for name, field in schema.model_fields.items() if name not in apart]
     for name, field in fields:
@@ -34,7 +36,7 @@ def _rows(schema: type[BaseModel], prefix: str, apart: set[str]) -> Iterator[tup
             many = get_origin(field.annotation) in (tuple, dict)
             kind = "list of tables" if get_origin(field.annotation) is tuple else "table of tables" if many else "table"
             yield f"`{prefix}{name}`", kind, _default(field), _said(field.description or table.__doc__)
-            yield from _rows(table, f"{prefix}{name}.{'N.' * many}", set())
+            yield from _keys(table, f"{prefix}{name}.{'N.' * many}", set())
 
 
 def _table_in(hint: Any) -> type[BaseModel] | None:
@@ -71,3 +73,6 @@ def _default(field: FieldInfo) -> str:
 def _said(text: str | None) -> str:
     """The first line, with no bar that would end a cell."""
     return (text or "").split("\n")[0].replace("|", "\\|")
+
+
+TABLES = {f"recipe_{stage.replace('-', '_')}": partial(recipe_keys, stage) for stage in STAGES}

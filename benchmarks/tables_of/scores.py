@@ -1,0 +1,137 @@
+"""Tables of scores: the default model's, encoders', a paper's experiments again, and how far seeds lie apart."""
+
+from typing import Any
+
+from lexome.train.study.files import read_outcome
+from lexome.train.study.table import MEASURES, grid, remarks
+from tables_of.results import ROOT, measured, rows, stored
+
+SHORT_PEERS = ("BioBERT-v1.1", "Bioformer-8L", "PubMedBERT-abs")
+
+
+def default_scores() -> str:
+    """The default model on the seven entity sets, beside models of one set each and the paper's."""
+    result, outcome = stored("default_scores"), read_outcome(ROOT / "results" / "fang2023_quick.json")
+    (single,) = stored("seed_spread")["models"].values()
+    paper = {row.task: row.paper for row in outcome.rows}
+    lines: list[tuple[str, ...]] = []
+    columns: list[list[float]] = []
+    for name, part in result["seven"].items():
+        columns.append(
+            [part["own"], single["sets"][name]["test"]["mean"], *(paper[name][peer] for peer in SHORT_PEERS)]
+        )
+        lines.append((name, *(f"{held:.1f}" for held in columns[-1])))
+    means = [sum(column) / len(column) for column in zip(*columns, strict=True)]
+    lines.append(("mean", *(f"{held:.2f}" for held in means)))
+    head = ("test F1", "in one pass", "lexome-12x384, one set each", *(f"paper: {peer}" for peer in SHORT_PEERS))
+    return rows(head, *lines) + measured(result["facts"])
+
+
+def fang2023_quick() -> str:
+    outcome = read_outcome(ROOT / "results" / "fang2023_quick.json")
+    said = "\n".join(f"- {remark}" for remark in remarks(outcome))
+    return f"{grid(outcome)}\n\n{said}"
+
+
+def fang2023_short() -> str:
+    """One measure of each set that is there, and the mean of the entity sets, beside three of the paper's models."""
+    outcome = read_outcome(ROOT / "results" / "fang2023_quick.json")
+    last = {row.task: row for row in outcome.rows if row.ours}
+    lines = [
+        (
+            row.task,
+            MEASURES[row.measure],
+            *(f"{row.ours[model].value:.2f}" for model in outcome.models),
+            *(f"{row.paper[model]:.2f}" for model in SHORT_PEERS),
+        )
+        for row in last.values()
+    ]
+    mean = next(mean for mean in outcome.means if mean.name == "NER")
+    means = (*(mean.ours[model] for model in outcome.models), *(mean.paper[model] for model in SHORT_PEERS))
+    lines.append((f"mean of {len(mean.of)} entity sets", "F1", *(f"{number:.2f}" for number in means)))
+    head = ("set", "measure", *outcome.models, *(f"paper: {model}" for model in SHORT_PEERS))
+    return f"{rows(head, *lines)}\n\n{outcome.made['date']}, {outcome.made['hardware']}, torch {outcome.made['torch']}"
+
+
+def f1_minutes() -> str:
+    """Minutes of pre-training, what they read, and what fine-tuning then comes to."""
+    result = stored("f1_minutes")
+    names = {"start": "gte-small as it is", "shipped": "models/lexome-12x384"}
+    loops = {"lexome": "lexome pretrain", "trainer": "Hugging Face's Trainer"}
+    lines = []
+    for name, run in sorted(result["runs"].items(), key=lambda item: (item[1]["minutes"], item[0])):
+        tokens = f"{run['tokens'] / 1e6:,.0f} M" if "tokens" in run else ""
+        seeds = ", ".join(f"{mean:.2f}" for mean in run["each"])
+        said = names.get(name) or loops[name.split("-")[0]]
+        lines.append((f"{run['minutes']:g}", said, tokens, f"{run['mean_f1']:.2f}", seeds))
+    made = result["facts"]
+    versions = ", ".join(f"{name} {made['packages'][name]}" for name in ("torch", "transformers"))
+    where = f"{made['date']}, {made['gpu']}, {versions}"
+    return f"{rows(('minutes', 'by', 'tokens', 'mean F1 on dev', 'each seed'), *lines)}\n\n{where}"
+
+
+def encoders() -> str:
+    """Encoders made in different ways: minutes, tokens, held-out loss, and F1 for each seed."""
+    result = stored("encoders")
+    lines: list[tuple[str, ...]] = []
+    made = [row["facts"] for row in result["encoders"].values() if "facts" in row]
+    for row in result["encoders"].values():
+        tokens = f"{row['tokens'] / 1e6:,.0f} M" if "tokens" in row else ""
+        loss = f"{row['held_out']['loss']:.3f}" if "held_out" in row else ""
+        seeds = ", ".join(f"{mean:.2f}" for mean in row["mean_f1"])
+        recipe = " ".join(f"`{said}`" for said in (row["recipe"], *row["changes"])) if "recipe" in row else ""
+        minutes = f"{row['minutes']:g}" if row["minutes"] == row["minutes_in_all"] else f"+ {row['minutes']:g}"
+        lines.append((row["shape"], row["done"], recipe, minutes, tokens, loss, seeds))
+    head = ("shape", "encoder", "recipe", "minutes", "tokens", "held-out loss", "mean F1 on dev, each seed")
+    dates = " and ".join(sorted({facts["date"] for facts in made}))
+    where = f"{dates}, {made[0]['gpu']}, torch {made[0]['packages']['torch']}"
+    return f"{rows(head, *lines)}\n\n{where}"
+
+
+def seed_spread() -> str:
+    return _seeds(stored("seed_spread"), mean=True)
+
+
+def outputs_spread() -> str:
+    return _seeds(stored("outputs_spread"), mean=True)
+
+
+def pairs_spread() -> str:
+    return _seeds(stored("pairs_spread"), mean=False)
+
+
+def _seeds(result: dict[str, Any], *, mean: bool) -> str:
+    lines: list[tuple[object, ...]] = []
+    for model, found in result["models"].items():
+        for name, part in found["sets"].items():
+            test, dev = part["test"], part["dev"]
+            each = ", ".join(f"{score:.2f}" for score in test["each"])
+            ends = f"{test['least']:.2f} to {test['most']:.2f}"
+            measure = MEASURES[part["measure"]]
+            lines.append((model, name, measure, len(part["seeds"]), each, *_spread(test), ends, *_spread(dev)))
+        over = found["mean_over_sets"]
+        if mean:
+            lines.append((model, "mean over sets", "", "", "", *_spread(over["test"]), "", *_spread(over["dev"])))
+    head = ("model", "set", "measure", "seeds", "test, each", "mean", "sd", "least to most", "dev, mean", "sd")
+    made = result["made"]
+    where = f"{made['date']}, {made['hardware']['gpus'][0]}, torch {made['versions']['torch']}"
+    return f"{rows(head, *lines)}\n\n{where}"
+
+
+def _spread(part: dict[str, Any]) -> tuple[str, str]:
+    return f"{part['mean']:.2f}", "" if part["sd"] is None else f"{part['sd']:.2f}"
+
+
+TABLES = {
+    made.__name__: made
+    for made in (
+        default_scores,
+        fang2023_quick,
+        fang2023_short,
+        f1_minutes,
+        encoders,
+        seed_spread,
+        outputs_spread,
+        pairs_spread,
+    )
+}

@@ -84,6 +84,25 @@ def test_a_broken_file_ends_with_code_1_and_keeps_what_was_read(tmp_path: Path) 
     assert len(list(lexome.read(tmp_path / "out.jsonl"))) > 1000
 
 
+def test_quiet_still_names_what_is_broken_and_what_was_set_aside(jsonl: Path, tmp_path: Path) -> None:
+    jsonl.write_bytes(jsonl.read_bytes() + b"{broken\n")
+    (tmp_path / "cut.jsonl.gz").write_bytes(gzip.compress(jsonl.read_bytes() * 100)[:-30])
+    result = run("convert", "--quiet", "in.jsonl", "cut.jsonl.gz", "out.jsonl", cwd=tmp_path)
+    said = result.stderr.decode().splitlines()
+    assert (result.returncode, result.stdout, len(said)) == (1, b"", 2)
+    assert said[0].endswith(" malformed_json, in out.jsonl.rejects.jsonl")
+    assert said[1].startswith("broken     cut.jsonl.gz: ")
+
+
+def test_nothing_but_bad_documents_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_bytes(b"{broken\n")
+    result = run("convert", "--quiet", "in.jsonl", "out.jsonl", cwd=tmp_path)
+    assert result.returncode == 1
+    assert result.stderr.endswith(
+        b"error: every document was set aside. What is wrong with each is in out.jsonl.rejects.jsonl.\n"
+    )
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

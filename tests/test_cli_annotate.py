@@ -367,6 +367,41 @@ def test_a_broken_file_is_named_and_ends_with_code_1(model: Path, desk: Path) ->
     assert (done.exit_code, "broken     cut.jsonl.gz" in done.stderr) == (1, True)
 
 
+@pytest.mark.parametrize(
+    ("out", "said"),
+    [
+        (["--out", "-"], "broken     all.tar!cut.jsonl.gz: "),
+        (["--out", "out.jsonl"], "broken     all.tar!cut.jsonl.gz: "),
+        (["--out", "out", "--jobs", "0"], "error: 1 files inside archives broke; out.rejects.jsonl says where."),
+    ],
+)
+def test_a_broken_file_inside_an_archive_ends_with_code_1_wherever_documents_go(
+    model: Path, desk: Path, out: list[str], said: str
+) -> None:
+    Path("cut.jsonl.gz").write_bytes(gzip.compress(b'{"id": "1", "text": "BRCA1"}\n' * 1000)[:-30])
+    with tarfile.open("all.tar", "w") as archive:
+        for name in ("in/a.bioc.xml", "cut.jsonl.gz"):
+            archive.add(name)
+    done = annotate("--model", model, "all.tar", *out, "--quiet")
+    assert (done.exit_code, said in done.stderr) == (1, True), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("out", "aside"), [("-", "rejects.jsonl"), ("out.jsonl", "out.jsonl.rejects.jsonl"), ("out", "out.rejects.jsonl")]
+)
+def test_quiet_still_tells_what_was_set_aside(model: Path, desk: Path, out: str, aside: str) -> None:
+    Path("mixed.jsonl").write_text('{"id": "1", "text": "BRCA1"}\nnonsense\n')
+    done = annotate("--model", model, "mixed.jsonl", "--out", out, "--quiet")
+    assert (done.exit_code, done.stderr) == (0, f"set aside  1 malformed_json, in {aside}\n")
+
+
+def test_a_folder_of_nothing_but_bad_documents_is_an_error(model: Path, desk: Path) -> None:
+    Path("bad.jsonl").write_text("nonsense\n")
+    error = annotate("--model", model, "bad.jsonl", "--out", "out", "--quiet").exception
+    assert isinstance(error, LexomeError)
+    assert str(error) == "every document was set aside. What is wrong with each is in out.rejects.jsonl."
+
+
 def test_an_output_that_is_also_input_is_refused(model: Path, desk: Path) -> None:
     error = annotate("--model", model, "in/a.bioc.xml", "--out", "in/a.bioc.xml").exception
     assert isinstance(error, LexomeError)

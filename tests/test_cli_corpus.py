@@ -4,6 +4,7 @@ import gzip
 import json
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,20 @@ def test_a_broken_file_is_named_and_ends_with_code_1(desk: Path) -> None:
     assert done.returncode == 1
     assert "pubmed/cut: in/cut.xml.gz" in done.stderr
     assert (desk / "tiny/corpus/records/pubmed/whole.parquet").exists()
+
+
+def test_a_broken_file_inside_an_archive_ends_with_code_1_and_the_corpus_is_built(desk: Path) -> None:
+    whole = (ROOT / "samples" / "pubmed.xml").read_bytes()
+    with zipfile.ZipFile(desk / "all.zip", "w") as archive:
+        archive.writestr("whole.xml", whole)
+        archive.writestr("cut.xml.gz", gzip.compress(whole)[:-30])
+    done = run("build", "recipes/tiny/build.toml", "--set", 'sources.0.paths=["all.zip"]', "--quiet", cwd=desk)
+    assert done.returncode == 1
+    assert done.stderr.splitlines() == [
+        "set aside  1 broken_file, in tiny/corpus/rejects.jsonl",
+        "error: 1 files inside archives broke; tiny/corpus/rejects.jsonl says where. All else is done.",
+    ]
+    assert (desk / "tiny/corpus/corpus.json").exists()
 
 
 def test_parts_that_must_wait_say_so(desk: Path) -> None:

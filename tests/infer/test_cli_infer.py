@@ -61,8 +61,8 @@ def test_embed_counts_what_it_did(exported: Path, tmp_path: Path) -> None:
     result = run("embed", exported, tmp_path / "lines.txt", "--lines", "--out", tmp_path / "v.npy")
     assert result.returncode == 0, result.stderr
     assert result.stdout.splitlines() == [
-        "read      3 documents, 53 tokens in 4 windows",
-        f"wrote     3 vectors of width 32 to {tmp_path / 'v.npy'}",
+        "read       3 documents, 53 tokens in 4 windows",
+        f"wrote      3 vectors of width 32 to {tmp_path / 'v.npy'}",
     ]
     assert np.load(tmp_path / "v.npy").shape == (3, 32)
 

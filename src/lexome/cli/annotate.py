@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lexome.cli.app import AsJson, Lines, Quiet, Strict, app
+from lexome.cli.ending import end_reading
 from lexome.cli.engines import Address, EngineName, PartName, engine_of, part_of, restartable
 from lexome.cli.findings import print_bulk, print_documents, print_done
-from lexome.errors import FormatError, UsageError
+from lexome.errors import UsageError
 
 if TYPE_CHECKING:
-    from lexome.infer.annotate import Annotated as Done
     from lexome.infer.annotator import Annotator
     from lexome.infer.inputs import Inputs
     from lexome.infer.wanted import Wanted
@@ -139,7 +139,7 @@ def annotate(
         else:
             work.write(output.path, output.format)
     print_done(work, output.path, as_json=as_json and output.format is not None, quiet=quiet)
-    _end(work.done)
+    end_reading(work.done.tally, left=work.done.counts.documents)
 
 
 def _output(out: str | None, to: str | None) -> _Output:
@@ -205,14 +205,6 @@ def _wanted(annotator: "Annotator", types: list[str] | None, min_score: list[str
         scored=(*annotator.types, *relations),
         extra=annotator.extra_types,
     )
-
-
-def _end(done: "Done") -> None:
-    """End as the work went: FormatError where no document could be annotated, exit code 1 where a file broke off."""
-    if done.tally.rejected and not done.counts.documents:
-        raise FormatError(f"every document was set aside. What is wrong with each is in {done.tally.rejects_path}.")
-    if done.tally.failures:
-        raise typer.Exit(1)
 
 
 def _coloured(asked: bool | None) -> bool:

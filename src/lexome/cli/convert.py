@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lexome.cli.app import AsJson, Quiet, Strict, app
+from lexome.cli.ending import end_reading, print_aside
 from lexome.errors import UsageError
 from lexome.formats.registry import FORMATS
 
@@ -70,8 +71,9 @@ def convert(
         raise typer.Exit(130) from None
     if as_json or not quiet:
         _print_tally(tally, out, as_json=as_json)
-    if tally.failures or (tally.rejected and not tally.documents):
-        raise typer.Exit(1)
+    else:
+        print_aside(tally.rejected, tally.rejects_path, sys.stderr)
+    end_reading(tally, left=tally.written)
 
 
 def _settings(pairs: list[str]) -> dict[str, str]:
@@ -99,8 +101,5 @@ def _print_tally(tally: "Tally", out: Path, *, as_json: bool) -> None:
     for name, counts in (("spans", tally.spans), ("relations", tally.relations), ("noted", tally.notes)):
         for kind, count in counts.most_common(20):
             print(f"{name:<10} {count:,} {kind}", file=stream)
-    for reason, count in tally.rejected.most_common():
-        print(f"set aside  {count:,} {reason}, in {tally.rejects_path}", file=stream)
-    for failure in tally.failures:
-        print(f"broken     {failure}", file=sys.stderr)
+    print_aside(tally.rejected, tally.rejects_path, stream)
     print(f"wrote      {tally.written:,} documents to {out}", file=stream)

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from lexome.cli.app import AsJson, Overrides, Quiet, RecipePath, app, needs
+from lexome.cli.ending import end_aside, print_aside
 from lexome.cli.engines import Address, EngineName, PartName, Workers, end, engine_of, part_of, restartable
 from lexome.errors import UsageError
 
@@ -35,7 +36,12 @@ def build(
         built = run(made, engine=engine_of(engine, workers, address), part=part_of(part), progress_shown=not quiet)
     if built.corpus is not None and (as_json or not quiet):
         print(json.dumps(built.corpus.as_dict(), ensure_ascii=False) if as_json else built.corpus.markdown())
+    rejects = made.out / "rejects.jsonl"
+    if built.corpus is not None and quiet and not as_json:
+        print_aside(built.corpus.total.set_aside, rejects, sys.stderr)
     end(built.failures, built.waiting, made.out, quiet=quiet)
+    if built.corpus is not None:
+        end_aside(built.corpus.total.set_aside, rejects, left=built.corpus.total.read)
 
 
 @app.command()

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
+from lexome.cli.ending import end_aside, print_aside
 from lexome.cli.engines import end
 
 if TYPE_CHECKING:
@@ -53,12 +54,12 @@ def print_done(work: "Annotation", out: Path, *, as_json: bool, quiet: bool) -> 
         print(f"read       {done.counts.documents:,} documents, {done.counts.tokens:,} tokens", file=stream)
         _print_found(done.counts, stream)
         _print_notes(done.tally.notes, stream)
-        _print_aside(done.tally.rejected, done.tally.rejects_path, stream)
+        print_aside(done.tally.rejected, done.tally.rejects_path, stream)
         print(_speed(done.as_dict()), file=stream)
         if not printed:
             print(f"wrote      {done.tally.written:,} documents to {out}", file=stream)
-    for failure in done.tally.failures:
-        print(f"broken     {failure}", file=sys.stderr)
+    else:
+        print_aside(done.tally.rejected, done.tally.rejects_path, sys.stderr)
 
 
 def print_bulk(bulk: "Bulk", out: Path, *, as_json: bool, quiet: bool) -> None:
@@ -72,11 +73,14 @@ def print_bulk(bulk: "Bulk", out: Path, *, as_json: bool, quiet: bool) -> None:
             print(f"kept       {kept:,} files that were done before")
         _print_found(bulk.counts, sys.stdout)
         _print_notes(bulk.notes, sys.stdout)
-        _print_aside(bulk.rejected, bulk.rejects, sys.stdout)
+        print_aside(bulk.rejected, bulk.rejects, sys.stdout)
         if bulk.fresh_files:
             print(_speed(bulk.as_dict()))
         print(f"wrote      {out}")
+    else:
+        print_aside(bulk.rejected, bulk.rejects, sys.stderr)
     end(bulk.failures, bulk.waiting, out, quiet=quiet)
+    end_aside(bulk.rejected, bulk.rejects, left=bulk.counts.documents)
 
 
 def _print_found(counts: "Counts", stream: TextIO) -> None:
@@ -89,11 +93,6 @@ def _print_found(counts: "Counts", stream: TextIO) -> None:
 def _print_notes(notes: "Counter[str]", stream: TextIO) -> None:
     for what, times in notes.most_common(NAMED_TYPES):
         print(f"noted      {times:,} {what}", file=stream)
-
-
-def _print_aside(rejected: "Counter[str]", path: Path | None, stream: TextIO) -> None:
-    for reason, times in rejected.most_common():
-        print(f"set aside  {times:,} {reason}, in {path}", file=stream)
 
 
 def _speed(held: dict[str, float]) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lexome.cli.app import AsJson, Lines, Quiet, Strict, app
+from lexome.cli.ending import end_reading, print_aside
 
 if TYPE_CHECKING:
     from lexome.infer.embed import Embedded
@@ -86,10 +87,9 @@ def embed(
         raise typer.Exit(130) from None
     if as_json or not quiet:
         _print_vectors(done, out, width=predictor.settings.width, as_json=as_json)
-    for failure in done.tally.failures:
-        print(f"broken    {failure}", file=sys.stderr)
-    if done.tally.failures:
-        raise typer.Exit(1)
+    else:
+        print_aside(done.tally.rejected, done.tally.rejects_path, sys.stderr)
+    end_reading(done.tally, left=done.tally.documents)
 
 
 def _print_vectors(done: "Embedded", out: Path, *, width: int, as_json: bool) -> None:
@@ -98,9 +98,8 @@ def _print_vectors(done: "Embedded", out: Path, *, width: int, as_json: bool) ->
         counts = {name: getattr(done, name) for name in ("vectors", "windows", "tokens", "without_tokens")}
         print(json.dumps({**done.tally.summary(), **counts, "out": str(out)}, ensure_ascii=False))
         return
-    print(f"read      {done.tally.documents:,} documents, {done.tokens:,} tokens in {done.windows:,} windows")
-    for reason, count in done.tally.rejected.most_common():
-        print(f"set aside {count:,} {reason}, in {done.tally.rejects_path}")
+    print(f"read       {done.tally.documents:,} documents, {done.tokens:,} tokens in {done.windows:,} windows")
+    print_aside(done.tally.rejected, done.tally.rejects_path, sys.stdout)
     if done.without_tokens:
-        print(f"noted     {done.without_tokens:,} without any token, which have no vector")
-    print(f"wrote     {done.vectors:,} vectors of width {width:,} to {out}")
+        print(f"noted      {done.without_tokens:,} without any token, which have no vector")
+    print(f"wrote      {done.vectors:,} vectors of width {width:,} to {out}")

@@ -13,6 +13,9 @@ from lexome.errors import BadDocument, FormatError
 
 Made = TypeVar("Made")
 
+# The reason that stands for a file which broke inside an archive.
+BROKEN_FILE = "broken_file"
+
 # A rejected document is kept whole up to this size; a larger one is named by its place alone.
 KEPT_BYTES = 1 << 20
 
@@ -101,7 +104,7 @@ class Tally:
     def settle_failures(self, where: str) -> None:
         """FormatError where a file broke; one inside an archive, which ends no other, is set aside instead."""
         for failure in self.member_failures:
-            self.reject(BadDocument("broken_file", failure), where=where)
+            self.reject(BadDocument(BROKEN_FILE, failure), where=where)
         if broken := [failure for failure in self.failures if failure not in self.member_failures]:
             raise FormatError(broken[0])
 

@@ -402,6 +402,13 @@ def test_a_folder_of_nothing_but_bad_documents_is_an_error(model: Path, desk: Pa
     assert str(error) == "every document was set aside. What is wrong with each is in out.rejects.jsonl."
 
 
+@pytest.mark.parametrize("out", [["--out", "-"], ["--out", "out", "--jobs", "0"]])
+def test_hidden_files_in_a_folder_are_told_of(model: Path, desk: Path, out: list[str]) -> None:
+    Path("in/.DS_Store").write_bytes(b"Bud1")
+    done = annotate("--model", model, "in", *out)
+    assert "noted      1 hidden file or folder skipped" in done.output.splitlines()
+
+
 def test_an_output_that_is_also_input_is_refused(model: Path, desk: Path) -> None:
     error = annotate("--model", model, "in/a.bioc.xml", "--out", "in/a.bioc.xml").exception
     assert isinstance(error, LexomeError)

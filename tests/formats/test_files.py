@@ -171,13 +171,13 @@ def test_a_file_that_is_no_zip_is_named(tmp_path: Path) -> None:
         list(lexome.read(path))
 
 
-def test_a_folder_is_read_in_name_order_and_strangers_are_noted(tmp_path: Path) -> None:
-    for name in ("b.jsonl", "a/c.jsonl", "LICENSE", ".hidden.jsonl"):
+def test_a_folder_is_read_in_name_order_and_hidden_files_and_strangers_are_noted(tmp_path: Path) -> None:
+    for name in ("b.jsonl", "a/c.jsonl", "LICENSE", ".hidden.jsonl", "a/._c.jsonl", ".store/d.jsonl"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(f'{{"id":"{name}","text":"x"}}\n')
     tally = Tally()
     assert [doc.id for doc in lexome.read(tmp_path, tally=tally)] == ["a/c.jsonl", "b.jsonl"]
-    assert tally.notes == {"file of another kind skipped: no ending": 1}
+    assert tally.notes == {"file of another kind skipped: no ending": 1, "hidden file or folder skipped": 3}
 
 
 def test_a_folder_that_may_not_be_opened_is_named_and_the_others_are_read(tmp_path: Path) -> None:
@@ -208,6 +208,13 @@ def test_a_link_to_a_folder_and_one_to_nothing_are_noted(tmp_path: Path) -> None
 def test_an_empty_folder_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(FormatError, match="holds no file that can be read"):
         lexome.read(tmp_path)
+
+
+def test_a_folder_of_nothing_but_hidden_files_is_an_error_that_says_so(tmp_path: Path) -> None:
+    hidden = [written(tmp_path / name) for name in (".a.jsonl", ".b.jsonl")]
+    with pytest.raises(FormatError, match=r"can be read\. 2 hidden files or folders in it are skipped"):
+        lexome.read(tmp_path)
+    assert list(lexome.read(hidden[0])) == DOCS
 
 
 def test_a_missing_file_is_an_error_before_anything_is_read(tmp_path: Path) -> None:

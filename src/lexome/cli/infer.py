@@ -100,6 +100,8 @@ def _print_vectors(done: "Embedded", out: Path, *, width: int, as_json: bool) ->
         return
     print(f"read       {done.tally.documents:,} documents, {done.tokens:,} tokens in {done.windows:,} windows")
     print_aside(done.tally.rejected, done.tally.rejects_path, sys.stdout)
+    for what, count in done.tally.notes.most_common():
+        print(f"noted      {count:,} {what}")
     if done.without_tokens:
         print(f"noted      {done.without_tokens:,} without any token, which have no vector")
     print(f"wrote      {done.vectors:,} vectors of width {width:,} to {out}")

@@ -15,6 +15,8 @@ from lexome.formats.registry import Format, by_ending, checked_options, named, o
 from lexome.formats.tally import Tally
 
 STANDARD_INPUT = "standard input"
+# How what a folder hides, such as .DS_Store, is counted.
+HIDDEN = "hidden file or folder skipped"
 
 Paths = str | Path | Iterable[str | Path]
 Reader = Callable[..., Iterator[Document]]
@@ -112,6 +114,7 @@ def units(paths: Iterable[str | Path], format: str | None, tally: Tally) -> list
 
 def _in_folder(folder: Path, format: Format | None, tally: Tally) -> list[Path]:
     kept: list[Path] = []
+    hidden_before = tally.notes[HIDDEN]
     for path in sorted(_found(folder, tally)):
         fitting = by_ending(path.name)
         if is_archive(path.name) or (fitting and (format is None or _fits(path.name, format))) or path.is_dir():
@@ -120,17 +123,21 @@ def _in_folder(folder: Path, format: Format | None, tally: Tally) -> list[Path]:
             _note_stranger(path.name, tally)
     if not kept:
         what = f"{format.name} " if format is not None else ""
-        raise FormatError(f"{folder}: the folder holds no {what}file that can be read.")
+        hidden = tally.notes[HIDDEN] - hidden_before
+        but = f" {hidden:,} hidden files or folders in it are skipped, unless they are named themselves." * (hidden > 0)
+        raise FormatError(f"{folder}: the folder holds no {what}file that can be read.{but}")
     return kept
 
 
 def _found(folder: Path, tally: Tally) -> Iterator[Path]:
-    """The files in a folder and in those below it, without hidden ones.
+    """The files in a folder and in those below it, without hidden ones, which are counted.
 
     A folder that may not be opened is among them: it breaks when it is read, as a file does that may not be opened.
     """
     closed: list[Path] = []
     for place, folders, names in os.walk(folder, onerror=lambda error: closed.append(Path(error.filename))):
+        if hidden := sum(name.startswith(".") for name in (*folders, *names)):
+            tally.note(HIDDEN, hidden)
         folders[:] = [name for name in folders if not name.startswith(".")]
         for path in (Path(place, name) for name in (*folders, *names) if not name.startswith(".")):
             if path.is_file():

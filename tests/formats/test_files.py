@@ -4,6 +4,7 @@ import gzip
 import importlib
 import io
 import lzma
+import shutil
 import tarfile
 import tempfile
 import zipfile
@@ -217,6 +218,18 @@ def test_a_folder_of_nothing_but_hidden_files_is_an_error_that_says_so(tmp_path:
     with pytest.raises(FormatError, match=r"can be read\. 2 hidden files or folders in it are skipped"):
         lexome.read(tmp_path)
     assert list(lexome.read(hidden[0])) == DOCS
+
+
+@pytest.mark.parametrize("ending", ["tar", "zip"])
+def test_what_a_mac_packs_beside_each_file_of_an_archive_is_skipped_and_counted(tmp_path: Path, ending: str) -> None:
+    folder = tmp_path / "docs"
+    for name in ("docs/a.jsonl", "docs/.b.jsonl", ".store/d.jsonl"):
+        written(folder / name)
+    for name in ("docs/._a.jsonl", "__MACOSX/docs/._a.jsonl"):
+        written(folder / name).write_bytes(b"\x00\x05\x16\x07")
+    tally = Tally()
+    assert list(lexome.read(shutil.make_archive(str(folder), ending, folder), tally=tally)) == DOCS
+    assert (tally.notes, tally.failures) == ({"hidden file or folder skipped": 4}, [])
 
 
 def test_a_missing_file_is_an_error_before_anything_is_read(tmp_path: Path) -> None:

@@ -10,13 +10,20 @@ from pathlib import Path, PurePosixPath
 from lexome.document import Document
 from lexome.errors import FormatError, UsageError
 from lexome.formats.detect import detect, detect_unnamed
-from lexome.formats.files import COMPRESSIONS, Source, is_archive, open_sources, open_stream, plain_name, replacing
+from lexome.formats.files import (
+    COMPRESSIONS,
+    HIDDEN,
+    Source,
+    is_archive,
+    open_sources,
+    open_stream,
+    plain_name,
+    replacing,
+)
 from lexome.formats.registry import Format, by_ending, checked_options, named, options_of
 from lexome.formats.tally import Tally
 
 STANDARD_INPUT = "standard input"
-# How what a folder hides, such as .DS_Store, is counted.
-HIDDEN = "hidden file or folder skipped"
 
 Paths = str | Path | Iterable[str | Path]
 Reader = Callable[..., Iterator[Document]]

@@ -32,6 +32,8 @@ COMPRESSIONS = (".gz", ".xz", ".zst")
 ARCHIVES = (".tar", ".tgz", ".tar.gz", ".tar.xz", ".tar.zst", ".zip")
 HEAD_BYTES = 1 << 16
 BLOCK_BYTES = 1 << 20
+# How what a folder or an archive hides, such as .DS_Store, is counted.
+HIDDEN = "hidden file or folder skipped"
 # What is read from disk at a time. A larger buffer costs a small file more than its parsing.
 DISK_BYTES = 1 << 17
 
@@ -293,12 +295,21 @@ def _members(path: Path, tally: Tally) -> Iterator[Source]:
     yield from members(path, tally)
 
 
+def _is_skipped(name: str, tally: Tally) -> bool:
+    """Whether a file inside an archive is hidden, or what a Mac packs beside each of its files; it is counted."""
+    parts = PurePosixPath(name).parts
+    hidden = any(part == "__MACOSX" or (part.startswith(".") and part != "..") for part in parts)
+    if hidden:
+        tally.note(HIDDEN)
+    return hidden
+
+
 def _tar_members(path: Path, tally: Tally) -> Iterator[Source]:
     with _opened(path, tally) as raw, _decompressed(raw, str(path)) as stream:
         try:
             with tarfile.open(fileobj=stream, mode="r|") as archive:
                 for member in archive:
-                    if member.isdir():
+                    if member.isdir() or _is_skipped(member.name, tally):
                         continue
                     opened = archive.extractfile(member) if member.isfile() else None
                     if opened is None:
@@ -320,7 +331,7 @@ def _zip_members(path: Path, tally: Tally) -> Iterator[Source]:
     try:
         with zipfile.ZipFile(path) as archive:
             for member in archive.infolist():
-                if not member.is_dir():
+                if not member.is_dir() and not _is_skipped(member.filename, tally):
                     name = f"{path}!{member.filename}"
                     with (
                         archive.open(member) as opened,

@@ -231,6 +231,13 @@ def test_help_lists_every_format() -> None:
     assert [format.name for format in FORMATS if f"\n    {format.name} " not in page] == []
 
 
+def test_help_says_in_whole_what_each_verb_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    _, _, verbs = run("--help").stdout.decode().partition("Commands:\n")
+    assert len(verbs.splitlines()) >= 20
+    assert [line for line in verbs.splitlines() if line.endswith("...")] == []
+
+
 def test_version() -> None:
     assert run("--version").stdout.decode() == f"lexome {lexome.__version__}\n"
 

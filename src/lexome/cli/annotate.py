@@ -96,11 +96,12 @@ def annotate(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Find mentions of genes, diseases and more in texts and documents of any format.
+    """Find genes, diseases and more in texts and documents.
 
-    INPUT with a space in it that is no path is a text. Without --out and --to, documents are printed for reading, each
-    mention as [BRCA1|Gene 0.98]. Where --out is a folder, each file is annotated into a file there, many at a time;
-    stopped and run again, it goes on. Without --model, the model that comes with Lexome is used.
+    Documents may be of any format. INPUT with a space in it that is no path is a text. Without --out and --to,
+    documents are printed for reading, each mention as [BRCA1|Gene 0.98]. Where --out is a folder, each file is
+    annotated into a file there, many at a time; stopped and run again, it goes on. Without --model, the model that
+    comes with Lexome is used.
     """
     from lexome.infer.annotate import Annotation
     from lexome.infer.bulk import Settings, annotate_files

@@ -45,11 +45,11 @@ def convert(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Read documents in one format and write them in another; every mention stays on its text.
+    """Write documents in another format.
 
-    Formats are told from the files' endings and first bytes; gz, xz and zst are read and written as they
-    are, tar and zip files and folders are read through. "-" is standard input or output, which is written
-    as plain text unless --to says otherwise.
+    Every mention stays on its text. Formats are told from the files' endings and first bytes; gz, xz and zst are read
+    and written as they are, tar and zip files and folders are read through. "-" is standard input or output, which is
+    written as plain text unless --to says otherwise.
     """
     from lexome.convert import convert as run
 

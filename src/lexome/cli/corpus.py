@@ -25,7 +25,10 @@ def build(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Literature of any format into cleaned, deduplicated records, with a table of what was dropped and why."""
+    """Literature into cleaned, deduplicated records.
+
+    Files may be of any format. A table says what was dropped, and why.
+    """
     from lexome.recipe import load
     from lexome.recipe.build import BuildRecipe
 
@@ -46,9 +49,10 @@ def build(
 
 @app.command()
 def learn_vocab(recipe: RecipePath, set_: Overrides = None, as_json: AsJson = False, quiet: Quiet = False) -> None:
-    """Text into a vocabulary, learnt anew or adapted from a model's own, as a Hugging Face tokenizer folder.
+    """Text into a vocabulary, learnt anew or adapted.
 
-    WordPiece, byte-level BPE or SentencePiece; what is adapted is WordPiece.
+    It is a Hugging Face tokenizer folder: WordPiece, byte-level BPE or SentencePiece. What is adapted is a model's own
+    WordPiece.
     """
     from lexome.recipe import load
     from lexome.recipe.vocab import VocabRecipe
@@ -87,7 +91,10 @@ def vocab_report(
     picture: Annotated[Path | None, typer.Option("--picture", metavar="FILE", help="Draw it, as .svg or .png.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Vocabularies side by side: pieces a word, in text and in named entities, unknown pieces, symbols, examples."""
+    """Vocabularies side by side, by how they break up words.
+
+    Pieces a word in text and in named entities, unknown pieces, symbols, and examples.
+    """
     with needs("corpus", purpose="comparing vocabularies"):
         from lexome.corpus.vocab.report import named_paths
         from lexome.corpus.vocab.report import vocab_report as run
@@ -113,7 +120,10 @@ def shard(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Records and a tokenizer into memory-mapped token shards with document and sentence ends."""
+    """Records and a tokenizer into token shards.
+
+    They are memory-mapped, and have the ends of documents and sentences.
+    """
     from lexome.recipe import load
     from lexome.recipe.shard import ShardRecipe
 
@@ -140,7 +150,10 @@ _NOTED = {"unknown": "tokens that the vocabulary does not know", "without_tokens
 
 @app.command()
 def check(recipe: RecipePath, set_: Overrides = None) -> None:
-    """Check a recipe and print it with every default filled in; nothing is run."""
+    """Check a recipe, and print it with all its defaults.
+
+    Nothing is run.
+    """
     from lexome.recipe import explain, load, stage_of
     from lexome.recipe.stages import STAGES, schema_of
 

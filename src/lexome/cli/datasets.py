@@ -47,7 +47,10 @@ def datasets(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """List the data sets: task, size, licence, and whether they are here; with NAME, describe one and check it."""
+    """List the data sets, or describe and check one.
+
+    The list has their task, size and licence, and whether they are here.
+    """
     from lexome.tasks import sets
 
     if task is not None and name is None:
@@ -84,7 +87,10 @@ def convert_bioasq(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Write BioASQ's questions in SQuAD's form, each context with its article and the place of its snippet."""
+    """Write BioASQ's questions in SQuAD's form.
+
+    Each context has its article and the place of its snippet.
+    """
     from lexome.formats import read
     from lexome.tasks.sets.bioasq_squad import convert_bioasq as run
     from lexome.tasks.sets.bioasq_squad import write_squad

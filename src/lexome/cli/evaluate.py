@@ -37,11 +37,12 @@ def evaluate(
     types: Annotated[bool, typer.Option("--types/--no-types", help="A line for each type.")] = True,
     as_json: AsJson = False,
 ) -> None:
-    """Compare predicted documents with gold ones: all measures that fit them, side by side, with intervals.
+    """Score predicted documents against gold ones.
 
-    Documents are matched by id and must have the same text. Mentions are scored strictly, by overlap, without types
-    and by character; where there are tokens, as conlleval and seqeval score them; relations, labels and answers are
-    scored where they are. Scores are percent. Intervals are from documents drawn with replacement.
+    All measures that fit them stand side by side, with intervals. Documents are matched by id and must have the same
+    text. Mentions are scored strictly, by overlap, without types and by character; where there are tokens, as conlleval
+    and seqeval score them; relations, labels and answers are scored where they are. Scores are percent. Intervals are
+    from documents drawn with replacement.
     """
     from lexome.tasks.evaluation.evaluate import evaluate as run
     from lexome.tasks.evaluation.measured import Draws

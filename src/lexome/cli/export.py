@@ -53,10 +53,11 @@ def export(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """A checkpoint into an ONNX folder, once onnxruntime's numbers are proven to be torch's.
+    """A checkpoint into an ONNX folder that runs without torch.
 
-    With --held-out, scores of mentions are calibrated on these documents, and certificate.json says what was measured.
-    int8 is refused unless it gives the same answers on them.
+    It is written once onnxruntime's numbers are proven to be torch's. With --held-out, scores of mentions are
+    calibrated on these documents, and certificate.json says what was measured. int8 is refused unless it gives the same
+    answers on them.
     """
     with needs("train", purpose="exporting"):
         from lexome.train.certify import CERTIFICATE, bar

@@ -11,7 +11,10 @@ from lexome.cli.app import AsJson, Overrides, Quiet, RecipePath, app, needs
 
 @app.command()
 def finetune(recipe: RecipePath, set_: Overrides = None, as_json: AsJson = False, quiet: Quiet = False) -> None:
-    """A checkpoint and a task into fine-tuned models: a grid of settings, seeds and folds, each run kept."""
+    """A checkpoint and a task into fine-tuned models.
+
+    One for each setting of a grid, seed and fold; each run is kept.
+    """
     from lexome.recipe import load
     from lexome.recipe.finetune import FinetuneRecipe
 

@@ -26,7 +26,10 @@ def fill(
     threads: Threads = None,
     as_json: AsJson = False,
 ) -> None:
-    """The words a masked language model would put where a text has [MASK], with their probabilities."""
+    """Words for each [MASK] of a text, with probabilities.
+
+    The folder holds a masked language model.
+    """
     from lexome.infer.fill import fill as run
     from lexome.infer.predictor import Predictor
 
@@ -59,10 +62,11 @@ def embed(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """A vector for each document, passage or sentence of files in any format, with its id.
+    """A vector for each document, passage or sentence.
 
-    A text too long for the model is cut into windows whose vectors are averaged by their tokens; nothing is left out.
-    Ids are in a column of the Parquet file, or beside the .npy in .ids.jsonl, in the order of the rows.
+    Files may be of any format, and each vector has its id. A text too long for the model is cut into windows whose
+    vectors are averaged by their tokens; nothing is left out. Ids are in a column of the Parquet file, or beside the
+    .npy in .ids.jsonl, in the order of the rows.
     """
     from lexome.infer.embed import embed as run
     from lexome.infer.predictor import Predictor

@@ -56,10 +56,10 @@ def convert_model(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Read a checkpoint of any known layout and write it as a folder in Hugging Face's form, with safetensors.
+    """A checkpoint of any layout into Hugging Face's form.
 
-    Known are Hugging Face's folders, Google's TensorFlow BERT, fairseq's RoBERTa, Megatron, NeMo, pickles
-    and BERT exported to ONNX. Nothing in a checkpoint is run.
+    It becomes a folder with safetensors. Known are Hugging Face's folders, Google's TensorFlow BERT, fairseq's RoBERTa,
+    Megatron, NeMo, pickles and BERT exported to ONNX. Nothing in a checkpoint is run.
     """
     with needs("train", purpose="converting a model"):
         from lexome.models.convert import convert_model as run

@@ -57,10 +57,11 @@ def serve(
     stop_timeout: StopTimeout = BOUNDS.stop_s,
     quiet: Quiet = False,
 ) -> None:
-    """Models over HTTP, and a page to try them on: /annotate, /classify, /ask, BERN2's and PubTator's addresses.
+    """Serve models over HTTP, with a page to try them on.
 
-    It listens to this machine alone unless --host says otherwise. /openapi.json describes every address, /metrics is
-    for Prometheus. Ctrl-C stops it, once what is under way is answered.
+    Addresses are /annotate, /classify, /ask, BERN2's and PubTator's. It listens to this machine alone unless --host
+    says otherwise. /openapi.json describes every address, /metrics is for Prometheus. Ctrl-C stops it, once what is
+    under way is answered.
     """
     with needs("serve", purpose="serving"):
         from lexome.serve.app import make_app

@@ -36,7 +36,10 @@ def reproduce(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """A paper's tasks, protocol and aggregation with other models: ours beside the paper's and between labs."""
+    """Run a paper's experiments with other models.
+
+    Tasks, protocol and aggregation are the paper's; ours stand beside its numbers, and beside the range between labs.
+    """
     from lexome.recipe import overrides_of
     from lexome.recipe.study import open_study
 
@@ -78,7 +81,10 @@ def report(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Tables and pictures of studies and fine-tunings from the JSON they wrote; models of one study in one table."""
+    """Tables and pictures of studies and fine-tunings.
+
+    They are made of the JSON that these wrote; models of one study are in one table.
+    """
     with needs("train", purpose="a report"):
         from lexome.train.study.report import report as run
     done = run(folders, out)

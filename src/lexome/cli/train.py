@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 @app.command()
 def pretrain(recipe: RecipePath, set_: Overrides = None, as_json: AsJson = False, quiet: Quiet = False) -> None:
-    """Token shards and an encoder, new or trained before, into a checkpoint folder in Hugging Face's form."""
+    """Token shards into an encoder, new or trained before.
+
+    The outcome is a checkpoint folder in Hugging Face's form.
+    """
     from lexome.recipe import load
     from lexome.recipe.pretrain import PretrainRecipe
 
@@ -30,7 +33,10 @@ def pretrain(recipe: RecipePath, set_: Overrides = None, as_json: AsJson = False
 
 @app.command()
 def distill(recipe: RecipePath, set_: Overrides = None, as_json: AsJson = False, quiet: Quiet = False) -> None:
-    """Token shards, a teacher and a student into a checkpoint folder; or the control, without the teacher."""
+    """Token shards and a teacher into a smaller encoder.
+
+    Or the control: the same student trained as long without the teacher.
+    """
     from lexome.recipe import load
     from lexome.recipe.distill import DistillRecipe
 

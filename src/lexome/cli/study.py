@@ -7,32 +7,38 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lexome.cli.app import AsJson, Overrides, Quiet, app, needs
+from lexome.cli.app import AsJson, Quiet, app, needs
 from lexome.errors import UsageError
 
 if TYPE_CHECKING:
     from lexome.train.study.outcome import Outcome
 
 STUDY_HELP = "A study's name, such as fang2023, or its TOML file."
-MODEL_HELP = "A checkpoint folder, or NAME=FOLDER; repeat it for several. A name of the paper's is compared with it."
+MODEL_HELP = "A checkpoint; again for more. One with a name of the paper's is compared with it."
 RUN_HELP = "A pre-training's folder: each model that it kept (log.models) is one, named by its steps."
-DATA_HELP = "The folder that holds the data sets; by default those of LEXOME_DATA, or ./data."
-ONLY_HELP = "Only this task or set; repeat it for several."
+DATA_HELP = "Where the sets are. Default: LEXOME_DATA, else ./data."
+OUT_HELP = "Where runs and tables go. Default: reproduced/STUDY."
 QUICK_HELP = "One seed, the first point of each grid, one fold, an early end; every output says so."
 
 
 @app.command()
 def reproduce(
-    study: Annotated[str, typer.Argument(help=STUDY_HELP)],
-    model: Annotated[list[str] | None, typer.Option("--model", "-m", help=MODEL_HELP)] = None,
-    run_: Annotated[Path | None, typer.Option("--run", help=RUN_HELP)] = None,
-    data: Annotated[Path | None, typer.Option(help=DATA_HELP)] = None,
-    only: Annotated[list[str] | None, typer.Option(help=ONLY_HELP)] = None,
-    out: Annotated[Path | None, typer.Option(help="Where runs and tables go; by default reproduced/STUDY.")] = None,
+    study: Annotated[str, typer.Argument(metavar="STUDY", help=STUDY_HELP)],
+    model: Annotated[list[str] | None, typer.Option("--model", "-m", metavar="[NAME=]FOLDER", help=MODEL_HELP)] = None,
+    run_: Annotated[Path | None, typer.Option("--run", metavar="FOLDER", help=RUN_HELP)] = None,
+    data: Annotated[Path | None, typer.Option("--data", metavar="FOLDER", help=DATA_HELP)] = None,
+    only: Annotated[
+        list[str] | None, typer.Option("--only", metavar="TASK|SET", help="Only this task or set; again for more.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", metavar="FOLDER", help=OUT_HELP)] = None,
     jobs: Annotated[int, typer.Option(min=1, help="Tasks at a time on one device.")] = 1,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    device: Annotated[
+        str, typer.Option("--device", metavar="auto|cpu|cuda", help="Where models are trained.")
+    ] = "auto",
     quick: Annotated[bool, typer.Option(help=QUICK_HELP)] = False,
-    set_: Overrides = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A key of every fine-tuning's recipe.")
+    ] = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -76,8 +82,12 @@ def reproduce(
 
 @app.command()
 def report(
-    folders: Annotated[list[Path], typer.Argument(help="Folders that reproduce or finetune wrote, or JSON files.")],
-    out: Annotated[Path, typer.Option(help="Where the tables and pictures go.")] = Path("report"),
+    folders: Annotated[
+        list[Path], typer.Argument(metavar="FOLDER...", help="Folders that reproduce or finetune wrote, or JSON files.")
+    ],
+    out: Annotated[Path, typer.Option("--out", metavar="FOLDER", help="Where the tables and pictures go.")] = Path(
+        "report"
+    ),
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:

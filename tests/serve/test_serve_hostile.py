@@ -149,7 +149,7 @@ def test_a_head_without_end_is_refused(wire: socket.socket) -> None:
 @pytest.fixture(scope="module")
 def hurried(serving: Serving, annotator: Annotator) -> Iterator[httpx.Client]:
     """A client of a service that waits for nobody."""
-    with serving(annotator, Limits(read_s=0.6, idle_s=1, connections=40, stop_s=5)) as client:
+    with serving(annotator, Limits(read_s=1.5, idle_s=1, connections=40, stop_s=5)) as client:
         yield client
 
 
@@ -175,8 +175,8 @@ def test_a_head_that_trickles_is_cut_off(hurried: httpx.Client) -> None:
             time.sleep(0.01)
         answer = everything_of(wire)
     assert answer.startswith(b"HTTP/1.1 408")
-    assert b"did not arrive within 0.6 s" in answer
-    assert time.monotonic() - began < 3
+    assert b"did not arrive within 1.5 s" in answer
+    assert time.monotonic() - began < 8
 
 
 def test_a_second_head_that_never_comes_whole_is_cut_off(hurried: httpx.Client) -> None:
@@ -194,7 +194,7 @@ def test_an_idle_connection_is_closed(hurried: httpx.Client) -> None:
     with connected(hurried) as wire:
         wire.sendall(b"GET /health HTTP/1.1\r\nhost: a\r\n\r\n")
         assert everything_of(wire).endswith(b'{"status":"alive"}')
-    assert 0.5 < time.monotonic() - began < 4
+    assert 0.5 < time.monotonic() - began < 8
 
 
 def test_a_body_that_trickles_is_cut_off(hurried: httpx.Client) -> None:

@@ -1,5 +1,7 @@
 """Relations: pairs of annotated documents and of marked sentences, and the way back."""
 
+from typing import Literal
+
 import numpy as np
 import pytest
 from task_rows import frame, perfect, tokenizer
@@ -111,6 +113,16 @@ def test_other_relations_are_none_or_not_asked(others: str, target: int) -> None
     assert rows[0].targets is not None
     assert rows[0].targets.tolist() == [target]
     assert sum(task.notes.values()) == 1
+
+
+@pytest.mark.parametrize("others", ["none", "skip"])
+def test_a_relation_of_another_type_never_takes_the_place_of_one_that_is_asked(others: Literal["none", "skip"]) -> None:
+    doc = annotated(related(1, "CPR:1", "T1", "T2"), related(2, "INHIBITOR", "T1", "T2"))
+    task = Relations(LABELS, none="none", pairs=PAIRS, others=others)
+    rows = task.rows(doc, tokenizer(), frame(), known=True)
+    assert rows[0].targets is not None
+    assert rows[0].targets.tolist() == [LABELS.index("INHIBITOR")]
+    assert task.score([doc], [annotated(related(1, "INHIBITOR", "T1", "T2"))])["f1"] == 1
 
 
 def test_other_relations_are_refused_unless_said() -> None:

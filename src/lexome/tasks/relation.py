@@ -170,9 +170,15 @@ class Relations(Task):
         }
 
     def _gold(self, doc: Document, notes: Counter[str]) -> dict[frozenset[str], str | None]:
-        """The label of each two names that are related, None where it is not to be asked."""
+        """The label of each two names that are related, None where it is not to be asked.
+
+        A relation of a type that is no label never takes the place of one that is, whichever comes first.
+        """
         found: dict[frozenset[str], str | None] = {}
-        for relation in doc.relations:
+        given: Sequence[Relation] = doc.relations
+        if self.others != "refuse":
+            given = sorted(given, key=lambda relation: relation.type not in self.labels)
+        for relation in given:
             key = key_of(relation)
             if key is None:
                 notes["relation left out: it is not between two entities"] += 1

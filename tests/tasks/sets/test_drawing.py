@@ -55,6 +55,17 @@ def test_more_folds_than_documents() -> None:
         fold_numbers(docs(3), folds=10, seed=0)
 
 
+def test_more_folds_than_articles_would_leave_some_empty() -> None:
+    with pytest.raises(UsageError, match="which are of 4 articles"):
+        fold_numbers(docs(40, articles=4), folds=5, seed=0)
+    assert set(fold_numbers(docs(40, articles=4), folds=4, seed=0)) == set(range(4))
+
+
+def test_a_share_that_leaves_nothing_to_learn_from() -> None:
+    with pytest.raises(UsageError, match="which are of 1 articles; expected it to leave some"):
+        part_off(docs(10, articles=1), share=0.1, seed=0)
+
+
 def test_pubmedqa_s_parts_are_apart_and_complete() -> None:
     labelled = [(str(number), ("yes", "no", "maybe")[number % 3]) for number in range(1000)]
     test, folds = pubmedqa_parts(labelled)

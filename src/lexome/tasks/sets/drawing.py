@@ -23,17 +23,25 @@ def part_off(docs: Sequence[Document], *, share: float, seed: int) -> tuple[list
         raise UsageError(f"a share of {share} was asked for; expected one between 0 and 1.")
     groups = sorted({_article(doc) for doc in docs}, key=lambda name: _draw(name, seed))
     drawn = set(groups[: max(1, round(share * len(groups)))])
+    if len(drawn) == len(groups):
+        raise UsageError(
+            f"a share of {share} of {len(docs)} documents was asked for, which are of {len(groups)} articles; expected "
+            "it to leave some. Name a smaller share, or more documents: those of one article stay together."
+        )
     return [doc for doc in docs if _article(doc) not in drawn], [doc for doc in docs if _article(doc) in drawn]
 
 
 def fold_numbers(docs: Sequence[Document], *, folds: int, seed: int) -> list[int]:
     """The fold, 0 and up, that each document is in: as many of each label in all folds, articles together."""
-    if not 2 <= folds <= len(docs):
-        raise UsageError(f"{folds} folds of {len(docs)} documents were asked for; expected 2 to as many as documents.")
     strata: defaultdict[tuple[str, ...], list[str]] = defaultdict(list)
     labels: dict[str, tuple[str, ...]] = {}
     for doc in docs:
         labels.setdefault(_article(doc), tuple(sorted(doc.labels)))
+    if not 2 <= folds <= len(labels):
+        raise UsageError(
+            f"{folds} folds of {len(docs)} documents were asked for, which are of {len(labels)} articles; expected 2 "
+            "folds to as many as articles, whose documents stay together. Ask for fewer."
+        )
     for name, label in labels.items():
         strata[label].append(name)
     numbers: dict[str, int] = {}

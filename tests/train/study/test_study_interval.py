@@ -66,3 +66,23 @@ def test_a_question_is_drawn_with_all_its_texts_and_counts_each_time_it_is_drawn
 def test_answers_to_other_documents_are_refused() -> None:
     with pytest.raises(DataSetError, match="answered 1 documents, and test has 2"):
         drawn(GENES, [gene(0), gene(1)], [gene(0)])
+
+
+@pytest.mark.parametrize("texts", [1, 2])
+def test_the_interval_of_macro_f1_of_yes_and_no_is_round_the_score(texts: int) -> None:
+    task = task_of({"kind": "questions", "form": "yesno"})
+    known = [("yes", "no")[number % 2] for number in range(40)]
+    said = [answer if number % 5 else "no" for number, answer in enumerate(known)]
+    gold, found = (
+        [_yes_or_no(n, text, answers[n]) for n in range(40) for text in range(texts)] for answers in (known, said)
+    )
+    score = 100 * task.score(gold, found)["macro_f1"]
+    low, high = drawn(task, gold, found)["macro_f1"]
+    # 36 of 40 are right: a share of 0.9 ± 0.09.
+    assert low < score < high
+    assert (low, high) == (pytest.approx(score - 9, abs=4), pytest.approx(score + 9, abs=4))
+
+
+def _yes_or_no(number: int, text: int, answer: str) -> Document:
+    asked = Question(f"q{number}_{text:03}", "Is it a gene?", "yesno", (Answer(answer),))
+    return Document(f"q{number}-{text}", place([("text", "TP53")]), questions=(asked,))

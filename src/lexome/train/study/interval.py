@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -59,7 +60,8 @@ def drawn(
 def _way_of(task: Task) -> Way:
     """How draws are scored: entities and questions have shorter ways than to score all documents each time."""
     if isinstance(task, Questions):
-        return _by_question
+        # Macro F1 of yes and no is no mean over questions: of one question alone it is a half at best.
+        return _by_drawn_question if task.form == "yesno" else _by_question
     return _by_counts if isinstance(task, Ner) and task.measure == "strict" else _by_document
 
 
@@ -93,11 +95,9 @@ def _by_question(
     task: Task, gold: Sequence[Document], found: Sequence[Document], rng: np.random.Generator, draws: int
 ) -> Iterator[Scores]:
     """Scores that are means over questions: each drawn with all the texts it is asked on, which share its id."""
-    units: dict[str, list[int]] = {}
-    for place, doc in enumerate(gold):
-        units.setdefault(question_of(doc.questions[0].id) if doc.questions else doc.id, []).append(place)
-    each = [task.score([gold[n] for n in places], [found[n] for n in places]) for places in units.values()]
-    counts = np.array([_questions(gold[n] for n in places) for places in units.values()], np.float64)
+    units = _units(gold)
+    each = [task.score([gold[n] for n in places], [found[n] for n in places]) for places in units]
+    counts = np.array([_questions(gold[n] for n in places) for places in units], np.float64)
     common = [measure for measure in each[0] if all(measure in scores for scores in each)]
     for _ in range(draws):
         drawn_units = rng.integers(len(each), size=len(each))
@@ -105,6 +105,32 @@ def _by_question(
         yield {
             measure: float(np.average([each[n][measure] for n in drawn_units], weights=weights)) for measure in common
         }
+
+
+def _by_drawn_question(
+    task: Task, gold: Sequence[Document], found: Sequence[Document], rng: np.random.Generator, draws: int
+) -> Iterator[Scores]:
+    """Scores of drawn questions, each with all the texts it is asked on; one that is drawn twice counts twice."""
+    units = _units(gold)
+    for _ in range(draws):
+        drawn_units = enumerate(rng.integers(len(units), size=len(units)).tolist())
+        places = [(number, place) for number, unit in drawn_units for place in units[unit]]
+        both = ([_asked_as(number, docs[place]) for number, place in places] for docs in (gold, found))
+        with suppress(UsageError):
+            yield task.score(*both)
+
+
+def _units(gold: Sequence[Document]) -> list[list[int]]:
+    """The places of the documents that ask one question, which share its id."""
+    units: dict[str, list[int]] = {}
+    for place, doc in enumerate(gold):
+        units.setdefault(question_of(doc.questions[0].id) if doc.questions else doc.id, []).append(place)
+    return list(units.values())
+
+
+def _asked_as(number: int, doc: Document) -> Document:
+    """The document with its questions under ids of their own: two of one id would be scored as one."""
+    return replace(doc, questions=tuple(replace(asked, id=f"{number}.{asked.id}") for asked in doc.questions))
 
 
 def _questions(docs: Iterable[Document]) -> int:

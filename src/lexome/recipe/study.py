@@ -115,6 +115,12 @@ class StudyRecipe(Recipe):
         wrong += [f"task {name}" for row in self.reported for name in row.values if name not in names]
         if wrong:
             raise ValueError(f"named but not there: {', '.join(dict.fromkeys(wrong))}")
+        for what, parts in (
+            ("comes after", {task.name: [task.after] if task.after else [] for task in self.tasks}),
+            ("is a mean over", {average.name: list(average.of) for average in self.averages}),
+        ):
+            if (turning := _turning(parts)) is not None:
+                raise ValueError(f"{turning} {what} itself, by way of others or not; expected an end")
         return self
 
     @model_validator(mode="after")
@@ -151,6 +157,21 @@ class StudyRecipe(Recipe):
         return next(task for task in self.tasks if task.name == name)
 
 
+def _turning(parts: Mapping[str, Collection[str]]) -> str | None:
+    """The first name that leads back to itself by what it is made of, or None."""
+    for name in parts:
+        seen: set[str] = set()
+        ahead = list(parts[name])
+        while ahead:
+            other = ahead.pop()
+            if other == name:
+                return name
+            if other not in seen:
+                seen.add(other)
+                ahead += parts.get(other, ())
+    return None
+
+
 def apart(choosing: Collection[int], reported: Collection[int]) -> bool:
     """Whether no fold both chooses and is reported; that no folds are named means all of them, or a test split."""
     return bool(choosing) and bool(reported) and set(choosing).isdisjoint(reported)
@@ -181,7 +202,8 @@ def _filled(study: StudyRecipe, source: StudyRecipe) -> StudyRecipe:
     unknown = wanted - {task.name for task in source.tasks}
     if unknown:
         raise UsageError(f"{study.name}: {source.name} has no task {sorted(unknown)[0]!r}; expected one of its own.")
-    wanted |= {task.after for task in source.tasks if task.name in wanted and task.after}
+    while steps := {task.after for task in source.tasks if task.name in wanted and task.after} - wanted:
+        wanted |= steps
     tasks = (*(task for task in source.tasks if task.name in wanted), *study.tasks)
     keys = study.model_dump(exclude={"like", "only"}) | {
         "protocols": {**dict(source.protocols), **dict(study.protocols)},

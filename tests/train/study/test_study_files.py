@@ -108,12 +108,20 @@ def small(**changes: Any) -> dict[str, Any]:
     return merged(base, changes)
 
 
+def after(name: str, other: str | None) -> dict[str, Any]:
+    """A task that comes after another."""
+    return {"name": name, "set": "NCBI-disease", "protocol": "plain", "after": other}
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
         ({"tasks": []}, "there are no tasks"),
         ({"tasks": [{"name": "a", "set": "BC2GM", "protocol": "grand"}]}, "named but not there: protocol grand"),
         ({"averages": [{"name": "all", "of": ["BC2GM"]}]}, "named but not there: task BC2GM"),
+        ({"tasks": [after("a", "b"), after("b", "a")]}, "a comes after itself"),
+        ({"tasks": [after("a", None), after("b", "b")]}, "b comes after itself"),
+        ({"averages": [{"name": "x", "of": ["NCBI-disease", "y"]}, {"name": "y", "of": ["x"]}]}, "x is a mean over"),
         ({"reported": [{"table": "1", "model": "m", "values": {"NCBI-disease": [1, 2]}}]}, "has 2 numbers"),
         ({"protocols": {"plain": {"recipe": {"epochs": 0}}}}, "NCBI-disease: epochs"),
         ({"protocols": {"plain": {"recipe": {"epoch": 1}}}}, "NCBI-disease: epoch: Extra inputs"),
@@ -163,6 +171,14 @@ def test_an_ablation_has_the_tasks_and_averages_of_its_paper() -> None:
     assert child.tasks == parent.tasks
     assert child.averages == parent.averages
     assert child.reported != parent.reported
+
+
+def test_a_task_that_is_taken_alone_comes_with_all_its_steps(tmp_path: Path) -> None:
+    tasks = [after("a", None), after("b", "a"), after("c", "b"), after("d", None)]
+    (tmp_path / "small.toml").write_text(explain(StudyRecipe.model_validate(small(tasks=tasks))), encoding="utf-8")
+    mine = 'stage = "reproduce"\nname = "mine"\ntitle = "T"\npaper = "P"\nlike = "small"\nonly = ["c"]\n'
+    (tmp_path / "mine.toml").write_text(mine, encoding="utf-8")
+    assert [task.name for task in open_study(tmp_path / "mine.toml").tasks] == ["a", "b", "c"]
 
 
 def test_a_study_that_is_like_itself_is_refused(tmp_path: Path) -> None:

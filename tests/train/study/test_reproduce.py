@@ -282,6 +282,18 @@ def test_folds_that_nothing_is_taken_over_are_refused_before_they_run(
     assert not list(tmp_path.rglob("run.json"))
 
 
+def test_a_quick_look_at_folds_that_are_drawn_has_an_interval(model: Path, data: Path, tmp_path: Path) -> None:
+    path = tmp_path / "drawn.toml"
+    path.write_text(
+        STUDY.replace("score_test", "folds = { count = 2, dev = 0.2 }\nscore_test", 1).replace(
+            "[protocols.grid.recipe]", 'folds = "mean"\n[protocols.grid.recipe]'
+        ),
+        encoding="utf-8",
+    )
+    found = reproduce(open_study(path), {"m": model}, wish(tmp_path, data, only=("NCBI-disease",), quick=True))
+    assert {row.ours["m"].over for row in found.rows} == {"documents"}
+
+
 @pytest.mark.parametrize(
     ("keys", "said"),
     [({"epoch": 1}, "unknown key epoch; did you mean epochs"), ({"data": {"dev": "test"}}, "chosen by and scored")],

@@ -27,7 +27,7 @@ from lexome.train.finetune.model import Learner, begin
 from lexome.train.finetune.outcome import ADAPTER, Course, facts_of, write_model
 from lexome.train.finetune.predict import answered, scored
 from lexome.train.finetune.record import Facts, finished, write_facts
-from lexome.train.finetune.runs import MODEL, Run
+from lexome.train.finetune.runs import MODEL, Run, gold_path
 from lexome.train.finetune.state import STATE, Saver
 from lexome.train.finetune.teaching import Teaching, taught_by
 from lexome.train.finetune.training import Plan, Setting, Training
@@ -37,9 +37,6 @@ from lexome.train.losses import RECOMPILATIONS
 # What a run's outcome does not depend on; the checkpoint, the teachers and the data are told by their hashes.
 FREE = {"out", "start", "jobs", "card", "models", "grid", "score_test", "seeds", "save_every"}
 TAUGHT_FROM = {"models", "shards"}
-
-# Inside `out`, the documents that scores are by, as their source has them.
-GOLD = "gold"
 
 Show = Callable[[float, str], None]
 
@@ -197,8 +194,8 @@ def _scored(
     found: list[Document] = answered(learner, split, task, limit=limit, segments=segments, autocast=setting.autocast)
     write(path, found, "jsonl")
     # Every run of the same fold writes the same: what `lexome evaluate` is to compare answers with.
-    fold = "" if recipe.folds is None else f"fold{recipe.folds.use[0]}-"
-    write(recipe.out / GOLD / (fold + path.name), split.docs, "jsonl")
+    fold = None if recipe.folds is None else recipe.folds.use[0]
+    write(gold_path(recipe.out, path.stem, fold), split.docs, "jsonl")
     return scored(task, split, found)
 
 

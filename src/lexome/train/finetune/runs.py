@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 from lexome.recipe.finetune import BatchTable, FinetuneRecipe, GridTable
@@ -9,6 +10,8 @@ from lexome.values import value
 
 # Inside `out`, the folder of all runs; inside a run, that of its model.
 RUNS, MODEL = "runs", "model"
+# Inside `out`, the documents that scores are by, as their source has them.
+GOLD = "gold"
 
 
 @value
@@ -44,6 +47,11 @@ class Run:
 def cells_of(grid: GridTable) -> list[Cell]:
     """Every combination of the grid, or the one cell of a recipe without one."""
     return [Cell(*given) for given in product(grid.batch or (None,), grid.lr or (None,), grid.epochs or (None,))]
+
+
+def gold_path(out: Path, split: str, fold: int | None) -> Path:
+    """The file of the documents that runs are scored by: all runs of a fold have the same."""
+    return out / GOLD / f"{'' if fold is None else f'fold{fold}-'}{split}.jsonl"
 
 
 def runs_of(cells: Sequence[Cell], seeds: Sequence[int], folds: Sequence[int | None]) -> list[Run]:

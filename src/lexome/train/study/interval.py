@@ -15,7 +15,9 @@ from lexome.tasks import Ner, Questions, task_of
 from lexome.tasks.metrics import count_rows, mentions, spans_strict
 from lexome.tasks.qa import question_of
 from lexome.tasks.sets import find
+from lexome.tasks.sets.dataset import TEST
 from lexome.tasks.task import Scores, Task
+from lexome.train.finetune.runs import gold_path
 from lexome.train.study.aggregate import LEVEL, Estimate
 
 Way = Callable[[Task, Sequence[Document], Sequence[Document], np.random.Generator, int], Iterator[Scores]]
@@ -28,9 +30,13 @@ def over_documents(recipe: FinetuneRecipe, fold: int | None, found: Path) -> dic
     """For each measure the interval of one run's test scores, from the documents it has written."""
     source = find(recipe.data.sets[0])
     task = task_of({**source.settings, **recipe.task})
+    answers = list(read(found, format="jsonl"))
+    written = gold_path(recipe.out, TEST, fold)
+    if written.is_file():
+        return drawn(task, list(read(written, format="jsonl")), answers)
+    # A run from before there was such a file.
     part = source if fold is None else source.folds[fold]
     gold = part.splits(partial=True, overlap=recipe.data.overlap)[recipe.data.test]
-    answers = list(read(found, format="jsonl"))
     if recipe.data.limit is not None:
         known = {doc.id for doc in answers}
         gold = [doc for doc in gold if doc.id in known]

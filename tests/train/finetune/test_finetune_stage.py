@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from math import nan
 from pathlib import Path
 from typing import Any
@@ -18,18 +17,15 @@ from finetuning import (
     ner_documents,
     question_documents,
     recipe_of,
-    relation_documents,
     write_splits,
 )
 
 import lexome
-from lexome.document import Document
-from lexome.errors import CheckpointError, LexomeError, RecipeError
+from lexome.errors import CheckpointError, LexomeError
 from lexome.models.checkpoint import load
 from lexome.recipe import explain
 from lexome.recipe.finetune import FinetuneRecipe
 from lexome.tasks.evaluation.evaluate import evaluate
-from lexome.train.finetune.ground import grounded
 from lexome.train.finetune.runs import Cell
 from lexome.train.finetune.stage import Finetuned, finetune
 from lexome.train.finetune.summary import Row, Spread, best_of
@@ -266,10 +262,6 @@ def test_lower_layers_learn_more_slowly_where_that_is_asked(
     assert moved[0] / moved[1] == pytest.approx(layer_decay, rel=0.02)
 
 
-def _splits(tmp_path: Path, train: list[Document], dev: list[Document]) -> Path:
-    return write_splits(tmp_path / "data", train=train, dev=dev)
-
-
 def test_a_model_with_other_labels_is_refused_unless_its_head_is_to_be_new(
     start: Path, data: Path, tmp_path: Path
 ) -> None:
@@ -300,45 +292,3 @@ def test_what_cannot_be_right_is_refused(
     recipe = recipe_of(start, data, tmp_path / "out", task, data={"folder": data, **own}, epochs=1, **rest)
     with pytest.raises(LexomeError, match=said):
         done(recipe)
-
-
-def test_a_grid_without_dev_has_no_best_cell(start: Path, data: Path, tmp_path: Path) -> None:
-    keys: dict[str, Any] = {"data": {"folder": data, "dev": "none"}, "evaluation": {}, "score_test": "best"}
-    with pytest.raises(RecipeError, match="no cell is the best"):
-        done(recipe_of(start, data, tmp_path, NER, grid={"lr": [1e-3, 1e-4]}, **keys))
-
-
-def test_patience_needs_a_dev_split_in_a_sets_own_folds(start: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "EU-ADR" / "folds" / "1"
-    folder.mkdir(parents=True)
-    rows = "".join(f"the @GENE$ blocks {word} @DISEASE$\t{number % 2}\n" for number, word in enumerate("abcdef"))
-    (folder / "train.tsv").write_text(rows)
-    (folder / "test.tsv").write_text("index\tsentence\tlabel\n0\tthe @GENE$ needs @DISEASE$\t1\n")
-    keys: dict[str, Any] = {"data": {"sets": ["EU-ADR"], "root": tmp_path}, "folds": {"use": [0]}}
-    with pytest.raises(LexomeError, match="no dev split in its folds"):
-        done(recipe_of(start, tmp_path, tmp_path / "out", {}, **keys))
-
-
-@pytest.mark.parametrize("folds", [None, {"count": 2, "use": [0]}])
-def test_what_is_in_test_is_not_learnt_however_the_splits_are_made(
-    folds: dict[str, Any] | None, start: Path, tmp_path: Path
-) -> None:
-    docs = ner_documents(10)
-    again = [replace(doc, id=f"again-{doc.id}") for doc in docs]
-    folder = write_splits(tmp_path / "data", train=docs[4:], dev=[*docs[:4], *again[4:]], test=again[:4])
-    data = {"folder": folder, "train": ["train", "dev"], "dev": "none", "overlap": "drop"}
-    recipe = recipe_of(start, folder, tmp_path / "out", NER, data=data, folds=folds, evaluation={})
-    with grounded(recipe) as ground:
-        parts = ground.material.parts(None if folds is None else 0)
-    assert parts.test is not None
-    assert {doc.text for doc in parts.train.docs}.isdisjoint(doc.text for doc in parts.test.docs)
-    assert parts.warnings == ()
-    assert parts.notes["document of train left out: it is in dev or test"] > 0
-
-
-def test_a_fold_without_positives_is_told(start: Path, tmp_path: Path) -> None:
-    docs = relation_documents(6)
-    folder = _splits(tmp_path, docs[:4], [docs[1], docs[2]])
-    task = {"kind": "relation", "labels": ["none", "blocks"], "none": "none", "pairs": [["Drug", "Gene"]]}
-    found = done(recipe_of(start, folder, tmp_path / "out", task, epochs=1))
-    assert any("dev has no relations, and train has 2" in said for said in found.summary.warnings)

@@ -23,6 +23,7 @@ from lexome.train.finetune.batches import asked_of
 from lexome.train.finetune.frame import frame_of
 from lexome.train.finetune.held import HeldOut
 from lexome.train.finetune.labels import label_bias
+from lexome.train.finetune.runs import cells_of
 from lexome.train.finetune.sources import renamed, require_sources, require_types, sources_of
 from lexome.train.finetune.teaching import text_rows
 
@@ -197,16 +198,22 @@ class Material:
                     f"{len(long):,} rows of {name} have up to {max(long):,} tokens; expected {self.frame.max_tokens:,} "
                     "at most. Raise data.max_tokens."
                 )
-        if DEV not in made and (self.recipe.evaluation.patience is not None or self.recipe.grid.seeds == "first"):
+        if DEV not in made and self._chooses():
             raise UsageError(
-                f"{self.sources[0].name} has no dev split in its folds, and evaluation.patience or grid.seeds goes by "
-                "scores there. Draw one: folds.dev."
+                f"{self.sources[0].name} has no dev split in its folds, and evaluation.patience, grid.seeds or the "
+                "best cell of a grid goes by scores there. Draw one: folds.dev."
             )
         if label_bias(made[TRAIN].flat, self.task) == 0:
             raise UsageError(
                 f"all answers in train are alike, so there is nothing to learn; expected several of "
                 f"{', '.join(self.task.labels[:6])}. Compare the types or labels in [task] with those in the documents."
             )
+
+    def _chooses(self) -> bool:
+        """Whether something is chosen by scores on dev."""
+        recipe = self.recipe
+        best = recipe.score_test == "best" and len(cells_of(recipe.grid)) > 1
+        return recipe.evaluation.patience is not None or recipe.grid.seeds == "first" or best
 
 
 def _splits(source: DataSet, recipe: FinetuneRecipe, fold: int | None) -> dict[str, list[Document]]:
@@ -239,7 +246,9 @@ def _named(source: DataSet, read: dict[str, list[Document]], recipe: FinetuneRec
     data = recipe.data
     wanted: dict[str, tuple[str, ...]] = {TRAIN: data.train}
     wanted |= {} if data.dev == NO_SPLIT else {DEV: (data.dev,)}
-    wanted |= {} if recipe.score_test == "never" and data.test not in read else {TEST: (data.test,)}
+    # What is learnt from and never scored is no test split, from which documents would have to be kept apart.
+    scored = recipe.score_test != "never" or (data.test in read and data.test not in (data.dev, *data.train))
+    wanted |= {TEST: (data.test,)} if scored else {}
     for name in (name for names in wanted.values() for name in names):
         if name not in read:
             raise DataSetError(

@@ -48,9 +48,10 @@ def finetune(recipe: FinetuneRecipe, *, progress_shown: bool = True) -> Finetune
 
 def _check(recipe: FinetuneRecipe) -> None:
     """RecipeError where the recipe asks for a choice that nothing can make."""
-    folded = recipe.folds is not None and not recipe.folds.dev
+    # A set's own folds may have a dev split each, which is seen when they are read.
+    unknown = recipe.folds is not None and recipe.folds.count is None
     chosen = len(cells_of(recipe.grid)) > 1 and recipe.score_test == "best"
-    if chosen and (folded or recipe.data.dev == "none"):
+    if chosen and not (recipe.draws_dev or unknown):
         raise RecipeError('score_test is "best", but without a dev split no cell is the best. Use "every".')
     if recipe.models == "none" and chosen:
         raise RecipeError('models is "none", but the best cell\'s weights are needed to score test. Use "best".')

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from finetuning import ner_documents, recipe_of, relation_documents, write_splits
+from finetuning import ner_documents, pair_documents, recipe_of, relation_documents, write_splits
 
 from lexome.errors import LexomeError, RecipeError, UsageError
 from lexome.recipe.finetune import FinetuneRecipe
@@ -26,6 +26,28 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def done(recipe: FinetuneRecipe) -> Finetuned:
     return finetune(recipe, progress_shown=False)
+
+
+@pytest.mark.parametrize("score_test", ["every", "best"])
+def test_a_test_split_that_cannot_be_scored_is_refused_before_anything_is_learnt(
+    score_test: str, start: Path, tmp_path: Path
+) -> None:
+    docs = pair_documents(numbers=True)
+    blind = [replace(doc, id=f"test-{doc.id}", labels=()) for doc in docs]
+    folder = write_splits(tmp_path / "data", train=docs, dev=docs[:6], test=blind)
+    keys: dict[str, Any] = {"epochs": 1, "score_test": score_test, "grid": {"lr": [1e-3, 1e-4]}}
+    with pytest.raises(UsageError, match="test cannot be scored: document 'test-p0' has the labels"):
+        done(recipe_of(start, folder, tmp_path / "out", {"kind": "similarity"}, **keys))
+    assert not list(tmp_path.rglob("metrics.jsonl"))
+
+
+def test_a_measure_that_test_alone_could_have_is_refused_before_anything_is_learnt(
+    start: Path, data: Path, tmp_path: Path
+) -> None:
+    keys: dict[str, Any] = {"data": {"folder": data, "dev": "none"}, "evaluation": {"measure": "f2"}, "epochs": 1}
+    with pytest.raises(UsageError, match=r"evaluation.measure is 'f2'"):
+        done(recipe_of(start, data, tmp_path / "out", NER, score_test="every", **keys))
+    assert not list(tmp_path.rglob("metrics.jsonl"))
 
 
 def test_a_grid_without_dev_has_no_best_cell(start: Path, data: Path, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import torch._dynamo
 
 from lexome.corpus.vocab.tokenizers import tokenizer_sha256
 from lexome.document import Document
-from lexome.errors import DivergedError, UsageError
+from lexome.errors import BadDocument, DivergedError, UsageError
 from lexome.formats import write
 from lexome.models.checkpoint import load
 from lexome.models.encoder import Encoder
@@ -22,7 +22,7 @@ from lexome.tasks import task_of
 from lexome.tasks.task import TASK, Scores, Task
 from lexome.train.exact import exact
 from lexome.train.finetune.ground import Ground
-from lexome.train.finetune.material import DEV, TEST, Split
+from lexome.train.finetune.material import DEV, TEST, Parts, Split
 from lexome.train.finetune.model import Learner, begin
 from lexome.train.finetune.outcome import ADAPTER, Course, facts_of, write_model
 from lexome.train.finetune.predict import answered, scored
@@ -30,7 +30,7 @@ from lexome.train.finetune.record import Facts, finished, write_facts
 from lexome.train.finetune.runs import MODEL, Run, gold_path
 from lexome.train.finetune.state import STATE, Saver
 from lexome.train.finetune.teaching import Teaching, taught_by
-from lexome.train.finetune.training import Plan, Setting, Training
+from lexome.train.finetune.training import Plan, Setting, Training, measure_of
 from lexome.train.journal import BOARD, METRICS, Journal
 from lexome.train.losses import RECOMPILATIONS
 
@@ -120,6 +120,7 @@ def _trained(
 ) -> Facts:
     material = ground.material
     task, parts = material.task, material.parts(run.fold)
+    _require_scorable(recipe, task, parts)
     saver = Saver(folder, identity=identity, every_s=recipe.save_every)
     _clear(folder)
     plan = Plan(recipe, parts, task, seed=run.seed, segments=material.frame.segments)
@@ -153,6 +154,27 @@ def _trained(
     write_facts(folder, facts, recipe)
     saver.remove()
     return facts
+
+
+def _require_scorable(recipe: FinetuneRecipe, task: Task, parts: Parts) -> None:
+    """UsageError where what is to be scored cannot be: now, and not when all is learnt and the weights are lost.
+
+    Scored against itself, gold has every measure and meets every fault of its own.
+    """
+    test = _wanted(parts.test, recipe) if recipe.score_test != "never" else None
+    judged = parts.dev if parts.dev is not None else test
+    for name, split in ((DEV, parts.dev), (TEST, test)):
+        if split is None:
+            continue
+        try:
+            scores = scored(task, split, split.docs)
+        except BadDocument as error:
+            raise UsageError(f"{name} cannot be scored: {error} Mend the split, or go without its scores.") from None
+        except UsageError:
+            # A split that has none of the labels that count is told as a warning: answers may have some.
+            continue
+        if split is judged:
+            measure_of(recipe, scores)
 
 
 def _clear(folder: Path) -> None:

@@ -10,12 +10,14 @@ import pytest
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from pretraining import make_shards, tokenizer
+from pretraining import make_shards, recipe, tokenizer
+from torch import Tensor
 
 from lexome.corpus.masking import Masking, Schedule
 from lexome.corpus.shards.store import Shards
 from lexome.errors import ShardError
 from lexome.train.batches import NOT_ASKED, Arrays, Place, Plan, batch, once, rounded, steps, take
+from lexome.train.feed import Feed
 from lexome.train.loader import ahead, tensors
 from lexome.train.text import Pieces, Text
 
@@ -310,3 +312,12 @@ def test_the_thread_ends_when_no_one_asks_any_more(tmp_path: Path) -> None:
     before = len(taken)
     assert before <= 5
     assert len(taken) == before
+
+
+def test_held_out_masks_are_of_their_own_seed_whatever_that_of_the_run(shards: Shards, tmp_path: Path) -> None:
+    def inputs(seed: int, own: int) -> Tensor:
+        made = recipe(shards.folder, tmp_path, seed=seed, evaluation={"seed": own})
+        return Feed(made, shards).held_out[0].ids_T
+
+    assert torch.equal(inputs(1, 7), inputs(2, 7))
+    assert not torch.equal(inputs(1, 7), inputs(1, 8))

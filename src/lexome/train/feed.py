@@ -89,7 +89,9 @@ class Feed:
                 )
             return []
         text = Text(shards.held_out, self.pieces.specials, kind=self.recipe.text.kind, seed=wanted.seed, short=0.0)
-        made = once(text, self.plan, self.pieces.vocabulary, tokens=wanted.tokens, rate=wanted.rate)
+        # Its own seed, so that runs of several seeds are measured at the same masks.
+        plan = replace(self.plan, seed=wanted.seed)
+        made = once(text, plan, self.pieces.vocabulary, tokens=wanted.tokens, rate=wanted.rate)
         place_less = Position().place
         return [tensors(StepArrays([one], place_less, wanted.rate)).batches[0] for one in made]
 

@@ -52,6 +52,7 @@ def test_times_are_told_with_their_units(text: str, expected: float) -> None:
         ({"batch": {"tokens": 16}}, "less than the longest sequence"),
         ({"budget": "1m", "schedule": {"warmup_steps": 10}}, "needs a length in steps"),
         ({"text": {"max_tokens": 32, "ramp": [[0.0, 16], [0.5, 24]]}}, "expected max_tokens, 32"),
+        ({"text": {"max_tokens": 32, "ramp": [[0.0, 64], [0.5, 32]]}}, "ramp has 64 tokens; expected max_tokens, 32"),
         ({"batch": {"tokens": 64, "passes": 2, "ramp": [[0.1, 2]]}}, "begin at 0 and ascend"),
         ({"masking": {"mask_share": 0.8, "random_share": 0.3}}, "more than 1 together"),
         ({"masking": {"ramp": [[0.0, 0.3], [1.0, 0.1]]}}, "ascend below 1"),

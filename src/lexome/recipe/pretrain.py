@@ -42,6 +42,8 @@ class TextTable(Table):
         _check_points("ramp", self.ramp, least=8)
         if self.ramp and self.ramp[-1][1] != self.max_tokens:
             raise ValueError(f"ramp ends at {self.ramp[-1][1]:g} tokens; expected max_tokens, {self.max_tokens}")
+        if (longest := max((length for _, length in self.ramp), default=0)) > self.max_tokens:
+            raise ValueError(f"ramp has {longest:g} tokens; expected max_tokens, {self.max_tokens}, at most")
         return self
 
 

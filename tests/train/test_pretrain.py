@@ -66,7 +66,7 @@ def test_what_can_be_learnt_is_learnt(shards: Shards, tmp_path: Path) -> None:
         tmp_path / "out",
         steps=300,
         optimizer={"lr": 1e-2, "kind": "muon"},
-        evaluation={"every": 100},
+        evaluation={"every": 100, "seed": 1},
         log={"every": 50},
     )
     done = pretrain(run, progress_shown=False)
@@ -270,6 +270,20 @@ def test_a_run_that_failed_before_any_state_leaves_the_folder_to_a_mended_recipe
     with pytest.raises(DivergedError, match="No state was saved"):
         pretrain(recipe(shards.folder, tmp_path / "out", steps=5, optimizer={"lr": 1e30}), progress_shown=False)
     assert pretrain(recipe(shards.folder, tmp_path / "out", steps=5), progress_shown=False).steps == 5
+
+
+def test_a_run_without_memory_leaves_the_folder_to_a_smaller_batch(shards: Shards, tmp_path: Path) -> None:
+    looks = ticking()
+
+    def short() -> float:
+        if looks() > 3:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return 0.0
+
+    with pytest.raises(torch.OutOfMemoryError):
+        pretrain(recipe(shards.folder, tmp_path / "out", steps=5), progress_shown=False, clock=short)
+    smaller = recipe(shards.folder, tmp_path / "out", steps=5, batch={"tokens": 128})
+    assert pretrain(smaller, progress_shown=False).steps == 5
 
 
 def test_how_often_is_logged_may_change_on_the_way(shards: Shards, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from lexome.corpus.shards.store import MANIFEST, Shards, open_shards
-from lexome.errors import DivergedError, LexomeError, MissingExtraError
+from lexome.errors import DivergedError, MissingExtraError
 from lexome.models.checkpoint import encoder_of
 from lexome.pipeline import fingerprint
 from lexome.recipe.pretrain import TrainingRecipe
@@ -126,15 +126,15 @@ def carry_out(
 def _claimed(session: "Session") -> Iterator[None]:
     """The folder is this run's, from before the first step on.
 
-    Where the run fails or is broken off and has saved nothing it gives the folder up, so that the mended recipe may
-    have it.
+    Where the run fails, most often for want of memory, or is broken off and has saved nothing it gives the folder up,
+    so that the mended recipe may have it.
     """
     out = session.recipe.out
     if session.parallel.first:
         write_run(out, session.run(done=False), session.recipe)
     try:
         yield
-    except (LexomeError, KeyboardInterrupt):
+    except BaseException:
         if session.parallel.first and not state.saved(out / STATES):
             (out / RUN).unlink(missing_ok=True)
         raise

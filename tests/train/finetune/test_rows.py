@@ -1,6 +1,7 @@
 """Rows of tasks in steps and passes, and what is made of how labels are spread."""
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -84,6 +85,13 @@ def test_weights_of_all_that_is_asked_are_one_in_the_mean() -> None:
     rows = rows_of(task)
     weights = label_weights(rows, task, power=1.0)
     assert np.mean([weights[int(row.targets[0])] for row in rows]) == pytest.approx(1.0)
+
+
+def test_a_label_that_is_always_true_is_learnt_too() -> None:
+    task = Classes(["gene", "drug", "seen"], several=True)
+    docs = [replace(doc, labels=(*doc.labels, "seen")) for doc in class_documents(several=True)]
+    rows = [row for doc in docs for row in task.rows(doc, Letters(), FRAME, known=True)]
+    assert label_weights(rows, task, power=1.0)[2] == 1.0
 
 
 def test_full_oversampling_makes_classes_alike() -> None:

@@ -45,7 +45,7 @@ def label_bias(rows: Sequence[Row], task: Task) -> float | None:
 
 
 def label_weights(rows: Sequence[Row], task: Task, *, power: float) -> tuple[float, ...]:
-    """A weight for each label: the rarer, the larger. One that never occurs has 1.
+    """A weight for each label: the rarer, the larger. One that never occurs has 1, and one that is always true.
 
     Of one right label: in each group, the weights of all that is asked are 1 in the mean where the power is 1. Of
     labels that are true or not: how many times as often the label is not true.
@@ -53,7 +53,8 @@ def label_weights(rows: Sequence[Row], task: Task, *, power: float) -> tuple[flo
     counts = np.array(list(label_counts(rows, task).values()), dtype=np.float64)
     if task.loss == "binary":
         wrong = np.sum([row.targets == 0 for row in rows if row.targets is not None], axis=0)
-        return tuple(np.where(counts > 0, wrong / np.maximum(counts, 1), 1.0) ** power)
+        # A weight of 0 would leave a label that is always true unlearnt.
+        return tuple(np.where((counts > 0) & (wrong > 0), wrong / np.maximum(counts, 1), 1.0) ** power)
     if task.loss != "choice":
         return ()
     weights = []

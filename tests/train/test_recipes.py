@@ -1,6 +1,7 @@
 """Recipes of pre-training: every shipped one is valid, and what contradicts itself is refused."""
 
 import tomllib
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,8 @@ def test_times_are_told_with_their_units(text: str, expected: float) -> None:
 @pytest.mark.parametrize(
     ("keys", "said"),
     [
+        ({"epochs": inf}, "finite number"),
+        ({"optimizer": {"betas": [0.9, 1.0]}}, "less than 1"),
         ({"steps": 5, "tokens": 5}, "told by steps and tokens; expected one of steps, tokens, epochs and budget"),
         ({"budget": "20 minutes"}, "expected a time such as"),
         ({"preset": "tiny", "start": "somewhere"}, "start and preset are both given"),

@@ -5,14 +5,14 @@ import json
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Annotated, Any, TypeVar, get_args
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from lexome.errors import RecipeError
 from lexome.recipe.files import keys_of, toml_of
 
-__all__ = ["Recipe", "Table", "checked", "explain", "load", "overrides_of", "stage_of"]
+__all__ = ["Beta", "Recipe", "Table", "checked", "explain", "load", "overrides_of", "stage_of"]
 
 
 class Table(BaseModel):
@@ -28,6 +28,8 @@ class Recipe(Table):
 
 
 Schema = TypeVar("Schema", bound=Recipe)
+Beta = Annotated[float, Field(ge=0, lt=1)]
+"""How much of a running mean stays at each step, as AdamW takes it."""
 
 
 def load(path: Path, schema: type[Schema], *, overrides: Iterable[str] = ()) -> Schema:

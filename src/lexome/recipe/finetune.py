@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, FiniteFloat, model_validator
 
-from lexome.recipe import Recipe, Table
+from lexome.recipe import Beta, Recipe, Table
 from lexome.recipe.times import Seconds
 
 # For data.dev: models are not chosen, the last weights are taken.
@@ -120,10 +120,10 @@ class BatchTable(Table):
 class OptimizerTable(Table):
     """AdamW."""
 
-    lr: float = Field(default=5e-5, gt=0, description="The highest learning rate.")
-    head_lr: float | None = Field(default=None, gt=0, description="The head's; by default lr.")
+    lr: float = Field(default=5e-5, gt=0, allow_inf_nan=False, description="The highest learning rate.")
+    head_lr: float | None = Field(default=None, gt=0, allow_inf_nan=False, description="The head's; by default lr.")
     layer_decay: float = Field(default=1.0, gt=0, le=1, description="Each layer down has so much of the rate above it.")
-    betas: tuple[float, float] = Field(default=(0.9, 0.999), description="AdamW's.")
+    betas: tuple[Beta, Beta] = Field(default=(0.9, 0.999), description="AdamW's.")
     eps: float = Field(default=1e-8, gt=0, description="AdamW's.")
     decay: float = Field(default=0.01, ge=0, description="Weight decay of matrices; vectors have none.")
     clip: float = Field(default=1.0, ge=0, description="Gradients of a larger norm are scaled down to it; 0: never.")
@@ -189,8 +189,8 @@ class GridTable(Table):
     """Every combination of these is a run."""
 
     batch: tuple[int, ...] = Field(default=(), description="Values for batch.sequences.")
-    lr: tuple[float, ...] = Field(default=(), description="Values for optimizer.lr.")
-    epochs: tuple[float, ...] = Field(default=(), description="Values for epochs.")
+    lr: tuple[FiniteFloat, ...] = Field(default=(), description="Values for optimizer.lr.")
+    epochs: tuple[FiniteFloat, ...] = Field(default=(), description="Values for epochs.")
     seeds: Literal["all", "first"] = Field(
         default="all", description="first: the grid with the first seed, then the other seeds for its best cell."
     )
@@ -228,7 +228,9 @@ class FinetuneRecipe(Recipe):
     method: Literal["full", "frozen", "lora"] = Field(
         default="full", description="Learn all weights, the head alone, or the head and low-rank adapters."
     )
-    epochs: float | None = Field(default=None, gt=0, description="How long; one of epochs, steps and grid.epochs.")
+    epochs: float | None = Field(
+        default=None, gt=0, allow_inf_nan=False, description="How long; one of epochs, steps and grid.epochs."
+    )
     steps: int | None = Field(default=None, ge=1, description="In its place.")
     seeds: tuple[int, ...] = Field(default=(0,), min_length=1, description="Of new weights and order; a run for each.")
     score_test: Literal["never", "best", "every"] = Field(

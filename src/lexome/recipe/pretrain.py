@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from lexome.recipe import Recipe, Table
+from lexome.recipe import Beta, Recipe, Table
 from lexome.recipe.parallel import ParallelTable
 from lexome.recipe.times import Seconds
 
@@ -88,8 +88,13 @@ class OptimizerTable(Table):
     """AdamW, or Muon for the layers' matrices with AdamW for the rest."""
 
     kind: Literal["adamw", "muon"] = Field(default="adamw", description="muon: of matrices; adamw does the rest.")
-    lr: float = Field(default=5e-4, gt=0, description="The highest learning rate; Muon's steps are scaled to AdamW's.")
-    betas: tuple[float, float] = Field(default=(0.9, 0.98), description="AdamW's.")
+    lr: float = Field(
+        default=5e-4,
+        gt=0,
+        allow_inf_nan=False,
+        description="The highest learning rate; Muon's steps are scaled to AdamW's.",
+    )
+    betas: tuple[Beta, Beta] = Field(default=(0.9, 0.98), description="AdamW's.")
     eps: float = Field(default=1e-6, gt=0, description="AdamW's.")
     decay: float = Field(default=0.01, ge=0, description="Weight decay of matrices; vectors have none.")
     decay_embeddings: bool = Field(default=True, description="Whether embeddings are matrices in this.")
@@ -157,7 +162,9 @@ class TrainingRecipe(Recipe):
     )
     steps: int | None = Field(default=None, ge=1, description="How long; one of steps, tokens, epochs and budget.")
     tokens: int | None = Field(default=None, ge=1, description="In their place: tokens read.")
-    epochs: float | None = Field(default=None, gt=0, description="In their place: times that the text is read.")
+    epochs: float | None = Field(
+        default=None, gt=0, allow_inf_nan=False, description="In their place: times that the text is read."
+    )
     budget: Seconds | None = Field(
         default=None,
         gt=0,

@@ -1,5 +1,6 @@
 """Recipes of fine-tuning: every shipped one is valid, and what contradicts itself is refused."""
 
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,9 @@ def test_there_are_shipped_recipes() -> None:
         ({"steps": 5, "grid": {"epochs": [1, 2]}}, "expected epochs, steps or grid.epochs"),
         ({"grid": {"batch": [8, 16]}}, "grid.batch takes the place of"),
         ({"grid": {"lr": [1e-5, 1e-5]}}, "each once"),
+        ({"epochs": inf}, "finite number"),
+        ({"optimizer": {"lr": inf}}, "finite number"),
+        ({"optimizer": {"betas": [0.9, 1.0]}}, "less than 1"),
         ({"seeds": [1, 1]}, "each once"),
         ({"batch": {"sequences": 8, "tokens": 100}}, "both given"),
         ({"data": {"sets": ["BC2GM"], "folder": "x"}}, "either sets, a list of names, or folder"),

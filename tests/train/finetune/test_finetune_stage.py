@@ -19,6 +19,7 @@ from finetuning import (
     recipe_of,
     write_splits,
 )
+from torch import Tensor
 
 import lexome
 from lexome.errors import CheckpointError, LexomeError
@@ -26,9 +27,11 @@ from lexome.models.checkpoint import load
 from lexome.recipe import explain
 from lexome.recipe.finetune import FinetuneRecipe
 from lexome.tasks.evaluation.evaluate import evaluate
+from lexome.train.finetune.batches import Batch
 from lexome.train.finetune.runs import Cell
 from lexome.train.finetune.stage import Finetuned, finetune
 from lexome.train.finetune.summary import Row, Spread, best_of
+from lexome.train.finetune.training import Training
 
 NER = {"kind": "ner", "types": ["Gene", "Drug"]}
 CLASSES = {"kind": "classes", "labels": ["gene", "drug", "both"]}
@@ -170,6 +173,23 @@ def test_runs_side_by_side_come_to_the_same(start: Path, data: Path, tmp_path: P
     one = done(recipe_of(start, data, tmp_path / "one", NER, **keys))
     two = done(recipe_of(start, data, tmp_path / "two", NER, jobs=2, **keys))
     assert one.summary == two.summary
+
+
+def test_a_cell_that_memory_is_short_for_fails_alone(
+    start: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = Training._learn
+
+    def short(training: Training, *batches: Batch) -> tuple[Tensor, Tensor]:
+        if sum(len(batch.packing.lengths) for batch in batches) > 5:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return whole(training, *batches)
+
+    monkeypatch.setattr(Training, "_learn", short)
+    recipe = recipe_of(start, data, tmp_path / "out", NER, epochs=1, batch={}, grid={"batch": [10, 5]})
+    found = done(recipe).summary
+    assert [row.cell.batch for row in found.rows] == [5]
+    assert "memory was short" in found.failed["batch10-seed0"]
 
 
 def test_folds_are_dealt_out_and_each_is_the_test_once(start: Path, tmp_path: Path) -> None:

@@ -3,8 +3,6 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import torch
-
 from lexome.errors import LexomeError
 from lexome.recipe.finetune import FinetuneRecipe
 from lexome.train.finetune.ground import Ground, ground_of
@@ -39,7 +37,5 @@ def _work(given: tuple[FinetuneRecipe, Run, bool]) -> Ended:
     try:
         folder = recipe.out / RUNS / run.name
         return run, carry_out(settled(recipe, run), run, _ground[0], folder, test=test), None
-    except torch.OutOfMemoryError:
-        return run, None, "the GPU's memory was short. Lower jobs, batch.pass_tokens or data.max_tokens."
     except LexomeError as error:
         return run, None, str(error)

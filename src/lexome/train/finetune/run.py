@@ -11,7 +11,7 @@ import torch._dynamo
 
 from lexome.corpus.vocab.tokenizers import tokenizer_sha256
 from lexome.document import Document
-from lexome.errors import BadDocument, DivergedError, UsageError
+from lexome.errors import BadDocument, DivergedError, UsageError, WorkerError
 from lexome.formats import write
 from lexome.models.checkpoint import load
 from lexome.models.encoder import Encoder
@@ -37,6 +37,8 @@ from lexome.train.losses import RECOMPILATIONS
 # What a run's outcome does not depend on; the checkpoint, the teachers and the data are told by their hashes.
 FREE = {"out", "start", "jobs", "card", "models", "grid", "score_test", "seeds", "save_every"}
 TAUGHT_FROM = {"models", "shards"}
+
+SHORT = "the GPU's memory was short. Lower jobs, batch.pass_tokens or data.max_tokens."
 
 Show = Callable[[float, str], None]
 
@@ -70,7 +72,10 @@ def carry_out(
     identities = identities_of(recipe, run, ground)
     found = finished(folder, identities)
     if found is None:
-        found = _trained(recipe, run, ground, folder, identity=identities[0], test=test, show=show)
+        try:
+            found = _trained(recipe, run, ground, folder, identity=identities[0], test=test, show=show)
+        except torch.OutOfMemoryError:
+            raise WorkerError(SHORT) from None
     if test and TEST not in found.scores:
         found = score_later(recipe, found, ground, folder)
     return found

@@ -57,7 +57,7 @@ def _kind(hint: Any) -> str:
     if origin in (Union, UnionType):
         return " or ".join(_kind(part) for part in parts if part is not NoneType)
     if origin is tuple:
-        return f"list of {_kind(parts[0])}" + "s" * (parts[0] in WORDS)
+        return f"list of {_kind(parts[0])}" + "s" * (_kind(parts[0]) in WORDS.values())
     return "table" if origin is dict else WORDS[hint]
 
 

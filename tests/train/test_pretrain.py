@@ -332,6 +332,10 @@ def test_epochs_are_told_in_tokens_of_the_text(shards: Shards, tmp_path: Path) -
     assert 1.9 < done.tokens / (shards.manifest["totals"]["train"]["tokens"]) / (1 + 2 / 24) < 2.4
 
 
+def test_less_than_a_token_of_an_epoch_is_one_step(shards: Shards, tmp_path: Path) -> None:
+    assert pretrain(recipe(shards.folder, tmp_path / "out", epochs=1e-9), progress_shown=False).steps == 1
+
+
 def test_an_epoch_is_as_long_as_the_text_repeated(shards: Shards, tmp_path: Path) -> None:
     text = {"max_tokens": 32, "repeat": {"0": 0, "1": 3}}
     done = pretrain(recipe(shards.folder, tmp_path / "out", epochs=1, text=text), progress_shown=False)

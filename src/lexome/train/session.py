@@ -373,7 +373,7 @@ def rules_of(recipe: TrainingRecipe, feed: Feed) -> Rules:
     """The recipe's length, learning rate and clipping."""
     tokens = recipe.tokens
     if recipe.epochs is not None:
-        tokens = round(recipe.epochs * feed.epoch_tokens())
+        tokens = max(1, round(recipe.epochs * feed.epoch_tokens()))
     given = recipe.schedule
     warmup = given.warmup
     if given.warmup_steps is not None and recipe.steps is not None:

@@ -167,6 +167,12 @@ def test_tasks_of_one_model_from_two_runs_are_put_together() -> None:
     assert next(mean for mean in found.means if mean.name == "NER").of == ("s800",)
 
 
+def test_models_of_a_study_of_ones_own_have_a_table_each(tmp_path: Path) -> None:
+    for name in (BIOBERT, "mine"):
+        write_outcome(fang(name).model_copy(update={"study": "own"}), tmp_path / "runs" / name)
+    assert list(report([tmp_path / "runs"], tmp_path / "report").studies) == ["own", "own-2"]
+
+
 def test_a_quick_look_is_not_put_beside_the_whole_protocol() -> None:
     assert len(joined([fang(), fang("mine", quick=True)])) == 2
 

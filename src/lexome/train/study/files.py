@@ -48,11 +48,18 @@ def read_outcome(path: Path) -> Outcome:
 
 
 def joined(outcomes: Iterable[Outcome]) -> list[Outcome]:
-    """Outcomes of the same study and kind as one, with all their models; a name that comes again takes the last."""
+    """Outcomes of the same study and kind as one, with all their models; a name that comes again takes the last.
+
+    Those of a study that does not come with Lexome stay apart: where its file is, an outcome does not say.
+    """
     groups: dict[tuple[str, tuple[str, ...]], list[Outcome]] = {}
     for outcome in outcomes:
         groups.setdefault((outcome.study, outcome.changes), []).append(outcome)
-    return [group[0] if len(group) == 1 else _as_one(group) for group in groups.values()]
+    known = {study.name for study in shipped()}
+    found: list[Outcome] = []
+    for (name, _), group in groups.items():
+        found += [_as_one(group)] if len(group) > 1 and name in known else group
+    return found
 
 
 def _as_one(group: list[Outcome]) -> Outcome:

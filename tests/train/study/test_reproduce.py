@@ -1,6 +1,7 @@
 """A small study from its file to its tables: a tiny model, tiny sets, on a CPU."""
 
 import json
+from math import nan
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,11 @@ from typer.testing import CliRunner
 from lexome.cli import app
 from lexome.errors import CheckpointError, DataSetError, RecipeError
 from lexome.recipe.study import StudyRecipe, open_study
+from lexome.train.finetune.runs import Cell
+from lexome.train.finetune.stage import Finetuned
+from lexome.train.finetune.summary import Row, Spread, Summary
 from lexome.train.study.protocol import QUICK
-from lexome.train.study.run import Wish, reproduce
+from lexome.train.study.run import Wish, _score, reproduce
 
 STUDY = """
 stage = "reproduce"
@@ -292,6 +296,15 @@ def test_a_quick_look_at_folds_that_are_drawn_has_an_interval(model: Path, data:
     )
     found = reproduce(open_study(path), {"m": model}, wish(tmp_path, data, only=("NCBI-disease",), quick=True))
     assert {row.ours["m"].over for row in found.rows} == {"documents"}
+
+
+def test_a_variant_whose_score_is_not_defined_is_never_chosen(tmp_path: Path) -> None:
+    def found(score: float) -> Finetuned:
+        cell = Row(Cell(), (), {"dev": {"pearson": Spread.of([score])}})
+        return Finetuned(tmp_path, Summary("pearson", (cell,), 0, None, (), {}), None)
+
+    scores = {number: _score(found(score), "dev") for number, score in enumerate((nan, -0.5))}
+    assert max(scores, key=lambda number: scores[number]) == 1
 
 
 @pytest.mark.parametrize(

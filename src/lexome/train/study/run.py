@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from math import inf, isnan
 from pathlib import Path
 from typing import Any
 
@@ -259,13 +260,16 @@ def _reported(found: Finetuned) -> tuple[Cell, list[Facts]]:
 
 
 def _score(found: Finetuned, split: str) -> float:
-    """The mean score of the best cell's runs on a split, by the measure that models are chosen by."""
+    """The mean score of the best cell's runs on a split, by the measure that models are chosen by.
+
+    One that is not defined, such as a correlation with numbers that are all alike, is the lowest.
+    """
     summary = found.summary
     cell, _ = _reported(found)
     known = cell.spreads.get(split, {}).get(summary.measure or "")
     if known is None:
         raise UsageError(f"{found.folder}: its runs have no score on {split} to choose a variant by.")
-    return known.mean
+    return -inf if isnan(known.mean) else known.mean
 
 
 # In a task's folder: the name of the folder inside it whose runs are reported.

@@ -302,6 +302,8 @@ class FinetuneRecipe(Recipe):
         if self.folds is None and self.score_test != "never" and data.test in (data.dev, *data.train):
             how = "chosen by" if data.test == data.dev else "learnt from"
             raise ValueError(f"the split {data.test!r} is {how} and scored as test; expected data.test to be another")
+        if self.folds is not None and self.folds.count is not None and data.dev_share is not None:
+            raise ValueError("data.dev_share draws no dev in folds that are drawn themselves; expected folds.dev")
         return self
 
     @model_validator(mode="after")

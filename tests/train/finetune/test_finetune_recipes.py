@@ -64,6 +64,7 @@ def test_there_are_shipped_recipes() -> None:
         ({"task": {"types": ["Gene"]}}, "with its kind"),
         ({"folds": {"count": 5, "use": [5]}, "evaluation": {}}, "the last of 5 is 4"),
         ({"attention_dropout": 1.5}, "less than 1"),
+        ({"folds": {"count": 5}, "data": {"sets": ["BC2GM"], "dev_share": 0.1}}, "expected folds.dev"),
     ],
 )
 def test_a_recipe_that_contradicts_itself_is_refused(keys: dict[str, Any], said: str) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from finetuning import ner_documents, pair_documents, recipe_of, relation_documents, write_splits
+from finetuning import class_documents, ner_documents, pair_documents, recipe_of, relation_documents, write_splits
 
 from lexome.errors import LexomeError, RecipeError, UsageError
 from lexome.recipe.finetune import FinetuneRecipe
@@ -126,3 +126,12 @@ def test_a_fold_without_positives_is_told(start: Path, tmp_path: Path) -> None:
     task = {"kind": "relation", "labels": ["none", "blocks"], "none": "none", "pairs": [["Drug", "Gene"]]}
     found = done(recipe_of(start, folder, tmp_path / "out", task, epochs=1))
     assert any("dev has no relations, and train has 2" in said for said in found.summary.warnings)
+
+
+def test_labels_that_are_lacking_are_told_where_they_change_what_is_learnt(start: Path, tmp_path: Path) -> None:
+    docs = class_documents(several=False)
+    folder = write_splits(tmp_path / "data", train=[replace(docs[0], labels=()), *docs[1:]], dev=docs)
+    for task, said in (({}, 1), ({"several": True, "labels": ["gene", "drug", "both"]}, 0)):
+        with grounded(recipe_of(start, folder, tmp_path / "out", {"kind": "classes", **task})) as ground:
+            warnings = ground.material.parts(None).warnings
+        assert sum("1 documents of train have no label" in warning for warning in warnings) == said

@@ -118,6 +118,8 @@ class Material:
         self._check({name: split for name, split in made.items() if name != TEST})
         docs = {name: split.docs for name, split in made.items()}
         warnings = [*map(str, overlaps(docs)), *lone_answers(docs)]
+        if self.task.loss == "binary" and "several" not in self.recipe.task:
+            warnings += unlabelled(docs[TRAIN])
         where = "" if fold is None else f"fold {fold}: "
         said = tuple(where + warning for warning in warnings)
         return Parts(made[TRAIN], made.get(DEV), made.get(TEST), said, dict(self.task.notes), self._text)
@@ -256,6 +258,17 @@ def _named(source: DataSet, read: dict[str, list[Document]], recipe: FinetuneRec
                 'with data.dev_share, or go without: dev = "none".'
             )
     return {name: [doc for part in names for doc in read[part]] for name, names in wanted.items()}
+
+
+def unlabelled(docs: list[Document]) -> list[str]:
+    """What to say where labels are learnt as true or not only because some documents have none: they may be lost."""
+    counts = [len(doc.labels) for doc in docs]
+    if max(counts, default=0) > 1 or 0 not in counts:
+        return []
+    return [
+        f"{counts.count(0):,} documents of train have no label and none has several, so each label is learnt as true "
+        "or not; where a label is lacking, mend that and set several = false in [task]"
+    ]
 
 
 def lone_answers(docs: dict[str, list[Document]]) -> list[str]:

@@ -250,6 +250,13 @@ def test_only_the_best_weights_are_kept_where_that_is_asked(start: Path, data: P
     assert done(recipe).summary == found.summary
 
 
+def test_all_weights_are_kept_where_nothing_says_which_are_the_best(start: Path, data: Path, tmp_path: Path) -> None:
+    keys: dict[str, Any] = {"data": {"folder": data, "dev": "none"}, "evaluation": {}, "grid": {"lr": [1e-3, 1e-4]}}
+    done(recipe_of(start, data, tmp_path / "out", NER, epochs=1, models="best", **keys))
+    assert [facts["kept"] for facts in facts_of(tmp_path / "out").values()] == [True, True]
+    assert len(list(tmp_path.glob("out/runs/*/model/model.safetensors"))) == 2
+
+
 def test_test_is_scored_later_with_the_weights_that_were_kept(start: Path, data: Path, tmp_path: Path) -> None:
     keys: dict[str, Any] = {"epochs": 3, "head": {"crf": True, "dropout": 0.0}}
     done(recipe_of(start, data, tmp_path / "later", NER, **keys))

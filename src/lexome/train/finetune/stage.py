@@ -132,8 +132,9 @@ def _tested(recipe: FinetuneRecipe, ground: Ground, found: list[Facts], summary:
 
 
 def _prune(recipe: FinetuneRecipe, found: Sequence[Facts], summary: Summary) -> None:
-    """Remove the weights that the recipe does not want kept."""
+    """Remove the weights that the recipe does not want kept; where no run is the best, none of them is the one."""
+    best = recipe.models == "best" and summary.best_run is not None
     for facts in found:
-        if recipe.models == "none" or (recipe.models == "best" and facts.name != summary.best_run):
+        if recipe.models == "none" or (best and facts.name != summary.best_run):
             run = Run(cell_of(facts), facts.seed, facts.fold)
             drop_model(recipe.out / RUNS / facts.name, facts, settled(recipe, run))

@@ -1,6 +1,7 @@
 """Sequences and pairs: equal to plain loops, and distributed as BERT's and ALBERT's."""
 
-from collections.abc import Iterator
+import tracemalloc
+from collections.abc import Callable, Iterator
 from itertools import chain, pairwise
 from typing import Any
 
@@ -322,3 +323,15 @@ def test_assembling_equals_writing_one_after_the_other(wanted: list[tuple[int, i
     ):
         assert [made.ids[start:end].tolist() for start, end in pairwise([0, *made.ends])] == expected
         assert made.segments.size == made.ids.size
+
+
+@pytest.mark.parametrize("made", [next_sentence_pairs, sentence_order_pairs])
+def test_pairs_of_all_of_pubmed_fit_into_memory(made: Callable[..., Pairs]) -> None:
+    # Its abstracts have some 300 million sentences, which may take 15 GB.
+    sentence_ends = np.arange(25, 25 * 18_001, 25)
+    tracemalloc.start()
+    try:
+        made(sentence_ends[8::9], sentence_ends, 509, np.random.default_rng(0))
+        assert tracemalloc.get_traced_memory()[1] < 50 * sentence_ends.size
+    finally:
+        tracemalloc.stop()

@@ -125,6 +125,11 @@ def test_a_relation_of_another_type_never_takes_the_place_of_one_that_is_asked(o
     assert task.score([doc], [annotated(related(1, "INHIBITOR", "T1", "T2"))])["f1"] == 1
 
 
+def test_annotated_documents_without_pairs_of_types_are_refused_with_what_is_lacking() -> None:
+    with pytest.raises(BadDocument, match=r"has relations and no label; .* Name the pairs of types"):
+        Relations(LABELS).rows(annotated(related(1, "INHIBITOR", "T1", "T2")), tokenizer(), frame(), known=True)
+
+
 def test_other_relations_are_refused_unless_said() -> None:
     task = Relations(LABELS, none="none", pairs=PAIRS)
     with pytest.raises(BadDocument, match="has the label 'CPR:1'"):

@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from lexome.document import Argument, Document, Passage, Relation, numbered, shorten
-from lexome.errors import UsageError
+from lexome.errors import BadDocument, UsageError
 from lexome.tasks.checks import label_number, require_choice, require_names, require_overlap, require_same
 from lexome.tasks.classify import Average, label_scores
 from lexome.tasks.pairs import Level, Marked, Marking, Pair, Scope, key_of, marked, pairs_of
@@ -86,7 +86,7 @@ class Relations(Task):
     def rows(self, doc: Document, tokenizer: Tokenizer, frame: Frame, *, known: bool) -> list[Row]:
         """A row for each pair, or several for one that is too long for it."""
         if not self.pairs:
-            targets = one_label(doc, self.labels) if known else None
+            targets = self._one_label(doc) if known else None
             return text_rows(tokens_of(doc.passages, tokenizer), frame, overlap=self.overlap, targets=targets)
         gold = self._gold(doc, self.notes) if known else {}
         rows: list[Row] = []
@@ -146,8 +146,8 @@ class Relations(Task):
                     wanted.append(own)
                     given.append(said)
             else:
-                wanted.append(self.labels[int(one_label(doc, self.labels)[0])])
-                given.append(self.labels[int(one_label(other, self.labels)[0])])
+                wanted.append(self.labels[int(self._one_label(doc)[0])])
+                given.append(self.labels[int(self._one_label(other)[0])])
         both = [[(label,) for label in labels] for labels in (wanted, given)]
         return label_scores(*both, scored=self.scored, several=False, average=self.average)
 
@@ -168,6 +168,16 @@ class Relations(Task):
             "overlap": self.overlap,
             "average": self.average,
         }
+
+    def _one_label(self, doc: Document) -> Ints:
+        """The number of the label of a sentence whose entities are marked."""
+        if doc.relations and not doc.labels:
+            raise BadDocument(
+                "no_label",
+                f"document {shorten(doc.id)!r} has relations and no label; expected the label of a sentence whose "
+                "entities are marked, for the task has no pairs. Name the pairs of types and the label none.",
+            )
+        return one_label(doc, self.labels)
 
     def _gold(self, doc: Document, notes: Counter[str]) -> dict[frozenset[str], str | None]:
         """The label of each two names that are related, None where it is not to be asked.

@@ -289,6 +289,19 @@ def test_lower_layers_learn_more_slowly_where_that_is_asked(
     assert moved[0] / moved[1] == pytest.approx(layer_decay, rel=0.02)
 
 
+def test_a_head_of_other_layers_than_asked_for_is_refused_unless_it_is_to_be_new(
+    start: Path, data: Path, tmp_path: Path
+) -> None:
+    head = {"layers": 1, "width": 16}
+    first = done(recipe_of(start, data, tmp_path / "first", NER, epochs=1, head=head)).model
+    assert first is not None
+    done(recipe_of(first, data, tmp_path / "same", NER, epochs=1, head=head))
+    other: dict[str, Any] = {"epochs": 1, "head": {"layers": 2, "width": 16}}
+    with pytest.raises(CheckpointError, match="has hidden layers: 1 of width 16 with relu; the recipe asks for hidden"):
+        done(recipe_of(first, data, tmp_path / "other", NER, **other))
+    done(recipe_of(first, data, tmp_path / "other", NER, new_head=True, **other))
+
+
 def test_a_model_with_other_labels_is_refused_unless_its_head_is_to_be_new(
     start: Path, data: Path, tmp_path: Path
 ) -> None:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from lexome.errors import CheckpointError, UsageError
 from lexome.models import hf_heads
 from lexome.models.checkpoint import Checkpoint, encoder_of, load
+from lexome.models.config import EncoderConfig
 from lexome.models.encoder import Attention, Encoder
 from lexome.models.heads import HiddenLayers, Labeller, SequenceHead
 from lexome.models.source import HUGGING_FACE, layout_of, read_settings
@@ -130,7 +131,28 @@ def _loaded(start: Path, task: Task, head: HeadTable, *, new_head: bool) -> Chec
         return _beheaded(start, task, head)
     hidden = _hidden(head) if held is None else None
     found = load(start, kind=task.head, labels=task.labels, hidden=hidden, new_head=True)
+    if held is not None:
+        _require_like(found, head)
     return _as_asked(found, head)
+
+
+def _require_like(found: Checkpoint, head: HeadTable) -> None:
+    """CheckpointError where a checkpoint's own head has other layers than the recipe asks for."""
+    assert isinstance(found.model, Labeller)
+    own, asked = found.model.head.hidden, _hidden(head)
+    assert isinstance(own, HiddenLayers)
+    if asked is not None and (seen := _shape(own, found.config)) != (wanted := _shape(asked, found.config)):
+        raise CheckpointError(
+            f"{found.folder}: its head has {seen}; the recipe asks for {wanted}. Leave head.layers out to go on with "
+            "that head, or set new_head = true to begin with a new one."
+        )
+
+
+def _shape(hidden: HiddenLayers, config: EncoderConfig) -> str:
+    """The layers of a head in words."""
+    if not hidden.count:
+        return "no hidden layers"
+    return f"hidden layers: {hidden.count} of width {hidden.width or config.width} with {hidden.activation}"
 
 
 def held_labels(start: Path, kind: str) -> tuple[str, ...] | None:

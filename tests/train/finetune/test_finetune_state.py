@@ -3,6 +3,7 @@
 import json
 import math
 import resource
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from lexome.errors import DivergedError
 from lexome.models.checkpoint import load
 from lexome.recipe.finetune import FinetuneRecipe
 from lexome.train.finetune.ground import grounded
-from lexome.train.finetune.run import carry_out
+from lexome.train.finetune.run import carry_out, identities_of
 from lexome.train.finetune.runs import Cell, Run
 from lexome.train.finetune.state import STATE
 from lexome.train.finetune.training import Training
@@ -106,6 +107,37 @@ def test_what_is_done_is_not_done_again(
     monkeypatch.setattr(Training, "lines", watched)
     run(recipe, tmp_path / "run")
     assert begun == [step]
+
+
+def test_data_may_be_moved_while_a_run_is_stopped_and_when_it_is_done(
+    start: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    there = recipe_of(start, data, tmp_path / "out", NER, **KEYS)
+    with pytest.raises(Killed):
+        run(there, tmp_path / "run", until=0.5)
+    shutil.copytree(data, tmp_path / data.name)
+    elsewhere = recipe_of(start, tmp_path / data.name, tmp_path / "out", NER, **KEYS)
+    run(elsewhere, tmp_path / "run")
+    assert "begins again" not in capsys.readouterr().err
+    done = (tmp_path / "run" / "run.json").stat().st_mtime_ns
+    run(there, tmp_path / "run")
+    assert (tmp_path / "run" / "run.json").stat().st_mtime_ns == done
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_a_state_by_the_paths_of_its_data_is_still_taken_up(
+    place: int, start: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recipe = recipe_of(start, data, tmp_path / "out", NER, **KEYS)
+    with pytest.raises(Killed):
+        run(recipe, tmp_path / "run", until=0.5)
+    with grounded(recipe) as ground:
+        identity = identities_of(recipe, Run(Cell(), recipe.seeds[0]), ground)[place]
+    saved = torch.load(tmp_path / "run" / STATE, weights_only=True)
+    saved["mark"][1] = identity
+    torch.save(saved, tmp_path / "run" / STATE)
+    run(recipe, tmp_path / "run")
+    assert "begins again" not in capsys.readouterr().err
 
 
 def test_the_state_of_another_run_is_not_taken_up(start: Path, data: Path, tmp_path: Path) -> None:

@@ -186,12 +186,16 @@ def test_a_teacher_and_its_text_may_be_moved(start: Path, teacher: Path, shards:
     assert path.stat().st_mtime_ns == done
 
 
-def test_a_run_by_the_paths_of_its_teacher_is_still_found(start: Path, teacher: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("place", [1, 2])
+def test_a_run_by_the_paths_of_data_or_teacher_is_still_found(
+    place: int, start: Path, teacher: Path, tmp_path: Path
+) -> None:
     recipe = taught(start, tmp_path, models=[teacher]).model_copy(update={"epochs": 1.0})
     finetune(recipe, progress_shown=False)
     path = recipe.out / RUNS / "seed0" / "run.json"
     with grounded(recipe) as ground:
-        now, before = identities_of(settled(recipe, Run(Cell(), 0)), Run(Cell(), 0), ground)
+        identities = identities_of(settled(recipe, Run(Cell(), 0)), Run(Cell(), 0), ground)
+    now, before = identities[0], identities[place]
     path.write_text(path.read_text().replace(now, before))
     finetune(recipe, progress_shown=False)
     assert json.loads(path.read_text())["identity"] == before

@@ -37,6 +37,7 @@ from lexome.train.losses import RECOMPILATIONS
 # What a run's outcome does not depend on; the checkpoint, the teachers and the data are told by their hashes.
 FREE = {"out", "start", "jobs", "card", "models", "grid", "score_test", "seeds", "save_every"}
 TAUGHT_FROM = {"models", "shards"}
+READ_FROM = {"root", "folder"}
 
 SHORT = "the GPU's memory was short. Lower jobs, batch.pass_tokens or data.max_tokens."
 
@@ -44,19 +45,21 @@ Show = Callable[[float, str], None]
 
 
 def identities_of(recipe: FinetuneRecipe, run: Run, ground: Ground) -> tuple[str, ...]:
-    """The hash of all that a run's outcome depends on; behind it the one that runs with a teacher had before.
+    """The hash of all that a run's outcome depends on; behind it those that the same run had before.
 
-    That one has the paths of the teacher and its text in it, so that a run was another one where they had been moved.
+    Those have the paths of the data, of the teacher and of its text in them, so that a run was another one where these
+    had been moved.
     """
     settings = recipe.model_dump(mode="json", exclude=FREE)
     material = ground.material
     given = (dict(material.task.settings()), material.frame, tokenizer_sha256(material.tokenizer))
-    known = (run, given, material.parts(run.fold).identity, ground.sha256)
-    if recipe.teacher is None:
-        return (fingerprint(settings, *known),)
-    hashed = taught_by(recipe.teacher)
-    anywhere = settings | {"teacher": recipe.teacher.model_dump(mode="json", exclude=TAUGHT_FROM)}
-    return fingerprint(anywhere, *known, hashed), fingerprint(settings, *known, hashed)
+    known: tuple[object, ...] = (run, given, material.parts(run.fold).identity, ground.sha256)
+    forms = [settings]
+    if recipe.teacher is not None:
+        forms.insert(0, settings | {"teacher": recipe.teacher.model_dump(mode="json", exclude=TAUGHT_FROM)})
+        known += (taught_by(recipe.teacher),)
+    forms.insert(0, forms[0] | {"data": recipe.data.model_dump(mode="json", exclude=READ_FROM)})
+    return tuple(fingerprint(form, *known) for form in forms)
 
 
 def carry_out(
@@ -73,7 +76,7 @@ def carry_out(
     found = finished(folder, identities)
     if found is None:
         try:
-            found = _trained(recipe, run, ground, folder, identity=identities[0], test=test, show=show)
+            found = _trained(recipe, run, ground, folder, identities=identities, test=test, show=show)
         except torch.OutOfMemoryError:
             raise WorkerError(SHORT) from None
     if test and TEST not in found.scores:
@@ -121,12 +124,19 @@ def setting_of(recipe: FinetuneRecipe) -> Setting:
 
 
 def _trained(
-    recipe: FinetuneRecipe, run: Run, ground: Ground, folder: Path, *, identity: str, test: bool, show: Show
+    recipe: FinetuneRecipe,
+    run: Run,
+    ground: Ground,
+    folder: Path,
+    *,
+    identities: tuple[str, ...],
+    test: bool,
+    show: Show,
 ) -> Facts:
     material = ground.material
     task, parts = material.task, material.parts(run.fold)
     _require_scorable(recipe, task, parts)
-    saver = Saver(folder, identity=identity, every_s=recipe.save_every)
+    saver = Saver(folder, identities=identities, every_s=recipe.save_every)
     _clear(folder)
     plan = Plan(recipe, parts, task, seed=run.seed, segments=material.frame.segments)
     setting = setting_of(recipe)
@@ -150,7 +160,7 @@ def _trained(
                 path = folder / f"{name}.jsonl"
                 scores[name] = _scored(recipe, begun.learner, split, serving, path=path, ground=ground, setting=setting)
     course = Course(recipe, run, ground, begun, training)
-    facts = facts_of(course, scores, identity=identity)
+    facts = facts_of(course, scores, identity=identities[0])
     if recipe.models == "none":
         # Written and removed at the end, the weights of a large grid would fill the disk meanwhile.
         facts = replace(facts, kept=False)

@@ -2,6 +2,7 @@
 
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,13 @@ VERSION = 1
 
 
 class Saver:
-    """Saves the state of a run into its folder when so many seconds have gone by since the last time."""
+    """Saves the state of a run into its folder when so many seconds have gone by since the last time.
 
-    def __init__(self, folder: Path, *, identity: str, every_s: float) -> None:
-        self.path, self.identity, self.every_s = folder / STATE, identity, every_s
+    The state is marked with the first of the run's identities, and taken up with any of them.
+    """
+
+    def __init__(self, folder: Path, *, identities: Sequence[str], every_s: float) -> None:
+        self.path, self.identities, self.every_s = folder / STATE, identities, every_s
         self.saved_s = time.monotonic()
 
     def __call__(self, training: Training) -> None:
@@ -30,7 +34,7 @@ class Saver:
             return
         try:
             with replacing(self.path) as stream:
-                torch.save({"mark": self._mark(training), **state_of(training)}, stream)
+                torch.save({"mark": _mark(self.identities[0], training), **state_of(training)}, stream)
         except (OSError, RuntimeError, FormatError) as error:  # torch says a full disk as RuntimeError
             print(f"{self.path} cannot be written ({error}); the run goes on without.", file=sys.stderr)
         self.saved_s = time.monotonic()
@@ -44,7 +48,8 @@ class Saver:
         except Exception as error:  # torch has no one kind for a file that is none of its own
             print(f"{self.path} cannot be read ({type(error).__name__}); the run begins again.", file=sys.stderr)
             return
-        if not isinstance(held, dict) or held.get("mark") != self._mark(training):
+        known = [_mark(identity, training) for identity in self.identities]
+        if not isinstance(held, dict) or held.get("mark") not in known:
             print(f"{self.path} is of another run or device; the run begins again.", file=sys.stderr)
             return
         take_up(training, held)
@@ -53,9 +58,10 @@ class Saver:
         """The run is done, and nothing will go on from here."""
         self.path.unlink(missing_ok=True)
 
-    def _mark(self, training: Training) -> list[Any]:
-        """What a state must have in common with a run: half a run on a GPU and half on a CPU would be neither."""
-        return [VERSION, self.identity, training.setting.device.type]
+
+def _mark(identity: str, training: Training) -> list[Any]:
+    """What a state must have in common with a run: half a run on a GPU and half on a CPU would be neither."""
+    return [VERSION, identity, training.setting.device.type]
 
 
 def state_of(training: Training) -> dict[str, Any]:

@@ -77,6 +77,12 @@ def test_a_grid_has_no_best_cell_in_folds_without_dev(start: Path, tmp_path: Pat
         done(recipe_of(start, tmp_path, tmp_path / "out", {}, **keys))
 
 
+def test_a_sets_own_folds_are_not_drawn_anew(start: Path, tmp_path: Path) -> None:
+    keys: dict[str, Any] = {"data": {"sets": ["EU-ADR"], "root": _eu_adr(tmp_path)}, "folds": {"count": 5, "dev": 0.1}}
+    with pytest.raises(UsageError, match=r"has 10 folds of its own; expected those\. Leave folds.count out"):
+        done(recipe_of(start, tmp_path, tmp_path / "out", {}, **keys))
+
+
 def test_patience_needs_a_dev_split_in_a_sets_own_folds(start: Path, tmp_path: Path) -> None:
     keys: dict[str, Any] = {"data": {"sets": ["EU-ADR"], "root": _eu_adr(tmp_path)}, "folds": {"use": [0]}}
     with pytest.raises(LexomeError, match="no dev split in its folds"):

@@ -66,6 +66,11 @@ def folds_of(recipe: FinetuneRecipe, sources: Sequence[DataSet]) -> list[int | N
         return [None]
     if len(sources) > 1:
         raise UsageError(f"folds of {len(sources)} sets at once; expected one set.")
+    if own and recipe.folds.count is not None:
+        raise UsageError(
+            f"folds.count is {recipe.folds.count}, and {sources[0].name} has {own} folds of its own; expected those. "
+            "Leave folds.count out, and name some of them with folds.use."
+        )
     count = recipe.folds.count or own
     if not count:
         raise UsageError(f"{sources[0].name} has no folds of its own. Say how many: folds.count.")

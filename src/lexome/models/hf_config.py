@@ -109,8 +109,11 @@ def _plain(config: EncoderConfig) -> EncoderConfig:
         calm |= {name: default[name] for name in ("rotary_base", "local_rotary_base")}
     elif config.local_rotary_base is None:
         calm["local_rotary_base"] = config.rotary_base
-    if config.local_window is None:
-        calm["global_every"] = 1
+    if config.local_window is None or config.layers == 1:
+        calm |= {"global_every": 1, "local_window": None}
+    elif config.global_every > config.layers:
+        # The first layer alone sees all, as it does where every last one is reached.
+        calm["global_every"] = config.layers
     return replace(config, **calm)
 
 

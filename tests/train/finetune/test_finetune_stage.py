@@ -17,6 +17,7 @@ from finetuning import (
     ner_documents,
     question_documents,
     recipe_of,
+    tiny_model,
     write_splits,
 )
 from torch import Tensor
@@ -287,6 +288,21 @@ def test_lower_layers_learn_more_slowly_where_that_is_asked(
     moved = [float((after[name] - before[name]).abs().max()) for name in names]
     # Adam's first step is as long as the learning rate.
     assert moved[0] / moved[1] == pytest.approx(layer_decay, rel=0.02)
+
+
+@pytest.mark.parametrize("layers", [1, 2, 3])
+def test_the_first_layers_of_a_model_with_windows_are_saved_as_they_compute(
+    layers: int, data: Path, tmp_path: Path
+) -> None:
+    shape: dict[str, Any] = {"positions": "rotary", "norm": "pre", "segments": 0, "gated": True, "norm_eps": 1e-5}
+    shape |= dict.fromkeys(("biases", "norm_biases", "head_biases", "first_norm"), False) | {"final_norm": True}
+    shape |= {"local_window": 8, "global_every": 3, "rotary_base": 160_000.0, "local_rotary_base": 10_000.0}
+    shape |= {"dropout": 0.0, "attention_dropout": 0.0, "layers": 4}
+    whole = tiny_model(tmp_path / "windows" / "tiny", architecture="modernbert", **shape)
+    found = done(recipe_of(whole, data, tmp_path / "out", NER, epochs=1, layers=layers)).model
+    assert found is not None
+    config = load(found, kind="token").config
+    assert [config.window(number) for number in range(layers)] == [None, 8, 8][:layers]
 
 
 def test_a_head_of_other_layers_than_asked_for_is_refused_unless_it_is_to_be_new(

@@ -16,6 +16,7 @@ from lexome.models.checkpoint import Checkpoint, encoder_of, load
 from lexome.models.config import EncoderConfig
 from lexome.models.encoder import Attention, Encoder
 from lexome.models.heads import HiddenLayers, Labeller, SequenceHead
+from lexome.models.hf_config import write_config
 from lexome.models.source import HUGGING_FACE, layout_of, read_settings
 from lexome.recipe.finetune import FinetuneRecipe, HeadTable
 from lexome.tasks import task_of
@@ -74,6 +75,8 @@ def begin(recipe: FinetuneRecipe, start: Path, task: Task) -> Begun:
     assert isinstance(model, Labeller)
     if recipe.layers is not None:
         _cut(model, recipe.layers)
+        # Now, and not after all steps: what cannot be saved is not trained.
+        write_config(model.encoder.config, found.architecture)
     _set_dropout(model, recipe)
     encoder_of(model).checkpointing = recipe.checkpointing
     if recipe.method == "lora":

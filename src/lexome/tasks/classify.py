@@ -15,6 +15,7 @@ from lexome.document import Document
 from lexome.errors import UsageError
 from lexome.tasks.checks import label_number, require_choice, require_names, require_overlap, require_same
 from lexome.tasks.metrics import accuracy, classification, multilabel
+from lexome.tasks.metrics.counts import NONE, agreement
 from lexome.tasks.sequences import Pool, one_label, over_rows, text_rows
 from lexome.tasks.task import Floats, Frame, Row, Scores, Task, Tokenizer
 from lexome.tasks.windows import tokens_of
@@ -127,14 +128,20 @@ def label_scores(
     several: bool,
     average: Average,
 ) -> Scores:
-    """Micro and macro F1 over some labels, with precision and recall, and accuracy; the one asked for first."""
+    """Micro and macro F1 over some labels, with precision and recall, and accuracy; the one asked for first.
+
+    Where none of these labels is there or was found, as in a small split, F1 is 0: a task knows how its labels are
+    written.
+    """
     if several:
-        measured = multilabel(gold, found, labels=scored)
+        counted = ([[name for name in names if name in scored] for names in docs] for docs in (gold, found))
+        measured = multilabel(*counted, labels=scored)
         agreed, right, examples = measured.agreement, measured.exact, measured.f1
     else:
         own, other = [names[0] for names in gold], [names[0] for names in found]
-        agreed, right = classification(own, other, labels=scored), accuracy(own, other)
-        examples = right
+        there = not {*own, *other}.isdisjoint(scored)
+        agreed = classification(own, other, labels=scored) if there else agreement(dict.fromkeys(scored, NONE))
+        right = examples = accuracy(own, other)
     scores = {"micro": agreed.f1, "macro": agreed.macro_f1, "accuracy": right, "examples": examples}
     ordered = {name: scores[name] for name in (average, *(name for name in scores if name != average))}
     return {_NAMES[name]: score for name, score in ordered.items()} | {

@@ -141,3 +141,11 @@ def test_labels_that_are_lacking_are_told_where_they_change_what_is_learnt(start
         with grounded(recipe_of(start, folder, tmp_path / "out", {"kind": "classes", **task})) as ground:
             warnings = ground.material.parts(None).warnings
         assert sum("1 documents of train have no label" in warning for warning in warnings) == said
+
+
+def test_a_run_goes_on_where_dev_has_nothing_to_find_and_nothing_is_found(start: Path, tmp_path: Path) -> None:
+    docs = relation_documents(10)
+    folder = write_splits(tmp_path / "data", train=docs, dev=[doc for doc in docs if not doc.relations][:3])
+    task = {"kind": "relation", "labels": ["none", "blocks"], "none": "none", "pairs": [["Drug", "Gene"]]}
+    found = done(recipe_of(start, folder, tmp_path / "out", task, epochs=30)).summary
+    assert found.rows[0].spreads["dev"]["f1"].mean == 0

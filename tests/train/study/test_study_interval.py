@@ -86,3 +86,11 @@ def test_the_interval_of_macro_f1_of_yes_and_no_is_round_the_score(texts: int) -
 def _yes_or_no(number: int, text: int, answer: str) -> Document:
     asked = Question(f"q{number}_{text:03}", "Is it a gene?", "yesno", (Answer(answer),))
     return Document(f"q{number}-{text}", place([("text", "TP53")]), questions=(asked,))
+
+
+def test_a_draw_with_nothing_to_find_is_left_out() -> None:
+    task = task_of({"kind": "classes", "labels": ["no", "yes"], "scored": ["yes"]})
+    docs = [
+        Document(f"d{number}", place([("text", "TP53")]), labels=("no" if number else "yes",)) for number in range(3)
+    ]
+    assert drawn(task, docs, docs)["f1"] == (100, 100)

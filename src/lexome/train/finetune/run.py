@@ -185,9 +185,6 @@ def _require_scorable(recipe: FinetuneRecipe, task: Task, parts: Parts) -> None:
             scores = scored(task, split, split.docs)
         except BadDocument as error:
             raise UsageError(f"{name} cannot be scored: {error} Mend the split, or go without its scores.") from None
-        except UsageError:
-            # A split that has none of the labels that count is told as a warning: answers may have some.
-            continue
         if split is judged:
             measure_of(recipe, scores)
 

@@ -48,6 +48,7 @@ def test_times_are_told_with_their_units(text: str, expected: float) -> None:
     ("keys", "said"),
     [
         ({"epochs": inf}, "finite number"),
+        ({"steps": 5, "log": {"models": [2, 6]}}, "log.models names step 6"),
         ({"optimizer": {"betas": [0.9, 1.0]}}, "less than 1"),
         ({"steps": 5, "tokens": 5}, "told by steps and tokens; expected one of steps, tokens, epochs and budget"),
         ({"budget": "20 minutes"}, "expected a time such as"),

@@ -201,6 +201,9 @@ class TrainingRecipe(Recipe):
             )
         if self.schedule.warmup_steps is not None and self.steps is None:
             raise ValueError("schedule.warmup_steps needs a length in steps; say schedule.warmup, a share")
+        beyond = [step for step in self.log.models if step < 1 or (self.steps is not None and step > self.steps)]
+        if beyond:
+            raise ValueError(f"log.models names step {beyond[0]}, which the run does not make; expected 1 to steps")
         if self.batch.tokens < self.text.max_tokens:
             raise ValueError(f"batch.tokens is {self.batch.tokens}, less than the longest sequence")
         return self

@@ -10,6 +10,7 @@ from made_sets import write
 from lexome import Tally
 from lexome.errors import BadDocument, DataSetError, FormatError
 from lexome.tasks import sets
+from lexome.tasks.sets.hugging import document
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -144,6 +145,19 @@ def test_questions_in_squad_s_columns(tmp_path: Path) -> None:
     first, second = sets.folder(tmp_path, task="questions").splits()["train"]
     assert first.questions[0].answers[0].start == 9
     assert (second.questions[0].impossible, first.questions[0].impossible) == (True, False)
+
+
+@pytest.mark.parametrize("places", [{}, {"answer_start": []}])
+def test_an_answer_without_a_place_is_an_answer(places: dict[str, Any]) -> None:
+    row = {"context": "The BRCA1 gene", "question": "Which?", "answers": {"text": ["BRCA1"], **places}}
+    (asked,) = document(row, {}, "q", Tally()).questions
+    assert (asked.impossible, [answer.text for answer in asked.answers]) == (False, ["BRCA1"])
+
+
+def test_as_many_places_as_answers() -> None:
+    answers = {"text": ["BRCA1", "gene"], "answer_start": [4]}
+    with pytest.raises(BadDocument, match="2 texts and 1 places"):
+        document({"context": "The BRCA1 gene", "question": "Which?", "answers": answers}, {}, "q", Tally())
 
 
 def bigbio(text: str = "TP53") -> dict[str, Any]:

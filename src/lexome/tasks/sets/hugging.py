@@ -230,7 +230,12 @@ def _asked(row: Row, name: str) -> Document:
     """SQuAD's row: a question on a context, answers as two lists."""
     answers = row.get("answers") or {}
     texts, starts = answers.get("text") or [], answers.get("answer_start") or []
-    found = tuple(Answer(text, start) for text, start in zip(texts, starts, strict=False))
+    if starts and len(starts) != len(texts):
+        raise BadDocument(
+            "bad_field", f"answers has {len(texts)} texts and {len(starts)} places; expected a place for each, or none."
+        )
+    # Answers without places are looked for in the text; none at all says that there is no answer in it.
+    found = tuple(Answer(text, start) for text, start in zip(texts, starts or [None] * len(texts), strict=True))
     title = row.get("title")
     passage = Passage(0, row["context"], section=(title,) if title else ())
     question = Question(name, row["question"], answers=found, impossible=not found and row.get("answers") is not None)

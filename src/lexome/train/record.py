@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -102,8 +103,12 @@ def _another(there: Mapping[str, Any], recipe: TrainingRecipe, free: Collection[
     return "a run of this recipe on other shards, or that began with other weights"
 
 
+@cache
 def revision() -> str | None:
-    """The git revision of Lexome's own code, "+changes" where files differ from it; None where it is installed."""
+    """The git revision of Lexome's own code, "+changes" where files differ from it; None where it is installed.
+
+    A run asks before its first step: code that is pulled while it goes on is not what it runs.
+    """
     folder = Path(lexome.__file__).parent
     try:
         found = [

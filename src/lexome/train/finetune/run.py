@@ -33,6 +33,7 @@ from lexome.train.finetune.teaching import Teaching, taught_by
 from lexome.train.finetune.training import Plan, Setting, Training, measure_of
 from lexome.train.journal import BOARD, METRICS, Journal
 from lexome.train.losses import RECOMPILATIONS
+from lexome.train.record import revision
 
 # What a run's outcome does not depend on; the checkpoint, the teachers and the data are told by their hashes.
 FREE = {"out", "start", "jobs", "card", "models", "grid", "score_test", "seeds", "save_every"}
@@ -136,6 +137,7 @@ def _trained(
     material = ground.material
     task, parts = material.task, material.parts(run.fold)
     _require_scorable(recipe, task, parts)
+    revision()
     saver = Saver(folder, identities=identities, every_s=recipe.save_every)
     _clear(folder)
     plan = Plan(recipe, parts, task, seed=run.seed, segments=material.frame.segments)

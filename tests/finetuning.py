@@ -13,6 +13,7 @@ from lexome.document import Answer, Argument, Document, Question, Relation, Span
 from lexome.models.checkpoint import build, save
 from lexome.models.config import EncoderConfig
 from lexome.recipe.finetune import FinetuneRecipe
+from lexome.train.finetune.stage import Finetuned, finetune
 
 GENES = ("BRCA1", "TP53", "EGFR", "KRAS", "MYC")
 DRUGS = ("aspirin", "heparin", "insulin", "taxol", "codeine")
@@ -124,6 +125,11 @@ def recipe_of(start: Path, folder: Path, out: Path, task: dict[str, Any], **keys
     if "steps" in keys:
         del given["epochs"]
     return FinetuneRecipe.model_validate(given)
+
+
+def done(recipe: FinetuneRecipe) -> Finetuned:
+    """All runs of a recipe, without a word about how far they are."""
+    return finetune(recipe, progress_shown=False)
 
 
 def _with_spans(id_: str, text: str, *mentions: tuple[str, str]) -> Document:

@@ -14,6 +14,7 @@ import pytest
 import torch
 from finetuning import (
     class_documents,
+    done,
     ner_documents,
     question_documents,
     recipe_of,
@@ -26,28 +27,14 @@ import lexome
 from lexome.errors import CheckpointError, LexomeError
 from lexome.models.checkpoint import load
 from lexome.recipe import explain
-from lexome.recipe.finetune import FinetuneRecipe
 from lexome.tasks.evaluation.evaluate import evaluate
 from lexome.train.finetune.batches import Batch
 from lexome.train.finetune.runs import Cell
-from lexome.train.finetune.stage import Finetuned, finetune
 from lexome.train.finetune.summary import Row, Spread, best_of
 from lexome.train.finetune.training import Training
 
 NER = {"kind": "ner", "types": ["Gene", "Drug"]}
 CLASSES = {"kind": "classes", "labels": ["gene", "drug", "both"]}
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three splits that share nothing."""
-    docs = ner_documents(15)
-    folder = tmp_path_factory.mktemp("data") / "made"
-    return write_splits(folder, train=docs[:10], dev=docs[10:12], test=docs[12:])
-
-
-def done(recipe: FinetuneRecipe) -> Finetuned:
-    return finetune(recipe, progress_shown=False)
 
 
 def facts_of(out: Path) -> dict[str, Any]:

@@ -6,26 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from finetuning import class_documents, ner_documents, pair_documents, recipe_of, relation_documents, write_splits
+from finetuning import class_documents, done, ner_documents, pair_documents, recipe_of, relation_documents, write_splits
 
 from lexome.errors import LexomeError, RecipeError, UsageError
-from lexome.recipe.finetune import FinetuneRecipe
 from lexome.train.finetune.ground import grounded
-from lexome.train.finetune.stage import Finetuned, finetune
 
 NER = {"kind": "ner", "types": ["Gene", "Drug"]}
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three splits that share nothing."""
-    docs = ner_documents(15)
-    folder = tmp_path_factory.mktemp("data") / "made"
-    return write_splits(folder, train=docs[:10], dev=docs[10:12], test=docs[12:])
-
-
-def done(recipe: FinetuneRecipe) -> Finetuned:
-    return finetune(recipe, progress_shown=False)
 
 
 @pytest.mark.parametrize("score_test", ["every", "best"])

@@ -1,5 +1,6 @@
 """Tables of scores: the default model's, encoders', a paper's experiments again, and how far seeds lie apart."""
 
+import tomllib
 from typing import Any
 
 from lexome.train.study.files import read_outcome
@@ -101,21 +102,35 @@ def pairs_spread() -> str:
 
 
 def two_rates() -> str:
-    """HoC with head and encoder at one rate and at two, and the paper's models."""
+    """HoC with head and encoder at one rate and at two, and the paper's models; settings are the studies' own."""
     result = stored("two_rates")
     [row] = [row for row in stored("fang2023_quick")["rows"] if row["task"] == "HoC"]
     [(model, found)] = result["models"].items()
     part = found["sets"]["HoC"]
-    [steps] = part["steps"]
-    papers = [row["paper"][name] for name in row["paper"]]
+    one = _recipe("studies/fang2023.toml", "grid")
+    two = _recipe("benchmarks/two_rates.toml", "texts")
+    rates = f"{two['optimizer']['lr']:g}, head {two['optimizer']['head_lr']:g}"
+    papers = row["paper"].values()
     lines = [
-        ("one rate, 5e-5", f"{row['ours'][model]['value']:.2f}", ""),
-        (f"3e-5, and 5e-3 for the head, {steps:,} steps", f"{part['test']['mean']:.2f}", f"{part['dev']['mean']:.2f}"),
-        ("the paper's models", f"{min(papers):.2f} to {max(papers):.2f}", ""),
+        (
+            f"{one['grid']['lr'][0]:g}",
+            one["grid"]["batch"][0],
+            f"up to {one['epochs']}",
+            f"{row['ours'][model]['value']:.2f}",
+            "",
+        ),
+        (rates, two["batch"]["sequences"], two["epochs"], f"{part['test']['mean']:.2f}", f"{part['dev']['mean']:.2f}"),
+        ("the paper's models", "", "", f"{min(papers):.2f} to {max(papers):.2f}", ""),
     ]
     made = result["made"]
     where = f"Two rates: {made['date']}, {made['hardware']['cores']} cores, no GPU, torch {made['versions']['torch']}"
-    return f"{rows(('HoC', 'F1 on test', 'on dev'), *lines)}\n\n{where}"
+    return f"{rows(('HoC, rates', 'batch', 'epochs', 'F1 on test', 'on dev'), *lines)}\n\n{where}"
+
+
+def _recipe(study: str, protocol: str) -> dict[str, Any]:
+    """The recipe of a study's protocol."""
+    recipe: dict[str, Any] = tomllib.loads((ROOT / study).read_text())["protocols"][protocol]["recipe"]
+    return recipe
 
 
 def _seeds(result: dict[str, Any], *, mean: bool) -> str:

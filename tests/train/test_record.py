@@ -1,12 +1,17 @@
 """What a run says of the code that made it."""
 
+import json
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from finetuning import done, ner_documents, recipe_of, tiny_model, write_splits
+from torch import Tensor
 
 import lexome
+from lexome.train.finetune.batches import Batch
+from lexome.train.finetune.training import Training
 from lexome.train.record import revision
 
 
@@ -40,6 +45,27 @@ def test_a_run_names_the_code_that_it_began_with(package: Path) -> None:
     assert revision() == before
     assert commit(package.parent) != before
     assert revision() == before
+
+
+def test_a_fine_tuning_asks_before_its_first_step(
+    package: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path_factory.mktemp("tuned")
+    docs = ner_documents(12)
+    data = write_splits(folder / "data", train=docs[:8], dev=docs[8:10], test=docs[10:])
+    start = tiny_model(folder / "start")
+    before = git(package.parent, "rev-parse", "--short=12", "HEAD")
+    step = Training._learn
+
+    def pulled(training: Training, *batches: Batch) -> tuple[Tensor, Tensor]:
+        commit(package.parent)
+        return step(training, *batches)
+
+    monkeypatch.setattr(Training, "_learn", pulled)
+    done(recipe_of(start, data, folder / "out", {"kind": "ner", "types": ["Gene", "Drug"]}, steps=2))
+    run = json.loads((folder / "out" / "runs" / "seed0" / "run.json").read_text())
+    assert run["versions"]["revision"] == before
+    assert git(package.parent, "rev-parse", "--short=12", "HEAD") != before
 
 
 def test_changes_that_are_not_committed_are_told(package: Path) -> None:

@@ -136,8 +136,7 @@ class _Text(NamedTuple):
     """Sentences and documents that are not empty.
 
     Sentence s has the tokens bounds[s] to bounds[s + 1], document d the sentences firsts[d] to firsts[d + 1]. Arrays of
-    Python's own are as quick to look into as lists, and a number takes 8 bytes in them and not 40: the abstracts of
-    PubMed have some 300 million sentences.
+    Python's own are as quick to look into as lists, and a number takes 8 bytes in them and not 40.
     """
 
     bounds: "array[int]"

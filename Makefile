@@ -52,7 +52,7 @@ pages: $(DEV)/ready
 # The property tests at 20,000 examples each.
 nightly: $(DEV)/ready
 	LEXOME_HYPOTHESIS=nightly $(DEV)/bin/pytest -n 2 -m property
-	LEXOME_HYPOTHESIS=nightly $(DEV)/bin/pytest tests/train/test_parallel.py tests/tasks/sets/test_sets_real.py tests/infer/test_offsets.py
+	LEXOME_HYPOTHESIS=nightly $(DEV)/bin/pytest tests/training/test_parallel.py tests/datasets/test_sets_real.py tests/infer/test_offsets.py
 
 # Each benchmark measures peers beside us and writes results/*.json.
 bench: $(DEV)/ready

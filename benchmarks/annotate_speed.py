@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import Any
 
 from facts import facts
+from lexome.datasets import find
 from lexome.document import Document, Passage
-from lexome.infer.settings import read_settings
-from lexome.infer.tokens import Tokens, open_tokens
-from lexome.tasks.sets import find
+from lexome.infer.model_folder import read_settings
+from lexome.infer.tokenizer import Tokens, open_tokens
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULT = ROOT / "results" / "annotate_speed.json"

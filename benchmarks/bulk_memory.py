@@ -26,12 +26,11 @@ import torch
 
 import lexome
 from facts import facts
-from lexome.corpus.vocab.kinds import bert_tokenizer
-from lexome.models.card import Card
-from lexome.models.checkpoint import build, save
+from lexome.corpus.vocab.algorithms import bert_tokenizer
+from lexome.export.export import export
+from lexome.models.checkpoint import Card, build, save
 from lexome.models.config import EncoderConfig
 from lexome.tasks import Ner
-from lexome.train.export import export
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULT = ROOT / "results" / "bulk_memory.json"

@@ -28,14 +28,13 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 import lexome
 from facts import facts
-from lexome.corpus.building import decisions, shingles
+from lexome.corpus import dedup
 from lexome.corpus.masking import Masking, Vocabulary, mask, mask_rng
 from lexome.corpus.pairs import sequences
-from lexome.corpus.shards.shard import ShardSettings, shard_file
-from lexome.corpus.shards.store import Shard, files_of, open_shards
-from lexome.corpus.shards.text import texts
+from lexome.corpus.records import texts
+from lexome.corpus.shards import Shard, ShardSettings, files_of, open_shards, shard_file
 from lexome.pipeline import Engine, Job
-from lexome.recipe.shard import ShardRecipe
+from lexome.recipe.corpus_stages import ShardRecipe
 
 ROOT = Path(__file__).resolve().parents[1]
 VOCABS = ROOT.parent / "shared" / "data" / "vocabs"
@@ -128,7 +127,7 @@ def sharding(tokenizer: Tokenizer, sample: Path, folder: Path) -> dict[str, Any]
 def masking(sample: Path, folder: Path) -> dict[str, Any]:
     """Tokens a second of masking packed batches of real sequences, random numbers included."""
     recipe = ShardRecipe(stage="shard", inputs=(sample,), tokenizer=folder / "wordpiece", out=folder / "shards")
-    from lexome.corpus.shards.shard import shard
+    from lexome.corpus.shards import shard
 
     shard(recipe, engine=Engine(workers=0), progress_shown=False)
     (one,) = open_shards(folder / "shards").train
@@ -166,7 +165,7 @@ def packed(shard: Shard) -> list[tuple[Any, Any]]:
 def near_duplicates(folder: Path) -> list[dict[str, Any]]:
     """Seconds of finding near duplicates among growing numbers of abstracts, each tenth of which has a near copy."""
     whole = (text for path in sorted(folder.glob("*.parquet")) for text in texts((path,)))
-    words = [shingles.words_of(" ".join(text.cuts)) for text in islice(whole, max(SIZES) * 10 // 11)]
+    words = [dedup.words_of(" ".join(text.cuts)) for text in islice(whole, max(SIZES) * 10 // 11)]
     found = []
     for size in SIZES:
         originals = words[: size * 10 // 11]
@@ -189,16 +188,16 @@ def removed(docs: list[list[str]]) -> int:
     """How many documents are near duplicates of an earlier one, by the steps of a build."""
     with tempfile.TemporaryDirectory() as scratch:
         path = Path(scratch) / "one.keys.npz"
-        hashes = shingles.word_hashes(docs)
-        rows = shingles.signatures([shingles.run_hashes(text, 5) for text in hashes], permutations=128)
-        bands = shingles.band_hashes(rows, 16)
+        hashes = dedup.word_hashes(docs)
+        rows = dedup.signatures([dedup.run_hashes(text, 5) for text in hashes], permutations=128)
+        bands = dedup.band_hashes(rows, 16)
         columns = {f"band_{number}": bands[:, number] for number in range(16)}
-        decisions.signatures_of(path).write_bytes(rows.astype(decisions.SIGNATURE).tobytes())
+        dedup.signatures_of(path).write_bytes(rows.astype(dedup.SIGNATURE).tobytes())
         np.savez(path, row=np.arange(len(docs)), permutations=np.array(128), **columns)
         verdicts = np.zeros(len(docs), np.uint8)
-        pairs = np.concatenate([decisions.links([path], number, verdicts) for number in range(16)])
-        decisions.drop_near(verdicts, pairs, [path], similarity=0.8)
-        return int((verdicts == decisions.Verdict.NEAR_DUPLICATE).sum())
+        pairs = np.concatenate([dedup.links([path], number, verdicts) for number in range(16)])
+        dedup.drop_near(verdicts, pairs, [path], similarity=0.8)
+        return int((verdicts == dedup.Verdict.NEAR_DUPLICATE).sum())
 
 
 def seconds(work: Callable[[], object]) -> float:

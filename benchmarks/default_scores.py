@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from facts import facts
+from lexome.datasets import find
 from lexome.document import Document
 from lexome.infer.annotator import Annotator
-from lexome.tasks.sets import find
 
 ROOT = Path(__file__).resolve().parents[1]
 MODEL = ROOT / "src" / "lexome" / "default_model"

@@ -22,13 +22,11 @@ import torch
 
 from facts import facts
 from lexome.recipe import load, stage_of
-from lexome.recipe.distill import DistillRecipe
 from lexome.recipe.finetune import FinetuneRecipe
-from lexome.recipe.pretrain import PretrainRecipe
-from lexome.train.distill import distill
-from lexome.train.finetune.stage import finetune
-from lexome.train.pretrain import pretrain
-from lexome.train.study.files import STUDY, read_outcome
+from lexome.recipe.pretrain import DistillRecipe, PretrainRecipe
+from lexome.reproduce.tables import STUDY, read_outcome
+from lexome.training.finetune.stage import finetune
+from lexome.training.pretrain import distill, pretrain
 
 ROOT = Path(__file__).resolve().parents[1]
 SHIPPED = ROOT / "models" / "lexome-12x384" / "run.json"

@@ -41,11 +41,11 @@ from transformers import (
 )
 
 from facts import facts
-from lexome.corpus.shards.store import Shards, open_shards
+from lexome.corpus.shards import Shards, open_shards
 from lexome.recipe import load
 from lexome.recipe.pretrain import PretrainRecipe
-from lexome.train.pretrain import pretrain
-from lexome.train.study.files import STUDY, read_outcome
+from lexome.reproduce.tables import STUDY, read_outcome
+from lexome.training.pretrain import pretrain
 
 ROOT = Path(__file__).resolve().parents[1]
 RECIPE = ROOT / "recipes" / "pretrain" / "gte-small.toml"

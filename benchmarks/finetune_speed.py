@@ -29,13 +29,12 @@ from facts import facts
 from lexome.models.checkpoint import load
 from lexome.models.heads import Labeller
 from lexome.recipe.finetune import FinetuneRecipe
-from lexome.train.finetune.ground import Ground, grounded
-from lexome.train.finetune.material import Split
-from lexome.train.finetune.model import Learner
-from lexome.train.finetune.predict import answered, scored
-from lexome.train.finetune.run import carry_out
-from lexome.train.finetune.runs import Cell, Run, settled
-from lexome.train.journal import METRICS, read_metrics
+from lexome.training.finetune.examples import Split
+from lexome.training.finetune.grid import Cell, Run, settled
+from lexome.training.finetune.run import Ground, carry_out, grounded
+from lexome.training.finetune.task_model import Learner
+from lexome.training.finetune.trainer import answered, scored
+from lexome.training.journal import METRICS, read_metrics
 
 ROOT = Path(__file__).resolve().parents[1]
 # Steps that are not counted: kernels are chosen and compiled in them.

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from facts import facts
+from lexome.datasets import DataSet, every, find
 from lexome.errors import LexomeError
-from lexome.infer.tokens import Tokens, open_tokens
-from lexome.tasks.sets import DataSet, every, find
+from lexome.infer.tokenizer import Tokens, open_tokens
 from lexome.tasks.task import Frame
-from lexome.train.finetune.labels import label_bias, label_counts
+from lexome.training.finetune.examples import label_bias, label_counts
 
 ROOT = Path(__file__).resolve().parents[1]
 # Their names for the sets are shorter: BC5CDR without the type, BioASQ without the year.

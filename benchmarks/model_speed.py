@@ -28,9 +28,8 @@ from transformers import (
 
 from facts import facts
 from lexome.models.checkpoint import build
-from lexome.models.config import EncoderConfig
+from lexome.models.config import EncoderConfig, preset
 from lexome.models.packing import Packing
-from lexome.models.presets import preset
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULT = ROOT / "results" / "model_speed.json"

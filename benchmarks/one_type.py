@@ -12,8 +12,7 @@ from pathlib import Path
 
 import torch
 
-from lexome.models.card import Card
-from lexome.models.checkpoint import load, save
+from lexome.models.checkpoint import Card, load, save
 from lexome.models.heads import Labeller, TokenHead
 from lexome.tasks import task_of
 from lexome.tasks.ner import Ner

@@ -24,13 +24,13 @@ import torch
 from transformers import BertConfig, BertModel
 
 from facts import facts
+from lexome.export.export import export
 from lexome.infer.predictor import Predictor
 from lexome.models import checkpoint
-from lexome.models.card import Card
+from lexome.models.checkpoint import Card
 from lexome.models.config import EncoderConfig
 from lexome.models.encoder import Encoder
 from lexome.models.packing import Packing
-from lexome.train.export import export
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULT = ROOT / "results" / "onnx_speed.json"

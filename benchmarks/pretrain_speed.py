@@ -27,12 +27,12 @@ from transformers import BertConfig, BertForMaskedLM
 
 from facts import facts
 from lexome.corpus.masking import Masking, mask, sequence_draws
-from lexome.corpus.shards.store import open_shards
+from lexome.corpus.shards import open_shards
 from lexome.recipe.pretrain import PretrainRecipe
-from lexome.train.journal import METRICS, read_metrics
-from lexome.train.loader import ahead
-from lexome.train.pretrain import pretrain
-from lexome.train.text import Pieces, Text
+from lexome.training.journal import METRICS, read_metrics
+from lexome.training.loader import ahead
+from lexome.training.pretrain import pretrain
+from lexome.training.sampling import Pieces, Text
 
 ROOT = Path(__file__).resolve().parents[1]
 SHAPES = {"8x512": (8, 512, 8), "16x384": (16, 384, 6), "12x768": (12, 768, 12)}

@@ -25,7 +25,7 @@ import pubmed_parser
 import lexome
 from facts import facts
 from jats_recall import peer, peer_all
-from lexome.formats.literature import pubmed_fields, pubmed_lists
+from lexome.formats.pubmed import byte_lists, citation_fields
 
 ROOT = Path(__file__).resolve().parents[1]
 SPEED_BYTES = 40_000_000
@@ -72,7 +72,7 @@ def read_lexome(path: Path) -> int:
 
 def read_cold(path: Path) -> int:
     """Each distinct record once, every cache of headings, substances and journals emptied before."""
-    for function in (*vars(pubmed_lists).values(), *vars(pubmed_fields).values()):
+    for function in (*vars(byte_lists).values(), *vars(citation_fields).values()):
         if hasattr(function, "cache_clear"):
             function.cache_clear()
     return read_lexome(path)

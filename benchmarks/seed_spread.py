@@ -17,10 +17,9 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from lexome.train.finetune.record import Facts, read_facts
-from lexome.train.finetune.summary import DEV, TEST, Spread, cell_of
-from lexome.train.record import RUN
-from lexome.train.study.files import STUDY, read_outcome
+from lexome.reproduce.tables import STUDY, read_outcome
+from lexome.training.finetune.grid import DEV, TEST, Facts, Spread, cell_of, read_facts
+from lexome.training.run_record import RUN
 
 ROOT = Path(__file__).resolve().parents[1]
 SPLITS = (DEV, TEST)

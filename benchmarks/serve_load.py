@@ -30,8 +30,7 @@ from typing import Any
 
 from facts import facts
 from lexome.document import Document
-from lexome.infer.annotator import Annotator
-from lexome.infer.loading import load
+from lexome.infer.annotator import Annotator, load
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULT = ROOT / "results" / "serve_load.json"

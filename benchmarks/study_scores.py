@@ -12,8 +12,7 @@ import json
 import sys
 from pathlib import Path
 
-from lexome.train.study.files import STUDY, read_outcome
-from lexome.train.study.picture import draw
+from lexome.reproduce.tables import STUDY, draw, read_outcome
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -16,11 +16,11 @@ from typing import Any
 import torch
 
 from facts import facts
+from lexome.models.config import preset
 from lexome.models.heads import MaskedLM
 from lexome.models.packing import Packing
-from lexome.models.presets import preset
-from lexome.train.losses import sums
-from lexome.train.memory import Load, memory
+from lexome.training.losses import sums
+from lexome.training.memory import Load, memory
 
 RESULT = Path(__file__).resolve().parents[1] / "results" / "training_memory.json"
 LENGTH, RATE = 512, 0.15

@@ -16,7 +16,7 @@ import lexome
 from facts import ROOT, facts
 from lexome.corpus.vocab.learn import learn_vocab
 from lexome.corpus.vocab.report import vocab_report
-from lexome.recipe.vocab import VocabRecipe
+from lexome.recipe.corpus_stages import VocabRecipe
 
 TEXT = ("corpus/abstracts/abstracts-01.jsonl.xz", "corpus/pmc_fulltext/pmc_fulltext-00.jsonl.xz")
 MEGABYTES = 50

@@ -8,8 +8,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from lexome.corpus.vocab.kinds import bert_tokenizer
-from lexome.infer.settings import MODEL, TOKENIZER, Settings, write_settings
+from lexome.corpus.vocab.algorithms import bert_tokenizer
+from lexome.infer.model_folder import MODEL, TOKENIZER, Settings, write_settings
 from lexome.tasks import Ner, Task
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")

@@ -8,12 +8,12 @@ import torch
 from tiny_models import CARD
 
 import lexome
-from lexome.corpus.vocab.kinds import BERT_SPECIAL, bert_tokenizer
+from lexome.corpus.vocab.algorithms import BERT_SPECIAL, bert_tokenizer
 from lexome.document import Answer, Argument, Document, Question, Relation, Span, place
 from lexome.models.checkpoint import build, save
 from lexome.models.config import EncoderConfig
 from lexome.recipe.finetune import FinetuneRecipe
-from lexome.train.finetune.stage import Finetuned, finetune
+from lexome.training.finetune.stage import Finetuned, finetune
 
 GENES = ("BRCA1", "TP53", "EGFR", "KRAS", "MYC")
 DRUGS = ("aspirin", "heparin", "insulin", "taxol", "codeine")

@@ -16,17 +16,14 @@ from torch.distributed.device_mesh import init_device_mesh
 from lexome.models.config import EncoderConfig
 from lexome.models.heads import MaskedLM, PairedLM
 from lexome.models.packing import Packing
-from lexome.recipe.parallel import ParallelTable
-from lexome.train import state
-from lexome.train.batches import NOT_ASKED, Place
-from lexome.train.distilling import DistilledLM, DistillingLoss, Weights, projection
-from lexome.train.loader import Batch, Step
-from lexome.train.loop import Position, Rules, train
-from lexome.train.losses import Loss, PretrainingLoss
-from lexome.train.optim import Optimizers, OptimizerSettings
-from lexome.train.parallel import AXES, Parallel, Sizes, joined
-from lexome.train.schedule import LearningRate, Length
-from lexome.train.sharded_optim import optimizers_of
+from lexome.recipe.pretrain import ParallelTable
+from lexome.training import state
+from lexome.training.loader import Batch, Step
+from lexome.training.loop import Position, Rules, train
+from lexome.training.losses import DistilledLM, DistillingLoss, Loss, PretrainingLoss, Weights, projection
+from lexome.training.optim import LearningRate, Length, Optimizers, OptimizerSettings, optimizers_of
+from lexome.training.parallel import AXES, Parallel, Sizes, joined
+from lexome.training.sampling import NOT_ASKED, Place
 
 STEPS = 5
 ALONE = Parallel(Sizes(), torch.device("cpu"))
@@ -247,7 +244,7 @@ def together(count: int, work: Work, *given: Any, table: ParallelTable | None = 
     # The parent keeps the store, as torchrun does, so that the system chooses the port and nobody else can take it.
     store = dist.TCPStore("127.0.0.1", 0, None, True, wait_for_workers=False)
     # One server imports torch, which takes seconds, and is forked for each process. It ends with its parent.
-    multiprocessing.set_forkserver_preload(["lexome.train.state"])
+    multiprocessing.set_forkserver_preload(["lexome.training.state"])
     context = torch.multiprocessing.start_processes(
         _begun,
         (count, store.port, table or ParallelTable(), work, given),

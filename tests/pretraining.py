@@ -8,12 +8,11 @@ from typing import Any
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
 import lexome
-from lexome.corpus.shards.shard import shard
-from lexome.corpus.shards.store import Shards, open_shards
+from lexome.corpus.shards import Shards, open_shards, shard
 from lexome.document import Document, place
 from lexome.pipeline import Engine
+from lexome.recipe.corpus_stages import ShardRecipe
 from lexome.recipe.pretrain import PretrainRecipe
-from lexome.recipe.shard import ShardRecipe
 
 GENES = ["BRCA", "TP", "EGFR", "KRAS", "MYC", "PTEN"]
 ORGANS = ["liver", "heart", "lung", "brain", "kidney", "spleen"]

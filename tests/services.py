@@ -16,13 +16,13 @@ import uvicorn
 from dictionary_models import OPSET, SPECIAL, put_settings
 from onnx import TensorProto, helper, numpy_helper
 
-from lexome.corpus.vocab.kinds import bert_tokenizer
+from lexome.corpus.vocab.algorithms import bert_tokenizer
 from lexome.document import Document, Passage, Span
-from lexome.infer.settings import MODEL, TOKENIZER
+from lexome.infer.model_folder import MODEL, TOKENIZER
 from lexome.metadata import Author, Journal, Metadata
-from lexome.serve.library import Library
 from lexome.serve.limits import Limits
 from lexome.serve.server import configured, listening
+from lexome.serve.service import Library
 from lexome.tasks import Task
 
 Made = TypeVar("Made")

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from lexome.infer.wordpiece import WordPiece
+from lexome.infer.tokenizer import WordPiece
 from lexome.tasks.task import NOT_ASKED, Floats, Frame, Row, Task
 
 # So sure is the model that is always right.

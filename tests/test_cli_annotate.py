@@ -23,7 +23,7 @@ import lexome
 from lexome import Document, Passage, Span
 from lexome.cli import app
 from lexome.errors import LexomeError
-from lexome.infer.inputs import inputs_of
+from lexome.infer.annotate import inputs_of
 
 TEXT = "Mutations in BRCA1 raise the risk of breast cancer; olaparib helps, aspirin less."
 FOUND = [("BRCA1", "Gene"), ("breast cancer", "Disease"), ("olaparib", "Chemical"), ("aspirin", "Chemical")]

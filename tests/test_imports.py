@@ -31,7 +31,7 @@ def test_importing_lexome_loads_no_parser() -> None:
     assert loaded_by("import lexome") & {"lxml", "pydantic", "rich", "typer"} == set()
 
 
-LIGHT = ("lexome.infer.fill", "lexome.infer.embed", "lexome.infer.predictor", "lexome.infer.loading")
+LIGHT = ("lexome.infer.fill", "lexome.infer.embed", "lexome.infer.predictor", "lexome.infer.annotator")
 
 
 @pytest.mark.parametrize("module", LIGHT)
@@ -53,7 +53,7 @@ embed(predictor, [Path({text!r})], Path({out!r}), progress_shown=False)
 def test_fill_and_embed_run_without_torch(tmp_path: Path) -> None:
     from tiny_models import hf_model, tokenizer_folder
 
-    from lexome.train.export import export
+    from lexome.export.export import export
 
     hf_model("BertForMaskedLM", "bert").save_pretrained(tmp_path / "checkpoint")
     export(tokenizer_folder(tmp_path / "checkpoint"), tmp_path / "onnx")

@@ -6,7 +6,7 @@ import pytest
 
 from lexome.errors import RecipeError
 from lexome.recipe import explain, load, stage_of
-from lexome.recipe.build import BuildRecipe
+from lexome.recipe.corpus_stages import BuildRecipe
 from lexome.recipe.stages import STAGES, schema_of
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -6,7 +6,7 @@ from dataclasses import FrozenInstanceError, asdict, dataclass, replace
 
 import pytest
 
-from lexome.values import value
+from lexome.metadata import value
 
 
 @value

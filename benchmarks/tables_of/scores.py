@@ -3,8 +3,7 @@
 import tomllib
 from typing import Any
 
-from lexome.train.study.files import read_outcome
-from lexome.train.study.table import MEASURES, grid, remarks
+from lexome.reproduce.tables import MEASURES, grid, read_outcome, remarks
 from tables_of.results import ROOT, measured, rows, stored
 
 SHORT_PEERS = ("BioBERT-v1.1", "Bioformer-8L", "PubMedBERT-abs")

@@ -43,6 +43,6 @@ def load(*folders: str | Path, threads: int | None = None) -> "Annotator":
     on each document one after another: mentions first, then relations, classes and answers. It runs on all usable
     cores, or on so many threads.
     """
-    from lexome.infer.loading import load as open_models
+    from lexome.infer.annotator import load as open_models
 
     return open_models(*folders, threads=threads)

@@ -12,8 +12,7 @@ from itertools import pairwise
 from math import isfinite
 
 from lexome.errors import DocumentError
-from lexome.metadata import Metadata
-from lexome.values import value
+from lexome.metadata import Metadata, value
 
 Range = tuple[int, int]
 

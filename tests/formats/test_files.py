@@ -16,8 +16,8 @@ from rights import without_rights
 import lexome
 from lexome import Document, Passage, Tally
 from lexome.errors import FormatError, LexomeError, UsageError
-from lexome.formats.files import replacing, zstd
 from lexome.formats.registry import FORMATS
+from lexome.formats.streams import replacing, zstd
 
 DOCS = [Document(str(number), (Passage(0, f"Text {number} on κ-opioid receptors."),)) for number in range(300)]
 
@@ -285,7 +285,7 @@ def short_records(monkeypatch: pytest.MonkeyPatch) -> None:
     """Records of 100 bytes at most; every reader is imported before, for one imported now would keep that limit."""
     for format in FORMATS:
         importlib.import_module(f"lexome.formats.{format.module}")
-    monkeypatch.setattr("lexome.formats.files.MAX_RECORD_BYTES", 100)
+    monkeypatch.setattr("lexome.formats.streams.MAX_RECORD_BYTES", 100)
 
 
 @pytest.mark.usefixtures("short_records")

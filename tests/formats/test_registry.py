@@ -8,9 +8,8 @@ import pytest
 import lexome
 from lexome import Document, Passage
 from lexome.errors import FormatError, UsageError
-from lexome.formats.detect import detect, detect_unnamed
-from lexome.formats.files import Source
-from lexome.formats.registry import FORMATS, Format
+from lexome.formats.registry import FORMATS, Format, detect, detect_unnamed
+from lexome.formats.streams import Source
 
 HEADS = {
     "pubmed": ("a.xml", '<?xml version="1.0"?>\n<!DOCTYPE PubmedArticleSet SYSTEM "x">\n<PubmedArticleSet>'),

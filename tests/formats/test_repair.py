@@ -3,7 +3,7 @@
 import pytest
 
 from lexome import Argument, Attribute, Passage, Relation, Span, Tally
-from lexome.formats.repair import REACH, nearest, repaired, text_at
+from lexome.formats.tally import REACH, nearest, repaired, text_at
 
 TITLE = Passage(0, "Zorin and zorin", "title")
 TEXT = Passage(20, "In mice zorin binds left and right kinase.")

@@ -9,7 +9,7 @@ import pytest
 
 from lexome.errors import BadDocument, FormatError
 from lexome.formats import xml
-from lexome.formats.files import Source
+from lexome.formats.streams import Source
 from lexome.formats.xml import Record, records
 
 

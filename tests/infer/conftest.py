@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from tiny_models import hf_model, tokenizer_folder
 
+from lexome.export.export import export
 from lexome.infer.predictor import Predictor
-from lexome.train.export import export
 
 
 @pytest.fixture(scope="session")

@@ -12,11 +12,11 @@ from tiny_models import hf_model, tokenizer_folder
 
 from lexome.document import Document, Passage
 from lexome.errors import CheckpointError, UsageError
+from lexome.export.export import export
 from lexome.infer.annotator import Annotator
 from lexome.models.checkpoint import load
 from lexome.models.packing import Packing
 from lexome.tasks import Ner, Task
-from lexome.train.export import export
 
 WORDS = [f"w{number}" for number in range(59)]
 TASK = Ner(["Gene", "Disease"], overlap=8)

@@ -8,8 +8,7 @@ from dictionary_models import dictionary_model
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lexome.infer.batching import BUDGETS, fastest, rates
-from lexome.infer.predictor import Predictor, batches_of
+from lexome.infer.predictor import BUDGETS, Predictor, batches_of, fastest, rates
 
 
 @pytest.fixture(scope="module")

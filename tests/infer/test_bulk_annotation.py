@@ -23,7 +23,7 @@ from lexome import Document, Passage
 from lexome.document import Argument, Attribute, Relation, Span
 from lexome.errors import FormatError, UsageError
 from lexome.infer.bulk import Bulk, Settings, annotate_files, shares
-from lexome.infer.wanted import Wanted
+from lexome.infer.selection import Wanted
 from lexome.pipeline import Engine, Part
 from lexome.pipeline.local import usable_cores
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from lexome.errors import CheckpointError
 from lexome.infer.annotator import Annotator
-from lexome.infer.calibrate import calibrated
+from lexome.infer.model import calibrated
 
 TEXT = "brca1 in breast cancer"
 

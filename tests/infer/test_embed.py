@@ -13,7 +13,6 @@ import lexome
 from lexome.document import Document, Passage, place
 from lexome.errors import BadDocument, FormatError, MissingExtraError, UsageError
 from lexome.infer import embed as stage
-from lexome.infer import vector_files
 from lexome.infer.embed import embed
 from lexome.infer.predictor import Predictor
 from lexome.models.checkpoint import load
@@ -154,7 +153,7 @@ def test_an_unknown_ending_and_one_file_for_both_are_refused(predictor: Predicto
 
 
 def test_many_rows_are_counted_in_the_head_of_the_file(tmp_path: Path) -> None:
-    with vector_files.vector_file(tmp_path / "v.npy", 3) as write:
+    with embed.vector_file(tmp_path / "v.npy", 3) as write:
         for _ in range(12):
             write(["x"] * 1000, np.ones((1000, 3), dtype=np.float32))
     assert np.load(tmp_path / "v.npy").shape == (12_000, 3)

@@ -11,9 +11,9 @@ from tiny_models import hf_model
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 
 from lexome.errors import CheckpointError, UsageError
+from lexome.export.export import export
 from lexome.infer.fill import fill
 from lexome.infer.predictor import Predictor, open_session
-from lexome.train.export import export
 
 
 def test_guesses_are_those_of_transformers(predictor: Predictor, checkpoint: Path) -> None:
@@ -79,7 +79,7 @@ def test_another_mask_token_is_understood_under_both_names(tmp_path: Path) -> No
 
 
 def test_a_tokenizer_that_is_none_is_said(exported: Path, tmp_path: Path) -> None:
-    from lexome.infer.tokens import open_tokens
+    from lexome.infer.tokenizer import open_tokens
 
     (tmp_path / "tokenizer.json").write_text("{}")
     with pytest.raises(CheckpointError, match="holds no tokenizer"):

@@ -15,10 +15,10 @@ from tiny_models import hf_model, tokenizer_folder
 import lexome
 from lexome.document import Document, Passage
 from lexome.errors import CheckpointError
-from lexome.infer.hugging_face import around
+from lexome.export.export import export
 from lexome.infer.model import Model
+from lexome.infer.predictor import around
 from lexome.tasks import Ner
-from lexome.train.export import export
 
 # The order of no task of ours, as it comes from a set of labels.
 TAGS = ("I-Gene", "O", "B-Disease", "B-Gene", "I-Disease")

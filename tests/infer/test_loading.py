@@ -10,7 +10,7 @@ from dictionary_models import dictionary_model
 
 import lexome
 from lexome.errors import CheckpointError, LexomeError
-from lexome.infer import loading
+from lexome.infer import annotator
 
 
 def test_a_folder_is_opened_by_name_or_path(tmp_path: Path) -> None:
@@ -22,13 +22,13 @@ def test_a_folder_is_opened_by_name_or_path(tmp_path: Path) -> None:
 def test_without_a_folder_the_model_that_comes_with_lexome_is_opened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    dictionary_model(tmp_path / loading.DEFAULT)
-    monkeypatch.setattr(loading.resources, "files", lambda package: tmp_path)
+    dictionary_model(tmp_path / annotator.DEFAULT)
+    monkeypatch.setattr(annotator.resources, "files", lambda package: tmp_path)
     assert lexome.load(threads=1)("brca1").spans
 
 
 def test_where_that_is_missing_it_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loading.resources, "files", lambda package: tmp_path)
+    monkeypatch.setattr(annotator.resources, "files", lambda package: tmp_path)
     with pytest.raises(CheckpointError, match="Install Lexome again, or name a folder"):
         lexome.load()
 

@@ -10,10 +10,10 @@ from tiny_models import hf_model, tokenizer_folder
 
 from lexome.document import Argument, Document, Passage, Question, Relation, Span
 from lexome.errors import UsageError
+from lexome.export.export import export
 from lexome.infer.annotator import Annotator
 from lexome.infer.model import Model
 from lexome.tasks import Classes, Questions, Relations, Task
-from lexome.train.export import export
 
 TEXT = "brca1 and tp53 . w1 melanoma . aspirin w2"
 BINDS = Relations(["none", "binds"], none="none", pairs=[("Gene", "Gene")], scope="document")

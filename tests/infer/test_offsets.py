@@ -14,15 +14,15 @@ from strategies import texts
 from tiny_models import SPECIAL, VOCAB, hf_model
 
 import lexome
-from lexome.corpus.vocab.kinds import bert_tokenizer
+from lexome.corpus.vocab.algorithms import bert_tokenizer
 from lexome.corpus.vocab.tokenizers import load_tokenizer
 from lexome.document import Document, place
+from lexome.export.export import export
 from lexome.infer.annotator import Annotator
-from lexome.infer.tokens import Tokens, open_tokens
+from lexome.infer.tokenizer import Tokens, open_tokens
 from lexome.tasks import Ner
 from lexome.tasks.ner import Labelling
 from lexome.tasks.task import Frame
-from lexome.train.export import export
 
 TYPES = ("Gene", "Disease")
 # So many real abstracts are looked at unless LEXOME_HYPOTHESIS is nightly: then it is all of them.

@@ -11,11 +11,11 @@ import torch
 from tiny_models import hf_model, tokenizer_folder
 
 from lexome.errors import CheckpointError, UsageError
+from lexome.export.export import export
 from lexome.infer.predictor import BY_HEADS, LONG, Predictor, open_session
-from lexome.infer.tokens import open_tokens, windows
+from lexome.infer.tokenizer import open_tokens, windows
 from lexome.models.checkpoint import load
 from lexome.models.packing import Packing
-from lexome.train.export import export
 
 ROWS = [[2, 9, 3], [2, *range(10, 40), 3], [2, 3], [2, 11, 12, 13, 14, 3]]
 

@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from lexome.document import Document, Passage
 from lexome.infer.annotator import Annotator
-from lexome.infer.settings import read_settings, write_settings
+from lexome.infer.model_folder import read_settings, write_settings
 
 OVERLAP = 8
 VOCABULARY = [*WORDS, ".", ",", *(f"w{number}" for number in range(50))]

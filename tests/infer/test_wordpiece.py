@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, normalizers
 
-from lexome.corpus.vocab.kinds import bert_tokenizer
-from lexome.infer.wordpiece import WordPiece
+from lexome.corpus.vocab.algorithms import bert_tokenizer
+from lexome.infer.tokenizer import WordPiece
 
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789αβµé漢.,-()[]'"
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *LETTERS, *(f"##{letter}" for letter in LETTERS)]

@@ -14,8 +14,7 @@ from safetensors.torch import load_file, save_file
 from tiny_models import CARD, LENGTHS, VOCAB, batch, hf_model, hf_outputs, tokenizer_folder
 
 from lexome.errors import CheckpointError
-from lexome.models.card import Card
-from lexome.models.checkpoint import build, kind_of, load, save
+from lexome.models.checkpoint import Card, build, kind_of, load, save
 from lexome.models.config import EncoderConfig
 from lexome.models.heads import HiddenLayers, Labeller, MaskedLM
 from lexome.models.hf_config import read_config, write_config

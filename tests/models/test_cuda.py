@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from lexome.models import attention, packed_attention
+from lexome.models import attention
 from lexome.models.config import EncoderConfig
 from lexome.models.heads import MaskedLM
 from lexome.models.packing import Packing
@@ -65,7 +65,7 @@ def test_kernels_of_our_own_give_what_the_general_path_gives(width: int, dtype: 
     packing = Packing.of(ends, "cuda", longest=256, sequences=len(LENGTHS) + 3)
     torch.manual_seed(0)
     qkv_TH3K = torch.randn(sum(LENGTHS), 4, 3, width, device="cuda", dtype=dtype, requires_grad=True)
-    assert packed_attention.fits(qkv_TH3K)
+    assert attention.fits(qkv_TH3K)
     weight_THK = torch.randn_like(qkv_TH3K[:, :, 0])
 
     def joint() -> tuple[Tensor, Tensor]:
@@ -81,7 +81,7 @@ def test_kernels_of_our_own_give_what_the_general_path_gives(width: int, dtype: 
 
 
 def test_dropout_and_float32_take_the_general_path() -> None:
-    assert not packed_attention.fits(torch.zeros(4, 2, 3, 64, device="cuda"))
+    assert not attention.fits(torch.zeros(4, 2, 3, 64, device="cuda"))
     query_THK = torch.zeros(4, 2, 64, device="cuda")
     assert not attention._packed_kernel_fits(query_THK, window=None, dropout=0.0)
     assert not attention._packed_kernel_fits(query_THK.bfloat16(), window=None, dropout=0.1)

@@ -19,8 +19,8 @@ from lexome.models.heads import (
     mean_of,
 )
 from lexome.models.packing import Packing
-from lexome.train.batches import NOT_ASKED
-from lexome.train.losses import sums
+from lexome.training.losses import sums
+from lexome.training.sampling import NOT_ASKED
 
 CONFIG = EncoderConfig(vocab=VOCAB, layers=1, width=32, heads=4, inner=48, max_tokens=40)
 

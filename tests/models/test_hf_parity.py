@@ -10,8 +10,8 @@ import transformers
 from tiny_models import CARD, HF_CONFIGS, LENGTHS, batch, hf_model, hf_outputs, tokenizer_folder
 from torch.nn.functional import cross_entropy
 
-from lexome.models.architectures import ARCHITECTURES
 from lexome.models.checkpoint import Checkpoint, load, save
+from lexome.models.names import ARCHITECTURES
 
 ROOT = Path(__file__).resolve().parents[2]
 # The bound the project promises; what is left is the order of sums.

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from lexome.cli import app
 from lexome.errors import CheckpointError, UsageError
 from lexome.models.checkpoint import load
-from lexome.models.convert import convert_model
+from lexome.models.convert_model import convert_model
 from lexome.models.packing import Packing
 
 DROP = "relative-positions"

@@ -5,11 +5,10 @@ import torch
 from tiny_models import hf_model
 
 from lexome.errors import CheckpointError
-from lexome.models.architectures import ARCHITECTURES
 from lexome.models.checkpoint import build
 from lexome.models.config import EncoderConfig
 from lexome.models.hf_config import read_config
-from lexome.models.names import KINDS, cut_qkv, from_hf, join_qkv, table, to_hf
+from lexome.models.names import ARCHITECTURES, KINDS, cut_qkv, from_hf, join_qkv, table, to_hf
 
 CASES = [(architecture, kind) for architecture, names in ARCHITECTURES.items() for kind in names.classes]
 
@@ -19,10 +18,10 @@ def config_of(architecture: str) -> EncoderConfig:
 
 
 def our_weights(architecture: str, kind: str) -> dict[str, torch.Tensor]:
-    from lexome.models import hf_heads
+    from lexome.models import hf_config
 
     config = config_of(architecture)
-    hidden = hf_heads.hidden_of({}, architecture, kind) if kind in ("token", "sequence", "span") else None
+    hidden = hf_config.hidden_of({}, architecture, kind) if kind in ("token", "sequence", "span") else None
     torch.manual_seed(3)
     weights = build(config, kind, hidden=hidden).state_dict()
     return {name if kind != "encoder" else f"encoder.{name}": torch.randn_like(held) for name, held in weights.items()}

@@ -16,9 +16,9 @@ from typer.testing import CliRunner
 from lexome.cli import app
 from lexome.errors import UsageError
 from lexome.models.config import EncoderConfig
+from lexome.models.convert_model import output_size, resize_outputs
 from lexome.models.encoder import Encoder
 from lexome.models.heads import HiddenLayers, Labeller, MaskedLM, PairedLM, SequenceHead, SpanHead, TokenHead
-from lexome.models.outputs import output_size, resize_outputs
 
 POST = EncoderConfig(vocab=VOCAB, layers=2, width=32, heads=4, inner=48, max_tokens=40)
 PRE = EncoderConfig(vocab=VOCAB, layers=2, width=32, heads=4, inner=48, max_tokens=40, norm="pre", final_norm=True)

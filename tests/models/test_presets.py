@@ -5,9 +5,9 @@ import torch
 
 from lexome.errors import UsageError
 from lexome.models.checkpoint import build
+from lexome.models.config import PRESETS, preset
 from lexome.models.encoder import parameters_of
 from lexome.models.hf_config import natural_architecture
-from lexome.models.presets import PRESETS, preset
 
 # What the paper prints, in millions, what is counted here, and how far off the two may be. "paired" is all that is
 # pre-trained with next-sentence prediction, "masked" without.

@@ -8,7 +8,7 @@ from pathlib import Path
 import bulk
 import pytest
 
-from lexome import runlog
+from lexome import progress
 from lexome.errors import MissingExtraError, PartialError, UsageError, WorkerError
 from lexome.pipeline import Engine, Job, Outcome, Part, Stage, fingerprint, run, whole
 from lexome.pipeline.stage import check
@@ -214,7 +214,7 @@ def look_for_drafts(job: Job, drafts: tuple[Path, ...], advance: object) -> dict
 def test_progress_counts_all_workers(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runlog, "LINE_S", 0.0)
+    monkeypatch.setattr(progress, "LINE_S", 0.0)
     run(bulk.stage(folder), engine=POOL)
     assert capsys.readouterr().err.splitlines()[-1].startswith("letters: 3 of 3 jobs, ")
 

@@ -12,9 +12,9 @@ from services import Serving
 
 import lexome
 from lexome.document import Document, Passage
-from lexome.formats.records.jsonl import from_json, to_json
+from lexome.formats.jsonl import from_json, to_json
 from lexome.infer.annotator import Annotator
-from lexome.serve.answers import media_type, writable
+from lexome.serve.payloads import media_type, writable
 
 TEXT = "Olaparib in BRCA1 breast cancer."
 FOUND = [("Olaparib", "Chemical"), ("BRCA1", "Gene"), ("breast cancer", "Disease")]

@@ -11,9 +11,9 @@ from starlette.testclient import TestClient
 from lexome.errors import UsageError
 from lexome.infer.annotator import Annotator
 from lexome.serve.app import make_app
-from lexome.serve.callers import local_names
 from lexome.serve.limits import Limits
 from lexome.serve.metrics import Metrics
+from lexome.serve.middleware import local_names
 from lexome.serve.queue import Queue
 
 PAGE = "https://lab.example"

@@ -10,7 +10,7 @@ from lexome.document import Document, Passage
 from lexome.errors import FormatError
 from lexome.formats import Tally
 from lexome.metadata import Metadata
-from lexome.serve.library import Library
+from lexome.serve.service import Library
 
 
 def document(number: int) -> Document:

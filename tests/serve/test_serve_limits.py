@@ -11,10 +11,9 @@ import pytest
 from services import Serving, awaited
 
 from lexome.infer.annotator import Annotator
-from lexome.serve.callers import Callers
-from lexome.serve.gate import Gate
 from lexome.serve.limits import Limits
 from lexome.serve.metrics import Metrics
+from lexome.serve.middleware import Callers, Gate
 
 SHORT = {"text": "BRCA1 w1"}
 # Some thousand windows: a second or more of work.

@@ -7,7 +7,7 @@ import pytest
 
 import lexome
 from lexome.document import Document, Passage, Span
-from lexome.serve.bern2 import bern2_shape
+from lexome.serve.compat import bern2_shape
 
 TEXT = "Olaparib in BRCA1 breast cancer."
 

@@ -9,8 +9,7 @@ from task_rows import tokenizer
 
 from lexome.document import Document, Passage, place
 from lexome.tasks.task import Tokenizer
-from lexome.tasks.units import Units, units_of
-from lexome.tasks.windows import tokens_of
+from lexome.tasks.windows import Units, tokens_of, units_of
 
 
 def units(doc: Document, using: Tokenizer, *, words: bool, sentences: bool = False) -> Units:

@@ -9,7 +9,7 @@ from task_rows import frame, perfect, tokenizer
 from lexome.document import Argument, Document, Passage, Relation, Span, place
 from lexome.errors import BadDocument, UsageError
 from lexome.tasks import Relations, task_of
-from lexome.tasks.pairs import marked
+from lexome.tasks.relation import marked
 from lexome.tasks.task import NOT_ASKED
 
 TEXT = "Aspirin blocks COX1 and COX2. Ibuprofen blocks COX1 with aspirin."

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from task_rows import frame, perfect
 
+from lexome import datasets
 from lexome.corpus.vocab.tokenizers import load_tokenizer
+from lexome.datasets import DataSet
 from lexome.document import Document, Question
-from lexome.infer.tokens import Tokens, open_tokens
-from lexome.tasks import Ner, Questions, Relations, Task, sets, task_of
-from lexome.tasks.answers import plain
-from lexome.tasks.qa import contexts_of, places_of
-from lexome.tasks.sets import DataSet
+from lexome.infer.tokenizer import Tokens, open_tokens
+from lexome.tasks import Ner, Questions, Relations, Task, task_of
+from lexome.tasks.qa import contexts_of, places_of, plain
 
 NIGHTLY = os.environ.get("LEXOME_HYPOTHESIS") == "nightly"
 SAMPLE = 24
@@ -49,9 +49,9 @@ def bert(real_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Tokens:
 
 
 @pytest.mark.property
-@pytest.mark.parametrize("name", sets.names())
+@pytest.mark.parametrize("name", datasets.names())
 def test_what_a_set_says_comes_back(name: str, real_data: Path, bert: Tokens) -> None:
-    found = sets.find(name, data=real_data / "benchmarks")
+    found = datasets.find(name, data=real_data / "benchmarks")
     if not found.found:
         pytest.skip(f"the set {name} is not beside the project")
     task = found.task
@@ -125,7 +125,7 @@ def compared_answers(task: Questions, doc: Document, gold: Question, found: Ques
 def test_what_a_set_says_comes_back_however_it_is_labelled(
     labelling: str, nested: bool, real_data: Path, bert: Tokens
 ) -> None:
-    found = sets.find("BioRED", data=real_data / "benchmarks")
+    found = datasets.find("BioRED", data=real_data / "benchmarks")
     if not found.found:
         pytest.skip("the set BioRED is not beside the project")
     task = task_of({**found.settings, "labelling": labelling, "nested": nested, "scheme": "iobes"})

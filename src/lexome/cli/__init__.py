@@ -3,19 +3,15 @@
 import signal
 import sys
 
-from lexome.cli.annotate import annotate
+from lexome.cli.annotate import annotate, embed, fill
 from lexome.cli.app import app
-from lexome.cli.convert import convert
+from lexome.cli.convert import convert, convert_model
 from lexome.cli.corpus import build, check, learn_vocab, shard, vocab_report
 from lexome.cli.datasets import convert_bioasq, datasets
 from lexome.cli.evaluate import evaluate
-from lexome.cli.export import export
-from lexome.cli.finetune import finetune
-from lexome.cli.infer import embed, fill
-from lexome.cli.models import convert_model
 from lexome.cli.serve import serve
 from lexome.cli.study import report, reproduce
-from lexome.cli.train import distill, pretrain
+from lexome.cli.train import distill, export, finetune, pretrain
 from lexome.errors import LexomeError
 
 __all__ = [

@@ -1,25 +1,127 @@
 """`lexome annotate`: what models find in texts, files and folders, in the terminal, in a file or in bulk."""
 
+import json
 import os
+import shutil
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
-from lexome.cli.app import AsJson, Lines, Quiet, Strict, app
-from lexome.cli.ending import end_reading
-from lexome.cli.engines import Address, EngineName, PartName, engine_of, part_of, restartable
-from lexome.cli.findings import print_bulk, print_documents, print_done
+from lexome.cli.app import (
+    Address,
+    AsJson,
+    EngineName,
+    Lines,
+    PartName,
+    Quiet,
+    Strict,
+    app,
+    end,
+    end_aside,
+    end_reading,
+    engine_of,
+    part_of,
+    print_aside,
+    restartable,
+)
 from lexome.errors import UsageError
 
 if TYPE_CHECKING:
+    from lexome.infer.annotate import Annotation, Counts, Inputs
     from lexome.infer.annotator import Annotator
-    from lexome.infer.inputs import Inputs
-    from lexome.infer.wanted import Wanted
+    from lexome.infer.bulk import Bulk
+    from lexome.infer.embed import Embedded
+    from lexome.infer.selection import Wanted
+
+# Lines longer than this are hard to read.
+WIDEST = 120
+NAMED_TYPES = 20
+
+
+def print_documents(work: "Annotation", *, explain: bool, colour: bool, as_json: bool) -> None:
+    """Each document as it is done, for reading or as a line of JSON."""
+    from lexome.formats.jsonl import to_json
+    from lexome.infer.annotate import TEXT_ID
+    from lexome.infer.terminal import clean, shown
+
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(errors="backslashreplace")
+    width = min(shutil.get_terminal_size((100, 24)).columns, WIDEST)
+    for number, doc in enumerate(work.documents()):
+        wanted = work.wanted
+        dropped = work.annotator.explain(doc, types=wanted.types, min_score=wanted.min_score) if explain else []
+        if as_json:
+            line = json.loads(to_json(doc)) | ({"dropped": [asdict(one) for one in dropped]} if explain else {})
+            print(json.dumps(line, ensure_ascii=False), flush=True)
+            continue
+        print(("\n" if number else "") + shown(doc, width=width, colour=colour, named=doc.id != TEXT_ID))
+        for one in dropped:
+            print(f"  dropped {one.start}-{one.end} {clean(one.text)!r} {one.type} {one.score:.2f}: {clean(one.why)}")
+        sys.stdout.flush()
+
+
+def print_done(work: "Annotation", out: Path, *, as_json: bool, quiet: bool) -> None:
+    """What was read, found and written; to standard error where standard output holds the documents."""
+    done = work.done
+    printed = str(out) == "-"
+    stream = sys.stderr if printed else sys.stdout
+    if as_json:
+        print(json.dumps({**done.as_dict(), "out": str(out)}, ensure_ascii=False), file=stream)
+    elif not quiet:
+        print(f"read       {done.counts.documents:,} documents, {done.counts.tokens:,} tokens", file=stream)
+        _print_found(done.counts, stream)
+        _print_notes(done.tally.notes, stream)
+        print_aside(done.tally.rejected, done.tally.rejects_path, stream)
+        print(_speed(done.as_dict()), file=stream)
+        if not printed:
+            print(f"wrote      {done.tally.written:,} documents to {out}", file=stream)
+    else:
+        print_aside(done.tally.rejected, done.tally.rejects_path, sys.stderr)
+
+
+def print_bulk(bulk: "Bulk", out: Path, *, as_json: bool, quiet: bool) -> None:
+    """What became of many files, and the exit code."""
+    if as_json:
+        print(json.dumps({**bulk.as_dict(), "out": str(out)}, ensure_ascii=False))
+    elif not quiet:
+        kept = bulk.files - bulk.fresh_files
+        print(f"read       {bulk.counts.documents:,} documents of {bulk.files:,} files, {bulk.counts.tokens:,} tokens")
+        if kept:
+            print(f"kept       {kept:,} files that were done before")
+        _print_found(bulk.counts, sys.stdout)
+        _print_notes(bulk.notes, sys.stdout)
+        print_aside(bulk.rejected, bulk.rejects, sys.stdout)
+        if bulk.fresh_files:
+            print(_speed(bulk.as_dict()))
+        print(f"wrote      {out}")
+    else:
+        print_aside(bulk.rejected, bulk.rejects, sys.stderr)
+    end(bulk.failures, bulk.waiting, out, quiet=quiet)
+    end_aside(bulk.rejected, bulk.rejects, left=bulk.counts.documents)
+
+
+def _print_found(counts: "Counts", stream: TextIO) -> None:
+    held = counts.as_dict()
+    for what, kind in (("found", "mentions"), ("related", "relations"), ("labelled", "labels")):
+        for name, times in list(held[kind].items())[:NAMED_TYPES]:
+            print(f"{what:<10} {times:,} {name}", file=stream)
+
+
+def _print_notes(notes: "Counter[str]", stream: TextIO) -> None:
+    for what, times in notes.most_common(NAMED_TYPES):
+        print(f"noted      {times:,} {what}", file=stream)
+
+
+def _speed(held: dict[str, float]) -> str:
+    rates = f"{held['documents_per_second']:,.1f} documents/s, {held['tokens_per_second']:,.0f} tokens/s"
+    return f"took       {held['seconds']:,.1f} s: {rates}"
+
 
 # A folder is written in this format unless --to names another.
 BULK_FORMAT = "jsonl"
@@ -103,10 +205,9 @@ def annotate(
     annotated into a file there, many at a time; stopped and run again, it goes on. Without --model, the model that
     comes with Lexome is used.
     """
-    from lexome.infer.annotate import Annotation
+    from lexome.infer.annotate import Annotation, inputs_of
+    from lexome.infer.annotator import default_model, load
     from lexome.infer.bulk import Settings, annotate_files
-    from lexome.infer.inputs import inputs_of
-    from lexome.infer.loading import default_model, load
 
     output = _output(out, to)
     given = inputs_of(_words(inputs), text=text and bool(inputs))
@@ -196,7 +297,7 @@ def _files(given: "Inputs") -> tuple[Path, ...]:
 
 
 def _wanted(annotator: "Annotator", types: list[str] | None, min_score: list[str] | None) -> "Wanted":
-    from lexome.infer.wanted import wanted_of
+    from lexome.infer.selection import wanted_of
 
     relations = [label for model in annotator.models if model.kind == "relation" for label in model.labels]
     return wanted_of(
@@ -228,3 +329,100 @@ def _interruptible(output: _Output) -> Iterator[None]:
         # Python would complain once more when it flushes at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(1) from None
+
+
+ModelFolder = Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder that `lexome export` made.")]
+EmbedThreads = Annotated[int | None, typer.Option("--threads", min=1, help="Default: the usable cores.")]
+
+
+@app.command()
+def fill(
+    folder: ModelFolder,
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="With [MASK] where words are to be guessed.")],
+    top: Annotated[int, typer.Option("--top", min=1, help="How many words for each mask.")] = 5,
+    threads: EmbedThreads = None,
+    as_json: AsJson = False,
+) -> None:
+    """Words for each [MASK] of a text, with probabilities.
+
+    The folder holds a masked language model.
+    """
+    from lexome.infer.fill import fill as run
+    from lexome.infer.predictor import Predictor
+
+    masks = run(Predictor.open(folder, threads=threads), text, top=top)
+    if as_json:
+        print(json.dumps([[asdict(guess) for guess in guesses] for guesses in masks], ensure_ascii=False))
+        return
+    for number, guesses in enumerate(masks, 1):
+        if len(masks) > 1:
+            print(f"mask {number}")
+        for guess in guesses:
+            print(f"{guess.probability:.4f}  {guess.word}")
+
+
+@app.command()
+def embed(
+    folder: ModelFolder,
+    inputs: Annotated[list[Path], typer.Argument(metavar="INPUT...", help="Files, folders or archives; - for stdin.")],
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Where vectors go: .npy or .parquet.")],
+    unit: Annotated[str, typer.Option(metavar="document|passage|sentence", help="What has a vector.")] = "document",
+    pooling: Annotated[str, typer.Option(metavar="mean|cls", help="The mean of all tokens, or the first.")] = "mean",
+    batch: Annotated[int, typer.Option(min=1, help="Rows at a time. On a CPU, one is fastest.")] = 1,
+    normalise: Annotated[bool, typer.Option("--normalise", help="Vectors of length 1.")] = False,
+    lines: Lines = False,
+    rejects: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Where bad documents go. Default: OUT.rejects.jsonl.")
+    ] = None,
+    strict: Strict = False,
+    threads: EmbedThreads = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """A vector for each document, passage or sentence.
+
+    Files may be of any format, and each vector has its id. A text too long for the model is cut into windows whose
+    vectors are averaged by their tokens; nothing is left out. Ids are in a column of the Parquet file, or beside the
+    .npy in .ids.jsonl, in the order of the rows.
+    """
+    from lexome.infer.embed import embed as run
+    from lexome.infer.predictor import Predictor
+
+    aside = None if strict else rejects or out.with_name(out.name + ".rejects.jsonl")
+    predictor = Predictor.open(folder, threads=threads)
+    try:
+        done = run(
+            predictor,
+            inputs,
+            out,
+            unit=unit,
+            pooling=pooling,
+            batch=batch,
+            normalise=normalise,
+            lines=lines,
+            rejects=aside,
+            progress_shown=not quiet,
+        )
+    except KeyboardInterrupt:
+        print(f"interrupted: {out} was not written. Run the same command again.", file=sys.stderr)
+        raise typer.Exit(130) from None
+    if as_json or not quiet:
+        _print_vectors(done, out, width=predictor.settings.width, as_json=as_json)
+    else:
+        print_aside(done.tally.rejected, done.tally.rejects_path, sys.stderr)
+    end_reading(done.tally, left=done.tally.documents)
+
+
+def _print_vectors(done: "Embedded", out: Path, *, width: int, as_json: bool) -> None:
+    """Print what was read and set aside, and what vectors were written."""
+    if as_json:
+        counts = {name: getattr(done, name) for name in ("vectors", "windows", "tokens", "without_tokens")}
+        print(json.dumps({**done.tally.summary(), **counts, "out": str(out)}, ensure_ascii=False))
+        return
+    print(f"read       {done.tally.documents:,} documents, {done.tokens:,} tokens in {done.windows:,} windows")
+    print_aside(done.tally.rejected, done.tally.rejects_path, sys.stdout)
+    for what, count in done.tally.notes.most_common():
+        print(f"noted      {count:,} {what}")
+    if done.without_tokens:
+        print(f"noted      {done.without_tokens:,} without any token, which have no vector")
+    print(f"wrote      {done.vectors:,} vectors of width {width:,} to {out}")

@@ -8,9 +8,24 @@ from typing import Annotated
 
 import typer
 
-from lexome.cli.app import AsJson, Overrides, Quiet, RecipePath, app, needs
-from lexome.cli.ending import end_aside, print_aside
-from lexome.cli.engines import Address, EngineName, PartName, Workers, end, engine_of, part_of, restartable
+from lexome.cli.app import (
+    Address,
+    AsJson,
+    EngineName,
+    Overrides,
+    PartName,
+    Quiet,
+    RecipePath,
+    Workers,
+    app,
+    end,
+    end_aside,
+    engine_of,
+    needs,
+    part_of,
+    print_aside,
+    restartable,
+)
 from lexome.errors import UsageError
 
 
@@ -30,11 +45,11 @@ def build(
     Files may be of any format. A table says what was dropped, and why.
     """
     from lexome.recipe import load
-    from lexome.recipe.build import BuildRecipe
+    from lexome.recipe.corpus_stages import BuildRecipe
 
     made = load(recipe, BuildRecipe, overrides=set_ or [])
     with needs("corpus", purpose="building a corpus"):
-        from lexome.corpus.building.build import build as run
+        from lexome.corpus.build import build as run
     with restartable(made.out):
         built = run(made, engine=engine_of(engine, workers, address), part=part_of(part), progress_shown=not quiet)
     if built.corpus is not None and (as_json or not quiet):
@@ -55,7 +70,7 @@ def learn_vocab(recipe: RecipePath, set_: Overrides = None, as_json: AsJson = Fa
     WordPiece.
     """
     from lexome.recipe import load
-    from lexome.recipe.vocab import VocabRecipe
+    from lexome.recipe.corpus_stages import VocabRecipe
 
     made = load(recipe, VocabRecipe, overrides=set_ or [])
     with needs("corpus", purpose="learning a vocabulary"):
@@ -103,7 +118,7 @@ def vocab_report(
     if out is not None:
         report.write_json(out)
     if picture is not None:
-        from lexome.corpus.vocab.picture import draw
+        from lexome.corpus.vocab.report import draw
 
         draw(report, picture)
     print(json.dumps(report.as_dict(), ensure_ascii=False) if as_json else report.as_table())
@@ -125,11 +140,11 @@ def shard(
     They are memory-mapped, and have the ends of documents and sentences.
     """
     from lexome.recipe import load
-    from lexome.recipe.shard import ShardRecipe
+    from lexome.recipe.corpus_stages import ShardRecipe
 
     made = load(recipe, ShardRecipe, overrides=set_ or [])
     with needs("corpus", purpose="sharding"):
-        from lexome.corpus.shards.shard import shard as run
+        from lexome.corpus.shards import shard as run
     with restartable(made.out):
         done = run(made, engine=engine_of(engine, workers, address), part=part_of(part), progress_shown=not quiet)
     if done.manifest is not None and as_json:

@@ -13,7 +13,7 @@ from lexome.cli.app import AsJson, Quiet, app
 from lexome.errors import UsageError
 
 if TYPE_CHECKING:
-    from lexome.tasks.sets import DataSet, Report
+    from lexome.datasets import DataSet, Report
 
 # Long columns of the table are cut to these widths, so that a line fits on most screens.
 _LICENCE_WIDTH = 24
@@ -51,14 +51,14 @@ def datasets(
 
     The list has their task, size and licence, and whether they are here.
     """
-    from lexome.tasks import sets
+    from lexome import datasets
 
     if task is not None and name is None:
         raise UsageError(f"--task {task}: name the folder that it is for, as in lexome datasets FOLDER --task {task}")
     if name is None:
-        _print_all(sets.every(data=data), as_json=as_json)
+        _print_all(datasets.every(data=data), as_json=as_json)
         return
-    found = sets.find(name, data=data) if task is None else sets.folder(name, task=task)
+    found = datasets.find(name, data=data) if task is None else datasets.folder(name, task=task)
     report = found.check() if found.found else None
     if as_json:
         print(json.dumps({**_described(found), "check": asdict(report) if report else None}, ensure_ascii=False))
@@ -91,9 +91,9 @@ def convert_bioasq(
 
     Each context has its article and the place of its snippet.
     """
+    from lexome.datasets.bioasq_squad import convert_bioasq as run
+    from lexome.datasets.bioasq_squad import write_squad
     from lexome.formats import read
-    from lexome.tasks.sets.bioasq_squad import convert_bioasq as run
-    from lexome.tasks.sets.bioasq_squad import write_squad
 
     if len(paths) < 2:
         raise UsageError("convert-bioasq takes BioASQ files and then the output: lexome convert-bioasq IN... OUT")

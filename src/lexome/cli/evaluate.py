@@ -44,10 +44,10 @@ def evaluate(
     and seqeval score them; relations, labels and answers are scored where they are. Scores are percent. Intervals are
     from documents drawn with replacement.
     """
+    from lexome.tasks.evaluation.comparison import Draws
+    from lexome.tasks.evaluation.evaluate import as_json as plain
     from lexome.tasks.evaluation.evaluate import evaluate as run
-    from lexome.tasks.evaluation.measured import Draws
-    from lexome.tasks.evaluation.report import as_json as plain
-    from lexome.tasks.evaluation.report import lines
+    from lexome.tasks.evaluation.evaluate import lines
 
     result = run(
         found,

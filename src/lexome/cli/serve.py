@@ -65,12 +65,12 @@ def serve(
     """
     with needs("serve", purpose="serving"):
         from lexome.serve.app import make_app
-        from lexome.serve.callers import local_names
+        from lexome.serve.middleware import local_names
         from lexome.serve.server import listening
         from lexome.serve.server import serve as run
     from lexome.formats import Tally
-    from lexome.infer.loading import load
-    from lexome.serve.library import Library
+    from lexome.infer.annotator import load
+    from lexome.serve.service import Library
 
     limits = Limits(
         body_bytes=int(max_megabytes * MB),

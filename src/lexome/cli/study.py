@@ -11,7 +11,7 @@ from lexome.cli.app import AsJson, Quiet, app, needs
 from lexome.errors import UsageError
 
 if TYPE_CHECKING:
-    from lexome.train.study.outcome import Outcome
+    from lexome.reproduce.result import Outcome
 
 STUDY_HELP = "A study's name, such as fang2023, or its TOML file."
 MODEL_HELP = "A checkpoint; again for more. One with a name of the paper's is compared with it."
@@ -54,10 +54,9 @@ def reproduce(
     if not models:
         raise UsageError("no model was named; expected --model FOLDER, or --run with a pre-training's folder.")
     with needs("train", purpose="reproducing a study"):
-        from lexome.train.study.files import write_outcome
-        from lexome.train.study.run import Wish
-        from lexome.train.study.run import reproduce as run
-        from lexome.train.study.table import text
+        from lexome.reproduce.reproduce import Wish
+        from lexome.reproduce.reproduce import reproduce as run
+        from lexome.reproduce.tables import text, write_outcome
     folder = out if out is not None else Path("reproduced") / opened.name
     wish = Wish(folder, data, tuple(only or ()), quick, jobs, device, overrides_of(set_ or ()), not quiet)
 
@@ -96,7 +95,7 @@ def report(
     They are made of the JSON that these wrote; models of one study are in one table.
     """
     with needs("train", purpose="a report"):
-        from lexome.train.study.report import report as run
+        from lexome.reproduce.tables import report as run
     done = run(folders, out)
     if as_json:
         print(json.dumps({"files": [str(path) for path in done.files], "finetunings": done.finetunings}))

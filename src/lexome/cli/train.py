@@ -3,17 +3,18 @@
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from lexome.cli.app import AsJson, Overrides, Quiet, RecipePath, app, needs
 
 if TYPE_CHECKING:
-    from lexome.train.pretrain import Pretrained
+    from lexome.infer.model_folder import Settings
+    from lexome.training.pretrain import Pretrained
 
 
 @app.command()
@@ -27,8 +28,8 @@ def pretrain(recipe: RecipePath, set_: Overrides = None, as_json: AsJson = False
 
     made = load(recipe, PretrainRecipe, overrides=set_ or [])
     with needs("train", purpose="pre-training"):
-        from lexome.train.pretrain import pretrain as run
-    _report(lambda: run(made, progress_shown=not quiet), made.out, as_json=as_json, quiet=quiet)
+        from lexome.training.pretrain import pretrain as run
+    _print_run(lambda: run(made, progress_shown=not quiet), made.out, as_json=as_json, quiet=quiet)
 
 
 @app.command()
@@ -38,15 +39,15 @@ def distill(recipe: RecipePath, set_: Overrides = None, as_json: AsJson = False,
     Or the control: the same student trained as long without the teacher.
     """
     from lexome.recipe import load
-    from lexome.recipe.distill import DistillRecipe
+    from lexome.recipe.pretrain import DistillRecipe
 
     made = load(recipe, DistillRecipe, overrides=set_ or [])
     with needs("train", purpose="distillation"):
-        from lexome.train.distill import distill as run
-    _report(lambda: run(made, progress_shown=not quiet), made.out, as_json=as_json, quiet=quiet)
+        from lexome.training.pretrain import distill as run
+    _print_run(lambda: run(made, progress_shown=not quiet), made.out, as_json=as_json, quiet=quiet)
 
 
-def _report(run: "Callable[[], Pretrained]", out: Path, *, as_json: bool, quiet: bool) -> None:
+def _print_run(run: "Callable[[], Pretrained]", out: Path, *, as_json: bool, quiet: bool) -> None:
     """Train, and print what came of it; in the first process alone where there are many."""
     try:
         done = run()
@@ -68,8 +69,8 @@ def _report(run: "Callable[[], Pretrained]", out: Path, *, as_json: bool, quiet:
 
 def _left_behind(stop: KeyboardInterrupt, out: Path) -> str:
     """What an interrupted run has left in its folder, and what to do."""
-    from lexome.train.session import STATES
-    from lexome.train.state import saved
+    from lexome.training.session import STATES
+    from lexome.training.state import saved
 
     if not str(stop) and not saved(out / STATES):
         return "nothing was saved yet. Run the same command again to begin anew."
@@ -79,3 +80,129 @@ def _left_behind(stop: KeyboardInterrupt, out: Path) -> str:
 def first_process() -> bool:
     """True where torchrun did not start this process, or started it as the first: that one speaks for all."""
     return os.environ.get("RANK", "0") == "0"
+
+
+@app.command()
+def finetune(recipe: RecipePath, set_: Overrides = None, as_json: AsJson = False, quiet: Quiet = False) -> None:
+    """A checkpoint and a task into fine-tuned models.
+
+    One for each setting of a grid, seed and fold; each run is kept.
+    """
+    from lexome.recipe import load
+    from lexome.recipe.finetune import FinetuneRecipe
+
+    made = load(recipe, FinetuneRecipe, overrides=set_ or [])
+    with needs("train", purpose="fine-tuning"):
+        from lexome.training.finetune.grid import table_of
+        from lexome.training.finetune.stage import finetune as run
+    try:
+        done = run(made, progress_shown=not quiet)
+    except KeyboardInterrupt:
+        print(f"interrupted: finished runs in {made.out} stay. Run the same command again to go on.", file=sys.stderr)
+        raise typer.Exit(130) from None
+    if as_json:
+        print(json.dumps({**asdict(done.summary), "folder": str(done.folder), "model": done.model and str(done.model)}))
+    elif not quiet:
+        print(table_of(done.summary), end="")
+        print(f"wrote     {done.model or done.folder}")
+
+
+@app.command()
+def export(
+    checkpoint: Annotated[Path, typer.Argument(metavar="CHECKPOINT", help="A model folder in Hugging Face's form.")],
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder to write.")],
+    kind: Annotated[
+        str | None,
+        typer.Option(
+            "--kind", metavar="KIND", help="masked, encoder, token, sequence or span. Default: as it was saved."
+        ),
+    ] = None,
+    precision: Annotated[str, typer.Option(metavar="fp32|int8", help="int8 is smaller and faster.")] = "fp32",
+    held_out: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="SET|PATH", help="Documents the model was not trained on, to judge it by; may be repeated."
+        ),
+    ] = None,
+    split: Annotated[str, typer.Option(metavar="NAME", help="The split that is held out, where there are splits.")] = (
+        "dev"
+    ),
+    data: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Where data sets are. Default: LEXOME_DATA, else ./data.")
+    ] = None,
+    agreement: Annotated[
+        float | None, typer.Option(metavar="SHARE", help="int8 must agree with fp32 on at least this. Default: 0.995.")
+    ] = None,
+    difference: Annotated[
+        float | None, typer.Option(metavar="SHARE", help="Its score may be off by at most this. Default: 0.001.")
+    ] = None,
+    accept_less: Annotated[
+        bool, typer.Option("--accept-less", help="Let the two be lower than the defaults; the certificate says so.")
+    ] = False,
+    name: Annotated[
+        str | None, typer.Option("--name", metavar="NAME", help="What the model is called. Default: its folder's name.")
+    ] = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """A checkpoint into an ONNX folder that runs without torch.
+
+    It is written once onnxruntime's numbers are proven to be torch's. With --held-out, scores of mentions are
+    calibrated on these documents, and certificate.json says what was measured. int8 is refused unless it gives the same
+    answers on them.
+    """
+    with needs("train", purpose="exporting"):
+        from lexome.export.acceptance import CERTIFICATE, bar
+        from lexome.export.export import Judging
+        from lexome.export.export import export as run
+    asked = bar(agreement=agreement, difference=difference, lowered=accept_less)
+    judging = Judging(tuple(held_out), split, data, asked) if held_out else None
+    try:
+        settings = run(
+            checkpoint,
+            folder,
+            kind=kind,
+            precision=precision,
+            judging=judging,
+            name=name,
+            tell=_silent if quiet else _tell,
+        )
+    except KeyboardInterrupt:
+        print(f"interrupted: {folder} was not written. Run the same command again.", file=sys.stderr)
+        raise typer.Exit(130) from None
+    certificate = json.loads((folder / CERTIFICATE).read_bytes()) if judging else None
+    if as_json:
+        print(json.dumps({**asdict(settings), "certificate": certificate}, ensure_ascii=False))
+    elif not quiet:
+        _print_export(settings, certificate)
+        print(f"wrote     {folder}")
+
+
+def _tell(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _silent(line: str) -> None:
+    pass
+
+
+def _print_export(settings: "Settings", certificate: Mapping[str, Any] | None) -> None:
+    print(f"exported  {settings.source['architecture']}, {settings.kind}, up to {settings.max_tokens:,} tokens")
+    print(f"proven    torch and onnxruntime differ by {settings.difference:.2g} at most")
+    if certificate is None:
+        return
+    score = certificate["score"]
+    documents = sum(part["documents"] for part in certificate["held_out"])
+    print(f"judged    {score['measure']} {100 * score['value']:.2f} on {documents:,} documents", end="")
+    if "agreement" not in certificate:
+        print()
+    else:
+        print(
+            f" (fp32: {100 * score['fp32']['value']:.2f}), {100 * certificate['agreement']['value']:.2f}% as fp32 says"
+        )
+        kept, size = len(certificate["left_in_fp32"]), certificate["bytes"]
+        said = f", {kept} matrices left in fp32" if kept else ""
+        print(f"int8      {size['int8'] / 1e6:,.1f} MB in place of {size['fp32'] / 1e6:,.1f}{said}")
+    for type_, curve in certificate.get("calibration", {}).items():
+        before, after = curve["ece_before"], curve["ece_after"]
+        print(f"scores    {type_}: {before:.3f} from true before calibration, {after:.3f} after")

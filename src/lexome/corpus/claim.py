@@ -6,11 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from lexome.errors import RecipeError, UsageError
-from lexome.formats.files import replacing
-from lexome.recipe import checked
-from lexome.recipe.build import BuildRecipe
-from lexome.recipe.differences import difference
-from lexome.recipe.shard import ShardRecipe
+from lexome.formats.streams import replacing
+from lexome.recipe import checked, difference
+from lexome.recipe.corpus_stages import BuildRecipe, ShardRecipe
 
 # Beside the marks, the recipe of the run that is under way. No mark has this name, unless its input was hidden.
 NOTE = ".recipe.json"

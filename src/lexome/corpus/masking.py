@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from lexome.corpus.pairs import ranges
 from lexome.corpus.words import Vocabulary
 from lexome.errors import UsageError
-from lexome.values import value
+from lexome.metadata import value
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

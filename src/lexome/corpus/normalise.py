@@ -12,9 +12,8 @@ from dataclasses import replace
 from functools import partial
 
 from lexome.document import Answer, Document, Passage, Question, Range, Span
-from lexome.formats.repair import without
-from lexome.formats.tally import Tally
-from lexome.values import value
+from lexome.formats.tally import Tally, without
+from lexome.metadata import value
 
 # White space is what str.isspace says it is, so the separators U+001C to U+001F part words and do not vanish.
 _BREAKS = "\n\x0b\x0c\r\x85\u2028\u2029"

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lexome.errors import UsageError
-from lexome.values import value
+from lexome.metadata import value
 
 Bools = NDArray[np.bool_]
 PieceKind = Literal["wordpiece", "byte-level", "sentencepiece"]

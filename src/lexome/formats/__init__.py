@@ -9,8 +9,8 @@ from pathlib import Path, PurePosixPath
 
 from lexome.document import Document
 from lexome.errors import FormatError, UsageError
-from lexome.formats.detect import detect, detect_unnamed
-from lexome.formats.files import (
+from lexome.formats.registry import Format, by_ending, checked_options, detect, detect_unnamed, named, options_of
+from lexome.formats.streams import (
     COMPRESSIONS,
     HIDDEN,
     Source,
@@ -20,7 +20,6 @@ from lexome.formats.files import (
     plain_name,
     replacing,
 )
-from lexome.formats.registry import Format, by_ending, checked_options, named, options_of
 from lexome.formats.tally import Tally
 
 STANDARD_INPUT = "standard input"

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from lexome.document import shorten
 from lexome.errors import BadDocument, FormatError
-from lexome.formats.files import BLOCK_BYTES, MAX_RECORD_BYTES, Source
+from lexome.formats.streams import BLOCK_BYTES, MAX_RECORD_BYTES, Source
 from lexome.formats.tally import Tally
 
 Made = TypeVar("Made")

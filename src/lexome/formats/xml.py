@@ -18,7 +18,7 @@ from lxml import etree
 
 from lexome.document import shorten
 from lexome.errors import BadDocument, FormatError
-from lexome.formats.files import BLOCK_BYTES, HEAD_BYTES, MAX_RECORD_BYTES, Source
+from lexome.formats.streams import BLOCK_BYTES, HEAD_BYTES, MAX_RECORD_BYTES, Source
 
 # Patterns stop at the next "<", so that no input makes them look at the same bytes again and again.
 _TAG = re.compile(rb"</?[A-Za-z_][^<>]*>")

@@ -1,22 +1,149 @@
 """annotate: documents of any format, or bare texts, with what models find in them, into one file or one by one."""
 
+import glob
 import time
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from lexome.document import Document
+from lexome.document import Document, Passage, shorten
 from lexome.errors import FormatError, UsageError
 from lexome.formats import Tally, expand, read, write
-from lexome.formats.registry import named
+from lexome.formats.registry import by_ending, named
+from lexome.formats.streams import is_archive
 from lexome.infer.annotator import Annotator
-from lexome.infer.counts import Counts
-from lexome.infer.inputs import STANDARD_INPUT, Inputs
-from lexome.infer.wanted import Wanted
-from lexome.runlog import progress
+from lexome.infer.selection import Wanted
+from lexome.progress import progress
+
+STANDARD_INPUT = Path("-")
+# What a document made of a bare text is called.
+TEXT_ID = "text"
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """Texts that were written out, and the paths of everything else."""
+
+    texts: tuple[str, ...] = ()
+    paths: tuple[Path, ...] = ()
+
+    def documents(self) -> Iterator[Document]:
+        """The texts as documents: "text", or "text-1" and so on where there are several."""
+        for number, text in enumerate(self.texts, 1):
+            name = TEXT_ID if len(self.texts) == 1 else f"{TEXT_ID}-{number}"
+            yield Document(name, (Passage(0, text),) if text else ())
+
+
+def inputs_of(words: Sequence[str], *, text: bool = False) -> Inputs:
+    """What each word is: a file, folder or pattern that is there, standard input for "-", a text where it has spaces.
+
+    With `text`, every word is a text.
+    """
+    if text:
+        return Inputs(texts=tuple(words))
+    texts: list[str] = []
+    paths: list[Path] = []
+    for word in words:
+        found = _paths(word)
+        if not found and _reads_like_text(word):
+            texts.append(word)
+        else:
+            paths += found or [_missing(word)]
+    return Inputs(tuple(texts), tuple(dict.fromkeys(paths)))
+
+
+def _paths(word: str) -> list[Path]:
+    """The path or paths of a word, none where nothing is there."""
+    if word == str(STANDARD_INPUT):
+        return [STANDARD_INPUT]
+    try:
+        # An empty word, of a variable that is not set, would be the folder one stands in.
+        if word and Path(word).exists():
+            return [Path(word)]
+    except PermissionError:  # it may well be there, and opening it says why it cannot be read
+        return [Path(word)]
+    except OSError:  # too long for a path: an abstract
+        return []
+    if not glob.has_magic(word):
+        return []
+    # A text with two stars must not set off a search of every folder.
+    recursive = not any(map(str.isspace, word))
+    return [Path(name) for name in sorted(glob.glob(word, recursive=recursive))]
+
+
+def _reads_like_text(word: str) -> bool:
+    """True for words with a space that neither begin nor end as paths do."""
+    spaced = any(map(str.isspace, word.strip()))
+    ends_as_file = bool(by_ending(word)) or is_archive(word)
+    return spaced and not ends_as_file and not word.startswith(("/", "./", "../", "~"))
+
+
+def _missing(word: str) -> Path:
+    if glob.has_magic(word):
+        raise FormatError(f"{word}: no file fits this pattern. Check it, or say --text if it is a text.")
+    if not word.strip():
+        raise UsageError("the text is empty; expected a text, a path, or - for standard input.")
+    raise FormatError(
+        f"{shorten(word)}: there is no such file or folder. Check the path, or say --text if it is a text."
+    )
+
+
+@dataclass(slots=True)
+class Counts:
+    """Documents, characters of their text, and what was found in them, by type.
+
+    `found` are the names that models can give; whatever else a document had before is not counted. None counts all.
+    """
+
+    documents: int = 0
+    characters: int = 0
+    tokens: int = 0
+    mentions: Counter[str] = field(default_factory=Counter)
+    relations: Counter[str] = field(default_factory=Counter)
+    labels: Counter[str] = field(default_factory=Counter)
+    answers: int = 0
+    found: frozenset[str] | None = None
+
+    def watched(self, docs: Iterable[Document]) -> Iterator[Document]:
+        """The documents, each counted as it passes."""
+        for doc in docs:
+            self.documents += 1
+            self.characters += sum(len(passage.text) for passage in doc.passages)
+            self.mentions.update(self._found(span.type for span in doc.spans))
+            self.relations.update(self._found(relation.type for relation in doc.relations))
+            self.labels.update(self._found(doc.labels))
+            self.answers += sum(answer.score is not None for question in doc.questions for answer in question.answers)
+            yield doc
+
+    def _found(self, names: Iterable[str]) -> Iterator[str]:
+        return (name for name in names if self.found is None or name in self.found)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The counts as JSON has them, the most frequent types first."""
+        return {
+            "documents": self.documents,
+            "characters": self.characters,
+            "tokens": self.tokens,
+            "mentions": dict(_ordered(self.mentions)),
+            "relations": dict(_ordered(self.relations)),
+            "labels": dict(_ordered(self.labels)),
+            "answers": self.answers,
+        }
+
+    def add(self, held: Mapping[str, Any]) -> None:
+        """Add what `as_dict` gave of other documents."""
+        for name in ("documents", "characters", "tokens", "answers"):
+            setattr(self, name, getattr(self, name) + held[name])
+        for name in ("mentions", "relations", "labels"):
+            getattr(self, name).update(held[name])
+
+
+def _ordered(counter: Counter[str]) -> list[tuple[str, int]]:
+    """By number, and by name where numbers are equal: the same documents in any order give the same."""
+    return sorted(counter.items(), key=lambda item: (-item[1], item[0]))
 
 
 @dataclass(slots=True)

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterator, Sequence
 from copy import copy
 from dataclasses import replace
+from math import exp, log
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,33 @@ from numpy.typing import NDArray
 from lexome.corpus.sentences import with_sentences
 from lexome.document import Document
 from lexome.errors import CheckpointError
-from lexome.infer.calibrate import calibrated
-from lexome.infer.hugging_face import is_hugging_face, open_hugging_face
-from lexome.infer.predictor import Predictor
-from lexome.infer.settings import Settings
+from lexome.infer.model_folder import Settings
+from lexome.infer.predictor import Predictor, is_hugging_face, open_hugging_face
 from lexome.tasks import Ner, Relations, Task, task_of
 from lexome.tasks.ner import Inside
 from lexome.tasks.task import Floats, Frame, Row
+
+Curve = tuple[float, float]
+"""A slope and an offset, on the scale of log-odds."""
+
+# Nearer to 0 or 1 than this a score says no more.
+EDGE = 1e-6
+
+
+def calibrated(score: float, curve: Curve | None) -> float:
+    """The score as the curve says it; without a curve, as it is.
+
+    >>> round(calibrated(0.9, (0.5, 0.0)), 3)
+    0.75
+    """
+    if curve is None:
+        return score
+    kept = min(max(score, EDGE), 1 - EDGE)
+    slope, offset = curve
+    odds = slope * log(kept / (1 - kept)) + offset
+    # Either form overflows on one side.
+    return 1 / (1 + exp(-odds)) if odds >= 0 else exp(odds) / (1 + exp(odds))
+
 
 # What a tag that the model does not know is taken for: far below every logit.
 NEVER = -1e4

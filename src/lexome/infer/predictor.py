@@ -4,8 +4,10 @@ B texts of a batch, T tokens of the longest, D width, M asked positions, V vocab
 """
 
 import hashlib
+import json
 import os
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from copy import copy
 from pathlib import Path
 from threading import Lock
@@ -15,8 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lexome.errors import CheckpointError, UsageError
-from lexome.infer.settings import MODEL, TOKENIZER, Settings, read_settings
-from lexome.infer.tokens import Tokens, open_tokens
+from lexome.infer.model_folder import MODEL, SETTINGS, TOKENIZER, Settings, read_settings
+from lexome.infer.tokenizer import Tokens, open_tokens
+from lexome.tasks import Ner, task_of
 
 Floats = NDArray[np.float32]
 Row = Sequence[int] | NDArray[np.int64]
@@ -264,3 +267,191 @@ def _padded(rows: Sequence[Row], fill: int) -> NDArray[np.int64]:
     for number, row in enumerate(rows):
         padded_BT[number, : len(row)] = row
     return padded_BT
+
+
+# One row at a time, and batches of so many tokens. Larger ones only wait longer for their numbers.
+BUDGETS = (0, 1024, 2048, 4096)
+
+# Abstracts are so many tokens long, most of them.
+LENGTHS = (60, 400)
+
+
+def rates(
+    predictor: Predictor, *, budgets: Sequence[int] = BUDGETS, rows: int = 16, rounds: int = 3
+) -> dict[int, float]:
+    """Tokens a second for each number of tokens at a time, 0 for one row at a time: the median of some rounds.
+
+    The rows are random, of the lengths of abstracts; which tokens they are changes no speed.
+    """
+    rng = np.random.default_rng(0)
+    settings = predictor.settings
+    low, high = (min(length, settings.max_tokens) for length in LENGTHS)
+    known = max(predictor.tokens.vocabulary.values()) + 1
+    made = [rng.integers(0, known, size) for size in rng.integers(low, high + 1, rows)]
+    predictor.logits(made[:1])
+    taken: dict[int, list[float]] = {budget: [] for budget in budgets}
+    # They take turns, so that whatever else the machine does meets all of them.
+    for _ in range(rounds):
+        for budget in budgets:
+            began = time.perf_counter()
+            predictor.logits(made, batch_tokens=budget)
+            taken[budget].append(time.perf_counter() - began)
+    tokens = sum(map(len, made))
+    return {budget: tokens / float(np.median(seconds)) for budget, seconds in taken.items()}
+
+
+def fastest(predictor: Predictor) -> int:
+    """The number of tokens at a time that is fastest on this machine; 0 is one row at a time."""
+    found = rates(predictor)
+    return max(found, key=lambda budget: found[budget])
+
+
+CONFIG = "config.json"
+# Where `optimum-cli export onnx` and the Hub's own exports put the graph.
+GRAPHS = (MODEL, f"onnx/{MODEL}")
+
+# Their first positions are those of padding.
+PADDED_POSITIONS = ("roberta", "xlm-roberta", "camembert", "xlm-roberta-xl", "longformer", "mpnet")
+
+# BILOU's letters in IOBES.
+LETTERS = {"L": "E", "U": "S"}
+
+
+def is_hugging_face(folder: Path) -> bool:
+    """Whether a folder holds an ONNX graph beside Hugging Face's configuration, and is none of Lexome's own."""
+    return not (folder / SETTINGS).exists() and (folder / CONFIG).is_file() and _graph(folder) is not None
+
+
+def open_hugging_face(folder: Path, *, threads: int | None = None) -> tuple[Predictor, list[int | None]]:
+    """The model, and for each label of its task the column of the model's that says it."""
+    graph = _graph(folder)
+    assert graph is not None
+    config, held = _json(folder / CONFIG), _json(folder / TOKENIZER)
+    names = _labels(folder, config)
+    task, columns = _task(folder, names)
+    before, after = around(held)
+    settings = Settings(
+        kind="token",
+        max_tokens=_max_tokens(folder, config),
+        width=int(config.get("hidden_size") or config.get("dim") or 0),
+        before=before,
+        after=after,
+        between=after,
+        pad=int(config.get("pad_token_id") or 0),
+        mask=None,
+        segments=False,
+        labels=tuple(names),
+        tokenizer_sha256=hashlib.sha256((folder / TOKENIZER).read_bytes()).hexdigest(),
+        opset=0,
+        precision="fp32",
+        difference=0.0,
+        source={"name": folder.resolve().name, "architecture": str(config.get("model_type", "unknown"))},
+        task=dict(task.settings()),
+    )
+    session = open_session(graph, threads)
+    _check_output(folder, session, len(names))
+    return Predictor(folder, settings, open_tokens(folder / TOKENIZER), session, graph=graph), columns
+
+
+def _check_output(folder: Path, session: Any, labels: int) -> None:
+    """CheckpointError where a graph gives something else than a number for each label of each token."""
+    found = {output.name: output.shape for output in session.get_outputs()}
+    if "logits" not in found:
+        raise CheckpointError(
+            f"{folder}: the graph gives {', '.join(found)}; expected logits. Export it as a token classifier."
+        )
+    shape = found["logits"]
+    # What a graph leaves open has a name in place of a number.
+    other = isinstance(shape[-1], int) and shape[-1] != labels if shape else False
+    if other or (shape and len(shape) != len(("texts", "tokens", "labels"))):
+        raise CheckpointError(
+            f"{folder}: the graph's logits have the shape {shape}; expected texts, tokens and the {labels} labels of "
+            f"{CONFIG}. Export model and {CONFIG} together."
+        )
+
+
+def around(held: Mapping[str, Any]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The ids that a tokenizer.json puts before and after a text."""
+    step = held.get("post_processor") or {}
+    for one in step["processors"] if step.get("type") == "Sequence" else (step,):
+        if one.get("type") == "TemplateProcessing":
+            text = next(place for place, part in enumerate(one["single"]) if "Sequence" in part)
+            return _special(one, one["single"][:text]), _special(one, one["single"][text + 1 :])
+        if one.get("type") in ("BertProcessing", "RobertaProcessing"):
+            return (int(one["cls"][1]),), (int(one["sep"][1]),)
+    return (), ()
+
+
+def _special(step: Mapping[str, Any], parts: Sequence[Mapping[str, Any]]) -> tuple[int, ...]:
+    return tuple(id_ for part in parts for id_ in step["special_tokens"][part["SpecialToken"]["id"]]["ids"])
+
+
+def _graph(folder: Path) -> Path | None:
+    return next((folder / name for name in GRAPHS if (folder / name).is_file()), None)
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        held = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        raise CheckpointError(
+            f"{path.parent}: {path.name} is missing; expected a Hugging Face folder that has it. "
+            "Save the model's fast tokenizer there."
+        ) from None
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{path}: cannot be read ({error}). Get the file again.") from None
+    if not isinstance(held, dict):
+        raise CheckpointError(f"{path}: holds a {type(held).__name__}; expected a JSON object. Get the file again.")
+    return held
+
+
+def _max_tokens(folder: Path, config: Mapping[str, Any]) -> int:
+    most = int(config.get("max_position_embeddings") or 512)
+    if config.get("model_type") in PADDED_POSITIONS:
+        most -= int(config.get("pad_token_id") or 0) + 1
+    path = folder / "tokenizer_config.json"
+    said = _json(path).get("model_max_length") if path.is_file() else None
+    return min(most, int(said)) if said else most
+
+
+def _labels(folder: Path, config: Mapping[str, Any]) -> list[str]:
+    held = config.get("id2label") or {}
+    try:
+        names = [str(held[str(number)]) for number in range(len(held))]
+    except KeyError as error:
+        raise CheckpointError(f"{folder / CONFIG}: id2label has no {error}; expected 0 and on. Correct it.") from None
+    if "O" not in names or not any(name[1:2] == "-" for name in names):
+        seen = ", ".join(names[:4]) or "none"
+        raise CheckpointError(
+            f"{folder}: its labels are {seen}; expected tags of mentions such as O, B-Gene, I-Gene. "
+            "Use a token classifier, or write the tags into id2label of its config.json."
+        )
+    return names
+
+
+def _task(folder: Path, names: Sequence[str]) -> tuple[Ner, list[int | None]]:
+    """The task that tags describe, and the columns of its labels."""
+    places: dict[str, int] = {}
+    for place, name in enumerate(names):
+        letter, dash, type_ = name.partition("-")
+        places[f"{LETTERS.get(letter, letter)}-{type_}" if dash else name] = place
+    odd = sorted(name for name in places if name != "O" and name[:2] not in ("B-", "I-", "E-", "S-"))
+    if odd:
+        raise CheckpointError(
+            f"{folder}: one of its labels is {odd[0]!r}; expected O and tags that begin with B-, I-, E-, S-, L- or "
+            f"U-. Write such tags into id2label of its {CONFIG}."
+        )
+    types = list(dict.fromkeys(name[2:] for name in places if name != "O"))
+    iobes = any(name[:2] in ("E-", "S-") for name in places)
+    # Tags of IOB1 and of types without a beginning are read as conlleval reads them.
+    strict = all(f"B-{type_}" in places for type_ in types)
+    task = task_of(
+        {
+            "kind": "ner",
+            "types": types,
+            "scheme": "iobes" if iobes else "iob2",
+            "decoding": "viterbi" if strict else "repair",
+        }
+    )
+    assert isinstance(task, Ner)
+    return task, [places.get(label) for label in task.labels]

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from unicodedata import combining, east_asian_width
 
 from lexome.document import Document, Passage, Relation, Span
-from lexome.formats.html.style import colour_of
+from lexome.formats.html import colour_of
 
 BOLD, DIM, RESET = "\x1b[1m", "\x1b[2m", "\x1b[0m"
 # The hues of a terminal's colours in OKLCH, and their codes; dark blue is hard to read, so blue is the bright one.

@@ -11,19 +11,141 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from lexome.errors import CheckpointError, MissingExtraError, UsageError
-from lexome.models import hf_heads
+from lexome.metadata import value
+from lexome.models import hf_config
 from lexome.models.config import EncoderConfig
 from lexome.models.heads import HiddenLayers, Labeller
 from lexome.models.names import KINDS, MEANINGLESS
 from lexome.models.packing import Packing
-from lexome.models.padded import TransformersEncoder, TransformersMaskedLM
 from lexome.models.weights import SAFE, write_weights
-from lexome.values import value
+
+# Sequences are padded together while a quarter more, and a few tokens, makes the shortest as long as the longest.
+STRETCH = 1.25
+SPARE_TOKENS = 8
+
+
+class TransformersEncoder(nn.Module):
+    """Token ids of packed sequences to hidden states, (T,) to (T, D), by a base model of transformers.
+
+    `config` has the sizes that other parts read; what the layers are like, the model alone knows.
+    """
+
+    def __init__(self, model: nn.Module, config: EncoderConfig) -> None:
+        super().__init__()
+        self.model: Any = model
+        self.config = config
+        self.accepts = frozenset(inspect.signature(model.forward).parameters)
+
+    def forward(self, ids_T: Tensor, packing: Packing, segments_T: Tensor | None = None) -> Tensor:
+        longest = max(packing.lengths)
+        if longest > self.config.max_tokens:
+            raise UsageError(f"a sequence has {longest} tokens; the model takes {self.config.max_tokens}. Cut it.")
+        groups = padded_groups(packing.lengths)
+        hidden = []
+        for group in groups:
+            place_NL, real_NL, kept = (torch.from_numpy(array).to(ids_T.device) for array in group.arrays)
+            ids_NL = ids_T[place_NL].masked_fill(~real_NL, self._padding())
+            given = {"input_ids": ids_NL, "attention_mask": real_NL.long(), "return_dict": True}
+            if segments_T is not None and self._tells_segments():
+                given["token_type_ids"] = segments_T[place_NL]
+            if "use_cache" in self.accepts:
+                given["use_cache"] = False
+            hidden.append(self.model(**given).last_hidden_state.flatten(0, 1)[kept])
+        undo = np.argsort(np.concatenate([group.tokens for group in groups]), kind="stable")
+        return torch.cat(hidden)[torch.from_numpy(undo).to(ids_T.device)]
+
+    @property
+    def checkpointing(self) -> bool:
+        """Whether each layer is computed again in the backward pass, instead of keeping what is inside it."""
+        return bool(self.model.is_gradient_checkpointing)
+
+    @checkpointing.setter
+    def checkpointing(self, wanted: bool) -> None:
+        if wanted:
+            self.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        elif self.model.is_gradient_checkpointing:
+            self.model.gradient_checkpointing_disable()
+
+    def _padding(self) -> int:
+        """The number that fills up. Decoders may have none, or -1: any does, for nothing looks at it."""
+        return max(0, getattr(self.model.config, "pad_token_id", None) or 0)
+
+    def _tells_segments(self) -> bool:
+        """Whether the model has embeddings of segments. GPT-2 takes segments, and looks them up among its words."""
+        kinds = getattr(self.model.config, "type_vocab_size", None) or 0
+        return "token_type_ids" in self.accepts and kinds > 1
+
+
+class TransformersMaskedLM(nn.Module):
+    """A masked language model of transformers: logits over the vocabulary at the masked positions only, (M, V)."""
+
+    def __init__(self, model: nn.Module, config: EncoderConfig) -> None:
+        super().__init__()
+        self.model: Any = model
+        self.config = config
+
+    @property
+    def encoder(self) -> TransformersEncoder:
+        """The model without its head; the weights are the same ones."""
+        return TransformersEncoder(self.model.base_model, self.config)
+
+    def forward(self, ids_T: Tensor, packing: Packing, positions_M: Tensor, segments_T: Tensor | None = None) -> Tensor:
+        hidden_TD = self.encoder(ids_T, packing, segments_T)
+        return self.words(hidden_TD[positions_M], ids_T[positions_M])
+
+    def words(self, hidden_MD: Tensor, ids_M: Tensor) -> Tensor:
+        """The head alone, which every architecture writes in its own way.
+
+        The whole model is called, and its base answers with the states that were computed before.
+        """
+        from transformers.modeling_outputs import BaseModelOutput
+
+        base = self.model.base_model
+        base.forward = lambda *_, **__: BaseModelOutput(last_hidden_state=hidden_MD[None])
+        try:
+            logits_MV: Tensor = self.model(input_ids=ids_M[None], return_dict=True).logits[0]
+        finally:
+            del base.forward
+        return logits_MV
+
+
+@value
+class Group:
+    """Sequences of about one length: the token at each place, which places are real, and those that are, flat.
+
+    `tokens` are the numbers of the real ones in the order they come out.
+    """
+
+    arrays: tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], np.ndarray[Any, Any]]
+    tokens: np.ndarray[Any, Any]
+
+
+def padded_groups(lengths: Sequence[int]) -> list[Group]:
+    """Sequences sorted by length and cut where padding them together would waste much; empty ones are left out."""
+    sizes = np.asarray(lengths)
+    starts = np.cumsum(sizes) - sizes
+    groups: list[list[int]] = []
+    for number in sorted(np.flatnonzero(sizes).tolist(), key=lambda number: (-sizes[number], number)):
+        if groups and sizes[groups[-1][0]] <= STRETCH * sizes[number] + SPARE_TOKENS:
+            groups[-1].append(number)
+        else:
+            groups.append([number])
+    return [_group(starts[chosen, None], sizes[chosen, None]) for chosen in groups]
+
+
+def _group(starts_N1: np.ndarray[Any, Any], sizes_N1: np.ndarray[Any, Any]) -> Group:
+    steps_L = np.arange(sizes_N1.max())
+    real_NL = steps_L < sizes_N1
+    # Padding repeats the last token of its sequence, and is written over.
+    place_NL = starts_N1 + np.minimum(steps_L, sizes_N1 - 1)
+    return Group((place_NL, real_NL, np.flatnonzero(real_NL)), place_NL[real_NL])
+
 
 # Where no limit is said, as for models whose positions are distances.
 NO_LIMIT = 1_000_000
@@ -32,7 +154,7 @@ NO_LIMIT = 1_000_000
 WITHOUT_POSITIONS = "make another model of it with `lexome convert-model --drop relative-positions`"
 
 # What weights of a head of ours begin with.
-_OWN = f"{hf_heads.OWN}."
+_OWN = f"{hf_config.OWN}."
 
 # The table in transformers with the classes of each kind.
 _TABLES = {
@@ -113,14 +235,14 @@ def assemble(
         return Assembled(kind, shape, model, (), tuple(sorted(left)), loaded.missing)
     labels = tuple(labels)
     if not labels and (not new_head or "id2label" in settings):
-        labels = hf_heads.labels_of(settings)
-    hidden = hidden or hf_heads.hidden_of(settings, str(settings["model_type"]), kind)
-    pooling = hf_heads.pooling_of(settings, kind)
-    if settings.get(hf_heads.OWN, {}).get("kind") != kind and _only_next_word(config):
+        labels = hf_config.labels_of(settings)
+    hidden = hidden or hf_config.hidden_of(settings, str(settings["model_type"]), kind)
+    pooling = hf_config.pooling_of(settings, kind)
+    if settings.get(hf_config.OWN, {}).get("kind") != kind and _only_next_word(config):
         # The first token of a text has seen nothing but itself.
         pooling = "mean"
-    head = hf_heads.label_head(shape, kind, labels=len(labels), hidden=hidden, pooling=pooling)
-    if hf_heads.is_own(hidden, settings, kind=kind, pooling=pooling):
+    head = hf_config.label_head(shape, kind, labels=len(labels), hidden=hidden, pooling=pooling)
+    if hf_config.is_own(hidden, settings, kind=kind, pooling=pooling):
         names = {name: name.removeprefix(_OWN) for name in weights.keys() - theirs.keys()}
     else:
         names = {} if hidden.count else _their_head(config, theirs, kind)
@@ -144,8 +266,8 @@ def write(model: nn.Module, folder: Path, *, kind: str, labels: Sequence[str]) -
         assert isinstance(model.head, nn.Module)
         own = {_OWN + name: tensor for name, tensor in model.head.state_dict().items()}
         write_weights({**load_file(folder / SAFE), **own}, folder / SAFE)
-        settings |= hf_heads.settings_of(model.head, settings["model_type"], kind, labels)
-        settings[hf_heads.OWN] = hf_heads.own_of(model.head, kind)
+        settings |= hf_config.settings_of(model.head, settings["model_type"], kind, labels)
+        settings[hf_config.OWN] = hf_config.own_of(model.head, kind)
     path.write_text(json.dumps(settings, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
@@ -252,8 +374,8 @@ def _only_next_word(config: Any) -> bool:
 
 
 def _stated(config: Any, settings: Mapping[str, Any]) -> str | None:
-    if hf_heads.OWN in settings:
-        return str(settings[hf_heads.OWN]["kind"])
+    if hf_config.OWN in settings:
+        return str(settings[hf_config.OWN]["kind"])
     stated = settings.get("architectures") or []
     for kind in _TABLES:
         found = _class_of(config, kind)

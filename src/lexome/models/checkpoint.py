@@ -12,21 +12,81 @@ from torch import Tensor, nn
 
 import lexome
 from lexome.errors import CheckpointError, UsageError
+from lexome.metadata import value
 from lexome.models import backend as transformers_backend
-from lexome.models import hf_heads
-from lexome.models.architectures import ARCHITECTURES
-from lexome.models.card import Card, render
+from lexome.models import hf_config
+from lexome.models.backend import TransformersEncoder, TransformersMaskedLM
 from lexome.models.config import EncoderConfig
 from lexome.models.encoder import Encoder, parameters_of
 from lexome.models.foreign import read_foreign
 from lexome.models.heads import HiddenLayers, Labeller, MaskedLM, PairedLM, SequenceHead, SpanHead, TokenHead
 from lexome.models.hf_config import architecture_of, read_config, write_config
-from lexome.models.mpnet import read_without
-from lexome.models.names import KINDS, WORDS, Found, from_hf, to_hf
-from lexome.models.padded import TransformersEncoder, TransformersMaskedLM
-from lexome.models.source import HUGGING_FACE, layout_of, read_settings, stored_type
-from lexome.models.tokenizer_files import tokenizer_files, write_tokenizer
-from lexome.models.weights import SAFE, read_weights, write_weights
+from lexome.models.names import ARCHITECTURES, KINDS, WORDS, Found, from_hf, to_hf
+from lexome.models.source import HUGGING_FACE, layout_of, read_settings, read_without, stored_type
+from lexome.models.weights import SAFE, read_weights, tokenizer_files, write_tokenizer, write_weights
+
+PIPELINES = {
+    "encoder": "feature-extraction",
+    "masked": "fill-mask",
+    "paired": "fill-mask",
+    "token": "token-classification",
+    "sequence": "text-classification",
+    "span": "question-answering",
+}
+
+
+@value
+class Card:
+    """The facts of a model, said by who made it. Nothing here is guessed.
+
+    data      sentences about the text it was trained on, with the licences of that text
+    recipe    the recipe it was made by, as TOML
+    scores    rows of (what was measured, value, how)
+    """
+
+    title: str
+    summary: str
+    license: str
+    data: str
+    language: tuple[str, ...] = ("en",)
+    base_model: str | None = None
+    datasets: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ("biomedical",)
+    recipe: str | None = None
+    scores: tuple[tuple[str, str, str], ...] = ()
+    limits: str | None = None
+
+
+def render(card: Card, *, kind: str, facts: Mapping[str, str]) -> str:
+    """The text of README.md. `facts` are what the model itself tells: its size, its architecture."""
+    front = {
+        "license": card.license,
+        "language": list(card.language),
+        "base_model": card.base_model,
+        "pipeline_tag": PIPELINES[kind],
+        "tags": ["lexome", *(tag for tag in card.tags if tag != "lexome")],
+        "library_name": "transformers",
+        "datasets": list(card.datasets),
+    }
+    # JSON is YAML, and needs no rules about what must be quoted: the language code "no" stays a language.
+    lines = [f"{key}: {json.dumps(held, ensure_ascii=False)}" for key, held in front.items() if held]
+    parts = ["---", *lines, "---", "", f"# {card.title}", "", card.summary, ""]
+    parts += ["## Model", "", *(f"- {name}: {said}" for name, said in facts.items()), ""]
+    parts += ["## Data", "", card.data, ""]
+    if card.recipe:
+        parts += ["## Recipe", "", "```toml", card.recipe.strip(), "```", ""]
+    parts += ["## Scores", "", *_scores(card), ""]
+    if card.limits:
+        parts += ["## Limits", "", card.limits, ""]
+    return "\n".join(parts)
+
+
+def _scores(card: Card) -> list[str]:
+    if not card.scores:
+        return ["None were measured."]
+    rows = [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in card.scores]
+    return ["| measured | value | how |", "| --- | --- | --- |", *rows]
+
 
 # Who computes the model: our own encoder, or transformers; auto is our own where it can.
 BACKENDS = ("auto", "lexome", "transformers")
@@ -130,11 +190,11 @@ def assemble(
     kind = _kind(kind, architecture, settings, where)
     labels = tuple(labels)
     if kind in ("token", "sequence", "span"):
-        hidden = hidden or hf_heads.hidden_of(settings, architecture, kind)
+        hidden = hidden or hf_config.hidden_of(settings, architecture, kind)
         # A new head with labels nobody named would have two of them, in silence.
         if not labels and (not new_head or "id2label" in settings):
-            labels = hf_heads.labels_of(settings)
-    form: dict[str, Any] = {"hidden": hidden, "labels": len(labels), "pooling": hf_heads.pooling_of(settings, kind)}
+            labels = hf_config.labels_of(settings)
+    form: dict[str, Any] = {"hidden": hidden, "labels": len(labels), "pooling": hf_config.pooling_of(settings, kind)}
     with torch.device("meta"):
         model = build(config, kind, **form)
     found = _found(folder, model, weights, settings, kind=kind)
@@ -165,7 +225,7 @@ def build(
         return MaskedLM(config)
     if kind == "paired":
         return PairedLM(config)
-    head = hf_heads.label_head(config, kind, labels=labels, hidden=hidden, pooling=pooling)
+    head = hf_config.label_head(config, kind, labels=labels, hidden=hidden, pooling=pooling)
     return Labeller(Encoder(config), head)
 
 
@@ -265,11 +325,11 @@ def _theirs(
         raise CheckpointError(f"transformers has no {architecture} with a pair head. Save the MaskedLM or the encoder.")
     if not isinstance(model, Labeller):
         return to_hf(ours, names, kind=kind, heads=heads), {"architectures": [names.classes[kind]]}
-    head = hf_heads.settings_of(model.head, architecture, kind, labels)
-    if hf_heads.OWN not in head:
+    head = hf_config.settings_of(model.head, architecture, kind, labels)
+    if hf_config.OWN not in head:
         return to_hf(ours, names, kind=kind, heads=heads), {"architectures": [names.classes[kind]], **head}
     encoder = {name: tensor for name, tensor in ours.items() if name.startswith("encoder.")}
-    own = {f"{hf_heads.OWN}.{name}": tensor for name, tensor in model.head.state_dict().items()}
+    own = {f"{hf_config.OWN}.{name}": tensor for name, tensor in model.head.state_dict().items()}
     theirs = to_hf(encoder, names, kind="encoder", heads=heads)
     return {**theirs, **own}, {"architectures": [names.classes["encoder"]], **head}
 
@@ -279,24 +339,24 @@ def _found(
 ) -> Found:
     """The weights under our names, with what is missing and what is left over."""
     given = dict(weights)
-    architecture, pooling = architecture_of(settings), hf_heads.pooling_of(settings, kind)
+    architecture, pooling = architecture_of(settings), hf_config.pooling_of(settings, kind)
     names = ARCHITECTURES[architecture]
     heads = encoder_of(model).config.heads
     ours = [name if kind != "encoder" else f"encoder.{name}" for name in model.state_dict()]
-    prefix = f"{hf_heads.OWN}."
+    prefix = f"{hf_config.OWN}."
     held = {f"head.{name.removeprefix(prefix)}": given.pop(name) for name in list(given) if name.startswith(prefix)}
     left = tuple(prefix + name.removeprefix("head.") for name in sorted(held))
     hidden = model.head.hidden if isinstance(model, Labeller) else None
     assert hidden is None or isinstance(hidden, HiddenLayers)
     try:
-        if hidden is None or hf_heads.is_theirs(hidden, settings, architecture, kind=kind, pooling=pooling):
+        if hidden is None or hf_config.is_theirs(hidden, settings, architecture, kind=kind, pooling=pooling):
             found = from_hf(given, names, kind=kind, heads=heads, ours=ours)
             return Found(found.weights, found.missing, (*found.unused, *left))
         encoder = [name for name in ours if name.startswith("encoder.")]
         found = from_hf(given, names, kind="encoder", heads=heads, ours=encoder)
     except CheckpointError as error:
         raise CheckpointError(f"{folder}: {error}") from None
-    if not hf_heads.is_own(hidden, settings, kind=kind, pooling=pooling):
+    if not hf_config.is_own(hidden, settings, kind=kind, pooling=pooling):
         head = tuple(name for name in ours if not name.startswith("encoder."))
         return Found(found.weights, (*found.missing, *head), (*found.unused, *left))
     if held.keys() - set(ours):
@@ -370,8 +430,8 @@ def _asked_or_stated(asked: str | None, architecture: str, settings: Mapping[str
         if asked not in classes:
             raise CheckpointError(f"{where}: transformers has no {architecture} of kind {asked!r}.")
         return asked
-    if hf_heads.OWN in settings:
-        return str(settings[hf_heads.OWN]["kind"])
+    if hf_config.OWN in settings:
+        return str(settings[hf_config.OWN]["kind"])
     stated = settings.get("architectures") or []
     for kind, name in classes.items():
         if name in stated:

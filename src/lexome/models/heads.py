@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from lexome.metadata import value
 from lexome.models.config import EncoderConfig
 from lexome.models.encoder import Encoder, activation, initialise, layer_norm
 from lexome.models.packing import Packing
-from lexome.values import value
 
 # The logit of what fills up a vocabulary: no share of any softmax, and still a number in sixteen bits.
 NEVER = -10_000.0

@@ -9,20 +9,8 @@ from typing import Any
 from lexome.errors import PartialError
 from lexome.pipeline.local import Heard, run_here, run_pool, usable_cores
 from lexome.pipeline.marks import size_of, stored, sweep
-from lexome.pipeline.stage import (
-    Advance,
-    Engine,
-    Finished,
-    Job,
-    Outcome,
-    Part,
-    Stage,
-    Step,
-    Work,
-    check,
-    fingerprint,
-)
-from lexome.runlog import jobs_progress
+from lexome.pipeline.stage import Advance, Engine, Finished, Job, Outcome, Part, Stage, Step, Work, check, fingerprint
+from lexome.progress import jobs_progress
 
 __all__ = [
     "Advance",

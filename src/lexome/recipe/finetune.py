@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, FiniteFloat, model_validator
 
 from lexome.recipe import Beta, Recipe, Table
-from lexome.recipe.times import Seconds
+from lexome.recipe.pretrain import Seconds
 
 # For data.dev: models are not chosen, the last weights are taken.
 NO_SPLIT = "none"

@@ -6,13 +6,13 @@ from lexome.recipe import Recipe
 
 # Where each schema is; imported when asked for, so that a verb loads its own alone.
 STAGES = {
-    "build": "build:BuildRecipe",
-    "distill": "distill:DistillRecipe",
+    "build": "corpus_stages:BuildRecipe",
+    "distill": "pretrain:DistillRecipe",
     "finetune": "finetune:FinetuneRecipe",
-    "learn-vocab": "vocab:VocabRecipe",
+    "learn-vocab": "corpus_stages:VocabRecipe",
     "pretrain": "pretrain:PretrainRecipe",
     "reproduce": "study:StudyRecipe",
-    "shard": "shard:ShardRecipe",
+    "shard": "corpus_stages:ShardRecipe",
 }
 
 

@@ -7,8 +7,7 @@ from typing import Any, Literal, Self
 from pydantic import Field, ValidationError, model_validator
 
 from lexome.errors import UsageError
-from lexome.recipe import Recipe, Table, load
-from lexome.recipe.files import alike, merged
+from lexome.recipe import Recipe, Table, alike, load, merged
 from lexome.recipe.finetune import FinetuneRecipe
 
 # In a checkout the files lie beside src; in an installed package inside it.

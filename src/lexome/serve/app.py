@@ -3,8 +3,10 @@
 import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from hashlib import sha256
+from importlib import resources
 
-from fastapi import FastAPI, Request
+from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
@@ -14,14 +16,67 @@ from lexome import __version__
 from lexome.errors import BadDocument, FormatError, LexomeError, MissingExtraError, UsageError
 from lexome.infer.annotator import Annotator
 from lexome.infer.predictor import usable_cores
-from lexome.serve import peers, routes, state
-from lexome.serve.callers import Callers
-from lexome.serve.gate import OPEN, Gate
-from lexome.serve.library import Library
+from lexome.serve import compat, routes
 from lexome.serve.limits import Limits, Refused
-from lexome.serve.page import page_routes
+from lexome.serve.middleware import OPEN, Callers, Gate
 from lexome.serve.schemas import Plain, with_schemas
-from lexome.serve.service import Service
+from lexome.serve.service import Library, Service
+
+_MEDIA = {
+    "html": "text/html; charset=utf-8",
+    "css": "text/css; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "svg": "image/svg+xml",
+    "png": "image/png",
+    "json": "application/json",
+}
+PAGE = "index.html"
+
+
+def page_routes() -> APIRouter:
+    """`/` and `/static/`, which are for people and so not in the OpenAPI description."""
+    router = APIRouter(include_in_schema=False)
+    files = {name: _File(name, content) for name, content in _contents().items()}
+
+    @router.get("/")
+    async def page(request: Request) -> Response:
+        return _found(files, PAGE, request)
+
+    @router.get("/static/{name}")
+    async def static(name: str, request: Request) -> Response:
+        return _found(files, name, request)
+
+    return router
+
+
+class _File:
+    def __init__(self, name: str, content: bytes) -> None:
+        self.content = content
+        self.media_type = _MEDIA[name.rpartition(".")[2]]
+        self.tag = f'"{sha256(content).hexdigest()[:16]}"'
+
+
+def _contents() -> dict[str, bytes]:
+    folder = resources.files("lexome.serve") / "static"
+    if not folder.is_dir():
+        return {}
+    return {
+        path.name: path.read_bytes()
+        for path in folder.iterdir()
+        if path.is_file() and path.name.rpartition(".")[2] in _MEDIA
+    }
+
+
+def _found(files: dict[str, _File], name: str, request: Request) -> Response:
+    file = files.get(name)
+    if file is None:
+        raise HTTPException(404, "there is no such file")
+    # Asked for again each time, and sent again only where it has changed.
+    headers = {"etag": file.tag, "cache-control": "no-cache"}
+    if request.headers.get("if-none-match") == file.tag:
+        return Response(status_code=304, headers=headers)
+    return Response(file.content, media_type=file.media_type, headers=headers)
+
 
 log = logging.getLogger("lexome.serve")
 
@@ -63,7 +118,7 @@ def make_app(
         title="Lexome", version=__version__, description=_ABOUT, lifespan=lifespan, docs_url=None, redoc_url=None
     )
     app.state.service = service
-    for router in (page_routes(), routes.router, peers.router, state.router):
+    for router in (page_routes(), routes.router, compat.router, routes.operator_router):
         app.include_router(router)
     for kind in (LexomeError, HTTPException, RequestValidationError, Exception):
         app.add_exception_handler(kind, _explain)

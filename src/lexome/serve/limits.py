@@ -1,7 +1,7 @@
 """What the service allows, and the answer to what is past it: a status, a reason, and when to come again."""
 
 from lexome.errors import LexomeError
-from lexome.values import value
+from lexome.metadata import value
 
 
 @value

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, Field
@@ -12,13 +12,59 @@ from lexome.document import Document, Question
 from lexome.errors import UsageError
 from lexome.infer.model import Model
 from lexome.serve import schemas
-from lexome.serve.answers import answer, media_type, writable
-from lexome.serve.bodies import JSON, Given, body_of, bounded, documents_in, given_documents, parsed, readable
 from lexome.serve.limits import Refused
+from lexome.serve.metrics import MEDIA_TYPE
+from lexome.serve.payloads import (
+    JSON,
+    Given,
+    answer,
+    body_of,
+    bounded,
+    documents_in,
+    given_documents,
+    media_type,
+    parsed,
+    readable,
+    writable,
+)
 from lexome.serve.queue import length
 from lexome.serve.schemas import problems
 from lexome.serve.service import Service
-from lexome.serve.state import service_of
+
+operator_router = APIRouter(tags=["state"])
+
+
+class State(BaseModel):
+    """One word."""
+
+    status: str
+
+
+def service_of(request: Request) -> Service:
+    """The service that a request is for."""
+    return cast(Service, request.app.state.service)
+
+
+@operator_router.get("/health", response_model=State)
+async def health() -> Response:
+    """Whether the service lives."""
+    return JSONResponse({"status": "alive"})
+
+
+@operator_router.get("/ready", response_model=State, responses=problems(503))
+async def ready(request: Request) -> Response:
+    """Whether it takes work: its models are loaded, and it is not stopping."""
+    if not service_of(request).ready:
+        raise Refused(503, "the service is starting or stopping. Try again.", retry_after_s=1)
+    return JSONResponse({"status": "ready"})
+
+
+@operator_router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
+async def metrics(request: Request) -> Response:
+    """Counts and times for Prometheus."""
+    service = service_of(request)
+    return Response(service.metrics.text(service.queue), media_type=MEDIA_TYPE)
+
 
 router = APIRouter(tags=["annotation"])
 

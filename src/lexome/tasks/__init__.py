@@ -5,12 +5,10 @@ from inspect import signature
 from typing import Any
 
 from lexome.errors import UsageError
-from lexome.tasks.classify import Classes
+from lexome.tasks.classify import Classes, Inference, Similarity
 from lexome.tasks.ner import Ner
-from lexome.tasks.nli import Inference
 from lexome.tasks.qa import Questions
 from lexome.tasks.relation import Relations
-from lexome.tasks.similarity import Similarity
 from lexome.tasks.task import Task
 
 __all__ = ["KINDS", "Classes", "Inference", "Ner", "Questions", "Relations", "Similarity", "Task", "task_of"]

@@ -6,19 +6,93 @@ C labels
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from math import isfinite
 from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lexome.document import Document
-from lexome.errors import UsageError
-from lexome.tasks.checks import label_number, require_choice, require_names, require_overlap, require_same
-from lexome.tasks.metrics import accuracy, classification, multilabel
-from lexome.tasks.metrics.counts import NONE, agreement
-from lexome.tasks.sequences import Pool, one_label, over_rows, text_rows
-from lexome.tasks.task import Floats, Frame, Row, Scores, Task, Tokenizer
-from lexome.tasks.windows import tokens_of
+from lexome.document import Document, shorten
+from lexome.errors import BadDocument, UsageError
+from lexome.tasks.metrics import accuracy, classification, multilabel, pearson, spearman
+from lexome.tasks.metrics.spans import NONE, agreement
+from lexome.tasks.task import (
+    Floats,
+    Frame,
+    Ints,
+    Row,
+    Scores,
+    Task,
+    Tokenizer,
+    label_number,
+    require_choice,
+    require_names,
+    require_numbers,
+    require_overlap,
+    require_same,
+)
+from lexome.tasks.windows import Tokens, pair_row, pair_windows, room, single_row, tokens_of, windows
+
+Pool = Literal["mean", "max"]
+
+
+def text_rows(
+    tokens: Tokens, frame: Frame, *, overlap: int, targets: NDArray[Any] | None, about: tuple[str, ...] = ()
+) -> list[Row]:
+    """A row for each window of a text; a text without tokens has one row of special tokens alone."""
+    return [
+        single_row(tokens.part(start, end), frame, targets=targets, about=about)
+        for start, end in windows(tokens.begins, size=room(frame), overlap=overlap)
+    ]
+
+
+def pair_rows(
+    first: Tokens,
+    second: Tokens,
+    frame: Frame,
+    *,
+    overlap: int,
+    targets: NDArray[Any] | None,
+    about: tuple[str, ...] = (),
+) -> list[Row]:
+    """A row for each meeting of a window of one text with one of the other."""
+    return [
+        pair_row(first.part(*left), second.part(*right), frame, targets=targets, about=about)
+        for left, right in pair_windows(first, second, frame, overlap=overlap)
+    ]
+
+
+def two_texts(doc: Document, tokenizer: Tokenizer) -> tuple[Tokens, Tokens]:
+    """The tokens of the two passages of a pair."""
+    if len(doc.passages) != 2:
+        raise BadDocument(
+            "not_a_pair",
+            f"document {shorten(doc.id)!r} has {len(doc.passages)} passages; expected two, the texts of a pair.",
+        )
+    first, second = (tokens_of((passage,), tokenizer) for passage in doc.passages)
+    return first, second
+
+
+def over_rows(logits: Sequence[Floats], pool: Pool, doc: Document, *, outputs: int) -> Floats:
+    """One answer (C,) of the answers of all rows: their mean, or the largest of each."""
+    if not len(logits):
+        raise UsageError(f"there are no numbers for document {shorten(doc.id)!r}; expected those of all its rows.")
+    for numbers in logits:
+        require_numbers(numbers, (outputs,), doc)
+    stacked = np.stack([np.asarray(numbers, np.float64) for numbers in logits])
+    return np.asarray(stacked.mean(0) if pool == "mean" else stacked.max(0))
+
+
+def one_label(doc: Document, labels: Sequence[str], empty: str | None = None) -> Ints:
+    """The number of the one label of a document, (1,); `empty` is what no label means."""
+    own = doc.labels or ((empty,) if empty is not None else ())
+    if len(own) != 1:
+        raise BadDocument(
+            "no_label" if not own else "several_labels",
+            f"document {shorten(doc.id)!r} has {len(own)} labels; expected one of {', '.join(map(repr, labels))}.",
+        )
+    return np.array([label_number(own[0], labels, doc)], np.int64)
+
 
 Average = Literal["micro", "macro", "accuracy", "examples"]
 
@@ -148,3 +222,109 @@ def label_scores(
         "precision": agreed.precision,
         "recall": agreed.recall,
     }
+
+
+class Inference(Task):
+    """One label for the two passages of a document, premise and hypothesis.
+
+    `overlap` is how many tokens two windows share at least where the two do not fit into one row; then the answer is
+    the mean of what the model says to all of them. Models are chosen by accuracy.
+    """
+
+    head = "sequence"
+    loss = "choice"
+
+    def __init__(
+        self, labels: Sequence[str] = ("entailment", "neutral", "contradiction"), *, overlap: int = 64
+    ) -> None:
+        require_overlap(overlap)
+        require_names(labels, "labels")
+        self.labels, self.groups, self.overlap = tuple(labels), (len(labels),), overlap
+        self.notes: Counter[str] = Counter()
+
+    def rows(self, doc: Document, tokenizer: Tokenizer, frame: Frame, *, known: bool) -> list[Row]:
+        """One row, or several where the pair is longer than a row."""
+        first, second = two_texts(doc, tokenizer)
+        targets = one_label(doc, self.labels) if known else None
+        return pair_rows(first, second, frame, overlap=self.overlap, targets=targets)
+
+    def decode(self, doc: Document, rows: Sequence[Row], logits: Sequence[Floats]) -> Document:
+        """The document with the label found."""
+        require_same(len(rows), len(logits), "rows", "arrays of numbers")
+        numbers = over_rows(logits, "mean", doc, outputs=len(self.labels))
+        return replace(doc, labels=(self.labels[int(numbers.argmax())],))
+
+    def score(self, gold: Sequence[Document], found: Sequence[Document]) -> Scores:
+        """Accuracy, then micro and macro F1."""
+        require_same(len(gold), len(found), "gold documents", "found ones")
+        both = [[(self.labels[int(one_label(doc, self.labels)[0])],) for doc in docs] for docs in (gold, found)]
+        return label_scores(*both, scored=self.labels, several=False, average="accuracy")
+
+    def settings(self) -> Mapping[str, Any]:
+        """All arguments, as JSON has them."""
+        return {"kind": "inference", "labels": list(self.labels), "overlap": self.overlap}
+
+
+class Similarity(Task):
+    """How alike the two passages of a document are, as its label says: "3.4". Models are chosen by Pearson's r.
+
+    Labels go from `low` to `high`; a model learns them as 0 to 1. One beyond is an error, and so none is said.
+    """
+
+    head = "sequence"
+    loss = "value"
+    labels = ("similarity",)
+    groups = (1,)
+
+    def __init__(self, *, low: float = 0.0, high: float = 5.0, overlap: int = 64) -> None:
+        if not low < high:
+            raise UsageError(f"labels are to go from {low} to {high}; expected the first to be the smaller.")
+        require_overlap(overlap)
+        self.low, self.high, self.overlap = low, high, overlap
+        self.notes: Counter[str] = Counter()
+
+    def rows(self, doc: Document, tokenizer: Tokenizer, frame: Frame, *, known: bool) -> list[Row]:
+        """One row, or several where the pair is longer than a row."""
+        first, second = two_texts(doc, tokenizer)
+        targets = np.array([self._part(doc)], np.float32) if known else None
+        return pair_rows(first, second, frame, overlap=self.overlap, targets=targets)
+
+    def decode(self, doc: Document, rows: Sequence[Row], logits: Sequence[Floats]) -> Document:
+        """The document with the number found as its label."""
+        require_same(len(rows), len(logits), "rows", "arrays of numbers")
+        part = float(np.clip(over_rows(logits, "mean", doc, outputs=1)[0], 0, 1))
+        return replace(doc, labels=(f"{self.low + part * (self.high - self.low):.6g}",))
+
+    def score(self, gold: Sequence[Document], found: Sequence[Document]) -> Scores:
+        """Pearson's r and Spearman's rank correlation."""
+        require_same(len(gold), len(found), "gold documents", "found ones")
+        own, other = ([number_of(doc) for doc in docs] for docs in (gold, found))
+        return {"pearson": pearson(own, other), "spearman": spearman(own, other)}
+
+    def settings(self) -> Mapping[str, Any]:
+        """All arguments, as JSON has them."""
+        return {"kind": "similarity", "low": self.low, "high": self.high, "overlap": self.overlap}
+
+    def _part(self, doc: Document) -> float:
+        """Where a document's number lies between the lowest and the highest."""
+        number = number_of(doc)
+        if not self.low <= number <= self.high:
+            raise BadDocument(
+                "bad_number",
+                f"document {shorten(doc.id)!r} has the label {number}; expected one from {self.low} to {self.high}. "
+                "Set low and high to what the labels are between.",
+            )
+        return (number - self.low) / (self.high - self.low)
+
+
+def number_of(doc: Document) -> float:
+    """The number that a document's label is."""
+    try:
+        number = float(doc.labels[0]) if len(doc.labels) == 1 else float("nan")
+    except ValueError:
+        number = float("nan")
+    if not isfinite(number):
+        raise BadDocument(
+            "not_a_number", f"document {shorten(doc.id)!r} has the labels {doc.labels!r}; expected one number."
+        )
+    return number

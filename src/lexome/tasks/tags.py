@@ -11,8 +11,8 @@ import numpy as np
 
 from lexome.document import Range
 from lexome.errors import UsageError
+from lexome.metadata import value
 from lexome.tasks.task import NOWHERE, Floats, Ints
-from lexome.values import value
 
 Scheme = Literal["iob2", "iobes"]
 Mention = tuple[int, int, str]

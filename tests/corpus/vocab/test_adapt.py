@@ -17,11 +17,11 @@ from tokenizers import AddedToken, Tokenizer
 import lexome
 from lexome import Document, Passage
 from lexome.corpus.vocab.adapt import Adapted, adapt
-from lexome.corpus.vocab.kinds import BERT_SPECIAL, bert_tokenizer
+from lexome.corpus.vocab.algorithms import BERT_SPECIAL, bert_tokenizer
 from lexome.corpus.vocab.learn import LearntVocab, learn_vocab
 from lexome.corpus.vocab.tokenizers import load_tokenizer
 from lexome.errors import RecipeError, UsageError
-from lexome.recipe.vocab import VocabRecipe
+from lexome.recipe.corpus_stages import VocabRecipe
 
 LETTERS = "abcdefghijklmnopqrstuvwxyzα"
 UNUSED = [f"[unused{number}]" for number in range(4)]
@@ -253,7 +253,8 @@ def test_the_same_again_is_nothing_to_do_and_another_tokenizer_is_refused(desk: 
 
 def test_fresh_processes_write_the_same_bytes(desk: Path) -> None:
     code = (
-        "from lexome.corpus.vocab.learn import learn_vocab; from lexome.recipe.vocab import VocabRecipe; import sys\n"
+        "import sys; from lexome.corpus.vocab.learn import learn_vocab\n"
+        "from lexome.recipe.corpus_stages import VocabRecipe\n"
         "learn_vocab(VocabRecipe(stage='learn-vocab', inputs=['records'], out=sys.argv[1] + '/v', adapt='model'))"
     )
     written = []

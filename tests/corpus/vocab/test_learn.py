@@ -13,11 +13,11 @@ from tokenizers import Tokenizer
 
 import lexome
 from lexome import Document, Passage
-from lexome.corpus.vocab.kinds import GREEK, SYMBOLS
+from lexome.corpus.vocab.algorithms import GREEK, SYMBOLS
 from lexome.corpus.vocab.learn import LearntVocab, learn_vocab
 from lexome.corpus.vocab.tokenizers import tokenizer_sha256
 from lexome.errors import FormatError, LexomeError, RecipeError, UsageError
-from lexome.recipe.vocab import Kind, VocabRecipe
+from lexome.recipe.corpus_stages import Kind, VocabRecipe
 
 KINDS: tuple[Kind, ...] = ("wordpiece", "byte-bpe", "sentencepiece-bpe", "sentencepiece-unigram")
 
@@ -118,7 +118,8 @@ def test_fresh_processes_with_other_threads_and_hash_seeds_write_the_same_bytes(
     kind: Kind, records: Path, tmp_path: Path
 ) -> None:
     code = (
-        "import sys; from lexome.corpus.vocab.learn import learn_vocab; from lexome.recipe.vocab import VocabRecipe; "
+        "import sys; from lexome.corpus.vocab.learn import learn_vocab; "
+        "from lexome.recipe.corpus_stages import VocabRecipe; "
         "learn_vocab(VocabRecipe(stage='learn-vocab', kind=sys.argv[1], inputs=[sys.argv[2]], out='vocab', size=600))"
     )
     written = []

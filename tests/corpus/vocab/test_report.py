@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from lexome.corpus.vocab.picture import draw
-from lexome.corpus.vocab.report import VocabReport, named_paths, vocab_report
+from lexome.corpus.vocab.report import VocabReport, draw, named_paths, vocab_report
 from lexome.errors import FormatError, UsageError
 
 CONLL = "Zorin\tB\nbinds\tO\n\nzor\tB\n-\tI\nine\tI\n\nZorin\tB\n"

@@ -6,7 +6,7 @@ import pytest
 
 from lexome.errors import RecipeError
 from lexome.recipe import explain, load
-from lexome.recipe.vocab import VocabRecipe
+from lexome.recipe.corpus_stages import VocabRecipe
 
 RECIPES = Path(__file__).resolve().parents[3] / "recipes"
 SHIPPED = [*sorted((RECIPES / "vocab").glob("*.toml")), RECIPES / "tiny" / "vocab.toml"]

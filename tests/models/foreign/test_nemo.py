@@ -12,7 +12,7 @@ from foreign_writers import PIECES, assert_same_logits, megatron_ranks, state_of
 
 from lexome.errors import CheckpointError
 from lexome.models.foreign import detect, read_foreign
-from lexome.models.foreign.nemo import yaml_scalars
+from lexome.models.foreign.megatron import yaml_scalars
 
 ENCODER = json.dumps({"hidden_size": 16, "num_attention_heads": 4, "num_layers": 2, "max_position_embeddings": 24})
 VOCAB = "\n".join(PIECES)

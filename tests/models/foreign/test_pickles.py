@@ -14,7 +14,7 @@ from foreign_writers import state_of, tiny_bert
 
 from lexome.errors import CheckpointError
 from lexome.models.foreign import read_foreign
-from lexome.models.foreign.pickles import load_pickle
+from lexome.models.foreign.legacy_hf import load_pickle
 from lexome.models.foreign.release import Release
 
 

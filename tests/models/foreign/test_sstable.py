@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lexome.errors import CheckpointError
-from lexome.models.foreign.crc32c import crc32c
-from lexome.models.foreign.sstable import read_table, snappy
+from lexome.models.foreign.tensorflow import crc32c, read_table, snappy
 
 
 def test_the_checksum_has_its_published_values() -> None:

@@ -8,7 +8,7 @@ from tokenizers import BertWordPieceTokenizer, ByteLevelBPETokenizer
 from transformers import AutoTokenizer
 
 from lexome.errors import CheckpointError
-from lexome.models.foreign.tokens import byte_bpe_files, merge_rules, wordpiece_files
+from lexome.models.foreign.vocab_files import byte_bpe_files, merge_rules, wordpiece_files
 
 TEXTS = ["BRCA1 binds the genes.", "naïve Ünicode\u2003spaces", "the [MASK] gene", "", "x" * 120]
 

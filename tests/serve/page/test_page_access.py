@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from page_acts import FOUND, TEXT, annotate, drop, marked
 
-from lexome.formats.html.style import COLOURS, colour_of
+from lexome.formats.html import COLOURS, colour_of
 
 # The relative luminance and contrast of WCAG 2, over colours as the browser draws them.
 CONTRAST = """
@@ -150,7 +150,7 @@ def test_colours_are_those_of_the_html_files(page: Any) -> None:
 
 
 def test_no_other_name_of_a_type_is_missing_from_the_page(page: Any) -> None:
-    from lexome.formats.html.style import _FAMILIES
+    from lexome.formats.html import _FAMILIES
 
     seen = page.evaluate(
         "async types => { const {colourOf} = await import('/static/colours.js'); return types.map(colourOf); }",

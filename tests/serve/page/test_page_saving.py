@@ -10,7 +10,7 @@ from page_acts import FOUND, annotate, drop, saved, slide
 
 from lexome import read
 from lexome.document import Document
-from lexome.formats.records.jsonl import from_json
+from lexome.formats.jsonl import from_json
 
 # A table of tokens has no place for a score, nor for the text between tokens.
 READABLE = ["bioc-xml", "bioc-json", "pubtator", "brat", "conll", "jsonl", "parquet", "spacy"]

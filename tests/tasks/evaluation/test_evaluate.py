@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 import lexome
 from lexome import Document, Passage, Span
 from lexome.errors import LexomeError, UsageError
+from lexome.tasks.evaluation.comparison import Draws, Loaded
 from lexome.tasks.evaluation.evaluate import Evaluation, Score, compare, evaluate
-from lexome.tasks.evaluation.files import Loaded
-from lexome.tasks.evaluation.measured import Draws
 from lexome.tasks.metrics import Counts
 
 TEXT = "BRCA1 causes breast cancer in the left ventricle."

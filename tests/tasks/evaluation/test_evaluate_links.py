@@ -7,9 +7,8 @@ import scipy.stats
 
 from lexome import Document, Passage, Span
 from lexome.document import Answer, Argument, Question, Relation
+from lexome.tasks.evaluation.comparison import Draws, Loaded
 from lexome.tasks.evaluation.evaluate import Evaluation, compare
-from lexome.tasks.evaluation.files import Loaded
-from lexome.tasks.evaluation.measured import Draws
 from lexome.tasks.metrics import Counts
 from lexome.tasks.qa import Questions
 from lexome.tasks.relation import Relations

@@ -8,16 +8,7 @@ import scipy.stats
 from sklearn.metrics import precision_recall_fscore_support
 
 from lexome.errors import UsageError
-from lexome.tasks.metrics import (
-    CLASS_SETS,
-    Counts,
-    accuracy,
-    classification,
-    multilabel,
-    pearson,
-    pooled,
-    spearman,
-)
+from lexome.tasks.metrics import CLASS_SETS, Counts, accuracy, classification, multilabel, pearson, pooled, spearman
 
 
 def test_only_the_positive_classes_count() -> None:

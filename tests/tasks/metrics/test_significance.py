@@ -15,8 +15,8 @@ from lexome.tasks.metrics import (
     paired_bootstrap,
     spans_strict,
 )
-from lexome.tasks.metrics.numbers import correlation
-from lexome.tasks.metrics.significance import f1_intervals
+from lexome.tasks.metrics.bootstrap import f1_intervals
+from lexome.tasks.metrics.classification import correlation
 
 
 def right_or_wrong(right: int, documents: int) -> np.ndarray:

@@ -21,8 +21,7 @@ from lexome.tasks.metrics import (
     spans_relaxed,
     spans_strict,
 )
-from lexome.tasks.metrics.matching import largest_matching
-from lexome.tasks.metrics.spans import overlap, overlapping
+from lexome.tasks.metrics.spans import largest_matching, overlap, overlapping
 
 
 def m(type: str, *parts: tuple[int, int]) -> Mention:

@@ -10,7 +10,7 @@ from seqeval.scheme import BILOU, IOB1, IOB2, IOBES, IOE1, IOE2
 
 from lexome.errors import UsageError
 from lexome.tasks.metrics import Agreement, Counts, conlleval, seqeval, token_accuracy
-from lexome.tasks.metrics.conll_tags import chunks
+from lexome.tasks.metrics.tagging import conll_chunks
 
 SCHEMES = {"IOB1": IOB1, "IOB2": IOB2, "IOE1": IOE1, "IOE2": IOE2, "IOBES": IOBES, "BILOU": BILOU}
 SEQUENCES = 10_000
@@ -74,7 +74,7 @@ def test_seqeval_and_conlleval_agree_on_iob_tags() -> None:
     ],
 )
 def test_conlleval_sees_these_mentions(tags: str, expected: list[tuple[str, int, int]]) -> None:
-    assert list(chunks(tags.split())) == expected
+    assert list(conll_chunks(tags.split())) == expected
 
 
 @pytest.mark.parametrize(

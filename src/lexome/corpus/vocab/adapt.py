@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from lexome.corpus.vocab.kinds import Documents
+from lexome.corpus.vocab.algorithms import Documents
 from lexome.errors import RecipeError
 
 # To Python these are spaces; BERT's normaliser drops them and joins what they stand between.

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from lexome.corpus.vocab.kinds import bert_tokenizer, roberta_tokenizer
+from lexome.corpus.vocab.algorithms import bert_tokenizer, roberta_tokenizer
 from lexome.errors import FormatError, MissingExtraError
 
 TOKENIZER_FILE = "tokenizer.json"

@@ -11,19 +11,18 @@ onnx       a BERT exported to ONNX by torch, its configuration beside it
 from pathlib import Path
 
 from lexome.errors import CheckpointError
-from lexome.models.foreign import fairseq, google, hugging, megatron, nemo, onnx_export
-from lexome.models.foreign.release import Release
-from lexome.models.foreign.result import Foreign
+from lexome.models.foreign import fairseq, legacy_hf, megatron, onnx_weights, tensorflow
+from lexome.models.foreign.release import Foreign, Release
 
 __all__ = ["Foreign", "detect", "read_foreign"]
 
 _READERS = {
-    google.LAYOUT: google.read,
+    tensorflow.LAYOUT: tensorflow.read,
     fairseq.LAYOUT: fairseq.read,
     megatron.LAYOUT: megatron.read,
-    nemo.LAYOUT: nemo.read,
-    hugging.LAYOUT: hugging.read,
-    onnx_export.LAYOUT: onnx_export.read,
+    megatron.NEMO_LAYOUT: megatron.read_nemo,
+    legacy_hf.LAYOUT: legacy_hf.read,
+    onnx_weights.LAYOUT: onnx_weights.read,
 }
 
 
@@ -51,17 +50,17 @@ def read_foreign(path: Path) -> Foreign:
 
 
 def _layout(release: Release) -> str | None:
-    if nemo.find_weights(release):
-        return nemo.LAYOUT
+    if megatron.find_weights(release):
+        return megatron.NEMO_LAYOUT
     # A folder with both was converted by its authors, so the conversion is as good as the source.
     if "config.json" in release.names and "pytorch_model.bin" in release.names and release.chosen is None:
-        return hugging.LAYOUT if hugging.find_weights(release) else None
-    if google.find_index(release):
-        return google.LAYOUT
+        return legacy_hf.LAYOUT if legacy_hf.find_weights(release) else None
+    if tensorflow.find_index(release):
+        return tensorflow.LAYOUT
     if fairseq.find_model(release):
         return fairseq.LAYOUT
     if megatron.find_ranks(release):
         return megatron.LAYOUT
-    if hugging.find_weights(release):
-        return hugging.LAYOUT
-    return onnx_export.LAYOUT if onnx_export.find_graph(release) else None
+    if legacy_hf.find_weights(release):
+        return legacy_hf.LAYOUT
+    return onnx_weights.LAYOUT if onnx_weights.find_graph(release) else None

@@ -12,10 +12,9 @@ from typing import Any
 import torch
 
 from lexome.errors import CheckpointError
-from lexome.models.foreign.pickles import flat_tensors, load_pickle
-from lexome.models.foreign.release import Release
-from lexome.models.foreign.result import Foreign, missing, unknown
-from lexome.models.foreign.tokens import byte_bpe_files, merge_rules
+from lexome.models.foreign.legacy_hf import flat_tensors, load_pickle
+from lexome.models.foreign.release import Foreign, Release, missing, unknown
+from lexome.models.foreign.vocab_files import byte_bpe_files, merge_rules
 
 LAYOUT = "fairseq"
 

@@ -1,15 +1,16 @@
 """How good predictions are: the field's measures on plain values, each equal to the program that defined it."""
 
-from lexome.tasks.metrics.answers import Squad, squad
-from lexome.tasks.metrics.bioasq import Factoid, ListAnswers, YesNo, bioasq_factoid, bioasq_list, bioasq_yesno
-from lexome.tasks.metrics.class_sets import CLASS_SETS
-from lexome.tasks.metrics.classes import MultiLabel, classification, multilabel, pooled
-from lexome.tasks.metrics.conll_tags import conlleval, token_accuracy
-from lexome.tasks.metrics.counts import Agreement, Counts, together
-from lexome.tasks.metrics.gene_mentions import bc2gm
-from lexome.tasks.metrics.numbers import accuracy, pearson, spearman
-from lexome.tasks.metrics.scheme_tags import seqeval
-from lexome.tasks.metrics.significance import (
+from lexome.tasks.metrics.answers import (
+    Factoid,
+    ListAnswers,
+    Squad,
+    YesNo,
+    bioasq_factoid,
+    bioasq_list,
+    bioasq_yesno,
+    squad,
+)
+from lexome.tasks.metrics.bootstrap import (
     Interval,
     Paired,
     approximate_randomization,
@@ -19,7 +20,29 @@ from lexome.tasks.metrics.significance import (
     micro_f1,
     paired_bootstrap,
 )
-from lexome.tasks.metrics.spans import Mention, characters, mentions, spans_discontinuous, spans_relaxed, spans_strict
+from lexome.tasks.metrics.classification import (
+    CLASS_SETS,
+    MultiLabel,
+    accuracy,
+    classification,
+    multilabel,
+    pearson,
+    pooled,
+    spearman,
+)
+from lexome.tasks.metrics.spans import (
+    Agreement,
+    Counts,
+    Mention,
+    bc2gm,
+    characters,
+    mentions,
+    spans_discontinuous,
+    spans_relaxed,
+    spans_strict,
+    together,
+)
+from lexome.tasks.metrics.tagging import conlleval, seqeval, token_accuracy
 
 __all__ = [
     "CLASS_SETS",

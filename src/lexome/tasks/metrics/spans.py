@@ -4,13 +4,183 @@ A mention is its type and its parts, ranges of the text; two that are the same c
 """
 
 from bisect import bisect_left
-from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Sequence
-from typing import NamedTuple
+from collections import Counter, defaultdict, deque
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple, TypeVar
 
 from lexome.document import Document, Range
-from lexome.tasks.metrics.counts import Agreement, Counts, agreement, of_sets, require_pairs, together
-from lexome.tasks.metrics.matching import largest_matching
+from lexome.errors import UsageError
+from lexome.metadata import value
+
+
+def largest_matching(neighbours: Sequence[Sequence[int]]) -> dict[int, int]:
+    """Pairs of left and right, as many as there can be, where left `i` may be paired with `neighbours[i]`.
+
+    Each left one is tried in turn; where all its neighbours are taken, those that took them are moved on along the
+    shortest chain of changes that frees one. What was paired stays paired, if not with the same.
+    """
+    pairs: dict[int, int] = {}
+    owner: dict[int, int] = {}
+    for start in range(len(neighbours)):
+        came_from: dict[int, int] = {}  # each right one that was reached, and the left one that reached it
+        waiting = deque([start])
+        free: int | None = None
+        while waiting and free is None:
+            left = waiting.popleft()
+            for right in neighbours[left]:
+                if right in came_from:
+                    continue
+                came_from[right] = left
+                if right not in owner:
+                    free = right
+                    break
+                waiting.append(owner[right])
+        while free is not None:
+            left = came_from[free]
+            before = pairs.get(left)
+            pairs[left], owner[free] = free, left
+            free = before if left != start else None
+    return pairs
+
+
+Key = TypeVar("Key")
+
+
+@value
+class Counts:
+    """How many were right, how many were found and are wrong, how many are right and were not found.
+
+    Precision is 0 where nothing was found, recall where there is nothing to find, F1 where both are 0.
+    """
+
+    true_positives: int
+    false_positives: int
+    false_negatives: int
+
+    @property
+    def gold(self) -> int:
+        """How many there were to find."""
+        return self.true_positives + self.false_negatives
+
+    @property
+    def found(self) -> int:
+        """How many were found."""
+        return self.true_positives + self.false_positives
+
+    @property
+    def precision(self) -> float:
+        """The share of what was found that is right."""
+        return share(self.true_positives, self.found)
+
+    @property
+    def recall(self) -> float:
+        """The share of what is right that was found."""
+        return share(self.true_positives, self.gold)
+
+    @property
+    def f1(self) -> float:
+        """The harmonic mean of precision and recall."""
+        return share(2 * self.true_positives, self.gold + self.found)
+
+    def __add__(self, other: "Counts") -> "Counts":
+        return Counts(
+            self.true_positives + other.true_positives,
+            self.false_positives + other.false_positives,
+            self.false_negatives + other.false_negatives,
+        )
+
+
+NONE = Counts(0, 0, 0)
+
+
+@value
+class Agreement:
+    """How far what was found agrees with gold: `total`, and `types` (or classes) each on its own.
+
+    `precision`, `recall` and `f1` are micro averages, of all types' counts together; `macro_f1` and its like are means
+    of the types' own.
+    """
+
+    total: Counts
+    types: Mapping[str, Counts]
+
+    @property
+    def precision(self) -> float:
+        """Micro precision."""
+        return self.total.precision
+
+    @property
+    def recall(self) -> float:
+        """Micro recall."""
+        return self.total.recall
+
+    @property
+    def f1(self) -> float:
+        """Micro F1."""
+        return self.total.f1
+
+    @property
+    def macro_precision(self) -> float:
+        """The mean of the types' precision, each as much worth as another."""
+        return mean([counts.precision for counts in self.types.values()])
+
+    @property
+    def macro_recall(self) -> float:
+        """The mean of the types' recall."""
+        return mean([counts.recall for counts in self.types.values()])
+
+    @property
+    def macro_f1(self) -> float:
+        """The mean of the types' F1."""
+        return mean([counts.f1 for counts in self.types.values()])
+
+    @property
+    def weighted_f1(self) -> float:
+        """The mean of the types' F1, each weighted by how many there were to find."""
+        return share(sum(counts.f1 * counts.gold for counts in self.types.values()), self.total.gold)
+
+
+def agreement(types: Mapping[str, Counts]) -> Agreement:
+    """The agreement whose total is the sum of its types, which it has in the order of their names."""
+    return Agreement(sum(types.values(), NONE), dict(sorted(types.items())))
+
+
+def together(parts: Iterable[Agreement]) -> Agreement:
+    """The agreement over several documents: the sums of theirs."""
+    types: dict[str, Counts] = {}
+    for part in parts:
+        for name, counts in part.types.items():
+            types[name] = types.get(name, NONE) + counts
+    return agreement(types)
+
+
+def of_sets(gold: Mapping[str, set[Key]], found: Mapping[str, set[Key]]) -> Agreement:
+    """The agreement of what was found of each type with what is there of it."""
+    empty: set[Key] = set()
+    types: dict[str, Counts] = {}
+    for name in gold.keys() | found.keys():
+        wanted, given = gold.get(name, empty), found.get(name, empty)
+        if wanted or given:
+            right = len(wanted & given)
+            types[name] = Counts(right, len(given) - right, len(wanted) - right)
+    return agreement(types)
+
+
+def share(part: float, whole: float) -> float:
+    """A part of a whole; 0 where there is no whole."""
+    return part / whole if whole else 0.0
+
+
+def mean(numbers: Sequence[float]) -> float:
+    """The mean; 0 of nothing."""
+    return share(sum(numbers), len(numbers))
+
+
+def require_pairs(gold: Sequence[object], found: Sequence[object], *, what: str) -> None:
+    """Raise unless there is one of `found` for each of `gold`."""
+    if len(gold) != len(found):
+        raise UsageError(f"there are {len(gold):,} gold {what} and {len(found):,} found; expected one for each.")
+
 
 # What all mentions are of where types do not count.
 ANY_TYPE = "any"
@@ -145,3 +315,48 @@ def _covered(mentions: Mentions, typed: bool) -> dict[str, set[int]]:
     for type, parts in mentions:
         types[type if typed else ANY_TYPE].update(*(range(start, end) for start, end in parts))
     return types
+
+
+def bc2gm(
+    gold: Sequence[Collection[Range]],
+    alternatives: Sequence[Collection[Range]],
+    found: Sequence[Collection[Range]],
+    *,
+    texts: Sequence[str] | None = None,
+) -> Counts:
+    """The counts over sentences, each with the places of its gold mentions, their alternatives and what was found.
+
+    With `texts`, places are characters of the texts and are counted as the official files do, without spaces, so
+    that a mention with a space at its edge is the same as one without it.
+    """
+    require_pairs(gold, found, what="sentences")
+    require_pairs(gold, alternatives, what="sentences")
+    total = NONE
+    for number, (wanted, accepted, given) in enumerate(zip(gold, alternatives, found, strict=True)):
+        if texts is None:
+            total += sentence_counts(wanted, accepted, given)
+        else:
+            text = texts[number]
+            total += sentence_counts(*(without_spaces(ranges, text) for ranges in (wanted, accepted, given)))
+    return total
+
+
+def sentence_counts(gold: Collection[Range], alternatives: Collection[Range], found: Collection[Range]) -> Counts:
+    """The counts of one sentence."""
+    right_places = {*gold, *alternatives}
+    given = set(found)
+    accepted = given.intersection(alternatives)
+    right = sum(place in given or any(_meet(place, other) for other in accepted) for place in gold)
+    return Counts(right, sum(place not in right_places for place in found), len(gold) - right)
+
+
+def without_spaces(ranges: Collection[Range], text: str) -> list[Range]:
+    """The ranges as they are where the text's spaces (nothing but U+0020) are not counted."""
+    before = [0]
+    for character in text:
+        before.append(before[-1] + (character != " "))
+    return [(before[start], before[end]) for start, end in ranges]
+
+
+def _meet(left: Range, right: Range) -> bool:
+    return left[0] < right[1] and right[0] < left[1]

@@ -1,0 +1,180 @@
+"""Reasons to drop a document, and passages to leave out of it; each reason is counted by its name."""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+from lexome.document import Document, Passage
+from lexome.formats.tally import Tally, without
+from lexome.metadata import Metadata
+
+# Words that are frequent in one of these languages and rare in the others.
+_COMMON = {
+    "en": "the of and to is was with for that this were are by from which has have been we not it be",
+    "fr": "le les des du et est dans une pour que qui sur avec par au aux ont été cette sont ce",
+    "de": "der die das und ist von mit den für nicht ein eine dem auf werden wurde bei sich als zu im",
+    "es": "el los las del y en una por con para que se es su fue como al lo pero entre más",
+    "it": "il gli della di e che per con una sono nel dei delle alla è stato da come nella più",
+    "pt": "o os as da do dos e em uma com para que foi não ao na no mais pela à são",
+}
+
+COMMON = {code: frozenset(words.split()) for code, words in _COMMON.items()}
+
+# Of running text three words in ten are such; a list of names or numbers has hardly any.
+# 5,000 English abstracts have 0.23 in the middle and 0.075 at the lowest.
+LEAST_SHARE = 0.06
+
+# Words looked at: as many as tell, and no full text is counted through.
+ENOUGH = 400
+
+
+def language_of(words: Sequence[str]) -> str | None:
+    """The two-letter code of a text given as lower-case words, or None where none of the known fits.
+
+    >>> language_of("the effect of aspirin on the risk of stroke was not significant".split())
+    'en'
+    """
+    seen = Counter(words[:ENOUGH])
+    counts = {code: sum(seen[word] for word in common) for code, common in COMMON.items()}
+    best = max(counts, key=lambda code: counts[code])
+    return best if counts[best] >= LEAST_SHARE * max(1, seen.total()) else None
+
+
+def two_letters(code: str) -> str:
+    """A language code in its two-letter form where it is one of the known: "eng", "en-US" and "en" are "en"."""
+    short = code.lower().replace("_", "-").partition("-")[0]
+    return _THREE.get(short, short)
+
+
+_THREE = {
+    "eng": "en",
+    "fre": "fr",
+    "fra": "fr",
+    "ger": "de",
+    "deu": "de",
+    "spa": "es",
+    "ita": "it",
+    "por": "pt",
+    "chi": "zh",
+    "zho": "zh",
+    "jpn": "ja",
+    "rus": "ru",
+}
+
+
+UNSTATED = "unstated"
+OTHER = "other"
+
+# PMC's own grouping of what may be used commercially: everything without NC.
+COMMERCIAL = frozenset(("CC0", "CC BY", "CC BY-SA", "CC BY-ND", "public domain"))
+
+_URL = re.compile(r"creativecommons\.org/(?:licen[sc]es/(by[a-z-]*)|(publicdomain/(?:zero|mark)))", re.IGNORECASE)
+# A mark that is none of Creative Commons' own ("by-n") leaves the licence unknown instead of permissive.
+_NAMED = re.compile(
+    r"\b(?:cc|creative commons)[\s_-]*(0|zero|mark|by(?:[\s_-]?(?:nc|nd|sa))*)(?![a-z]|[_-][a-z])", re.IGNORECASE
+)
+_WORDS = (
+    ("non-commercial", "nc"),
+    ("noncommercial", "nc"),
+    ("no derivative", "nd"),
+    ("noderiv", "nd"),
+    ("share alike", "sa"),
+    ("sharealike", "sa"),
+    ("share-alike", "sa"),
+)
+_PUBLIC = re.compile(r"\bpublic domain\b", re.IGNORECASE)
+
+
+def licence_name(meta: Metadata) -> str:
+    """CC0, CC BY, CC BY-NC and so on, "public domain", "other" for what is stated but none of these, or "unstated".
+
+    The URL is believed before the words, and "commercial use" in words only together with Creative Commons.
+    """
+    stated = " ".join(filter(None, (meta.licence_url, meta.licence)))
+    if not stated:
+        return UNSTATED
+    found = _URL.search(stated)
+    if found is not None:
+        if found[2]:
+            return "CC0" if "zero" in found[2].lower() else "public domain"
+        return _creative_commons(found[1])
+    if (named := _NAMED.search(stated)) is not None:
+        return _creative_commons(named[1])
+    if re.search(r"creative commons", stated, re.IGNORECASE) and re.search(r"attribution", stated, re.IGNORECASE):
+        lower = stated.lower()
+        return _creative_commons("by-" + "-".join(mark for words, mark in _WORDS if words in lower))
+    return "public domain" if _PUBLIC.search(stated) else OTHER
+
+
+def allowed(name: str, wanted: str) -> bool:
+    """Whether a licence name passes a source's filter: any, stated or commercial."""
+    if wanted == "commercial":
+        return name in COMMERCIAL
+    return wanted == "any" or name != UNSTATED
+
+
+def _creative_commons(marks: str) -> str:
+    """The name for marks such as "by-nc-nd", always in the same order."""
+    lower = marks.lower()
+    if lower in ("0", "zero"):
+        return "CC0"
+    if lower == "mark":
+        return "public domain"
+    seen = set(re.findall("nc|nd|sa", lower))
+    return "CC BY" + "".join(f"-{mark.upper()}" for mark in ("nc", "nd", "sa") if mark in seen)
+
+
+def stated_reason(doc: Document, *, licences: str, retracted: str) -> str | None:
+    """Why what a document says about itself forbids to use it, or None.
+
+    Retracted first, so that a retracted article is never counted as a matter of licences.
+    """
+    if doc.meta.retracted and retracted == "drop":
+        return "retracted"
+    return None if allowed(licence_name(doc.meta), licences) else "licence"
+
+
+def text_reason(words: Sequence[str], count: int, *, languages: Sequence[str], min_words: int) -> str | None:
+    """Why a document's text is not worth keeping, or None; `count` is its size in words between spaces."""
+    if count == 0:
+        return "empty"
+    if count < min_words:
+        return "too_short"
+    return None if not languages or language_of(words) in languages else "language"
+
+
+def running_text(doc: Document, *, leave_out: Sequence[str], languages: Sequence[str], tally: Tally) -> Document:
+    """The document without passages of these kinds, without empty ones and without those said to be in other languages.
+
+    Spans in what is left out go with it, and the relations between them.
+    """
+    kept = tuple(passage for passage in doc.passages if _left_out(passage, leave_out, languages, tally) is None)
+    if len(kept) == len(doc.passages):
+        return doc
+    if not (doc.spans or doc.questions):
+        return replace(doc, passages=kept)
+    starts = {passage.offset for passage in kept}
+    gone = {span.id for span in doc.spans if not _stands_in(doc, span.parts, starts)}
+    relations, attributes = without(gone, doc.relations, doc.attributes, tally=tally)
+    spans = tuple(span for span in doc.spans if span.id not in gone)
+    return replace(doc, passages=kept, spans=spans, relations=relations, attributes=attributes, questions=())
+
+
+def _left_out(passage: Passage, kinds: Sequence[str], languages: Sequence[str], tally: Tally) -> str | None:
+    """The note for a passage that is left out."""
+    if passage.kind in kinds:
+        note = f"{passage.kind} left out"
+    elif languages and passage.language and two_letters(passage.language) not in languages:
+        note = "passage in another language left out"
+    elif not passage.text or passage.text.isspace():
+        note = "empty passage left out"
+    else:
+        return None
+    tally.note(note)
+    return note
+
+
+def _stands_in(doc: Document, parts: Sequence[tuple[int, int]], starts: set[int]) -> bool:
+    places = (doc.passage_at(start) for start, _ in parts)
+    return all(passage is not None and passage.offset in starts for passage in places)

@@ -1,1 +1,0 @@
-"""Token shards: written from records, mapped from disk."""

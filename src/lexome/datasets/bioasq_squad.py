@@ -1,0 +1,255 @@
+"""BioASQ's questions in SQuAD's form, each context with where it came from: article, section and place of the snippet.
+
+A factoid or list question is asked of each of its snippets, or, where the abstracts are given, of each of its articles.
+Answers are found by their words or a synonym's. Yes or no questions have no answer in the text and make a file of
+their own; summary questions are left out. Everything that is left out is counted.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+from lexome.datasets.transforms import of_one_question
+from lexome.document import Answer, Document, Question
+from lexome.errors import DataSetError, FormatError, UsageError
+from lexome.formats import bioasq, squad
+from lexome.formats.bioasq import answer_pattern, exact_answers
+from lexome.formats.json_file import attempt, load, mapping, objects, required, string
+from lexome.formats.registry import detect
+from lexome.formats.streams import Source, open_sources, replacing
+from lexome.formats.tally import Tally
+from lexome.tasks.qa import question_of
+
+
+def answered_from_golden(sources: Iterator[Source], *, tally: Tally) -> Iterator[Document]:
+    """The documents of test files in SQuAD's form, each question with its type and answers from a golden file.
+
+    In such a file a question is called <id>_000, <id>_001, ... once for each text it is asked of. One that no golden
+    file has is an error: what it scores could not be known.
+    """
+    asked: list[Document] = []
+    golden: dict[str, Question] = {}
+    for source in sources:
+        if detect(source).name == "bioasq":
+            golden.update(
+                (question.id, question) for doc in bioasq.read(source, tally=tally) for question in doc.questions
+            )
+        else:
+            asked += squad.read(source, tally=tally)
+    for doc in of_one_question(asked, tally):
+        yield replace(doc, questions=tuple(_answered(question, golden) for question in doc.questions))
+
+
+def _answered(question: Question, golden: dict[str, Question]) -> Question:
+    known = golden.get(question_of(question.id))
+    if known is None:
+        raise DataSetError(
+            f"the test question {question.id!r} is in no golden file; expected its answers there. Take the golden "
+            "files of the same edition."
+        )
+    return replace(question, type=known.type, answers=known.answers, documents=known.documents)
+
+
+Unanswerable = Literal["drop", "keep"]
+Json = dict[str, Any]
+
+FORMS = ("factoid", "list")
+_PMID = re.compile(r"(?:pubmed(?:\.ncbi\.nlm\.nih\.gov)?/|^)(\d+)/?$")
+
+
+@dataclass
+class Converted:
+    """What came of a conversion.
+
+    squad  factoid and list questions: articles of paragraphs, as SQuAD has them
+    yesno  yes or no questions in the same form, with the answer in place of the list of answers
+    counts questions by type, and what became of them
+    """
+
+    squad: Json
+    yesno: Json
+    counts: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Context:
+    """A text that a question is asked of: where it is from, and, in an abstract, where its snippets stand."""
+
+    text: str
+    source: Json
+    inside: tuple[tuple[int, int], ...] = ()
+
+
+def convert_bioasq(
+    paths: Iterable[str | Path],
+    *,
+    forms: Iterable[str] = FORMS,
+    unanswerable: Unanswerable = "drop",
+    abstracts: Iterable[Document] = (),
+    tally: Tally | None = None,
+) -> Converted:
+    """The questions of BioASQ files in SQuAD's form.
+
+    `forms` are the types of questions with answers in the text that are wanted. A context that holds no answer is
+    dropped, or with unanswerable="keep" kept as one where the question is impossible (SQuAD 2.0). Where a question has
+    no answers at all, as in test files, all its contexts are kept. `abstracts` are PubMed articles: a question is then
+    asked of each whole title and abstract, and its answers are looked for in the snippets' places first.
+    """
+    wanted = set(forms)
+    if not wanted <= set(FORMS):
+        raise UsageError(f"the forms {', '.join(sorted(wanted))} were asked for; expected factoid, list or both.")
+    tally = tally if tally is not None else Tally()
+    texts = {doc.meta.pmid or doc.id: _article_text(doc) for doc in abstracts}
+    squad: list[Json] = []
+    yesno: list[Json] = []
+    for where, record in _questions(paths, tally):
+        made = attempt(tally, partial(_converted, record, texts, wanted, unanswerable, tally), record, where=where)
+        (yesno if made is not None and made[0] == "yesno" else squad).extend(made[1] if made is not None else ())
+    return Converted(
+        {"version": "BioASQ" if unanswerable == "drop" else "BioASQ-v2.0", "data": squad},
+        {"version": "BioASQ-yesno", "data": yesno},
+        dict(tally.notes),
+    )
+
+
+def _converted(
+    record: object, texts: Mapping[str, str], wanted: set[str], unanswerable: Unanswerable, tally: Tally
+) -> tuple[str, list[Json]]:
+    """The type of a question, and the question as an article of SQuAD, in a list that is empty if it is left out."""
+    fields = mapping(record, "questions")
+    type = string(fields, "type") or "factoid"
+    tally.note(f"{type} question read")
+    contexts = list(_contexts(fields, texts, tally))
+    if type == "yesno":
+        return type, list(_yes_or_no(fields, contexts, tally))
+    if type in wanted:
+        return type, list(_with_answers(fields, type, contexts, unanswerable, tally))
+    tally.note(f"{type} question left out")
+    return type, []
+
+
+def write_squad(path: Path, content: Json) -> None:
+    """The content as JSON, under its name only when it is complete."""
+    with replacing(path) as stream:
+        stream.write(json.dumps(content, ensure_ascii=False, indent=1).encode() + b"\n")
+
+
+def _questions(paths: Iterable[str | Path], tally: Tally) -> Iterator[tuple[str, object]]:
+    for path in paths:
+        for source in open_sources(Path(path), tally):
+            content = load(source)
+            if not isinstance(content, dict) or not isinstance(content.get("questions"), list):
+                raise FormatError(f"{source.name}: there is no list 'questions'; expected a file of BioASQ.")
+            for number, record in enumerate(content["questions"], 1):
+                yield f"{source.name}, question {number}", record
+
+
+def _article_text(doc: Document) -> str:
+    """Title and abstract, as BioBERT's contexts have them: one after the other, a space between."""
+    return " ".join(passage.text for passage in doc.passages if passage.kind in ("title", "abstract"))
+
+
+def _contexts(record: Json, texts: Mapping[str, str], tally: Tally) -> Iterator[_Context]:
+    """The snippets of a question, each once; or the abstracts of its articles."""
+    placed: dict[str, list[tuple[int, int]]] = {}
+    seen: set[tuple[str, str]] = set()
+    for snippet in objects(record, "snippets"):
+        text, url = required(snippet, "text"), string(snippet, "document") or ""
+        pmid = pmid_of(url)
+        if (url, text) in seen:
+            tally.note("snippet given twice taken once")
+            continue
+        seen.add((url, text))
+        if not texts:
+            yield _Context(text, _provenance(snippet, url, pmid))
+        elif pmid is None or pmid not in texts:
+            tally.note("snippet left out: its abstract is not given")
+        else:
+            at = texts[pmid].find(text)
+            if at < 0:
+                tally.note("snippet is not in its abstract word for word")
+            placed.setdefault(pmid, []).extend([(at, at + len(text))] if at >= 0 else [])
+    for pmid, ranges in placed.items():
+        source = {"document": f"http://www.ncbi.nlm.nih.gov/pubmed/{pmid}", "pmid": pmid}
+        yield _Context(texts[pmid], source, tuple(ranges))
+
+
+def pmid_of(url: str) -> str | None:
+    """The PMID that an article's address ends on.
+
+    >>> pmid_of("http://www.ncbi.nlm.nih.gov/pubmed/28293123")
+    '28293123'
+    """
+    match = _PMID.search(url)
+    return match[1] if match is not None else None
+
+
+def _provenance(snippet: Json, url: str, pmid: str | None) -> Json:
+    """Where a snippet stands: its article, and its place counted from the beginning of a section."""
+    place = {
+        "beginSection": snippet.get("beginSection"),
+        "offsetInBeginSection": snippet.get("offsetInBeginSection"),
+        "endSection": snippet.get("endSection"),
+        "offsetInEndSection": snippet.get("offsetInEndSection"),
+    }
+    return {"document": url, "pmid": pmid, "snippet": place}
+
+
+def _with_answers(
+    record: Json, type: str, contexts: list[_Context], unanswerable: Unanswerable, tally: Tally
+) -> Iterator[Json]:
+    """The question as an article of SQuAD, or nothing where none of its contexts is kept."""
+    name, asked = required(record, "id"), required(record, "body")
+    known = exact_answers(record)
+    paragraphs: list[Json] = []
+    for context in contexts:
+        answers = [place for number, answer in enumerate(known) if (place := _found(answer, number, context))]
+        if known and not answers:
+            tally.note(f"context {'kept as unanswerable' if unanswerable == 'keep' else 'left out'}: no answer in it")
+            if unanswerable == "drop":
+                continue
+        qa: Json = {"id": f"{name}_{len(paragraphs):03}", "question": asked, "type": type, "answers": answers}
+        if unanswerable == "keep":
+            qa["is_impossible"] = bool(known) and not answers
+        paragraphs.append({"context": context.text, "qas": [qa], **context.source})
+    if not any(qa["answers"] for paragraph in paragraphs for qa in paragraph["qas"]) and known:
+        tally.note(f"{type} question without an answer in any context")
+    if paragraphs:
+        tally.note(f"{type} question written")
+        yield {"title": name, "paragraphs": paragraphs}
+
+
+def _found(answer: Answer, number: int, context: _Context) -> Json | None:
+    """The answer where it or a synonym stands first, in a snippet's place before the rest of its abstract."""
+    pattern = answer_pattern(answer)
+    if pattern is None:
+        return None
+    for start, end in (*context.inside, (0, len(context.text))):
+        match = pattern.search(context.text, start, end)
+        if match is not None:
+            return {"text": match[0], "answer_start": match.start(), "exact_answer": number}
+    return None
+
+
+def _yes_or_no(record: Json, contexts: list[_Context], tally: Tally) -> Iterator[Json]:
+    name, asked = required(record, "id"), required(record, "body")
+    known = exact_answers(record)
+    said = known[0].text.strip().lower().removesuffix(".") if known else None
+    if said not in ("yes", "no", None):
+        tally.note("yesno question left out: its answer is neither")
+        return
+    paragraphs = [
+        {
+            "context": context.text,
+            "qas": [{"id": f"{name}_{number:03}", "question": asked, "type": "yesno", "answers": said}],
+            **context.source,
+        }
+        for number, context in enumerate(contexts)
+    ]
+    if paragraphs:
+        tally.note("yesno question written")
+        yield {"title": name, "paragraphs": paragraphs}

@@ -1,0 +1,269 @@
+"""Rows of Hugging Face datasets as Documents: Arrow, Parquet and JSON lines, read without the datasets library.
+
+What a row is, its columns say: tokens and their tags, a text and its label, two sentences, a question on a context, or
+BigBIO's passages and entities. The names of labels that are stored as numbers are in the file's own schema or in the
+dataset_info.json beside it.
+"""
+
+import io
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from lexome.document import Answer, Argument, Document, Passage, Question, Relation, Span
+from lexome.errors import BadDocument, FormatError, MissingExtraError
+from lexome.formats import conll
+from lexome.formats.jsonl import from_json, from_record
+from lexome.formats.streams import open_sources, open_stream
+from lexome.formats.tally import Tally
+
+Row = dict[str, Any]
+Features = Mapping[str, Any]
+
+_TAGS = ("ner_tags", "tags", "ner", "labels", "label")
+_PAIRS = (("sentence1", "sentence2"), ("premise", "hypothesis"), ("text_1", "text_2"))
+_LABELS = ("label", "labels", "gold_label", "score")
+_IDS = ("id", "document_id", "guid", "pairID", "idx")
+# What stands for "not known" in labels that are numbers.
+_UNKNOWN = -1
+
+
+def read(paths: Iterable[Path], *, tally: Tally, split: str = "") -> Iterator[Document]:
+    """The documents of a split's files, one a row."""
+    number = 0
+    for path in paths:
+        rows, features = _table(path, tally)
+        for row in rows:
+            number += 1
+            name = _name(row, number, split or path.stem)
+            make = partial(_attempted, row, features, name, tally)
+            raw = json.dumps(row, default=str, ensure_ascii=False).encode(errors="backslashreplace")
+            doc = tally.attempt(make, where=f"{path}, row {number}", id=name, raw=raw)
+            if doc is not None:
+                yield doc
+
+
+def _name(row: Row, number: int, split: str) -> str:
+    """A row's id, or its split and number where it has none, or one that only counts and so comes again elsewhere."""
+    own = next((str(row[key]) for key in _IDS if row.get(key) not in (None, "")), None)
+    return f"{split}-{number}" if own is None or own in (str(number - 1), str(number)) else own
+
+
+def _attempted(row: Row, features: Features, name: str, tally: Tally) -> Document:
+    try:
+        return document(row, features, name, tally)
+    except BadDocument:
+        raise
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        # Columns of the right names may hold anything.
+        raise BadDocument(
+            "bad_field", f"the columns {', '.join(row)} do not hold what their names say ({error!r})."
+        ) from error
+
+
+def document(row: Row, features: Features, name: str, tally: Tally) -> Document:
+    """A row as a document."""
+    if "tokens" in row:
+        return _tagged(row, features, name, tally)
+    if "passages" in row and "entities" in row:
+        return _bigbio(row, name)
+    if "context" in row and "question" in row:
+        return _asked(row, name)
+    if "passages" in row:
+        return from_json(json.dumps(row))
+    record = {key: value for key, value in row.items() if value is not None}
+    for pair in _PAIRS:
+        if record.keys() >= set(pair):
+            record["sentence1"], record["sentence2"] = (record.pop(key) for key in pair)
+            if "text_1" in pair or "score" in record:
+                record.setdefault("label", record.pop("score", record.get("label")))
+            break
+    for key in _LABELS:
+        if key in record:
+            record[key] = _named_labels(record[key], key, features, tally)
+    record = {key: value for key, value in record.items() if key not in _IDS and value not in (None, [])}
+    return from_record({**record, "id": name}, name, tally)
+
+
+def class_names(features: Features, column: str) -> tuple[str, ...]:
+    """The names of a column's classes, of a list's too; none where they are not stored as numbers."""
+    feature = features.get(column)
+    while True:
+        if isinstance(feature, list) and feature:
+            feature = feature[0]
+        elif isinstance(feature, dict) and isinstance(feature.get("feature"), dict | list):
+            feature = feature["feature"]
+        else:
+            break
+    names = feature.get("names") if isinstance(feature, dict) and feature.get("_type") == "ClassLabel" else None
+    return tuple(map(str, names)) if isinstance(names, list) else ()
+
+
+def _table(path: Path, tally: Tally) -> tuple[Iterator[Row], Features]:
+    """The rows of a file, and what is known of its columns."""
+    if path.name.endswith((".arrow", ".parquet")):
+        rows, features = _arrow(path)
+    else:
+        rows, features = _json_lines(path, tally), {}
+    return rows, features or _beside(path)
+
+
+def _arrow(path: Path) -> tuple[Iterator[Row], Features]:
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError:
+        raise MissingExtraError("pyarrow", extra="corpus", purpose="reading a Hugging Face dataset") from None
+    try:
+        if path.suffix == ".parquet":
+            table = pq.ParquetFile(path)
+            schema, batches = table.schema_arrow, table.iter_batches(256)
+        else:
+            schema, batches = _arrow_batches(path, pa)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        first = str(error).split("\n", 1)[0]
+        raise FormatError(f"{path}: no Arrow or Parquet file, or a damaged one ({first}). Write it again.") from error
+    return (row for batch in batches for row in batch.to_pylist()), _features(schema)
+
+
+def _arrow_batches(path: Path, pa: Any) -> tuple[Any, Iterable[Any]]:
+    """Arrow's stream form, in which datasets are saved, or its file form."""
+    source = pa.memory_map(str(path))
+    try:
+        stream = pa.ipc.open_stream(source)
+    except pa.ArrowInvalid:
+        file = pa.ipc.open_file(source)
+        return file.schema, (file.get_batch(number) for number in range(file.num_record_batches))
+    return stream.schema, stream
+
+
+def _json_lines(path: Path, tally: Tally) -> Iterator[Row]:
+    for source in open_sources(path, tally):
+        for number, line in source.lines():
+            if not line.strip():
+                continue
+            try:
+                row = json.loads(line)
+            except ValueError as error:
+                raise FormatError(f"{source.name}, line {number}: {error}; expected one JSON object a line.") from None
+            if not isinstance(row, dict):
+                raise FormatError(
+                    f"{source.name}, line {number}: {type(row).__name__}; expected one JSON object a line."
+                )
+            yield row
+
+
+def _features(schema: Any) -> Features:
+    held = (schema.metadata or {}).get(b"huggingface")
+    return _features_in(json.loads(held)) if held else {}
+
+
+def _beside(path: Path) -> Features:
+    """What dataset_info.json or dataset_infos.json says that lies beside the file, or in the folder above."""
+    for folder in (path.parent, path.parent.parent):
+        for name in ("dataset_info.json", "dataset_infos.json"):
+            if (folder / name).is_file():
+                try:
+                    return _features_in(json.loads((folder / name).read_text(encoding="utf-8")))
+                except ValueError as error:
+                    raise FormatError(f"{folder / name}: {error}; expected JSON. Write the dataset again.") from None
+    return {}
+
+
+def _features_in(said: Any) -> Features:
+    """The features, which stand at the top, under "info", or under the name of the only configuration."""
+    if not isinstance(said, dict):
+        return {}
+    if isinstance(said.get("features"), dict):
+        return dict(said["features"])
+    inner = [said["info"]] if "info" in said else list(said.values()) if len(said) == 1 else []
+    return _features_in(inner[0]) if inner else {}
+
+
+def _tagged(row: Row, features: Features, name: str, tally: Tally) -> Document:
+    """Tokens and tags as the columns of a CoNLL file, so that there is one way in which tags are read."""
+    column = next((key for key in _TAGS if isinstance(row.get(key), list)), None)
+    tokens, tags = row["tokens"], row.get(column or "")
+    if column is None or not isinstance(tags, list) or len(tags) != len(tokens):
+        seen = ", ".join(row)
+        raise BadDocument("bad_field", f"the columns are {seen}; expected tokens and as many {' or '.join(_TAGS[:2])}.")
+    names = _named_tags(tags, column, features)
+    if any(str(token).split() not in ([], [str(token)]) for token in tokens):
+        raise BadDocument("bad_field", "a token holds white space; expected words without it.")
+    lines = "".join(f"{token}\t{tag}\n" for token, tag in zip(tokens, names, strict=True))
+    source = open_stream(io.BytesIO(f"-DOCSTART- (row)\n\n{lines}".encode()), name, tally)
+    (doc,) = conll.read(source, tally=tally)
+    return Document(name, doc.passages, doc.spans)
+
+
+def _named_tags(tags: Sequence[Any], column: str, features: Features) -> list[str]:
+    if all(isinstance(tag, str) for tag in tags):
+        return list(tags)
+    names = class_names(features, column)
+    if not all(isinstance(tag, int) and 0 <= tag < len(names) for tag in tags):
+        raise BadDocument(
+            "unknown_label",
+            f"{column} holds numbers that {'have no names' if not names else f'are not below {len(names)}'}; expected "
+            "them in the schema or in a dataset_info.json beside the file. Add it, or store the tags as text.",
+        )
+    return [names[tag] for tag in tags]
+
+
+def _named_labels(label: Any, column: str, features: Features, tally: Tally) -> Any:
+    """Labels by their names; a number that has none stays, and -1 is none."""
+    names = class_names(features, column)
+    if isinstance(label, list):
+        return [_named_labels(one, column, features, tally) for one in label]
+    if names and isinstance(label, int) and not isinstance(label, bool):
+        if label == _UNKNOWN:
+            tally.note("row without a label")
+            return None
+        if not 0 <= label < len(names):
+            raise BadDocument("unknown_label", f"{column} is {label}; expected 0 to {len(names) - 1}.")
+        return names[label]
+    return label
+
+
+def _asked(row: Row, name: str) -> Document:
+    """SQuAD's row: a question on a context, answers as two lists."""
+    answers = row.get("answers") or {}
+    texts, starts = answers.get("text") or [], answers.get("answer_start") or []
+    if starts and len(starts) != len(texts):
+        raise BadDocument(
+            "bad_field", f"answers has {len(texts)} texts and {len(starts)} places; expected a place for each, or none."
+        )
+    # Answers without places are looked for in the text; none at all says that there is no answer in it.
+    found = tuple(Answer(text, start) for text, start in zip(texts, starts or [None] * len(texts), strict=True))
+    title = row.get("title")
+    passage = Passage(0, row["context"], section=(title,) if title else ())
+    question = Question(name, row["question"], answers=found, impossible=not found and row.get("answers") is not None)
+    return Document(name, (passage,), questions=(question,))
+
+
+def _bigbio(row: Row, name: str) -> Document:
+    """BigBIO's kb schema: passages, entities and relations with offsets over the whole document."""
+    passages = tuple(
+        Passage(passage["offsets"][0][0], passage["text"][0], passage.get("type") or "paragraph")
+        for passage in row["passages"]
+    )
+    plain = Document(name, passages)
+    spans = []
+    for entity in row["entities"]:
+        parts = tuple((start, end) for start, end in entity["offsets"])
+        text = " ".join(plain.slice(start, end) for start, end in parts)
+        if text.split() != " ".join(entity["text"]).split():
+            raise BadDocument(
+                "offset_mismatch", f"entity {entity['id']!r} says {entity['text']}, the text at {parts} is {text!r}."
+            )
+        spans.append(Span(entity["id"], entity["type"], parts, text))
+    relations = tuple(
+        Relation(
+            relation["id"],
+            relation["type"],
+            (Argument("Arg1", relation["arg1_id"]), Argument("Arg2", relation["arg2_id"])),
+        )
+        for relation in row.get("relations") or ()
+    )
+    return Document(name, passages, tuple(spans), relations)

@@ -1,1 +1,0 @@
-"""Texts with mentions and relations: BioC, PubTator, brat, CoNLL, spaCy; both ways."""

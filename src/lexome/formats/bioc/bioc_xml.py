@@ -1,0 +1,200 @@
+"""BioC XML, both ways: documents cut out of the file one by one, and written one by one."""
+
+import re
+from collections.abc import Iterable, Iterator
+from functools import partial
+from typing import Any, BinaryIO, Literal
+
+from lxml import etree
+
+from lexome.document import Document
+from lexome.errors import BadDocument
+from lexome.formats.bioc.records import RecordDict, read_document, record_of
+from lexome.formats.concept_ids import is_concept_infon
+from lexome.formats.streams import Source
+from lexome.formats.tally import Tally
+from lexome.formats.xml import records
+
+_HEADER = ("source", "date", "key", "infon")
+_HEADER_TEXT = re.compile(rb"<(source|date|key|infon)\b[^<>]*>([^<>]*)</")
+_ID = re.compile(rb"<id>\s*([^<]*?)\s*</id>")
+
+# The characters that XML 1.0 cannot hold in any way.
+_NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff\ud800-\udfff]")
+_BEGIN = (
+    b'<?xml version="1.0" encoding="UTF-8"?>\n<!DOCTYPE collection SYSTEM "BioC.dtd">\n'
+    b"<collection><source>Lexome</source><date></date><key>lexome.key</key>\n"
+)
+_END = b"</collection>\n"
+_OUR_HEADER = (b"Lexome", b"lexome.key")
+
+# Elements by the name of their list in JSON.
+_INNER = {"passage": "passages", "sentence": "sentences", "annotation": "annotations", "relation": "relations"}
+_LEAVES = {"location": "locations", "node": "nodes"}
+
+
+def read(source: Source, *, tally: Tally, offsets: Literal["strict", "repair"] = "strict") -> Iterator[Document]:
+    """A document for each `<document>` of the file."""
+    _note_header(source, tally)
+    for record in records(source, ("document",), header=_HEADER):
+        try:
+            doc = read_document(_plain(record.parse(), tally), repairing=offsets == "repair", tally=tally)
+        except BadDocument as error:
+            found = _ID.search(record.raw)
+            id_ = found[1].decode(errors="replace") if found is not None else None
+            tally.reject(error, where=f"{source.name}, line {record.line}", id=id_, raw=record.raw)
+        else:
+            yield doc
+
+
+def write(docs: Iterable[Document], stream: BinaryIO, *, tally: Tally) -> None:
+    """One collection of all documents, each on a line of its own; read gives back the same documents.
+
+    A document with a character that XML cannot hold is refused.
+    """
+    stream.write(_BEGIN)
+    for doc in docs:
+        raw = tally.attempt(partial(_written, doc), where=f"document {doc.id!r}", id=doc.id)
+        if raw is not None:
+            stream.write(raw)
+            tally.written += 1
+    stream.write(_END)
+
+
+def can_hold(text: str) -> bool:
+    """True where XML has a way to write every character of the text."""
+    return _NOT_XML.search(text) is None
+
+
+def _note_header(source: Source, tally: Tally) -> None:
+    """Count what the collection says of itself, which no document has a place for."""
+    header = source.head().partition(b"<document>")[0]
+    for tag, text in _HEADER_TEXT.findall(header):
+        if text.strip() and text not in _OUR_HEADER:
+            tally.note(f"<{tag.decode()}> of the collection ignored")
+
+
+def _plain(element: etree._Element, tally: Tally) -> dict[str, Any]:
+    """An element and what is in it as BioC JSON would have it."""
+    plain: dict[str, Any] = {}
+    if "id" in element.attrib:
+        plain["id"] = element.get("id")
+    for child in element:
+        tag = child.tag
+        if tag == "infon":
+            _add_infon(plain.setdefault("infons", {}), child, tally)
+        elif tag in _INNER:
+            plain.setdefault(_INNER[tag], []).append(_plain(child, tally))
+        elif tag in _LEAVES:
+            plain.setdefault(_LEAVES[tag], []).append(dict(child.attrib))
+        elif tag in ("id", "offset", "text"):
+            plain[tag] = _content(child, tally)
+        else:
+            tally.note(f"element {tag!r} ignored")
+    return plain
+
+
+def _add_infon(infons: dict[str, Any], element: etree._Element, tally: Tally) -> None:
+    key, text = element.get("key") or "", _content(element, tally)
+    if key not in infons:
+        infons[key] = text
+    elif is_concept_infon(key):
+        infons[key] += f";{text}"
+    else:
+        tally.note(f"second infon {key!r} ignored")
+
+
+def _content(element: etree._Element, tally: Tally) -> str:
+    if len(element):
+        tally.note(f"markup inside {element.tag!r} ignored")
+        return "".join(map(str, element.itertext()))
+    return element.text or ""
+
+
+def _written(doc: Document) -> bytes:
+    record = record_of(doc)
+    text = "".join(_document(record))
+    if _NOT_XML.search(text):
+        raise _not_xml(record)
+    return text.encode()
+
+
+def _document(record: RecordDict) -> Iterator[str]:
+    yield f"<document><id>{_escaped(record['id'])}</id>"
+    yield from _infons(record)
+    for passage in record["passages"]:
+        yield from _passage(passage)
+    yield from map(_relation, record["relations"])
+    yield "</document>\n"
+
+
+def _passage(record: RecordDict) -> Iterator[str]:
+    yield "<passage>"
+    yield from _infons(record)
+    yield f"<offset>{record['offset']}</offset>"
+    if not record["sentences"]:
+        yield f"<text>{_escaped(record['text'])}</text>"
+    for sentence in record["sentences"]:
+        yield f"<sentence><offset>{sentence['offset']}</offset><text>{_escaped(sentence['text'])}</text>"
+        yield from map(_annotation, sentence["annotations"])
+        yield "</sentence>"
+    yield from map(_annotation, record["annotations"])
+    yield "</passage>"
+
+
+def _escaped(text: str) -> str:
+    """The text as it stands in an element. A carriage return as such would be read as a line feed."""
+    text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return text.replace("\r", "&#13;") if "\r" in text else text
+
+
+def _quoted(text: str) -> str:
+    """The text as it stands in an attribute, where white space as such would be read as spaces."""
+    return _escaped(text).replace('"', "&quot;").replace("\t", "&#9;").replace("\n", "&#10;")
+
+
+def _infons(record: RecordDict) -> Iterator[str]:
+    for key, value in record["infons"].items():
+        yield f'<infon key="{key}">{_escaped(value)}</infon>'
+
+
+def _annotation(record: RecordDict) -> str:
+    places = "".join(
+        f'<location offset="{place["offset"]}" length="{place["length"]}"/>' for place in record["locations"]
+    )
+    return (
+        f'<annotation id="{_quoted(record["id"])}">{"".join(_infons(record))}{places}'
+        f"<text>{_escaped(record['text'])}</text></annotation>"
+    )
+
+
+def _relation(record: RecordDict) -> str:
+    nodes = "".join(
+        f'<node refid="{_quoted(node["refid"])}" role="{_quoted(node["role"])}"/>' for node in record["nodes"]
+    )
+    return f'<relation id="{_quoted(record["id"])}">{"".join(_infons(record))}{nodes}</relation>'
+
+
+def _not_xml(record: RecordDict) -> BadDocument:
+    """Which character it is, and where it stands."""
+    for place, text in _strings(record, "the document"):
+        found = _NOT_XML.search(text)
+        if found is not None:
+            return BadDocument(
+                "not_xml_text",
+                f"{place} has the character U+{ord(found[0]):04X} at {found.start()}, which XML cannot hold; expected "
+                "text without control characters. Clean it, or write bioc-json.",
+            )
+    raise AssertionError("the character is in one of the strings")
+
+
+def _strings(value: object, place: str) -> Iterator[tuple[str, str]]:
+    """Every string of a record, with words for where it is."""
+    if isinstance(value, str):
+        yield place, value
+    elif isinstance(value, list):
+        for number, item in enumerate(value, 1):
+            yield from _strings(item, f"{place} {number}")
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from _strings(item, f"{place}, {key}")

@@ -1,0 +1,308 @@
+"""Europe PMC JSON: what getpapers saves, where every value is a list, and what its search service answers.
+
+Markup in titles and abstracts (`<i>`, `<sup>`) is taken out and its characters stay; where it begins a line
+or a paragraph (`<br>`, `<p>`) a space is left. The headings of a structured abstract (`<h4>`) become the
+sections of its passages. Languages are codes of three letters, as in PubMed: "eng", where JATS has "en".
+"""
+
+import html
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from lexome.document import Document, Passage
+from lexome.errors import BadDocument, FormatError
+from lexome.formats.citation import finer, fold, free_date, lay_out, notice_kind, orcid, pmcid, registry_number
+from lexome.formats.json_file import attempt, elements, mapping, members, note_unread, string
+from lexome.formats.streams import Source
+from lexome.formats.tally import Tally
+from lexome.metadata import Author, Journal, MeshHeading, MeshQualifier, Metadata, Notice, Substance
+
+_HEADING = re.compile(r"<h[1-6]>([^<]*(?:<(?!/?h[1-6]>)[^<]*)*)</h[1-6]>", re.IGNORECASE)
+# Only markup that Europe PMC uses: in "p<a and b>c" nothing is a tag.
+_INLINE = re.compile(r"</?(?:i|b|u|em|strong|sub|sup|sc|italic|bold|underline)\s*/?>", re.IGNORECASE)
+_BREAK = re.compile(r"</?(?:h[1-6]|p|br|div|title|sec|list|list-item|ul|ol|li)\s*/?>", re.IGNORECASE)
+_REFERENCE = re.compile(r"&#?\w{1,32};")
+_SHORT_NAME = re.compile(r"(.+) ([A-Z]{1,4})")
+
+_RECORD = frozenset(
+    [
+        "id",
+        "source",
+        "pmid",
+        "pmcid",
+        "doi",
+        "DOI",
+        "title",
+        "abstractText",
+        "language",
+        "license",
+        "pubTypeList",
+        "pubType",
+        "versionNumber",
+        "affiliation",
+        "authorList",
+        "authorString",
+        "journalInfo",
+        "journalTitle",
+        "journalVolume",
+        "journalIssn",
+        "issue",
+        "pageInfo",
+        "pubYear",
+        "firstPublicationDate",
+        "electronicPublicationDate",
+        "dateOfRevision",
+        "keywordList",
+        "meshHeadingList",
+        "chemicalList",
+        "commentCorrectionList",
+    ]
+)
+# What an answer of the search service says about the search.
+_ANSWER = frozenset({"version", "hitCount", "nextCursorMark", "nextPageUrl", "request"})
+
+
+def read(source: Source, *, tally: Tally) -> Iterator[Document]:
+    """A document a result: its title and abstract, with the section headings that the abstract has.
+
+    Its id is the PMID, or the PMC id or Europe PMC's own where it has none.
+    """
+    for number, record in enumerate(_results(source, tally), 1):
+        doc = attempt(tally, partial(_document, record, tally), record, where=f"{source.name}, result {number}")
+        if doc is not None:
+            yield doc
+
+
+def _results(source: Source, tally: Tally) -> Iterator[Any]:
+    """The results of a list of them, of the service's answer, or the one that is the whole file."""
+    if source.head().removeprefix(b"\xef\xbb\xbf").lstrip()[:1] == b"[":
+        yield from elements(source)
+        return
+    alone: dict[str, Any] = {}
+    answered = False
+    for name, value in members(source):
+        if name != "resultList":
+            alone[name] = value
+            continue
+        results = value.get("result") if isinstance(value, dict) else None
+        if not isinstance(results, list):
+            raise FormatError(f"{source.name}: 'resultList' has no list 'result'; expected one. Fetch the file again.")
+        answered = True
+        yield from results
+    if answered:
+        note_unread(alone, _ANSWER, tally)
+    elif "id" in alone or "pmid" in alone:
+        yield alone
+    else:
+        raise FormatError(
+            f"{source.name}: there is no 'resultList' and no 'id' in it; expected Europe PMC. If it is of another "
+            "format, name that with --from (in Python: format=)."
+        )
+
+
+def _document(value: object, tally: Tally) -> Document:
+    record = mapping(value, "a result")
+    pmid, pmc = _text(record, "pmid"), _text(record, "pmcid")
+    pmc = pmcid(pmc) if pmc else None
+    id_ = pmid or pmc or _text(record, "id")
+    if not id_:
+        raise BadDocument("no_id", "the result has no pmid, pmcid or id; expected one. Refetch it.")
+    note_unread(record, _RECORD, tally)
+    return Document(id_, _passages(record, tally), meta=_metadata(record, pmid, pmc, tally))
+
+
+def _one(record: dict[str, Any], key: str) -> Any:
+    """The value of a field; getpapers puts it into a list of its own."""
+    value = record.get(key)
+    if not isinstance(value, list):
+        return value
+    if len(value) > 1:
+        raise BadDocument("bad_field", f"{key!r} has {len(value)} values; expected one")
+    return value[0] if value else None
+
+
+def _text(record: dict[str, Any], key: str) -> str | None:
+    value = _one(record, key)
+    if isinstance(value, dict):
+        # An element with attributes, as getpapers writes it; the service has a value beside a type.
+        value = value.get("_", value.get("value"))
+    found = string({key: value}, key)
+    return fold(found) or None if found is not None else None
+
+
+def _inner(record: dict[str, Any], key: str) -> dict[str, Any]:
+    value = _one(record, key)
+    return mapping(value, key) if value not in (None, "") else {}
+
+
+def _list(record: dict[str, Any], outer: str, key: str) -> list[Any]:
+    """The members of a list that is wrapped in an object: {"keywordList": {"keyword": [...]}}."""
+    value = _inner(record, outer).get(key)
+    return value if isinstance(value, list) else [] if value is None else [value]
+
+
+def _texts(record: dict[str, Any], outer: str, key: str) -> tuple[str, ...]:
+    found = (_text({key: item}, key) for item in _list(record, outer, key))
+    return tuple(text for text in found if text)
+
+
+def _objects(record: dict[str, Any], outer: str, key: str) -> list[dict[str, Any]]:
+    return [mapping(item, key) for item in _list(record, outer, key)]
+
+
+def _plain(text: str) -> str:
+    """The text without markup and character references."""
+    if "<" in text:
+        # A line break, which becomes one space with the blanks around it.
+        text = _BREAK.sub("\n", _INLINE.sub("", text))
+    return fold(_REFERENCE.sub(lambda found: html.unescape(found[0]), text) if "&" in text else text)
+
+
+def _passages(record: dict[str, Any], tally: Tally) -> tuple[Passage, ...]:
+    passages: list[tuple[str, str, tuple[str, ...], str | None, str | None]] = []
+    title = _plain(_text(record, "title") or "")
+    if title:
+        passages.append(("title", title, (), None, None))
+    # Text before the first heading, then a heading and its text by turns.
+    before, *parts = _HEADING.split(_text(record, "abstractText") or "")
+    for label, text in zip(("", *parts[::2]), (before, *parts[1::2]), strict=True):
+        label, text = _plain(label), _plain(text)
+        if text:
+            passages.append(("abstract", text, (label,) if label else (), None, None))
+        elif label:
+            tally.note("heading without text ignored")
+    return lay_out(passages)
+
+
+def _metadata(record: dict[str, Any], pmid: str | None, pmc: str | None, tally: Tally) -> Metadata:
+    own = _text(record, "id")
+    version = _text(record, "versionNumber") or ""
+    types = _texts(record, "pubTypeList", "pubType") or tuple((_text(record, "pubType") or "").split("; "))
+    language = _text(record, "language")
+    return Metadata(
+        pmid=pmid,
+        pmcid=pmc,
+        doi=_text(record, "DOI") or _text(record, "doi"),
+        other_ids=(f"{(_text(record, 'source') or 'europepmc').lower()}:{own}",)
+        if own not in (None, pmid, pmc)
+        else (),
+        version=int(version) if version.isdecimal() and len(version) < 10 else None,
+        article_types=tuple(filter(None, types)),
+        languages=(language,) if language else (),
+        journal=_journal(record),
+        published=_published(record, tally),
+        revised=_date(record, "dateOfRevision", tally),
+        authors=_authors(record, tally),
+        mesh=tuple(map(_heading, _objects(record, "meshHeadingList", "meshHeading"))),
+        substances=tuple(map(_substance, _objects(record, "chemicalList", "chemical"))),
+        keywords=_texts(record, "keywordList", "keyword"),
+        notices=tuple(map(_notice, _objects(record, "commentCorrectionList", "commentCorrection"))),
+        licence=_text(record, "license"),
+    )
+
+
+def _journal(record: dict[str, Any]) -> Journal | None:
+    """The journal, from a full result or the few fields of a short one."""
+    issue = _inner(record, "journalInfo")
+    about = _inner(issue, "journal")
+    numbers = [_text(about, key) for key in ("ISSN", "issn", "ESSN", "essn")]
+    numbers += (_text(record, "journalIssn") or "").split("; ")
+    journal = Journal(
+        _text(about, "title") or _text(record, "journalTitle"),
+        _text(about, "ISOAbbreviation") or _text(about, "isoabbreviation") or _text(about, "medlineAbbreviation"),
+        tuple(dict.fromkeys(number for number in numbers if number)),
+        _text(about, "NLMid") or _text(about, "nlmid"),
+        _text(issue, "volume") or _text(record, "journalVolume"),
+        _text(issue, "issue") or _text(record, "issue"),
+        _text(record, "pageInfo"),
+    )
+    return journal if journal != Journal() else None
+
+
+def _published(record: dict[str, Any], tally: Tally) -> str | None:
+    """The issue's date; printPublicationDate is not read, for it makes 2016-01-01 of 2016."""
+    issue = _date(_inner(record, "journalInfo"), "dateOfPublication", tally)
+    online = _date(record, "electronicPublicationDate", tally)
+    return finer(issue, online) or _date(record, "firstPublicationDate", tally) or _date(record, "pubYear", tally)
+
+
+_ISO = re.compile(r"\d{4}-\d\d-\d\d")
+
+
+def _date(record: dict[str, Any], key: str, tally: Tally) -> str | None:
+    text = _text(record, key)
+    if text is None:
+        return None
+    date = text if _ISO.fullmatch(text) else free_date(text)
+    if date is None:
+        tally.note("date not understood, ignored")
+    return date
+
+
+def _authors(record: dict[str, Any], tally: Tally) -> tuple[Author, ...]:
+    people = _objects(record, "authorList", "author")
+    if people:
+        return _with_address([_author(person, tally) for person in people], _text(record, "affiliation"), tally)
+    # A short result has one text: "Doe J, Roe RR, Zorblin Study Group."
+    names = (_text(record, "authorString") or "").removesuffix(".").split(", ")
+    return tuple(map(_named, filter(None, names)))
+
+
+def _with_address(authors: list[Author], address: str | None, tally: Tally) -> tuple[Author, ...]:
+    """The authors; the result's own address is the first one's where no author has one, as in older citations."""
+    if address is not None and not any(author.affiliations for author in authors):
+        authors[0] = replace(authors[0], affiliations=(address,))
+    elif address is not None and address not in authors[0].affiliations:
+        tally.note("field 'affiliation' ignored")
+    return tuple(authors)
+
+
+def _author(person: dict[str, Any], tally: Tally) -> Author:
+    id_ = _text(person, "authorId")
+    known = orcid(id_) if id_ else None
+    if id_ and known is None:
+        tally.note("author's Identifier ignored")
+    places = _objects(person, "authorAffiliationDetailsList", "authorAffiliation")
+    affiliations = [_text(place, "affiliation") for place in places] or [_text(person, "affiliation")]
+    author = Author(
+        _text(person, "lastName"),
+        _text(person, "firstName"),
+        _text(person, "initials"),
+        _text(person, "collectiveName"),
+        known,
+        tuple(text for text in affiliations if text),
+    )
+    if author.family or author.collective:
+        return author
+    return _named(_text(person, "fullName") or "")
+
+
+def _named(name: str) -> Author:
+    """A person where the name ends in initials, else a group."""
+    found = _SHORT_NAME.fullmatch(name)
+    return Author(family=found[1], initials=found[2]) if found is not None else Author(collective=name or None)
+
+
+def _heading(heading: dict[str, Any]) -> MeshHeading:
+    qualifiers = _objects(heading, "meshQualifierList", "meshQualifier")
+    return MeshHeading(
+        _text(heading, "descriptorName") or "",
+        None,
+        _text(heading, "majorTopic_YN") == "Y",
+        tuple(
+            MeshQualifier(_text(part, "qualifierName") or "", None, _text(part, "majorTopic_YN") == "Y")
+            for part in qualifiers
+        ),
+    )
+
+
+def _substance(chemical: dict[str, Any]) -> Substance:
+    return Substance(_text(chemical, "name") or "", None, registry_number(_text(chemical, "registryNumber")))
+
+
+def _notice(link: dict[str, Any]) -> Notice:
+    pmid = _text(link, "id") if _text(link, "source") == "MED" else None
+    return Notice(notice_kind(_text(link, "type") or "unknown"), pmid, _text(link, "reference"))

@@ -1,1 +1,0 @@
-"""A page with highlighted mentions; written only."""

@@ -1,0 +1,1 @@
+"""JATS full text, as PMC publishes it."""

@@ -1,0 +1,461 @@
+"""The block structure of a JATS article as passages in reading order.
+
+A paragraph's own text is one passage; a list, figure or formula inside it follows as passages of its
+own. docs/explanation/jats.md has the whole table of elements and what becomes of them.
+"""
+
+import re
+from collections.abc import Callable
+from functools import lru_cache
+from typing import NamedTuple
+
+from lxml import etree
+
+from lexome.formats.jats.inline import (
+    FONTS,
+    Element,
+    Inline,
+    all_text,
+    drop_namespace,
+    fold,
+    left_out,
+    math_text,
+    only_references,
+    stray_texts,
+    tex_text,
+)
+from lexome.formats.tally import Tally
+
+# In this order: "Materials and methods" before "Results", the narrower wording before the wider one.
+_HEADINGS = (
+    ("SUPPL", r"supplement|supporting (?:information|data|material)|additional (?:file|data|material)|web extra"),
+    (
+        "AUTH_CONT",
+        r"(?:author|contributor)(?:'?s'?)? ?(?:contribution|information|role)|contributors?$",
+    ),
+    ("COMP_INT", r"(?:competing|conflicts?|conflicting|declarations? of|duality of).* interest|disclosures?\b|coi\b"),
+    ("ACK_FUND", r"acknowledge?ment|funding|financial (?:support|disclosure)|grant support|role of the funding"),
+    ("ABBR", r"abbreviation|glossary|nomenclature|list of symbols"),
+    ("REF", r"references?$|bibliography|literature cited|further reading"),
+    ("APPENDIX", r"appendi(?:x|ces)"),
+    ("REVIEW_INFO", r"(?:peer )?review(?:er)? (?:information|history|comments)|pre-publication history"),
+    ("CASE", r"case (?:report|presentation|description|history|stud)|the case$|cases?$"),
+    ("INTRO", r"introduction|background|intro$"),
+    (
+        "METHODS",
+        r"(?:.*\b(?:and|&|statistical|experimental|online|study|star.) ?)?methods?\b|methodology|materials?\b|"
+        r"experimental (?:procedure|section|design)|(?:study|statistical) (?:design|analys)|patients and",
+    ),
+    ("RESULTS", r"results?\b|findings"),
+    ("DISCUSS", r"(?:general )?discussion|comment$"),
+    ("CONCL", r"(?:summary and )?conclusions?\b|concluding remarks|summary$"),
+)
+_SEC_TYPES = {
+    "intro": "INTRO",
+    "background": "INTRO",
+    "methods": "METHODS",
+    "materials": "METHODS",
+    "subjects": "METHODS",
+    "materials|methods": "METHODS",
+    "methods|subjects": "METHODS",
+    "results": "RESULTS",
+    "results|discussion": "RESULTS",
+    "discussion": "DISCUSS",
+    "discussion|conclusions": "DISCUSS",
+    "conclusions": "CONCL",
+    "conclusion": "CONCL",
+    "cases": "CASE",
+    "supplementary-material": "SUPPL",
+    "acknowledgement": "ACK_FUND",
+    "ack": "ACK_FUND",
+    "funding": "ACK_FUND",
+    "author-contributions": "AUTH_CONT",
+    "coi-statement": "COMP_INT",
+    "conflict": "COMP_INT",
+    "conflict-interest": "COMP_INT",
+    "financial-disclosure": "ACK_FUND",
+    "supported-by": "ACK_FUND",
+    "con": "AUTH_CONT",
+    "abbr": "ABBR",
+    "abbreviations": "ABBR",
+    "glossary": "ABBR",
+    "appendix": "APPENDIX",
+}
+_ROLE = re.compile("|".join(f"(?P<{role}>{pattern})" for role, pattern in _HEADINGS))
+_NUMBER = re.compile(r"^(?:(?:\d+|[ivx]+|[a-z])[.):]?[\d.]*\s+)?(?:the |our )?")
+
+
+@lru_cache(maxsize=4096)
+def role_of(type_: str | None, heading: str) -> str | None:
+    """METHODS, RESULTS, ... where the heading or else the sec-type (fn-type, notes-type) tells, else None.
+
+    The heading goes first: PLOS types its discussions as conclusions.
+    """
+    plain = _NUMBER.sub("", heading.lower().replace("’", "'").strip(" .:"), count=1)
+    found = _ROLE.match(plain)
+    if found is not None:
+        return found.lastgroup
+    return _SEC_TYPES.get(type_.strip().lower()) if type_ is not None else None
+
+
+LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"
+
+# The role of what stands in these, whatever their heading says.
+_ROLES: dict[object, str] = {
+    "ack": "ACK_FUND",
+    "app": "APPENDIX",
+    "app-group": "APPENDIX",
+    "fig": "FIG",
+    "fig-group": "FIG",
+    "glossary": "ABBR",
+    "ref-list": "REF",
+    "supplementary-material": "SUPPL",
+    "table-wrap": "TABLE",
+    "table-wrap-group": "TABLE",
+}
+_ROWS = frozenset(("tr", "row"))
+_ROW_GROUPS = frozenset(("thead", "tbody", "tfoot", "tgroup"))
+_NO_ROWS = frozenset(("col", "colgroup", "colspec", "spanspec"))
+
+
+class Place(NamedTuple):
+    """Where in the article a block stands: what its passages get besides their text."""
+
+    section: tuple[str, ...] = ()
+    category: str | None = None
+    language: str | None = None
+    kind: str = "paragraph"
+
+
+# Kind, text, section, category, language: what citation.lay_out places.
+Draft = tuple[str, str, tuple[str, ...], str | None, str | None]
+
+
+class Blocks:
+    """Walks the blocks of one article and collects its passages in `drafts`."""
+
+    def __init__(self, inline: Inline, tally: Tally, *, language: str | None, references: bool) -> None:
+        self.drafts: list[Draft] = []
+        self.inline = inline
+        self.tally = tally
+        self._language = language
+        self._references = references
+        self._used: set[Element] = set()  # labels and titles that their parent has already given out
+        self._floating: list[Element] = []  # notes and figures inside them, still to be given out
+
+    def block(self, element: Element, place: Place) -> None:
+        """Add the passages of one block."""
+        _HANDLERS.get(element.tag, Blocks.unknown)(self, element, place)
+
+    def children(self, element: Element, place: Place) -> None:
+        """Add the passages of everything inside an element, and text that stands there outside any paragraph."""
+        if (text := element.text) and not text.isspace():
+            self.stray(text, place)
+        for child in element:
+            (_HANDLERS.get(child.tag) or Blocks.unknown)(self, child, place)
+            if (tail := child.tail) and not tail.isspace():
+                self.stray(tail, place)
+
+    def flow(self, element: Element, place: Place) -> None:
+        """Add the element's own text as a passage, then the blocks that stand inside it."""
+        text, blocks = self.inline.own(element)
+        self._add(text, place)
+        for block in blocks:
+            self.block(block, place)
+
+    def titled(self, element: Element, place: Place) -> None:
+        """Add a heading of label and title, then the content with the title in its section path."""
+        self.children(element, self._headed(element, place))
+
+    def captioned(self, element: Element, place: Place) -> None:
+        """Add label, caption and content of a figure, table or supplement: the label leads the caption."""
+        category = _ROLES.get(element.tag) or place.category
+        self.labelled(element, Place(place.section, category, place.language, "caption"))
+
+    def labelled(self, element: Element, place: Place) -> None:
+        """Add the content, its label in front of the first passage."""
+        self._led(element, place, self._taken(_first(element, "label")))
+
+    def listing(self, element: Element, place: Place) -> None:
+        """Add a list: each paragraph of an item is a passage."""
+        self.titled(element, place._replace(kind="list") if place.kind == "paragraph" else place)
+
+    def definition(self, element: Element, place: Place) -> None:
+        """Add a term and its definition, a tab between them."""
+        terms = [self._taken(child) for child in element if child.tag in ("label", "term")]
+        self._led(element, place, "\t".join(filter(None, terms)), gap="\t")
+
+    def speech(self, element: Element, place: Place) -> None:
+        """Add what somebody says, the speaker's name in front."""
+        self._led(element, place, self._taken(_first(element, "speaker")))
+
+    def footnote(self, element: Element, place: Place) -> None:
+        """Add a note, its mark in front."""
+        category = place.category or role_of(element.get("fn-type"), "")
+        self.labelled(element, place._replace(category=category, kind="footnote"))
+
+    def table_foot(self, element: Element, place: Place) -> None:
+        """Add what stands under a table."""
+        self.titled(element, place._replace(kind="footnote"))
+
+    def formula(self, element: Element, place: Place) -> None:
+        """Add a displayed formula in the best of its forms, its number in front."""
+        number = self._taken(_first(element, "label"))
+        text, blocks = self.inline.own(element)
+        self._add(_joined(number, text), place, kind="formula")
+        self._settle(place)
+        for block in blocks:
+            self.block(block, place)
+
+    def bare_math(self, element: Element, place: Place) -> None:
+        """Add a formula that stands between paragraphs without a wrapper."""
+        text = tex_text(element) if element.tag == "tex-math" else math_text(element)
+        self._add(text, place, kind="formula")
+
+    def verse(self, element: Element, place: Place) -> None:
+        """Add a poem: a line of it is a line of the passage."""
+        place = self._headed(element, place)
+        lines = [self._taken(line) for line in element.iterchildren("verse-line")]
+        self._add("\n".join(filter(None, lines)), place)
+        self._settle(place)
+        self.children(element, place)
+
+    def preformatted(self, element: Element, place: Place) -> None:
+        """Add code or preformatted text with its white space as it stands."""
+        blocks: list[Element] = []
+        text = self.inline.raw(element, blocks).strip("\r\n")
+        self._add(text, place, kind="code")
+        for block in blocks:
+            self.block(block, place)
+
+    def table(self, element: Element, place: Place) -> None:
+        """Add the cells of a table, tabs between them and a line for each row, then what floats out of them."""
+        rows: list[str] = []
+        after: list[Element] = []
+        etree.strip_tags(element, *FONTS)  # which leaves most cells without children, quicker to read
+        self._rows(element, rows, after)
+        self._add("\n".join(rows), place, kind="table")
+        for block in after:
+            self.block(block, place)
+
+    def alternatives(self, element: Element, place: Place) -> None:
+        """Add one of several forms of the same thing."""
+        for text in stray_texts(element):
+            self.stray(text, place)
+        for child in self.inline.chosen(element):
+            self.block(child, place)
+
+    def references(self, element: Element, place: Place) -> None:
+        """Add a list of references where they are wanted, else only what stands among them."""
+        if not self._references and only_references(element):
+            self.tally.note("reference left out", sum(1 for _ in element.iterchildren("ref")))
+            return
+        self.titled(element, place)
+
+    def reference(self, element: Element, place: Place) -> None:
+        """Add one reference where references are wanted."""
+        if not self._references:
+            self.tally.note("reference left out")
+            return
+        self.labelled(element, place._replace(kind="reference"))
+
+    def citation(self, element: Element, place: Place) -> None:
+        """Add a citation that stands alone, spaces between its fields."""
+        self._add(self.inline.spaced(element), place)
+
+    def title(self, element: Element, place: Place) -> None:
+        """Add a title that is no section's: a caption's, or a second one."""
+        if element in self._used:
+            return
+        self._add(self._taken(element), place, kind="caption" if place.kind == "caption" else "heading")
+        self._settle(place)
+
+    def label(self, element: Element, place: Place) -> None:
+        """Add a label, term or speaker that nothing else has taken."""
+        if element in self._used:
+            return
+        self._add(self._taken(element), place)
+        self._settle(place)
+
+    def abstract(self, element: Element, place: Place) -> None:
+        """Add an abstract; one of a special type that has no title is named by its type."""
+        place = place._replace(category="ABSTRACT", kind="abstract")
+        type_ = element.get("abstract-type")
+        if type_ and _first(element, "title") is None:
+            place = place._replace(section=(*place.section, type_))
+        self.titled(element, place)
+
+    def contributors(self, element: Element, place: Place) -> None:
+        """Add what is told about authors in paragraphs; their names are metadata."""
+        seen: set[Element] = set()
+        for told in element.iter("bio", "author-comment", "fn"):
+            if not any(outer in seen for outer in told.iterancestors()):
+                seen.add(told)
+                self.block(told, place)
+
+    def abbreviations(self, element: Element, place: Place) -> None:
+        """Add the abbreviations that some publishers list as keywords, a tab between short and long form."""
+        place = self._headed(element, place)
+        for word in element.iter("kwd", "compound-kwd"):
+            parts = word.findall("compound-kwd-part")
+            self._add("\t".join(map(self.inline.line, parts or [word])), place)
+
+    def skip(self, element: Element, place: Place) -> None:
+        """Note something that is not read."""
+        if all_text(element).strip():
+            self.tally.note(left_out(element))
+
+    def unknown(self, element: Element, place: Place) -> None:
+        """Add what an element holds that has no place between paragraphs, or only a name in another namespace."""
+        if drop_namespace(element):
+            self.block(element, place)
+            return
+        self.tally.note("element outside any paragraph, its text kept")
+        if len(element) and not stray_texts(element):
+            self.children(element, place)
+        else:
+            self.flow(element, place)
+
+    def language_of(self, element: Element, otherwise: str | None = None) -> str | None:
+        """The language an element says it is in, where that is not the article's."""
+        language = element.get(LANGUAGE) or otherwise
+        return None if language == self._language else language
+
+    def _add(self, text: str, place: Place, *, kind: str | None = None) -> None:
+        if text and not text.isspace():
+            self.drafts.append((kind or place.kind, text, place.section, place.category, place.language))
+
+    def stray(self, text: str, place: Place) -> None:
+        """Add text that stands where only elements should."""
+        self.tally.note("text outside any paragraph, kept as one")
+        self._add(fold(text), place)
+
+    def _taken(self, element: Element | None) -> str:
+        """The text of a label or title, once: empty where there is none, or it was taken."""
+        if element is None or element in self._used:
+            return ""
+        self._used.add(element)
+        if not len(element):
+            return fold(element.text or "")
+        text, floats = self.inline.flat(element)
+        self._floating += floats
+        return text
+
+    def _settle(self, place: Place) -> None:
+        """Add what floats out of labels and titles."""
+        while self._floating:
+            self.block(self._floating.pop(0), place)
+
+    def _headed(self, element: Element, place: Place) -> Place:
+        """Add the heading of an element; the place of what stands under it."""
+        label = title = None
+        for child in element:
+            if child.tag == "label":
+                label = child
+            elif child.tag == "caption":
+                title = _first(child, "title")
+            elif child.tag == "title":
+                title = child
+                break
+            elif child.tag not in ("object-id", "sec-meta"):
+                break
+        number, name = self._taken(label), self._taken(title)
+        role = _ROLES.get(element.tag) or place.category
+        if role is None:
+            role = role_of(element.get("sec-type") or element.get("notes-type"), name or number)
+        place = Place(place.section, role, self.language_of(element, place.language), place.kind)
+        self._add(_joined(number, name), place, kind="heading")
+        if name or number:
+            place = Place((*place.section, name or number), role, place.language, place.kind)
+        if self._floating:
+            self._settle(place)
+        return place
+
+    def _led(self, element: Element, place: Place, leader: str, *, gap: str = " ") -> None:
+        """Add the content of an element, its label, term or speaker in front."""
+        begun = len(self.drafts)
+        floating, self._floating = self._floating, []
+        self.children(element, place)
+        if leader and begun < len(self.drafts) and self.drafts[begun][0] == place.kind:
+            first = self.drafts[begun]
+            self.drafts[begun] = (first[0], leader + gap + first[1], *first[2:])
+        elif leader:
+            # What follows is of another kind (a table in a list item), or there is nothing.
+            self.drafts.insert(begun, (place.kind, leader, place.section, place.category, place.language))
+        for block in floating:
+            self.block(block, place)
+
+    def _rows(self, element: Element, rows: list[str], after: list[Element]) -> None:
+        if (text := element.text) and not text.isspace():
+            rows.append(fold(text))
+        for child in element:
+            if child.tag in _ROWS:
+                cells = [fold(text)] if (text := child.text) and not text.isspace() else []
+                for cell in child:
+                    if len(cell):
+                        text, floats = self.inline.flat(cell)
+                        after += floats
+                        cells.append(text)
+                    else:
+                        cells.append(fold(text) if (text := cell.text) else "")
+                    if (tail := cell.tail) and not tail.isspace():
+                        cells.append(fold(tail))
+                if any(cells):
+                    rows.append("\t".join(cells))
+            elif child.tag in _ROW_GROUPS:
+                self._rows(child, rows, after)
+            elif child.tag not in _NO_ROWS:
+                after.append(child)
+            if (tail := child.tail) and not tail.isspace():
+                rows.append(fold(tail))
+
+
+def _first(element: Element, tag: str) -> Element | None:
+    """The first child with this tag; three times as fast as find."""
+    return next(element.iterchildren(tag), None)
+
+
+def _joined(label: str, text: str) -> str:
+    return f"{label} {text}" if label and text else label or text
+
+
+_Handler = Callable[[Blocks, Element, Place], None]
+
+
+def _table() -> dict[object, _Handler]:
+    """What is done with each element that can stand between paragraphs."""
+    groups: dict[_Handler, str] = {
+        Blocks.flow: "p attrib address sig sig-block term-head def-head chem-struct funding-statement textual-form "
+        "related-article related-object inline-formula email ext-link uri",
+        Blocks.children: "body back floats-group floats-wrap caption def note funding-group open-access",
+        Blocks.titled: "sec boxed-text ack app app-group glossary notes bio fn-group statement disp-quote "
+        "question question-wrap question-wrap-group question-preamble answer answer-set explanation author-comment "
+        "author-notes sec-meta",
+        Blocks.captioned: "fig fig-group table-wrap table-wrap-group supplementary-material media graphic "
+        "chem-struct-wrap disp-formula-group",
+        Blocks.labelled: "list-item option",
+        Blocks.listing: "list def-list",
+        Blocks.definition: "def-item",
+        Blocks.footnote: "fn",
+        Blocks.table_foot: "table-wrap-foot",
+        Blocks.formula: "disp-formula",
+        Blocks.bare_math: "tex-math math {http://www.w3.org/1998/Math/MathML}math",
+        Blocks.verse: "verse-group",
+        Blocks.speech: "speech",
+        Blocks.preformatted: "preformat code",
+        Blocks.table: "table array",
+        Blocks.alternatives: "alternatives block-alternatives citation-alternatives",
+        Blocks.references: "ref-list",
+        Blocks.reference: "ref",
+        Blocks.citation: "mixed-citation element-citation nlm-citation citation",
+        Blocks.title: "title subtitle",
+        Blocks.label: "label term speaker verse-line",
+        Blocks.contributors: "contrib-group contrib",
+        Blocks.abstract: "abstract trans-abstract",
+        Blocks.skip: "alt-text long-desc object-id permissions index-term index-term-range-end inline-graphic "
+        "custom-meta-group custom-meta-wrap processing-meta kwd-group corresp award-group",
+    }
+    return {tag: handler for handler, tags in groups.items() for tag in tags.split()}
+
+
+_HANDLERS = _table()

@@ -1,0 +1,313 @@
+"""The metadata of a JATS article: ids, journal, dates, authors with affiliations, licence, related articles."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+
+from lexome.formats.citation import iso_date, orcid, pmcid
+from lexome.formats.jats.inline import Element, Inline, fold, left_out
+from lexome.formats.tally import Tally
+from lexome.metadata import Author, Journal, Metadata, Notice
+
+_HREF = "{http://www.w3.org/1999/xlink}href"
+_LICENCE_REF = "{http://www.niso.org/schemas/ali/1.0/}license_ref"
+
+# PubMed's words for what JATS calls a related article.
+_NOTICES = {
+    "retraction-forward": "RetractionIn",
+    "retracted-article": "RetractionOf",
+    "partial-retraction": "PartialRetractionOf",
+    "correction-forward": "ErratumIn",
+    "corrected-article": "ErratumFor",
+    "concern": "ExpressionOfConcernIn",
+    "expression-of-concern": "ExpressionOfConcernIn",
+    "object-of-concern": "ExpressionOfConcernFor",
+    "commentary": "CommentIn",
+    "commentary-article": "CommentOn",
+    "updated-article": "UpdateOf",
+    "update": "UpdateIn",
+    "republication": "RepublishedIn",
+    "republished-article": "RepublishedFrom",
+    "preprint": "PreprintOf",
+}
+_NAMES = frozenset(("name", "string-name", "name-alternatives", "collab", "collab-alternatives"))
+_NO_JOURNAL = Journal()
+_PMC_IDS = frozenset(("pmc", "pmcid"))
+# The day something could first be read; a collection's date is its year or issue, often another one.
+_PUBLISHED = frozenset(("epub", "ppub", "epub-ppub", "pub", "fpub"))
+_NOT_PUBLISHED = frozenset(("pmc-release", "nihms-submitted", "epreprint", "preprint", "retracted", "corrected"))
+_LEFT_OUT = frozenset(
+    (
+        *("history", "pub-history", "counts", "custom-meta-group", "custom-meta-wrap", "self-uri", "product"),
+        *("conference", "article-version", "article-version-alternatives", "supplement", "related-object", "isbn"),
+        *("volume-id", "volume-series", "issue-id", "issue-title", "issue-title-group", "issue-sponsor", "issue-part"),
+    )
+)
+_READ = frozenset(
+    (
+        *("article-id", "article-categories", "title-group", "contrib-group", "aff", "aff-alternatives", "pub-date"),
+        *("author-notes", "volume", "issue", "fpage", "lpage", "page-range", "elocation-id", "permissions", "abstract"),
+        *("trans-abstract", "kwd-group", "funding-group", "supplementary-material", "related-article", "notes"),
+        *("copyright-statement", "copyright-year", "license", "copyright-holder", "pub-date-not-available"),
+    )
+)
+
+
+# The children of an article-meta or front-stub by their tags, each in order.
+Parts = Mapping[object, list[Element]]
+
+
+def parts_of(meta: Element) -> Parts:
+    """What a front consists of, by tag; found once, since looking for each by name is slow."""
+    parts: defaultdict[object, list[Element]] = defaultdict(list)
+    for child in meta:
+        parts[child.tag].append(child)
+    return parts
+
+
+def metadata(article: Element, parts: Parts, inline: Inline, tally: Tally) -> Metadata:
+    """What the parts of an article's front say."""
+    for tag, children in parts.items():
+        if tag not in _READ:
+            known = tag in _LEFT_OUT
+            tally.note(left_out(children[0]) if known else "unknown element of the front left out", len(children))
+    ids, others = _ids(parts)
+    # Before the second version of the DTD, rights stood beside everything else.
+    rights = parts_of(parts["permissions"][0]) if "permissions" in parts else parts
+    type_ = article.get("article-type") or article.get("response-type")
+    return Metadata(
+        pmid=ids.get("pmid"),
+        pmcid=ids.get("pmc"),
+        doi=ids.get("doi"),
+        other_ids=others,
+        version=_version(ids.get("pmc-ver")),
+        article_types=(type_,) if type_ else (),
+        journal=_journal(article.find("front/journal-meta"), parts, inline),
+        published=_published(parts),
+        authors=tuple(_authors(parts, inline, tally)),
+        keywords=_unique(map(inline.line, _keywords(parts))),
+        subjects=_unique(map(inline.line, _each(parts, "article-categories", "subject"))),
+        notices=tuple(_notice(related, inline) for related in parts.get("related-article", ())),
+        licence=" ".join(filter(None, _licence_texts(rights, inline))) or None,
+        licence_url=_licence_url(rights),
+        copyright=_copyright(rights, inline),
+    )
+
+
+def _line(parts: Parts, tag: str, inline: Inline) -> str | None:
+    """The text of the first part with this tag."""
+    return inline.line(parts[tag][0]) or None if tag in parts else None
+
+
+def _unique(texts: Iterator[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(text for text in texts if text))
+
+
+def _each(parts: Parts, parent: str, *tags: str) -> Iterator[Element]:
+    for found in parts.get(parent, ()):
+        yield from found.iter(*tags)
+
+
+def _ids(parts: Parts) -> tuple[dict[str, str], tuple[str, ...]]:
+    """The ids that have a field of their own, and the others as type:value."""
+    ids: dict[str, str] = {}
+    others: list[str] = []
+    for element in parts.get("article-id", ()):
+        kind, value = element.get("pub-id-type") or "other", fold(element.text or "")
+        if not value:
+            continue
+        if kind in _PMC_IDS:
+            kind, value = "pmc", pmcid(value)
+        if kind in ("pmid", "pmc", "doi", "pmc-ver") and ids.setdefault(kind, value) == value:
+            continue
+        others.append(f"{kind}:{value}")
+    return ids, tuple(others)
+
+
+def _version(text: str | None) -> int | None:
+    """The number after the dot of a PMC version such as PMC123.2."""
+    number = (text or "").rpartition(".")[2]
+    return int(number) if number.isascii() and number.isdecimal() and len(number) < 6 and text != number else None
+
+
+def _journal(journal: Element | None, parts: Parts, inline: Inline) -> Journal | None:
+    named: dict[str, str] = {}
+    issns: list[str] = []
+    names = ("journal-title", "abbrev-journal-title", "journal-id", "issn")
+    for element in journal.iter(*names) if journal is not None else ():
+        text = inline.line(element)
+        if element.tag == "issn":
+            issns.append(text)
+        elif text:
+            named.setdefault(element.get("journal-id-type") or str(element.tag), text)
+    made = Journal(
+        title=named.get("journal-title"),
+        abbreviation=named.get("iso-abbrev") or named.get("nlm-ta") or named.get("abbrev-journal-title"),
+        issn=_unique(iter(issns)),
+        nlm_id=named.get("nlm-journal-id"),
+        volume=_line(parts, "volume", inline),
+        issue=_line(parts, "issue", inline),
+        pages=_pages(parts, inline),
+    )
+    return made if made != _NO_JOURNAL else None
+
+
+def _pages(parts: Parts, inline: Inline) -> str | None:
+    first, last = _line(parts, "fpage", inline), _line(parts, "lpage", inline)
+    if first and last and first != last:
+        return f"{first}-{last}"
+    return first or _line(parts, "elocation-id", inline) or _line(parts, "page-range", inline)
+
+
+def _published(parts: Parts) -> str | None:
+    """The earliest day of publication, print or electronic; else the collection's, else PMC's own."""
+    dates: list[tuple[int, str, str]] = []
+    for element in parts.get("pub-date", ()):
+        kind = element.get("pub-type") or element.get("date-type") or ""
+        date = _date(element)
+        if date is not None:
+            rank = 0 if kind in _PUBLISHED else 2 if kind in _NOT_PUBLISHED else 1
+            # Of 2021 and 2021-03-09 the second sorts first: it says the same more exactly.
+            dates.append((rank, date + "-99-99"[len(date) - 4 :], date))
+    return min(dates)[2] if dates else None
+
+
+def _date(element: Element) -> str | None:
+    given = {child.tag: fold(child.text or "") for child in element}
+    if "year" in given:
+        return iso_date(given["year"], given.get("month"), given.get("day"))
+    written = (element.get("iso-8601-date") or "")[:10].split("-")
+    return iso_date(*written) if len(written) <= 3 else None
+
+
+def _authors(parts: Parts, inline: Inline, tally: Tally) -> Iterator[Author]:
+    groups = parts.get("contrib-group", ())
+    places = dict(_places(parts, inline))
+    # Where nobody points to an affiliation, those beside the authors are everybody's.
+    pointing = any(xref.get("ref-type") == "aff" for group in groups for xref in group.iter("xref"))
+    common = [] if pointing else [_affiliation(aff, inline) for aff in parts.get("aff", ())]
+    for group in groups:
+        shared = [_affiliation(aff, inline) for aff in group.iterchildren("aff")] + common
+        for contrib in group.iterchildren("contrib"):
+            if (contrib.get("contrib-type") or "author").lower() != "author":
+                tally.note("contributor who is no author left out")
+                continue
+            if (author := _author(contrib, places, shared, inline)) is not None:
+                yield author
+
+
+def _places(parts: Parts, inline: Inline) -> Iterator[tuple[str, str]]:
+    """Each affiliation's id and text; of several forms of one, the first counts."""
+    beside = [*parts.get("aff", ()), *_each(parts, "aff-alternatives", "aff")]
+    for aff in [*beside, *_each(parts, "contrib-group", "aff")]:
+        parent = aff.getparent()
+        if parent is not None and parent.tag == "aff-alternatives":
+            if aff is not next(parent.iterchildren("aff")):
+                continue
+            if id_ := parent.get("id"):
+                yield id_, _affiliation(aff, inline)
+        if id_ := aff.get("id"):
+            yield id_, _affiliation(aff, inline)
+
+
+def _affiliation(aff: Element, inline: Inline) -> str:
+    """The address on one line, without the mark that authors point to."""
+    text = inline.spaced(aff, ", ")
+    mark = aff[0] if len(aff) else None
+    if mark is None or mark.tag not in ("label", "sup") or (aff.text or "").strip():
+        return text
+    return text.removeprefix(inline.line(mark)).lstrip(", ")
+
+
+def _author(contrib: Element, places: dict[str, str], shared: list[str], inline: Inline) -> Author | None:
+    """A person or group with the affiliations that it points to or holds, else those that are shared."""
+    name = collective = orcid_ = None
+    found: list[str] = []
+    for child in contrib:
+        tag = child.tag
+        if tag == "xref":
+            if child.get("ref-type") == "aff":
+                found += (places.get(rid, "") for rid in child.get("rid", "").split())
+        elif tag == "aff":
+            found.append(_affiliation(child, inline))
+        elif tag in _NAMES:
+            first = next(iter(child), None) if tag in ("name-alternatives", "collab-alternatives") else child
+            if tag in ("collab", "collab-alternatives"):
+                collective = collective if collective is not None else first
+            else:
+                name = name if name is not None else first
+        elif tag in ("contrib-id", "uri", "ext-link"):
+            orcid_ = orcid_ or _orcid(child)
+    affiliations = _unique(iter(found or shared))
+    if name is not None:
+        return Author(**_person(name, inline), orcid=orcid_, affiliations=affiliations)
+    if collective is not None:
+        return Author(collective=inline.spaced(collective) or None, affiliations=affiliations)
+    return None
+
+
+def _orcid(link: Element) -> str | None:
+    text = link.text or link.get(_HREF) or ""
+    return orcid(text) if link.get("contrib-id-type") == "orcid" or "orcid.org" in text else None
+
+
+def _person(name: Element, inline: Inline) -> dict[str, str | None]:
+    parts = {child.tag: child for child in reversed(name)}
+    family, given, suffix = (parts.get(tag) for tag in ("surname", "given-names", "suffix"))
+    last = inline.line(family) if family is not None or given is not None else inline.line(name)
+    return {
+        "family": f"{last} {inline.line(suffix)}".strip() or None,
+        "given": inline.line(given) or None,
+        "initials": given.get("initials") if given is not None else None,
+    }
+
+
+def _keywords(parts: Parts) -> Iterator[Element]:
+    for group in parts.get("kwd-group", ()):
+        if not is_abbreviations(group):
+            yield from group.iter("kwd", "compound-kwd", "unstructured-kwd-group")
+
+
+def is_abbreviations(group: Element) -> bool:
+    """True for a keyword group that lists abbreviations: text, not keywords."""
+    return (group.get("kwd-group-type") or "").lower().startswith("abbr")
+
+
+def _notice(related: Element, inline: Inline) -> Notice:
+    kind = related.get("related-article-type") or "related-article"
+    href, scheme = related.get(_HREF), related.get("ext-link-type") or ""
+    pmid = next((fold(id_.text or "") for id_ in related.iter("pub-id") if id_.get("pub-id-type") == "pmid"), None)
+    if href and scheme in ("pubmed", "pmid"):
+        pmid, href = pmid or href, None
+    if href and (scheme == "doi" or href.startswith("10.")):
+        href = f"doi:{href.removeprefix('doi:')}"
+    return Notice(_NOTICES.get(kind, kind), pmid or None, inline.spaced(related) or href or None)
+
+
+def _licence_texts(rights: Parts, inline: Inline) -> Iterator[str]:
+    for licence in rights.get("license", ()):
+        paragraphs = [child for child in licence if child.tag in ("license-p", "p")]
+        if paragraphs:
+            yield from map(inline.line, paragraphs)
+        else:
+            yield fold(licence.text or "") or licence.get("license-type") or ""
+
+
+def _licence_url(rights: Parts) -> str | None:
+    """The address on the licence itself, else the first one in its text, Creative Commons before others."""
+    for licence in rights.get("license", ()):
+        if href := licence.get(_HREF):
+            return href
+    stated = next((fold(ref.text or "") for ref in _each(rights, "license", _LICENCE_REF, "license_ref")), None)
+    if stated:
+        return stated
+    links = [link.get(_HREF) or fold(link.text or "") for link in _each(rights, "license", "ext-link", "uri")]
+    addresses = [link for link in links if link.startswith("http")]
+    return next((link for link in addresses if "creativecommons.org" in link), next(iter(addresses), None))
+
+
+def _copyright(rights: Parts, inline: Inline) -> str | None:
+    statement = _line(rights, "copyright-statement", inline)
+    if statement:
+        return statement
+    held = (_line(rights, tag, inline) for tag in ("copyright-year", "copyright-holder"))
+    return " ".join(filter(None, held)) or None

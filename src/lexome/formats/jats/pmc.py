@@ -1,0 +1,216 @@
+"""PMC full text in JATS XML: every paragraph, in reading order, with its section and role.
+
+Titles, abstracts, body, back matter and floating figures become passages; the front becomes metadata.
+Sub-articles and responses are documents of their own that follow their article. What is not read is
+noted in the tally. Languages are as the file gives them: mostly "en", where PubMed has "eng".
+docs/explanation/jats.md says how each element is read and why.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+
+from lexome.document import Document
+from lexome.errors import BadDocument
+from lexome.formats.citation import lay_out
+from lexome.formats.jats.blocks import LANGUAGE, Blocks, Place
+from lexome.formats.jats.front_matter import Parts, is_abbreviations, metadata, parts_of
+from lexome.formats.jats.inline import Element, Inline, drop_namespace, stray_texts
+from lexome.formats.streams import Source
+from lexome.formats.tally import Tally
+from lexome.formats.xml import Record, records
+from lexome.metadata import Metadata
+
+_OPENING = re.compile(rb"<article[\s>]")
+# What may stand beside the articles in an answer of the OAI-PMH service.
+_HEADER = ("header", "responseDate", "request", "resumptionToken")
+
+_TITLES = frozenset(("article-title", "subtitle", "trans-title", "trans-subtitle"))
+# What of the front is written in sentences, besides titles, in the order it is read.
+_SENTENCES = (
+    "abstract",
+    "trans-abstract",
+    "contrib-group",
+    "author-notes",
+    "funding-group",
+    "supplementary-material",
+    "notes",
+)
+_SEPARATE = frozenset(("sub-article", "response"))
+
+
+def read(source: Source, *, tally: Tally, references: bool = False) -> Iterator[Document]:
+    """A document an article: title, abstracts, body, back matter, floating figures and tables.
+
+    `references` adds the reference list, a passage a reference. Sub-articles and responses (decision
+    letters, translations, replies) follow their article, named after it: PMC123.s1.
+    """
+    for record in records(source, ("article",), header=_HEADER):
+        docs = _attempted(record, source, tally, references)
+        if docs is None and (inner := _swallowed(record)) is not None:
+            docs = _attempted(inner, source, tally, references)
+        yield from docs or ()
+
+
+def _attempted(record: Record, source: Source, tally: Tally, references: bool) -> list[Document] | None:
+    return tally.attempt(
+        partial(_documents, record, f"{source.stem}-{record.line}", tally, references),
+        where=f"{source.name}, line {record.line}",
+        raw=record.raw,
+    )
+
+
+def _swallowed(record: Record) -> Record | None:
+    """The last article that begins inside a bad one: others have lost their closing tags, it has its own."""
+    start = max((found.start() for found in _OPENING.finditer(record.raw)), default=0)
+    if not start or record.problem is not None:
+        return None
+    return replace(record, raw=record.raw[start:], line=record.line + record.raw.count(b"\n", 0, start))
+
+
+def _documents(record: Record, name: str, tally: Tally, references: bool) -> list[Document]:
+    root = record.parse() if references else _parse_text(record, tally)
+    drop_namespace(root)
+    try:
+        docs = _Article(Inline(tally), tally, references).documents(root, name)
+    except RecursionError:
+        raise BadDocument(
+            "too_deep", f"line {record.line}: elements are nested too deeply to read; expected an article."
+        ) from None
+    if not any(doc.passages for doc in docs):
+        raise BadDocument("no_text", f"line {record.line}: the article has no text; expected a title, abstract or body")
+    return docs
+
+
+def _parse_text(record: Record, tally: Tally) -> Element:
+    """The article without its references, which need no parsing to be left out."""
+    short, count = _without_references(record.raw)
+    if not count or record.problem is not None:
+        return record.parse()
+    try:
+        root = replace(record, raw=short).parse()
+    except BadDocument:
+        return record.parse()  # which says the right line
+    tally.note("reference left out", count)
+    return root
+
+
+def _without_references(raw: bytes) -> tuple[bytes, int]:
+    """The article's bytes with each <ref> cut out, and how many were; nothing is cut unless all is beyond doubt.
+
+    From the first to the last of them there may be no comment, CDATA or processing instruction, none that began
+    before, and between <ref> and </ref> no other <ref>: then each "<" begins a tag, and the cut is exact.
+    """
+    # Searched from the end of the body, where they mostly are: those before it are parsed and then left out.
+    first, last = raw.find(b"<ref ", max(raw.rfind(b"</body>"), 0)), raw.rfind(b"</ref>")
+    head, between = raw[: max(first, 0)], raw[first:last]
+    if first < 0 or _stands_beside(between, b"!", b"<", b"") or _stands_beside(between, b"?", b"<", b">"):
+        return raw, 0
+    if _stands_beside(head, b"!", b"<", b"") and (b"<![" in head or head.rfind(b"<!--") > head.rfind(b"-->")):
+        return raw, 0
+    kept = [head]
+    at = first
+    while (begin := raw.find(b"<ref ", at)) >= 0:
+        end = raw.find(b"</ref>", begin)
+        if end < 0 or raw.find(b"<ref", begin + 1, end) >= 0:
+            return raw, 0
+        kept.append(raw[at:begin])
+        at = end + len(b"</ref>")
+    kept.append(raw[at:])
+    return b"".join(kept), len(kept) - 2
+
+
+def _stands_beside(raw: bytes, mark: bytes, left: bytes, right: bytes) -> bool:
+    """True where a rare character follows `left` or comes before `right`: far quicker than looking for the pair."""
+    if raw.count(mark) > 1000:  # not rare here
+        return left + mark in raw or (right != b"" and mark + right in raw)
+    at = raw.find(mark)
+    while at >= 0:
+        if raw[at - 1 : at] == left or (right and raw[at + 1 : at + 2] == right):
+            return True
+        at = raw.find(mark, at + 1)
+    return False
+
+
+class _Article:
+    """What an article and its sub-articles share while they are read."""
+
+    def __init__(self, inline: Inline, tally: Tally, references: bool) -> None:
+        self.inline = inline
+        self.tally = tally
+        self.references = references
+
+    def documents(self, article: Element, name: str, parent: Document | None = None) -> list[Document]:
+        """The article's document, then those of its sub-articles and responses."""
+        language = article.get(LANGUAGE)
+        front, parts = _front(article)
+        facts = metadata(article, parts, self.inline, self.tally)
+        facts = replace(facts, languages=(language,) if language else ())
+        if parent is None:
+            id_ = facts.pmcid or facts.pmid or facts.doi or name
+        else:
+            id_, facts = name, _inherited(facts, parent)
+        blocks = Blocks(self.inline, self.tally, language=language, references=self.references)
+        self._read_front(front, parts, blocks)
+        others = []
+        for text in stray_texts(article):
+            blocks.stray(text, Place())
+        for child in article:
+            if child.tag in _SEPARATE:
+                others.append(child)
+            elif child is not front:
+                blocks.block(child, Place())
+        doc = Document(id_, lay_out(blocks.drafts), meta=facts)
+        docs = [doc]
+        for number, other in enumerate(others, 1):
+            docs += self.documents(other, f"{id_}.s{number}", doc)
+        return docs
+
+    def _read_front(self, front: Element | None, parts: Parts, blocks: Blocks) -> None:
+        """Titles, then abstracts, then whatever else of the front is written in sentences."""
+        for group in parts.get("title-group", ()):
+            self._read_titles(group, blocks, None)
+        for tag in _SENTENCES:
+            for element in parts.get(tag, ()):
+                blocks.block(element, Place(category="ACK_FUND" if tag == "funding-group" else None))
+        for group in parts.get("kwd-group", ()):
+            if is_abbreviations(group):
+                blocks.abbreviations(group, Place(category="ABBR", kind="list"))
+        if front is not None and front.tag == "front":
+            for notes in (*front.iterfind("journal-meta/notes"), *front.iterfind("notes")):
+                blocks.block(notes, Place())
+
+    def _read_titles(self, group: Element, blocks: Blocks, language: str | None) -> None:
+        for child in group:
+            own = blocks.language_of(child, language)
+            if child.tag in _TITLES:
+                blocks.flow(child, Place(category="TITLE", language=own, kind="title"))
+            elif child.tag == "trans-title-group":
+                self._read_titles(child, blocks, own)
+            elif child.tag == "fn-group":
+                blocks.block(child, Place())
+            else:
+                blocks.skip(child, Place())
+
+
+def _front(article: Element) -> tuple[Element | None, Parts]:
+    """The front and the parts of its metadata; none where the article has no front."""
+    front = next(article.iterchildren("front", "front-stub"), None)
+    meta = front.find("article-meta") if front is not None and front.tag == "front" else front
+    return front, parts_of(meta) if meta is not None else {}
+
+
+def _inherited(facts: Metadata, parent: Document) -> Metadata:
+    """A sub-article's facts, with those of its article where it is silent, as JATS means it."""
+    whole = parent.meta
+    return replace(
+        facts,
+        part_of=parent.id,
+        languages=facts.languages or whole.languages,
+        journal=facts.journal or whole.journal,
+        published=facts.published or whole.published,
+        licence=facts.licence or whole.licence,
+        licence_url=facts.licence_url or whole.licence_url,
+        copyright=facts.copyright or whole.copyright,
+    )

@@ -1,1 +1,0 @@
-"""Articles and citations: PubMed, PMC, MEDLINE, Europe PMC; read only."""

@@ -1,0 +1,384 @@
+"""MEDLINE tagged text, as PubMed and citation managers save it (.nbib, .txt).
+
+A line is a tag in four columns, "- " and a value; lines that begin with blanks go on with the value before
+them. Line breaks inside a value, with the indentation around them, become one space; nothing else changes.
+Languages are PubMed's codes, of three letters: "eng", where JATS has "en".
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache, partial
+
+from lexome.document import Document, Passage, shorten
+from lexome.errors import BadDocument, FormatError
+from lexome.formats.citation import finer, fold, free_date, iso_date, lay_out, notice, orcid, pmcid, registry_number
+from lexome.formats.streams import MAX_RECORD_BYTES, Source, decode
+from lexome.formats.tally import Tally
+from lexome.metadata import Author, Journal, MeshHeading, MeshQualifier, Metadata, Notice, Substance
+
+_TAG = re.compile(r"([A-Z][A-Z0-9]{1,3}) {0,2}$")
+_DAY = re.compile(r"(\d{4})/?(\d\d)/?(\d\d)(?!\d)")
+_NAMED_ID = re.compile(r"(.*\S)\s*\[([a-z]+)\]", re.DOTALL)
+_SUBSTANCE = re.compile(r"(EC \S+|\S+) \((.*)\)", re.DOTALL)
+_SUFFIX = re.compile(r"(.*\S) (Jr|Sr|[2-9](?:nd|rd|th)|I{2,3}|IV)\.?", re.DOTALL)
+_PMID_LINE = re.compile(rb"PMID- *(\d+)")
+
+# Stands for the rest of a record that is too large. No line holds a line break of its own.
+_TOO_LARGE = b"\n\n"
+
+
+def read(source: Source, *, tally: Tally, encoding: str = "utf-8") -> Iterator[Document]:
+    """A document a citation: its title and abstract, then its title and abstracts in other languages.
+
+    The labels of a structured abstract are part of its text here; PubMed XML keeps them apart.
+    """
+    empty = True
+    for line, lines in _blocks(source):
+        empty = False
+        raw = b"\n".join(lines)
+        found = _PMID_LINE.match(raw)
+        doc = tally.attempt(
+            partial(_document, raw, encoding, tally),
+            where=f"{source.name}, line {line}",
+            id=found[1].decode() if found is not None else None,
+            raw=raw,
+        )
+        if doc is not None:
+            yield doc
+    if empty:
+        raise FormatError(f"{source.name}: the file is empty; expected citations that begin with PMID-.")
+
+
+def _blocks(source: Source) -> Iterator[tuple[int, list[bytes]]]:
+    """The first line's number and the lines of each record, which ends at a blank line or where a PMID comes again."""
+    held: list[bytes] = []
+    begun, size = 1, 0
+    with_pmid = ended = False
+    for number, line in source.lines():
+        if not line.strip():
+            ended = True
+            continue
+        is_pmid = line.startswith(b"PMID-")
+        # A blank line before more of a value is part of that value.
+        if held and ((ended and line[:1] not in b" \t") or (with_pmid and is_pmid)):
+            yield begun, held
+            held, with_pmid = [], False
+        if not held:
+            begun, size = number, 0
+        with_pmid, ended = with_pmid or is_pmid, False
+        if size <= MAX_RECORD_BYTES:
+            size += len(line) + 1
+            held.append(line if size <= MAX_RECORD_BYTES else _TOO_LARGE)
+    if held:
+        yield begun, held
+
+
+class _Draft:
+    """What has been found of one citation so far."""
+
+    def __init__(self) -> None:
+        self.first: dict[str, str] = {}
+        self.lists: dict[str, list[str]] = {}
+        self.other_abstracts: list[tuple[str, str | None]] = []
+        self.authors: list[dict[str, str]] = []
+        self.affiliations: list[list[str]] = []
+        self.early_affiliations: list[str] = []
+        self.doi: str | None = None
+        self.other_ids: list[str] = []
+        self.substances: list[Substance] = []
+        self.notices: list[Notice] = []
+        self.online_date: str | None = None
+        self.revised: str | None = None
+
+    def add_id(self, kind: str, value: str) -> None:
+        """Keep an id: the first DOI under its name, any other as "kind:id", each once."""
+        if kind == "doi" and self.doi in (None, value):
+            self.doi = value
+        elif (other := f"{kind}:{value}") not in self.other_ids:
+            self.other_ids.append(other)
+
+    def begin_author(self, **names: str) -> None:
+        """From here on names and affiliations belong to another author."""
+        self.authors.append(names)
+        self.affiliations.append([])
+
+    def texts(self, tag: str) -> tuple[str, ...]:
+        """Every value of a tag, in order."""
+        return tuple(self.lists.get(tag, ()))
+
+
+_Add = Callable[[_Draft, str, str, Tally], None]
+
+
+def _document(raw: bytes, encoding: str, tally: Tally) -> Document:
+    if raw.endswith(_TOO_LARGE):
+        raise BadDocument("too_large", f"the record is larger than {MAX_RECORD_BYTES >> 20} MiB; expected a citation.")
+    draft = _Draft()
+    for tag, value in _fields(decode(raw, encoding)):
+        add = _TAGS.get(tag)
+        if add is None:
+            tally.note(f"tag {tag} ignored")
+        elif value:
+            add(draft, tag, value, tally)
+    pmid = draft.first.get("PMID")
+    if not pmid:
+        raise BadDocument("no_pmid", "the citation has no PMID; expected a line such as PMID- 123. Refetch the record.")
+    return Document(pmid, _passages(draft), meta=_metadata(draft, tally))
+
+
+def _fields(text: str) -> Iterator[tuple[str, str]]:
+    """Each tag with its folded value."""
+    tag, held = "", [""]
+    for number, line in enumerate(text.split("\n"), 1):
+        if line[:1] in (" ", "\t") and tag:
+            held.append(line)
+            continue
+        found = _TAG.match(line[:4])
+        if found is None or line[4:5] != "-":
+            seen = shorten(line)
+            raise BadDocument(
+                "malformed_line",
+                f"line {number} of the record is {seen!r}; expected a tag such as 'TI  - ', or six blanks before "
+                "more of the line above.",
+            )
+        if tag:
+            yield tag, fold("\n".join(held))
+        tag, held = found[1], [line[5:]]
+    yield tag, fold("\n".join(held))
+
+
+def _keep_first(draft: _Draft, tag: str, value: str, tally: Tally) -> None:
+    if draft.first.setdefault(tag, value) != value:
+        tally.note(f"second {tag} ignored")
+
+
+def _keep_pmcid(draft: _Draft, tag: str, value: str, tally: Tally) -> None:
+    _keep_first(draft, tag, pmcid(value), tally)
+
+
+def _keep(draft: _Draft, tag: str, value: str, tally: Tally) -> None:
+    draft.lists.setdefault(tag, []).append(value)
+
+
+def _add_other_abstract(draft: _Draft, tag: str, value: str, tally: Tally) -> None:
+    draft.other_abstracts.append((value, None))
+
+
+def _add_other_language(draft: _Draft, tag: str, value: str, tally: Tally) -> None:
+    if draft.other_abstracts:
+        draft.other_abstracts[-1] = (draft.other_abstracts[-1][0], value)
+
+
+def _add_full_name(draft: _Draft, tag: str, value: str, tally: Tally) -> None:
+    family, _, given = value.partition(", ")
+    draft.begin_author(family=family, given=given)
+
+
+def _add_short_name(draft: _Draft, tag: str, value: str, tally: Tally) -> None:
+    """The family name and initials of the author whose full name came before, or of one that has none."""
+    suffix = _SUFFIX.fullmatch(value)
+    if suffix is not None:
+        tally.note("author's Suffix ignored")
+        value = suffix[1]
+    current = draft.authors[-1] if draft.authors else {}
+    if "family" in current and "initials" not in current:
+        current["initials"] = value.removeprefix(current["family"]).strip()
+        if suffix is not None:
+            current["given"] = current["given"].removesuffix(f" {suffix[2]}")
+        return
+    family, _, initials = value.rpartition(" ")
+    draft.begin_author(family=family or initials, given="", initials=initials if family else "")
+
+
+def _add_collective(draft: _Draft, tag: str, value: str, tally: Tally) -> None:
+    draft.begin_author(collective=value)
+
+
+def _add_author_id(draft: _Draft, tag: str, value: str, tally: Tally) -> None:
+    known = orcid(value)
+    if known is not None and draft.authors:
+        draft.authors[-1]["orcid"] = known
+    else:
+        tally.note("author's Identifier ignored")
+
+
+def _add_affiliation(draft: _Draft, tag: str, value: str, tally: Tally) -> None:
+    # Until 2014 there was one address a citation, the first author's, and it stood before the names.
+    (draft.affiliations[-1] if draft.affiliations else draft.early_affiliations).append(value)
+
+
+def _add_named_id(draft: _Draft, tag: str, value: str, tally: Tally) -> None:
+    found = _NAMED_ID.fullmatch(value)
+    if found is None:
+        draft.add_id("other", value)
+    elif found[2] not in ("pubmed", "pmc"):
+        draft.add_id(found[2], found[1])
+
+
+def _add_other_id(draft: _Draft, tag: str, value: str, tally: Tally) -> None:
+    owner, colon, id_ = value.partition(": ")
+    draft.add_id(owner.lower() if colon else "other", id_ or value)
+
+
+def _add_id(kind: str) -> _Add:
+    return lambda draft, tag, value, tally: draft.add_id(kind, value)
+
+
+def _add_substance(draft: _Draft, tag: str, value: str, tally: Tally) -> None:
+    draft.substances.append(_substance(value))
+
+
+def _add_notice(kind: str) -> _Add:
+    return lambda draft, tag, value, tally: draft.notices.append(notice(kind, value))
+
+
+def _add_online_date(draft: _Draft, tag: str, value: str, tally: Tally) -> None:
+    draft.online_date = _day(value, tally)
+
+
+def _add_revised(draft: _Draft, tag: str, value: str, tally: Tally) -> None:
+    draft.revised = _day(value, tally)
+
+
+def _day(value: str, tally: Tally) -> str | None:
+    found = _DAY.match(value)
+    date = iso_date(*found.groups()) if found is not None else None
+    if date is None:
+        tally.note("date not understood, ignored")
+    return date
+
+
+@lru_cache(1 << 14)
+def _substance(text: str) -> Substance:
+    """A substance from "number (name)", or from its name alone."""
+    found = _SUBSTANCE.fullmatch(text)
+    return Substance(found[2], None, registry_number(found[1])) if found is not None else Substance(text)
+
+
+# Indexers use the same headings again and again ("Humans", "Mice"): one object serves all.
+@lru_cache(1 << 16)
+def _heading(text: str) -> MeshHeading:
+    """A heading from "Name/qualifier/*qualifier", where * marks a main topic."""
+    name, *qualifiers = text.split("/")
+    return MeshHeading(
+        name.removeprefix("*"),
+        None,
+        name.startswith("*"),
+        tuple(MeshQualifier(part.removeprefix("*"), None, part.startswith("*")) for part in qualifiers),
+    )
+
+
+def _passages(draft: _Draft) -> tuple[Passage, ...]:
+    """In the order in which PubMed XML's come."""
+    first = draft.first.get
+    foreign = next((language for language in draft.texts("LA") if language != "eng"), None)
+    passages = [
+        ("title", first("TI") or first("BTI"), None),
+        ("abstract", first("AB"), None),
+        ("title", first("TT") or first("VTI"), foreign),
+        *(("abstract", text, language) for text, language in draft.other_abstracts),
+    ]
+    return lay_out((kind, text, (), None, language) for kind, text, language in passages if text)
+
+
+def _metadata(draft: _Draft, tally: Tally) -> Metadata:
+    first = draft.first.get
+    issue_date = free_date(first("DP", ""))
+    if "DP" in draft.first and issue_date is None:
+        tally.note("date not understood, ignored")
+    return Metadata(
+        pmid=first("PMID"),
+        pmcid=first("PMC"),
+        doi=draft.doi,
+        other_ids=tuple(draft.other_ids),
+        article_types=draft.texts("PT"),
+        languages=draft.texts("LA"),
+        journal=_journal(draft),
+        published=finer(issue_date, draft.online_date),
+        revised=draft.revised,
+        authors=_authors(draft),
+        mesh=tuple(map(_heading, draft.texts("MH"))),
+        substances=tuple(draft.substances),
+        keywords=tuple(text.removeprefix("*") for text in draft.texts("OT")),
+        notices=tuple(draft.notices),
+        copyright=first("CI"),
+    )
+
+
+def _journal(draft: _Draft) -> Journal | None:
+    first = draft.first.get
+    numbers = dict.fromkeys(text.partition(" ")[0] for text in draft.texts("IS"))
+    journal = Journal(
+        first("JT") or first("BTI"), first("TA"), tuple(numbers), first("JID"), first("VI"), first("IP"), first("PG")
+    )
+    return journal if journal != Journal() else None
+
+
+def _authors(draft: _Draft) -> tuple[Author, ...]:
+    if draft.early_affiliations and draft.affiliations:
+        draft.affiliations[0][:0] = draft.early_affiliations
+    return tuple(
+        Author(
+            names.get("family") or None,
+            names.get("given") or None,
+            names.get("initials") or None,
+            names.get("collective"),
+            names.get("orcid"),
+            tuple(affiliations),
+        )
+        for names, affiliations in zip(draft.authors, draft.affiliations, strict=True)
+    )
+
+
+_NOTICES = {
+    "CIN": "CommentIn",
+    "CON": "CommentOn",
+    "CRF": "CorrectedandRepublishedFrom",
+    "CRI": "CorrectedandRepublishedIn",
+    "DDIN": "AssociatedPublication",
+    "DRIN": "AssociatedPublication",
+    "ECF": "ExpressionOfConcernFor",
+    "ECI": "ExpressionOfConcernIn",
+    "EFR": "ErratumFor",
+    "EIN": "ErratumIn",
+    "ORI": "OriginalReportIn",
+    "PRIN": "PartialRetractionIn",
+    "PROF": "PartialRetractionOf",
+    "RIN": "RetractionIn",
+    "ROF": "RetractionOf",
+    "RPF": "RepublishedFrom",
+    "RPI": "RepublishedIn",
+    "RRF": "RetractedandRepublishedFrom",
+    "RRI": "RetractedandRepublishedIn",
+    "SPIN": "SummaryForPatientsIn",
+    "UIN": "UpdateIn",
+    "UOF": "UpdateOf",
+}
+
+_ONCE = ("PMID", "TI", "BTI", "AB", "TT", "VTI", "CI", "DP", "JT", "TA", "JID", "VI", "IP", "PG")
+
+_TAGS: Mapping[str, _Add] = {
+    **dict.fromkeys(_ONCE, _keep_first),
+    **dict.fromkeys(("LA", "PT", "MH", "OT", "IS"), _keep),
+    "PMC": _keep_pmcid,
+    "OAB": _add_other_abstract,
+    "OABL": _add_other_language,
+    "FAU": _add_full_name,
+    "AU": _add_short_name,
+    # The editors of a book; PubMed XML has them among its authors.
+    "FED": _add_full_name,
+    "ED": _add_short_name,
+    "CN": _add_collective,
+    "AUID": _add_author_id,
+    "AD": _add_affiliation,
+    "LID": _add_named_id,
+    "AID": _add_named_id,
+    "OID": _add_other_id,
+    "MID": _add_id("mid"),
+    "ISBN": _add_id("isbn"),
+    "RN": _add_substance,
+    "NM": _add_substance,
+    "DEP": _add_online_date,
+    "LR": _add_revised,
+    **{tag: _add_notice(kind) for tag, kind in _NOTICES.items()},
+}

@@ -1,0 +1,71 @@
+"""Plain text: a file, a paragraph or a line is a document."""
+
+from collections.abc import Iterable, Iterator
+from functools import partial
+from typing import BinaryIO, Literal
+
+from lexome.document import Document, Passage
+from lexome.errors import FormatError
+from lexome.formats.streams import MAX_RECORD_BYTES, Source, decode
+from lexome.formats.tally import Tally, note_losses
+
+
+def read(
+    source: Source,
+    *,
+    tally: Tally,
+    per: Literal["file", "paragraph", "line"] = "file",
+    encoding: str = "utf-8",
+) -> Iterator[Document]:
+    """Documents of one passage each: the whole file, its paragraphs (apart by blank lines) or its lines.
+
+    A document that is a file has the file's name as id; others have it with their line's number.
+    """
+    for line, raw in _pieces(source, per, tally):
+        name = source.stem if per == "file" else f"{source.stem}-{line}"
+        doc = tally.attempt(
+            partial(_document, name, raw, encoding),
+            where=f"{source.name}, line {line}",
+            id=name,
+            raw=raw,
+        )
+        if doc is not None:
+            yield doc
+
+
+def write(docs: Iterable[Document], stream: BinaryIO, *, tally: Tally) -> None:
+    """The text of each document, a blank line between two."""
+    for number, doc in enumerate(docs):
+        stream.write((b"\n" if number else b"") + doc.text.encode() + b"\n")
+        tally.written += 1
+        note_losses(doc, tally, lost=("ids", "spans") if doc.spans else ("ids",))
+
+
+def _document(name: str, raw: bytes, encoding: str) -> Document:
+    text = decode(raw, encoding)
+    return Document(name, (Passage(0, text),) if text else ())
+
+
+def _pieces(source: Source, per: str, tally: Tally) -> Iterator[tuple[int, bytes]]:
+    """Each document's first line number and bytes."""
+    if per == "file":
+        yield 1, source.read().removeprefix(b"\xef\xbb\xbf")
+        return
+    held = bytearray()
+    begun = 1
+    for number, line in source.lines(tally if per == "line" else None):
+        if per == "line" and line.strip():
+            yield number, line
+        elif per == "paragraph" and line.strip():
+            begun = begun if held else number
+            held += b"\n" + line if held else line
+            if len(held) > MAX_RECORD_BYTES:
+                raise FormatError(
+                    f"{source.name}: the paragraph at line {begun} is larger than {MAX_RECORD_BYTES >> 20} MiB; "
+                    "expected blank lines between paragraphs. Read it with per=line."
+                )
+        elif held:
+            yield begun, bytes(held)
+            held.clear()
+    if held:
+        yield begun, bytes(held)

@@ -1,0 +1,226 @@
+"""What of a PubMed record is read from its bytes, so that the parser has less to do.
+
+Most elements of a citation are in a few lists: authors, MeSH headings, substances, references, the dates
+of its history. Headings, substances and journals come again and again, so each is looked up by its bytes;
+authors are matched all at once; what has no place in a document is passed over, unparsed. Only the plain
+form that NLM writes is taken so. Whatever looks different stays in the record for the parser.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+
+from lexome.formats.citation import iso_date, orcid, registry_number
+from lexome.formats.pubmed.citation_fields import Draft, date_of
+from lexome.metadata import Author, MeshHeading, MeshQualifier, Substance
+
+_List = tuple[bytes, bytes, Callable[[bytes, Draft], bool], bool]
+
+_PLAIN = r"(?! )[^<>\x00-\x1f]+(?<! )"
+_TEXT = f"({_PLAIN})"
+_GAP = r"[ \t\n]*"
+_NAMED = rf'(?: UI="([^"<>&]*)"| MajorTopicYN="([YN])"| Type="[A-Za-z]*")*>{_TEXT}'
+_DESCRIPTOR = re.compile(f"{_GAP}<MeshHeading>{_GAP}<DescriptorName{_NAMED}")
+_QUALIFIER = re.compile(f"{_GAP}<QualifierName{_NAMED}")
+_SUBSTANCE = re.compile(
+    f"{_GAP}<Chemical>{_GAP}<RegistryNumber>{_TEXT}</RegistryNumber>{_GAP}"
+    f'<NameOfSubstance(?: UI="([^"<>&]*)")?>{_TEXT}</NameOfSubstance>{_GAP}'
+)
+_DATE = re.compile(r"\s*<Year>(\d{4})</Year>\s*<Month>(\d\d)</Month>\s*<Day>(\d\d)</Day>\s*", re.ASCII)
+_TYPE = re.compile(rf'<PublicationType(?: UI="[^"<>&]*")?>{_TEXT}</PublicationType>')
+_FIELD = re.compile(rf'<(\w+)(?: [A-Za-z]+="[^"<>&]*")?>{_TEXT}</\1>')
+# What a journal's issue is without the texts in it.
+_ISSUES = {
+    f"<JournalIssue{medium}><PubDate></PubDate></JournalIssue>"
+    for medium in ("", 'CitedMedium="Print"', 'CitedMedium="Internet"')
+}
+_ORCID = r"((?:https?://orcid\.org/)?\d{4}-\d{4}-\d{4}-\d{3}[\dX])"
+_AFFILIATION = f"<AffiliationInfo>{_GAP}<Affiliation>{_PLAIN}</Affiliation>{_GAP}</AffiliationInfo>{_GAP}"
+_AUTHOR = re.compile(
+    f'<Author ValidYN="Y">{_GAP}<LastName>{_TEXT}</LastName>{_GAP}(?:<ForeName>{_TEXT}</ForeName>{_GAP})?'
+    f'(?:<Initials>{_TEXT}</Initials>{_GAP})?(?:<Identifier Source="ORCID">{_ORCID}</Identifier>{_GAP})?'
+    f"((?:{_AFFILIATION})*)</Author>",
+    re.ASCII,
+)
+
+
+def lift(raw: bytes, draft: Draft) -> bytes:
+    """The record without its plain lists; what was in them goes to the draft."""
+    # Inside a comment or CDATA a tag is no tag; both are rare, so such a record goes to the parser whole.
+    if (b"!" in raw and b"<!" in raw) or (b"?" in raw and b"<?" in raw):
+        return raw
+    article = raw.find(b"<Article")
+    kept: list[bytes] = []
+    at = 0
+    for opening, closing, take, before_article in _LISTS:
+        begin = raw.find(opening, at, article) if before_article else raw.find(opening, at)
+        end = raw.find(closing, begin) if begin >= 0 else -1
+        if end >= 0 and take(raw[begin + len(opening) : end], draft):
+            kept.append(raw[at:begin])
+            at = end + len(closing)
+    kept.append(raw[at:])
+    return b"".join(kept)
+
+
+def _pass_over(tag: str) -> Callable[[bytes, Draft], bool]:
+    def take(raw: bytes, draft: Draft) -> bool:
+        draft.notes.append(f"{tag} ignored")
+        return True
+
+    return take
+
+
+def _authors(raw: bytes, draft: Draft) -> bool:
+    text = _decoded(raw)
+    if text is None:
+        return False
+    # The stretch before each author, its five groups, the next stretch and so on.
+    parts = _AUTHOR.split(text)
+    if "".join(parts[::6]).strip():
+        return False
+    people = zip(parts[1::6], parts[2::6], parts[3::6], parts[4::6], parts[5::6], strict=True)
+    draft.authors += [
+        Author(family, given, initials, None, known and orcid(known), _affiliations(places) if places else ())
+        for family, given, initials, known, places in people
+    ]
+    return True
+
+
+def _affiliations(text: str) -> tuple[str, ...]:
+    """What stands in each element of a stretch that _AUTHOR has matched."""
+    return tuple([part.partition("<")[0] for part in text.split("<Affiliation>")[1:]])
+
+
+def _revised(raw: bytes, draft: Draft) -> bool:
+    draft.revised = _date(raw)
+    return draft.revised is not None
+
+
+def _types(raw: bytes, draft: Draft) -> bool:
+    names = _type_names(raw)
+    draft.article_types += names or ()
+    return names is not None
+
+
+def _issue(raw: bytes, draft: Draft) -> bool:
+    left, fields = _fields(raw)
+    if left not in _ISSUES:
+        return False
+    draft.add_journal(fields)
+    draft.issue_date = date_of(fields, draft)
+    return True
+
+
+def _journal(raw: bytes, draft: Draft) -> bool:
+    left, fields = _fields(raw)
+    if left:
+        return False
+    draft.journal_info = fields
+    return True
+
+
+def _headings(raw: bytes, draft: Draft) -> bool:
+    *lumps, rest = raw.split(b"</MeshHeading>")
+    headings = [heading for lump in lumps if (heading := _heading(lump)) is not None]
+    if len(headings) < len(lumps) or rest.strip():
+        return False
+    draft.mesh += headings
+    return True
+
+
+@lru_cache(1 << 15)
+def _heading(raw: bytes) -> MeshHeading | None:
+    """The heading in these bytes, or None where they are not plain."""
+    before, closing, rest = raw.partition(b"</DescriptorName>")
+    heading = _descriptor(before) if closing else None
+    if heading is None or not rest.strip():
+        return heading
+    *lumps, rest = rest.split(b"</QualifierName>")
+    qualifiers = [qualifier for lump in lumps if (qualifier := _qualifier(lump)) is not None]
+    if len(qualifiers) < len(lumps) or rest.strip():
+        return None
+    return MeshHeading(heading.name, heading.id, heading.major, tuple(qualifiers))
+
+
+@lru_cache(1 << 15)
+def _descriptor(raw: bytes) -> MeshHeading | None:
+    found = _DESCRIPTOR.fullmatch(_decoded(raw) or "")
+    return MeshHeading(found[3], _curie(found[1]), found[2] == "Y") if found is not None else None
+
+
+@lru_cache(1 << 10)
+def _qualifier(raw: bytes) -> MeshQualifier | None:
+    found = _QUALIFIER.fullmatch(_decoded(raw) or "")
+    return MeshQualifier(found[3], _curie(found[1]), found[2] == "Y") if found is not None else None
+
+
+def _substances(raw: bytes, draft: Draft) -> bool:
+    *lumps, rest = raw.split(b"</Chemical>")
+    substances = [substance for lump in lumps if (substance := _substance(lump)) is not None]
+    if len(substances) < len(lumps) or rest.strip():
+        return False
+    draft.substances += substances
+    return True
+
+
+@lru_cache(1 << 15)
+def _substance(raw: bytes) -> Substance | None:
+    found = _SUBSTANCE.fullmatch(_decoded(raw) or "")
+    return Substance(found[3], _curie(found[2]), registry_number(found[1])) if found is not None else None
+
+
+def _curie(id_: str | None) -> str | None:
+    return f"mesh:{id_}" if id_ else None
+
+
+@lru_cache(1 << 13)
+def _date(raw: bytes) -> str | None:
+    found = _DATE.fullmatch(raw.decode(errors="replace"))
+    return iso_date(*found.groups()) if found is not None else None
+
+
+@lru_cache(1 << 13)
+def _type_names(raw: bytes) -> tuple[str, ...] | None:
+    text = _decoded(raw)
+    parts = _TYPE.split(text) if text is not None else ["?"]
+    return tuple(parts[1::2]) if not "".join(parts[::2]).strip() else None
+
+
+# An issue's articles stand together in the files, and a journal's come again and again.
+@lru_cache(1 << 12)
+def _fields(raw: bytes) -> tuple[str, Mapping[str, str]]:
+    """The texts in these bytes by tag, after what is left of the bytes without them and without blanks."""
+    parts = _FIELD.split(_decoded(raw) or "?")
+    return "".join("".join(parts[::3]).split()), dict(zip(parts[1::3], parts[2::3], strict=True))
+
+
+def _decoded(raw: bytes) -> str | None:
+    """The text of some bytes with &amp; put in, or None where there is any other entity or no UTF-8."""
+    if b"&" in raw:
+        if raw.count(b"&") > raw.count(b"&amp;"):
+            return None
+        raw = raw.replace(b"&amp;", b"&")
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _element(tag: str, take: Callable[[bytes, Draft], bool], attributes: str = "") -> _List:
+    return f"<{tag}{attributes}>".encode(), f"</{tag}>".encode(), take, tag.startswith("Date")
+
+
+# In the order of the schema; one that stands elsewhere is left to the parser.
+_LISTS = (
+    _element("DateCreated", _pass_over("DateCreated")),
+    _element("DateCompleted", _pass_over("DateCompleted")),
+    _element("DateRevised", _revised),
+    _element("Journal", _issue),
+    _element("AuthorList", _authors, ' CompleteYN="Y"'),
+    _element("PublicationTypeList", _types),
+    _element("MedlineJournalInfo", _journal),
+    _element("ChemicalList", _substances),
+    _element("MeshHeadingList", _headings),
+    _element("History", _pass_over("History")),
+    _element("ReferenceList", _pass_over("ReferenceList")),
+)

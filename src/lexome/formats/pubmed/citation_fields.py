@@ -1,0 +1,399 @@
+"""The elements of a PubMed citation, each with what it adds to a draft of the document.
+
+A table maps an element's tag to a function of that element and the draft; an element that is in no
+table is counted as ignored. Lists (authors, headings) are walked flat, with `iter`: an iterator for each
+small element in them would cost more than all the rest.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+
+from lxml import etree
+
+from lexome.errors import BadDocument
+from lexome.formats.citation import BLANKS, fold, free_date, iso_date, orcid, pmcid, registry_number
+from lexome.metadata import Author, MeshHeading, MeshQualifier, Notice, Substance
+
+Element = etree._Element
+
+_MATHML = "{http://www.w3.org/1998/Math/MathML}"
+
+
+class Draft:
+    """What has been found of one citation so far."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+        self.pmid = ""
+        self.version: int | None = None
+        self.ids: dict[str, str] = {}
+        self.other_ids: list[str] = []
+        self.title = ""
+        self.book_title = ""
+        self.vernacular_title = ""
+        self.abstract: list[Section] = []
+        self.other_abstracts: list[tuple[str | None, list[Section]]] = []
+        self.copyright: str | None = None
+        self.languages: list[str] = []
+        self.journal: dict[str, str] = {}
+        self.issns: list[str] = []
+        self.journal_info: Mapping[str, str] | None = None
+        self.issue_date: str | None = None
+        self.online_date: str | None = None
+        self.revised: str | None = None
+        self.article_types: list[str] = []
+        self.authors: list[Author] = []
+        self.mesh: list[MeshHeading] = []
+        self.substances: list[Substance] = []
+        self.keywords: list[str] = []
+        self.notices: list[Notice] = []
+
+    def require_pmid(self) -> str:
+        """The citation's id; BadDocument where it has none."""
+        if not self.pmid:
+            raise BadDocument("no_pmid", "the citation has no PMID; expected <PMID> with a number. Refetch the record.")
+        return self.pmid
+
+    def add_id(self, kind: str, value: str) -> None:
+        """Keep an id: the first DOI and PMC id under their names, any other as "kind:id", each once."""
+        if kind == "pubmed" or not value:
+            return
+        if kind == "pmc":
+            value = pmcid(value)
+        if kind in ("doi", "pmc") and self.ids.setdefault(kind, value) == value:
+            return
+        other = f"{kind.lower()}:{value}"
+        if other not in self.other_ids:
+            self.other_ids.append(other)
+
+    def add_journal(self, fields: Mapping[str, str]) -> None:
+        """Keep what is said of the journal, by PubMed's names; what was said first stays."""
+        for tag, name in _JOURNAL_FIELDS:
+            if name not in self.journal and (value := fields.get(tag)):
+                self.journal[name] = value
+        for tag in ("ISSN", "ISSNLinking"):
+            if (value := fields.get(tag)) and value not in self.issns:
+                self.issns.append(value)
+
+
+# The label of a part of an abstract, its role in NLM's words, and its text.
+Section = tuple[str | None, str | None, str]
+Add = Callable[[Element, Draft], None]
+Table = Mapping[str, Add]
+
+
+def each(elements: Iterable[Element], table: Table, draft: Draft) -> None:
+    """Add what each of these elements says to the draft."""
+    for element in elements:
+        tag = str(element.tag)
+        add = table.get(tag)
+        if add is not None:
+            add(element, draft)
+        else:
+            draft.notes.append(_IGNORED.get(tag, "unknown element ignored"))
+
+
+def _inside(table: Table) -> Add:
+    """A function that adds what the children of an element say."""
+    return lambda element, draft: each(element, table, draft)
+
+
+def text_of(element: Element) -> str:
+    """The characters of an element without its markup, folded."""
+    if len(element):
+        for formula in element.iter(_MATHML + "math"):
+            _tighten(formula)
+        return fold("".join(element.itertext()))
+    text = element.text
+    return fold(text) if text is not None else ""
+
+
+def _tighten(formula: Element) -> None:
+    """Take the white space between its elements, and its annotations, out of a formula."""
+    for note in list(formula.iter(_MATHML + "annotation", _MATHML + "annotation-xml")):
+        note.clear(keep_tail=True)
+    for part in formula.iter():
+        if len(part) and part.text is not None and not part.text.strip(BLANKS):
+            part.text = None
+        if part is not formula and part.tail is not None and not part.tail.strip(BLANKS):
+            part.tail = None
+
+
+def _pmid(element: Element, draft: Draft) -> None:
+    draft.pmid = text_of(element)
+    version = element.get("Version", "")
+    draft.version = int(version) if version.isdecimal() and len(version) < 10 else None
+
+
+def _title(element: Element, draft: Draft) -> None:
+    draft.title = text_of(element)
+
+
+def _book_title(element: Element, draft: Draft) -> None:
+    draft.book_title = text_of(element)
+    draft.add_journal({"Title": draft.book_title})
+
+
+def _vernacular_title(element: Element, draft: Draft) -> None:
+    draft.vernacular_title = text_of(element)
+
+
+def _sections(element: Element, draft: Draft) -> list[Section]:
+    """The parts of an abstract; its copyright goes to the draft."""
+    sections: list[Section] = []
+    if element.text is not None and (bare := fold(element.text)):
+        sections.append((None, None, bare))
+    for part in element:
+        text = text_of(part)
+        if part.tag == "CopyrightInformation":
+            draft.copyright = text or draft.copyright
+        elif text:
+            sections.append((part.get("Label"), part.get("NlmCategory"), text))
+    return sections
+
+
+def _abstract(element: Element, draft: Draft) -> None:
+    draft.abstract += _sections(element, draft)
+
+
+def _other_abstract(element: Element, draft: Draft) -> None:
+    draft.other_abstracts.append((element.get("Language"), _sections(element, draft)))
+
+
+def date_of(parts: Mapping[str, str], draft: Draft) -> str | None:
+    """The date in the texts of Year, Month and Day, or of MedlineDate."""
+    date = iso_date(parts.get("Year"), parts.get("Month"), parts.get("Day"))
+    date = date or free_date(parts.get("MedlineDate", ""))
+    if date is None:
+        draft.notes.append("date not understood, ignored")
+    return date
+
+
+def _date_of(element: Element, draft: Draft) -> str | None:
+    return date_of({str(part.tag): (part.text or "").strip(BLANKS) for part in element}, draft)
+
+
+def _revised(element: Element, draft: Draft) -> None:
+    draft.revised = _date_of(element, draft)
+
+
+def _issue_date(element: Element, draft: Draft) -> None:
+    draft.issue_date = _date_of(element, draft)
+
+
+def _online_date(element: Element, draft: Draft) -> None:
+    draft.online_date = _date_of(element, draft)
+
+
+def _journal(element: Element, draft: Draft) -> None:
+    fields: dict[str, str] = {}
+    for part in element.iter():
+        if part.tag == "PubDate":
+            draft.issue_date = _date_of(part, draft)
+        elif not len(part):
+            fields[str(part.tag)] = fold(part.text or "")
+    draft.add_journal(fields)
+
+
+def _pages(element: Element, draft: Draft) -> None:
+    pages = {part.tag: text_of(part) for part in element}
+    first, last = pages.get("StartPage", ""), pages.get("EndPage", "")
+    if text := pages.get("MedlinePgn") or (f"{first}-{last}" if last else first):
+        draft.journal["pages"] = text
+
+
+def _location(element: Element, draft: Draft) -> None:
+    if element.get("ValidYN") == "N":
+        draft.notes.append("id marked as not valid, ignored")
+    else:
+        draft.add_id(element.get("EIdType", "other"), text_of(element))
+
+
+def _other_id(element: Element, draft: Draft) -> None:
+    draft.add_id(element.get("Source", "other"), text_of(element))
+
+
+def _ids(element: Element, draft: Draft) -> None:
+    for part in element.iter("ArticleId"):
+        draft.add_id(part.get("IdType", "pubmed"), text_of(part))
+
+
+def _isbn(element: Element, draft: Draft) -> None:
+    draft.add_id("isbn", text_of(element))
+
+
+def _language(element: Element, draft: Draft) -> None:
+    draft.languages.append(text_of(element))
+
+
+def _types(element: Element, draft: Draft) -> None:
+    draft.article_types += [text_of(part) for part in element]
+
+
+def _keywords(element: Element, draft: Draft) -> None:
+    draft.keywords += [text_of(part) for part in element.iter("Keyword")]
+
+
+def _authors(element: Element, draft: Draft) -> None:
+    people: list[tuple[Element, dict[str, str], list[str]]] = []
+    names: dict[str, str] = {}
+    affiliations: list[str] = []
+    for part in element.iter():
+        tag = part.tag
+        if tag in _NAMES:
+            names[tag] = text_of(part)
+        elif tag == "Affiliation":
+            affiliations.append(text_of(part))
+        elif tag == "Author":
+            names, affiliations = {}, []
+            people.append((part, names, affiliations))
+        elif tag == "Identifier" and part.get("Source") == "ORCID" and (known := orcid(text_of(part))):
+            names[tag] = known
+        elif tag in ("Identifier", "Suffix"):
+            draft.notes.append(f"author's {tag} ignored")
+    for author, names, affiliations in people:
+        if author.get("ValidYN") == "N":
+            draft.notes.append("author marked as not valid, ignored")
+        elif names:
+            name = names.get
+            family, given, initials = name("LastName"), name("ForeName"), name("Initials")
+            person = Author(family, given, initials, name("CollectiveName"), name("Identifier"), tuple(affiliations))
+            draft.authors.append(person)
+
+
+def _mesh(element: Element, draft: Draft) -> None:
+    for heading in element:
+        names = [_named(part) for part in heading.iter("DescriptorName", "QualifierName")]
+        if names:
+            draft.mesh.append(MeshHeading(*names[0], tuple(MeshQualifier(*name) for name in names[1:])))
+
+
+def _supplementary_mesh(element: Element, draft: Draft) -> None:
+    draft.mesh += [MeshHeading(*_named(part)) for part in element.iter("SupplMeshName")]
+
+
+def _named(element: Element) -> tuple[str, str | None, bool]:
+    """A MeSH name, its id as a CURIE, and whether it is a main topic."""
+    id_ = element.get("UI")
+    return text_of(element), f"mesh:{id_}" if id_ else None, element.get("MajorTopicYN") == "Y"
+
+
+def _substances(element: Element, draft: Draft) -> None:
+    for chemical in element:
+        parts = {part.tag: part for part in chemical}
+        if "NameOfSubstance" in parts:
+            name, id_, _ = _named(parts["NameOfSubstance"])
+            number = text_of(parts["RegistryNumber"]) if "RegistryNumber" in parts else None
+            draft.substances.append(Substance(name, id_, registry_number(number)))
+
+
+def _notices(element: Element, draft: Draft) -> None:
+    for part in element:
+        kind = part.get("RefType") or "unknown"
+        if kind == "Cites":
+            draft.notes.append("reference ignored")
+            continue
+        parts = {child.tag: text_of(child) for child in part}
+        if "Note" in parts:
+            draft.notes.append("note of a notice ignored")
+        draft.notices.append(Notice(kind, parts.get("PMID"), parts.get("RefSource")))
+
+
+_JOURNAL_FIELDS = (
+    ("Title", "title"),
+    ("ISOAbbreviation", "abbreviation"),
+    ("MedlineTA", "abbreviation"),
+    ("NlmUniqueID", "nlm_id"),
+    ("Volume", "volume"),
+    ("Issue", "issue"),
+)
+_NAMES = frozenset(("LastName", "ForeName", "Initials", "CollectiveName"))
+
+_ARTICLE: Table = {
+    "Journal": _journal,
+    "ArticleTitle": _title,
+    "Pagination": _pages,
+    "ELocationID": _location,
+    "Abstract": _abstract,
+    "AuthorList": _authors,
+    "Language": _language,
+    "PublicationTypeList": _types,
+    "VernacularTitle": _vernacular_title,
+    "ArticleDate": _online_date,
+}
+
+CITATION: Table = {
+    "PMID": _pmid,
+    "DateRevised": _revised,
+    "Article": _inside(_ARTICLE),
+    "MedlineJournalInfo": _journal,
+    "ChemicalList": _substances,
+    "SupplMeshList": _supplementary_mesh,
+    "CommentsCorrectionsList": _notices,
+    "MeshHeadingList": _mesh,
+    "OtherID": _other_id,
+    "OtherAbstract": _other_abstract,
+    "KeywordList": _keywords,
+}
+
+_BOOK: Table = {
+    "BookTitle": _book_title,
+    "Volume": _journal,
+    "PubDate": _issue_date,
+    "AuthorList": _authors,
+    "Isbn": _isbn,
+    "ELocationID": _location,
+}
+
+_BOOK_DOCUMENT: Table = {
+    **_ARTICLE,
+    "PMID": _pmid,
+    "ArticleIdList": _ids,
+    "Book": _inside(_BOOK),
+    "PublicationType": _types,
+    "ContributionDate": _online_date,
+    "DateRevised": _revised,
+    "KeywordList": _keywords,
+}
+
+_DATA: Table = {"ArticleIdList": _ids}
+
+RECORD: Table = {
+    "MedlineCitation": _inside(CITATION),
+    "PubmedData": _inside(_DATA),
+    "BookDocument": _inside(_BOOK_DOCUMENT),
+    "PubmedBookData": _inside(_DATA),
+}
+
+# Elements of the schema for which a document has no field.
+_IGNORED = {
+    tag: f"{tag} ignored"
+    for tag in [
+        "BeginningDate",
+        "CitationSubset",
+        "CoiStatement",
+        "CollectionTitle",
+        "DataBankList",
+        "DateCompleted",
+        "DateCreated",
+        "Edition",
+        "EndingDate",
+        "GeneSymbolList",
+        "GeneralNote",
+        "GrantList",
+        "History",
+        "InvestigatorList",
+        "ItemList",
+        "LocationLabel",
+        "Medium",
+        "NumberOfReferences",
+        "ObjectList",
+        "PersonalNameSubjectList",
+        "PublicationStatus",
+        "Publisher",
+        "ReferenceList",
+        "ReportNumber",
+        "Sections",
+        "SpaceFlightMission",
+        "VolumeTitle",
+    ]
+}

@@ -1,0 +1,159 @@
+"""PubMed XML: baseline and update files, E-utilities exports, articles and book chapters.
+
+Text is flattened: bold, italic, superscript and the like lose their tags and keep their characters. In
+a formula (MathML) the characters stand in reading order without the white space between its elements,
+and annotations, which say the same again in TeX or otherwise, are left out. Line breaks inside text, with
+the indentation around them, become one space and its ends are stripped; nothing else is changed.
+Languages are PubMed's codes, of three letters: "eng", where JATS has "en".
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Literal
+
+from lxml import etree
+
+from lexome.document import Document, Passage
+from lexome.errors import BadDocument
+from lexome.formats.citation import finer
+from lexome.formats.pubmed.byte_lists import lift
+from lexome.formats.pubmed.citation_fields import CITATION, RECORD, Draft, Section, each
+from lexome.formats.streams import Source
+from lexome.formats.tally import Tally
+from lexome.formats.xml import Record, records
+from lexome.metadata import Journal, Metadata
+
+Abstract = Literal["sections", "joined"]
+
+_TAGS = ("PubmedArticle", "PubmedBookArticle", "DeleteCitation")
+# In the files of before 2017 the citations stand alone.
+_OLD_SET, _OLD_TAGS = b"<MedlineCitationSet", ("MedlineCitation", "DeleteCitation")
+_PMID = re.compile(rb"<PMID[^<>]*>\s*(\d+)\s*</PMID>")
+
+
+def read(
+    source: Source, *, tally: Tally, abstract: Abstract = "sections", deletions: bool = False
+) -> Iterator[Document]:
+    """A document a citation: its title and abstract, then titles and abstracts in other languages.
+
+    A structured abstract gives a passage for each of its sections; abstract="joined" gives one for all,
+    "LABEL: text LABEL: text", as PubTator has it, so that offsets agree with PubTator's.
+    Citations that an update file deletes are counted; `deletions` yields a document without text for each.
+    """
+    tags = _OLD_TAGS if _OLD_SET in source.head() else _TAGS
+    for record in records(source, tags):
+        try:
+            docs = _documents(record, tally, abstract, deletions)
+        except BadDocument as error:
+            docs = ()
+            for part in _apart(record, error):
+                doc = partial(_documents, part, tally, abstract, deletions)
+                where = f"{source.name}, line {part.line}"
+                docs += tally.attempt(doc, where=where, id=_pmid_in(part.raw), raw=part.raw) or ()
+        yield from docs
+
+
+def _apart(record: Record, error: BadDocument) -> list[Record]:
+    """A record that could not be read, cut where others begin inside it because its closing tag is lost."""
+    begins = [found.start() for found in re.finditer(rb"<" + record.tag + rb"[\s>]", record.raw)] if record.tag else []
+    if len(begins) < 2:
+        return [replace(record, problem=error)]
+    ends = [*begins[1:], len(record.raw)]
+    parts: list[Record] = []
+    line = record.line
+    for begin, end in zip(begins, ends, strict=True):
+        raw = record.raw[begin:end]
+        parts.append(Record(record.tag, raw, line, namespaces=record.namespaces))
+        line += raw.count(b"\n")
+    return parts
+
+
+def _documents(record: Record, tally: Tally, abstract: Abstract, deletions: bool) -> tuple[Document, ...]:
+    """What one record holds: a citation, or a list of deleted ones."""
+    root, draft = _begun(record)
+    if root.tag == "DeleteCitation":
+        return _deleted(root, tally, deletions)
+    each((root,) if root.tag == "MedlineCitation" else root, RECORD, draft)
+    doc = Document(draft.require_pmid(), _passages(draft, abstract), meta=_metadata(draft))
+    tally.notes.update(draft.notes)
+    return (doc,)
+
+
+def _begun(record: Record) -> tuple[etree._Element, Draft]:
+    """The record's element, and a draft of what could be read without parsing."""
+    if record.problem is None:
+        draft = Draft()
+        try:
+            short = Record(record.tag, lift(record.raw, draft), record.line, namespaces=record.namespaces)
+            return short.parse(), draft
+        except BadDocument:
+            pass  # the whole record is parsed below, which says the right line
+    return record.parse(), Draft()
+
+
+def _deleted(root: etree._Element, tally: Tally, wanted: bool) -> tuple[Document, ...]:
+    docs: list[Document] = []
+    for element in root:
+        draft = Draft()
+        each((element,), CITATION, draft)
+        pmid = draft.require_pmid()
+        docs.append(Document(pmid, meta=Metadata(pmid=pmid, version=draft.version, deleted=True)))
+    tally.note("deleted citation", len(docs))
+    return tuple(docs) if wanted else ()
+
+
+def _passages(draft: Draft, abstract: Abstract) -> tuple[Passage, ...]:
+    """Title and abstract first, where PubTator has them, then what is in other languages."""
+    passages: list[Passage] = []
+    if draft.title or draft.book_title:
+        passages.append(Passage(0, draft.title or draft.book_title, "title"))
+    if abstract == "sections":
+        _add(passages, "abstract", draft.abstract)
+    elif draft.abstract:
+        joined = " ".join(f"{label}: {text}" if label else text for label, _, text in draft.abstract)
+        _add(passages, "abstract", [(None, None, joined)])
+    if draft.vernacular_title:
+        foreign = next((language for language in draft.languages if language != "eng"), None)
+        _add(passages, "title", [(None, None, draft.vernacular_title)], foreign)
+    for language, sections in draft.other_abstracts:
+        _add(passages, "abstract", sections, language)
+    return tuple(passages)
+
+
+def _add(passages: list[Passage], kind: str, sections: list[Section], language: str | None = None) -> None:
+    """Lay sections out behind the passages that are there, a character apart."""
+    offset = passages[-1].end + 1 if passages else 0
+    for label, category, text in sections:
+        passages.append(Passage(offset, text, kind, (label,) if label else (), category or None, language))
+        offset += len(text) + 1
+
+
+def _metadata(draft: Draft) -> Metadata:
+    if draft.journal_info is not None:
+        draft.add_journal(draft.journal_info)
+    return Metadata(
+        pmid=draft.pmid,
+        pmcid=draft.ids.get("pmc"),
+        doi=draft.ids.get("doi"),
+        other_ids=tuple(draft.other_ids),
+        version=draft.version,
+        article_types=tuple(draft.article_types),
+        languages=tuple(draft.languages),
+        journal=Journal(**draft.journal, issn=tuple(draft.issns)) if draft.journal or draft.issns else None,
+        published=finer(draft.issue_date, draft.online_date),
+        revised=draft.revised,
+        authors=tuple(draft.authors),
+        mesh=tuple(draft.mesh),
+        substances=tuple(draft.substances),
+        keywords=tuple(draft.keywords),
+        notices=tuple(draft.notices),
+        copyright=draft.copyright,
+    )
+
+
+def _pmid_in(raw: bytes) -> str | None:
+    """The id of a record that could not be read, if it can be seen."""
+    found = _PMID.search(raw)
+    return found[1].decode() if found is not None else None

@@ -1,0 +1,62 @@
+"""PubMedQA JSON: an abstract with one question and its yes, no or maybe is a document."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from lexome.document import Answer, Document, Passage, Question, place
+from lexome.errors import BadDocument
+from lexome.formats.json_file import attempt, mapping, members, note_unread, required, string, strings
+from lexome.formats.streams import Source
+from lexome.formats.tally import Tally
+from lexome.metadata import MeshHeading, Metadata
+
+_FIELDS = frozenset({"QUESTION", "CONTEXTS", "LABELS", "MESHES", "YEAR", "final_decision", "LONG_ANSWER"})
+
+
+def read(source: Source, *, tally: Tally) -> Iterator[Document]:
+    """A document a PMID: its contexts as passages under their labels, its question with both answers.
+
+    A file of decisions alone, such as the test set's ground truth, gives documents without text
+    whose question has an empty text. Entries are read one by one: the artificial set has 500 MB.
+    """
+    for pmid, record in members(source):
+        doc = attempt(tally, partial(_document, pmid, record, tally), record, where=f"{source.name}, {pmid!r}", id=pmid)
+        if doc is not None:
+            yield doc
+
+
+def _document(pmid: str, record: object, tally: Tally) -> Document:
+    # The name is read as a field of its own, so that it is checked like one.
+    name = required({"PMID": pmid}, "PMID")
+    meta = Metadata(pmid=name)
+    if isinstance(record, str):
+        question = Question(name, "", "yesno", (Answer(required({"decision": record}, "decision")),))
+        return Document(name, questions=(question,), meta=meta)
+    fields = mapping(record, name)
+    decision = string(fields, "final_decision")
+    question = Question(
+        name,
+        required(fields, "QUESTION"),
+        "yesno",
+        (Answer(decision),) if decision is not None else (),
+        ideal=strings(fields, "LONG_ANSWER"),
+    )
+    mesh = tuple(MeshHeading(heading) for heading in strings(fields, "MESHES"))
+    note_unread(fields, _FIELDS, tally)
+    meta = replace(meta, mesh=mesh, published=string(fields, "YEAR"))
+    return Document(name, _contexts(fields), questions=(question,), meta=meta)
+
+
+def _contexts(fields: dict[str, Any]) -> tuple[Passage, ...]:
+    """The parts of the abstract, each under its label."""
+    texts, labels = strings(fields, "CONTEXTS"), strings(fields, "LABELS")
+    passages = place(("abstract", text) for text in texts)
+    if not labels:
+        return passages
+    if len(labels) != len(passages):
+        raise BadDocument(
+            "bad_field", f"there are {len(passages)} CONTEXTS and {len(labels)} LABELS; expected a label for each"
+        )
+    return tuple(replace(passage, section=(label,)) for passage, label in zip(passages, labels, strict=True))

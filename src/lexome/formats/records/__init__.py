@@ -1,1 +1,0 @@
-"""Whole documents as lines or rows: plain text, JSON lines, Parquet, clinical notes."""

@@ -1,1 +1,0 @@
-"""The forms in which benchmark sets are published: questions, labelled tables, single corpora."""

@@ -1,0 +1,320 @@
+"""What all runs of a recipe came to: mean, median and spread of each cell, and the best; as JSON and as a table."""
+
+import json
+import math
+import statistics
+from collections.abc import Collection, Sequence
+from dataclasses import asdict, dataclass, fields
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from lexome.errors import CheckpointError, UsageError
+from lexome.formats.streams import replacing
+from lexome.metadata import value
+from lexome.recipe.finetune import BatchTable, FinetuneRecipe, GridTable
+from lexome.tasks.task import Scores
+from lexome.training.run_record import RUN, surroundings
+
+# Inside `out`, the folder of all runs; inside a run, that of its model.
+RUNS, MODEL = "runs", "model"
+# Inside `out`, the documents that scores are by, as their source has them.
+GOLD = "gold"
+
+
+@value
+class Cell:
+    """One combination of a grid; None for what the grid does not vary."""
+
+    batch: int | None = None
+    lr: float | None = None
+    epochs: float | None = None
+
+    @property
+    def name(self) -> str:
+        """Such as batch16-lr3e-05; empty where nothing is varied."""
+        said = (("batch", self.batch), ("lr", self.lr), ("epochs", self.epochs))
+        return "-".join(f"{what}{given:g}" for what, given in said if given is not None)
+
+
+@value
+class Run:
+    """One training: a cell, a seed, and a fold where there are some."""
+
+    cell: Cell
+    seed: int
+    fold: int | None = None
+
+    @property
+    def name(self) -> str:
+        """The name of its folder."""
+        parts = [self.cell.name, f"seed{self.seed}", "" if self.fold is None else f"fold{self.fold}"]
+        return "-".join(filter(None, parts))
+
+
+def cells_of(grid: GridTable) -> list[Cell]:
+    """Every combination of the grid, or the one cell of a recipe without one."""
+    return [Cell(*given) for given in product(grid.batch or (None,), grid.lr or (None,), grid.epochs or (None,))]
+
+
+def gold_path(out: Path, split: str, fold: int | None) -> Path:
+    """The file of the documents that runs are scored by: all runs of a fold have the same."""
+    return out / GOLD / f"{'' if fold is None else f'fold{fold}-'}{split}.jsonl"
+
+
+def runs_of(cells: Sequence[Cell], seeds: Sequence[int], folds: Sequence[int | None]) -> list[Run]:
+    """Fold by fold, so that each fold's rows are made once."""
+    return [Run(cell, seed, fold) for fold in folds for cell in cells for seed in seeds]
+
+
+def settled(recipe: FinetuneRecipe, run: Run) -> FinetuneRecipe:
+    """The recipe of one run alone, checked anew: no grid, one seed, one fold."""
+    changed: dict[str, Any] = recipe.model_dump()
+    changed |= {"grid": {}, "seeds": (run.seed,)}
+    if run.cell.batch is not None:
+        changed["batch"] = {**BatchTable().model_dump(), "sequences": run.cell.batch}
+        changed["batch"]["pass_tokens"] = recipe.batch.pass_tokens
+    if run.cell.lr is not None:
+        changed["optimizer"]["lr"] = run.cell.lr
+    if run.cell.epochs is not None:
+        changed["epochs"] = run.cell.epochs
+    if run.fold is not None:
+        changed["folds"]["use"] = (run.fold,)
+    return FinetuneRecipe.model_validate(changed)
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What one run came to. `identity` is the hash of all that its outcome depends on.
+
+    scores        by split, each measure by its name
+    measure       what the weights were chosen by
+    steps         that were made, of which `best_step` gave the weights that are kept
+    labels, bias  how often each label is right in training, and the share of those that are not the usual one
+    notes         what of the documents could not be said to the model, counted
+    kept          whether the weights are still there
+    """
+
+    name: str
+    identity: str
+    seed: int
+    fold: int | None
+    batch: int | None
+    lr: float | None
+    epochs: float | None
+    scores: dict[str, Scores]
+    measure: str | None
+    steps: int
+    best_step: int
+    stopped_early: bool
+    tokens: int
+    seconds: float
+    device: str
+    precision: str
+    compiled: bool
+    labels: dict[str, int]
+    bias: float | None
+    notes: dict[str, int]
+    warnings: tuple[str, ...]
+    start: dict[str, Any]
+    kept: bool = True
+
+
+def write_facts(folder: Path, facts: Facts, recipe: FinetuneRecipe) -> None:
+    """Write run.json, the mark that a run is done; all else of the run is there before it."""
+    content = {
+        "stage": recipe.stage,
+        "done": True,
+        **asdict(facts),
+        **surroundings(),
+        "recipe": recipe.model_dump(mode="json", exclude_none=True),
+    }
+    with replacing(folder / RUN) as stream:
+        stream.write(json.dumps(content, indent=1, ensure_ascii=False).encode() + b"\n")
+
+
+def read_facts(folder: Path) -> Facts | None:
+    """What a finished run came to; None where it is not finished."""
+    path = folder / RUN
+    if not path.is_file():
+        return None
+    try:
+        held = json.loads(path.read_bytes())
+        given = {field.name: held[field.name] for field in fields(Facts)}
+    except (ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(f"{path}: is no record of a fine-tuning ({error!r}). Choose another `out`.") from None
+    return Facts(**given | {"warnings": tuple(given["warnings"])})
+
+
+def finished(folder: Path, identities: Collection[str]) -> Facts | None:
+    """The facts of this very run, by any of its identities, where it is done; CheckpointError for another run."""
+    facts = read_facts(folder)
+    if facts is not None and facts.identity not in identities:
+        raise CheckpointError(
+            f"{folder}: holds a run with other settings, other data or another checkpoint. Choose another `out`, or "
+            "remove that folder."
+        )
+    return facts
+
+
+SUMMARY, TABLE = "summary.json", "summary.txt"
+DEV, TEST = "dev", "test"
+
+
+@value
+class Spread:
+    """Scores of several runs. `sd` is that of a sample; None of a single run."""
+
+    runs: int
+    mean: float
+    median: float
+    sd: float | None
+    least: float
+    most: float
+
+    @classmethod
+    def of(cls, scores: Sequence[float]) -> "Spread":
+        """The spread of at least one score."""
+        sd = statistics.stdev(scores) if len(scores) > 1 else None
+        return cls(len(scores), statistics.fmean(scores), statistics.median(scores), sd, min(scores), max(scores))
+
+
+@value
+class Row:
+    """One cell: its runs by name, and for each split and measure how their scores are spread."""
+
+    cell: Cell
+    runs: tuple[str, ...]
+    spreads: dict[str, dict[str, Spread]]
+
+
+@value
+class Summary:
+    """All cells of a grid. Those of a recipe without a grid are one.
+
+    best      the place of the cell with the highest mean on dev; None where nothing was chosen by
+    best_run  of that cell, the run with the highest score on dev
+    failed    runs that came to no end, and why
+    """
+
+    measure: str | None
+    rows: tuple[Row, ...]
+    best: int | None
+    best_run: str | None
+    warnings: tuple[str, ...]
+    failed: dict[str, str]
+
+
+def summary_of(found: Sequence[Facts], failed: dict[str, str]) -> Summary:
+    """The summary of finished runs, cells in the order in which they came."""
+    measure = next((facts.measure for facts in found if facts.measure is not None), None)
+    cells: dict[Cell, list[Facts]] = {}
+    for facts in found:
+        cells.setdefault(cell_of(facts), []).append(facts)
+    rows = [Row(cell, tuple(facts.name for facts in members), _spreads(members)) for cell, members in cells.items()]
+    warnings = tuple(dict.fromkeys(said for facts in found for said in facts.warnings))
+    best = best_of(rows, measure)
+    run = None
+    if best is not None:
+        members = list(cells.values())[best]
+        run = max(members, key=lambda facts: _on_dev(facts, measure)).name
+    return Summary(measure, tuple(rows), best, run, warnings, failed)
+
+
+def cell_of(facts: Facts) -> Cell:
+    """The cell that a run belongs to."""
+    return Cell(facts.batch, facts.lr, facts.epochs)
+
+
+def best_of(rows: Sequence[Row], measure: str | None) -> int | None:
+    """The place of the cell with the highest mean on dev, the first of equals; of one cell alone, that one."""
+    if len(rows) == 1:
+        return 0
+    scores = [row.spreads.get(DEV, {}).get(measure or "") for row in rows]
+    # A mean that is not defined, such as a correlation with numbers that are all alike, is never the best.
+    known = [
+        (spread.mean, -place)
+        for place, spread in enumerate(scores)
+        if spread is not None and not math.isnan(spread.mean)
+    ]
+    return -max(known)[1] if known else None
+
+
+def _on_dev(facts: Facts, measure: str | None) -> float:
+    """A run's score on dev; the lowest of all where there is none, or none that is defined."""
+    score = facts.scores.get(DEV, {}).get(measure or "", math.nan)
+    return -math.inf if math.isnan(score) else score
+
+
+def write_summary(folder: Path, summary: Summary) -> None:
+    """Write summary.json and summary.txt."""
+    with replacing(folder / SUMMARY) as stream:
+        stream.write(json.dumps(asdict(summary), indent=1, ensure_ascii=False).encode() + b"\n")
+    with replacing(folder / TABLE) as stream:
+        stream.write(table_of(summary).encode())
+
+
+def read_best(folder: Path) -> str | None:
+    """The name of the best run of an earlier fine-tuning in a folder; None where the folder is none."""
+    path = folder / SUMMARY
+    if not path.is_file():
+        return None
+    held: dict[str, Any] = json.loads(path.read_bytes())
+    best = held.get("best_run")
+    return best if isinstance(best, str) else None
+
+
+def start_of(path: Path) -> Path:
+    """The checkpoint that is meant: the path itself, or the best model of an earlier fine-tuning there."""
+    best = read_best(path)
+    if best is None:
+        return path
+    model = path / RUNS / best / MODEL
+    if not model.is_dir():
+        raise UsageError(
+            f"{path}: the weights of its best run, {best}, were not kept. Run it again with models = best."
+        )
+    return model
+
+
+def table_of(summary: Summary) -> str:
+    """The summary for people: a line for each cell, its first measure on dev and test."""
+    lines: list[tuple[str, ...]] = [("", "split", "runs", "mean", "median", "sd", "least", "most")]
+    for place, row in enumerate(summary.rows):
+        name = row.cell.name or "all runs"
+        name += " *" if place == summary.best and len(summary.rows) > 1 else ""
+        for split in (DEV, TEST):
+            spread = row.spreads.get(split, {}).get(summary.measure or "")
+            if spread is not None:
+                lines.append((name, split, str(spread.runs), *_numbers(spread)))
+                name = ""
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    text = [f"{summary.measure or 'no scores'}"]
+    for line in lines:
+        cells = [
+            cell.ljust(width) if place < 2 else cell.rjust(width) for place, (cell, width) in _placed(line, widths)
+        ]
+        text.append("  ".join(cells).rstrip())
+    text += [f"warning: {said}" for said in summary.warnings]
+    text += [f"failed: {name}: {why}" for name, why in summary.failed.items()]
+    return "\n".join(text) + "\n"
+
+
+def _placed(line: Sequence[str], widths: Sequence[int]) -> list[tuple[int, tuple[str, int]]]:
+    return list(enumerate(zip(line, widths, strict=True)))
+
+
+def _numbers(spread: Spread) -> tuple[str, ...]:
+    held = (spread.mean, spread.median, spread.sd, spread.least, spread.most)
+    return tuple("-" if number is None else f"{number:.4f}" for number in held)
+
+
+def _spreads(members: Sequence[Facts]) -> dict[str, dict[str, Spread]]:
+    """By split and measure, over the runs that have it."""
+    spreads: dict[str, dict[str, Spread]] = {}
+    for split in (DEV, TEST):
+        scores = [facts.scores[split] for facts in members if split in facts.scores]
+        names = dict.fromkeys(name for given in scores for name in given)
+        if names:
+            spreads[split] = {name: Spread.of([given[name] for given in scores if name in given]) for name in names}
+    return spreads

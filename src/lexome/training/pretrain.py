@@ -1,0 +1,232 @@
+"""pretrain: token shards and an encoder, new or trained before, into a checkpoint folder."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from lexome.corpus.vocab.tokenizers import TOKENIZER_FILE, tokenizer_sha256
+from lexome.errors import CheckpointError, UsageError
+from lexome.models import checkpoint
+from lexome.models.backend import TransformersMaskedLM
+from lexome.models.checkpoint import Checkpoint
+from lexome.models.config import EncoderConfig
+from lexome.models.heads import MaskedLM
+from lexome.models.names import ARCHITECTURES
+from lexome.models.weights import weights_sha256
+from lexome.recipe.pretrain import DistillRecipe, PretrainRecipe
+from lexome.training.journal import Line
+from lexome.training.loop import Clock
+from lexome.training.losses import DistilledLM, DistillingLoss, PretrainingLoss, Weights, compile_parts, projection
+from lexome.training.session import MODEL, Feed, Setting, Subject, carry_out
+from lexome.training.start import Start, Teacher, begin, checked, fitted, hash_of, refuse_foreign, same_tokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class Pretrained:
+    """What a run came to. `new` is False where it was finished before and nothing was done."""
+
+    folder: Path
+    steps: int
+    tokens: int
+    seconds: float
+    loss: float | None
+    held_out: Line | None
+    new: bool
+
+
+def pretrain(recipe: PretrainRecipe, *, progress_shown: bool = True, clock: Clock = time.monotonic) -> Pretrained:
+    """Train as the recipe says, or go on where an earlier run of it was stopped, and write the checkpoint folder.
+
+    A run that is finished is not run again. One that was killed goes on from its last saved state, and on the same
+    hardware ends with the same bits as one that never stopped, unless its length is a time. Ctrl-C and SIGTERM save
+    the state when the step is done, and raise a KeyboardInterrupt that says so. Where torchrun started this process,
+    it is one of many on the run.
+    """
+    making, hashed = partial(masked_words, recipe), hash_of(recipe.start)
+    run, new = carry_out(recipe, making, hashed=hashed, progress_shown=progress_shown, clock=clock)
+    return Pretrained(recipe.out / MODEL, run.steps, run.tokens, run.seconds, run.loss, run.held_out, new=new)
+
+
+def masked_words(recipe: PretrainRecipe, feed: Feed, setting: Setting) -> Subject:
+    """The recipe's model, to guess masked words, and where the text is of pairs to judge them."""
+    start = begin(
+        recipe,
+        feed.tokenizer,
+        feed.pieces.size,
+        start=recipe.start,
+        carried=recipe.new_vocabulary == "carry",
+        paired=feed.text.paired,
+    )
+    loss = PretrainingLoss(compiled=setting.compiled, autocast=setting.autocast)
+    return Subject(start, start.model, loss, loss)
+
+
+LAYERS = "encoder.layers."
+
+
+def subset(teacher: MaskedLM, layers: Sequence[int]) -> MaskedLM:
+    """A model of these layers of the teacher, in this order, with its embeddings, last norm and head.
+
+    All weights are copies. Layer 4 of the teacher may be layer 2 of the student; all other names are the same.
+    """
+    config = teacher.encoder.config
+    check_layers(config, layers)
+    weights = {name: weight for name, weight in teacher.state_dict().items() if not name.startswith(LAYERS)}
+    for new, old in enumerate(layers):
+        weights |= {
+            f"{LAYERS}{new}.{name}": weight for name, weight in teacher.encoder.layers[old].state_dict().items()
+        }
+    with torch.device("meta"):
+        student = MaskedLM(replace(config, layers=len(layers)))
+    student.load_state_dict({name: weight.detach().clone() for name, weight in weights.items()}, assign=True)
+    return student.requires_grad_(True)
+
+
+def every(layers: int, step: int) -> tuple[int, ...]:
+    """Layers 0, n, 2n, ... of so many."""
+    return tuple(range(0, layers, step))
+
+
+def check_layers(config: EncoderConfig, layers: Sequence[int]) -> None:
+    """UsageError where the teacher lacks a layer, or a layer would do something else at its new place."""
+    if not layers or max(layers) >= config.layers or min(layers) < 0:
+        raise UsageError(
+            f"layers is {list(layers)}, but the teacher has layers 0 to {config.layers - 1}. Choose some of those."
+        )
+    for new, old in enumerate(layers):
+        if _manner(config, new) != _manner(config, old):
+            raise UsageError(
+                f"layer {old} of the teacher would be layer {new} of the student, where layers have another window, "
+                f"other angles or no norm. Begin with layer 0, and keep layers 0, {config.global_every}, "
+                f"{2 * config.global_every}, ... of the teacher at such places, and all others at others."
+            )
+
+
+def _manner(config: EncoderConfig, number: int) -> tuple[int | None, float, bool]:
+    """What a layer does by its number alone."""
+    return config.window(number), config.angle_base(number), config.first_norm or number > 0
+
+
+def distill(recipe: DistillRecipe, *, progress_shown: bool = True, clock: Clock = time.monotonic) -> Pretrained:
+    """Train the student as the recipe says, or go on where that was stopped, and write its checkpoint folder.
+
+    It stops, goes on and is finished as `pretrain` is. With `control` the student alone is trained by masked words, and
+    ends with the bits that `pretrain` would end with. The teacher is only read.
+    """
+    teacher = None
+    if not recipe.control or recipe.student == "layers":
+        refuse_foreign(recipe.teacher)
+        teacher = Teacher(recipe.teacher, weights_sha256(recipe.teacher), taught=not recipe.control)
+    student = hash_of(recipe.student) if isinstance(recipe.student, Path) else ""
+    run, new = carry_out(
+        recipe,
+        partial(student_and_loss, recipe, teacher),
+        hashed=("" if teacher is None else teacher.sha256) + student,
+        progress_shown=progress_shown,
+        clock=clock,
+    )
+    return Pretrained(recipe.out / MODEL, run.steps, run.tokens, run.seconds, run.loss, run.held_out, new=new)
+
+
+def student_and_loss(recipe: DistillRecipe, teacher: Teacher | None, feed: Feed, setting: Setting) -> Subject:
+    """The recipe's student, and the loss with the teacher in it; masked words alone where it is the control."""
+    # Apart from the run's own draws, so that a new student begins alike with a teacher and without.
+    with torch.random.fork_rng(devices=[]):
+        found = None if teacher is None else read_teacher(recipe, feed)
+    start = replace(student_of(recipe, feed, found), teacher=teacher)
+    if found is None or recipe.control:
+        alone = PretrainingLoss(compiled=setting.compiled, autocast=setting.autocast)
+        return Subject(start, start.model, alone, alone)
+    student = own(start.model, who="student")
+    module = DistilledLM(student, projection_of(recipe, student, width=found.config.width))
+    given, teaching = weights_of(recipe), placed(found.model, setting)
+    loss = DistillingLoss(teaching, given, compiled=setting.compiled, autocast=setting.autocast)
+    return Subject(start, module, loss, loss, scale=given.mlm + given.kl + given.cosine)
+
+
+def read_teacher(recipe: DistillRecipe, feed: Feed) -> Checkpoint:
+    """The teacher, which must know the pieces of the shards and take sequences as long as theirs."""
+    check_tokenizer(recipe.teacher, feed.tokenizer, who="teacher")
+    found = checkpoint.load(recipe.teacher, kind="masked")
+    if found.config.max_tokens < recipe.text.max_tokens:
+        raise UsageError(
+            f"text.max_tokens is {recipe.text.max_tokens}, but the teacher takes {found.config.max_tokens} at most. "
+            "Lower it."
+        )
+    return found
+
+
+def student_of(recipe: DistillRecipe, feed: Feed, teacher: Checkpoint | None) -> Start:
+    """The student: some of the teacher's layers, a checkpoint, or new."""
+    if recipe.student == "layers":
+        assert teacher is not None
+        return _of_layers(recipe, teacher)
+    if recipe.student is not None:
+        check_tokenizer(recipe.student, feed.tokenizer, who="student")
+    return begin(recipe, feed.tokenizer, feed.pieces.size, start=recipe.student)
+
+
+def _of_layers(recipe: DistillRecipe, teacher: Checkpoint) -> Start:
+    numbers = recipe.layers if recipe.every is None else every(teacher.config.layers, recipe.every)
+    student = subset(own(teacher.model, who="teacher"), numbers)
+    config = replace(teacher.config, layers=len(numbers))
+    model, config = fitted(student.state_dict(), config, recipe.model, kind="masked", where=recipe.teacher)
+    start = Start(model, config, teacher.architecture, recipe.teacher, checkpoint=recipe.teacher, unused=teacher.unused)
+    return checked(start, max_tokens=recipe.text.max_tokens)
+
+
+def projection_of(recipe: DistillRecipe, student: MaskedLM, *, width: int) -> nn.Linear | None:
+    """A new matrix from the student's hidden states to the teacher's width, where the recipe wants one."""
+    given, narrow = recipe.loss, student.encoder.config.width
+    wanted = given.projection if given.projection is not None else narrow != width
+    if given.cosine and narrow != width and not wanted:
+        raise UsageError(
+            f"the student is {narrow} wide and the teacher {width}, so their hidden states cannot be compared as they "
+            "are. Leave loss.projection out, or set loss.cosine to 0."
+        )
+    return projection(student, width) if given.cosine and wanted else None
+
+
+def check_tokenizer(folder: Path, tokenizer: Path, *, who: str) -> None:
+    """CheckpointError where a model was trained with other pieces than those of the shards."""
+    if same_tokenizer(folder, tokenizer):
+        return
+    there = "no tokenizer.json, and other pieces"
+    if (folder / TOKENIZER_FILE).is_file():
+        there = f"tokenizer {tokenizer_sha256(folder)[:12]}"
+    raise CheckpointError(
+        f"the shards were made with tokenizer {tokenizer_sha256(tokenizer)[:12]} ({tokenizer}), and the {who} in "
+        f"{folder} has {there}. Teacher and student must guess among the same pieces: shard the text with the "
+        "teacher's tokenizer, and take a student that was trained with it or is new."
+    )
+
+
+def placed(teacher: nn.Module, setting: Setting) -> MaskedLM | TransformersMaskedLM:
+    """The teacher where and in what the run computes."""
+    teacher.to(setting.device, torch.bfloat16 if setting.precision == "bf16" else torch.float32)
+    if isinstance(teacher, TransformersMaskedLM):
+        return teacher
+    if setting.compiled:
+        compile_parts(teacher)
+    return own(teacher, who="teacher")
+
+
+def weights_of(recipe: DistillRecipe) -> Weights:
+    """The recipe's loss."""
+    given = recipe.loss
+    return Weights(given.mlm, given.kl, given.cosine, given.temperature, given.squared, given.over)
+
+
+def own(model: nn.Module, *, who: str) -> MaskedLM:
+    """The model, where Lexome's own encoder computes it; else UsageError."""
+    if not isinstance(model, MaskedLM):
+        raise UsageError(
+            f"the {who} is computed by transformers, and only models of Lexome's own encoder can learn from a teacher "
+            f"or give layers: {', '.join(ARCHITECTURES)}. Such a model can be the teacher of a new student."
+        )
+    return model

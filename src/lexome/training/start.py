@@ -1,0 +1,413 @@
+"""The model a run begins with, new or from a checkpoint, and the checkpoint it ends as."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from lexome.corpus.vocab.tokenizers import TOKENIZER_FILE, load_tokenizer, tokenizer_sha256, unknown_id
+from lexome.errors import CheckpointError, RecipeError, UsageError
+from lexome.metadata import value
+from lexome.models import checkpoint
+from lexome.models.backend import WITHOUT_POSITIONS, TransformersMaskedLM, with_weights
+from lexome.models.checkpoint import Card
+from lexome.models.config import EncoderConfig
+from lexome.models.hf_config import natural_architecture, write_config
+from lexome.models.names import ARCHITECTURES
+from lexome.models.source import HUGGING_FACE, layout_of, read_settings
+from lexome.models.weights import special_tokens, weights_sha256
+from lexome.recipe import explain
+from lexome.recipe.pretrain import TrainingRecipe
+from lexome.training.run_record import Run, facts
+
+# What special tokens do, whatever their names. Beginning and end are cls and sep where they are used.
+ROLES = ("cls_token", "sep_token", "mask_token", "pad_token", "unk_token")
+
+# How pieces begin: after a space in byte pairs, a word in SentencePiece, inside a word in WordPiece.
+SPACE, WORD, INSIDE = "Ġ", "▁", "##"
+
+
+@value
+class Carried:
+    """How many pieces kept their embedding, how many are new, and how many old ones are gone."""
+
+    kept: int
+    new: int
+    gone: int
+
+
+def same_tokenizer(checkpoint: Path, tokenizer: Path) -> bool:
+    """True where a checkpoint's tokenizer is the one of this tokenizer.json.
+
+    A folder with a vocab.txt alone counts by its pieces and their numbers.
+    """
+    if (checkpoint / TOKENIZER_FILE).is_file():
+        return tokenizer_sha256(checkpoint) == tokenizer_sha256(tokenizer)
+    return pieces_of(checkpoint) == pieces_of(tokenizer)
+
+
+def refuse(checkpoint: Path, tokenizer: Path) -> CheckpointError:
+    """The error for a tokenizer that is not the checkpoint's; what transformers computes cannot be carried over."""
+    carried = 'say new_vocabulary = "carry" to keep what both have.'
+    model_type = read_settings(checkpoint).get("model_type", "bert")
+    if model_type == "mpnet":
+        carried = f"{WITHOUT_POSITIONS} and {carried}"
+    elif model_type not in ARCHITECTURES:
+        carried = "start from another model."
+    return CheckpointError(
+        f"the shards were made with the tokenizer {tokenizer}, and {checkpoint} was trained with another. Shard the "
+        f"text with the checkpoint's own tokenizer, or {carried}"
+    )
+
+
+def pieces_of(tokenizer: Path) -> dict[str, int]:
+    """The pieces of a tokenizer and their numbers."""
+    pieces: dict[str, int] = load_tokenizer(tokenizer).get_vocab(with_added_tokens=True)
+    return pieces
+
+
+def same_roles(old: Path, new: Path) -> dict[str, str]:
+    """The old tokenizer's piece for each special one of the new: {"[CLS]": "<s>", "[MASK]": "<mask>", ...}."""
+    before, after = special_tokens(old), special_tokens(new)
+    return {after[role]: before[role] for role in ROLES if role in before and role in after}
+
+
+def parts_of_new(old: Path, new: Path) -> dict[str, list[int]]:
+    """Of each piece that only the new tokenizer has, the old one's pieces of the same text.
+
+    Left out are pieces that the old one does not know in full, or that are no whole text, as bytes of a letter are.
+    """
+    before, after = load_tokenizer(old), load_tokenizer(new)
+    known = before.get_vocab(with_added_tokens=True)
+    fresh = {piece: id_ for piece, id_ in pieces_of(new).items() if piece not in known}
+    # Only byte pairs tell a word from the same letters inside one by the space before it.
+    spaced = any(piece.startswith(SPACE) for piece in known)
+    by_words = any(piece.startswith(INSIDE) for piece in pieces_of(new))
+    parts: dict[str, list[int]] = {}
+    for piece, id_ in fresh.items():
+        text = after.decode([id_]).removeprefix(INSIDE).strip()
+        begins = not piece.startswith(INSIDE) if by_words else piece.startswith((SPACE, WORD))
+        ids = _ids(before, f" {text}" if spaced and begins else text)
+        if text and ids and "\ufffd" not in text:
+            parts[piece] = ids
+    return parts
+
+
+def _ids(tokenizer: Any, text: str) -> list[int]:
+    """The pieces of a text; none where a part of it is unknown."""
+    try:
+        found = tokenizer.encode(text, add_special_tokens=False)
+    except Exception:  # the library's bare one, from a Unigram model that has no piece for what it does not know
+        return []
+    # What has no such piece in byte pairs is passed over without a word.
+    seen = {place for begin, end in found.offsets for place in range(begin, end)}
+    whole = all(letter.isspace() or place in seen for place, letter in enumerate(text))
+    return found.ids if whole and unknown_id(tokenizer) not in found.ids else []
+
+
+def carry(
+    model: nn.Module,
+    old: dict[str, int],
+    new: dict[str, int],
+    *,
+    roles: Mapping[str, str],
+    parts: Mapping[str, Sequence[int]],
+    std: float,
+) -> tuple[dict[str, Tensor], Carried]:
+    """The model's weights with embedding and output bias for the new pieces, and how many were carried over.
+
+    A new piece begins with the mean of the embeddings of its `parts`, the old pieces that it was cut into before; one
+    without such is drawn as for a new model. Its bias is the mean of the old ones. `roles` are the old pieces that do
+    the work of the new special ones: [CLS] begins as <s>, even where the old vocabulary has a [CLS] that it never used.
+    """
+    source = {id_: old.get(roles.get(piece, piece)) for piece, id_ in new.items()}
+    pairs = [(id_, was) for id_, was in source.items() if was is not None]
+    targets = torch.tensor([id_ for id_, _ in pairs], dtype=torch.long)
+    origins = torch.tensor([was for _, was in pairs], dtype=torch.long)
+    size = max(new.values()) + 1
+    weights = dict(model.state_dict())
+    before_VD, bias_V = weights["encoder.embed.tokens.weight"], weights["head.bias"]
+    after_VD = torch.empty(size, before_VD.shape[1], dtype=before_VD.dtype).normal_(std=std)
+    for piece, ids in parts.items():
+        after_VD[new[piece]] = before_VD[list(ids)].mean(dim=0)
+    after_V = bias_V.mean().repeat(size)
+    after_VD[targets], after_V[targets] = before_VD[origins], bias_V[origins]
+    weights |= {"encoder.embed.tokens.weight": after_VD, "head.bias": after_V}
+    gone = len(old) - len({was for _, was in pairs})
+    return weights, Carried(kept=len(pairs), new=len(new) - len(pairs), gone=gone)
+
+
+def refuse_foreign(start: Path) -> None:
+    """CheckpointError for a release of another framework, whose tokenizer is in no folder to shard text with.
+
+    Also for a folder without settings, before anyone looks for its tokenizer.
+    """
+    layout = layout_of(start)
+    if layout != HUGGING_FACE:
+        raise CheckpointError(
+            f"{start}: a checkpoint in the layout of {layout}; expected a folder in Hugging Face's form. Run `lexome "
+            "convert-model` on it, shard the text with the new folder's tokenizer, and start from that folder."
+        )
+    read_settings(start)
+
+
+def check_borrowed(recipe: TrainingRecipe, *, same_tokenizer: bool, architecture: str) -> None:
+    """RecipeError where a recipe asks for what is made for Lexome's own encoder."""
+    instead = f" or {WITHOUT_POSITIONS}," if architecture == "mpnet" else ""
+    wrong = {
+        'stage = "distill"': recipe.stage == "distill",
+        "[model]": bool(recipe.model),
+        'optimizer.kind = "muon"': recipe.optimizer.kind == "muon",
+        "optimizer.decay_embeddings = false": not recipe.optimizer.decay_embeddings,
+        "compile = true": recipe.compile is True,
+        'new_vocabulary = "carry"': not same_tokenizer,
+    }
+    for name, asked in wrong.items():
+        if asked:
+            raise RecipeError(
+                f"{name} is for Lexome's own encoder, and the model to start from is computed by transformers. Leave "
+                f"it out,{instead} or start from another model."
+            )
+
+
+def settings_of(model: nn.Module) -> dict[str, Any] | None:
+    """The configuration of a model that transformers computes; None for one of our own."""
+    if not isinstance(model, TransformersMaskedLM):
+        return None
+    settings: dict[str, Any] = json.loads(model.model.config.to_json_string())
+    return settings
+
+
+@value
+class Teacher:
+    """A model that another learns from: its folder, and the hash of its weights. Not `taught`: it only gave layers."""
+
+    folder: Path
+    sha256: str
+    taught: bool = True
+
+    def facts(self) -> dict[str, Any]:
+        """What run.json says about it."""
+        return asdict(self) | {"folder": str(self.folder)}
+
+    def said(self) -> str:
+        """A sentence for the model card."""
+        name = f"{self.folder.name} of {self.folder.parent.name}" if self.folder.name == "model" else self.folder.name
+        how = "It was distilled from" if self.taught else "It began with layers of"
+        return f"{how} {name}, whose weights have the SHA-256 {self.sha256}."
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """A model to train: its shape, what Hugging Face calls it, where its tokenizer lies, and where it came from.
+
+    `kind` is one of names.KINDS: a model that is spread over processes is of another class, and no longer tells it.
+    `drawn` are weights that the checkpoint lacked, `unused` those that the model has no place for.
+    """
+
+    model: nn.Module
+    config: EncoderConfig
+    architecture: str
+    tokenizer: Path
+    kind: str = "masked"
+    checkpoint: Path | None = None
+    carried: Carried | None = None
+    drawn: tuple[str, ...] = ()
+    unused: tuple[str, ...] = ()
+    teacher: Teacher | None = None
+
+    def facts(self) -> dict[str, Any]:
+        """What run.json says about it."""
+        return {
+            "architecture": self.architecture,
+            "config": settings_of(self.model) or asdict(self.config),
+            "checkpoint": None if self.checkpoint is None else str(self.checkpoint),
+            "vocabulary": None if self.carried is None else asdict(self.carried),
+            "drawn": list(self.drawn),
+            "unused": list(self.unused),
+            "teacher": None if self.teacher is None else self.teacher.facts(),
+        }
+
+
+def begin(
+    recipe: TrainingRecipe,
+    tokenizer: Path,
+    pieces: int,
+    *,
+    start: Path | None = None,
+    carried: bool = False,
+    paired: bool = False,
+) -> Start:
+    """The model of a recipe: that of the checkpoint `start`, or a new one. Weights are drawn from torch's generator.
+
+    A checkpoint with another tokenizer is refused, unless its pieces are to be `carried` over.
+    """
+    kind = "paired" if paired else "masked"
+    if start is None:
+        made = _new(recipe, tokenizer, pieces, kind)
+    else:
+        made = _loaded(start, tokenizer, kind, given=recipe.model, carried=carried)
+        if isinstance(made.model, TransformersMaskedLM):
+            check_borrowed(recipe, same_tokenizer=made.tokenizer == start, architecture=made.architecture)
+    return checked(made, max_tokens=recipe.text.max_tokens)
+
+
+def checked(start: Start, *, max_tokens: int) -> Start:
+    """The start, where it takes sequences so long and can be saved; else UsageError."""
+    if start.config.max_tokens < max_tokens:
+        raise UsageError(
+            f"text.max_tokens is {max_tokens}, but the model takes {start.config.max_tokens} at most. "
+            "Lower it, or raise max_tokens in [model]."
+        )
+    if isinstance(start.model, TransformersMaskedLM):
+        return start
+    # Now, and not after days of training: what cannot be saved is not trained.
+    write_config(start.config, start.architecture)
+    if start.kind not in ARCHITECTURES[start.architecture].classes:
+        raise UsageError(
+            f"{start.architecture} has no head for pairs in Hugging Face's form. Use text.kind sentences or "
+            "across_documents, or another model."
+        )
+    return start
+
+
+def hash_of(checkpoint: Path | None) -> str:
+    """The hash of the weights a run begins with: other weights in the same folder are another start.
+
+    Empty where there are none. What cannot be read is told where it is read.
+    """
+    try:
+        return "" if checkpoint is None else weights_sha256(checkpoint)
+    except CheckpointError:
+        return ""
+
+
+def name_of(checkpoint: Path) -> str:
+    """What to call a checkpoint: its folder's name, or that of the run it lies in."""
+    path = checkpoint.resolve()
+    return path.parent.name if path.name == "model" else path.name
+
+
+def write_checkpoint(
+    folder: Path, start: Start, weights: Mapping[str, Tensor], recipe: TrainingRecipe, run: Run, *, text: str
+) -> None:
+    """Write the model, with its whole weights, as a Hugging Face folder with its card, in place of one there."""
+    model = _with_weights(start, weights)
+    said = recipe.card
+    scores = []
+    if run.held_out is not None:
+        how = f"masking rate {recipe.evaluation.rate}, held-out text"
+        scores = [(f"held-out {name}", f"{score:.4f}", how) for name, score in run.held_out.items()]
+    card = Card(
+        title=said.title or recipe.out.name,
+        summary=summary_of(start, run),
+        license=said.license,
+        data=said.data or text,
+        base_model=None if start.checkpoint is None else name_of(start.checkpoint),
+        recipe=explain(recipe),
+        scores=tuple(scores),
+    )
+    checkpoint.save(
+        folder,
+        model,
+        architecture=start.architecture,
+        tokenizer=start.tokenizer,
+        card=card,
+        run=facts(run, recipe),
+        replace=True,
+    )
+
+
+def _with_weights(start: Start, weights: Mapping[str, Tensor]) -> nn.Module:
+    if isinstance(start.model, TransformersMaskedLM):
+        return with_weights(start.model, weights)
+    with torch.device("meta"):
+        model = checkpoint.build(start.config, start.kind)
+    model.load_state_dict(weights, assign=True)
+    return model
+
+
+def summary_of(start: Start, run: Run) -> str:
+    """What the model is, in a sentence or two."""
+    said = f"A masked language model, trained on {run.tokens:,} tokens with Lexome."
+    if start.teacher is None:
+        return said
+    return f"{said} {start.teacher.said()}"
+
+
+def _new(recipe: TrainingRecipe, tokenizer: Path, pieces: int, kind: str) -> Start:
+    if recipe.preset is not None:
+        from lexome.models.config import preset
+
+        config = changed(replace(preset(recipe.preset), vocab=pieces), recipe.model)
+    else:
+        config = changed(None, {"vocab": pieces, **recipe.model})
+    if config.vocab < pieces:
+        raise UsageError(f"model.vocab is {config.vocab}, but the tokenizer has {pieces} pieces. Leave it out.")
+    return Start(checkpoint.build(config, kind), config, natural_architecture(config), tokenizer, kind)
+
+
+def _loaded(start: Path, tokenizer: Path, kind: str, *, given: dict[str, Any], carried: bool) -> Start:
+    refuse_foreign(start)
+    same = same_tokenizer(start, tokenizer)
+    if not same and not carried:
+        raise refuse(start, tokenizer)
+    found = checkpoint.load(start, kind=kind, new_head=True)
+    if isinstance(found.model, TransformersMaskedLM):
+        return Start(
+            found.model,
+            found.config,
+            found.architecture,
+            start if same else tokenizer,
+            kind,
+            checkpoint=start,
+            drawn=found.new,
+            unused=found.unused,
+        )
+    config, weights, kept = found.config, found.model.state_dict(), None
+    if not same:
+        new = pieces_of(tokenizer)
+        known: dict[str, Any] = {"roles": same_roles(start, tokenizer), "parts": parts_of_new(start, tokenizer)}
+        weights, kept = carry(found.model, pieces_of(start), new, **known, std=config.initial_std)
+        config = replace(config, vocab=max(new.values()) + 1)
+    model, config = fitted(weights, config, given, kind=kind, where=start)
+    return Start(
+        model,
+        config,
+        found.architecture,
+        start if same else tokenizer,
+        kind,
+        checkpoint=start,
+        carried=kept,
+        drawn=found.new,
+        unused=found.unused,
+    )
+
+
+def fitted(
+    weights: Mapping[str, Tensor], config: EncoderConfig, given: dict[str, Any], *, kind: str, where: Path
+) -> tuple[nn.Module, EncoderConfig]:
+    """A model of these weights with what [model] gives changed; RecipeError where that is their shape."""
+    config = changed(config, given)
+    with torch.device("meta"):
+        model = checkpoint.build(config, kind)
+    try:
+        model.load_state_dict(weights, assign=True)
+    except RuntimeError as error:
+        raise RecipeError(f"[model] changes the shape of {where}, which its weights do not fit: {error}") from None
+    return model.requires_grad_(True), config
+
+
+def changed(config: EncoderConfig | None, given: dict[str, Any]) -> EncoderConfig:
+    """A configuration with some fields changed, or made of them alone; RecipeError for a field there is none of."""
+    known = [field.name for field in fields(EncoderConfig)]
+    if unknown := sorted(given.keys() - set(known)):
+        raise RecipeError(f"[model] has the unknown key {unknown[0]}; expected some of {', '.join(known)}.")
+    try:
+        return EncoderConfig(**given) if config is None else replace(config, **given)
+    except TypeError as error:
+        raise RecipeError(f"[model]: {error}. Say vocabulary apart, every size of the model.") from None

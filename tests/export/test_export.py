@@ -1,0 +1,187 @@
+"""Exported graphs give torch's numbers for every architecture and kind; a difference leaves nothing behind."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+from tiny_models import CARD, hf_model, tokenizer_folder
+
+from lexome.corpus.vocab.tokenizers import tokenizer_sha256
+from lexome.errors import CheckpointError
+from lexome.export import export as stage
+from lexome.export import onnx_graph
+from lexome.export.export import export
+from lexome.infer.model_folder import read_settings
+from lexome.infer.predictor import Predictor
+from lexome.models.checkpoint import build, load, save
+from lexome.models.config import ACTIVATIONS, EncoderConfig
+from lexome.models.heads import HiddenLayers
+from lexome.models.names import ARCHITECTURES
+from lexome.models.packing import Packing
+
+CLOSE = 1e-4
+# Longer than ModernBERT's window here, and padded against shorter ones.
+ROWS = [[2, *range(5, 36), 3], [2, 7, 3], [2, *range(20, 30), 3]]
+
+
+def checkpoint(folder: Path, architecture: str, kind: str = "masked", **changes: Any) -> Path:
+    hf_model(ARCHITECTURES[architecture].classes[kind], architecture, **changes).save_pretrained(folder)
+    return tokenizer_folder(folder)
+
+
+def expected(folder: Path, row: list[int], *more: torch.Tensor, kind: str | None = None) -> np.ndarray[Any, Any]:
+    with torch.no_grad():
+        numbers: np.ndarray[Any, Any] = (
+            load(folder, kind=kind).model(torch.tensor(row), Packing.of([len(row)]), *more).numpy()
+        )
+    return numbers
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_words_and_hidden_states_are_torchs(architecture: str, tmp_path: Path) -> None:
+    source = checkpoint(tmp_path / "theirs", architecture)
+    settings = export(source, tmp_path / "onnx")
+    predictor = Predictor.open(tmp_path / "onnx", threads=1)
+    words = expected(source, ROWS[0], torch.tensor([1, 30]))
+    assert 0 < settings.difference < CLOSE
+    assert np.abs(words).max() > 1
+    assert np.abs(predictor.words(ROWS[0], [1, 30]) - words).max() < CLOSE
+    for row, hidden_TD in zip(ROWS, predictor.hidden(ROWS, batch=3), strict=True):
+        assert np.abs(hidden_TD - expected(source, row, kind="encoder")).max() < CLOSE
+
+
+@pytest.mark.parametrize("kind", ["token", "sequence", "span"])
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_labels_are_torchs(architecture: str, kind: str, tmp_path: Path) -> None:
+    changes = {} if kind == "span" else {"id2label": {0: "O", 1: "B", 2: "I"}}
+    source = checkpoint(tmp_path / "theirs", architecture, kind, **changes)
+    export(source, tmp_path / "onnx")
+    predictor = Predictor.open(tmp_path / "onnx", threads=1)
+    for row, logits in zip(ROWS, predictor.logits(ROWS, batch=3), strict=True):
+        assert np.abs(logits - expected(source, row)).max() < CLOSE
+
+
+@pytest.mark.parametrize("heads", [2, 3, 4])
+def test_a_few_heads_at_a_time_are_all_of_them(heads: int) -> None:
+    torch.manual_seed(2)
+    config = EncoderConfig(vocab=64, layers=2, width=8 * heads, heads=heads, inner=48, max_tokens=40, initial_std=0.3)
+    graph = onnx_graph.graph_of(build(config, "token", labels=3).eval(), "token")
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(graph.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    ids = np.array([ROWS[0], ROWS[0]])
+    for mask in (np.ones_like(ids), np.ones_like(ids) - (np.arange(ids.shape[1]) > [[99], [9]])):
+        plain, by_heads = (
+            session.run(["logits"], {"ids": ids, "mask": mask} | given)[0] for given in ({}, {"by_heads": np.array(1)})
+        )
+        seen = mask.astype(bool)
+        assert np.abs(plain).max() > 0.1
+        assert np.abs(plain - by_heads)[seen].max() < CLOSE
+
+
+def test_segments_are_heard_where_texts_come_in_pairs(tmp_path: Path) -> None:
+    source = checkpoint(tmp_path / "theirs", "bert", "sequence", id2label={0: "no", 1: "yes"})
+    settings = export(source, tmp_path / "onnx")
+    segments = [[0] * 10 + [1] * (len(row) - 10) if len(row) > 10 else [0] * len(row) for row in ROWS]
+    predictor = Predictor.open(tmp_path / "onnx", threads=1)
+    found = predictor.logits(ROWS, segments=segments, batch=3)
+    for row, kinds, logits in zip(ROWS, segments, found, strict=True):
+        assert np.abs(logits - expected(source, row, torch.tensor(kinds))).max() < CLOSE
+    assert np.abs(found[0] - predictor.logits(ROWS)[0]).max() > 0.01
+    assert (settings.segments, settings.labels) == (True, ("no", "yes"))
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_every_activation_and_a_head_with_hidden_layers(activation: str, tmp_path: Path) -> None:
+    torch.manual_seed(3)
+    config = EncoderConfig(vocab=64, layers=1, width=32, heads=2, inner=48, max_tokens=40, initial_std=0.3)
+    hidden = HiddenLayers(2, width=24, activation=activation, norm=True)
+    model = build(config, "sequence", labels=2, hidden=hidden, pooling="mean")
+    tokenizer = tokenizer_folder(tmp_path / "tokenizer")
+    save(tmp_path / "ours", model, architecture="bert", tokenizer=tokenizer, card=CARD, labels=("no", "yes"))
+    assert export(tmp_path / "ours", tmp_path / "onnx").difference < CLOSE
+
+
+def test_a_checkpoint_with_a_pair_head_is_a_masked_model(tmp_path: Path) -> None:
+    source = checkpoint(tmp_path / "theirs", "bert", "paired")
+    assert export(source, tmp_path / "onnx").kind == "masked"
+
+
+def test_the_folder_says_what_it_is(tmp_path: Path) -> None:
+    model = load(checkpoint(tmp_path / "theirs", "bert")).model
+    tokenizer = tokenizer_folder(tmp_path / "tokenizer")
+    save(tmp_path / "tiny", model, architecture="bert", tokenizer=tokenizer, card=CARD)
+    settings = export(tmp_path / "tiny", tmp_path / "onnx")
+    assert settings == read_settings(tmp_path / "onnx")
+    assert {path.name for path in (tmp_path / "onnx").iterdir()} == {
+        "README.md",
+        "model.json",
+        "model.onnx",
+        "tokenizer.json",
+    }
+    assert settings.tokenizer_sha256 == tokenizer_sha256(tokenizer)
+    assert (settings.max_tokens, settings.width, settings.before, settings.after) == (40, 32, (2,), (3,))
+    assert settings.source["checkpoint"] == "tiny"
+    card = (tmp_path / "onnx" / "README.md").read_text()
+    assert card.startswith('---\nlicense: "apache-2.0"\n')
+    assert "library_name: onnx\n" in card
+    assert "# onnx\n" in card
+    assert "# A tiny model\n" in card
+
+
+def test_the_embedding_is_stored_once_and_operators_are_onnxs_own(tmp_path: Path) -> None:
+    export(checkpoint(tmp_path / "theirs", "bert"), tmp_path / "onnx")
+    model = onnx.load(tmp_path / "onnx" / "model.onnx")
+    onnx.checker.check_model(model, full_check=True)
+    assert [tuple(weight.dims) for weight in model.graph.initializer].count((64, 32)) == 1
+    assert {opset.domain for opset in model.opset_import} == {""}
+
+
+def test_large_weights_lie_beside_the_graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(onnx_graph, "INLINE_BYTES", 1000)
+    export(checkpoint(tmp_path / "theirs", "bert"), tmp_path / "onnx")
+    assert (tmp_path / "onnx" / "model.onnx.data").stat().st_size > 50_000
+    assert len(Predictor.open(tmp_path / "onnx").hidden(ROWS)) == 3
+
+
+def test_a_difference_is_said_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = checkpoint(tmp_path / "theirs", "bert")
+    # The smallest wrong thing: a norm with another epsilon, as a mistake in the graph would have it.
+    right = stage.graph_of
+
+    def wrong(*given: Any) -> onnx.ModelProto:
+        model = right(*given)
+        for node in model.graph.node:
+            for attribute in node.attribute:
+                if attribute.name == "epsilon":
+                    attribute.f = 1e-2
+        return model
+
+    monkeypatch.setattr(stage, "graph_of", wrong)
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(CheckpointError, match=r"torch and onnxruntime differ by 0\.\d+; expected 0\.0001 or less"):
+        export(source, tmp_path / "onnx")
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_a_folder_that_is_not_empty_is_kept(tmp_path: Path) -> None:
+    source = checkpoint(tmp_path / "theirs", "bert")
+    with pytest.raises(CheckpointError, match="exists and is not empty"):
+        export(source, source)
+
+
+def test_an_unknown_kind_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="kind 'pairs'; expected one of encoder, masked"):
+        export(tmp_path, tmp_path / "onnx", kind="pairs")
+
+
+def test_an_architecture_of_others_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs" / "config.json").write_text(json.dumps({"model_type": "deberta-v2"}))
+    with pytest.raises(CheckpointError, match="deberta-v2"):
+        export(tmp_path / "theirs", tmp_path / "onnx")

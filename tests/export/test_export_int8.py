@@ -1,0 +1,264 @@
+"""Eight bits are written only where the answers stay the same, and the folder says what was measured."""
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+from finetuning import (
+    class_documents,
+    ner_documents,
+    question_documents,
+    recipe_of,
+    relation_documents,
+    tiny_model,
+    write_splits,
+)
+from onnx import numpy_helper
+from typer.testing import CliRunner
+
+import lexome
+from lexome.cli.app import app
+from lexome.errors import CheckpointError, UsageError
+from lexome.export import acceptance
+from lexome.export.acceptance import AGREEMENT, DIFFERENCE, Bar, Scored, Trial, agreement, bar, file_sha256, held_out
+from lexome.export.export import Judging, export
+from lexome.infer.annotator import Annotator
+from lexome.infer.model_folder import read_settings
+from lexome.tasks import Classes, Ner, Questions, Relations
+from lexome.tasks.metrics.spans import Counts
+from lexome.training.finetune.stage import finetune
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("int8")
+
+
+@pytest.fixture(scope="module")
+def data(folder: Path) -> Path:
+    """Documents that the model learns by heart, so that its answers are firm; many, so that scores can be judged."""
+    docs = ner_documents(10)
+    many = [replace(doc, id=f"{doc.id}-{turn}") for turn in range(3) for doc in docs]
+    (folder / "genes").mkdir()
+    return write_splits(folder / "genes", train=docs, dev=many)
+
+
+@pytest.fixture(scope="module")
+def learnt(folder: Path, data: Path) -> Path:
+    """A tiny model that finds genes and drugs."""
+    start = tiny_model(folder / "tiny")
+    done = finetune(recipe_of(start, data, folder / "run", {"kind": "ner", "types": ["Gene", "Drug"]}))
+    assert done.model is not None
+    return done.model
+
+
+@pytest.fixture(scope="module")
+def small(folder: Path, learnt: Path, data: Path) -> Path:
+    export(learnt, folder / "small", precision="int8", judging=Judging((str(data),)))
+    return folder / "small"
+
+
+def certificate(folder: Path) -> dict[str, Any]:
+    held: dict[str, Any] = json.loads((folder / "certificate.json").read_bytes())
+    return held
+
+
+def test_the_answers_are_those_of_fp32(small: Path, learnt: Path, folder: Path) -> None:
+    export(learnt, folder / "exact")
+    docs = ner_documents(10)
+    found = [list(Annotator.open(own, threads=1).annotate(docs)) for own in (small, folder / "exact")]
+    places = [[[(span.parts, span.type) for span in doc.spans] for doc in own] for own in found]
+    assert places[0] == places[1]
+    assert any(places[0])
+    kinds = {weight.data_type for weight in onnx.load(small / "model.onnx").graph.initializer}
+    assert onnx.TensorProto.INT8 in kinds
+    assert (small / "model.onnx").stat().st_size < (folder / "exact" / "model.onnx").stat().st_size
+
+
+def test_the_certificate_says_what_was_measured(small: Path, data: Path) -> None:
+    said = certificate(small)
+    assert said["precision"] == read_settings(small).precision == "int8"
+    assert said["agreement"] == {
+        "value": 1.0,
+        "at_least": AGREEMENT,
+        "both": 60,
+        "only_fp32": 0,
+        "only_int8": 0,
+    }
+    assert said["score"]["value"] == said["score"]["fp32"]["value"] == 1.0
+    assert said["score"]["at_most"] == DIFFERENCE
+    assert (said["left_in_fp32"], said["bar_lowered"]) == ([], False)
+    assert said["model_sha256"] == file_sha256(small / "model.onnx")
+    (held,) = said["held_out"]
+    task = Ner(["Gene", "Drug"])
+    assert held == held_out(str(data), split="dev", task=task).facts()
+    assert (held["source"], held["split"], held["documents"]) == ("genes", "dev", 30)
+    assert {"onnxruntime", "lexome", "numpy"} <= said["versions"].keys()
+    assert "certificate.json" in (small / "README.md").read_text()
+
+
+def test_scores_are_calibrated_and_the_annotator_hears_of_it(small: Path) -> None:
+    settings = read_settings(small)
+    assert settings.calibration is not None
+    assert settings.calibration.keys() == {"Gene", "Drug"}
+    assert settings.calibration["Gene"][0] > 0
+    doc = ner_documents(1)[0]
+    plain = Annotator.open(small, threads=1)
+    # The same model without curves.
+    plain.models[0].settings = replace(settings, calibration=None)
+    bent = Annotator.open(small, threads=1)
+    assert [span.score for span in plain(doc).spans] != [span.score for span in bent(doc).spans]
+
+
+def test_fp32_is_calibrated_too(learnt: Path, data: Path, tmp_path: Path) -> None:
+    settings = export(learnt, tmp_path / "exact", judging=Judging((str(data),)))
+    said = certificate(tmp_path / "exact")
+    assert (settings.precision, said["precision"]) == ("fp32", "fp32")
+    assert settings.calibration is not None
+    assert said["score"] == {"measure": "f1", "value": 1.0, "sources": {"genes": 1.0}}
+    assert "agreement" not in said
+
+
+def spoil(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
+    """Round these weights so that they say the opposite."""
+    right = acceptance.quantised
+
+    def wrong(model: onnx.ModelProto, **options: Any) -> onnx.ModelProto:
+        made = right(model, **options)
+        bad = {f"{name}.int8" for name in names}
+        for number, weight in enumerate(made.graph.initializer):
+            if weight.name in bad:
+                held = numpy_helper.to_array(weight)
+                made.graph.initializer[number].CopyFrom(numpy_helper.from_array(-held, weight.name))
+        return made
+
+    monkeypatch.setattr(acceptance, "quantised", wrong)
+
+
+def test_the_matrix_that_rounding_spoils_is_left_as_it_was(
+    learnt: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spoil(monkeypatch, "layers.1.mlp.down.weight")
+    told: list[str] = []
+    export(learnt, tmp_path / "small", precision="int8", judging=Judging((str(data),)), tell=told.append)
+    said = certificate(tmp_path / "small")
+    assert said["left_in_fp32"] == ["layers.1.mlp.down.weight"]
+    assert [one["left_in_fp32"] for one in said["tried"]] == [0, 1]
+    assert said["agreement"]["value"] == 1.0
+    assert "0 matrices left in fp32: agreement" in told[0]
+    names = {weight.name for weight in onnx.load(tmp_path / "small" / "model.onnx").graph.initializer}
+    assert {name for name in names if name.startswith("layers.1.mlp.down.weight")} == {"layers.1.mlp.down.weight.half"}
+    assert "layers.0.mlp.down.weight.int8" in names
+
+
+def test_other_answers_are_refused_and_leave_nothing(
+    learnt: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spoil(monkeypatch, "embed.tokens")
+    with pytest.raises(CheckpointError, match=r"agrees with itself in fp32 on \d+\.\d\d%, .* of 5 ways tried"):
+        export(learnt, tmp_path / "small", precision="int8", judging=Judging((str(data),)))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_lower_bar_is_let_through_and_said(
+    learnt: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spoil(monkeypatch, "embed.tokens")
+    low = bar(agreement=0.0, difference=1.0, lowered=True)
+    export(learnt, tmp_path / "small", precision="int8", judging=Judging((str(data),), asked=low))
+    assert certificate(tmp_path / "small")["bar_lowered"] is True
+
+
+@pytest.mark.parametrize(
+    ("agreed", "mean", "passes"),
+    [
+        (Counts(995, 5, 5), 0.8, True),
+        (Counts(994, 6, 6), 0.8, False),
+        (Counts(1000, 0, 0), 0.802, False),
+        (Counts(1000, 0, 0), 0.7985, False),
+        (Counts(1000, 0, 0), 0.8005, True),
+    ],
+)
+def test_both_agreement_and_score_must_hold(agreed: Counts, mean: float, passes: bool) -> None:
+    trial = Trial((), agreed, Scored("f1", mean, {}), [], 0)
+    assert trial.passes(Bar(), Scored("f1", 0.8, {})) is passes
+
+
+@pytest.mark.parametrize(("least", "most"), [(0.99, None), (None, 0.01)])
+def test_a_lower_bar_has_to_be_said(least: float | None, most: float | None) -> None:
+    with pytest.raises(UsageError, match=r"ask for less than 0\.995 and 0\.001"):
+        bar(agreement=least, difference=most, lowered=False)
+    assert bar(agreement=0.999, difference=0.0, lowered=False) == Bar(0.999, 0.0)
+    with pytest.raises(UsageError, match="expected shares from 0 to 1"):
+        bar(agreement=99.5, difference=None, lowered=True)
+
+
+def test_eight_bits_need_documents(learnt: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="none are named"):
+        export(learnt, tmp_path / "small", precision="int8")
+    with pytest.raises(UsageError, match="precision 'int4'; expected one of fp32, int8"):
+        export(learnt, tmp_path / "small", precision="int4")
+    with pytest.raises(UsageError, match="is no file, no folder and no data set"):
+        export(learnt, tmp_path / "small", precision="int8", judging=Judging(("nowhere",)))
+
+
+def test_a_model_without_a_task_cannot_be_judged(folder: Path, learnt: Path, data: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="without a task cannot be judged"):
+        export(folder / "tiny", tmp_path / "small", judging=Judging((str(data),)))
+
+
+def test_a_file_is_held_out_whole(tmp_path: Path) -> None:
+    lexome.write(tmp_path / "mine.jsonl", ner_documents(4))
+    found = held_out(str(tmp_path / "mine.jsonl"), split="dev", task=Ner(["Gene"]))
+    assert (found.source, found.split, len(found.docs)) == ("mine", None, 4)
+
+
+def test_sources_of_one_name_are_refused(learnt: Path, tmp_path: Path) -> None:
+    for folder in ("a", "b"):
+        lexome.write(tmp_path / folder / "dev.jsonl", ner_documents(2))
+    held = tuple(str(tmp_path / folder / "dev.jsonl") for folder in ("a", "b"))
+    with pytest.raises(UsageError, match="two held-out sources are called 'dev'"):
+        export(learnt, tmp_path / "onnx", judging=Judging(held))
+
+
+def test_types_go_by_the_names_that_the_model_learnt(learnt: Path, data: Path, folder: Path, tmp_path: Path) -> None:
+    theirs = [
+        replace(doc, spans=tuple(replace(span, type=f"their {span.type}") for span in doc.spans))
+        for doc in lexome.read(data / "dev.jsonl")
+    ]
+    lexome.write(tmp_path / "theirs.jsonl", theirs)
+    checkpoint = shutil.copytree(learnt, tmp_path / "model")
+    record = json.loads((checkpoint / "run.json").read_text())
+    assert record["recipe"] == {"data": {"rename": {}}}
+    record["recipe"]["data"]["rename"] = {"theirs": {"their Gene": "Gene", "their Drug": "Drug"}}
+    (checkpoint / "run.json").write_text(json.dumps(record))
+    export(checkpoint, tmp_path / "onnx", judging=Judging((str(tmp_path / "theirs.jsonl"),)))
+    assert certificate(tmp_path / "onnx")["score"]["value"] == 1.0
+
+
+def test_agreement_counts_what_both_say_by_the_kind_of_task() -> None:
+    one, other = ner_documents(1)[0], ner_documents(1)[0]
+    other = replace(other, spans=other.spans[:1])
+    assert agreement(Ner(["Gene", "Drug"]), [[one]], [[other]]) == Counts(1, 0, 1)
+    related = relation_documents(1)[0]
+    apart = replace(related, relations=())
+    task = Relations(["none", "blocks"], none="none", pairs=[("Drug", "Gene")])
+    assert agreement(task, [[apart]], [[related]]) == Counts(0, 1, 0)
+    labelled = class_documents(several=True, count=3)
+    assert agreement(Classes(["gene", "drug"], several=True), [labelled], [labelled]) == Counts(4, 0, 0)
+    asked = question_documents(2)
+    assert agreement(Questions("factoid"), [asked], [[asked[0], replace(asked[1], questions=())]]) == Counts(1, 0, 1)
+
+
+def test_the_command_reports_and_refuses(learnt: Path, data: Path, tmp_path: Path) -> None:
+    words = ["export", str(learnt), str(tmp_path / "small"), "--precision", "int8", "--held-out", str(data)]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0, done.output
+    assert "judged    f1 100.00 on 30 documents (fp32: 100.00), 100.00% as fp32 says" in done.stdout
+    assert "scores    Gene:" in done.stdout
+    refused = CliRunner().invoke(app, [*words[:2], str(tmp_path / "other"), *words[3:], "--agreement", "0.9"])
+    assert isinstance(refused.exception, UsageError)

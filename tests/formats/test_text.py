@@ -1,0 +1,43 @@
+"""Plain text: how it is cut into documents, and what is lost in it."""
+
+import io
+
+import pytest
+
+from lexome import Document, Passage, Span, Tally
+from lexome.errors import FormatError
+from lexome.formats import plain_text
+from lexome.formats.streams import Source
+
+
+def read(content: str, **options: str) -> list[Document]:
+    source = Source("a.txt", io.BufferedReader(io.BytesIO(content.encode())))  # type: ignore[arg-type]
+    return list(plain_text.read(source, tally=Tally(), **options))  # type: ignore[arg-type]
+
+
+def written(*docs: Document, tally: Tally) -> str:
+    stream = io.BytesIO()
+    plain_text.write(docs, stream, tally=tally)
+    return stream.getvalue().decode()
+
+
+def test_paragraphs_are_apart_by_blank_lines() -> None:
+    docs = read("\nZorin\n binds.\n \n\nNothing.\n", per="paragraph")
+    assert [(doc.id, doc.text) for doc in docs] == [("a-2", "Zorin\n binds."), ("a-6", "Nothing.")]
+
+
+def test_a_paragraph_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plain_text, "MAX_RECORD_BYTES", 100)
+    with pytest.raises(FormatError, match=r"a\.txt: the paragraph at line 2 is larger"):
+        read("\n" + "Zorin\n" * 100, per="paragraph")
+
+
+def test_what_text_has_no_place_for_is_noted() -> None:
+    tally = Tally()
+    doc = Document("1", (Passage(0, "Zorin binds.", "title"),), (Span("T1", "Gene", ((0, 5),), "Zorin"),))
+    assert written(doc, Document("2"), tally=tally) == "Zorin binds.\n\n\n"
+    assert tally.notes == {
+        "kinds and sections of passages not written": 1,
+        "ids not written": 2,
+        "spans not written": 1,
+    }

@@ -1,0 +1,316 @@
+"""A small study from its file to its tables: a tiny model, tiny sets, on a CPU."""
+
+import json
+from math import nan
+from pathlib import Path
+
+import pytest
+from finetuning import DRUGS, GENES, tiny_model
+from typer.testing import CliRunner
+
+from lexome.cli import app
+from lexome.errors import CheckpointError, DataSetError, RecipeError
+from lexome.recipe.study import StudyRecipe, open_study
+from lexome.reproduce.reproduce import QUICK, Wish, _score, reproduce
+from lexome.training.finetune.grid import Cell, Row, Spread, Summary
+from lexome.training.finetune.stage import Finetuned
+
+STUDY = """
+stage = "reproduce"
+name = "small"
+title = "A small study"
+paper = "Nobody 2026"
+
+[protocols.grid]
+about = "Two rates, two seeds, the mean."
+[protocols.grid.recipe]
+epochs = 12
+seeds = [0, 1]
+models = "none"
+score_test = "every"
+batch = { sequences = 5 }
+grid = { lr = [1e-5, 1e-2] }
+
+[protocols.folds]
+about = "Epochs chosen on one fold, the median of two others."
+by = "test"
+folds = "median"
+seeds = "median"
+variants = [{ epochs = 1 }, { epochs = 2 }]
+[protocols.folds.recipe]
+models = "none"
+score_test = "every"
+seeds = [0]
+data = { dev = "none" }
+[protocols.folds.choose]
+folds = { use = [0] }
+[protocols.folds.report]
+folds = { use = [1, 2] }
+
+[protocols.step]
+about = "First this."
+[protocols.step.recipe]
+epochs = 1
+models = "best"
+score_test = "every"
+
+[[tasks]]
+name = "NCBI-disease"
+set = "NCBI-disease"
+protocol = "grid"
+measures = ["f1", "recall"]
+[[tasks]]
+name = "BC2GM"
+set = "BC2GM"
+protocol = "grid"
+[[tasks]]
+name = "GAD"
+set = "GAD"
+protocol = "folds"
+[[tasks]]
+name = "first"
+set = "NCBI-disease"
+protocol = "step"
+step = true
+[[tasks]]
+name = "then"
+set = "NCBI-disease"
+protocol = "step"
+after = "first"
+
+[[averages]]
+name = "all"
+of = ["NCBI-disease", "BC2GM", "GAD"]
+
+[[reported]]
+table = "1"
+model = "theirs"
+[reported.values]
+NCBI-disease = [50.0, 60.0]
+BC2GM = 70.0
+GAD = 80.0
+all = 68.3
+"""
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_model(tmp_path_factory.mktemp("model") / "tiny")
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """NCBI-disease and GAD of a few lines each, in their owners' forms."""
+    folder = tmp_path_factory.mktemp("data")
+    (folder / "NCBI-disease").mkdir()
+    for shift, name in enumerate(("train", "devel", "test")):
+        sentences = (
+            "".join(f"{word}\t{tag}\n" for word, tag in ((drug, "B"), ("blocks", "O"), (gene, "O"), (".", "O")))
+            for drug, gene in zip((*DRUGS, *DRUGS), (*GENES[shift:], *GENES, *GENES), strict=False)
+        )
+        (folder / "NCBI-disease" / f"{name}.tsv").write_text("\n".join(sentences), encoding="utf-8")
+    for fold in range(1, 11):
+        place = folder / "GAD" / str(fold)
+        place.mkdir(parents=True)
+        rows = [
+            f"{gene} {'blocks' if number % 2 else 'needs'} the {DRUGS[fold % 5]} in tumour .\t{number % 2}"
+            for number, gene in enumerate(GENES)
+        ]
+        (place / "train.tsv").write_text("\n".join(rows) + "\n", encoding="utf-8")
+        numbered = (f"{number}\t{row}" for number, row in enumerate(rows))
+        (place / "test.tsv").write_text("index\tsentence\tlabel\n" + "\n".join(numbered) + "\n", encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("study") / "small.toml"
+    path.write_text(STUDY, encoding="utf-8")
+    return path
+
+
+def wish(out: Path, data: Path, **keys: object) -> Wish:
+    return Wish(out, data, device="cpu", progress_shown=False, **keys)  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def done(study: Path, model: Path, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a study that was run by the command."""
+    out = tmp_path_factory.mktemp("done")
+    words = ["reproduce", str(study), "--model", f"theirs={model}", "--data", str(data), "--out", str(out)]
+    result = CliRunner().invoke(app, [*words, "--device", "cpu"])
+    assert result.exit_code == 0, result.output
+    return out
+
+
+def test_a_study_runs_from_its_file_to_its_tables(done: Path) -> None:
+    held = json.loads((done / "study.json").read_text())
+    rows = {(row["task"], row["measure"]): row["ours"].get("theirs") for row in held["rows"]}
+    assert [rows[key] is None for key in rows] == [False, False, True, False, False]
+    assert rows["NCBI-disease", "f1"]["over"] == "seeds"
+    # With the second of the two rates the names are learnt, so dev chooses it.
+    assert held["chosen"]["theirs"]["NCBI-disease"] == "lr0.01"
+    assert rows["NCBI-disease", "f1"]["value"] > 90
+    assert (rows["GAD", "f1"]["runs"], rows["GAD", "f1"]["over"]) == (2, "folds")
+    assert (rows["then", "f1"]["runs"], rows["then", "f1"]["over"]) == (1, "documents")
+    assert {path.name for path in done.iterdir()} == {
+        *("runs", "study.json", "table.txt", "table.md", "table.html", "picture.png")
+    }
+
+
+def test_the_set_that_is_not_here_is_named_with_where_to_get_it(done: Path) -> None:
+    table = (done / "table.txt").read_text()
+    assert "Missing: BC2GM (BC2GM): nothing of it is here; missing: train, dev, test. NERdata of BioBERT" in table
+    assert "BC2GM (missing)" in table
+
+
+def test_what_is_odd_about_the_documents_is_told(done: Path) -> None:
+    # Every fold's test is its train: the sets are made so.
+    assert (
+        "Warning: GAD: fold 1: documents of test that are in train too: 5 by text" in (done / "table.txt").read_text()
+    )
+
+
+def test_the_papers_average_is_over_the_same_tasks(done: Path) -> None:
+    (mean,) = json.loads((done / "study.json").read_text())["means"]
+    assert (mean["of"], mean["left_out"]) == (["NCBI-disease", "GAD"], ["BC2GM"])
+    # The mean of 55, which is that of NCBI-disease's two measures, and 80.
+    assert mean["paper"] == {"theirs": 67.5}
+
+
+def test_scores_are_those_of_the_runs(done: Path) -> None:
+    held = json.loads((done / "study.json").read_text())
+    folder = done / "runs" / "theirs" / "NCBI-disease" / "report"
+    summary = json.loads((folder / "summary.json").read_text())
+    best = summary["rows"][summary["best"]]
+    assert held["rows"][0]["ours"]["theirs"]["value"] == pytest.approx(100 * best["spreads"]["test"]["f1"]["mean"])
+    assert len(best["runs"]) == 2
+
+
+def test_finished_runs_are_not_repeated(done: Path, study: Path, model: Path, data: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in done.rglob("metrics.jsonl")}
+    again = reproduce(open_study(study), {"theirs": model}, wish(done, data))
+    assert {path: path.stat().st_mtime_ns for path in done.rglob("metrics.jsonl")} == before
+    first = json.loads((done / "study.json").read_text())
+    assert again.model_dump(mode="json")["rows"] == first["rows"]
+
+
+def test_a_quick_look_makes_one_run_of_each_and_says_so(study: Path, model: Path, data: Path, tmp_path: Path) -> None:
+    found = reproduce(open_study(study), {"m": model}, wish(tmp_path, data, quick=True, only=("NCBI-disease", "GAD")))
+    assert found.changes[0] == f"quick: {QUICK}"
+    assert QUICK.startswith("one seed, the first point of each grid")
+    counts = {row.task: row.ours["m"].runs for row in found.rows if row.ours}
+    assert counts == {"NCBI-disease": 1, "GAD": 1, "then": 1}
+    assert sorted(path.parent.name for path in (tmp_path / "runs" / "m" / "NCBI-disease").rglob("run.json")) == [
+        "lr1e-05-seed0"
+    ]
+
+
+def test_a_whole_study_leaves_the_runs_of_a_quick_look_as_they_are(
+    study: Path, model: Path, data: Path, tmp_path: Path
+) -> None:
+    found = []
+    for quick in (True, False):
+        reproduce(open_study(study), {"m": model}, wish(tmp_path, data, quick=quick, only=("GAD",)))
+        found.append({path.parent: path.stat().st_mtime_ns for path in tmp_path.rglob("metrics.jsonl")})
+    first, both = found
+    assert len(first) == 1
+    # Two variants on the fold that chooses, and two folds of the better one.
+    assert len(both) == 5
+    assert first.items() <= both.items()
+
+
+def test_several_tasks_at_a_time_come_to_the_same(study: Path, model: Path, data: Path, tmp_path: Path) -> None:
+    found = []
+    for jobs in (1, 2):
+        wished = wish(tmp_path / str(jobs), data, quick=True, only=("NCBI-disease", "GAD"), jobs=jobs)
+        found.append(reproduce(open_study(study), {"m": model}, wished).model_dump(mode="json")["rows"])
+    assert found[0] == found[1]
+    assert {row["task"] for row in found[0] if row["ours"]} == {"NCBI-disease", "GAD", "then"}
+
+
+def test_a_task_that_fails_is_told_and_the_others_go_on(study: Path, model: Path, data: Path, tmp_path: Path) -> None:
+    keys = {"evaluation": {"measure": "accuracy"}}
+    found = reproduce(
+        open_study(study), {"m": model}, wish(tmp_path, data, quick=True, only=("NCBI-disease", "GAD"), overrides=keys)
+    )
+    failed = {lost.task: lost.why for lost in found.missing}
+    assert "the task has f1" in failed["NCBI-disease"]
+    assert {row.task for row in found.rows if row.ours} == {"GAD"}
+    assert {row.task for row in found.rows} == {"NCBI-disease", "GAD", "then"}
+
+
+def test_nothing_to_run_is_an_error_that_says_where_to_get_it(study: Path, model: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataSetError, match=r"the data of no task is here.*NERdata"):
+        reproduce(open_study(study), {"m": model}, wish(tmp_path / "out", tmp_path / "empty"))
+
+
+def test_a_folder_that_is_no_checkpoint_ends_the_study(study: Path, data: Path, tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError):
+        reproduce(open_study(study), {"m": tmp_path}, wish(tmp_path / "out", data))
+
+
+@pytest.mark.parametrize(
+    ("models", "said"),
+    [
+        (["a=/nowhere"], "there is no /nowhere"),
+        (["a=.", "a=."], "two models are called 'a'"),
+        (["a/b=."], "NAME=FOLDER"),
+    ],
+)
+def test_models_that_are_not_there_or_share_a_name_are_refused(models: list[str], said: str) -> None:
+    words = ["reproduce", "fang2023", *(word for model in models for word in ("--model", model))]
+    result = CliRunner().invoke(app, words)
+    assert said in str(result.exception)
+
+
+def test_the_study_is_valid(study: Path) -> None:
+    assert isinstance(open_study(study), StudyRecipe)
+
+
+def test_a_fold_that_chooses_is_never_reported(study: Path, model: Path, data: Path, tmp_path: Path) -> None:
+    keys = {"folds": {"use": [0, 1]}}
+    with pytest.raises(RecipeError, match=r"test of the folds \[0, 1\], and \[0, 1\] are reported"):
+        reproduce(open_study(study), {"m": model}, wish(tmp_path, data, only=("GAD",), overrides=keys))
+
+
+def test_folds_that_nothing_is_taken_over_are_refused_before_they_run(
+    study: Path, model: Path, data: Path, tmp_path: Path
+) -> None:
+    keys = {"folds": {"count": 2, "dev": 0.2}}
+    with pytest.raises(RecipeError, match="does not say what is taken over them"):
+        reproduce(open_study(study), {"m": model}, wish(tmp_path, data, only=("NCBI-disease",), overrides=keys))
+    assert not list(tmp_path.rglob("run.json"))
+
+
+def test_a_quick_look_at_folds_that_are_drawn_has_an_interval(model: Path, data: Path, tmp_path: Path) -> None:
+    path = tmp_path / "drawn.toml"
+    path.write_text(
+        STUDY.replace("score_test", "folds = { count = 2, dev = 0.2 }\nscore_test", 1).replace(
+            "[protocols.grid.recipe]", 'folds = "mean"\n[protocols.grid.recipe]'
+        ),
+        encoding="utf-8",
+    )
+    found = reproduce(open_study(path), {"m": model}, wish(tmp_path, data, only=("NCBI-disease",), quick=True))
+    assert {row.ours["m"].over for row in found.rows} == {"documents"}
+
+
+def test_a_variant_whose_score_is_not_defined_is_never_chosen(tmp_path: Path) -> None:
+    def found(score: float) -> Finetuned:
+        cell = Row(Cell(), (), {"dev": {"pearson": Spread.of([score])}})
+        return Finetuned(tmp_path, Summary("pearson", (cell,), 0, None, (), {}), None)
+
+    scores = {number: _score(found(score), "dev") for number, score in enumerate((nan, -0.5))}
+    assert max(scores, key=lambda number: scores[number]) == 1
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [({"epoch": 1}, "unknown key epoch; did you mean epochs"), ({"data": {"dev": "test"}}, "chosen by and scored")],
+)
+def test_a_wrong_key_is_told_in_words(
+    keys: dict[str, object], said: str, study: Path, model: Path, data: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(RecipeError, match=f"NCBI-disease: .*{said}"):
+        reproduce(open_study(study), {"m": model}, wish(tmp_path, data, only=("NCBI-disease",), overrides=keys))

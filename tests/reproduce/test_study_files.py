@@ -1,0 +1,187 @@
+"""Studies: every shipped file is valid, its numbers are the papers', and what contradicts itself is refused."""
+
+import csv
+import statistics
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lexome.datasets import names
+from lexome.errors import RecipeError, UsageError
+from lexome.recipe import explain, load, merged
+from lexome.recipe.study import StudyRecipe, open_study, shipped
+from lexome.reproduce.aggregate import numbers
+from lexome.reproduce.result import outcome_of
+
+ROOT = Path(__file__).resolve().parents[2]
+FILES = sorted((ROOT / "studies").glob("*.toml"))
+TARGETS = ROOT.parent / "shared" / "targets.csv"
+# Sets that Lexome does not read; the study says where they are to be had.
+UNREAD = {"CoNLL-2003"}
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_every_shipped_study_is_valid(path: Path, tmp_path: Path) -> None:
+    made = load(path, StudyRecipe)
+    (tmp_path / "again.toml").write_text(explain(made), encoding="utf-8")
+    assert load(tmp_path / "again.toml", StudyRecipe) == made
+    assert open_study(path).name == path.stem
+
+
+def test_the_four_papers_are_there() -> None:
+    assert {"lee2020", "lewis2020", "fang2023", "shin2020"} <= {study.name for study in shipped()}
+
+
+def test_every_set_is_one_that_lexome_knows() -> None:
+    unknown = {task.set: task.get for study in shipped() for task in study.tasks if task.set not in names()}
+    assert set(unknown) == UNREAD
+    assert all(unknown.values())
+
+
+def test_a_task_of_one_name_is_the_same_everywhere() -> None:
+    seen: dict[str, set[tuple[str, str | None]]] = {}
+    for study in shipped():
+        for task in study.tasks:
+            seen.setdefault(task.name, set()).add((task.set, task.after))
+    assert [name for name, kinds in seen.items() if len(kinds) > 1] == []
+
+
+# Printed with one decimal: BioLM-base's clinical rows give 85.04, and 85.1 is printed.
+@pytest.mark.parametrize("name", ["lewis2020", "fang2023"])
+def test_printed_averages_follow_from_the_printed_rows(name: str) -> None:
+    study = open_study(name)
+    whole = outcome_of(study, {}, models={}, missing=(), spreads={})
+    assert whole.means == ()
+    rows: dict[str, dict[str, list[float]]] = {}
+    for row in study.reported:
+        for task, _, number in numbers(study, row):
+            rows.setdefault(row.model, {}).setdefault(task, []).append(number)
+    for row in study.reported:
+        given = {task: statistics.fmean(values) for task, values in rows[row.model].items()}
+        for average in study.averages:
+            given[average.name] = statistics.fmean(given[item] for item in average.of)
+            assert row.values[average.name] == pytest.approx(given[average.name], abs=0.062), (row.model, average.name)
+
+
+def _renamed(dataset: str, study: str) -> str:
+    if dataset.startswith("I2B2"):
+        return dataset.replace("I2B2", "i2b2")
+    if study == "lee2020" and dataset.startswith("BioASQ"):
+        return f"{dataset}-after-SQuAD"
+    return dataset.replace("+SQuAD", "-after-SQuAD")
+
+
+@pytest.mark.skipif(not TARGETS.is_file(), reason="the list of the papers' numbers is not here")
+def test_every_number_is_in_the_list_of_the_papers_numbers() -> None:
+    listed: dict[str, set[tuple[str, float]]] = {}
+    with TARGETS.open(encoding="utf-8") as stream:
+        for line in csv.DictReader(stream):
+            own = listed.setdefault(line["study"], set())
+            own.add((_renamed(line["dataset"], line["study"]), float(line["value"])))
+    for study in shipped():
+        paper = study.name.partition("-")[0]
+        found = {(task, number) for row in study.reported if row.lab is None for task, _, number in numbers(study, row)}
+        assert found - listed[paper] == set()
+    opened = {study.name: study for study in shipped()}
+    scored = {"lewis2020": "2", "fang2023": "3", "shin2020": "1", "lee2020": "NER"}
+    with TARGETS.open(encoding="utf-8") as stream:
+        for line in csv.DictReader(stream):
+            study = opened[line["study"]]
+            if line["table"] == scored[line["study"]] and line["metric"] != "mean":
+                rows = [row for row in study.reported if row.model == line["model"]]
+                own = {pair for row in rows for task, _, number in numbers(study, row) for pair in [(task, number)]}
+                assert (_renamed(line["dataset"], line["study"]), float(line["value"])) in own
+
+
+def small(**changes: Any) -> dict[str, Any]:
+    """A study of one task, as its file gives it."""
+    base = {
+        "stage": "reproduce",
+        "name": "small",
+        "title": "A small study",
+        "paper": "Nobody 2026",
+        "protocols": {"plain": {"about": "Once.", "recipe": {"epochs": 1}}},
+        "tasks": [{"name": "NCBI-disease", "set": "NCBI-disease", "protocol": "plain"}],
+    }
+    return merged(base, changes)
+
+
+def after(name: str, other: str | None) -> dict[str, Any]:
+    """A task that comes after another."""
+    return {"name": name, "set": "NCBI-disease", "protocol": "plain", "after": other}
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"tasks": []}, "there are no tasks"),
+        ({"tasks": [{"name": "a", "set": "BC2GM", "protocol": "grand"}]}, "named but not there: protocol grand"),
+        ({"averages": [{"name": "all", "of": ["BC2GM"]}]}, "named but not there: task BC2GM"),
+        ({"tasks": [after("a", "b"), after("b", "a")]}, "a comes after itself"),
+        ({"tasks": [after("a", None), after("b", "b")]}, "b comes after itself"),
+        ({"averages": [{"name": "x", "of": ["NCBI-disease", "y"]}, {"name": "y", "of": ["x"]}]}, "x is a mean over"),
+        ({"reported": [{"table": "1", "model": "m", "values": {"NCBI-disease": [1, 2]}}]}, "has 2 numbers"),
+        ({"protocols": {"plain": {"recipe": {"epochs": 0}}}}, "NCBI-disease: epochs"),
+        ({"protocols": {"plain": {"recipe": {"epoch": 1}}}}, "NCBI-disease: epoch: Extra inputs"),
+        ({"protocols": {"plain": {"recipe": {"out": "x"}}}}, "out is told on the command line"),
+        ({"protocols": {"plain": {"choose": {"seeds": [0]}}}}, "there are none"),
+        ({"protocols": {"plain": {"recipe": {"folds": {"use": [0]}}}}}, "does not say what is taken over them"),
+        (
+            {
+                "protocols": {
+                    "plain": {
+                        "by": "test",
+                        "variants": [{"epochs": 1}, {"epochs": 2}],
+                        "choose": {"folds": {"use": [0]}},
+                        "report": {"folds": {"use": [0, 1]}},
+                    }
+                }
+            },
+            "a fold that is also reported",
+        ),
+        ({"protocols": {"plain": {"by": "test", "variants": [{"epochs": 1}]}}}, "a fold that is also reported"),
+    ],
+)
+def test_a_study_that_contradicts_itself_is_refused(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        StudyRecipe.model_validate(small(**changes))
+
+
+def test_the_small_study_itself_is_valid() -> None:
+    assert StudyRecipe.model_validate(small()).task("NCBI-disease").measures == ("f1",)
+
+
+def test_runs_that_choose_may_be_of_folds_where_those_reported_are_not() -> None:
+    keys = {"variants": [{"epochs": 1}, {"epochs": 2}], "choose": {"folds": {"count": 3, "dev": 0.2}}}
+    study = StudyRecipe.model_validate(small(protocols={"plain": keys}))
+    assert study.protocols["plain"].folds is None
+    with pytest.raises(ValueError, match="does not say what is taken over them"):
+        StudyRecipe.model_validate(small(protocols={"plain": keys | {"report": {"folds": {"use": [0]}}}}))
+
+
+def test_an_unknown_study_is_named_with_those_there_are() -> None:
+    with pytest.raises(UsageError, match=r"no study 'lee2021'; expected one of .*lee2020"):
+        open_study("lee2021")
+
+
+def test_an_ablation_has_the_tasks_and_averages_of_its_paper() -> None:
+    parent, child = open_study("lewis2020"), open_study("lewis2020-ablation")
+    assert child.tasks == parent.tasks
+    assert child.averages == parent.averages
+    assert child.reported != parent.reported
+
+
+def test_a_task_that_is_taken_alone_comes_with_all_its_steps(tmp_path: Path) -> None:
+    tasks = [after("a", None), after("b", "a"), after("c", "b"), after("d", None)]
+    (tmp_path / "small.toml").write_text(explain(StudyRecipe.model_validate(small(tasks=tasks))), encoding="utf-8")
+    mine = 'stage = "reproduce"\nname = "mine"\ntitle = "T"\npaper = "P"\nlike = "small"\nonly = ["c"]\n'
+    (tmp_path / "mine.toml").write_text(mine, encoding="utf-8")
+    assert [task.name for task in open_study(tmp_path / "mine.toml").tasks] == ["a", "b", "c"]
+
+
+def test_a_study_that_is_like_itself_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text('stage = "reproduce"\nname = "mine"\ntitle = "T"\npaper = "P"\nlike = "mine"\n')
+    with pytest.raises(RecipeError, match=r"leads back to mine\.toml"):
+        open_study(path)

@@ -1,0 +1,106 @@
+"""A paper's protocol becomes fine-tuning recipes."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lexome.errors import UsageError
+from lexome.recipe.finetune import FinetuneRecipe
+from lexome.recipe.study import open_study
+from lexome.reproduce.reproduce import Place, choosing, order_of, reporting, variants_of
+
+PLACE = Place(Path("checkpoint"), Path("out"))
+
+
+def reported(study: str, task: str, variant: int = 0, **keys: Any) -> FinetuneRecipe:
+    """The recipe of the runs that a study reports for a task."""
+    opened = open_study(study)
+    return reporting(opened, opened.task(task), variant, PLACE, **keys)
+
+
+def test_bioformers_grid_is_nine_cells_of_five_seeds() -> None:
+    made = reported("fang2023", "NCBI-disease")
+    assert (made.data.sets, made.seeds, made.epochs) == (("NCBI-disease",), (0, 1, 2, 3, 4), 20)
+    assert (set(made.grid.batch), set(made.grid.lr)) == ({8, 16, 32}, {1e-5, 3e-5, 5e-5})
+
+
+def test_bio_lm_chooses_on_the_first_fold_and_reports_the_other_nine() -> None:
+    study = open_study("lewis2020")
+    task = study.task("GAD")
+    first, second = (make(study, task, 3, PLACE) for make in (choosing, reporting))
+    assert first.folds is not None
+    assert second.folds is not None
+    assert (first.folds.use, second.folds.use) == ((0,), tuple(range(1, 10)))
+    assert (first.epochs, second.epochs) == (4, 4)
+    assert (first.seeds, second.seeds) == ((0,), (0, 1, 2, 3, 4))
+    assert first.out != second.out
+
+
+def test_bio_lm_learns_classes_with_the_codes_rate() -> None:
+    made = reported("lewis2020", "ChemProt")
+    assert (made.optimizer.lr, made.batch.sequences, made.evaluation.every) == (2e-5, 16, 200)
+
+
+def test_biobert_chooses_on_dev_and_then_learns_from_it_too() -> None:
+    study = open_study("lee2020")
+    task = study.task("BC2GM")
+    first, second = (make(study, task, 1, PLACE) for make in (choosing, reporting))
+    assert (first.data.train, first.data.dev, first.score_test) == (("train",), "dev", "never")
+    assert (second.data.train, second.data.dev, second.score_test) == (("train", "dev"), "none", "every")
+
+
+def test_biomegatron_has_four_heads_and_labels_words_of_one_set_whole() -> None:
+    study = open_study("shin2020")
+    heads = [choosing(study, study.task("BC5CDR-chem"), number, PLACE).head for number in range(4)]
+    assert {(head.layers, head.width, head.dropout) for head in heads} == {
+        (layers, width, 0.5) for layers in (1, 2) for width in (512, 1024)
+    }
+    labelling = {name: reported("shin2020", name).task["labelling"] for name in ("BC5CDR-chem", "NCBI-disease")}
+    assert labelling == {"BC5CDR-chem": "pieces", "NCBI-disease": "words"}
+
+
+def test_where_nothing_is_chosen_apart_the_runs_that_choose_are_reported() -> None:
+    study = open_study("shin2020")
+    task = study.task("ChemProt")
+    assert choosing(study, task, 2, PLACE) == reporting(study, task, 2, PLACE)
+
+
+def test_a_quick_look_has_one_run_with_an_early_end_in_a_folder_of_its_own() -> None:
+    whole, quick = (reported("fang2023", "GAD", quick=quick) for quick in (False, True))
+    assert quick.folds is not None
+    assert (quick.seeds, quick.folds.use, quick.folds.dev) == ((0,), (0,), 0.1)
+    assert (quick.grid.batch, quick.grid.lr) == (whole.grid.batch[:1], whole.grid.lr[:1])
+    assert (whole.evaluation.patience, quick.evaluation.patience) == (None, 3)
+    assert (whole.out.name, quick.out.name) == ("report", "quick-report")
+
+
+def test_a_quick_look_without_dev_goes_on_to_its_end() -> None:
+    assert reported("fang2023", "SQuAD-1.1", quick=True).evaluation.patience is None
+
+
+def test_a_quick_look_takes_one_variant_and_no_fold_that_chooses() -> None:
+    protocol = open_study("lewis2020").protocols["folds"]
+    assert (len(variants_of(protocol, quick=False)), variants_of(protocol, quick=True)) == (8, [0])
+    made = reported("lewis2020", "EU-ADR", quick=True)
+    assert made.folds is not None
+    assert made.folds.use == (1,)
+
+
+def test_the_callers_keys_come_last() -> None:
+    study = open_study("fang2023")
+    place = Place(Path("checkpoint"), Path("out"), 3, "cpu", {"grid": {"seeds": "first"}, "epochs": 2})
+    made = reporting(study, study.task("BC2GM"), 0, place)
+    assert (made.epochs, made.grid.seeds, made.jobs, made.device) == (2, "first", 3, "cpu")
+    assert len(made.grid.batch) == 3
+
+
+def test_squad_comes_before_what_starts_from_it() -> None:
+    names = [task.name for task in order_of(open_study("fang2023"), ["BioASQ-7b"])]
+    assert names == ["SQuAD-1.1", "BioASQ-7b-after-SQuAD", "BioASQ-7b"]
+    assert [task.name for task in order_of(open_study("fang2023"), ["HoC"])] == ["HoC"]
+
+
+def test_a_task_that_is_not_there_is_refused() -> None:
+    with pytest.raises(UsageError, match="no task 'MedNLI'; expected one of BC2GM"):
+        order_of(open_study("fang2023"), ["MedNLI"])

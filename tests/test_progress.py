@@ -1,0 +1,71 @@
+"""Progress: a bar on a terminal, a line a minute in a log, and nothing where nobody looks."""
+
+import os
+import pty
+import subprocess
+import sys
+
+import pytest
+
+from lexome import progress
+from lexome.progress import jobs_progress, status_line
+
+
+def test_a_line_says_how_much_is_done_and_left() -> None:
+    line = status_line((500_000_000, 2_000_000_000), (3, 1200), elapsed_s=60)
+    assert line == "3 of 1,200 jobs, 500 of 2,000 MB, 8.3 MB/s, 3 min left"
+
+
+def test_documents_a_second_are_told_where_they_are_counted() -> None:
+    line = status_line((500_000_000, 2_000_000_000), (3, 1200), elapsed_s=60, documents=90)
+    assert line == "3 of 1,200 jobs, 500 of 2,000 MB, 8.3 MB/s, 1.5 documents/s, 3 min left"
+
+
+def test_before_anything_is_done_the_time_left_is_not_known() -> None:
+    assert status_line((0, 10), (0, 1), elapsed_s=60).endswith("time left unknown")
+
+
+def test_a_short_run_without_a_terminal_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    with jobs_progress("sharding", total=10, jobs=2) as show:
+        show(5, 1)
+    assert capsys.readouterr().err == ""
+
+
+def test_a_long_run_without_a_terminal_says_a_line_now_and_then(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "LINE_S", 0.0)
+    with jobs_progress("sharding", total=10, jobs=2) as show:
+        show(5, 1)
+    assert capsys.readouterr().err.startswith("sharding: 1 of 2 jobs, ")
+
+
+def test_hidden_progress_is_silent(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "LINE_S", 0.0)
+    with jobs_progress("sharding", total=10, jobs=2, shown=False) as show:
+        show(5, 1)
+    assert capsys.readouterr().err == ""
+
+
+def test_on_a_terminal_there_is_a_bar_of_bytes_and_jobs() -> None:
+    code = (
+        "from lexome.progress import jobs_progress\n"
+        "with jobs_progress('sharding', total=4_000_000, jobs=1200) as show: show(2_000_000, 7)"
+    )
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "COLUMNS": "120", "TERM": "xterm"}
+    subprocess.run([sys.executable, "-c", code], stderr=theirs, check=True, env=environment)
+    os.close(theirs)
+    shown = b""
+    while block := read(ours):
+        shown += block
+    os.close(ours)
+    assert b"2.0/4.0 MB" in shown
+    assert b"7 of 1,200 jobs" in shown
+
+
+def read(handle: int) -> bytes:
+    try:
+        return os.read(handle, 4096)
+    except OSError:  # how Linux says that the other end is closed
+        return b""

@@ -1,0 +1,164 @@
+"""What is learnt from: types under other names, and articles that are held out because another set tests on them."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from lexome.document import Document, Question, Span, place
+from lexome.errors import DataSetError, UsageError
+from lexome.formats import read
+from lexome.recipe.finetune import DataTable, FinetuneRecipe
+from lexome.tasks import Relations
+from lexome.training.finetune.examples import BY_ID, BY_TEXT, HeldOut, Material, require_types, under
+
+TESTED = "Mice without the gene p53 grew tumours in the liver within six months"
+OTHER = "Nothing of this sentence is said anywhere else in all of the sets"
+SHORT = "The gene p53 again"
+TASK = {
+    "kind": "ner",
+    "types": ["Gene", "Protein"],
+    "nested": True,
+    "annotated": {"BC2GM": ["Gene"], "JNLPBA": ["Protein"]},
+}
+
+
+def columns(*sentences: str) -> str:
+    """Sentences in BioBERT's columns, in which p53 is a mention."""
+    return "\n".join(
+        "".join(f"{word}\t{'B' if word == 'p53' else 'O'}\n" for word in text.split()) for text in sentences
+    )
+
+
+def abstract(pmid: str, text: str) -> str:
+    """An abstract of BC5CDR's files, whose last word is a mention."""
+    full = f"A title\t{text}".replace("\t", " ")
+    start = full.rindex(" ") + 1
+    return f"{pmid}|t|A title\n{pmid}|a|{text}\n{pmid}\t{start}\t{len(full)}\t{full[start:]}\tDisease\tD1\n\n"
+
+
+@pytest.fixture(scope="session")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two sets in columns, and one of abstracts that shares a sentence with them."""
+    made = tmp_path_factory.mktemp("sets")
+    for name, splits in {
+        "BC2GM": {"train": [f"{TESTED} .", OTHER, SHORT, "Here p53 is"], "devel": ["A gene p53"], "test": ["The p53"]},
+        "JNLPBA": {"train": [OTHER, "Protein p53 binds"], "devel": ["A protein p53"], "test": ["That p53"]},
+    }.items():
+        (made / name).mkdir()
+        for split, sentences in splits.items():
+            (made / name / f"{split}.tsv").write_text(columns(*sentences))
+    (made / "BC5CDR-pubtator").mkdir()
+    for split, pmid, text in (
+        ("Training", "100001", "Some text on fever"),
+        ("Development", "100002", "Other text on fever"),
+        ("Test", "100003", f"It is so. {TESTED}. {SHORT}."),
+    ):
+        (made / "BC5CDR-pubtator" / f"CDR_{split}Set.PubTator.txt").write_text(abstract(pmid, text))
+    return made
+
+
+def material(start: Path, root: Path, **data: Any) -> Material:
+    """The material of a recipe that learns from two sets."""
+    given = {"sets": ["BC2GM", "JNLPBA"], "root": root, "rename": {"JNLPBA": {"Entity": "Protein"}}, **data}
+    keys = {"stage": "finetune", "start": start, "out": "out", "data": given, "task": TASK, "epochs": 1}
+    return Material.opened(FinetuneRecipe.model_validate(keys), start, start)
+
+
+def types_in(docs: list[Document], sources: list[str]) -> set[tuple[str, str]]:
+    return {(source, span.type) for doc, source in zip(docs, sources, strict=True) for span in doc.spans}
+
+
+def test_a_type_is_learnt_and_scored_under_its_other_name(start: Path, root: Path) -> None:
+    parts = material(start, root).parts(None)
+    assert parts.dev is not None
+    for split in (parts.train, parts.dev):
+        assert types_in(split.docs, split.sources) == {("BC2GM", "Gene"), ("JNLPBA", "Protein")}
+    assert not [note for note in parts.notes if "another type" in note]
+
+
+@pytest.mark.parametrize(
+    ("rename", "said"),
+    [
+        ({"JNLPBA": {"Entitty": "Protein"}}, "'Entitty' of JNLPBA, which has Entity"),
+        ({"JNLBPA": {"Entity": "Protein"}}, "'JNLBPA'; expected one of BC2GM, JNLPBA"),
+        ({"JNLPBA": {"Entity": "Protien"}}, "JNLPBA's Entity 'Protien'; expected one of .*: Gene, Protein"),
+        ({"JNLPBA": {"Entity": ["Protein", "DNA"]}}, "JNLPBA's Entity 'DNA'; expected one of .*: Gene, Protein"),
+        ({"JNLPBA": {"Entity": "Gene"}}, r"Entity 'Gene'; .* \[task.annotated\] for JNLPBA: Protein\."),
+        ({"JNLPBA": {"Entity": ["Protein", "Gene"]}}, r"'Gene'; .* \[task.annotated\] for JNLPBA: Protein\."),
+    ],
+)
+def test_a_name_that_is_not_there_is_refused(rename: dict[str, Any], said: str, start: Path, root: Path) -> None:
+    with pytest.raises(UsageError, match=said):
+        material(start, root, rename=rename).parts(None)
+
+
+def test_a_name_must_be_one_of_the_types_that_are_related() -> None:
+    task = Relations(["blocks", "none"], none="none", pairs=[("Drug", "Gene")])
+    require_types({"made": {"Protein": "Gene"}}, task)
+    with pytest.raises(UsageError, match=r"made's Protein 'Gen'; expected one of .*: Drug, Gene\."):
+        require_types({"made": {"Protein": "Gen"}}, task)
+
+
+def test_a_sentence_that_another_set_tests_on_is_not_learnt(start: Path, root: Path) -> None:
+    every, kept = (material(start, root, exclude=names).parts(None) for names in ([], ["BC5CDR:test"]))
+    lost = {doc.text for doc in every.train.docs} - {doc.text for doc in kept.train.docs}
+    assert lost == {f"{TESTED} ."}
+    assert kept.notes == {f"document of BC2GM left out of training: {BY_TEXT}": 1}
+    assert kept.dev is not None
+    assert every.dev is not None
+    assert kept.dev.docs == every.dev.docs
+
+
+def test_an_article_is_held_out_by_its_id_or_by_any_sentence(root: Path) -> None:
+    held = HeldOut.of(["BC5CDR:test"], root=root, run_words=6)
+    (tested,) = read(root / "BC5CDR-pubtator" / "CDR_TestSet.PubTator.txt", "pubtator")
+    (other,) = read(root / "BC5CDR-pubtator" / "CDR_TrainingSet.PubTator.txt", "pubtator")
+    assert held.why(tested) == BY_ID
+    assert held.why(other) is None
+    assert held.why(Document("x", tested.passages)) == BY_TEXT
+    assert held.why(Document("100003", other.passages)) == BY_ID
+
+
+def test_the_middle_of_a_sentence_and_phrases_are_not_held_out() -> None:
+    held = HeldOut(6)
+    held.add([_document("a", f"{TESTED}. {OTHER}."), _document("b", f"{OTHER}.")])
+    assert held.why(_document("x", f"We saw: {TESTED.upper()} - at last")) == BY_TEXT
+    assert held.why(_document("x", TESTED.rpartition(" ")[0])) is None
+    assert held.why(_document("x", OTHER)) is None
+
+
+def test_a_text_that_is_there_again_is_held_out() -> None:
+    twice, asked = HeldOut(6), HeldOut(6)
+    twice.add([_document("a", f"{TESTED}."), _document("b", f"{TESTED}."), _document("c", f"{OTHER}. So. {OTHER}.")])
+    assert [twice.why(_document("x", text)) for text in (TESTED, OTHER)] == [BY_TEXT, BY_TEXT]
+    question = (Question("q", "What grew?", "factoid"),)
+    part, whole = _document("a", f"{TESTED}."), _document("b", f"{TESTED}. {OTHER}.")
+    asked.add([replace(doc, questions=question) for doc in (part, whole)])
+    assert asked.why(_document("x", TESTED)) == BY_TEXT
+
+
+def test_a_split_to_hold_out_must_be_there(root: Path) -> None:
+    with pytest.raises(DataSetError, match="BC5CDR:tset, and BC5CDR has train, dev, test here"):
+        HeldOut.of(["BC5CDR:tset"], root=root, run_words=6)
+    with pytest.raises(ValueError, match="exclude"):
+        FinetuneRecipe.model_validate({"data": {"sets": ["BC2GM"], "exclude": ["BC5CDR"]}})
+
+
+def _document(id_: str, text: str) -> Document:
+    return Document(id_, place([("abstract", text)]))
+
+
+def test_a_mention_may_have_several_names() -> None:
+    doc = Document("1", place([("title", "The gene p53")]), (Span("T1", "Gene", ((9, 12),), "p53"),))
+    twice = under(doc, {"Gene": ("Gene", "BC2GM_Gene")})
+    assert [(span.id, span.type) for span in twice.spans] == [("T1", "Gene"), ("T1.BC2GM_Gene", "BC2GM_Gene")]
+    assert under(doc, {"Drug": "Chemical"}) == doc
+
+
+@pytest.mark.parametrize("names", [[], ["Gene", "Gene"], ["Gene", ""], ""])
+def test_names_that_are_none_or_there_twice_are_refused(names: list[str] | str) -> None:
+    with pytest.raises(ValidationError, match="expected names, each once"):
+        DataTable(sets=("BC2GM",), rename={"BC2GM": {"Gene": names}})

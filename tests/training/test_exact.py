@@ -1,0 +1,23 @@
+"""Kernels that give the same bits are chosen for a GPU, and left alone afterwards."""
+
+import os
+
+import pytest
+import torch
+
+from lexome.training.loop import CUBLAS, exact
+
+
+def test_a_gpu_is_told_to_add_up_in_one_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(*CUBLAS)
+    with exact(True, torch.device("cuda")):
+        assert torch.are_deterministic_algorithms_enabled()
+    assert not torch.are_deterministic_algorithms_enabled()
+
+
+@pytest.mark.parametrize(("wanted", "device"), [(False, "cuda"), (True, "cpu")])
+def test_nothing_is_changed_where_it_is_not_needed(wanted: bool, device: str) -> None:
+    before = dict(os.environ)
+    with exact(wanted, torch.device(device)):
+        assert not torch.are_deterministic_algorithms_enabled()
+    assert dict(os.environ) == before

@@ -1,0 +1,102 @@
+"""What a run says of itself: metrics that survive a kill, TensorBoard where it is, a line a minute elsewhere."""
+
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from lexome.errors import CheckpointError
+from lexome.training import journal
+from lexome.training.journal import Journal, Tally, draw_loss, read_metrics, training_progress
+from lexome.training.loop import Done, Position
+
+
+def done(loss: float, *, masked: int = 10, right: int = 5) -> Done:
+    terms = {"word_loss": torch.tensor(loss * masked), "word_right": torch.tensor(right)}
+    return Done(1e-3, 0.15, 100, masked, 4, torch.tensor(loss), torch.tensor(2.0), terms)
+
+
+def test_a_line_has_the_means_since_the_last() -> None:
+    tally = Tally()
+    tally.add(done(4.0, masked=10, right=5))
+    tally.add(done(1.0, masked=30, right=15))
+    line = tally.line(done(1.0), Position(step=2, tokens=200, elapsed_s=4.0))
+    assert (line["loss"], line["word_loss"], line["accuracy"]) == (2.5, 1.75, 0.5)
+    assert line["tokens_per_s"] == 50
+    assert tally.counts["steps"] == 0
+
+
+def test_lines_after_a_saved_step_and_half_a_line_are_made_again(tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").write_text('{"step": 10}\n{"step": 20}\n{"step": 30}\n{"step": 4')
+    Journal(tmp_path, step=20).write({"step": 25})
+    assert [line["step"] for line in read_metrics(tmp_path / "metrics.jsonl")] == [10, 20, 25]
+
+
+@pytest.mark.parametrize("line", ['{"epoch": 1, "loss": 2.0}', "[1, 2]", '{"step": "one"}', "step,loss"])
+def test_metrics_that_no_run_wrote_are_refused_and_stay_as_they_are(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_text(f'{{"step": 1}}\n{line}\n{{"step": 3}}\n')
+    before = path.read_bytes()
+    with pytest.raises(CheckpointError, match=r"line 2 is no JSON object with a number as its step; .*move this file"):
+        Journal(tmp_path, step=3)
+    assert path.read_bytes() == before
+
+
+def test_tensorboard_gets_every_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+    module = ModuleType("torch.utils.tensorboard")
+    writer = SimpleNamespace(add_scalar=lambda *given: seen.append(given), flush=lambda: None)
+    module.SummaryWriter = lambda folder, purge_step: writer  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", module)
+    board = Journal(tmp_path, step=0)
+    board.write({"step": 5, "loss": 2.0})
+    board.write({"step": 5, "held_out": {"loss": 3.0}})
+    assert seen == [("loss", 2.0, 5), ("held_out/loss", 3.0, 5)]
+
+
+def test_without_a_terminal_a_line_says_how_far_it_is(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(journal, "LINE_S", 0.0)
+    with training_progress() as show:
+        show(0.25, "step 1")
+        show(0.5, "step 2, loss 3.100")
+    assert "pretrain: 50.0%, step 2, loss 3.100, 0 min left" in capsys.readouterr().err
+
+
+def test_the_time_left_is_by_what_was_done_since_the_first_call(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # Ten minutes are spent before the run goes on at a half, and ten more on the next quarter.
+    now = iter([0.0, 600.0, 1200.0, 1210.0])
+    monkeypatch.setattr(journal, "time", SimpleNamespace(monotonic=lambda: next(now)))
+    with training_progress() as show:
+        show(0.5, "step 2")
+        show(0.75, "step 3")
+        show(1.0, "step 4, measuring on held-out text")
+    assert capsys.readouterr().err.splitlines() == [
+        "pretrain: 50.0%, step 2, time left unknown",
+        "pretrain: 75.0%, step 3, 10 min left",
+        "pretrain: 100.0%, step 4, measuring on held-out text",
+    ]
+
+
+def test_nothing_is_said_where_it_is_not_wanted(capsys: pytest.CaptureFixture[str]) -> None:
+    with training_progress(shown=False) as show:
+        show(0.5, "step 2")
+    assert capsys.readouterr().err == ""
+
+
+def test_a_picture_passes_over_lines_of_another_stage(tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").write_text('{"step": 0, "loss": 3}\n{"step": 0, "held_out": {"loss": 3}}\n')
+    draw_loss(tmp_path / "metrics.jsonl", tmp_path / "loss.png")
+    assert (tmp_path / "loss.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_picture_is_drawn_of_a_run_that_measured_nothing(tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1, "tokens": 10, "loss": 3, "word_loss": 3, "lr": 0.1}\n')
+    draw_loss(tmp_path / "metrics.jsonl", tmp_path / "loss.png")
+    assert (tmp_path / "loss.png").read_bytes().startswith(b"\x89PNG")

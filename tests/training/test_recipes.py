@@ -1,0 +1,100 @@
+"""Recipes of pre-training: every shipped one is valid, and what contradicts itself is refused."""
+
+import tomllib
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pretraining import recipe
+
+from lexome.corpus.masking import rate_at
+from lexome.errors import RecipeError
+from lexome.models.config import preset
+from lexome.models.hf_config import natural_architecture
+from lexome.recipe import explain, load
+from lexome.recipe.corpus_stages import ShardRecipe, VocabRecipe
+from lexome.recipe.finetune import FinetuneRecipe
+from lexome.recipe.pretrain import PretrainRecipe, seconds
+from lexome.training.session import plan_of
+from lexome.training.start import changed
+
+ROOT = Path(__file__).resolve().parents[2]
+SHIPPED = [*sorted((ROOT / "recipes" / "pretrain").glob("*.toml")), ROOT / "recipes" / "tiny" / "pretrain.toml"]
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_every_shipped_recipe_is_valid(path: Path, tmp_path: Path) -> None:
+    made = load(path, PretrainRecipe)
+    if made.preset is not None:
+        # Saving comes last, and must not be where it is found out that there is no form to save the model in.
+        assert natural_architecture(changed(preset(made.preset), made.model))
+    (tmp_path / "again.toml").write_text(explain(made))
+    assert load(tmp_path / "again.toml", PretrainRecipe) == made
+
+
+def test_there_are_shipped_recipes() -> None:
+    assert len(SHIPPED) > 3
+
+
+@pytest.mark.parametrize(("text", "expected"), [("90s", 90), ("20m", 1200), ("1h30m", 5400), ("2d", 172800)])
+def test_times_are_told_with_their_units(text: str, expected: float) -> None:
+    assert seconds(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({"epochs": inf}, "finite number"),
+        ({"steps": 5, "log": {"models": [2, 6]}}, "log.models names step 6"),
+        ({"optimizer": {"betas": [0.9, 1.0]}}, "less than 1"),
+        ({"steps": 5, "tokens": 5}, "told by steps and tokens; expected one of steps, tokens, epochs and budget"),
+        ({"budget": "20 minutes"}, "expected a time such as"),
+        ({"preset": "tiny", "start": "somewhere"}, "start and preset are both given"),
+        ({"batch": {"tokens": 16}}, "less than the longest sequence"),
+        ({"budget": "1m", "schedule": {"warmup_steps": 10}}, "needs a length in steps"),
+        ({"text": {"max_tokens": 32, "ramp": [[0.0, 16], [0.5, 24]]}}, "expected max_tokens, 32"),
+        ({"text": {"max_tokens": 32, "ramp": [[0.0, 64], [0.5, 32]]}}, "ramp has 64 tokens; expected max_tokens, 32"),
+        ({"batch": {"tokens": 64, "passes": 2, "ramp": [[0.1, 2]]}}, "begin at 0 and ascend"),
+        ({"masking": {"mask_share": 0.8, "random_share": 0.3}}, "more than 1 together"),
+        ({"masking": {"ramp": [[0.0, 0.3], [1.0, 0.1]]}}, "ascend below 1"),
+        ({"masking": {"ramp": [[0.0, 0.3], [1.1, 0.1]], "linear": True}}, "ascend to 1"),
+        ({"text": {"max_tokens": 32, "repeat": {"abstracts": -1}}}, "greater than or equal to 0"),
+        ({"text": {"max_tokens": 32, "repeat": {"abstracts": 1.5}}}, "valid integer"),
+    ],
+)
+def test_a_recipe_that_contradicts_itself_is_refused(keys: dict[str, Any], said: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=said):
+        recipe(tmp_path, tmp_path / "out", **keys)
+
+
+def test_the_steps_of_the_encoder_follow_one_another() -> None:
+    run = load(ROOT / "recipes" / "pretrain" / "encoder.toml", PretrainRecipe)
+    shards = load(ROOT / "recipes" / "shards" / "encoder.toml", ShardRecipe)
+    vocabulary = load(ROOT / "recipes" / "vocab" / "adapted.toml", VocabRecipe)
+    assert (vocabulary.adapt, vocabulary.out, shards.out) == (run.start, shards.tokenizer, run.shards)
+    rate = plan_of(run).rate
+    assert [rate_at(rate, done) for done in (0.0, 0.5, 1.0)] == pytest.approx([0.3, 0.225, 0.15])
+
+
+def test_what_teaches_the_encoder_entities_follows_it() -> None:
+    teacher, student = (
+        load(ROOT / "recipes" / "finetune" / f"entity-{name}.toml", FinetuneRecipe) for name in ("teacher", "student")
+    )
+    mpnet = load(ROOT / "recipes" / "pretrain" / "mpnet.toml", PretrainRecipe)
+    abstracts = load(ROOT / "recipes" / "shards" / "encoder-abstracts.toml", ShardRecipe)
+    assert teacher.start == mpnet.out / "model"
+    assert student.teacher is not None
+    assert (student.teacher.models, student.teacher.shards) == ((teacher.out,), abstracts.out)
+    assert (student.data, student.task) == (teacher.data, teacher.task)
+    # Encoders are compared on these, so nothing of them may be learnt from.
+    compared = tomllib.loads((ROOT / "benchmarks" / "encoders.toml").read_text())["tasks"]
+    sources = {"BC5CDR-disease": "BC5CDR", "BC5CDR-chem": "BC5CDR", "NCBI-disease": "NCBI-disease-pubtator"}
+    for task in compared:
+        name = sources.get(task["set"], task["set"])
+        assert {f"{name}:dev", f"{name}:test"} <= set(teacher.data.exclude)
+
+
+def test_an_unknown_field_of_the_model_is_named() -> None:
+    with pytest.raises(RecipeError, match="unknown key with"):
+        changed(preset("tiny"), {"with": 3})

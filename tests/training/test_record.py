@@ -1,0 +1,78 @@
+"""What a run says of the code that made it."""
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from finetuning import done, ner_documents, recipe_of, tiny_model, write_splits
+from torch import Tensor
+
+import lexome
+from lexome.training.finetune.batching import Batch
+from lexome.training.finetune.trainer import Training
+from lexome.training.run_record import revision
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A package in a repository of its own, in the place of Lexome."""
+    file = tmp_path / "__init__.py"
+    file.write_text("")
+    git(tmp_path, "init", "--quiet")
+    git(tmp_path, "add", ".")
+    commit(tmp_path)
+    monkeypatch.setattr(lexome, "__file__", str(file))
+    revision.cache_clear()
+    yield file
+    revision.cache_clear()
+
+
+def git(folder: Path, *words: str) -> str:
+    names = ("-c", "user.name=A", "-c", "user.email=a@example.org")
+    done = subprocess.run(["git", *names, *words], cwd=folder, check=True, capture_output=True, text=True)
+    return done.stdout.strip()
+
+
+def commit(folder: Path) -> str:
+    git(folder, "commit", "--quiet", "--allow-empty", "--message", "more")
+    return git(folder, "rev-parse", "--short=12", "HEAD")
+
+
+def test_a_run_names_the_code_that_it_began_with(package: Path) -> None:
+    before = git(package.parent, "rev-parse", "--short=12", "HEAD")
+    assert revision() == before
+    assert commit(package.parent) != before
+    assert revision() == before
+
+
+def test_a_fine_tuning_asks_before_its_first_step(
+    package: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path_factory.mktemp("tuned")
+    docs = ner_documents(12)
+    data = write_splits(folder / "data", train=docs[:8], dev=docs[8:10], test=docs[10:])
+    start = tiny_model(folder / "start")
+    before = git(package.parent, "rev-parse", "--short=12", "HEAD")
+    step = Training._learn
+
+    def pulled(training: Training, *batches: Batch) -> tuple[Tensor, Tensor]:
+        commit(package.parent)
+        return step(training, *batches)
+
+    monkeypatch.setattr(Training, "_learn", pulled)
+    done(recipe_of(start, data, folder / "out", {"kind": "ner", "types": ["Gene", "Drug"]}, steps=2))
+    run = json.loads((folder / "out" / "runs" / "seed0" / "run.json").read_text())
+    assert run["versions"]["revision"] == before
+    assert git(package.parent, "rev-parse", "--short=12", "HEAD") != before
+
+
+def test_changes_that_are_not_committed_are_told(package: Path) -> None:
+    package.write_text("changed = True\n")
+    assert revision() == git(package.parent, "rev-parse", "--short=12", "HEAD") + "+changes"
+
+
+def test_an_installed_package_has_no_revision(package: Path) -> None:
+    git(package.parent, "rm", "--quiet", "--cached", "__init__.py")
+    assert revision() is None

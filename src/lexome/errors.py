@@ -1,72 +1,85 @@
-"""Every error Lexome raises on purpose, each with the exit code the command line ends on.
+"""The exceptions Lexome raises on purpose, each with the exit code of the command line.
 
-A message says what was seen, what was expected and what to do.
+A message says what was seen, what was expected and what to do. Programs and tests look at `code` and `value`.
 """
+
+from typing import Any
 
 
 class LexomeError(Exception):
-    """Anything Lexome refuses to do, with a message meant for the user."""
+    """Base class: an operation Lexome refuses, with a message for the user.
+
+    code   what kind of problem it is, such as "unknown-key"
+    value  the offending value, such as the key
+    """
 
     exit_code = 1
 
+    def __init__(self, message: str, *, code: str = "error", value: Any = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.value = value
+
 
 class UsageError(LexomeError):
-    """The call itself is wrong: an unknown format, option or argument."""
+    """Invalid usage: an unknown format, option or argument."""
 
     exit_code = 2
 
 
 class RecipeError(UsageError):
-    """A recipe that cannot be read, or says something its stage does not know."""
+    """A recipe that cannot be parsed, or has keys or values its stage does not accept."""
 
 
 class MissingExtraError(LexomeError):
-    """An optional package is needed and not installed."""
+    """An optional dependency is not installed."""
 
     def __init__(self, package: str, *, extra: str, purpose: str) -> None:
         super().__init__(
-            f"{purpose} needs the package {package!r}, which is not installed. Run: pip install 'lexome[{extra}]'"
+            f"{purpose} needs the package {package!r}, which is not installed. Run: pip install 'lexome[{extra}]'",
+            code="missing-extra",
+            value=package,
         )
 
 
 class ShardError(LexomeError):
-    """Token shards that are missing, damaged, or made by another tokenizer."""
+    """Token shards that are missing, corrupt, or made with another tokenizer."""
 
 
 class CheckpointError(LexomeError):
-    """A model folder that is missing, damaged, or holds what Lexome does not know."""
+    """A model folder that is missing, corrupt, or in an unknown layout."""
 
 
 class DivergedError(LexomeError):
-    """A training whose loss is no number any more, or rises instead of falling."""
+    """Training diverged: the loss is NaN or infinite, or keeps rising."""
 
 
 class DataSetError(LexomeError):
-    """A data set that is missing, incomplete, damaged, or cannot give the numbers asked of it."""
+    """A dataset that is missing, incomplete, corrupt, or lacks what is asked of it."""
 
 
 class FormatError(LexomeError):
-    """A file that cannot be read any further, or not at all."""
+    """A file that cannot be read, or not to its end."""
 
 
 class BadDocument(LexomeError):
     """One document that cannot be read or written, while the rest of its file can.
 
-    `reason` is a short name to count by, such as "malformed_xml" or "offset_mismatch".
+    `reason`, also its `code`, is a short name to count by, such as "malformed_xml" or "offset_mismatch".
     """
 
     def __init__(self, reason: str, message: str) -> None:
-        super().__init__(message)
+        super().__init__(message, code=reason)
         self.reason = reason
 
 
 class DocumentError(BadDocument, ValueError):
-    """A Document, Passage, Span or Relation that breaks the model's own rules."""
+    """A Document, Passage, Span or Relation that violates the document model."""
 
 
 class PartialError(LexomeError):
-    """Work over many files of which some are not done, while the rest is."""
+    """Some files of a bulk job failed; the others are done."""
 
 
 class WorkerError(LexomeError):
-    """Work that does not make what it should, or whose processes cannot be started."""
+    """A worker that did not write its outputs, or whose process could not be started."""

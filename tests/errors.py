@@ -1,0 +1,28 @@
+"""Assertions on Lexome's errors by class, code and offending value, never by wording."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from lexome.errors import LexomeError
+
+ANY = object()
+
+
+@contextmanager
+def raises(
+    kind: type[LexomeError], *, code: str, value: Any = ANY, mentions: str | None = None
+) -> Iterator[pytest.ExceptionInfo[LexomeError]]:
+    """Expect an error of this class and code, with this offending value.
+
+    `mentions` is a value, never a sentence, that the message must name beside it: a path, a key, a number.
+    """
+    with pytest.raises(kind) as caught:
+        yield caught
+    assert caught.value.code == code, f"{caught.value.code!r}: {caught.value}"
+    if value is not ANY:
+        assert caught.value.value == value, caught.value
+    if mentions is not None:
+        assert mentions in str(caught.value)

@@ -57,13 +57,15 @@ def alike(files: Sequence[Path], like: object) -> Path:
 
 
 def merged(*layers: Mapping[str, Any]) -> dict[str, Any]:
-    """Tables laid over one another, later ones winning, tables inside them likewise."""
+    """Tables laid over one another, later ones winning, tables inside them likewise; None removes a key."""
     result: dict[str, Any] = {}
     for layer in layers:
         for key, value in layer.items():
             known = result.get(key)
-            if isinstance(known, Mapping) and isinstance(value, Mapping):
-                result[key] = merged(known, value)
+            if value is None:
+                result.pop(key, None)
+            elif isinstance(value, Mapping):
+                result[key] = merged(known if isinstance(known, Mapping) else {}, value)
             else:
                 result[key] = value
     return result
@@ -117,10 +119,10 @@ def checked(given: Mapping[str, Any], schema: type[Schema], name: str) -> Schema
 
 
 def overrides_of(pairs: Iterable[str]) -> dict[str, Any]:
-    """KEY=VALUE pairs as the tables they are laid over: grid.seeds=first is {"grid": {"seeds": "first"}}."""
+    """KEY=VALUE pairs as a layer for `merged`: grid.seeds=first is {"grid": {"seeds": "first"}}, epochs= is None."""
     given: dict[str, Any] = {}
     for pair in pairs:
-        _override(given, pair)
+        _override(given, pair, keep_removed=True)
     return given
 
 
@@ -144,8 +146,8 @@ def explain(recipe: Recipe) -> str:
     return "\n".join([*filter(None, lines), *tables])
 
 
-def _override(given: dict[str, Any], pair: str) -> None:
-    """Set one key in the nested tables."""
+def _override(given: dict[str, Any], pair: str, *, keep_removed: bool = False) -> None:
+    """Set one key in the nested tables. KEY= removes it, or with `keep_removed` leaves a None for `merged`."""
     key, equals, text = pair.partition("=")
     if not (key and equals):
         raise RecipeError(f"--set {pair!r}: expected KEY=VALUE, for example --set seed=1")
@@ -155,10 +157,10 @@ def _override(given: dict[str, Any], pair: str) -> None:
         place = _inside(place, name, pair)
     if isinstance(place, list):
         place[_index(place, last, pair)] = _value(text)
-    elif isinstance(place, dict) and not text:
+    elif isinstance(place, dict) and not text and not keep_removed:
         place.pop(last, None)
     elif isinstance(place, dict):
-        place[last] = _value(text)
+        place[last] = _value(text) if text else None
     else:
         raise RecipeError(f"--set {pair!r}: {'.'.join(outer)} is no table, so it has no key {last!r}.")
 

@@ -6,6 +6,7 @@ import resource
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import pytest
@@ -210,6 +211,19 @@ def test_a_tokenizer_that_was_changed_is_not_taken_for_the_one_learnt(learn: Cal
     file.write_text(file.read_text().replace("kinase", "kinsae"))
     with pytest.raises(UsageError, match="was changed since"):
         learn()
+
+
+def test_a_source_tree_that_is_not_installed_can_learn(
+    learn: Callable[..., LearntVocab], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def installed(name: str) -> str:
+        if name == "lexome":
+            raise PackageNotFoundError(name)
+        return version(name)
+
+    monkeypatch.setattr("lexome.corpus.vocab.learn.version", installed)
+    run = json.loads((learn().folder / "lexome.json").read_bytes())
+    assert run["versions"]["lexome"] == lexome.__version__
 
 
 def test_the_run_file_says_what_was_made(learn: Callable[..., LearntVocab]) -> None:

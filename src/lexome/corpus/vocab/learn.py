@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+import lexome
 from lexome.corpus.records import batches, is_records
 from lexome.corpus.vocab.adapt import Adapted, adapt
 from lexome.corpus.vocab.algorithms import BERT_SPECIAL, LEARNERS, ROBERTA_SPECIAL, Setting
@@ -229,8 +230,9 @@ def _run_of(folder: Path) -> dict[str, Any] | None:
 
 
 def _versions(kind: str) -> dict[str, str]:
-    used = ("lexome", "tokenizers", *(("sentencepiece",) if kind == "sentencepiece-unigram" else ()))
-    return {name: version(name) for name in used}
+    libraries = ("tokenizers", *(("sentencepiece",) if kind == "sentencepiece-unigram" else ()))
+    # In a source tree that is not installed, Lexome has no package metadata.
+    return {"lexome": lexome.__version__, **{name: version(name) for name in libraries}}
 
 
 def _write_folder(tokenizer: Any, recipe: VocabRecipe, run: dict[str, Any]) -> str:

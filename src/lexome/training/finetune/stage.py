@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from lexome.errors import DivergedError, LexomeError, RecipeError, UsageError, WorkerError
+from lexome.errors import DivergedError, LexomeError, RecipeError, WorkerError
 from lexome.infer.predictor import usable_cores
 from lexome.recipe.finetune import FinetuneRecipe
 from lexome.training.finetune.examples import folds_of, sources_of
@@ -127,7 +127,8 @@ def finetune(recipe: FinetuneRecipe, *, progress_shown: bool = True) -> Finetune
     with grounded(recipe) as ground, training_progress("finetune", shown=progress_shown) as show:
         found, failed = _all_runs(recipe, ground, show)
         if not found:
-            raise UsageError(f"no run came to its end. The first: {next(iter(failed.values()))}")
+            name, reason = next(iter(failed.items()))
+            raise DivergedError(f"no run finished. {name}: {reason}", code="no-finished-run", value=name)
         summary = summary_of(found, failed)
         found = _tested(recipe, ground, found, summary)
         summary = summary_of(found, failed)

@@ -12,7 +12,7 @@ from itertools import pairwise
 from math import isfinite
 
 from lexome.errors import DocumentError
-from lexome.metadata import Metadata, value
+from lexome.metadata import Metadata, fast_dataclass
 
 Range = tuple[int, int]
 
@@ -25,7 +25,7 @@ MAX_OFFSET = 1 << 26
 NOTHING_KNOWN = Metadata()
 
 
-@value
+@fast_dataclass
 class Passage:
     """A stretch of text that belongs together, placed at `offset` in its document.
 
@@ -60,7 +60,7 @@ class Passage:
         return self.offset + len(self.text)
 
 
-@value
+@fast_dataclass
 class Span:
     """A mention: its ranges in the document, the text they cover, a type and what it refers to.
 
@@ -102,7 +102,7 @@ class Span:
         return self.parts[-1][1]
 
 
-@value
+@fast_dataclass
 class Argument:
     """One side of a relation: a role, and either the id of a span or relation, or a concept."""
 
@@ -121,7 +121,7 @@ class Argument:
             require_curies((self.concept,), owner=f"argument {self.role!r}")
 
 
-@value
+@fast_dataclass
 class Relation:
     """A typed link between spans, other relations or concepts, each in its role.
 
@@ -136,7 +136,7 @@ class Relation:
     score: float | None = None
 
 
-@value
+@fast_dataclass
 class Attribute:
     """A named judgement on a span or relation, such as Negation, with a value where it takes one."""
 
@@ -146,7 +146,7 @@ class Attribute:
     value: str | None = None
 
 
-@value
+@fast_dataclass
 class Answer:
     """An answer to a question; `start` is set where it stands in the document, `score` where a model gave it."""
 
@@ -162,7 +162,7 @@ class Answer:
             )
 
 
-@value
+@fast_dataclass
 class Question:
     """A question asked of a document, with what is known of its answer.
 
@@ -179,7 +179,7 @@ class Question:
     concepts: tuple[str, ...] = ()
 
 
-@value
+@fast_dataclass
 class Document:
     """One text with everything said about it."""
 

@@ -1,4 +1,4 @@
-"""What is known about a document besides its text: ids, journal, dates, MeSH, licence, notices."""
+"""Document metadata: ids, journal, dates, authors, MeSH headings, license, notices."""
 
 from dataclasses import MISSING, dataclass, fields
 from functools import update_wrapper
@@ -8,33 +8,34 @@ T = TypeVar("T")
 
 
 @dataclass_transform(frozen_default=True)
-def value(cls: type[T]) -> type[T]:
-    """A frozen dataclass with slots, whose constructor writes to its slots and not through object.__setattr__.
+def fast_dataclass(cls: type[T]) -> type[T]:
+    """`@dataclass(frozen=True, slots=True)` with a faster constructor, for the classes of the document model.
 
-    dataclasses looks up the slot for each field at each construction, which took a tenth of the time of reading
-    a file. All else (fields, replace, equality, FrozenInstanceError) is the dataclass's own.
+    The constructor of a frozen dataclass calls object.__setattr__ for each field, which took a tenth of the time
+    of reading a file; this one calls the slot descriptors. Everything else (fields, replace, equality,
+    FrozenInstanceError) is the dataclass's own. Records that are not built by the million use plain dataclasses.
     """
-    made: type[Any] = dataclass(frozen=True, slots=True)(cls)
-    names = [field.name for field in fields(made)]
-    scope: dict[str, Any] = {f"_set_{name}": getattr(made, name).__set__ for name in names}
+    decorated: type[Any] = dataclass(frozen=True, slots=True)(cls)
+    names = [field.name for field in fields(decorated)]
+    scope: dict[str, Any] = {f"_set_{name}": getattr(decorated, name).__set__ for name in names}
     parameters = []
-    for field in fields(made):
+    for field in fields(decorated):
         parameters.append(field.name)
         if field.default is not MISSING:
             scope[f"_default_{field.name}"] = field.default
             parameters[-1] += f"=_default_{field.name}"
     lines = [f"_set_{name}(self, {name})" for name in names]
-    if hasattr(made, "__post_init__"):
+    if hasattr(decorated, "__post_init__"):
         lines.append("self.__post_init__()")
     exec(f"def __init__(self, {', '.join(parameters)}):\n " + "\n ".join(lines), scope)
-    made.__init__ = update_wrapper(scope["__init__"], made.__init__)
-    del made.__init__.__wrapped__
-    return made
+    decorated.__init__ = update_wrapper(scope["__init__"], decorated.__init__)
+    del decorated.__init__.__wrapped__
+    return decorated
 
 
-@value
+@fast_dataclass
 class Journal:
-    """Where an article appeared."""
+    """The journal of an article, with volume, issue and pages."""
 
     title: str | None = None
     abbreviation: str | None = None
@@ -45,7 +46,7 @@ class Journal:
     pages: str | None = None
 
 
-@value
+@fast_dataclass
 class Author:
     """A person, or a group where only `collective` is set."""
 
@@ -57,7 +58,7 @@ class Author:
     affiliations: tuple[str, ...] = ()
 
 
-@value
+@fast_dataclass
 class MeshQualifier:
     """A MeSH subheading, such as metabolism."""
 
@@ -66,7 +67,7 @@ class MeshQualifier:
     major: bool = False
 
 
-@value
+@fast_dataclass
 class MeshHeading:
     """A MeSH descriptor with its qualifiers; `major` marks a main topic of the article."""
 
@@ -76,20 +77,20 @@ class MeshHeading:
     qualifiers: tuple[MeshQualifier, ...] = ()
 
 
-@value
+@fast_dataclass
 class Substance:
-    """A chemical or protein that the indexers named, with its registry number where it has one."""
+    """A chemical or protein assigned by the indexers, with its registry number if it has one."""
 
     name: str
     id: str | None = None
     registry_number: str | None = None
 
 
-@value
+@fast_dataclass
 class Notice:
     """A link to another citation: retraction, erratum, comment, republication.
 
-    `kind` is PubMed's own word ("RetractionIn", "ErratumFor", ...).
+    `kind` is PubMed's RefType: "RetractionIn", "ErratumFor", ...
     """
 
     kind: str
@@ -97,9 +98,9 @@ class Notice:
     citation: str | None = None
 
 
-@value
+@fast_dataclass
 class ClinicalNote:
-    """What a hospital record says about a note. The ids are the record system's own."""
+    """Hospital-record fields of a clinical note. The ids are those of the record system."""
 
     subject: str | None = None
     admission: str | None = None
@@ -112,9 +113,9 @@ class ClinicalNote:
     error: bool = False
 
 
-@value
+@fast_dataclass
 class Metadata:
-    """The facts about one document. Dates are ISO, as exact as known: 2021, 2021-03, 2021-03-09."""
+    """Metadata of one document. Dates are ISO with the precision of the source: 2021, 2021-03 or 2021-03-09."""
 
     pmid: str | None = None
     pmcid: str | None = None
@@ -141,7 +142,7 @@ class Metadata:
 
     @property
     def retracted(self) -> bool:
-        """True where PubMed says that this article was retracted (not that it is a retraction)."""
+        """Whether PubMed marks this article as retracted (not: as a retraction notice)."""
         return "Retracted Publication" in self.article_types or any(
             notice.kind == "RetractionIn" for notice in self.notices
         )

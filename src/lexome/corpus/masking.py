@@ -3,6 +3,7 @@
 A packed batch is one flat array of token ids with `ends`, the exclusive end of each sequence; there is no padding.
 """
 
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -11,13 +12,12 @@ from numpy.typing import NDArray
 from lexome.corpus.pairs import ranges
 from lexome.corpus.words import Vocabulary
 from lexome.errors import UsageError
-from lexome.metadata import value
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Masking:
     """How a batch is masked: which units, how many, and what stands in their place.
 
@@ -205,7 +205,7 @@ def _replace(
     return Masked(inputs, positions, labels)
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Schedule:
     """A masking rate that changes: points of (progress from 0 to 1, rate), ascending, the first at 0.
 

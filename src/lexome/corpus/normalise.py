@@ -8,12 +8,11 @@ import re
 import unicodedata
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 from lexome.document import Answer, Document, Passage, Question, Range, Span
 from lexome.formats.tally import Tally, without
-from lexome.metadata import value
 
 # White space is what str.isspace says it is, so the separators U+001C to U+001F part words and do not vanish.
 _BREAKS = "\n\x0b\x0c\r\x85\u2028\u2029"
@@ -47,7 +46,7 @@ _EMPTY = "span dropped: nothing is left of its text"
 Edit = tuple[int, int, str]
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Alignment:
     """Where the ranges of a text went: pieces that became others; all between them moved and did not change.
 

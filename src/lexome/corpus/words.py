@@ -5,13 +5,13 @@ Masking whole words needs it, and a packed batch has only ids: no text, no offse
 
 import unicodedata
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lexome.errors import UsageError
-from lexome.metadata import value
 
 Bools = NDArray[np.bool_]
 PieceKind = Literal["wordpiece", "byte-level", "sentencepiece"]
@@ -93,7 +93,7 @@ def _is_punctuation(character: str) -> bool:
     return ("!" <= character <= "~" and not character.isalnum()) or unicodedata.category(character).startswith("P")
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Vocabulary:
     """What masking has to know of each piece, by id.
 

@@ -2,10 +2,10 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import combinations
 
 from lexome.document import Document
-from lexome.metadata import value
 
 Splits = Mapping[str, Sequence[Document]]
 
@@ -15,7 +15,7 @@ OVERLAP_WORDS = 6
 LISTED = 10
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Overlap:
     """What two splits share: documents or questions of one id, articles, and texts of at least OVERLAP_WORDS words.
 
@@ -38,7 +38,7 @@ class Overlap:
         return f"documents of {first} that are in {second} too: {', '.join(said)} (such as {self.examples[0]})"
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Report:
     """What a check of a set found. Errors make numbers wrong; warnings are facts to know about."""
 

@@ -16,7 +16,6 @@ from lexome.errors import DataSetError, FormatError, UsageError
 from lexome.formats.registry import checked_options, named
 from lexome.formats.streams import ARCHIVES, COMPRESSIONS, Source, is_archive, open_sources, plain_name
 from lexome.formats.tally import Tally
-from lexome.metadata import value
 
 Reader = Callable[..., Iterator[Document]]
 """A function of an iterator of Sources and a tally, for files that are read together."""
@@ -46,7 +45,7 @@ class Files:
     folders: tuple[str, ...] = ()
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Found:
     """A file that belongs to a split, and the members of it that do where it is an archive."""
 

@@ -21,7 +21,6 @@ from lexome.formats import read
 from lexome.formats.jsonl import to_json
 from lexome.infer.model import Model
 from lexome.infer.model_folder import MODEL
-from lexome.metadata import value
 from lexome.recipe.finetune import Names
 from lexome.tasks import Ner, Relations, Task
 from lexome.tasks.metrics import mentions
@@ -111,7 +110,7 @@ def answers(model: Model, held: Sequence[HeldOut]) -> list[list[Document]]:
     return [list(model.annotated(part.docs)) for part in held]
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Scored:
     """How good answers are: the task's first measure, of each source and as the mean over them."""
 
@@ -198,7 +197,7 @@ Tell = Callable[[str], None]
 Answers = Sequence[Sequence[Document]]
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Bar:
     """What a model in eight bits must reach: the least agreement with fp32, and how far its score may be off.
 

@@ -4,6 +4,7 @@ N mentions
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,6 @@ from numpy.typing import NDArray
 from lexome.document import Document
 from lexome.export.acceptance import HeldOut
 from lexome.infer.model import EDGE, Curve, calibrated
-from lexome.metadata import value
 from lexome.tasks import Ner
 from lexome.tasks.metrics import mentions
 from lexome.tasks.metrics.spans import Mention, joined
@@ -31,7 +31,7 @@ BINS = 10
 FOLDS = 5
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Judged:
     """The mentions of one type that a model found: scores, whether each is right, and the document each is in."""
 
@@ -40,7 +40,7 @@ class Judged:
     documents_N: NDArray[np.int64]
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Fitted:
     """A curve, what it was fitted on, and how far scores were from true before and after.
 

@@ -5,7 +5,7 @@ import json
 import re
 import shutil
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,6 @@ from lexome.export.onnx_graph import HEADS, OPSET, graph_of, has_segments, save_
 from lexome.infer.model import Model
 from lexome.infer.model_folder import MODEL, TOKENIZER, Settings, write_settings
 from lexome.infer.predictor import Predictor
-from lexome.metadata import value
 from lexome.models.checkpoint import Checkpoint, encoder_of, load
 from lexome.models.encoder import Encoder
 from lexome.models.packing import Packing
@@ -110,7 +109,7 @@ def _apart(seen: NDArray[np.float32], expected: Tensor) -> float:
 PRECISIONS = ("fp32", "int8")
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Judging:
     """What a model is judged by, and its scores made true with: documents it was not trained on.
 
@@ -123,7 +122,7 @@ class Judging:
     held_out: tuple[str, ...]
     split: str = "dev"
     data: Path | None = None
-    asked: Bar = Bar()
+    asked: Bar = field(default_factory=Bar)
 
 
 def export(

@@ -4,6 +4,7 @@ R rows and C columns of a matrix
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,6 @@ import onnxruntime
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from lexome.metadata import value
 from lexome.tasks.task import Row
 
 # Weights are -LARGEST to LARGEST, so that the products of a column need no correction.
@@ -211,7 +211,7 @@ ATTENTION_OUT, QKV = "attention.out.weight", "attention.qkv"
 TINY = 1e-6
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Even:
     """A graph with channels made even, the matrices before which they were, and those to be rounded token by token."""
 

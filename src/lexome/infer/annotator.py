@@ -4,6 +4,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import cached_property
 from importlib import resources
 from itertools import chain, islice, takewhile
@@ -15,7 +16,6 @@ from lexome.errors import CheckpointError, UsageError
 from lexome.infer.model import Model, calibrated
 from lexome.infer.model_folder import SETTINGS
 from lexome.infer.selection import Choice
-from lexome.metadata import value
 from lexome.tasks import Ner
 from lexome.tasks.ner import Inside
 
@@ -23,7 +23,7 @@ from lexome.tasks.ner import Inside
 CONSIDERED = 0.1
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Candidate:
     """A mention that was considered and dropped; `score` is on the scale of the mentions' scores.
 

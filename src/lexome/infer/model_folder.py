@@ -2,13 +2,12 @@
 
 import hashlib
 import json
-from dataclasses import asdict, fields
+from dataclasses import asdict, dataclass, fields
 from math import isfinite, nan
 from pathlib import Path
 from typing import Any
 
 from lexome.errors import CheckpointError
-from lexome.metadata import value
 
 # The graph with its weights, settings, tokenizer. The certificate and the card change nothing that is found.
 PARTS = ("*.onnx*", "onnx/*.onnx*", "*.json", "*.txt", "*.model")
@@ -32,7 +31,7 @@ MODEL, SETTINGS, TOKENIZER = "model.onnx", "model.json", "tokenizer.json"
 FORM_VERSION = 1
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Settings:
     """The facts that a model is run by.
 

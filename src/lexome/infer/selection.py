@@ -7,11 +7,10 @@ from dataclasses import dataclass, replace
 from lexome.document import Document
 from lexome.errors import UsageError
 from lexome.infer.model import Model
-from lexome.metadata import value
 from lexome.tasks.ner import with_spans
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Choice:
     """The types of mentions that are asked for, and the least score by type of mention and relation."""
 

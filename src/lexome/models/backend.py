@@ -8,6 +8,7 @@ import inspect
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,6 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from lexome.errors import CheckpointError, MissingExtraError, UsageError
-from lexome.metadata import value
 from lexome.models import hf_config
 from lexome.models.config import EncoderConfig
 from lexome.models.heads import HiddenLayers, Labeller
@@ -115,7 +115,7 @@ class TransformersMaskedLM(nn.Module):
         return logits_MV
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Group:
     """Sequences of about one length: the token at each place, which places are real, and those that are, flat.
 
@@ -166,7 +166,7 @@ _TABLES = {
 }
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Assembled:
     """A model and what is known about it; the fields are those of checkpoint.Checkpoint."""
 
@@ -178,7 +178,7 @@ class Assembled:
     new: tuple[str, ...]
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class _Loaded:
     """A model of transformers, the weights that it has no place for, and those that were drawn anew."""
 

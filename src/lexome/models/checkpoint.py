@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 import lexome
 from lexome.errors import CheckpointError, UsageError
-from lexome.metadata import value
 from lexome.models import backend as transformers_backend
 from lexome.models import hf_config
 from lexome.models.backend import TransformersEncoder, TransformersMaskedLM
@@ -35,7 +34,7 @@ PIPELINES = {
 }
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Card:
     """The facts of a model, said by who made it. Nothing here is guessed.
 

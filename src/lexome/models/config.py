@@ -2,16 +2,15 @@
 
 import difflib
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from lexome.errors import UsageError
-from lexome.metadata import value
 
 # tanh is for poolers. gelu_tanh is the approximation Google's and NVIDIA's first BERTs were trained with.
 ACTIVATIONS = ("gelu", "gelu_tanh", "relu", "silu", "tanh")
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class EncoderConfig:
     """The shape and the rules of one encoder; BERT's rules where nothing is said.
 

@@ -1,6 +1,7 @@
 """convert_model: any checkpoint that can be read into a folder in Hugging Face's form."""
 
 import math
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -9,7 +10,6 @@ import torch
 from torch import nn
 
 from lexome.errors import CheckpointError, UsageError
-from lexome.metadata import value
 from lexome.models import checkpoint
 from lexome.models.checkpoint import Card, Checkpoint
 from lexome.models.encoder import Encoder, Layer, parameters_of
@@ -61,7 +61,7 @@ def _last_norm(encoder: Encoder) -> nn.LayerNorm:
     return layer.mlp_norm
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Converted:
     """What was read and what was written.
 

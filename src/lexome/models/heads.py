@@ -4,13 +4,13 @@ T tokens of the packed batch, S sequences, D width, V vocabulary, M masked posit
 """
 
 from collections import OrderedDict
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lexome.metadata import value
 from lexome.models.config import EncoderConfig
 from lexome.models.encoder import Encoder, activation, initialise, layer_norm
 from lexome.models.packing import Packing
@@ -127,7 +127,7 @@ class PairHead(nn.Module):
         return logits_S2
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class HiddenLayers:
     """What lies between the encoder and the last matrix of a head.
 

@@ -4,12 +4,12 @@ H heads, K width a head, D width
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from lexome.errors import CheckpointError
-from lexome.metadata import value
 
 # What a folder can hold: an encoder alone, or with the head of one use.
 KINDS = ("encoder", "masked", "paired", "token", "sequence", "span")
@@ -24,7 +24,7 @@ MEANINGLESS = ("embeddings.position_ids", "embeddings.token_type_ids", "rotary_e
 OLD_ENDINGS = {".gamma": ".weight", ".beta": ".bias"}
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Names:
     """How one architecture names its modules. {n} is the number of a layer.
 
@@ -67,7 +67,7 @@ def to_hf(weights: Mapping[str, Tensor], names: Names, *, kind: str, heads: int)
     return theirs
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Found:
     """Weights under our names; those of ours the folder lacks; and those of theirs this kind of model does not use."""
 

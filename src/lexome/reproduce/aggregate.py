@@ -3,7 +3,7 @@
 import math
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -14,7 +14,6 @@ from lexome.datasets.dataset import TEST
 from lexome.document import Document
 from lexome.errors import DataSetError, UsageError
 from lexome.formats import read
-from lexome.metadata import value
 from lexome.recipe import Table
 from lexome.recipe.finetune import FinetuneRecipe
 from lexome.recipe.study import ReportedTable, StudyRecipe
@@ -82,7 +81,7 @@ T_95 = (
 )
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Scored:
     """One run's scores on test, by measure; `fold` is None where the set has none."""
 

@@ -12,7 +12,6 @@ from typing import Any
 from lexome.datasets import find
 from lexome.datasets.splits import VARIABLE
 from lexome.errors import CheckpointError, DataSetError, LexomeError, MissingExtraError, RecipeError, UsageError
-from lexome.metadata import value
 from lexome.recipe import checked, merged
 from lexome.recipe.finetune import FinetuneRecipe
 from lexome.recipe.study import ProtocolTable, StudyRecipe, TaskTable, apart, shipped
@@ -157,7 +156,7 @@ class Wish:
     progress_shown: bool = True
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Told:
     """What one task came to for one model: its estimates by measure, the settings that were chosen, and warnings."""
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from html import escape
 from itertools import chain, count
 from pathlib import Path
@@ -11,7 +12,6 @@ from pydantic import ValidationError
 
 from lexome.errors import MissingExtraError, UsageError
 from lexome.formats.streams import replacing
-from lexome.metadata import value
 from lexome.recipe.study import open_study, shipped
 from lexome.reproduce.aggregate import Estimate, spreads
 from lexome.reproduce.result import Mean, Missing, Outcome, Row, outcome_of
@@ -441,7 +441,7 @@ def _as_one(group: list[Outcome]) -> Outcome:
 SUMMARY, INDEX = "summary.json", "index.md"
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Reported:
     """What a report was made of: studies by their folder in it, and how many fine-tunings."""
 

@@ -1,10 +1,11 @@
 """What the service allows, and the answer to what is past it: a status, a reason, and when to come again."""
 
+from dataclasses import dataclass
+
 from lexome.errors import LexomeError
-from lexome.metadata import value
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Limits:
     """The bounds of the service.
 

@@ -6,7 +6,7 @@ T tokens of a document, U units (words or tokens) of it, G groups of tags, K tag
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Literal, Self, get_args
 
@@ -14,7 +14,6 @@ import numpy as np
 
 from lexome.document import Document, Range, Span, numbered
 from lexome.errors import UsageError
-from lexome.metadata import value
 from lexome.tasks.metrics import bc2gm, mentions, spans_strict
 from lexome.tasks.tags import (
     LETTERS,
@@ -158,7 +157,7 @@ Measure = Literal["strict", "bc2gm"]
 ALTERNATIVES = "ALTGENE"
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Inside:
     """How probable it is that each unit is inside a mention of each type.
 

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any, Literal, get_args
 
@@ -10,7 +10,6 @@ import numpy as np
 
 from lexome.document import Argument, Document, Passage, Range, Relation, Span, numbered, shorten
 from lexome.errors import BadDocument, UsageError
-from lexome.metadata import value
 from lexome.tasks.classify import Average, label_scores, one_label, over_rows, text_rows
 from lexome.tasks.task import (
     NOT_ASKED,
@@ -34,7 +33,7 @@ Level = Literal["mention", "concept"]
 Marking = Literal["mask", "markers"]
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Entity:
     """One side of a pair: a mention or a concept by its name, the type, and where it is mentioned."""
 
@@ -44,7 +43,7 @@ class Entity:
     concepts: tuple[str, ...] = ()
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Pair:
     """Two entities that may be related, the first of the first type, in a stretch of text."""
 
@@ -53,7 +52,7 @@ class Pair:
     stretch: Range
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Marked:
     """A text with a pair marked in it, and where the marks stand in that text."""
 

@@ -4,6 +4,7 @@ U units of a text, G groups of tags, K tags of a group
 """
 
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 from operator import add
 from typing import Literal
 
@@ -11,7 +12,6 @@ import numpy as np
 
 from lexome.document import Range
 from lexome.errors import UsageError
-from lexome.metadata import value
 from lexome.tasks.task import NOWHERE, Floats, Ints
 
 Scheme = Literal["iob2", "iobes"]
@@ -28,7 +28,7 @@ FEW = 8
 NEVER = -1e9
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Transitions:
     """What a CRF adds to a sequence: for a tag after another (G, K, K), at the beginning and at the end (G, K)."""
 

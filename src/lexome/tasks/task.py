@@ -6,6 +6,7 @@ T tokens of a row, C outputs of the head
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -13,7 +14,6 @@ from numpy.typing import NDArray
 
 from lexome.document import Document, shorten
 from lexome.errors import BadDocument, UsageError
-from lexome.metadata import value
 
 Floats = NDArray[np.floating[Any]]
 Ints = NDArray[np.int64]
@@ -36,7 +36,7 @@ class Tokenizer(Protocol):
         """Each piece's id, and where it begins and ends in the text."""
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Frame:
     """How a model's rows are built: special tokens around one text or two, and the longest row."""
 
@@ -47,7 +47,7 @@ class Frame:
     segments: bool = True
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Row:
     """One input of a model, made of one window of a document.
 

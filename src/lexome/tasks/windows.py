@@ -6,6 +6,7 @@ T tokens of a document, C outputs of the head
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cache
 from itertools import chain, pairwise
 from typing import Any
@@ -15,7 +16,6 @@ from numpy.typing import NDArray
 
 from lexome.document import MAX_OFFSET, Document, Passage, Range
 from lexome.errors import UsageError
-from lexome.metadata import value
 from lexome.tasks.task import NOWHERE, Floats, Frame, Ints, Row, Tokenizer
 
 # How good a place is to begin a window at.
@@ -31,7 +31,7 @@ LAST_SPACE = 0x3000
 HASHED = 8
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Tokens:
     """The tokens of one or more passages: ids, places in the document, and how well a window begins at each.
 
@@ -312,7 +312,7 @@ _WORD = re.compile(r"\w[\w\u0300-\u036f]*|[^\w\s]")
 _BLANK_LINE = re.compile(r"\n\s*\n")
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Units:
     """The units of a document in reading order.
 

@@ -4,6 +4,7 @@ S sequences, M masked positions, V vocabulary, C classes
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -11,7 +12,6 @@ import torch._dynamo
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lexome.metadata import value
 from lexome.models.backend import TransformersMaskedLM
 from lexome.models.encoder import Encoder, initialise
 from lexome.models.heads import MaskedLM, WordHead, picked
@@ -88,7 +88,7 @@ def compile_parts(model: nn.Module) -> None:
         part.compile()
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Weights:
     """What each term counts, and how it is taken; Lewis et al. (2020) where nothing is said.
 

@@ -5,6 +5,7 @@ D width, H heads, K width a head
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
@@ -14,13 +15,12 @@ from torch.distributed.tensor.experimental import implicit_replication
 from torch.optim import AdamW, Optimizer
 
 from lexome.errors import UsageError
-from lexome.metadata import value
 from lexome.models.config import EncoderConfig
 
 Curve = Literal["linear", "cosine", "constant"]
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Length:
     """The length of a run: one of steps, tokens and seconds."""
 
@@ -42,7 +42,7 @@ class Length:
         return min(1.0, elapsed_s / self.seconds)
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class LearningRate:
     """A warm-up in a straight line from 0, then a curve down to `end` times the peak.
 
@@ -82,7 +82,7 @@ NEWTON_SCHULZ_STEPS = 5
 MUON_SCALE = 0.2
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class OptimizerSettings:
     """What an optimizer is made of; the learning rate is given at each step."""
 

@@ -7,7 +7,7 @@ one tensor group work on the same batch. All of it is torch's own: torchrun, a d
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,6 @@ from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, Ro
 from torch.nn.parallel import DistributedDataParallel
 
 from lexome.errors import UsageError
-from lexome.metadata import value
 from lexome.models.config import EncoderConfig
 from lexome.models.encoder import Embeddings, Encoder
 from lexome.models.heads import WordHead
@@ -179,7 +178,7 @@ def encoder_of(model: nn.Module) -> Encoder:
 AXES = ("data", "shard", "tensor")
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Sizes:
     """How many processes there are along each axis."""
 

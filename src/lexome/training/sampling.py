@@ -6,7 +6,7 @@ Everything here is numpy. A token has a number in the whole text, a sequence a n
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Thread
 from typing import Any, Literal, NamedTuple, Self, TypeVar
@@ -19,7 +19,6 @@ from lexome.corpus.pairs import Packed, assemble, next_sentence_pairs, sentence_
 from lexome.corpus.shards import Shard
 from lexome.corpus.words import Vocabulary
 from lexome.errors import ShardError, UsageError
-from lexome.metadata import value
 from lexome.training.optim import held
 
 Ints = NDArray[np.int64]
@@ -31,7 +30,7 @@ PAIRED = ("next_sentence", "sentence_order")
 _ORDER, _PAIRS = 1, 2
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Specials:
     """The ids of the special tokens that frame a sequence, and of the one that fills up a batch."""
 
@@ -249,7 +248,7 @@ NOT_ASKED = -100
 GRAIN = 64
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Place:
     """Where in the text the next batch begins: an epoch, a sequence in its order, the longest sequence there."""
 
@@ -258,7 +257,7 @@ class Place:
     max_tokens: int = 0
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Plan:
     """How batches are made over a run. `passes` and `lengths` are (share of the run, value) points."""
 
@@ -267,7 +266,7 @@ class Plan:
     passes: int = 1
     passes_ramp: tuple[tuple[float, float], ...] = ()
     lengths_ramp: tuple[tuple[float, float], ...] = ()
-    masking: Masking = Masking()
+    masking: Masking = field(default_factory=Masking)
     rate: float | Schedule = 0.15
     duplicates: int | None = None
     seed: int = 0

@@ -20,7 +20,6 @@ from lexome.corpus.masking import Masking, Schedule
 from lexome.corpus.shards import MANIFEST, Shards, open_shards
 from lexome.corpus.vocab.tokenizers import TOKENIZER_FILE
 from lexome.errors import DivergedError, MissingExtraError, RecipeError, UsageError
-from lexome.metadata import value
 from lexome.models.checkpoint import encoder_of
 from lexome.pipeline import fingerprint
 from lexome.recipe.pretrain import TrainingRecipe
@@ -182,7 +181,7 @@ PICTURE = "loss.png"
 FREE = {"log", "card", "out", "shards", "parallel", "checkpointing"}
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Setting:
     """Where and how a run computes, with all that its recipe leaves open decided."""
 

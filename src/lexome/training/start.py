@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from lexome.corpus.vocab.tokenizers import TOKENIZER_FILE, load_tokenizer, tokenizer_sha256, unknown_id
 from lexome.errors import CheckpointError, RecipeError, UsageError
-from lexome.metadata import value
 from lexome.models import checkpoint
 from lexome.models.backend import WITHOUT_POSITIONS, TransformersMaskedLM, with_weights
 from lexome.models.checkpoint import Card
@@ -31,7 +30,7 @@ ROLES = ("cls_token", "sep_token", "mask_token", "pad_token", "unk_token")
 SPACE, WORD, INSIDE = "Ġ", "▁", "##"
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Carried:
     """How many pieces kept their embedding, how many are new, and how many old ones are gone."""
 
@@ -182,7 +181,7 @@ def settings_of(model: nn.Module) -> dict[str, Any] | None:
     return settings
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Teacher:
     """A model that another learns from: its folder, and the hash of its weights. Not `taught`: it only gave layers."""
 

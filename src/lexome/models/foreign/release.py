@@ -12,6 +12,7 @@ import tempfile
 import zlib
 from collections.abc import Iterable
 from contextlib import ExitStack
+from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path, PurePosixPath
 from types import TracebackType
@@ -22,7 +23,6 @@ import numpy.typing as npt
 import torch
 
 from lexome.errors import CheckpointError
-from lexome.metadata import value
 
 # Configurations and vocabularies: the largest public one, XLM-R's tokenizer.json, has 9 MB.
 TEXT_LIMIT = 256 << 20
@@ -207,7 +207,7 @@ def _plain(path: Path) -> IO[bytes]:
     return unpacked
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Foreign:
     """A checkpoint of another framework in Hugging Face's form.
 

@@ -6,6 +6,7 @@ tensor's name with its type, shape, shard, place, length and checksum, all as pr
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache
 from math import prod
 from pathlib import PurePosixPath
@@ -15,7 +16,6 @@ import numpy.typing as npt
 import torch
 
 from lexome.errors import CheckpointError
-from lexome.metadata import value
 from lexome.models.foreign.release import Foreign, Release, missing, read_json, unknown
 from lexome.models.foreign.vocab_files import wordpiece_files
 
@@ -247,7 +247,7 @@ _BFLOAT16 = 14
 Message = dict[int, list[int | bytes]]
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Entry:
     """A tensor as the index describes it."""
 

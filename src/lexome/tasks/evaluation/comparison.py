@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,6 @@ from lexome.errors import FormatError, UsageError
 from lexome.formats import Tally, expand, read
 from lexome.formats.registry import named
 from lexome.formats.streams import Source, decode, open_sources
-from lexome.metadata import value
 from lexome.tasks.metrics.bootstrap import (
     Interval,
     Measure,
@@ -27,7 +26,7 @@ from lexome.tasks.metrics.bootstrap import (
 from lexome.tasks.metrics.spans import Agreement, Counts, share, together
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Draws:
     """How intervals and tests are resampled."""
 
@@ -36,7 +35,7 @@ class Draws:
     seed: int = 0
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Measured:
     """One measure of one system.
 
@@ -123,7 +122,7 @@ Sentence = tuple[tuple[str, str], ...]
 _DOCSTART = b"-DOCSTART-"
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Loaded:
     """The documents of a file and, where it is in columns, the tagged sentences of each."""
 
@@ -194,7 +193,7 @@ def tags_of(sentences: Iterable[Sentence]) -> list[list[str]]:
     return [[tag for _, tag in sentence] for sentence in sentences]
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Pair:
     """A gold document, what was predicted for it, and both files' own tags where they are in columns."""
 
@@ -204,7 +203,7 @@ class Pair:
     found_tags: tuple[Sentence, ...] = ()
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Pairs:
     """All gold documents in their order, and how the predicted ones were matched to them."""
 
@@ -299,7 +298,7 @@ def _some(docs: Sequence[Document]) -> str:
 _AROUND = 30
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Difference:
     """One thing on which predictions and gold differ.
 

@@ -2,13 +2,13 @@
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from math import isnan
 from pathlib import Path
 from typing import Any
 
 from lexome.document import shorten
 from lexome.errors import UsageError
-from lexome.metadata import value
 from lexome.tasks.evaluation.comparison import Difference, Draws, Loaded, Measured, Pair, Pairs, load, paired
 from lexome.tasks.evaluation.labels import (
     label_differences,
@@ -34,7 +34,7 @@ from lexome.tasks.metrics.bootstrap import Interval, Paired, approximate_randomi
 from lexome.tasks.metrics.spans import Counts
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Score:
     """A measure with its interval, and each type's."""
 
@@ -43,7 +43,7 @@ class Score:
     types: Mapping[str, Interval]
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Versus:
     """A measure of two systems on the same documents, and two tests of the difference."""
 
@@ -53,7 +53,7 @@ class Versus:
     randomization: Paired
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Evaluation:
     """All that can be said of predictions and gold."""
 
@@ -72,7 +72,7 @@ class Evaluation:
         return counts
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Reading:
     """How a file is to be read: its format, if it isn't told from the file, and the format's options."""
 

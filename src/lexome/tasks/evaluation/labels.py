@@ -2,12 +2,12 @@
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import chain
 
 import numpy as np
 
 from lexome.document import Document, Question, Relation
-from lexome.metadata import value
 from lexome.tasks.evaluation.comparison import Difference, Measured, Pair, averaged, counted, macro
 from lexome.tasks.metrics.answers import CANDIDATES, answer_scores, list_scores, reciprocal_rank, yes_or_no
 from lexome.tasks.metrics.bootstrap import Measure, Rows
@@ -258,7 +258,7 @@ QUESTIONS = "questions"
 TYPES = ("factoid", "list", "yesno")
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class _Asked:
     """A question with its gold answers, and with those that were predicted, if there are any."""
 

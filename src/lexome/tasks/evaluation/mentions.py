@@ -1,9 +1,9 @@
 """Mentions side by side: strict, relaxed, without types, character by character, and why they differ."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from lexome.document import Document, Range
-from lexome.metadata import value
 from lexome.tasks.evaluation.comparison import Difference, Measured, Pair, Pairs, Sentence, around, counted, tags_of
 from lexome.tasks.metrics.spans import (
     ANY_TYPE,
@@ -30,7 +30,7 @@ MENTIONS = "mentions"
 ALTERNATIVE = "ALTGENE"
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class _Marked:
     """A document's mentions, gold and found."""
 
@@ -140,7 +140,7 @@ _SCHEME_LETTERS = {"IOB1": set("BIO"), "IOB2": set("BIO"), "IOBES": set("BIOES")
 Chunks = Callable[[Sequence[str]], Iterable[Chunk]]
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Tagged:
     """Both taggings of each document, and what was lost where they were made of mentions."""
 

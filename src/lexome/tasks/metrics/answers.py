@@ -4,16 +4,16 @@ import re
 import string
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from lexome.errors import UsageError
-from lexome.metadata import value
 from lexome.tasks.metrics.spans import mean, require_pairs, share
 
 _ARTICLE = re.compile(r"\b(a|an|the)\b")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Squad:
     """Scores of questions, of those that have an answer and of those that have none.
 
@@ -121,7 +121,7 @@ Forms = Sequence[str]
 CANDIDATES = 5
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Factoid:
     """Factoid questions: the first candidate is right, one of them is, the mean of 1 / rank of the first that is."""
 
@@ -131,7 +131,7 @@ class Factoid:
     questions: int
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class ListAnswers:
     """List questions: the means over questions of precision, recall and F1."""
 
@@ -141,7 +141,7 @@ class ListAnswers:
     questions: int
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class YesNo:
     """Yes/no questions: accuracy, F1 of each answer, and the mean of the two."""
 

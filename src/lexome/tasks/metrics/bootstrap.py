@@ -6,19 +6,19 @@ A score is a function of rows, one a document: three counts make an F1, a number
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lexome.errors import UsageError
-from lexome.metadata import value
 from lexome.tasks.metrics.spans import Agreement, share
 
 Rows = NDArray[np.float64]
 Measure = Callable[[Rows], float]
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Interval:
     """A score and the range in which most resampled ones lie."""
 
@@ -27,7 +27,7 @@ class Interval:
     high: float
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Paired:
     """The difference of two systems' scores, the range of resampled differences, and the chance of it by luck alone."""
 

@@ -2,13 +2,13 @@
 
 from collections import defaultdict
 from collections.abc import Collection, Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from math import isfinite, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lexome.errors import UsageError
-from lexome.metadata import value
 from lexome.tasks.metrics.spans import NONE, Agreement, Counts, agreement, mean, require_pairs, share
 
 _CHEMPROT = ("CPR:3", "CPR:4", "CPR:5", "CPR:6", "CPR:9")
@@ -49,7 +49,7 @@ CLASS_SETS: Mapping[str, tuple[str, ...]] = {
 one that says macro computes micro as well), of GAD and EU-ADR the positive pairs alone."""
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class MultiLabel:
     """How far sets of labels agree.
 

@@ -6,11 +6,11 @@ A mention is its type and its parts, ranges of the text; two that are the same c
 from bisect import bisect_left
 from collections import Counter, defaultdict, deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
 from lexome.document import Document, Range
 from lexome.errors import UsageError
-from lexome.metadata import value
 
 
 def largest_matching(neighbours: Sequence[Sequence[int]]) -> dict[int, int]:
@@ -46,7 +46,7 @@ def largest_matching(neighbours: Sequence[Sequence[int]]) -> dict[int, int]:
 Key = TypeVar("Key")
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Counts:
     """How many were right, how many were found and are wrong, how many are right and were not found.
 
@@ -93,7 +93,7 @@ class Counts:
 NONE = Counts(0, 0, 0)
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Agreement:
     """How far what was found agrees with gold: `total`, and `types` (or classes) each on its own.
 

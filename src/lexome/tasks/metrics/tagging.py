@@ -6,12 +6,12 @@ says: in IOB2 an I that follows nothing of its type is no mention, nor is a B wi
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Literal, NamedTuple
 
 from lexome.document import shorten
 from lexome.errors import UsageError
-from lexome.metadata import value
 from lexome.tasks.metrics.spans import Agreement, mean, of_sets, require_pairs
 
 # A mention in tokens: its type, its first token, and where it ends, exclusive.
@@ -129,7 +129,7 @@ _SCHEME_ENDS = frozenset({"BB", "BS", "BO", "IB", "IS", "IO"})
 _SCHEME_BEGINS = frozenset({"EE", "EI", "SE", "SI", "OE", "OI"})
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class _Scheme:
     """The letters of a scheme, and the pairs of letters between which a mention begins, goes on and ends.
 
@@ -211,7 +211,7 @@ def _between(read: Sequence[Tag], place: int) -> tuple[str, str, bool]:
     return last.letter, tag.letter, last.type == tag.type
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class _Tables:
     """A scheme's pairs to look up: by the letter before, the letter, and whether their types are the same."""
 

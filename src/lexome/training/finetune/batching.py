@@ -12,7 +12,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lexome.metadata import value
 from lexome.models.packing import Packing
 from lexome.tasks.task import NOT_ASKED, Row, Task
 
@@ -68,7 +67,7 @@ class Batch:
         )
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class StepSize:
     """How many rows make a step: so many sequences, or as many as fit into so many tokens."""
 
@@ -76,7 +75,7 @@ class StepSize:
     tokens: int | None = None
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Padding:
     """The few sizes that batches are filled up to, for steps that are recorded once for each.
 

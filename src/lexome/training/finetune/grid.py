@@ -11,7 +11,6 @@ from typing import Any
 
 from lexome.errors import CheckpointError, UsageError
 from lexome.formats.streams import replacing
-from lexome.metadata import value
 from lexome.recipe.finetune import BatchTable, FinetuneRecipe, GridTable
 from lexome.tasks.task import Scores
 from lexome.training.run_record import RUN, surroundings
@@ -22,7 +21,7 @@ RUNS, MODEL = "runs", "model"
 GOLD = "gold"
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Cell:
     """One combination of a grid; None for what the grid does not vary."""
 
@@ -37,7 +36,7 @@ class Cell:
         return "-".join(f"{what}{given:g}" for what, given in said if given is not None)
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Run:
     """One training: a cell, a seed, and a fold where there are some."""
 
@@ -161,7 +160,7 @@ SUMMARY, TABLE = "summary.json", "summary.txt"
 DEV, TEST = "dev", "test"
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Spread:
     """Scores of several runs. `sd` is that of a sample; None of a single run."""
 
@@ -179,7 +178,7 @@ class Spread:
         return cls(len(scores), statistics.fmean(scores), statistics.median(scores), sd, min(scores), max(scores))
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Row:
     """One cell: its runs by name, and for each split and measure how their scores are spread."""
 
@@ -188,7 +187,7 @@ class Row:
     spreads: dict[str, dict[str, Spread]]
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Summary:
     """All cells of a grid. Those of a recipe without a grid are one.
 

@@ -10,6 +10,7 @@ import copy
 import json
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from lexome.errors import CheckpointError, UsageError
-from lexome.metadata import value
 from lexome.models.backend import TransformersEncoder
 from lexome.models.encoder import Encoder
 from lexome.models.heads import Labeller
@@ -37,7 +37,7 @@ PARTS |= {"out": "attention.out", "up": "mlp.up", "down": "mlp.down"}
 THIRDS = ("query", "key", "value")
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class LoraSettings:
     """How large adapters are, and where: `targets` are words of PARTS, or ends of the names that transformers gives."""
 

@@ -6,6 +6,7 @@ labels of a group
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -17,7 +18,6 @@ from torch.nn import functional
 from lexome.corpus.shards import open_shards
 from lexome.corpus.vocab.tokenizers import TOKENIZER_FILE, tokenizer_sha256
 from lexome.errors import CheckpointError, UsageError
-from lexome.metadata import value
 from lexome.models.checkpoint import load
 from lexome.models.heads import Labeller
 from lexome.models.packing import Packing
@@ -31,7 +31,7 @@ from lexome.training.finetune.task_model import Crf, chained_task, held_labels
 from lexome.training.sampling import Specials, Text
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Rules:
     """How a wrong answer is weighed.
 

@@ -1,4 +1,4 @@
-"""value: a dataclass in all but the speed of its constructor."""
+"""fast_dataclass: a frozen dataclass in everything but the speed of its constructor."""
 
 import inspect
 import pickle
@@ -6,12 +6,12 @@ from dataclasses import FrozenInstanceError, asdict, dataclass, replace
 
 import pytest
 
-from lexome.metadata import value
+from lexome.metadata import fast_dataclass
 
 
-@value
+@fast_dataclass
 class Point:
-    """A value with a default and a check."""
+    """A class with a default and a check."""
 
     x: int
     y: int = 0
@@ -29,16 +29,16 @@ class Plain:
     y: int = 0
 
 
-def test_value_is_constructed_by_place_by_name_and_by_default() -> None:
+def test_constructor_takes_positional_and_keyword_arguments() -> None:
     assert (Point(1), Point(1, y=2), Point(y=2, x=1)) == (Point(1, 0), Point(1, 2), Point(1, 2))
 
 
-def test_value_has_the_signature_and_repr_of_a_dataclass() -> None:
+def test_signature_and_repr_equal_those_of_a_dataclass() -> None:
     assert inspect.signature(Point) == inspect.signature(Plain)
     assert repr(Point(1)) == repr(Plain(1)).replace("Plain", "Point")
 
 
-def test_value_is_frozen_hashable_and_can_be_copied() -> None:
+def test_instances_are_frozen_hashable_and_copyable() -> None:
     with pytest.raises(FrozenInstanceError):
         Point(1).x = 2  # type: ignore[misc]
     assert {Point(1): "here"}[Point(1)] == "here"
@@ -46,7 +46,7 @@ def test_value_is_frozen_hashable_and_can_be_copied() -> None:
     assert pickle.loads(pickle.dumps(Point(1, 2))) == Point(1, 2)
 
 
-def test_value_runs_its_check_and_refuses_wrong_arguments() -> None:
+def test_post_init_runs_and_wrong_arguments_raise() -> None:
     with pytest.raises(ValueError, match="below zero"):
         Point(-1)
     with pytest.raises(TypeError, match="z"):

@@ -55,7 +55,7 @@ def bias_of(source: DataSet, tokens: Tokens) -> dict[str, Any]:
         docs = fold.split("train") if "train" in fold.found else fold.split(next(iter(fold.found)))
     except LexomeError as error:
         return {"error": str(error)}
-    rows = [row for doc in docs for row in task.rows(doc, tokens, frame, known=True)]
+    rows = [row for doc in docs for row in task.encode(doc, tokens, frame, with_targets=True)]
     bias = label_bias(rows, task) if rows else None
     return {
         "bias": None if bias is None else round(bias, 4),

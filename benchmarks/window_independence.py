@@ -22,7 +22,7 @@ from facts import ROOT, facts
 from lexome.document import Document
 from lexome.infer.annotator import Annotator
 from lexome.tasks import ner
-from lexome.tasks.windows import Tokens, anchored, windows
+from lexome.tasks.windows import Tokens, anchored_windows, windows
 
 RESULT = ROOT / "results" / "window_independence.json"
 ARTICLES = ROOT.parent / "shared" / "data" / "corpus" / "pmc_fulltext"
@@ -47,7 +47,7 @@ def main() -> None:
         "articles": len(docs),
         "characters": sum(len(doc.text) for doc in docs),
         "cuts": CUTS,
-        "anchored": measured(annotator, docs, anchored),
+        "anchored": measured(annotator, docs, anchored_windows),
         "fixed": measured(annotator, docs, fixed),
     }
     RESULT.write_text(json.dumps(result, indent=1) + "\n")

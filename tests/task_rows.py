@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from lexome.infer.tokenizer import WordPiece
-from lexome.tasks.task import NOT_ASKED, Floats, Frame, Row, Task
+from lexome.tasks.task import IGNORE_INDEX, Example, Floats, Frame, Task
 
 # So sure is the model that is always right.
 SURE = 12.0
@@ -44,13 +44,13 @@ def frame(max_tokens: int = 64, *, segments: bool = True) -> Frame:
     return Frame((1,), (2,), (2,), max_tokens, segments)
 
 
-def perfect(task: Task, rows: Sequence[Row]) -> list[Floats]:
+def perfect(task: Task, rows: Sequence[Example]) -> list[Floats]:
     """The numbers of a model that says what the rows' targets are, and noise where they ask nothing."""
     rng = np.random.default_rng(7)
     return [_perfect(task, row, rng) for row in rows]
 
 
-def _perfect(task: Task, row: Row, rng: np.random.Generator) -> Floats:
+def _perfect(task: Task, row: Example, rng: np.random.Generator) -> Floats:
     assert row.targets is not None
     if task.loss == "value":
         return row.targets.astype(np.float64)
@@ -59,7 +59,7 @@ def _perfect(task: Task, row: Row, rng: np.random.Generator) -> Floats:
     if task.loss == "span":
         numbers = rng.normal(size=(len(row.ids), 2))
         for side, place in enumerate(row.targets):
-            if place != NOT_ASKED:
+            if place != IGNORE_INDEX:
                 numbers[place, side] = SURE
         return numbers
     targets = row.targets if task.head == "token" else row.targets[None]
@@ -67,7 +67,7 @@ def _perfect(task: Task, row: Row, rng: np.random.Generator) -> Floats:
     low = 0
     for group, size in enumerate(task.groups):
         own = targets[:, group]
-        asked = own != NOT_ASKED
+        asked = own != IGNORE_INDEX
         numbers[asked, low : low + size] = np.eye(size)[own[asked]] * SURE
         low += size
     return numbers if task.head == "token" else numbers[0]

@@ -10,8 +10,8 @@ from lexome import Tally, datasets
 from lexome.datasets.audit import overlaps
 from lexome.formats import read
 from lexome.tasks import Relations
-from lexome.tasks.qa import question_of
-from lexome.tasks.relation import key_of, marked
+from lexome.tasks.qa import base_question_id
+from lexome.tasks.relation import mark_pair, relation_key
 
 nightly = pytest.mark.skipif(
     os.environ.get("LEXOME_HYPOTHESIS") != "nightly", reason="larger sets are read by LEXOME_HYPOTHESIS=nightly alone"
@@ -109,7 +109,7 @@ def test_bioasq_s_test_questions(data: Path) -> None:
     for edition, questions in ((4, 161), (5, 150), (6, 161), (7, 162)):
         docs = datasets.find(f"BioASQ-{edition}b", data=data).split("test")
         asked = [question for doc in docs for question in doc.questions]
-        assert len({question_of(question.id) for question in asked}) == questions
+        assert len({base_question_id(question.id) for question in asked}) == questions
         assert all(question.answers for question in asked)
 
 
@@ -121,9 +121,9 @@ def test_masked_sentences_of_drug_interactions_are_blue_s(data: Path, split: str
     blue = {row.id: row.text.split() for row in read(data / "DDI-2013" / f"blue_{split}.tsv.xz", "tsv")}
     masked = {}
     for doc in found.splits()[split]:
-        names = {key_of(relation): relation.id for relation in doc.relations}
+        names = {relation_key(relation): relation.id for relation in doc.relations}
         for pair in task.candidates(doc):
-            text = marked(doc, pair, marking=task.marking, masks=task.masks).text
+            text = mark_pair(doc, pair, marking=task.marking, masks=task.masks).text
             masked[names[frozenset((pair.first.name, pair.second.name))]] = text.split()
     both = masked.keys() & blue.keys()
     assert len(both) == {"dev": 7244, "test": 5716}[split]

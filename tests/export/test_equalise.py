@@ -10,10 +10,10 @@ from lexome.export.onnx_graph import graph_of
 from lexome.export.quantize import best_sizes, equalised, inputs_of, large_tokens, matrices, quantised, rounding_error
 from lexome.models.checkpoint import build
 from lexome.models.config import EncoderConfig
-from lexome.tasks.task import Row
+from lexome.tasks.task import Example
 
 IDS = np.arange(5, 45) % 64
-ROW = Row(IDS, np.zeros_like(IDS), IDS, IDS)
+ROW = Example(IDS, np.zeros_like(IDS), IDS, IDS)
 
 
 def uneven() -> onnx.ModelProto:

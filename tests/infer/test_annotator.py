@@ -48,7 +48,7 @@ def by_torch(folder: Path, annotator: Annotator) -> Callable[[Document], Documen
     model, task = load(folder).model, own.task
 
     def annotated(doc: Document) -> Document:
-        rows = task.rows(doc, own.predictor.tokens, own.frame, known=False)
+        rows = task.encode(doc, own.predictor.tokens, own.frame, with_targets=False)
         with torch.inference_mode():
             logits = [model(torch.from_numpy(row.ids), Packing.of([len(row.ids)])).numpy() for row in rows]
         return task.decode(doc, rows, logits)

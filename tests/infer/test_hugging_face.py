@@ -74,7 +74,7 @@ def test_mentions_are_those_of_the_best_tags_in_transformers(folder: Path) -> No
     inside = own.task.inside(annotator.document(TEXT), rows, own.run(rows))  # type: ignore[attr-defined]
     assert annotator.types == ("Gene", "Disease")
     for number, columns in enumerate(((0, 3), (2, 4))):
-        assert inside.shares_UT[:, number] == pytest.approx(shares[1:-1, list(columns)].sum(1).numpy(), abs=1e-4)
+        assert inside.probabilities_UT[:, number] == pytest.approx(shares[1:-1, list(columns)].sum(1).numpy(), abs=1e-4)
     doc = annotator(TEXT)
     assert doc.spans
     assert all(doc.text[span.start : span.end] == span.text for span in doc.spans)

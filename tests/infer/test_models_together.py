@@ -108,7 +108,7 @@ def test_pairs_in_a_sentence_are_found_in_texts_without_sentences(finder: Model,
     model = made("near", near)
     (doc,) = Annotator([finder]).annotate([Document("d", (Passage(0, "Brca1 and tp53 bind. Melanoma grew."),))])
     assert [span.text for span in doc.spans] == ["Brca1", "tp53", "Melanoma"]
-    assert [row.about for row in model.rows(doc)] == [("T1", "T2")]
+    assert [row.key for row in model.rows(doc)] == [("T1", "T2")]
     assert Annotator([model])(doc).passages == doc.passages
 
 

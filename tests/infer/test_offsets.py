@@ -118,7 +118,7 @@ def test_every_mention_in_real_abstracts_is_where_it_says(real_data: Path, bert:
     rng = np.random.default_rng(6)
     mentions = 0
     for doc in islice(lexome.read(files), most):
-        rows = task.rows(doc, bert, frame, known=False)
+        rows = task.encode(doc, bert, frame, with_targets=False)
         numbers = [rng.normal(size=(len(row.ids), len(task.labels))) * 3 for row in rows]
         found = task.decode(doc, rows, numbers)
         assert violations(found) == []

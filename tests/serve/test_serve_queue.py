@@ -15,7 +15,7 @@ from lexome.infer.annotator import Annotator
 from lexome.infer.model import Model
 from lexome.serve.limits import Limits, Refused
 from lexome.serve.queue import Queue
-from lexome.tasks.task import Floats, Row
+from lexome.tasks.task import Example, Floats
 
 LIMITS = Limits()
 
@@ -61,7 +61,7 @@ class Watched(Model):
         self.firsts: list[int] = []
         self.fails = fails
 
-    def run(self, rows: Sequence[Row], *, batch_tokens: int = 0) -> list[Floats]:
+    def run(self, rows: Sequence[Example], *, batch_tokens: int = 0) -> list[Floats]:
         lengths = [len(row.ids) for row in rows]
         self.runs.append(lengths)
         self.firsts.append(int(rows[0].ids[1]))

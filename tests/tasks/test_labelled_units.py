@@ -9,12 +9,12 @@ from task_rows import tokenizer
 
 from lexome.document import Document, Passage, place
 from lexome.tasks.task import Tokenizer
-from lexome.tasks.windows import Units, tokens_of, units_of
+from lexome.tasks.windows import Units, split_units, tokenize
 
 
 def units(doc: Document, using: Tokenizer, *, words: bool, sentences: bool = False) -> Units:
-    tokens = tokens_of(doc.passages, using)
-    return units_of(doc, tokens.starts, tokens.ends, words=words, sentences=sentences)
+    tokens = tokenize(doc.passages, using)
+    return split_units(doc, tokens.starts, tokens.ends, words=words, sentences=sentences)
 
 
 @given(

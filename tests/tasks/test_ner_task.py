@@ -12,8 +12,8 @@ from lexome.document import Argument, Attribute, Document, Passage, Relation, Sp
 from lexome.errors import UsageError
 from lexome.tasks import Ner, task_of
 from lexome.tasks.ner import Labelling
-from lexome.tasks.tags import NEVER, Transitions
-from lexome.tasks.task import NOT_ASKED
+from lexome.tasks.tags import FORBIDDEN, Transitions
+from lexome.tasks.task import IGNORE_INDEX
 
 LABELLINGS: tuple[Labelling, ...] = ("first", "pieces", "words")
 
@@ -37,7 +37,7 @@ def told(doc: Document) -> list[tuple[str, tuple[tuple[int, int], ...], str]]:
 
 def again(task: Ner, doc: Document, *, size: int = 64) -> Document:
     """The document as a model says it that is always right."""
-    rows = task.rows(doc, tokenizer(), frame(size), known=True)
+    rows = task.encode(doc, tokenizer(), frame(size), with_targets=True)
     return task.decode(Document(doc.id, doc.passages), rows, perfect(task, rows))
 
 
@@ -56,7 +56,7 @@ def test_mentions_come_back(labelling: Labelling, scheme: str) -> None:
 def test_every_mention_that_is_found_is_what_stands_in_the_text(text: str, data: st.DataObject) -> None:
     task = Ner(["A", "B"], labelling=data.draw(st.sampled_from(LABELLINGS)), nested=data.draw(st.booleans()))
     doc = Document("d", (Passage(3, text),))
-    rows = task.rows(doc, tokenizer(cased=data.draw(st.booleans())), frame(9), known=False)
+    rows = task.encode(doc, tokenizer(cased=data.draw(st.booleans())), frame(9), with_targets=False)
     rng = np.random.default_rng(len(text))
     found = task.decode(doc, rows, [rng.normal(size=(len(row.ids), sum(task.groups))) for row in rows])
     for span in found.spans:
@@ -72,7 +72,7 @@ def test_mentions_of_a_long_document_come_back_from_many_windows(labelling: Labe
     mentions = [("BRCA1", "Gene"), ("breast cancer", "Disease"), ("XYZZYFACTORGENE", "Gene")] * 37
     doc = document("", *mentions, passages=passages)
     task = Ner(["Gene", "Disease"], labelling=labelling, nested=nested, overlap=10)
-    assert len(task.rows(doc, tokenizer(), frame(40), known=True)) > 50
+    assert len(task.encode(doc, tokenizer(), frame(40), with_targets=True)) > 50
     assert told(again(task, doc, size=40)) == told(doc)
     assert not task.notes
 
@@ -85,8 +85,8 @@ def test_a_word_longer_than_a_window_comes_back() -> None:
 
 def test_a_token_is_asked_once_however_many_windows_hold_it() -> None:
     doc = document("the gene " * 30)
-    rows = Ner(["Gene"]).rows(doc, tokenizer(), frame(20), known=True)
-    assert sum(int((row.targets != NOT_ASKED).sum()) for row in rows if row.targets is not None) == 60
+    rows = Ner(["Gene"]).encode(doc, tokenizer(), frame(20), with_targets=True)
+    assert sum(int((row.targets != IGNORE_INDEX).sum()) for row in rows if row.targets is not None) == 60
 
 
 def test_mentions_of_different_types_may_overlap_where_each_has_its_own_tags() -> None:
@@ -147,7 +147,7 @@ def test_what_a_tokenizer_drops_belongs_to_the_word_it_touches() -> None:
     doc = document("cafe\u0301 \u200bBR\u200bCA", ("cafe\u0301", "A"), ("\u200bBR\u200bCA", "A"))
     for labelling in LABELLINGS:
         task = Ner(["A"], labelling=labelling)
-        rows = task.rows(doc, tokenizer(cased=False), frame(), known=True)
+        rows = task.encode(doc, tokenizer(cased=False), frame(), with_targets=True)
         assert told(task.decode(doc, rows, perfect(task, rows))) == told(doc)
 
 
@@ -166,7 +166,7 @@ class Bytes:
 def test_pieces_of_one_character_are_labelled_together(labelling: Labelling) -> None:
     doc = document("In é中 a 中 gene", ("é中", "A"), ("中 gene", "A"))
     task = Ner(["A"], labelling=labelling)
-    rows = task.rows(doc, Bytes(), frame(9), known=True)
+    rows = task.encode(doc, Bytes(), frame(9), with_targets=True)
     assert told(task.decode(doc, rows, perfect(task, rows))) == told(doc)
     assert not task.notes
 
@@ -174,11 +174,11 @@ def test_pieces_of_one_character_are_labelled_together(labelling: Labelling) -> 
 def test_a_source_that_does_not_annotate_a_type_does_not_teach_its_absence() -> None:
     doc = document("BRCA1 in cancer", ("cancer", "Disease"))
     task = Ner(["Gene", "Disease"], nested=True, annotated={"NCBI-disease": ["Disease"]})
-    (row,) = task.of_source("NCBI-disease").rows(doc, tokenizer(), frame(), known=True)
+    (row,) = task.for_source("NCBI-disease").encode(doc, tokenizer(), frame(), with_targets=True)
     assert row.targets is not None
-    assert set(row.targets[:, 0].tolist()) == {NOT_ASKED}
+    assert set(row.targets[:, 0].tolist()) == {IGNORE_INDEX}
     assert 1 in row.targets[:, 1]
-    (full,) = task.of_source("BioRED").rows(doc, tokenizer(), frame(), known=True)
+    (full,) = task.for_source("BioRED").encode(doc, tokenizer(), frame(), with_targets=True)
     assert full.targets is not None
     assert 0 in full.targets[:, 0]
 
@@ -188,13 +188,13 @@ def test_types_that_a_source_does_not_annotate_are_not_scored() -> None:
     found = document("BRCA1 in cancer", ("cancer", "Disease"), ("BRCA1", "Gene"))
     task = Ner(["Gene", "Disease"], nested=True, annotated={"NCBI-disease": ["Disease"]})
     assert task.score([gold], [found])["precision"] == 0.5
-    assert task.of_source("NCBI-disease").score([gold], [found])["precision"] == 1
+    assert task.for_source("NCBI-disease").score([gold], [found])["precision"] == 1
 
 
 def test_mentions_do_not_reach_over_passages() -> None:
     doc = Document("d", place((("title", "breast"), ("abstract", "cancer"))))
     task = Ner(["Disease"])
-    rows = task.rows(doc, tokenizer(), frame(), known=False)
+    rows = task.encode(doc, tokenizer(), frame(), with_targets=False)
     inside = np.tile([0.0, 1.0, 5.0], (4, 1))
     assert [span.text for span in task.decode(doc, rows, [inside]).spans] == ["breast", "cancer"]
 
@@ -204,7 +204,7 @@ def test_sentences_are_read_apart_where_the_setting_says() -> None:
     passage = Passage(0, text, sentences=((0, 12), (13, 22)))
     doc = document("", ("BRCA1", "Gene"), ("gene", "Gene"), passages=(passage,))
     task = Ner(["Gene"], context="sentence")
-    assert len(task.rows(doc, tokenizer(), frame(), known=True)) == 2
+    assert len(task.encode(doc, tokenizer(), frame(), with_targets=True)) == 2
     assert told(again(task, doc)) == told(doc)
 
 
@@ -220,7 +220,7 @@ def test_invalid_tags_are_read_as_conlleval_does_or_made_valid() -> None:
     numbers = [np.array([[9.0, 0, 0], [2, 0, 0], [0, 1, 2], [9, 0, 0]])]
     for decoding, expected in (("repair", [0.665]), ("viterbi", [0.245])):
         task = task_of({"kind": "ner", "types": ["Gene"], "decoding": decoding})
-        rows = task.rows(doc, tokenizer(), frame(), known=False)
+        rows = task.encode(doc, tokenizer(), frame(), with_targets=False)
         found = task.decode(doc, rows, numbers)
         assert [span.text for span in found.spans] == ["gene"]
         assert [span.score for span in found.spans] == pytest.approx(expected, abs=0.01)
@@ -228,10 +228,10 @@ def test_invalid_tags_are_read_as_conlleval_does_or_made_valid() -> None:
 
 def test_transitions_of_a_crf_decide_and_travel_with_the_settings() -> None:
     doc = document("the gene")
-    never_begin = Transitions(np.array([[[0, NEVER, 0], [0, 0, 0], [0, 0, 0]]]), np.array([[0, NEVER, 0]]),
+    never_begin = Transitions(np.array([[[0, FORBIDDEN, 0], [0, 0, 0], [0, 0, 0]]]), np.array([[0, FORBIDDEN, 0]]),
                               np.zeros((1, 3)))  # fmt: skip
     task = task_of(Ner(["Gene"]).with_transitions(never_begin).settings())
-    rows = task.rows(doc, tokenizer(), frame(), known=False)
+    rows = task.encode(doc, tokenizer(), frame(), with_targets=False)
     assert task.decode(doc, rows, [np.array([[0.0, 9, 0]] * 4)]).spans == ()
 
 
@@ -247,7 +247,7 @@ def test_mentions_of_other_types_stay_and_what_leans_on_the_replaced_goes() -> N
     doc = Document(doc.id, doc.passages, doc.spans, (related,), (Attribute("A1", "T2", "Negation"),
                    Attribute("A2", "R1", "Speculation")))  # fmt: skip
     task = Ner(["Gene"])
-    rows = task.rows(doc, tokenizer(), frame(), known=True)
+    rows = task.encode(doc, tokenizer(), frame(), with_targets=True)
     found = task.decode(doc, rows, perfect(task, rows))
     assert [(span.id, span.type) for span in found.spans] == [("T2", "Disease"), ("T1", "Gene")]
     assert found.relations == ()
@@ -262,14 +262,14 @@ def test_a_relation_of_concepts_goes_with_their_last_mention() -> None:
     doc = replace(doc, spans=spans, relations=(Relation("R1", "causes", sides),))
     for types, left in ((["Gene"], 0), (["Drug"], 1)):
         task = Ner(types)
-        rows = task.rows(doc, tokenizer(), frame(), known=True)
+        rows = task.encode(doc, tokenizer(), frame(), with_targets=True)
         assert len(task.decode(doc, rows, perfect(task, rows)).relations) == left
 
 
 def test_a_document_without_text_has_no_rows_and_no_mentions() -> None:
     task = Ner(["Gene"])
     for doc in (Document("d"), Document("d", (Passage(0, "  \n"),))):
-        assert task.rows(doc, tokenizer(), frame(), known=True) == []
+        assert task.encode(doc, tokenizer(), frame(), with_targets=True) == []
         assert task.decode(doc, [], []).spans == ()
     assert task.notes == {"document without text": 2}
 
@@ -303,7 +303,7 @@ def test_wrong_settings_are_refused(settings: dict[str, object], message: str) -
 def test_numbers_of_another_model_are_refused() -> None:
     doc = document("the gene")
     task = Ner(["Gene"])
-    rows = task.rows(doc, tokenizer(), frame(), known=False)
+    rows = task.encode(doc, tokenizer(), frame(), with_targets=False)
     with pytest.raises(UsageError, match="other labels than the task"):
         task.decode(doc, rows, [np.zeros((4, 5))])
 
@@ -327,7 +327,7 @@ def test_some_types_are_read_as_all_are(nested: bool, crf: bool, size: int, seed
         task = task.with_transitions(Transitions(*(rng.normal(size=shape) for shape in shapes)))
     there = Span("T1", "A", ((4, 8),), "BRCA")
     doc = Document("d", (Passage(0, "the BRCA 1 gene of breast cancer and p53 in mice"),), (there,))
-    rows = task.rows(doc, tokenizer(), frame(size), known=False)
+    rows = task.encode(doc, tokenizer(), frame(size), with_targets=False)
     numbers = [rng.normal(size=(len(row.ids), sum(task.groups))) for row in rows]
     asked = data.draw(st.sets(st.sampled_from(types)))
     everything = [span for span in task.decode(doc, rows, numbers).spans if span.type in asked]

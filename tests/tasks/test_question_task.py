@@ -9,8 +9,8 @@ from task_rows import SURE, frame, perfect, tokenizer
 from lexome.document import Answer, Document, Passage, Question, place
 from lexome.errors import BadDocument, UsageError
 from lexome.tasks import Questions, task_of
-from lexome.tasks.qa import together
-from lexome.tasks.task import NOT_ASKED
+from lexome.tasks.qa import merge_questions
+from lexome.tasks.task import IGNORE_INDEX
 
 CONTEXT = "The gene BRCA1 is on 17q21, near NBR1."
 
@@ -27,7 +27,7 @@ def snippets(*texts: str, type_: str = "factoid", answers: tuple[Answer, ...] = 
 
 
 def again(task: Questions, doc: Document, size: int = 48) -> Question:
-    rows = task.rows(doc, tokenizer(), frame(size), known=True)
+    rows = task.encode(doc, tokenizer(), frame(size), with_targets=True)
     return task.decode(doc, rows, perfect(task, rows)).questions[0]
 
 
@@ -49,17 +49,17 @@ def test_an_answer_comes_back_from_a_long_text() -> None:
 def test_the_question_is_in_every_row_and_has_no_place() -> None:
     doc = asked("the gene " * 40)
     question = [piece[0] for piece in tokenizer().encode("Where is BRCA1?")]
-    rows = Questions().rows(doc, tokenizer(), frame(40), known=False)
+    rows = Questions().encode(doc, tokenizer(), frame(40), with_targets=False)
     assert len(rows) > 3
     for row in rows:
         assert row.ids[1 : 1 + len(question)].tolist() == question
         assert set(row.starts[: 2 + len(question)].tolist()) == {-1}
-        assert row.about == ("q",)
+        assert row.key == ("q",)
 
 
 def test_windows_without_the_answer_say_that_there_is_none() -> None:
     doc = asked("the gene " * 40 + "17q21", "17q21")
-    rows = Questions(overlap=0).rows(doc, tokenizer(), frame(48), known=True)
+    rows = Questions(overlap=0).encode(doc, tokenizer(), frame(48), with_targets=True)
     targets = [row.targets.tolist() for row in rows if row.targets is not None]
     assert targets[0] == [0, 0]
     assert targets[-1] != [0, 0]
@@ -77,7 +77,7 @@ def test_no_answer_has_to_be_said_more_firmly_than_the_threshold() -> None:
     doc = asked()
     for threshold, impossible in ((0.0, True), (5.0, False)):
         task = Questions(null=True, null_threshold=threshold)
-        rows = task.rows(doc, tokenizer(), frame(), known=False)
+        rows = task.encode(doc, tokenizer(), frame(), with_targets=False)
         numbers = np.zeros((len(rows[0].ids), 2))
         numbers[0] = 2.0
         assert task.decode(doc, rows, [numbers]).questions[0].impossible == impossible
@@ -95,9 +95,9 @@ def test_an_answer_is_searched_in_snippets_as_whole_words_and_by_its_synonyms() 
     doc = snippets(
         "ABRCA1 is another.", "Breast-cancer gene.", answers=(Answer("BRCA1", synonyms=("breast-cancer gene",)),)
     )
-    rows = Questions().rows(doc, tokenizer(), frame(), known=True)
-    assert [row.targets is not None and NOT_ASKED in row.targets for row in rows] == [True, False]
-    rows = Questions(absent="null").rows(doc, tokenizer(), frame(), known=True)
+    rows = Questions().encode(doc, tokenizer(), frame(), with_targets=True)
+    assert [row.targets is not None and IGNORE_INDEX in row.targets for row in rows] == [True, False]
+    rows = Questions(absent="null").encode(doc, tokenizer(), frame(), with_targets=True)
     assert rows[0].targets is not None
     assert rows[0].targets.tolist() == [0, 0]
     assert again(Questions(), doc).answers[0].text == "Breast-cancer gene"
@@ -105,7 +105,7 @@ def test_an_answer_is_searched_in_snippets_as_whole_words_and_by_its_synonyms() 
 
 def test_questions_of_other_forms_are_left_as_they_are() -> None:
     doc = asked(CONTEXT, "17q21", type_="summary")
-    assert Questions().rows(doc, tokenizer(), frame(), known=True) == []
+    assert Questions().encode(doc, tokenizer(), frame(), with_targets=True) == []
     assert Questions().decode(doc, [], []) == doc
 
 
@@ -113,7 +113,7 @@ def test_an_answer_never_reaches_over_two_passages() -> None:
     passages = place((("title", "breast"), ("abstract", "cancer")))
     doc = Document("d", passages, questions=(Question("q", "?"),))
     task = Questions()
-    rows = task.rows(doc, tokenizer(), frame(), known=False)
+    rows = task.encode(doc, tokenizer(), frame(), with_targets=False)
     numbers = np.zeros((len(rows[0].ids), 2))
     numbers[3, 0] = numbers[4, 1] = SURE
     assert "breast" in [answer.text for answer in task.decode(doc, rows, [numbers]).questions[0].answers][:2]
@@ -129,7 +129,7 @@ def test_yes_or_no_comes_back_from_all_snippets_together(said: str) -> None:
 def test_snippets_vote_on_yes_or_no() -> None:
     doc = snippets("the gene", "the disease", "the cancer", type_="yesno")
     task = Questions("yesno")
-    rows = task.rows(doc, tokenizer(), frame(), known=False)
+    rows = task.encode(doc, tokenizer(), frame(), with_targets=False)
     numbers = [np.array([1.0, 0]), np.array([0, 3.0]), np.array([1.0, 0])]
     assert task.decode(doc, rows, numbers).questions[0].answers == (Answer("no"),)
 
@@ -137,7 +137,7 @@ def test_snippets_vote_on_yes_or_no() -> None:
 def test_another_answer_than_yes_or_no_is_refused() -> None:
     doc = snippets("the gene", type_="yesno", answers=(Answer("perhaps"),))
     with pytest.raises(BadDocument, match="has the label 'perhaps'"):
-        Questions("yesno").rows(doc, tokenizer(), frame(), known=True)
+        Questions("yesno").encode(doc, tokenizer(), frame(), with_targets=True)
 
 
 def test_a_question_without_text_is_asked_alone() -> None:
@@ -170,7 +170,9 @@ def test_answers_of_one_question_in_many_documents_are_weighed_together() -> Non
                  tuple(Answer(text, score=score) for text, score in answers)),))
         for name, answers in scored
     ]  # fmt: skip
-    ((_, merged),) = together((own.questions[0], said.questions[0]) for own, said in zip(docs, found, strict=True))
+    ((_, merged),) = merge_questions(
+        (own.questions[0], said.questions[0]) for own, said in zip(docs, found, strict=True)
+    )
     assert merged is not None
     assert [answer.text for answer in merged.answers] == ["brca1", "NBR1", "TP53"]
     assert Questions().score(docs, found) == {"mrr": 1, "strict": 1, "lenient": 1}

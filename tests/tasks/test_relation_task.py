@@ -9,8 +9,8 @@ from task_rows import frame, perfect, tokenizer
 from lexome.document import Argument, Document, Passage, Relation, Span, place
 from lexome.errors import BadDocument, UsageError
 from lexome.tasks import Relations, task_of
-from lexome.tasks.relation import marked
-from lexome.tasks.task import NOT_ASKED
+from lexome.tasks.relation import mark_pair
+from lexome.tasks.task import IGNORE_INDEX
 
 TEXT = "Aspirin blocks COX1 and COX2. Ibuprofen blocks COX1 with aspirin."
 LABELS = ("none", "INHIBITOR", "ACTIVATOR")
@@ -45,12 +45,12 @@ def told(doc: Document) -> set[tuple[str, frozenset[str | None]]]:
 
 
 def again(task: Relations, doc: Document, size: int = 128) -> Document:
-    rows = task.rows(doc, tokenizer(), frame(size), known=True)
+    rows = task.encode(doc, tokenizer(), frame(size), with_targets=True)
     return task.decode(doc, rows, perfect(task, rows))
 
 
 def texts(task: Relations, doc: Document) -> list[str]:
-    return [marked(doc, pair, marking=task.marking, masks=task.masks).text for pair in task.candidates(doc)]
+    return [mark_pair(doc, pair, marking=task.marking, masks=task.masks).text for pair in task.candidates(doc)]
 
 
 def test_pairs_of_a_sentence_are_masked_one_after_another() -> None:
@@ -106,10 +106,10 @@ def test_scores_count_a_spurious_relation() -> None:
     assert (scores["precision"], scores["recall"], scores["accuracy"]) == (0.5, 1, pytest.approx(2 / 3))
 
 
-@pytest.mark.parametrize(("others", "target"), [("none", 0), ("skip", NOT_ASKED)])
+@pytest.mark.parametrize(("others", "target"), [("none", 0), ("skip", IGNORE_INDEX)])
 def test_other_relations_are_none_or_not_asked(others: str, target: int) -> None:
     task = task_of({"kind": "relation", "labels": LABELS, "none": "none", "pairs": PAIRS, "others": others})
-    rows = task.rows(annotated(related(1, "CPR:1", "T1", "T2")), tokenizer(), frame(), known=True)
+    rows = task.encode(annotated(related(1, "CPR:1", "T1", "T2")), tokenizer(), frame(), with_targets=True)
     assert rows[0].targets is not None
     assert rows[0].targets.tolist() == [target]
     assert sum(task.notes.values()) == 1
@@ -119,7 +119,7 @@ def test_other_relations_are_none_or_not_asked(others: str, target: int) -> None
 def test_a_relation_of_another_type_never_takes_the_place_of_one_that_is_asked(others: Literal["none", "skip"]) -> None:
     doc = annotated(related(1, "CPR:1", "T1", "T2"), related(2, "INHIBITOR", "T1", "T2"))
     task = Relations(LABELS, none="none", pairs=PAIRS, others=others)
-    rows = task.rows(doc, tokenizer(), frame(), known=True)
+    rows = task.encode(doc, tokenizer(), frame(), with_targets=True)
     assert rows[0].targets is not None
     assert rows[0].targets.tolist() == [LABELS.index("INHIBITOR")]
     assert task.score([doc], [annotated(related(1, "INHIBITOR", "T1", "T2"))])["f1"] == 1
@@ -127,13 +127,15 @@ def test_a_relation_of_another_type_never_takes_the_place_of_one_that_is_asked(o
 
 def test_annotated_documents_without_pairs_of_types_are_refused_with_what_is_lacking() -> None:
     with pytest.raises(BadDocument, match=r"has relations and no label; .* Name the pairs of types"):
-        Relations(LABELS).rows(annotated(related(1, "INHIBITOR", "T1", "T2")), tokenizer(), frame(), known=True)
+        Relations(LABELS).encode(
+            annotated(related(1, "INHIBITOR", "T1", "T2")), tokenizer(), frame(), with_targets=True
+        )
 
 
 def test_other_relations_are_refused_unless_said() -> None:
     task = Relations(LABELS, none="none", pairs=PAIRS)
     with pytest.raises(BadDocument, match="has the label 'CPR:1'"):
-        task.rows(annotated(related(1, "CPR:1", "T1", "T2")), tokenizer(), frame(), known=True)
+        task.encode(annotated(related(1, "CPR:1", "T1", "T2")), tokenizer(), frame(), with_targets=True)
 
 
 def test_entities_that_overlap_are_one_mask() -> None:
@@ -178,7 +180,7 @@ def test_a_pair_in_a_long_sentence_keeps_the_text_around_it() -> None:
     sides = (Argument("Chemical", "T1"), Argument("Gene", "T2"))
     doc = Document("d", place((("abstract", text),)), spans, (Relation("R1", "INHIBITOR", sides),))
     task = Relations(LABELS, none="none", pairs=PAIRS)
-    (row,) = task.rows(doc, tokenizer(), frame(64), known=True)
+    (row,) = task.encode(doc, tokenizer(), frame(64), with_targets=True)
     assert len(row.ids) <= 64
     assert tokenizer().vocabulary["@"] in row.ids.tolist()
     assert task.notes == {"text far from a pair left out": 1}
@@ -191,7 +193,7 @@ def test_a_pair_farther_apart_than_a_row_is_read_in_windows() -> None:
     sides = (Argument("Chemical", "T1"), Argument("Gene", "T2"))
     doc = Document("d", place((("abstract", text),)), spans, (Relation("R1", "INHIBITOR", sides),))
     task = Relations(LABELS, none="none", pairs=PAIRS)
-    assert len(task.rows(doc, tokenizer(), frame(64), known=True)) > 2
+    assert len(task.encode(doc, tokenizer(), frame(64), with_targets=True)) > 2
     assert told(again(task, doc, 64)) == told(doc)
 
 
@@ -204,7 +206,7 @@ def test_sentences_already_marked_carry_a_label() -> None:
 
 def test_a_pair_without_numbers_is_an_error() -> None:
     task = Relations(LABELS, none="none", pairs=PAIRS)
-    rows = task.rows(annotated(), tokenizer(), frame(), known=False)
+    rows = task.encode(annotated(), tokenizer(), frame(), with_targets=False)
     with pytest.raises(UsageError, match="no rows for the pair"):
         task.decode(annotated(), rows[:1], [np.zeros(3)])
 

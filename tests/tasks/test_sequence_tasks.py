@@ -20,7 +20,7 @@ def paired(label: str, first: str = "the gene", second: str = "the disease") -> 
 
 
 def again(task: Task, doc: Document, size: int = 32) -> Document:
-    rows = task.rows(doc, tokenizer(), frame(size), known=True)
+    rows = task.encode(doc, tokenizer(), frame(size), with_targets=True)
     return task.decode(doc, rows, perfect(task, rows))
 
 
@@ -39,7 +39,7 @@ def test_several_labels_come_back_in_the_tasks_order(labels: tuple[str, ...]) ->
 def test_windows_vote_or_one_is_enough(pool: str, expected: tuple[str, ...]) -> None:
     task = task_of({"kind": "classes", "labels": ["a"], "several": True, "pool": pool})
     doc = labelled(text="the gene " * 20)
-    rows = task.rows(doc, tokenizer(), frame(32), known=False)
+    rows = task.encode(doc, tokenizer(), frame(32), with_targets=False)
     assert task.decode(doc, rows, [np.array([2.0]), np.array([-9.0])]).labels == expected
 
 
@@ -47,7 +47,7 @@ def test_a_threshold_is_a_probability() -> None:
     doc = labelled()
     for threshold, expected in ((0.2, ("a",)), (0.4, ())):
         task = Classes(["a"], several=True, threshold=threshold)
-        rows = task.rows(doc, tokenizer(), frame(), known=False)
+        rows = task.encode(doc, tokenizer(), frame(), with_targets=False)
         assert task.decode(doc, rows, [np.array([np.log(0.3 / 0.7)])]).labels == expected
 
 
@@ -56,11 +56,11 @@ def test_a_threshold_is_a_probability() -> None:
 )
 def test_a_label_that_is_not_in_the_scheme_is_refused(labels: tuple[str, ...], message: str) -> None:
     with pytest.raises(BadDocument, match=message):
-        Classes(["a", "b"]).rows(labelled(*labels), tokenizer(), frame(), known=True)
+        Classes(["a", "b"]).encode(labelled(*labels), tokenizer(), frame(), with_targets=True)
 
 
 def test_no_label_may_mean_one() -> None:
-    (row,) = Classes(["a", "b"], empty="b").rows(labelled(), tokenizer(), frame(), known=True)
+    (row,) = Classes(["a", "b"], empty="b").encode(labelled(), tokenizer(), frame(), with_targets=True)
     assert row.targets is not None
     assert row.targets.tolist() == [1]
 
@@ -74,7 +74,7 @@ def test_a_document_without_text_is_still_answered() -> None:
 
 def test_numbers_for_other_labels_are_refused() -> None:
     task = Classes(["a", "b"])
-    rows = task.rows(labelled(), tokenizer(), frame(), known=False)
+    rows = task.encode(labelled(), tokenizer(), frame(), with_targets=False)
     with pytest.raises(UsageError, match=r"shape \(3,\); expected \(2,\)"):
         task.decode(labelled(), rows, [np.zeros(3)])
     with pytest.raises(UsageError, match="no number"):
@@ -108,16 +108,16 @@ def test_inference_comes_back_from_pairs_of_any_length(first: str, second: str) 
 
 
 def test_the_second_text_of_a_pair_is_its_second_segment() -> None:
-    (row,) = Inference().rows(paired("neutral"), tokenizer(), frame(), known=True)
+    (row,) = Inference().encode(paired("neutral"), tokenizer(), frame(), with_targets=True)
     assert row.ids.tolist()[0] == 1
     assert row.segments.tolist() == [0, 0, 0, 0, 1, 1, 1]
-    (row,) = Inference().rows(paired("neutral"), tokenizer(), frame(segments=False), known=True)
+    (row,) = Inference().encode(paired("neutral"), tokenizer(), frame(segments=False), with_targets=True)
     assert set(row.segments.tolist()) == {0}
 
 
 def test_inference_needs_two_passages() -> None:
     with pytest.raises(BadDocument, match="has 1 passages; expected two"):
-        Inference().rows(labelled("neutral"), tokenizer(), frame(), known=True)
+        Inference().encode(labelled("neutral"), tokenizer(), frame(), with_targets=True)
 
 
 def test_inference_is_scored_by_accuracy() -> None:
@@ -134,15 +134,15 @@ def test_similarity_comes_back(number: str) -> None:
 def test_a_number_beyond_the_scale_is_refused_and_never_said() -> None:
     doc = paired("5.5")
     with pytest.raises(BadDocument, match=r"from 0\.0 to 5\.0"):
-        Similarity().rows(doc, tokenizer(), frame(), known=True)
-    rows = Similarity().rows(doc, tokenizer(), frame(), known=False)
+        Similarity().encode(doc, tokenizer(), frame(), with_targets=True)
+    rows = Similarity().encode(doc, tokenizer(), frame(), with_targets=False)
     assert Similarity().decode(doc, rows, [np.array([1.3])]).labels == ("5",)
 
 
 @pytest.mark.parametrize("label", ["much", "nan"])
 def test_a_label_that_is_no_number_is_refused(label: str) -> None:
     with pytest.raises(BadDocument, match="expected one number"):
-        Similarity().rows(paired(label), tokenizer(), frame(), known=True)
+        Similarity().encode(paired(label), tokenizer(), frame(), with_targets=True)
 
 
 def test_similarity_is_scored_by_correlation() -> None:
@@ -191,6 +191,6 @@ def test_settings_that_are_not_known_are_refused(settings: dict[str, object], me
 
 
 def test_rows_of_one_text_name_no_place_for_special_tokens() -> None:
-    (row,) = Classes(["a"]).rows(Document("d", (Passage(7, "the gene"),)), tokenizer(), frame(), known=False)
+    (row,) = Classes(["a"]).encode(Document("d", (Passage(7, "the gene"),)), tokenizer(), frame(), with_targets=False)
     assert row.starts.tolist() == [-1, 7, 11, -1]
     assert row.targets is None

@@ -16,7 +16,7 @@ from lexome.datasets import DataSet
 from lexome.document import Document, Question
 from lexome.infer.tokenizer import Tokens, open_tokens
 from lexome.tasks import Ner, Questions, Relations, Task, task_of
-from lexome.tasks.qa import contexts_of, places_of, plain
+from lexome.tasks.qa import find_answer, normalize, question_contexts
 
 NIGHTLY = os.environ.get("LEXOME_HYPOTHESIS") == "nightly"
 SAMPLE = 24
@@ -58,7 +58,7 @@ def test_what_a_set_says_comes_back(name: str, real_data: Path, bert: Tokens) ->
     asked = unexplained = 0
     for doc in documents(found):
         before = Counter(task.notes)
-        rows = task.rows(doc, bert, frame(128), known=True)
+        rows = task.encode(doc, bert, frame(128), with_targets=True)
         said = task.decode(doc, rows, perfect(task, rows))
         wanted, lost = compared(task, doc, said)
         asked += wanted
@@ -110,11 +110,11 @@ def compared_answers(task: Questions, doc: Document, gold: Question, found: Ques
     if gold.type not in (task.form, None):
         return 0, 0
     if task.form == "yesno":
-        return 1, int(plain(gold.answers[0].text).removesuffix(".") != found.answers[0].text)
-    texts = contexts_of(doc)
-    there = [answer for answer in gold.answers if any(list(places_of(answer, passages)) for passages in texts)]
-    forms = [{plain(form).removesuffix(".") for form in (answer.text, *answer.synonyms)} for answer in there]
-    given = [plain(answer.text).removesuffix(".") for answer in found.answers]
+        return 1, int(normalize(gold.answers[0].text).removesuffix(".") != found.answers[0].text)
+    texts = question_contexts(doc)
+    there = [answer for answer in gold.answers if any(list(find_answer(answer, passages)) for passages in texts)]
+    forms = [{normalize(form).removesuffix(".") for form in (answer.text, *answer.synonyms)} for answer in there]
+    given = [normalize(answer.text).removesuffix(".") for answer in found.answers]
     if task.form == "factoid":
         return 1, int(bool(forms) and not any(given[0] in own for own in forms))
     return len(forms), sum(not own & set(given) for own in forms)
@@ -131,7 +131,7 @@ def test_what_a_set_says_comes_back_however_it_is_labelled(
     task = task_of({**found.settings, "labelling": labelling, "nested": nested, "scheme": "iobes"})
     lost = 0
     for doc in documents(found)[:30]:
-        rows = task.rows(doc, bert, frame(100), known=True)
+        rows = task.encode(doc, bert, frame(100), with_targets=True)
         lost += compared(task, doc, task.decode(doc, rows, perfect(task, rows)))[1]
     assert lost <= sum(task.notes.values())
     assert lost < 10

@@ -22,7 +22,7 @@ from lexome.formats.json_file import attempt, load, mapping, objects, required, 
 from lexome.formats.registry import detect
 from lexome.formats.streams import Source, open_sources, replacing
 from lexome.formats.tally import Tally
-from lexome.tasks.qa import question_of
+from lexome.tasks.qa import base_question_id
 
 
 def answered_from_golden(sources: Iterator[Source], *, tally: Tally) -> Iterator[Document]:
@@ -45,7 +45,7 @@ def answered_from_golden(sources: Iterator[Source], *, tally: Tally) -> Iterator
 
 
 def _answered(question: Question, golden: dict[str, Question]) -> Question:
-    known = golden.get(question_of(question.id))
+    known = golden.get(base_question_id(question.id))
     if known is None:
         raise DataSetError(
             f"the test question {question.id!r} is in no golden file; expected its answers there. Take the golden "

@@ -10,7 +10,7 @@ from lexome.datasets.splits import Change
 from lexome.document import Document, Span
 from lexome.errors import DataSetError
 from lexome.formats.tally import Tally
-from lexome.tasks.qa import question_of
+from lexome.tasks.qa import base_question_id
 
 
 def types_called(names: Mapping[str, str]) -> Change:
@@ -138,7 +138,7 @@ def of_one_question(docs: Iterable[Document], tally: Tally) -> Iterator[Document
         if len(doc.questions) != 1:
             raise DataSetError(f"document {doc.id!r} has {len(doc.questions)} questions; expected one of BioASQ's.")
         asked = doc.questions[0]
-        meta = replace(doc.meta, part_of=question_of(asked.id))
+        meta = replace(doc.meta, part_of=base_question_id(asked.id))
         yield replace(doc, questions=(replace(asked, type=asked.type or "factoid"),), meta=meta)
 
 

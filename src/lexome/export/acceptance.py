@@ -25,7 +25,7 @@ from lexome.recipe.finetune import Names
 from lexome.tasks import Ner, Relations, Task
 from lexome.tasks.metrics import mentions
 from lexome.tasks.metrics.spans import Counts
-from lexome.tasks.task import Row
+from lexome.tasks.task import Example
 from lexome.training.finetune.examples import under
 from lexome.training.run_record import RUN, surroundings
 
@@ -123,7 +123,7 @@ def scores(task: Task, held: Sequence[HeldOut], found: Sequence[Sequence[Documen
     """The first measure of the task; each source is scored by what it annotates, and counts the same."""
     measure, sources = "", {}
     for part, own in zip(held, found, strict=True):
-        measure, sources[part.source] = next(iter(task.of_source(part.source).score(part.docs, own).items()))
+        measure, sources[part.source] = next(iter(task.for_source(part.source).score(part.docs, own).items()))
     return Scored(measure, sum(sources.values()) / len(sources), sources)
 
 
@@ -371,7 +371,7 @@ def file_sha256(path: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def _some(rows: Sequence[Row]) -> list[Row]:
+def _some(rows: Sequence[Example]) -> list[Example]:
     """Some rows, spread over all: sources come one after another."""
     step = max(1, len(rows) // TRIED_ROWS)
     return list(rows[::step][:TRIED_ROWS])

@@ -92,7 +92,7 @@ def judge(task: Ner, held: Sequence[HeldOut], found: Sequence[Sequence[Document]
 def _judgeable(task: Ner, part: HeldOut) -> frozenset[str]:
     """The types that a source annotates; of one that the task does not know, those that it has a mention of."""
     if part.source in task.annotated:
-        return task.of_source(part.source).asked
+        return task.for_source(part.source).asked
     return task.asked & {span.type for doc in part.docs for span in doc.spans}
 
 

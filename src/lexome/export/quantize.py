@@ -13,7 +13,7 @@ import onnxruntime
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from lexome.tasks.task import Row
+from lexome.tasks.task import Example
 
 # Weights are -LARGEST to LARGEST, so that the products of a column need no correction.
 LARGEST = 127
@@ -220,7 +220,7 @@ class Even:
     tokens: tuple[str, ...]
 
 
-def equalised(model: onnx.ModelProto, rows: Sequence[Row]) -> Even:
+def equalised(model: onnx.ModelProto, rows: Sequence[Example]) -> Even:
     """The same graph with channels made even before matrices where that helps.
 
     What it computes is the same but for rounding. `rows` show which channels and tokens are large.
@@ -242,7 +242,7 @@ def large_tokens(seen: Sequence[Floats]) -> bool:
     return bool(largest_N.max() > FAR * max(float(np.median(largest_N)), TINY))
 
 
-def inputs_of(model: onnx.ModelProto, rows: Sequence[Row]) -> dict[str, list[Floats]]:
+def inputs_of(model: onnx.ModelProto, rows: Sequence[Example]) -> dict[str, list[Floats]]:
     """What each matrix is multiplied with, (tokens of a row, R) for each of the rows."""
     wanted = set(matrices(model))
     lefts = {node.input[1]: node.input[0] for node in model.graph.node if node.input[1:2] and node.input[1] in wanted}
@@ -333,7 +333,7 @@ def _divided(model: onnx.ModelProto, sizes: Mapping[str, Floats]) -> onnx.ModelP
     )
 
 
-def _few(rows: Sequence[Row]) -> Iterator[Row]:
+def _few(rows: Sequence[Example]) -> Iterator[Example]:
     """The first rows that have enough tokens together."""
     count = 0
     for row in rows:
@@ -343,6 +343,6 @@ def _few(rows: Sequence[Row]) -> Iterator[Row]:
         yield row
 
 
-def _given(row: Row, asked: set[str]) -> dict[str, Any]:
+def _given(row: Example, asked: set[str]) -> dict[str, Any]:
     given = {"ids": row.ids[None], "mask": np.ones_like(row.ids)[None], "segments": row.segments[None]}
     return {name: held for name, held in given.items() if name in asked}

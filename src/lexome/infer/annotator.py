@@ -17,7 +17,7 @@ from lexome.infer.model import Model, calibrated
 from lexome.infer.model_folder import SETTINGS
 from lexome.infer.selection import Choice
 from lexome.tasks import Ner
-from lexome.tasks.ner import Inside
+from lexome.tasks.ner import InsideProbabilities
 
 # How probable it has to be that a word is inside a mention for it to count as considered.
 CONSIDERED = 0.1
@@ -79,16 +79,16 @@ def _dropped(span: Span, choice: Choice) -> Candidate | None:
     return Candidate(span.start, span.end, span.text, span.type, score, why)
 
 
-def _stretches(inside: Inside, types: Sequence[str]) -> Iterator[tuple[str, int, int, float]]:
+def _stretches(inside: InsideProbabilities, types: Sequence[str]) -> Iterator[tuple[str, int, int, float]]:
     """Of each type the stretches of units that may be inside it, with the mean of their probabilities."""
     for number, type_ in enumerate(types):
         for low, high in inside.runs:
             begun = low
             for place in range(low, high + 1):
-                if place < high and inside.shares_UT[place, number] >= CONSIDERED:
+                if place < high and inside.probabilities_UT[place, number] >= CONSIDERED:
                     continue
                 if place > begun:
-                    yield type_, begun, place, float(inside.shares_UT[begun:place, number].mean())
+                    yield type_, begun, place, float(inside.probabilities_UT[begun:place, number].mean())
                 begun = place + 1
 
 

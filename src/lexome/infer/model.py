@@ -16,8 +16,8 @@ from lexome.errors import CheckpointError
 from lexome.infer.model_folder import Settings
 from lexome.infer.predictor import Predictor, is_hugging_face, open_hugging_face
 from lexome.tasks import Ner, Relations, Task, task_of
-from lexome.tasks.ner import Inside
-from lexome.tasks.task import Floats, Frame, Row
+from lexome.tasks.ner import InsideProbabilities
+from lexome.tasks.task import Example, Floats, Frame
 
 Curve = tuple[float, float]
 """A slope and an offset, on the scale of log-odds."""
@@ -122,11 +122,11 @@ class Model:
         for doc, own in zip(docs, rows, strict=True):
             yield self.decoded(doc, own, [next(numbers) for _ in own], types=types)
 
-    def rows(self, doc: Document) -> list[Row]:
+    def rows(self, doc: Document) -> list[Example]:
         """What the model has to be run on for a document; nothing of it is cut off."""
-        return self.task.rows(self._readable(doc), self.predictor.tokens, self.frame, known=False)
+        return self.task.encode(self._readable(doc), self.predictor.tokens, self.frame, with_targets=False)
 
-    def run(self, rows: Sequence[Row], *, batch_tokens: int = 0) -> list[Floats]:
+    def run(self, rows: Sequence[Example], *, batch_tokens: int = 0) -> list[Floats]:
         """The model's numbers for each row: each alone, or with others up to so many tokens, padding counted."""
         kinds = [row.segments for row in rows] if self.frame.segments else None
         found = self.predictor.logits([row.ids for row in rows], segments=kinds, batch_tokens=batch_tokens)
@@ -135,7 +135,7 @@ class Model:
     def decoded(
         self,
         doc: Document,
-        rows: Sequence[Row],
+        rows: Sequence[Example],
         numbers: Sequence[Floats],
         *,
         types: Collection[str] | None = None,
@@ -153,7 +153,7 @@ class Model:
             found = replace(found, passages=doc.passages)
         return self._calibrated(found, self.types if types is None else types)
 
-    def inside(self, doc: Document, rows: Sequence[Row], numbers: Sequence[Floats]) -> Inside:
+    def inside(self, doc: Document, rows: Sequence[Example], numbers: Sequence[Floats]) -> InsideProbabilities:
         """Of a ner model, how probable each word of the document is to be inside a mention."""
         assert isinstance(self.task, Ner)
         return self.task.inside(self._readable(doc), rows, numbers)

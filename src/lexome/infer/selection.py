@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from lexome.document import Document
 from lexome.errors import UsageError
 from lexome.infer.model import Model
-from lexome.tasks.ner import with_spans
+from lexome.tasks.ner import replace_spans
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Choice:
         own = [type_ for type_ in model.types if type_ in self.types]
         said = [span for span in found.spans if span.type in own]
         kept = [span for span in said if (span.score or 0.0) >= self.least.get(span.type, 0.0)]
-        return found if len(kept) == len(said) else with_spans(doc, kept, own)
+        return found if len(kept) == len(said) else replace_spans(doc, kept, own)
 
 
 def _kept_relations(doc: Document, least: Mapping[str, float]) -> Document:

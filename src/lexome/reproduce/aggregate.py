@@ -19,7 +19,7 @@ from lexome.recipe.finetune import FinetuneRecipe
 from lexome.recipe.study import ReportedTable, StudyRecipe
 from lexome.tasks import Ner, Questions, task_of
 from lexome.tasks.metrics import count_rows, mentions, spans_strict
-from lexome.tasks.qa import question_of
+from lexome.tasks.qa import base_question_id
 from lexome.tasks.task import Scores, Task
 from lexome.training.finetune.grid import gold_path
 
@@ -277,7 +277,7 @@ def _units(gold: Sequence[Document]) -> list[list[int]]:
     """The places of the documents that ask one question, which share its id."""
     units: dict[str, list[int]] = {}
     for place, doc in enumerate(gold):
-        units.setdefault(question_of(doc.questions[0].id) if doc.questions else doc.id, []).append(place)
+        units.setdefault(base_question_id(doc.questions[0].id) if doc.questions else doc.id, []).append(place)
     return list(units.values())
 
 
@@ -288,7 +288,7 @@ def _asked_as(number: int, doc: Document) -> Document:
 
 def _questions(docs: Iterable[Document]) -> int:
     """How many questions are asked, one on several texts counting once."""
-    return len({question_of(question.id) for doc in docs for question in doc.questions})
+    return len({base_question_id(question.id) for doc in docs for question in doc.questions})
 
 
 def with_interval(estimate: Estimate, ends: tuple[float, float]) -> Estimate:

@@ -17,13 +17,13 @@ from lexome.infer.model import Model
 from lexome.infer.selection import Choice
 from lexome.serve.limits import Limits, Refused
 from lexome.tasks import Questions, Relations
-from lexome.tasks.qa import contexts_of
-from lexome.tasks.task import Floats, Row
+from lexome.tasks.qa import question_contexts
+from lexome.tasks.task import Example, Floats
 
 # By about so many characters one window comes after another.
 WINDOW = 1000
 
-Steps = Generator[tuple[Model, list[Row]], list[Floats], Document]
+Steps = Generator[tuple[Model, list[Example]], list[Floats], Document]
 
 
 def steps(doc: Document, models: Sequence[Model], choice: Choice, limits: Limits) -> Steps:
@@ -55,7 +55,7 @@ def _check_questions(doc: Document, model: Model, most: int) -> None:
     """Refused where a model would have to read a document for more questions than can be held at once."""
     if not isinstance(model.task, Questions) or not doc.questions:
         return
-    windows = len(contexts_of(doc)) + sum(len(passage.text) for passage in doc.passages) // WINDOW
+    windows = len(question_contexts(doc)) + sum(len(passage.text) for passage in doc.passages) // WINDOW
     if len(doc.questions) * windows > most:
         raise Refused(
             413,
@@ -70,7 +70,7 @@ class Job:
     def __init__(self, order: "Order", number: int, steps: Steps) -> None:
         self.order, self.number, self.steps = order, number, steps
         self.model: Model | None = None
-        self.rows: list[Row] = []
+        self.rows: list[Example] = []
         self.numbers: dict[int, Floats] = {}
 
     def put(self, place: int | None, numbers: Floats) -> bool:

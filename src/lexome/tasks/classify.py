@@ -17,73 +17,73 @@ from lexome.errors import BadDocument, UsageError
 from lexome.tasks.metrics import accuracy, classification, multilabel, pearson, spearman
 from lexome.tasks.metrics.spans import NONE, agreement
 from lexome.tasks.task import (
+    Example,
     Floats,
     Frame,
     Ints,
-    Row,
     Scores,
     Task,
     Tokenizer,
-    label_number,
+    label_index,
     require_choice,
+    require_logits,
     require_names,
-    require_numbers,
     require_overlap,
-    require_same,
+    require_same_length,
 )
-from lexome.tasks.windows import Tokens, pair_row, pair_windows, room, single_row, tokens_of, windows
+from lexome.tasks.windows import Tokens, pair_example, pair_windows, single_example, text_capacity, tokenize, windows
 
 Pool = Literal["mean", "max"]
 
 
-def text_rows(
-    tokens: Tokens, frame: Frame, *, overlap: int, targets: NDArray[Any] | None, about: tuple[str, ...] = ()
-) -> list[Row]:
+def text_examples(
+    tokens: Tokens, frame: Frame, *, overlap: int, targets: NDArray[Any] | None, key: tuple[str, ...] = ()
+) -> list[Example]:
     """A row for each window of a text; a text without tokens has one row of special tokens alone."""
     return [
-        single_row(tokens.part(start, end), frame, targets=targets, about=about)
-        for start, end in windows(tokens.begins, size=room(frame), overlap=overlap)
+        single_example(tokens.part(start, end), frame, targets=targets, key=key)
+        for start, end in windows(tokens.begins, size=text_capacity(frame), overlap=overlap)
     ]
 
 
-def pair_rows(
+def pair_examples(
     first: Tokens,
     second: Tokens,
     frame: Frame,
     *,
     overlap: int,
     targets: NDArray[Any] | None,
-    about: tuple[str, ...] = (),
-) -> list[Row]:
+    key: tuple[str, ...] = (),
+) -> list[Example]:
     """A row for each meeting of a window of one text with one of the other."""
     return [
-        pair_row(first.part(*left), second.part(*right), frame, targets=targets, about=about)
+        pair_example(first.part(*left), second.part(*right), frame, targets=targets, key=key)
         for left, right in pair_windows(first, second, frame, overlap=overlap)
     ]
 
 
-def two_texts(doc: Document, tokenizer: Tokenizer) -> tuple[Tokens, Tokens]:
+def tokenize_pair(doc: Document, tokenizer: Tokenizer) -> tuple[Tokens, Tokens]:
     """The tokens of the two passages of a pair."""
     if len(doc.passages) != 2:
         raise BadDocument(
             "not_a_pair",
             f"document {shorten(doc.id)!r} has {len(doc.passages)} passages; expected two, the texts of a pair.",
         )
-    first, second = (tokens_of((passage,), tokenizer) for passage in doc.passages)
+    first, second = (tokenize((passage,), tokenizer) for passage in doc.passages)
     return first, second
 
 
-def over_rows(logits: Sequence[Floats], pool: Pool, doc: Document, *, outputs: int) -> Floats:
+def pool_logits(logits: Sequence[Floats], pool: Pool, doc: Document, *, outputs: int) -> Floats:
     """One answer (C,) of the answers of all rows: their mean, or the largest of each."""
     if not len(logits):
         raise UsageError(f"there are no numbers for document {shorten(doc.id)!r}; expected those of all its rows.")
     for numbers in logits:
-        require_numbers(numbers, (outputs,), doc)
+        require_logits(numbers, (outputs,), doc)
     stacked = np.stack([np.asarray(numbers, np.float64) for numbers in logits])
     return np.asarray(stacked.mean(0) if pool == "mean" else stacked.max(0))
 
 
-def one_label(doc: Document, labels: Sequence[str], empty: str | None = None) -> Ints:
+def label_target(doc: Document, labels: Sequence[str], empty: str | None = None) -> Ints:
     """The number of the one label of a document, (1,); `empty` is what no label means."""
     own = doc.labels or ((empty,) if empty is not None else ())
     if len(own) != 1:
@@ -91,7 +91,7 @@ def one_label(doc: Document, labels: Sequence[str], empty: str | None = None) ->
             "no_label" if not own else "several_labels",
             f"document {shorten(doc.id)!r} has {len(own)} labels; expected one of {', '.join(map(repr, labels))}.",
         )
-    return np.array([label_number(own[0], labels, doc)], np.int64)
+    return np.array([label_index(own[0], labels, doc)], np.int64)
 
 
 Average = Literal["micro", "macro", "accuracy", "examples"]
@@ -142,17 +142,17 @@ class Classes(Task):
         self.scored = tuple(scored) if scored is not None else tuple(labels)
         self.notes: Counter[str] = Counter()
 
-    def rows(self, doc: Document, tokenizer: Tokenizer, frame: Frame, *, known: bool) -> list[Row]:
+    def encode(self, doc: Document, tokenizer: Tokenizer, frame: Frame, *, with_targets: bool) -> list[Example]:
         """A row for each window of the document, with the document's labels as targets of each."""
-        tokens = tokens_of(doc.passages, tokenizer)
+        tokens = tokenize(doc.passages, tokenizer)
         if not len(tokens):
             self.notes["document without text"] += 1
-        return text_rows(tokens, frame, overlap=self.overlap, targets=self._targets(doc) if known else None)
+        return text_examples(tokens, frame, overlap=self.overlap, targets=self._targets(doc) if with_targets else None)
 
-    def decode(self, doc: Document, rows: Sequence[Row], logits: Sequence[Floats]) -> Document:
+    def decode(self, doc: Document, rows: Sequence[Example], logits: Sequence[Floats]) -> Document:
         """The document with the labels found, in the task's order."""
-        require_same(len(rows), len(logits), "rows", "arrays of numbers")
-        numbers = over_rows(logits, self.pool, doc, outputs=len(self.labels))
+        require_same_length(len(rows), len(logits), "rows", "arrays of numbers")
+        numbers = pool_logits(logits, self.pool, doc, outputs=len(self.labels))
         if not self.several:
             return replace(doc, labels=(self.labels[int(numbers.argmax())],))
         # The threshold on the logits' own scale: no overflow, and the same answer.
@@ -161,7 +161,7 @@ class Classes(Task):
 
     def score(self, gold: Sequence[Document], found: Sequence[Document]) -> Scores:
         """Micro and macro F1 over the scored labels, and accuracy; the one that `average` names first."""
-        require_same(len(gold), len(found), "gold documents", "found ones")
+        require_same_length(len(gold), len(found), "gold documents", "found ones")
         own = [self._known(doc) for doc in gold]
         other = [self._known(doc) for doc in found]
         return label_scores(own, other, scored=self.scored, several=self.several, average=self.average)
@@ -182,16 +182,16 @@ class Classes(Task):
 
     def _targets(self, doc: Document) -> NDArray[Any]:
         if not self.several:
-            return one_label(doc, self.labels, self.empty)
+            return label_target(doc, self.labels, self.empty)
         targets = np.zeros(len(self.labels), np.float32)
-        targets[[label_number(label, self.labels, doc) for label in doc.labels]] = 1
+        targets[[label_index(label, self.labels, doc) for label in doc.labels]] = 1
         return targets
 
     def _known(self, doc: Document) -> tuple[str, ...]:
         """The labels of a document, each known to the task."""
         if not self.several:
-            return (self.labels[int(one_label(doc, self.labels, self.empty)[0])],)
-        return tuple(self.labels[label_number(label, self.labels, doc)] for label in doc.labels)
+            return (self.labels[int(label_target(doc, self.labels, self.empty)[0])],)
+        return tuple(self.labels[label_index(label, self.labels, doc)] for label in doc.labels)
 
 
 def label_scores(
@@ -242,22 +242,22 @@ class Inference(Task):
         self.labels, self.groups, self.overlap = tuple(labels), (len(labels),), overlap
         self.notes: Counter[str] = Counter()
 
-    def rows(self, doc: Document, tokenizer: Tokenizer, frame: Frame, *, known: bool) -> list[Row]:
+    def encode(self, doc: Document, tokenizer: Tokenizer, frame: Frame, *, with_targets: bool) -> list[Example]:
         """One row, or several where the pair is longer than a row."""
-        first, second = two_texts(doc, tokenizer)
-        targets = one_label(doc, self.labels) if known else None
-        return pair_rows(first, second, frame, overlap=self.overlap, targets=targets)
+        first, second = tokenize_pair(doc, tokenizer)
+        targets = label_target(doc, self.labels) if with_targets else None
+        return pair_examples(first, second, frame, overlap=self.overlap, targets=targets)
 
-    def decode(self, doc: Document, rows: Sequence[Row], logits: Sequence[Floats]) -> Document:
+    def decode(self, doc: Document, rows: Sequence[Example], logits: Sequence[Floats]) -> Document:
         """The document with the label found."""
-        require_same(len(rows), len(logits), "rows", "arrays of numbers")
-        numbers = over_rows(logits, "mean", doc, outputs=len(self.labels))
+        require_same_length(len(rows), len(logits), "rows", "arrays of numbers")
+        numbers = pool_logits(logits, "mean", doc, outputs=len(self.labels))
         return replace(doc, labels=(self.labels[int(numbers.argmax())],))
 
     def score(self, gold: Sequence[Document], found: Sequence[Document]) -> Scores:
         """Accuracy, then micro and macro F1."""
-        require_same(len(gold), len(found), "gold documents", "found ones")
-        both = [[(self.labels[int(one_label(doc, self.labels)[0])],) for doc in docs] for docs in (gold, found)]
+        require_same_length(len(gold), len(found), "gold documents", "found ones")
+        both = [[(self.labels[int(label_target(doc, self.labels)[0])],) for doc in docs] for docs in (gold, found)]
         return label_scores(*both, scored=self.labels, several=False, average="accuracy")
 
     def settings(self) -> Mapping[str, Any]:
@@ -283,22 +283,22 @@ class Similarity(Task):
         self.low, self.high, self.overlap = low, high, overlap
         self.notes: Counter[str] = Counter()
 
-    def rows(self, doc: Document, tokenizer: Tokenizer, frame: Frame, *, known: bool) -> list[Row]:
+    def encode(self, doc: Document, tokenizer: Tokenizer, frame: Frame, *, with_targets: bool) -> list[Example]:
         """One row, or several where the pair is longer than a row."""
-        first, second = two_texts(doc, tokenizer)
-        targets = np.array([self._part(doc)], np.float32) if known else None
-        return pair_rows(first, second, frame, overlap=self.overlap, targets=targets)
+        first, second = tokenize_pair(doc, tokenizer)
+        targets = np.array([self._part(doc)], np.float32) if with_targets else None
+        return pair_examples(first, second, frame, overlap=self.overlap, targets=targets)
 
-    def decode(self, doc: Document, rows: Sequence[Row], logits: Sequence[Floats]) -> Document:
+    def decode(self, doc: Document, rows: Sequence[Example], logits: Sequence[Floats]) -> Document:
         """The document with the number found as its label."""
-        require_same(len(rows), len(logits), "rows", "arrays of numbers")
-        part = float(np.clip(over_rows(logits, "mean", doc, outputs=1)[0], 0, 1))
+        require_same_length(len(rows), len(logits), "rows", "arrays of numbers")
+        part = float(np.clip(pool_logits(logits, "mean", doc, outputs=1)[0], 0, 1))
         return replace(doc, labels=(f"{self.low + part * (self.high - self.low):.6g}",))
 
     def score(self, gold: Sequence[Document], found: Sequence[Document]) -> Scores:
         """Pearson's r and Spearman's rank correlation."""
-        require_same(len(gold), len(found), "gold documents", "found ones")
-        own, other = ([number_of(doc) for doc in docs] for docs in (gold, found))
+        require_same_length(len(gold), len(found), "gold documents", "found ones")
+        own, other = ([numeric_label(doc) for doc in docs] for docs in (gold, found))
         return {"pearson": pearson(own, other), "spearman": spearman(own, other)}
 
     def settings(self) -> Mapping[str, Any]:
@@ -307,7 +307,7 @@ class Similarity(Task):
 
     def _part(self, doc: Document) -> float:
         """Where a document's number lies between the lowest and the highest."""
-        number = number_of(doc)
+        number = numeric_label(doc)
         if not self.low <= number <= self.high:
             raise BadDocument(
                 "bad_number",
@@ -317,7 +317,7 @@ class Similarity(Task):
         return (number - self.low) / (self.high - self.low)
 
 
-def number_of(doc: Document) -> float:
+def numeric_label(doc: Document) -> float:
     """The number that a document's label is."""
     try:
         number = float(doc.labels[0]) if len(doc.labels) == 1 else float("nan")

@@ -17,50 +17,50 @@ from lexome.errors import UsageError
 from lexome.tasks.metrics import bc2gm, mentions, spans_strict
 from lexome.tasks.tags import (
     LETTERS,
-    Mention,
     Scheme,
     Transitions,
-    best_sequence,
-    best_tags,
-    check_transitions,
-    mentions_in,
-    put,
-    rules,
-    tags_of,
+    UnitSpan,
+    best_valid_tags,
+    decode_tags,
+    encode_tags,
+    require_transitions,
+    scheme_transitions,
+    tag_set,
+    viterbi,
 )
 from lexome.tasks.task import (
-    NOT_ASKED,
+    IGNORE_INDEX,
+    Example,
     Floats,
     Frame,
     Ints,
-    Row,
     Scores,
     Task,
     Tokenizer,
     require_choice,
+    require_logits,
     require_names,
-    require_numbers,
     require_overlap,
-    require_same,
+    require_same_length,
 )
 from lexome.tasks.windows import (
     SENTENCE,
     Tokens,
     Units,
-    anchored,
-    merged,
-    own_window,
-    placed,
-    room,
-    single_row,
-    tokens_of,
-    units_of,
+    anchored_windows,
+    assign_windows,
+    merge_windows,
+    pad_special,
+    single_example,
+    split_units,
+    text_capacity,
+    tokenize,
 )
 
 Discontinuous = Literal["hull", "longest", "skip"]
 
 
-def on_units(
+def align_mentions(
     doc: Document,
     units: Units,
     called: str,
@@ -68,7 +68,7 @@ def on_units(
     types: Collection[str],
     discontinuous: Discontinuous,
     notes: Counter[str],
-) -> list[Mention]:
+) -> list[UnitSpan]:
     """The mentions of some types as ranges of units, which are called words or tokens.
 
     What is lost or moved on the way is counted in notes.
@@ -107,9 +107,9 @@ def _one_part(doc: Document, span: Span, discontinuous: Discontinuous, notes: Co
     return (span.start, span.end) if hull else longest
 
 
-def apart(mentions: Sequence[Mention], notes: Counter[str]) -> list[Mention]:
+def drop_overlaps(mentions: Sequence[UnitSpan], notes: Counter[str]) -> list[UnitSpan]:
     """Of mentions that overlap the longest, the first of those as long; the others are counted in notes."""
-    kept: list[Mention] = []
+    kept: list[UnitSpan] = []
     taken: set[int] = set()
     for mention in sorted(mentions, key=lambda mention: (mention[0] - mention[1], mention[0])):
         start, end, _ = mention
@@ -122,7 +122,7 @@ def apart(mentions: Sequence[Mention], notes: Counter[str]) -> list[Mention]:
     return kept
 
 
-def with_spans(doc: Document, found: Sequence[Span], types: Sequence[str]) -> Document:
+def replace_spans(doc: Document, found: Sequence[Span], types: Sequence[str]) -> Document:
     """The document with these spans, numbered in reading order, in place of all of the types."""
     kept = tuple(span for span in doc.spans if span.type not in types)
     gone = {span.id for span in doc.spans} - {span.id for span in kept}
@@ -158,17 +158,17 @@ ALTERNATIVES = "ALTGENE"
 
 
 @dataclass(frozen=True, slots=True)
-class Inside:
+class InsideProbabilities:
     """How probable it is that each unit is inside a mention of each type.
 
     ranges     where each unit stands
     runs       ranges of units that a mention may not reach out of
-    shares_UT  the probabilities, types in the task's order
+    probabilities_UT  the probabilities, types in the task's order
     """
 
     ranges: tuple[Range, ...]
     runs: tuple[Range, ...]
-    shares_UT: Floats
+    probabilities_UT: Floats
 
 
 class Ner(Task):
@@ -186,7 +186,7 @@ class Ner(Task):
                    part, or left out ("skip"); each is counted
     context        what a model reads together, as far as it fits: all of a document, or each passage or sentence apart
     overlap        how many tokens two windows of a long text share at least
-    annotated      for sources that do not annotate all types: their names, and what they annotate; see `of_source`
+    annotated      for sources that do not annotate all types: their names, and what they annotate; see `for_source`
     extra          those of the types that annotation finds only where they are asked for by name
     measure        "strict": F1 of mentions with the same characters and type; "bc2gm": gene mentions with alternatives
     """
@@ -228,8 +228,8 @@ class Ner(Task):
         self.extra = self._extra(extra)
         self.asked: frozenset[str] = frozenset(types)
         self.notes: Counter[str] = Counter()
-        self._tags = [tags_of((type_,), scheme) for type_ in types] if nested else [tags_of(types, scheme)]
-        self._rules = rules(self._tags[0], scheme)
+        self._tags = [tag_set((type_,), scheme) for type_ in types] if nested else [tag_set(types, scheme)]
+        self._rules = scheme_transitions(self._tags[0], scheme)
         self.groups = tuple(map(len, self._tags))
         self.labels = self._tags[0]
         if nested:
@@ -246,7 +246,7 @@ class Ner(Task):
         made.transitions = self._checked(transitions)
         return made
 
-    def of_source(self, name: str) -> Self:
+    def for_source(self, name: str) -> Self:
         """The task as a source knows it: groups of types that it does not annotate are neither asked nor scored."""
         if name not in self.annotated:
             return self
@@ -254,60 +254,60 @@ class Ner(Task):
         made.asked = frozenset(self.annotated[name])
         return made
 
-    def rows(self, doc: Document, tokenizer: Tokenizer, frame: Frame, *, known: bool) -> list[Row]:
+    def encode(self, doc: Document, tokenizer: Tokenizer, frame: Frame, *, with_targets: bool) -> list[Example]:
         """A row for each window of the document. A token that stands in two is asked in its own alone."""
-        tokens = tokens_of(doc.passages, tokenizer)
+        tokens = tokenize(doc.passages, tokenizer)
         if not len(tokens):
             self.notes["document without text"] += 1
             return []
         ranges = [
             (low + start, low + end)
             for low, high in self._sequences(doc, tokens)
-            for start, end in anchored(tokens.part(low, high), size=room(frame), overlap=self.overlap)
+            for start, end in anchored_windows(tokens.part(low, high), size=text_capacity(frame), overlap=self.overlap)
         ]
-        targets = self._targets(doc, tokens) if known else None
-        owners = own_window(ranges, len(tokens)) if known else None
+        targets = self._targets(doc, tokens) if with_targets else None
+        owners = assign_windows(ranges, len(tokens)) if with_targets else None
         rows = []
         for number, (start, end) in enumerate(ranges):
             own: Ints | None = None
             if targets is not None and owners is not None:
                 mine = owners[start:end, None] == number
-                own = placed(np.where(mine, targets[start:end], NOT_ASKED), frame, NOT_ASKED)
-            about = (str(start), str(len(frame.before)), str(len(frame.before) + end - start))
-            rows.append(single_row(tokens.part(start, end), frame, targets=own, about=about))
+                own = pad_special(np.where(mine, targets[start:end], IGNORE_INDEX), frame, IGNORE_INDEX)
+            key = (str(start), str(len(frame.before)), str(len(frame.before) + end - start))
+            rows.append(single_example(tokens.part(start, end), frame, targets=own, key=key))
         return rows
 
     def decode(
-        self, doc: Document, rows: Sequence[Row], logits: Sequence[Floats], *, types: Collection[str] | None = None
+        self, doc: Document, rows: Sequence[Example], logits: Sequence[Floats], *, types: Collection[str] | None = None
     ) -> Document:
         """The document with mentions of the task's types as found, each with its mean probability as score.
 
         With `types`, only these are looked for. Mentions of other types stay, and relations and attributes that do not
         lean on what is gone.
         """
-        require_same(len(rows), len(logits), "rows", "arrays of numbers")
+        require_same_length(len(rows), len(logits), "rows", "arrays of numbers")
         wanted = self.types if types is None else tuple(type_ for type_ in self.types if type_ in types)
         found: list[Span] = []
         if rows and wanted:
             groups = [self.types.index(type_) for type_ in wanted] if self.nested else [0]
             units, scores_UGK = self._scored(doc, rows, logits, groups)
             found = [span for span in self._spans(doc, units, scores_UGK, groups) if span.type in wanted]
-        return with_spans(doc, found, wanted)
+        return replace_spans(doc, found, wanted)
 
-    def inside(self, doc: Document, rows: Sequence[Row], logits: Sequence[Floats]) -> Inside:
+    def inside(self, doc: Document, rows: Sequence[Example], logits: Sequence[Floats]) -> InsideProbabilities:
         """How probable each unit is to be inside a mention, whatever `decode` makes of it."""
         if not rows:
-            return Inside((), (), np.zeros((0, len(self.types))))
+            return InsideProbabilities((), (), np.zeros((0, len(self.types))))
         units, scores_UGK = self._scored(doc, rows, logits, range(len(self.groups)))
         shares_UGK = np.exp(scores_UGK)
         letters = len(LETTERS[self.scheme])
         # Behind O each type has its tags together, in one group or in its own.
-        shares_UT = shares_UGK[:, :, 1:].reshape(len(units.ranges), len(self.types), letters).sum(2)
-        return Inside(units.ranges, units.runs, shares_UT)
+        probabilities_UT = shares_UGK[:, :, 1:].reshape(len(units.ranges), len(self.types), letters).sum(2)
+        return InsideProbabilities(units.ranges, units.runs, probabilities_UT)
 
     def score(self, gold: Sequence[Document], found: Sequence[Document]) -> Scores:
         """F1 of all types together first, then precision and recall, then F1 of each type where there are several."""
-        require_same(len(gold), len(found), "gold documents", "found ones")
+        require_same_length(len(gold), len(found), "gold documents", "found ones")
         if self.measure == "bc2gm":
             wanted, given = ([_places(doc, self.asked) for doc in docs] for docs in (gold, found))
             accepted = [_places(doc, {ALTERNATIVES}) for doc in gold]
@@ -362,7 +362,7 @@ class Ner(Task):
         return tuple(extra)
 
     def _checked(self, transitions: Transitions) -> Transitions:
-        check_transitions(transitions, len(self.groups), self.groups[0])
+        require_transitions(transitions, len(self.groups), self.groups[0])
         return transitions
 
     def _sequences(self, doc: Document, tokens: Tokens) -> list[Range]:
@@ -378,21 +378,21 @@ class Ner(Task):
         return list(pairwise(cut))
 
     def _units(self, doc: Document, starts: Ints, ends: Ints) -> Units:
-        return units_of(doc, starts, ends, words=self.labelling != "pieces", sentences=self.context == "sentence")
+        return split_units(doc, starts, ends, words=self.labelling != "pieces", sentences=self.context == "sentence")
 
     def _targets(self, doc: Document, tokens: Tokens) -> Ints:
         """The tags of all tokens, (T, G)."""
         units = self._units(doc, tokens.starts, tokens.ends)
         count = len(units.ranges)
-        tags_UG = np.full((count, len(self.groups)), NOT_ASKED, np.int64)
+        tags_UG = np.full((count, len(self.groups)), IGNORE_INDEX, np.int64)
         called = "tokens" if self.labelling == "pieces" else "words"
-        known = on_units(doc, units, called, types=self.types, discontinuous=self.discontinuous, notes=self.notes)
+        known = align_mentions(doc, units, called, types=self.types, discontinuous=self.discontinuous, notes=self.notes)
         for group, tags in enumerate(self._tags):
             types = {self.types[group]} if self.nested else set(self.types)
             if types & self.asked:
-                own = apart([mention for mention in known if mention[2] in types], self.notes)
-                tags_UG[:, group] = put(own, count, tags, self.scheme)
-        targets = np.full((len(tokens), len(self.groups)), NOT_ASKED, np.int64)
+                own = drop_overlaps([mention for mention in known if mention[2] in types], self.notes)
+                tags_UG[:, group] = encode_tags(own, count, tags, self.scheme)
+        targets = np.full((len(tokens), len(self.groups)), IGNORE_INDEX, np.int64)
         here = units.of >= 0
         if self.labelling == "first":
             here &= np.isin(np.arange(len(tokens)), units.firsts)
@@ -400,11 +400,11 @@ class Ner(Task):
         return targets
 
     def _scored(
-        self, doc: Document, rows: Sequence[Row], logits: Sequence[Floats], groups: Sequence[int]
+        self, doc: Document, rows: Sequence[Example], logits: Sequence[Floats], groups: Sequence[int]
     ) -> tuple[Units, Floats]:
         """The units of a document with the log-probabilities of their tags in some groups, (U, G, K)."""
         for row, numbers in zip(rows, logits, strict=True):
-            require_numbers(numbers, (len(row.ids), len(self.labels)), doc)
+            require_logits(numbers, (len(row.ids), len(self.labels)), doc)
         if len(groups) < len(self.groups):
             columns = np.arange(len(self.labels)).reshape(len(self.groups), -1)[list(groups)].ravel()
             logits = [numbers[:, columns] for numbers in logits]
@@ -431,7 +431,7 @@ class Ner(Task):
         shares_UG = np.exp(np.take_along_axis(scores_UGK, chosen_UG[:, :, None], 2)[:, :, 0])
         begins = {low for low, _ in units.runs}
         for place in np.flatnonzero(chosen_UG.any(0)).tolist():
-            for start, end, type_ in mentions_in(chosen_UG[:, place], self._tags[groups[place]], begins):
+            for start, end, type_ in decode_tags(chosen_UG[:, place], self._tags[groups[place]], begins):
                 where = (units.ranges[start][0], units.ranges[end - 1][1])
                 score = float(shares_UG[start:end, place].mean())
                 yield Span("", type_, (where,), doc.slice(*where), score=score)
@@ -439,17 +439,19 @@ class Ner(Task):
     def _chosen(self, scores_UGK: Floats, runs: Sequence[Range], groups: Sequence[int]) -> Ints:
         """The units' tags in some groups by number, (U, G)."""
         if self.transitions is None:
-            return best_tags(scores_UGK, runs, self._rules) if self.decoding == "viterbi" else scores_UGK.argmax(2)
+            return (
+                best_valid_tags(scores_UGK, runs, self._rules) if self.decoding == "viterbi" else scores_UGK.argmax(2)
+            )
         crf = _sum(self.transitions, self._rules, groups)
         chosen_UG = np.zeros(scores_UGK.shape[:2], np.int64)
         for low, high in runs:
-            chosen_UG[low:high] = best_sequence(scores_UGK[low:high], crf)
+            chosen_UG[low:high] = viterbi(scores_UGK[low:high], crf)
         return chosen_UG
 
 
-def _whole(rows: Sequence[Row], logits: Sequence[Floats]) -> tuple[Ints, Ints, Floats]:
+def _whole(rows: Sequence[Example], logits: Sequence[Floats]) -> tuple[Ints, Ints, Floats]:
     """The places of all tokens of a document and their numbers, from the rows that they are spread over."""
-    bounds = [tuple(map(int, row.about)) for row in rows]
+    bounds = [tuple(map(int, row.key)) for row in rows]
     ranges = [(first, first + end - begin) for first, begin, end in bounds]
     count = max(end for _, end in ranges)
     starts, ends = np.zeros(count, np.int64), np.zeros(count, np.int64)
@@ -457,7 +459,7 @@ def _whole(rows: Sequence[Row], logits: Sequence[Floats]) -> tuple[Ints, Ints, F
     for row, numbers, (low, high), (_, begin, end) in zip(rows, logits, ranges, bounds, strict=True):
         starts[low:high], ends[low:high] = row.starts[begin:end], row.ends[begin:end]
         inner.append(numbers[begin:end])
-    return starts, ends, merged(ranges, inner, count)
+    return starts, ends, merge_windows(ranges, inner, count)
 
 
 def _places(doc: Document, types: Collection[str]) -> list[Range]:

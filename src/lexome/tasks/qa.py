@@ -14,31 +14,31 @@ import numpy as np
 from lexome.document import Answer, Document, Passage, Question, Range, shorten
 from lexome.errors import UsageError
 from lexome.formats.bioasq import SNIPPET, answer_pattern
-from lexome.tasks.classify import Pool, over_rows
+from lexome.tasks.classify import Pool, pool_logits
 from lexome.tasks.metrics import bioasq_factoid, bioasq_list, bioasq_yesno, classification, squad
 from lexome.tasks.task import (
-    NOT_ASKED,
+    IGNORE_INDEX,
+    Example,
     Floats,
     Frame,
     Ints,
-    Row,
     Scores,
     Task,
     Tokenizer,
-    label_number,
+    label_index,
     require_choice,
+    require_logits,
     require_names,
-    require_numbers,
     require_overlap,
-    require_same,
+    require_same_length,
 )
-from lexome.tasks.windows import Tokens, pair_row, room, text_tokens, tokens_of, windows
+from lexome.tasks.windows import Tokens, pair_example, text_capacity, tokenize, tokenize_text, windows
 
-Candidate = tuple[int, int, float]
+SpanCandidate = tuple[int, int, float]
 """Where an answer begins and ends in the document, and how good it is: the sum of its two numbers."""
 
 
-def best_spans(doc: Document, row: Row, logits_T2: Floats, *, best: int, longest: int) -> Iterator[Candidate]:
+def best_spans(doc: Document, row: Example, logits_T2: Floats, *, best: int, longest: int) -> Iterator[SpanCandidate]:
     """Spans of a row's text between its best beginnings and ends, none of them over two passages."""
     here = np.flatnonzero(row.starts >= 0)
     firsts, lasts = (here[np.argsort(-logits_T2[here, side], kind="stable")[:best]] for side in (0, 1))
@@ -50,7 +50,7 @@ def best_spans(doc: Document, row: Row, logits_T2: Floats, *, best: int, longest
                 yield int(row.starts[first]), end, float(logits_T2[first, 0] + logits_T2[last, 1])
 
 
-def no_answer(logits: Sequence[Floats]) -> float:
+def null_score(logits: Sequence[Floats]) -> float:
     """How firmly a question's rows say that there is no answer: as firmly as the one that says it least.
 
     They say so at their first token. One window that holds an answer is enough, however many others do not.
@@ -58,12 +58,14 @@ def no_answer(logits: Sequence[Floats]) -> float:
     return min(float(numbers[0].sum()) for numbers in logits)
 
 
-def ranked(doc: Document, candidates: Sequence[Candidate], *, most: int, apart: bool) -> list[Candidate]:
+def rank_candidates(
+    doc: Document, candidates: Sequence[SpanCandidate], *, most: int, apart: bool
+) -> list[SpanCandidate]:
     """The best candidates, the same words once; with `apart` none that shares characters with a better one.
 
     Windows overlap and snippets repeat each other, so an answer comes up many times: its best place stands for it.
     """
-    kept: list[Candidate] = []
+    kept: list[SpanCandidate] = []
     said: set[str] = set()
     for candidate in sorted(candidates, key=lambda candidate: (-candidate[2], candidate[0], candidate[1])):
         start, end, _ = candidate
@@ -71,14 +73,14 @@ def ranked(doc: Document, candidates: Sequence[Candidate], *, most: int, apart: 
             break
         if apart and any(start < other_end and other < end for other, other_end, _ in kept):
             continue
-        words = plain(doc.slice(start, end))
+        words = normalize(doc.slice(start, end))
         if words not in said:
             said.add(words)
             kept.append(candidate)
     return kept
 
 
-def plain(text: str) -> str:
+def normalize(text: str) -> str:
     """A text in lower case, white space as single spaces."""
     return " ".join(text.lower().split())
 
@@ -90,7 +92,7 @@ Absent = Literal["skip", "null"]
 # BioBERT's question ids end on the number of the snippet.
 _NUMBERED = re.compile(r"(.+)_\d{3,}")
 
-Asked = tuple[Question, Question | None]
+QuestionPair = tuple[Question, Question | None]
 """A question with its known answers, and with those that were found, if it was answered."""
 
 
@@ -149,37 +151,37 @@ class Questions(Task):
             self.head, self.loss, self.labels = "span", "span", ("first", "last")
         self.groups = (len(self.labels),)
 
-    def rows(self, doc: Document, tokenizer: Tokenizer, frame: Frame, *, known: bool) -> list[Row]:
+    def encode(self, doc: Document, tokenizer: Tokenizer, frame: Frame, *, with_targets: bool) -> list[Example]:
         """A row for each window of each text, for each question; a text is a snippet, or all that is no snippet.
 
         A list question has a row for each known answer in a window, with that answer as its target.
         """
-        contexts = contexts_of(doc)
-        texts = [tokens_of(passages, tokenizer) for passages in contexts]
-        rows: list[Row] = []
+        contexts = question_contexts(doc)
+        texts = [tokenize(passages, tokenizer) for passages in contexts]
+        rows: list[Example] = []
         for question in self._own(doc):
-            asked = self._cut(text_tokens(question.text, tokenizer), frame)
-            size = room(frame, texts=2) - len(asked)
+            asked = self._cut(tokenize_text(question.text, tokenizer), frame)
+            size = text_capacity(frame, texts=2) - len(asked)
             first = len(frame.before) + len(asked) + len(frame.between)
             for passages, tokens in zip(contexts, texts, strict=True):
                 ranges = windows(tokens.begins, size=size, overlap=self.overlap)
                 goals: Sequence[Sequence[Ints | None]] = [[None]] * len(ranges)
-                if known:
+                if with_targets:
                     shifts = [first - start for start, _ in ranges]
                     goals = self._targets(doc, question, self._places(question, passages, tokens), ranges, shifts)
                 rows += (
-                    pair_row(asked, tokens.part(*range_), frame, targets=targets, about=(question.id,))
+                    pair_example(asked, tokens.part(*range_), frame, targets=targets, key=(question.id,))
                     for range_, own in zip(ranges, goals, strict=True)
                     for targets in own
                 )
         return rows
 
-    def decode(self, doc: Document, rows: Sequence[Row], logits: Sequence[Floats]) -> Document:
+    def decode(self, doc: Document, rows: Sequence[Example], logits: Sequence[Floats]) -> Document:
         """The document with answers in place of those it had; answers stand in the text, where `start` says."""
-        require_same(len(rows), len(logits), "rows", "arrays of numbers")
-        own: dict[str, list[tuple[Row, Floats]]] = {}
+        require_same_length(len(rows), len(logits), "rows", "arrays of numbers")
+        own: dict[str, list[tuple[Example, Floats]]] = {}
         for row, numbers in zip(rows, logits, strict=True):
-            own.setdefault(row.about[0], []).append((row, numbers))
+            own.setdefault(row.key[0], []).append((row, numbers))
         mine = {question.id for question in self._own(doc)}
         questions = tuple(
             self._answered(doc, question, own.get(question.id, [])) if question.id in mine else question
@@ -189,14 +191,14 @@ class Questions(Task):
 
     def score(self, gold: Sequence[Document], found: Sequence[Document]) -> Scores:
         """The measures of the form, over all questions of it."""
-        require_same(len(gold), len(found), "gold documents", "found ones")
-        pairs: list[Asked] = []
+        require_same_length(len(gold), len(found), "gold documents", "found ones")
+        pairs: list[QuestionPair] = []
         for doc, other in zip(gold, found, strict=True):
             answered = {question.id: question for question in self._own(other)}
             pairs += ((question, answered.get(question.id)) for question in self._own(doc))
         if self.measure == "squad":
             return _squad_scores(pairs)
-        pairs = [(own, said and self._kept(said)) for own, said in together(pairs)]
+        pairs = [(own, said and self._kept(said)) for own, said in merge_questions(pairs)]
         forms = [[(answer.text, *answer.synonyms) for answer in question.answers] for question, _ in pairs]
         said = [[answer.text for answer in other.answers] if other is not None else [] for _, other in pairs]
         if self.form == "factoid":
@@ -230,7 +232,7 @@ class Questions(Task):
 
     def _cut(self, question: Tokens, frame: Frame) -> Tokens:
         """The question, or as much of it as leaves half a row to the text."""
-        most = room(frame, texts=2) // 2
+        most = text_capacity(frame, texts=2) // 2
         if len(question) <= most:
             return question
         self.notes["question cut: it is longer than half a row"] += 1
@@ -240,7 +242,7 @@ class Questions(Task):
         """The ranges of a text's tokens that hold a known answer, each once."""
         if self.form == "yesno" or question.impossible:
             return []
-        places = dict.fromkeys(place for answer in question.answers for place in places_of(answer, passages))
+        places = dict.fromkeys(place for answer in question.answers for place in find_answer(answer, passages))
         return list(dict.fromkeys(held for place in places if (held := self._held(place, tokens)) is not None))
 
     def _targets(
@@ -260,7 +262,7 @@ class Questions(Task):
         nothing = np.zeros(2, np.int64)
         if not answers:
             none = question.impossible or (bool(question.answers) and self.absent == "null")
-            return [[nothing if none else np.full(2, NOT_ASKED, np.int64)]] * len(ranges)
+            return [[nothing if none else np.full(2, IGNORE_INDEX, np.int64)]] * len(ranges)
         inside = [[held for held in answers if start <= held[0] and held[1] <= end] for start, end in ranges]
         if not any(inside):
             self.notes["answer left out: no window holds all of it"] += 1
@@ -286,27 +288,27 @@ class Questions(Task):
 
     def _said(self, doc: Document, question: Question) -> Ints:
         if not question.answers:
-            return np.array([NOT_ASKED], np.int64)
-        said = plain(question.answers[0].text).removesuffix(".")
-        return np.array([label_number(said, self.says, doc)], np.int64)
+            return np.array([IGNORE_INDEX], np.int64)
+        said = normalize(question.answers[0].text).removesuffix(".")
+        return np.array([label_index(said, self.says, doc)], np.int64)
 
-    def _answered(self, doc: Document, question: Question, given: Sequence[tuple[Row, Floats]]) -> Question:
+    def _answered(self, doc: Document, question: Question, given: Sequence[tuple[Example, Floats]]) -> Question:
         if not given:
             raise UsageError(
                 f"document {shorten(doc.id)!r}: there are no rows for question {question.id!r}; expected all of them."
             )
         if self.form == "yesno":
-            numbers = over_rows([numbers for _, numbers in given], self.pool, doc, outputs=len(self.says))
+            numbers = pool_logits([numbers for _, numbers in given], self.pool, doc, outputs=len(self.says))
             return replace(question, answers=(Answer(self.says[int(numbers.argmax())]),), impossible=False)
         for row, numbers in given:
-            require_numbers(numbers, (len(row.ids), 2), doc)
+            require_logits(numbers, (len(row.ids), 2), doc)
         candidates = [
             candidate
             for row, numbers in given
             for candidate in best_spans(doc, row, numbers, best=self.best, longest=self.longest)
         ]
-        found = ranked(doc, candidates, most=self.best, apart=self.form == "list")
-        none = no_answer([numbers for _, numbers in given])
+        found = rank_candidates(doc, candidates, most=self.best, apart=self.form == "list")
+        none = null_score([numbers for _, numbers in given])
         if not found or (self.null and none - found[0][2] > self.null_threshold):
             return replace(question, answers=(), impossible=self.null)
         answers = tuple(Answer(doc.slice(start, end), start, score=score) for start, end, score in found)
@@ -342,14 +344,14 @@ class Questions(Task):
         }
 
 
-def contexts_of(doc: Document) -> list[tuple[Passage, ...]]:
+def question_contexts(doc: Document) -> list[tuple[Passage, ...]]:
     """The texts that are read apart: each snippet, and all other passages together; one empty text where none is."""
-    together = tuple(passage for passage in doc.passages if passage.kind != SNIPPET)
+    merge_questions = tuple(passage for passage in doc.passages if passage.kind != SNIPPET)
     apart = [(passage,) for passage in doc.passages if passage.kind == SNIPPET]
-    return ([together] if together or not apart else []) + apart
+    return ([merge_questions] if merge_questions or not apart else []) + apart
 
 
-def places_of(answer: Answer, passages: Iterable[Passage]) -> Iterator[Range]:
+def find_answer(answer: Answer, passages: Iterable[Passage]) -> Iterator[Range]:
     """Where an answer stands in these passages: at its start, or, where that is not known, first in each of them.
 
     It or a synonym is searched as whole words, upper and lower case alike.
@@ -363,7 +365,7 @@ def places_of(answer: Answer, passages: Iterable[Passage]) -> Iterator[Range]:
             yield passage.offset + found.start(), passage.offset + found.end()
 
 
-def question_of(id_: str) -> str:
+def base_question_id(id_: str) -> str:
     """The id of a question that is asked of several documents, as SQuAD files of BioASQ do: <id>_000, <id>_001, ...
 
     >>> question_of("56c073fcef6e394741000020_001")
@@ -373,15 +375,15 @@ def question_of(id_: str) -> str:
     return match[1] if match is not None else id_
 
 
-def together(asked: Iterable[Asked]) -> list[Asked]:
+def merge_questions(asked: Iterable[QuestionPair]) -> list[QuestionPair]:
     """Each question once, however many documents it was asked of, with all their answers from the best score on.
 
     Questions are one where their ids are, but for the document's number, and their words. Answers without a score keep
     their order. The same words count once.
     """
-    same: dict[tuple[str, str], list[Asked]] = {}
+    same: dict[tuple[str, str], list[QuestionPair]] = {}
     for question, said in asked:
-        same.setdefault((question_of(question.id), plain(question.text)), []).append((question, said))
+        same.setdefault((base_question_id(question.id), normalize(question.text)), []).append((question, said))
     return [
         (_as_one([own for own, _ in group]), _as_one(given) if (given := [said for _, said in group if said]) else None)
         for group in same.values()
@@ -393,15 +395,15 @@ def _as_one(questions: Sequence[Question]) -> Question:
         return questions[0]
     answers = [answer for question in questions for answer in question.answers]
     answers.sort(key=lambda answer: -answer.score if answer.score is not None else 0.0)
-    best = {plain(answer.text): answer for answer in reversed(answers)}
-    once = dict.fromkeys(plain(answer.text) for answer in answers)
+    best = {normalize(answer.text): answer for answer in reversed(answers)}
+    once = dict.fromkeys(normalize(answer.text) for answer in answers)
     impossible = all(question.impossible for question in questions)
-    name = question_of(questions[0].id)
+    name = base_question_id(questions[0].id)
     return replace(questions[0], id=name, answers=tuple(best[words] for words in once), impossible=impossible)
 
 
 def _first_answer(question: Question) -> str | None:
-    return plain(question.answers[0].text).removesuffix(".") if question.answers else None
+    return normalize(question.answers[0].text).removesuffix(".") if question.answers else None
 
 
 def _squad_scores(pairs: Sequence[tuple[Question, Question | None]]) -> Scores:

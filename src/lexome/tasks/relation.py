@@ -10,23 +10,23 @@ import numpy as np
 
 from lexome.document import Argument, Document, Passage, Range, Relation, Span, numbered, shorten
 from lexome.errors import BadDocument, UsageError
-from lexome.tasks.classify import Average, label_scores, one_label, over_rows, text_rows
+from lexome.tasks.classify import Average, label_scores, label_target, pool_logits, text_examples
 from lexome.tasks.task import (
-    NOT_ASKED,
+    IGNORE_INDEX,
+    Example,
     Floats,
     Frame,
     Ints,
-    Row,
     Scores,
     Task,
     Tokenizer,
-    label_number,
+    label_index,
     require_choice,
     require_names,
     require_overlap,
-    require_same,
+    require_same_length,
 )
-from lexome.tasks.windows import INSIDE, Tokens, room, tokens_of
+from lexome.tasks.windows import INSIDE, Tokens, text_capacity, tokenize
 
 Scope = Literal["sentence", "document"]
 Level = Literal["mention", "concept"]
@@ -44,7 +44,7 @@ class Entity:
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class EntityPair:
     """Two entities that may be related, the first of the first type, in a stretch of text."""
 
     first: Entity
@@ -53,14 +53,16 @@ class Pair:
 
 
 @dataclass(frozen=True, slots=True)
-class Marked:
+class MarkedText:
     """A text with a pair marked in it, and where the marks stand in that text."""
 
     text: str
     places: tuple[Range, ...]
 
 
-def pairs_of(doc: Document, types: Sequence[tuple[str, str]], *, scope: Scope, level: Level) -> Iterator[Pair]:
+def candidate_pairs(
+    doc: Document, types: Sequence[tuple[str, str]], *, scope: Scope, level: Level
+) -> Iterator[EntityPair]:
     """All pairs of these types in each sentence, or in the document.
 
     A passage whose sentences are not known counts as one. Of two of the same type the one that comes first is first.
@@ -71,16 +73,16 @@ def pairs_of(doc: Document, types: Sequence[tuple[str, str]], *, scope: Scope, l
         for one, other in combinations(sorted(inside, key=lambda entity: (entity.places, entity.name)), 2):
             pair = _ordered(one, other, types)
             if pair is not None:
-                yield Pair(*pair, (start, end))
+                yield EntityPair(*pair, (start, end))
 
 
-def key_of(relation: Relation) -> frozenset[str] | None:
+def relation_key(relation: Relation) -> frozenset[str] | None:
     """The two names that a relation is between, or None where they are not two."""
     names = frozenset(argument.target or argument.concept or "" for argument in relation.arguments)
     return names if len(names) == len(relation.arguments) == 2 else None
 
 
-def marked(doc: Document, pair: Pair, *, marking: Marking, masks: Mapping[str, str]) -> Marked:
+def mark_pair(doc: Document, pair: EntityPair, *, marking: Marking, masks: Mapping[str, str]) -> MarkedText:
     """The stretch of a pair with its two entities masked (@GENE$) or between markers ([E1] BRCA1 [/E1]).
 
     Two that share characters are one mark: @CHEMICAL-GENE$, or both markers around all of it. Of a mention in parts the
@@ -98,26 +100,26 @@ def marked(doc: Document, pair: Pair, *, marking: Marking, masks: Mapping[str, s
         places.append((size + len(before), size + len(before) + len(inner)))
         size = places[-1][1]
         done = high - start
-    return Marked("".join((*pieces, text[done:])), tuple(places))
+    return MarkedText("".join((*pieces, text[done:])), tuple(places))
 
 
-def _mark(text: str, sides: Sequence[int], pair: Pair, marking: Marking, masks: Mapping[str, str]) -> str:
+def _mark(text: str, sides: Sequence[int], pair: EntityPair, marking: Marking, masks: Mapping[str, str]) -> str:
     if marking == "markers":
         opened = " ".join(f"[E{side}]" for side in sides)
         closed = " ".join(f"[/E{side}]" for side in reversed(sides))
         return f"{opened} {text} {closed}"
     types = [(pair.first, pair.second)[side - 1].type for side in sides]
     if len(types) == 1:
-        return mask_of(types[0], masks)
-    return masks.get("-".join(types), f"@{'-'.join(mask_of(type_, masks).strip('@$') for type_ in types)}$")
+        return mask_token(types[0], masks)
+    return masks.get("-".join(types), f"@{'-'.join(mask_token(type_, masks).strip('@$') for type_ in types)}$")
 
 
-def mask_of(type_: str, masks: Mapping[str, str]) -> str:
+def mask_token(type_: str, masks: Mapping[str, str]) -> str:
     """What stands in place of an entity of a type: @GENE$ for Gene, unless another is named."""
     return masks.get(type_, f"@{type_.upper()}$")
 
 
-def _joined(pair: Pair) -> list[tuple[Range, tuple[int, ...]]]:
+def _joined(pair: EntityPair) -> list[tuple[Range, tuple[int, ...]]]:
     """The places of both entities in order, those that share characters as one, each with whose it is."""
     places = sorted(
         [(place, 1) for place in pair.first.places] + [(place, 2) for place in pair.second.places],
@@ -228,52 +230,52 @@ class Relations(Task):
         self.others, self.overlap, self.average = others, overlap, average
         self.notes: Counter[str] = Counter()
 
-    def rows(self, doc: Document, tokenizer: Tokenizer, frame: Frame, *, known: bool) -> list[Row]:
+    def encode(self, doc: Document, tokenizer: Tokenizer, frame: Frame, *, with_targets: bool) -> list[Example]:
         """A row for each pair, or several for one that is too long for it."""
         if not self.pairs:
-            targets = self._one_label(doc) if known else None
-            return text_rows(tokens_of(doc.passages, tokenizer), frame, overlap=self.overlap, targets=targets)
-        gold = self._gold(doc, self.notes) if known else {}
-        rows: list[Row] = []
+            targets = self._one_label(doc) if with_targets else None
+            return text_examples(tokenize(doc.passages, tokenizer), frame, overlap=self.overlap, targets=targets)
+        gold = self._gold(doc, self.notes) if with_targets else {}
+        rows: list[Example] = []
         asked: set[frozenset[str]] = set()
         for pair in self.candidates(doc):
-            targets = self._target(pair, gold, asked) if known else None
-            text = marked(doc, pair, marking=self.marking, masks=self.masks)
-            tokens = tokens_of((Passage(0, text.text),), tokenizer)
-            about = (pair.first.name, pair.second.name)
-            rows += self._pair_rows(text, tokens, frame, targets, about)
+            targets = self._target(pair, gold, asked) if with_targets else None
+            text = mark_pair(doc, pair, marking=self.marking, masks=self.masks)
+            tokens = tokenize((Passage(0, text.text),), tokenizer)
+            key = (pair.first.name, pair.second.name)
+            rows += self._pair_rows(text, tokens, frame, targets, key)
         missed = sum(1 for key, label in gold.items() if key not in asked and label != self.none)
         if missed:
             self.notes["relation left out: its entities are no pair of these types in one " + self.scope] += missed
         return rows
 
-    def candidates(self, doc: Document) -> Iterator[Pair]:
+    def candidates(self, doc: Document) -> Iterator[EntityPair]:
         """All pairs of a document that are asked for."""
-        return pairs_of(doc, self.pairs, scope=self.scope, level=self.level)
+        return candidate_pairs(doc, self.pairs, scope=self.scope, level=self.level)
 
-    def decode(self, doc: Document, rows: Sequence[Row], logits: Sequence[Floats]) -> Document:
+    def decode(self, doc: Document, rows: Sequence[Example], logits: Sequence[Floats]) -> Document:
         """The document with the relations found, each with its probability, or with the sentence's label.
 
         Relations of types that are no labels of the task stay; those of its own are replaced.
         """
-        require_same(len(rows), len(logits), "rows", "arrays of numbers")
+        require_same_length(len(rows), len(logits), "rows", "arrays of numbers")
         if not self.pairs:
-            numbers = over_rows(logits, "mean", doc, outputs=len(self.labels))
+            numbers = pool_logits(logits, "mean", doc, outputs=len(self.labels))
             return replace(doc, labels=(self.labels[int(numbers.argmax())],))
         said: dict[tuple[str, ...], list[Floats]] = {}
         for row, numbers in zip(rows, logits, strict=True):
-            said.setdefault(row.about, []).append(numbers)
+            said.setdefault(row.key, []).append(numbers)
         kept = tuple(relation for relation in doc.relations if relation.type not in self.labels)
         taken = {span.id for span in doc.spans} | {relation.id for relation in kept}
         names = (name for name in numbered("R") if name not in taken)
         found: list[Relation] = []
         for pair in self.candidates(doc):
-            about = (pair.first.name, pair.second.name)
-            if about not in said:
+            key = (pair.first.name, pair.second.name)
+            if key not in said:
                 raise UsageError(
-                    f"document {shorten(doc.id)!r}: there are no rows for the pair {about}; expected all of them."
+                    f"document {shorten(doc.id)!r}: there are no rows for the pair {key}; expected all of them."
                 )
-            numbers = over_rows(said[about], "mean", doc, outputs=len(self.labels))
+            numbers = pool_logits(said[key], "mean", doc, outputs=len(self.labels))
             best = int(numbers.argmax())
             if self.labels[best] != self.none:
                 found.append(self._relation(pair, next(names), self.labels[best], _probability(numbers, best)))
@@ -282,7 +284,7 @@ class Relations(Task):
 
     def score(self, gold: Sequence[Document], found: Sequence[Document]) -> Scores:
         """Micro and macro F1 over the scored labels, and accuracy. Relations that are no candidates count as missed."""
-        require_same(len(gold), len(found), "gold documents", "found ones")
+        require_same_length(len(gold), len(found), "gold documents", "found ones")
         wanted: list[str] = []
         given: list[str] = []
         for doc, other in zip(gold, found, strict=True):
@@ -322,7 +324,7 @@ class Relations(Task):
                 f"document {shorten(doc.id)!r} has relations and no label; expected the label of a sentence whose "
                 "entities are marked, for the task has no pairs. Name the pairs of types and the label none.",
             )
-        return one_label(doc, self.labels)
+        return label_target(doc, self.labels)
 
     def _gold(self, doc: Document, notes: Counter[str]) -> dict[frozenset[str], str | None]:
         """The label of each two names that are related, None where it is not to be asked.
@@ -334,7 +336,7 @@ class Relations(Task):
         if self.others != "refuse":
             given = sorted(given, key=lambda relation: relation.type not in self.labels)
         for relation in given:
-            key = key_of(relation)
+            key = relation_key(relation)
             if key is None:
                 notes["relation left out: it is not between two entities"] += 1
             elif key in found and found[key] != relation.type:
@@ -345,23 +347,23 @@ class Relations(Task):
 
     def _label(self, relation: Relation, doc: Document, notes: Counter[str]) -> str | None:
         if relation.type in self.labels or self.others == "refuse":
-            return self.labels[label_number(relation.type, self.labels, doc)]
+            return self.labels[label_index(relation.type, self.labels, doc)]
         how = "counted as none" if self.others == "none" else "not asked"
         notes[f"relation of another type {how}: {relation.type}"] += 1
         return self.none if self.others == "none" else None
 
-    def _target(self, pair: Pair, gold: Mapping[frozenset[str], str | None], asked: set[frozenset[str]]) -> Ints:
+    def _target(self, pair: EntityPair, gold: Mapping[frozenset[str], str | None], asked: set[frozenset[str]]) -> Ints:
         key = _found_key(pair, gold)
         label = gold[key] if key is not None else self.none
         if key is not None:
             asked.add(key)
-        return np.array([self.labels.index(label) if label is not None else NOT_ASKED], np.int64)
+        return np.array([self.labels.index(label) if label is not None else IGNORE_INDEX], np.int64)
 
     def _pair_rows(
-        self, text: Marked, tokens: Tokens, frame: Frame, targets: Ints | None, about: tuple[str, ...]
-    ) -> list[Row]:
+        self, text: MarkedText, tokens: Tokens, frame: Frame, targets: Ints | None, key: tuple[str, ...]
+    ) -> list[Example]:
         """One row where the text or the stretch around the pair fits, else a row for each window."""
-        size = room(frame)
+        size = text_capacity(frame)
         here = np.flatnonzero(
             (tokens.starts >= 0) & (tokens.ends > text.places[0][0]) & (tokens.starts < text.places[-1][1])
         )
@@ -370,9 +372,9 @@ class Relations(Task):
             tokens = tokens.part(*_around(tokens, int(here[0]), int(here[-1]) + 1, size))
         elif len(tokens) > size:
             self.notes["pair in several rows: it is longer than one"] += 1
-        return text_rows(tokens, frame, overlap=self.overlap, targets=targets, about=about)
+        return text_examples(tokens, frame, overlap=self.overlap, targets=targets, key=key)
 
-    def _relation(self, pair: Pair, name: str, label: str, score: float) -> Relation:
+    def _relation(self, pair: EntityPair, name: str, label: str, score: float) -> Relation:
         different = pair.first.type != pair.second.type
         roles = self.roles or ((pair.first.type, pair.second.type) if different else ("Arg1", "Arg2"))
         names = (pair.first.name, pair.second.name)
@@ -409,7 +411,7 @@ def _none(labels: Sequence[str], none: str | None, scored: Sequence[str] | None)
     return left[0] if len(left) == 1 else None
 
 
-def _found_key(pair: Pair, gold: Mapping[frozenset[str], str | None]) -> frozenset[str] | None:
+def _found_key(pair: EntityPair, gold: Mapping[frozenset[str], str | None]) -> frozenset[str] | None:
     """Under which names a pair is related: its own, or else concepts that its mentions refer to."""
     own = frozenset((pair.first.name, pair.second.name))
     if own in gold:

@@ -12,10 +12,10 @@ import numpy as np
 
 from lexome.document import Range
 from lexome.errors import UsageError
-from lexome.tasks.task import NOWHERE, Floats, Ints
+from lexome.tasks.task import NO_OFFSET, Floats, Ints
 
 Scheme = Literal["iob2", "iobes"]
-Mention = tuple[int, int, str]
+UnitSpan = tuple[int, int, str]
 """The first unit, the one after the last, and a type."""
 
 LETTERS: dict[Scheme, str] = {"iob2": "BI", "iobes": "BIES"}
@@ -25,7 +25,7 @@ OUTSIDE = "O"
 FEW = 8
 
 # What is never chosen: far below every logit, and still a number, so that a sequence of them can be compared.
-NEVER = -1e9
+FORBIDDEN = -1e9
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Transitions:
     last: Floats
 
 
-def tags_of(types: Sequence[str], scheme: Scheme) -> tuple[str, ...]:
+def tag_set(types: Sequence[str], scheme: Scheme) -> tuple[str, ...]:
     """O, then B-Gene, I-Gene, ... for each type.
 
     >>> tags_of(("Gene", "Drug"), "iob2")
@@ -46,16 +46,16 @@ def tags_of(types: Sequence[str], scheme: Scheme) -> tuple[str, ...]:
     return (OUTSIDE, *(f"{letter}-{type_}" for type_ in types for letter in LETTERS[scheme]))
 
 
-def rules(tags: Sequence[str], scheme: Scheme) -> Transitions:
+def scheme_transitions(tags: Sequence[str], scheme: Scheme) -> Transitions:
     """The scheme's grammar as a CRF of one group: nothing for what is allowed, NEVER for what is not."""
     count = len(tags)
-    between = np.array([[0.0 if _follows(tag, other, scheme) else NEVER for other in tags] for tag in tags])
-    first = np.array([0.0 if _follows(OUTSIDE, tag, scheme) else NEVER for tag in tags])
-    last = np.array([0.0 if _follows(tag, OUTSIDE, scheme) else NEVER for tag in tags])
+    between = np.array([[0.0 if _follows(tag, other, scheme) else FORBIDDEN for other in tags] for tag in tags])
+    first = np.array([0.0 if _follows(OUTSIDE, tag, scheme) else FORBIDDEN for tag in tags])
+    last = np.array([0.0 if _follows(tag, OUTSIDE, scheme) else FORBIDDEN for tag in tags])
     return Transitions(between.reshape(1, count, count), first.reshape(1, count), last.reshape(1, count))
 
 
-def best_sequence(scores_UGK: Floats, transitions: Transitions) -> Ints:
+def viterbi(scores_UGK: Floats, transitions: Transitions) -> Ints:
     """The tags (U, G) whose scores and transitions have the largest sum (Viterbi).
 
     Transitions of one group serve all groups.
@@ -110,7 +110,7 @@ def _best_of_three(scores_UK: Floats, between_KK: Floats, first_K: Floats, last_
     return chosen[::-1]
 
 
-def best_tags(scores_UGK: Floats, runs: Sequence[Range], grammar: Transitions) -> Ints:
+def best_valid_tags(scores_UGK: Floats, runs: Sequence[Range], grammar: Transitions) -> Ints:
     """The best tags (U, G) that the scheme allows, in each run of units apart; the scheme's rules are of one group.
 
     Where the best tag of each unit gives an allowed sequence, no other can be better.
@@ -125,11 +125,11 @@ def best_tags(scores_UGK: Floats, runs: Sequence[Range], grammar: Transitions) -
         for low, high in runs:
             own = np.flatnonzero(wrong_UG[low:high].any(0))
             if len(own):
-                chosen_UG[low:high, own] = best_sequence(scores_UGK[low:high, own], grammar)
+                chosen_UG[low:high, own] = viterbi(scores_UGK[low:high, own], grammar)
     return chosen_UG
 
 
-def put(mentions: Sequence[Mention], count: int, tags: Sequence[str], scheme: Scheme) -> Ints:
+def encode_tags(mentions: Sequence[UnitSpan], count: int, tags: Sequence[str], scheme: Scheme) -> Ints:
     """The numbers of the tags of `count` units; mentions must lie apart.
 
     >>> put([(1, 3, "Gene")], 4, ("O", "B-Gene", "I-Gene"), "iob2").tolist()
@@ -145,7 +145,7 @@ def put(mentions: Sequence[Mention], count: int, tags: Sequence[str], scheme: Sc
     return found
 
 
-def mentions_in(numbers: Ints, tags: Sequence[str], begins: Collection[int] = ()) -> Iterator[Mention]:
+def decode_tags(numbers: Ints, tags: Sequence[str], begins: Collection[int] = ()) -> Iterator[UnitSpan]:
     """The mentions of a sequence of tags by number, as conlleval reads them; none reaches over one of `begins`.
 
     B begins one, S is one alone, E ends one; I goes on with one of its type and begins one where there is none.
@@ -155,7 +155,7 @@ def mentions_in(numbers: Ints, tags: Sequence[str], begins: Collection[int] = ()
     [(0, 2, 'Gene'), (2, 3, 'Gene'), (3, 4, 'Drug')]
     """
     places = np.flatnonzero(numbers)  # all but O
-    begun, last, before = 0, NOWHERE, OUTSIDE
+    begun, last, before = 0, NO_OFFSET, OUTSIDE
     for place, number in zip(places.tolist(), numbers[places].tolist(), strict=True):
         tag = tags[number]
         if place != last + 1 or place in begins or not _goes_on(before, tag):
@@ -167,7 +167,7 @@ def mentions_in(numbers: Ints, tags: Sequence[str], begins: Collection[int] = ()
         yield begun, last + 1, before.partition("-")[2]
 
 
-def check_transitions(transitions: Transitions, groups: int, tags: int) -> None:
+def require_transitions(transitions: Transitions, groups: int, tags: int) -> None:
     """Raise unless a CRF's numbers are of this many groups and tags."""
     seen = (transitions.between.shape, transitions.first.shape, transitions.last.shape)
     expected = ((groups, tags, tags), (groups, tags), (groups, tags))

@@ -21,9 +21,9 @@ Ints = NDArray[np.int64]
 # The file beside a fine-tuned model that says what its numbers mean: Task.settings.
 TASK = "task.json"
 # A target where nothing is asked, as torch's losses have it.
-NOT_ASKED = -100
+IGNORE_INDEX = -100
 # Where a token is special, and so stands nowhere in the text.
-NOWHERE = -1
+NO_OFFSET = -1
 
 Head = Literal["token", "sequence", "span"]
 Loss = Literal["choice", "binary", "value", "span"]
@@ -48,7 +48,7 @@ class Frame:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class Example:
     """One input of a model, made of one window of a document.
 
     ids      token ids, special ones included
@@ -58,7 +58,7 @@ class Row:
     targets  what the model should say, or None where it is not known: for a token head (T, groups) ints, for a sequence
              head (groups,) ints or (C,) floats, for a span head (2,) ints, first and last token. A label's number is
              counted within its group. NOT_ASKED where the source does not say (NaN for a number)
-    about    what `decode` has to know of it besides: a question's id, a pair of spans
+    key      what `decode` has to know of it besides: a question's id, a pair of spans
     """
 
     ids: Ints
@@ -66,7 +66,7 @@ class Row:
     starts: Ints
     ends: Ints
     targets: NDArray[Any] | None = None
-    about: tuple[str, ...] = ()
+    key: tuple[str, ...] = ()
 
 
 Scores = dict[str, float]
@@ -90,7 +90,7 @@ class Task(ABC):
     groups: tuple[int, ...]
     notes: Counter[str]
 
-    def of_source(self, name: str) -> "Task":
+    def for_source(self, name: str) -> "Task":
         """The task as one source of documents knows it: what that source never annotates is not asked of it.
 
         It shares `notes` and `settings` with this one. Most tasks are the same for every source.
@@ -98,11 +98,11 @@ class Task(ABC):
         return self
 
     @abstractmethod
-    def rows(self, doc: Document, tokenizer: Tokenizer, frame: Frame, *, known: bool) -> list[Row]:
+    def encode(self, doc: Document, tokenizer: Tokenizer, frame: Frame, *, with_targets: bool) -> list[Example]:
         """The document's rows; with `known`, targets are made of what it says. Nothing of it is cut off."""
 
     @abstractmethod
-    def decode(self, doc: Document, rows: Sequence[Row], logits: Sequence[Floats]) -> Document:
+    def decode(self, doc: Document, rows: Sequence[Example], logits: Sequence[Floats]) -> Document:
         """The document with what the model says in place of what it said; (T, C) or (C,) numbers for each row."""
 
     @abstractmethod
@@ -132,13 +132,13 @@ def require_overlap(overlap: int) -> None:
         raise UsageError(f"overlap is {overlap}; expected a number of tokens, 0 or more.")
 
 
-def require_same(count: int, other: int, what: str, others: str) -> None:
+def require_same_length(count: int, other: int, what: str, others: str) -> None:
     """Raise unless there are as many of the one as of the other."""
     if count != other:
         raise UsageError(f"there are {count} {what} and {other} {others}; expected as many.")
 
 
-def require_numbers(numbers: Floats, expected: tuple[int, ...], doc: Document) -> None:
+def require_logits(numbers: Floats, expected: tuple[int, ...], doc: Document) -> None:
     """Raise unless a model's numbers for a row are finite and of this shape."""
     seen = np.shape(numbers)
     if seen != expected:
@@ -150,7 +150,7 @@ def require_numbers(numbers: Floats, expected: tuple[int, ...], doc: Document) -
         raise UsageError(f"document {shorten(doc.id)!r}: a model says what is no number; its weights are damaged.")
 
 
-def label_number(label: str, labels: Sequence[str], doc: Document) -> int:
+def label_index(label: str, labels: Sequence[str], doc: Document) -> int:
     """The number of a label among a task's; BadDocument where it is none of them."""
     if label not in labels:
         raise BadDocument(

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from lexome.document import MAX_OFFSET, Document, Passage, Range
 from lexome.errors import UsageError
-from lexome.tasks.task import NOWHERE, Floats, Frame, Ints, Row, Tokenizer
+from lexome.tasks.task import NO_OFFSET, Example, Floats, Frame, Ints, Tokenizer
 
 # How good a place is to begin a window at.
 INSIDE, WORD, SENTENCE = 0, 1, 2
@@ -54,7 +54,7 @@ class Tokens:
 _NO_TOKENS = Tokens(*(np.zeros(0, np.int64) for _ in range(4)))
 
 
-def tokens_of(passages: Iterable[Passage], tokenizer: Tokenizer) -> Tokens:
+def tokenize(passages: Iterable[Passage], tokenizer: Tokenizer) -> Tokens:
     """The tokens of passages, one passage after another, with nothing between them."""
     parts = [_passage_tokens(passage, tokenizer) for passage in passages] or [_NO_TOKENS]
     if len(parts) == 1:
@@ -72,13 +72,13 @@ def _passage_tokens(passage: Passage, tokenizer: Tokenizer) -> Tokens:
     pieces = tokenizer.encode(text)
     ids, starts, ends = np.fromiter(chain.from_iterable(pieces), np.int64, 3 * len(pieces)).reshape(-1, 3).T.copy()
     # Behind the text stands one more, for a piece that has no characters.
-    space = np.append(white(text), True)
+    space = np.append(whitespace_mask(text), True)
     for place in np.flatnonzero((starts >= ends) | space[starts] | space[ends - 1]).tolist():
         starts[place], ends[place] = _trimmed(text, int(starts[place]), int(ends[place]))
-    here = np.flatnonzero(starts != NOWHERE)
+    here = np.flatnonzero(starts != NO_OFFSET)
     begun, ended = starts[here], ends[here]
     begins = np.full(len(ids), INSIDE, np.int64)
-    begins[here[np.append(NOWHERE, ended)[:-1] < begun]] = WORD
+    begins[here[np.append(NO_OFFSET, ended)[:-1] < begun]] = WORD
     bounds = sorted({0, *(start - offset for start, _ in passage.sentences)})
     first = np.searchsorted(np.maximum.accumulate(begun), bounds)
     begins[here[first[first < len(here)]]] = SENTENCE
@@ -87,14 +87,14 @@ def _passage_tokens(passage: Passage, tokenizer: Tokenizer) -> Tokens:
     return Tokens(ids, starts, ends, begins)
 
 
-def text_tokens(text: str, tokenizer: Tokenizer) -> Tokens:
+def tokenize_text(text: str, tokenizer: Tokenizer) -> Tokens:
     """The tokens of a text that stands in no document, such as a question."""
-    found = tokens_of((Passage(0, text),), tokenizer)
-    nowhere = np.full(len(found), NOWHERE, np.int64)
+    found = tokenize((Passage(0, text),), tokenizer)
+    nowhere = np.full(len(found), NO_OFFSET, np.int64)
     return Tokens(found.ids, nowhere, nowhere, found.begins)
 
 
-def room(frame: Frame, *, texts: int = 1) -> int:
+def text_capacity(frame: Frame, *, texts: int = 1) -> int:
     """How many tokens of text a row holds beside its special ones."""
     special = len(frame.before) + len(frame.after) + (len(frame.between) if texts == 2 else 0)
     if frame.max_tokens - special < texts:
@@ -127,7 +127,7 @@ def windows(begins: Sequence[int] | Ints, *, size: int, overlap: int) -> list[Ra
     return found
 
 
-def anchored(tokens: Tokens, *, size: int, overlap: int) -> list[Range]:
+def anchored_windows(tokens: Tokens, *, size: int, overlap: int) -> list[Range]:
     """Windows as `windows` gives them, whose places depend on the text near them and on nothing else.
 
     A long text is cut at anchors, and each part is read with half an overlap of what lies before and behind it; a part
@@ -152,12 +152,12 @@ def anchored(tokens: Tokens, *, size: int, overlap: int) -> list[Range]:
     return found
 
 
-def own_window(ranges: Sequence[Range], count: int) -> Ints:
+def assign_windows(ranges: Sequence[Range], count: int) -> Ints:
     """For each token the window in which it stands farthest from an edge; the first of them where it is a tie.
 
     This is the one place that says whose numbers count, so a token's answer has the most context there is for it.
     """
-    owners = np.full(count, NOWHERE, np.int64)
+    owners = np.full(count, NO_OFFSET, np.int64)
     best = np.full(count, -1, np.int64)
     for number, (start, end) in enumerate(ranges):
         places = np.arange(start, end)
@@ -168,12 +168,12 @@ def own_window(ranges: Sequence[Range], count: int) -> Ints:
     return owners
 
 
-def merged(ranges: Sequence[Range], logits: Sequence[Floats], count: int) -> Floats:
+def merge_windows(ranges: Sequence[Range], logits: Sequence[Floats], count: int) -> Floats:
     """One row of numbers (T, C) for a whole text from those of its windows, each token's from its own window."""
     if list(ranges) == [(0, count)]:
         return np.asarray(logits[0], np.float64)
-    owners = own_window(ranges, count)
-    if (owners == NOWHERE).any():
+    owners = assign_windows(ranges, count)
+    if (owners == NO_OFFSET).any():
         raise UsageError(
             f"token {int(np.argmin(owners))} of {count} is in none of the {len(ranges)} rows given; expected all the "
             "rows of a document together."
@@ -186,22 +186,22 @@ def merged(ranges: Sequence[Range], logits: Sequence[Floats], count: int) -> Flo
     return whole
 
 
-def single_row(
-    tokens: Tokens, frame: Frame, *, targets: NDArray[Any] | None = None, about: tuple[str, ...] = ()
-) -> Row:
+def single_example(
+    tokens: Tokens, frame: Frame, *, targets: NDArray[Any] | None = None, key: tuple[str, ...] = ()
+) -> Example:
     """A row of one text, special tokens around it."""
     size = len(frame.before) + len(tokens) + len(frame.after)
-    return Row(
+    return Example(
         np.concatenate((_ints(frame.before), tokens.ids, _ints(frame.after))),
         np.zeros(size, np.int64),
-        placed(tokens.starts, frame),
-        placed(tokens.ends, frame),
+        pad_special(tokens.starts, frame),
+        pad_special(tokens.ends, frame),
         targets,
-        about,
+        key,
     )
 
 
-def placed(values: Ints, frame: Frame, filled: int = NOWHERE) -> Ints:
+def pad_special(values: Ints, frame: Frame, filled: int = NO_OFFSET) -> Ints:
     """Values of a text's tokens with another one at the special tokens around them."""
     before = len(frame.before)
     row = np.full((before + len(values) + len(frame.after), *values.shape[1:]), filled, np.int64)
@@ -209,9 +209,9 @@ def placed(values: Ints, frame: Frame, filled: int = NOWHERE) -> Ints:
     return row
 
 
-def pair_row(
-    first: Tokens, second: Tokens, frame: Frame, *, targets: NDArray[Any] | None = None, about: tuple[str, ...] = ()
-) -> Row:
+def pair_example(
+    first: Tokens, second: Tokens, frame: Frame, *, targets: NDArray[Any] | None = None, key: tuple[str, ...] = ()
+) -> Example:
     """A row of two texts; the second is segment 1 in models that have segments."""
     before, between, after = _ints(frame.before), _ints(frame.between), _ints(frame.after)
     ids = np.concatenate((before, first.ids, between, second.ids, after))
@@ -220,11 +220,17 @@ def pair_row(
         segments[len(before) + len(first) + len(between) :] = 1
     places = [
         np.concatenate(
-            [np.full(len(before), NOWHERE), own, np.full(len(between), NOWHERE), other, np.full(len(after), NOWHERE)]
+            [
+                np.full(len(before), NO_OFFSET),
+                own,
+                np.full(len(between), NO_OFFSET),
+                other,
+                np.full(len(after), NO_OFFSET),
+            ]
         ).astype(np.int64)
         for own, other in ((first.starts, second.starts), (first.ends, second.ends))
     ]
-    return Row(ids, segments, places[0], places[1], targets, about)
+    return Example(ids, segments, places[0], places[1], targets, key)
 
 
 def pair_windows(first: Tokens, second: Tokens, frame: Frame, *, overlap: int) -> list[tuple[Range, Range]]:
@@ -233,7 +239,7 @@ def pair_windows(first: Tokens, second: Tokens, frame: Frame, *, overlap: int) -
     Where both do not fit, the longer is cut into windows and the shorter is whole in each; where the shorter takes
     more than half a row it is cut too, and every window of one meets every window of the other.
     """
-    space = room(frame, texts=2)
+    space = text_capacity(frame, texts=2)
     if len(first) + len(second) <= space:
         return [((0, len(first)), (0, len(second)))]
     size = min(len(first), max(space // 2, space - len(second)))
@@ -274,7 +280,7 @@ def _best_begin(begins: Sequence[int] | Ints, earliest: int, latest: int) -> int
     return latest
 
 
-def white(text: str) -> NDArray[np.bool_]:
+def whitespace_mask(text: str) -> NDArray[np.bool_]:
     """For each character of a text whether it is white space.
 
     >>> white("a b").tolist()
@@ -297,7 +303,7 @@ def _trimmed(text: str, start: int, end: int) -> Range:
         start += 1
     while end > start and text[end - 1].isspace():
         end -= 1
-    return (start, end) if start < end else (NOWHERE, NOWHERE)
+    return (start, end) if start < end else (NO_OFFSET, NO_OFFSET)
 
 
 def _ints(values: Iterable[int]) -> Ints:
@@ -336,7 +342,7 @@ class Units:
         return (first, last) if last > first else None
 
 
-def units_of(doc: Document, starts: Ints, ends: Ints, *, words: bool, sentences: bool = False) -> Units:
+def split_units(doc: Document, starts: Ints, ends: Ints, *, words: bool, sentences: bool = False) -> Units:
     """The units of a document's tokens: each word, or with words=False each token.
 
     Words are the source's own tokens where a passage has them, else runs of letters and digits, and single marks.
@@ -345,9 +351,9 @@ def units_of(doc: Document, starts: Ints, ends: Ints, *, words: bool, sentences:
     """
     ranges: list[Range] = []
     firsts = [np.zeros(0, np.int64)]
-    of = np.full(len(starts), NOWHERE, np.int64)
+    of = np.full(len(starts), NO_OFFSET, np.int64)
     runs: list[Range] = []
-    here = np.flatnonzero(starts != NOWHERE)
+    here = np.flatnonzero(starts != NO_OFFSET)
     bounds = np.searchsorted(starts[here], [passage.offset for passage in doc.passages] + [MAX_OFFSET + 1])
     for passage, low, high in zip(doc.passages, bounds, bounds[1:], strict=False):
         own, begun = here[low:high], len(ranges)
@@ -390,7 +396,7 @@ def _filled(passage: Passage, ranges_U2: Ints) -> list[Range]:
     """The ranges with the characters between them that are no white space, added to the one before or else after."""
     text, offset = passage.text, passage.offset
     ranges: list[Range] = list(zip(*ranges_U2.T.tolist(), strict=True))
-    printed = np.append(0, np.cumsum(~white(text)))
+    printed = np.append(0, np.cumsum(~whitespace_mask(text)))
     inner_U2 = printed[ranges_U2 - offset]
     if (inner_U2[:, 1] - inner_U2[:, 0]).sum() == printed[-1]:
         return ranges

@@ -105,7 +105,7 @@ def test_the_model_folder_answers_as_the_run_did(start: Path, tmp_path: Path) ->
     tokens, frame = open_tokens(done.model / "tokenizer.json"), frame_of(found, done.model, max_tokens=None)
     answers = []
     for doc in docs:
-        rows = task.rows(doc, tokens, frame, known=False)
+        rows = task.encode(doc, tokens, frame, with_targets=False)
         learner = Learner(found.model, None)
         answers.append(task.decode(doc, rows, logits_of(learner, rows, task, limit=64, segments=True, autocast=None)))
     written = list(lexome.read(tmp_path / "out" / "runs" / "seed0" / "dev.jsonl"))

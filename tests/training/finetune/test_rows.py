@@ -10,7 +10,7 @@ from finetuning import class_documents, ner_documents
 
 from lexome.tasks.classify import Classes
 from lexome.tasks.ner import Ner
-from lexome.tasks.task import NOT_ASKED, Frame, Row
+from lexome.tasks.task import IGNORE_INDEX, Example, Frame
 from lexome.training.finetune.batching import StepSize, batches_of, filled, order_of, steps_of
 from lexome.training.finetune.examples import label_bias, label_counts, label_weights, repetitions
 
@@ -29,11 +29,11 @@ class Letters:
         return pieces
 
 
-def rows_of(task: Ner | Classes, count: int = 10) -> list[Row]:
+def rows_of(task: Ner | Classes, count: int = 10) -> list[Example]:
     docs = (
         ner_documents(count) if isinstance(task, Ner) else class_documents(several=task.loss == "binary", count=count)
     )
-    return [row for doc in docs for row in task.rows(doc, Letters(), FRAME, known=True)]
+    return [row for doc in docs for row in task.encode(doc, Letters(), FRAME, with_targets=True)]
 
 
 def test_every_row_comes_once_an_epoch_and_epochs_differ() -> None:
@@ -64,7 +64,7 @@ def test_passes_hold_the_rows_of_their_step_and_share_one_denominator() -> None:
     made = batches_of(range(6), rows, task, limit=20, segments=True)
     assert len(made) > 1
     assert torch.equal(torch.cat([batch.ids_T for batch in made]), torch.tensor([i for r in rows[:6] for i in r.ids]))
-    assert {batch.asked for batch in made} == {sum(int((row.targets != NOT_ASKED).sum()) for row in rows[:6])}
+    assert {batch.asked for batch in made} == {sum(int((row.targets != IGNORE_INDEX).sum()) for row in rows[:6])}
 
 
 def test_labels_are_counted_within_their_groups() -> None:
@@ -76,7 +76,7 @@ def test_labels_are_counted_within_their_groups() -> None:
 def test_the_bias_is_the_share_of_tokens_in_mentions() -> None:
     task = Ner(["Gene", "Drug"])
     rows = rows_of(task)
-    asked = sum(int((row.targets != NOT_ASKED).sum()) for row in rows)
+    asked = sum(int((row.targets != IGNORE_INDEX).sum()) for row in rows)
     assert label_bias(rows, task) == pytest.approx(20 / asked)
 
 
@@ -90,7 +90,7 @@ def test_weights_of_all_that_is_asked_are_one_in_the_mean() -> None:
 def test_a_label_that_is_always_true_is_learnt_too() -> None:
     task = Classes(["gene", "drug", "seen"], several=True)
     docs = [replace(doc, labels=(*doc.labels, "seen")) for doc in class_documents(several=True)]
-    rows = [row for doc in docs for row in task.rows(doc, Letters(), FRAME, known=True)]
+    rows = [row for doc in docs for row in task.encode(doc, Letters(), FRAME, with_targets=True)]
     assert label_weights(rows, task, power=1.0)[2] == 1.0
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from lexome.models.packing import Packing
-from lexome.tasks.task import NOT_ASKED
+from lexome.tasks.task import IGNORE_INDEX
 from lexome.training.finetune.objective import Rules, binary_loss, choice_loss, dice, span_loss, value_loss
 from lexome.training.finetune.task_model import Chain, Crf
 
@@ -25,7 +25,7 @@ def logits(*shape: int, seed: int = 0) -> Tensor:
 
 def test_groups_are_asked_apart_and_what_is_not_asked_counts_nothing() -> None:
     given = logits(3, 5)
-    targets = torch.tensor([[1, 2], [NOT_ASKED, 0], [0, NOT_ASKED]])
+    targets = torch.tensor([[1, 2], [IGNORE_INDEX, 0], [0, IGNORE_INDEX]])
     first = functional.cross_entropy(given[[0, 2], :2], torch.tensor([1, 0]), reduction="sum")
     second = functional.cross_entropy(given[[0, 1], 2:], torch.tensor([2, 0]), reduction="sum")
     assert torch.allclose(choice_loss(given, targets, (2, 3), Rules()), first + second)
@@ -39,7 +39,7 @@ def test_weights_multiply_the_loss_of_their_label() -> None:
 
 
 def test_focal_loss_without_gamma_is_cross_entropy() -> None:
-    given, targets = logits(6, 4), torch.tensor([[0], [3], [NOT_ASKED], [1], [1], [2]])
+    given, targets = logits(6, 4), torch.tensor([[0], [3], [IGNORE_INDEX], [1], [1], [2]])
     plain = choice_loss(given, targets, (4,), Rules())
     assert torch.allclose(choice_loss(given, targets, (4,), Rules("focal", gamma=0.0)), plain)
 
@@ -78,7 +78,7 @@ def test_every_rule_learns_two_labels_by_descent(kind: str) -> None:
 
 def test_labels_that_are_true_or_not_are_asked_apart() -> None:
     given = logits(2, 3)
-    targets = torch.tensor([[1.0, 0.0, NOT_ASKED], [0.0, 0.0, 1.0]])
+    targets = torch.tensor([[1.0, 0.0, IGNORE_INDEX], [0.0, 0.0, 1.0]])
     first = functional.binary_cross_entropy_with_logits(given[0, :2], targets[0, :2])
     second = functional.binary_cross_entropy_with_logits(given[1], targets[1])
     assert torch.allclose(binary_loss(given, targets, Rules()), first + second)
@@ -94,7 +94,7 @@ def test_numbers_that_are_not_known_count_nothing() -> None:
 
 def test_spans_are_chosen_among_the_tokens_of_their_own_sequence() -> None:
     given_T2 = logits(11, 2)
-    targets_S2 = torch.tensor([[1, 3], [0, 0], [NOT_ASKED, NOT_ASKED]])
+    targets_S2 = torch.tensor([[1, 3], [0, 0], [IGNORE_INDEX, IGNORE_INDEX]])
     expected = torch.zeros(())
     for part_L2, target in zip(given_T2.split(LENGTHS)[:2], targets_S2[:2], strict=True):
         expected = expected + functional.cross_entropy(part_L2.T, target, reduction="mean")
@@ -122,7 +122,9 @@ def test_a_chain_goes_over_asked_tokens_alone_sequence_by_sequence() -> None:
     crf = Crf((3,))
     crf.chains[0].moves_CC.data.copy_(logits(3, 3, seed=4))  # type: ignore[union-attr, operator]
     given_TC = logits(11, 3)
-    target_T = torch.tensor([NOT_ASKED, 1, 2, NOT_ASKED, NOT_ASKED, NOT_ASKED, 0, NOT_ASKED, 1, 0, NOT_ASKED])
+    target_T = torch.tensor(
+        [IGNORE_INDEX, 1, 2, IGNORE_INDEX, IGNORE_INDEX, IGNORE_INDEX, 0, IGNORE_INDEX, 1, 0, IGNORE_INDEX]
+    )
     chain = crf.chains[0]
     assert isinstance(chain, Chain)
     apart = chain.loss([given_TC[1:3]], [target_T[1:3]])

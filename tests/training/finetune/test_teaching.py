@@ -19,7 +19,7 @@ from lexome.pipeline import Engine
 from lexome.recipe.corpus_stages import ShardRecipe
 from lexome.recipe.finetune import FinetuneRecipe, TeacherTable
 from lexome.tasks import task_of
-from lexome.tasks.task import NOT_ASKED, Row
+from lexome.tasks.task import IGNORE_INDEX, Example
 from lexome.training.finetune.batching import Padding, batch_of, batches_of
 from lexome.training.finetune.grid import RUNS, Cell, Run, settled
 from lexome.training.finetune.objective import Teaching, text_rows
@@ -75,7 +75,7 @@ def _share_of(model: torch.nn.Module, start: Path, recipe: FinetuneRecipe, type_
         task, tokens, frame = task_of(NER), ground.material.tokens, ground.material.frame
     found = wanted = 0
     for doc in ner_documents():
-        rows = task.rows(doc, tokens, frame, known=False)
+        rows = task.encode(doc, tokens, frame, with_targets=False)
         batch = batch_of(rows, task, segments=frame.segments)
         with torch.no_grad():
             logits = model(batch.ids_T, batch.packing, batch.segments_T).numpy()
@@ -93,13 +93,13 @@ def test_text_becomes_rows_that_ask_nothing(start: Path, shards: Path, teacher: 
         plain = [
             row.ids.tolist()
             for doc in ner_documents(25)
-            for row in material.task.rows(doc, material.tokens, material.frame, known=False)
+            for row in material.task.encode(doc, material.tokens, material.frame, with_targets=False)
         ]
     assert [row.ids.tolist() for row in rows] == plain
     for row in rows:
         assert row.targets is not None
         assert row.targets.shape == (len(row.ids), 2)
-        assert (row.targets == NOT_ASKED).all()
+        assert (row.targets == IGNORE_INDEX).all()
 
 
 def logits_and_shares(tokens: int) -> tuple[Tensor, Tensor]:
@@ -107,9 +107,9 @@ def logits_and_shares(tokens: int) -> tuple[Tensor, Tensor]:
     return torch.randn(tokens, 6), torch.randn(tokens, 2, 3).softmax(-1)
 
 
-def made_rows(*lengths: int) -> list[Row]:
+def made_rows(*lengths: int) -> list[Example]:
     zeros = [np.zeros(length, np.int64) for length in lengths]
-    return [Row(np.full(len(z), 7), z, z, z, np.full((len(z), 2), NOT_ASKED)) for z in zeros]
+    return [Example(np.full(len(z), 7), z, z, z, np.full((len(z), 2), IGNORE_INDEX)) for z in zeros]
 
 
 def test_the_loss_is_the_mean_divergence_however_a_step_is_cut_or_filled_up() -> None:

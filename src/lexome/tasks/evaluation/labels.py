@@ -13,8 +13,7 @@ from lexome.tasks.metrics.answers import CANDIDATES, answer_scores, list_scores,
 from lexome.tasks.metrics.bootstrap import Measure, Rows
 from lexome.tasks.metrics.classification import correlation, example, ranks
 from lexome.tasks.metrics.spans import ANY_TYPE, joined, mean, of_sets, share, together
-from lexome.tasks.qa import Asked, plain, question_of
-from lexome.tasks.qa import together as merge_questions
+from lexome.tasks.qa import QuestionPair, base_question_id, merge_questions, normalize
 
 RELATIONS = "relations"
 
@@ -320,12 +319,12 @@ def _asked(pairs: Sequence[Pair]) -> list[list[_Asked]]:
 
     One of BioASQ's types that several documents ask is one question, of the first of them, with the answers of all.
     """
-    same: dict[tuple[int | str, str, str], list[tuple[int, Asked]]] = {}
+    same: dict[tuple[int | str, str, str], list[tuple[int, QuestionPair]]] = {}
     for place, pair in enumerate(pairs):
         found = {question.id: question for question in pair.found.questions}
         for question in filter(_can_be_scored, pair.gold.questions):
             once = _type(question) is not None
-            key = ("", question_of(question.id), plain(question.text)) if once else (place, question.id, "")
+            key = ("", base_question_id(question.id), normalize(question.text)) if once else (place, question.id, "")
             same.setdefault(key, []).append((place, (question, found.get(question.id))))
     documents: dict[int, list[_Asked]] = {}
     for group in same.values():

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from lexome.models.packing import Packing
-from lexome.tasks.task import NOT_ASKED, Row, Task
+from lexome.tasks.task import IGNORE_INDEX, Example, Task
 
 # The longest row is told as a multiple of this: compiled code is made anew for each that occurs.
 LENGTHS = 64
@@ -95,7 +95,7 @@ class Padding:
 
 
 def batch_of(
-    rows: Sequence[Row], task: Task, *, segments: bool, asked: int = 1, padding: Padding | None = None
+    rows: Sequence[Example], task: Task, *, segments: bool, asked: int = 1, padding: Padding | None = None
 ) -> Batch:
     """The rows as one pass, with their targets where all rows have them."""
     lengths = [len(row.ids) for row in rows]
@@ -110,7 +110,7 @@ def batch_of(
         given = [np.asarray(row.targets) for row in rows]
         joined = np.concatenate(given) if task.head == "token" else np.stack(given)
         joined = joined.astype(np.float32 if task.loss in ("binary", "value") else np.int64)
-        nothing = np.nan if task.loss == "value" else NOT_ASKED
+        nothing = np.nan if task.loss == "value" else IGNORE_INDEX
         targets = torch.from_numpy(_filled(joined, size if task.head == "token" else slots, nothing))
     kinds = _filled(np.concatenate([row.segments for row in rows]), size).astype(np.int64) if segments else None
     ids = _filled(np.concatenate([row.ids for row in rows]), size).astype(np.int64)
@@ -132,11 +132,11 @@ def _filled(array: NDArray[Any], size: int, filling: float = 0) -> NDArray[Any]:
     return np.concatenate([array, rest])
 
 
-def asked_of(row: Row) -> int:
+def asked_of(row: Example) -> int:
     """How much of a row the loss looks at: tokens of a token head, else 1; 0 where nothing is asked."""
     if row.targets is None:
         return 0
-    asked = (row.targets != NOT_ASKED) & ~np.isnan(row.targets)
+    asked = (row.targets != IGNORE_INDEX) & ~np.isnan(row.targets)
     return int(asked.any(axis=-1).sum())
 
 
@@ -173,7 +173,7 @@ def filled(numbers: Sequence[int], lengths: Sequence[int], limit: int) -> list[l
 
 def batches_of(
     step: Sequence[int],
-    rows: Sequence[Row],
+    rows: Sequence[Example],
     task: Task,
     *,
     limit: int,

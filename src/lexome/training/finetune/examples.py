@@ -28,7 +28,7 @@ from lexome.models.encoder import Encoder
 from lexome.models.weights import write_tokenizer
 from lexome.recipe.finetune import NO_SPLIT, DataTable, FinetuneRecipe, Names
 from lexome.tasks import Ner, Relations, task_of
-from lexome.tasks.task import NOT_ASKED, Frame, Row, Task
+from lexome.tasks.task import IGNORE_INDEX, Example, Frame, Task
 from lexome.training.finetune.batching import asked_of
 from lexome.training.finetune.grid import cells_of
 from lexome.training.finetune.objective import text_rows
@@ -148,7 +148,7 @@ def _split(source: DataSet, name: str) -> list[Document]:
     return read[name]
 
 
-def label_counts(rows: Sequence[Row], task: Task) -> dict[str, int]:
+def label_counts(rows: Sequence[Example], task: Task) -> dict[str, int]:
     """How often each label is right, by name; empty for numbers and for spans."""
     targets = [row.targets for row in rows if row.targets is not None]
     if task.loss == "binary":
@@ -160,18 +160,18 @@ def label_counts(rows: Sequence[Row], task: Task) -> dict[str, int]:
     return dict(zip(task.labels, map(int, np.concatenate(counts)), strict=True))
 
 
-def label_bias(rows: Sequence[Row], task: Task) -> float | None:
+def label_bias(rows: Sequence[Example], task: Task) -> float | None:
     """The share of what is asked whose right label is not the usual one, as BioMegatron's table 8 has it.
 
     Of tokens, those in a mention; of sequences, those that are not of the largest class; of labels that are true or
     not, the true ones; of questions, the tokens inside their answers. None where there is no such thing.
     """
     if task.loss == "span":
-        places = [row.targets for row in rows if row.targets is not None and row.targets[0] != NOT_ASKED]
+        places = [row.targets for row in rows if row.targets is not None and row.targets[0] != IGNORE_INDEX]
         inside = sum(int(last - first + 1) for first, last in places if first > 0)
         return inside / max(1, sum(len(row.ids) for row in rows))
     if task.loss == "binary":
-        asked = [row.targets[row.targets != NOT_ASKED] for row in rows if row.targets is not None]
+        asked = [row.targets[row.targets != IGNORE_INDEX] for row in rows if row.targets is not None]
         return float(np.concatenate(asked).mean())
     if task.loss != "choice":
         return None
@@ -180,7 +180,7 @@ def label_bias(rows: Sequence[Row], task: Task) -> float | None:
     return 1 - sum(int(part.max()) for part in parts) / max(1, total)
 
 
-def label_weights(rows: Sequence[Row], task: Task, *, power: float) -> tuple[float, ...]:
+def label_weights(rows: Sequence[Example], task: Task, *, power: float) -> tuple[float, ...]:
     """A weight for each label: the rarer, the larger. One that never occurs has 1, and one that is always true.
 
     Of one right label: in each group, the weights of all that is asked are 1 in the mean where the power is 1. Of
@@ -200,7 +200,7 @@ def label_weights(rows: Sequence[Row], task: Task, *, power: float) -> tuple[flo
     return tuple(weights)
 
 
-def repetitions(rows: Sequence[Row], task: Task, *, power: float) -> NDArray[np.float64]:
+def repetitions(rows: Sequence[Example], task: Task, *, power: float) -> NDArray[np.float64]:
     """How often each row comes in an epoch: more often the rarer the rarest label in it, as far as `power` says."""
     if not power:
         return np.ones(len(rows))
@@ -211,15 +211,15 @@ def repetitions(rows: Sequence[Row], task: Task, *, power: float) -> NDArray[np.
     return np.array([max(most / counts[label] for label in labels) ** power for labels in held])
 
 
-def _by_group(rows: Sequence[Row], task: Task) -> list[NDArray[np.int64]]:
+def _by_group(rows: Sequence[Example], task: Task) -> list[NDArray[np.int64]]:
     """Of each group, the labels that are right wherever it is asked."""
     if task.loss != "choice":
         return []
     joined_NG = np.concatenate([np.atleast_2d(row.targets) for row in rows if row.targets is not None])
-    return [part[part != NOT_ASKED] for part in joined_NG.T]
+    return [part[part != IGNORE_INDEX] for part in joined_NG.T]
 
 
-def _held(row: Row, task: Task, usual: Sequence[int]) -> set[object]:
+def _held(row: Example, task: Task, usual: Sequence[int]) -> set[object]:
     """The labels of a row that set it apart; of a token task not the usual one, which is in every row."""
     targets = np.asarray(row.targets)
     if task.loss == "span":
@@ -230,7 +230,7 @@ def _held(row: Row, task: Task, usual: Sequence[int]) -> set[object]:
         return set(np.flatnonzero(targets == 1).tolist()) or {None}
     found: set[object] = set()
     for group, column in enumerate(np.atleast_2d(targets).T):
-        own = set(np.unique(column).tolist()) - {NOT_ASKED}
+        own = set(np.unique(column).tolist()) - {IGNORE_INDEX}
         own -= {usual[group]} if task.head == "token" else set()
         found |= {(group, label) for label in own}
     return found or {None}
@@ -344,15 +344,15 @@ class Split:
 
     docs: list[Document]
     sources: list[str]
-    encode: Callable[[str, Document], list[Row]]
+    encode: Callable[[str, Document], list[Example]]
 
     @cached_property
-    def rows(self) -> list[list[Row]]:
+    def rows(self) -> list[list[Example]]:
         """The rows of each document, made when they are first asked for."""
         return [self.encode(source, doc) for source, doc in zip(self.sources, self.docs, strict=True)]
 
     @cached_property
-    def flat(self) -> list[Row]:
+    def flat(self) -> list[Example]:
         """All rows, one document after another."""
         return [row for rows in self.rows for row in rows]
 
@@ -377,7 +377,7 @@ class Parts:
     test: Split | None
     warnings: tuple[str, ...] = ()
     notes: dict[str, int] = field(default_factory=dict)
-    text: tuple[Row, ...] = ()
+    text: tuple[Example, ...] = ()
 
     @cached_property
     def identity(self) -> str:
@@ -431,7 +431,7 @@ class Material:
         return Parts(made[TRAIN], made.get(DEV), made.get(TEST), said, dict(self.task.notes), self._text)
 
     @cached_property
-    def _text(self) -> tuple[Row, ...]:
+    def _text(self) -> tuple[Example, ...]:
         teacher = self.recipe.teacher
         if teacher is None or teacher.shards is None:
             return ()
@@ -479,10 +479,10 @@ class Material:
         encode = partial(self._asking if known else self._rows, known=known)
         return Split([doc for _, doc in given], [source for source, _ in given], encode)
 
-    def _rows(self, source: str, doc: Document, *, known: bool) -> list[Row]:
-        return self.task.of_source(source).rows(doc, self.tokens, self.frame, known=known)
+    def _rows(self, source: str, doc: Document, *, known: bool) -> list[Example]:
+        return self.task.for_source(source).encode(doc, self.tokens, self.frame, with_targets=known)
 
-    def _asking(self, source: str, doc: Document, *, known: bool) -> list[Row]:
+    def _asking(self, source: str, doc: Document, *, known: bool) -> list[Example]:
         """The rows of a document to learn from, without those that ask nothing."""
         made = self._rows(source, doc, known=known)
         asking = [row for row in made if asked_of(row)]

@@ -24,7 +24,7 @@ from lexome.models.packing import Packing
 from lexome.models.weights import weights_sha256
 from lexome.pipeline import fingerprint
 from lexome.recipe.finetune import TeacherTable
-from lexome.tasks.task import NOT_ASKED, Row, Task
+from lexome.tasks.task import IGNORE_INDEX, Example, Task
 from lexome.training.finetune.batching import Batch
 from lexome.training.finetune.grid import start_of
 from lexome.training.finetune.task_model import Crf, chained_task, held_labels
@@ -91,8 +91,8 @@ def choice_loss(logits: Tensor, targets_NG: Tensor, groups: Sequence[int], rules
 
 def _choice(logits_NC: Tensor, target_N: Tensor, weight_C: Tensor, rules: Rules) -> Tensor:
     if rules.kind in ("plain", "weighted"):
-        return functional.cross_entropy(logits_NC, target_N, weight_C, ignore_index=NOT_ASKED, reduction="sum")
-    asked_N = target_N != NOT_ASKED
+        return functional.cross_entropy(logits_NC, target_N, weight_C, ignore_index=IGNORE_INDEX, reduction="sum")
+    asked_N = target_N != IGNORE_INDEX
     right_N1 = target_N.clamp(min=0)[:, None]
     if rules.kind == "focal":
         sure_N = logits_NC.log_softmax(-1).gather(-1, right_N1)[:, 0]
@@ -103,7 +103,7 @@ def _choice(logits_NC: Tensor, target_N: Tensor, weight_C: Tensor, rules: Rules)
 
 def binary_loss(logits_NC: Tensor, targets_NC: Tensor, rules: Rules) -> Tensor:
     """The sum over sequences of the mean over labels that are each true or not, where it is asked."""
-    asked_NC = targets_NC != NOT_ASKED
+    asked_NC = targets_NC != IGNORE_INDEX
     yes_NC = targets_NC.clamp(min=0)
     if rules.kind == "dice":
         return dice(logits_NC.sigmoid(), yes_NC, asked_NC, rules) * asked_NC.any(-1).sum()
@@ -131,7 +131,7 @@ def span_loss(logits_T2: Tensor, targets_S2: Tensor, packing: Packing) -> Tensor
     empty_SL2 = logits_T2.new_full((len(lengths_S), packing.longest, 2), torch.finfo(logits_T2.dtype).min)
     logits_SL2 = empty_SL2.index_put((sequence_T, packing.positions_T), logits_T2)
     right_S2 = logits_SL2.log_softmax(1).gather(1, targets_S2.clamp(min=0)[:, None])[:, 0]
-    return torch.where(targets_S2 != NOT_ASKED, -right_S2, 0.0).sum() / 2
+    return torch.where(targets_S2 != IGNORE_INDEX, -right_S2, 0.0).sum() / 2
 
 
 def dice(shares_NC: Tensor, yes_NC: Tensor, asked_NC: Tensor, rules: Rules) -> Tensor:
@@ -200,7 +200,7 @@ class Teaching:
         return logits_TC.float().view(self.shape) / self.temperature
 
 
-def text_rows(shards: Path, tokenizer: Path, task: Task, *, max_tokens: int) -> tuple[Row, ...]:
+def text_rows(shards: Path, tokenizer: Path, task: Task, *, max_tokens: int) -> tuple[Example, ...]:
     """The sequences of token shards as rows that nothing is known about."""
     opened = open_shards(shards, tokenizer_sha256=tokenizer_sha256(tokenizer))
     specials = Specials.of(json.loads((tokenizer / TOKENIZER_FILE).read_bytes()))
@@ -208,10 +208,10 @@ def text_rows(shards: Path, tokenizer: Path, task: Task, *, max_tokens: int) -> 
     ordered = text.epoch(0, max_tokens)
     packed = text.packed(ordered.ranges, ordered.order)
     # Rows are parts of one array, and what is the same in all of them is stored once.
-    unknown = np.broadcast_to(np.int64(NOT_ASKED), (max_tokens, len(task.groups)))
+    unknown = np.broadcast_to(np.int64(IGNORE_INDEX), (max_tokens, len(task.groups)))
     zeros = np.zeros(max_tokens, np.int64)
     return tuple(
-        Row(ids, zeros[: len(ids)], zeros[: len(ids)], zeros[: len(ids)], unknown[: len(ids)])
+        Example(ids, zeros[: len(ids)], zeros[: len(ids)], zeros[: len(ids)], unknown[: len(ids)])
         for ids in np.split(packed.ids, packed.ends[:-1])
     )
 

@@ -25,7 +25,7 @@ from lexome.recipe.finetune import FinetuneRecipe, HeadTable
 from lexome.tasks import task_of
 from lexome.tasks.ner import Ner
 from lexome.tasks.tags import Transitions
-from lexome.tasks.task import NOT_ASKED, TASK, Task
+from lexome.tasks.task import IGNORE_INDEX, TASK, Task
 from lexome.training.finetune.batching import Batch
 from lexome.training.finetune.lora import LoraSettings, add_adapters
 
@@ -104,7 +104,7 @@ def _asked(part_TC: Tensor, target_T: Tensor, packing: Packing) -> tuple[list[Te
     logits, targets = [], []
     lengths = list(packing.lengths)
     for part, target in zip(torch.split(part_TC, lengths), torch.split(target_T, lengths), strict=True):
-        asked = target != NOT_ASKED
+        asked = target != IGNORE_INDEX
         if bool(asked.any()):
             logits.append(part[asked])
             targets.append(target[asked])

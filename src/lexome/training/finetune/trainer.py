@@ -23,7 +23,7 @@ from lexome.models.attention import packed_kernel_here
 from lexome.models.encoder import Attention, Encoder
 from lexome.recipe.finetune import FinetuneRecipe, OptimizerTable
 from lexome.tasks.ner import Ner
-from lexome.tasks.task import Floats, Row, Scores, Task
+from lexome.tasks.task import Example, Floats, Scores, Task
 from lexome.training.finetune.batching import (
     LENGTHS,
     Batch,
@@ -271,7 +271,7 @@ class StepGraphs:
 
 @torch.inference_mode()
 def logits_of(
-    learner: Learner, rows: Sequence[Row], task: Task, *, limit: int, segments: bool, autocast: torch.dtype | None
+    learner: Learner, rows: Sequence[Example], task: Task, *, limit: int, segments: bool, autocast: torch.dtype | None
 ) -> list[Floats]:
     """The logits of each row, (C,) or (its tokens, C), in passes of at most `limit` tokens of rows of like length."""
     was = learner.training
@@ -310,12 +310,12 @@ def scored(task: Task, split: Split, found: Sequence[Document]) -> Scores:
     """
     sources = dict.fromkeys(split.sources)
     if len(sources) == 1:
-        return task.of_source(next(iter(sources))).score(split.docs, found)
+        return task.for_source(next(iter(sources))).score(split.docs, found)
     parts: dict[str, Scores] = {}
     for name in sources:
         places = [place for place, source in enumerate(split.sources) if source == name]
         gold = [split.docs[place] for place in places]
-        parts[name] = task.of_source(name).score(gold, [found[place] for place in places])
+        parts[name] = task.for_source(name).score(gold, [found[place] for place in places])
     first = next(iter(next(iter(parts.values()))))
     scores = {first: float(np.mean([part[first] for part in parts.values()]))}
     return scores | {f"{name} {measure}": held for name, part in parts.items() for measure, held in part.items()}

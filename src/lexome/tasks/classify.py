@@ -4,7 +4,7 @@ C labels
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from math import isfinite
 from typing import Any, Literal, get_args
@@ -113,6 +113,7 @@ class Classes(Task):
                the share of documents that are all right ("accuracy"), or example-based F1, as BLUE has it ("examples")
     """
 
+    kind = "classes"
     head = "sequence"
 
     def __init__(
@@ -149,7 +150,9 @@ class Classes(Task):
             self.notes["document without text"] += 1
         return text_examples(tokens, frame, overlap=self.overlap, targets=self._targets(doc) if with_targets else None)
 
-    def decode(self, doc: Document, rows: Sequence[Example], logits: Sequence[Floats]) -> Document:
+    def decode(
+        self, doc: Document, rows: Sequence[Example], logits: Sequence[Floats], *, types: Collection[str] | None = None
+    ) -> Document:
         """The document with the labels found, in the task's order."""
         require_same_length(len(rows), len(logits), "rows", "arrays of numbers")
         numbers = pool_logits(logits, self.pool, doc, outputs=len(self.labels))
@@ -169,7 +172,7 @@ class Classes(Task):
     def settings(self) -> Mapping[str, Any]:
         """All arguments, as JSON has them."""
         return {
-            "kind": "classes",
+            "kind": self.kind,
             "labels": list(self.labels),
             "several": self.several,
             "threshold": self.threshold,
@@ -231,6 +234,7 @@ class Inference(Task):
     the mean of what the model says to all of them. Models are chosen by accuracy.
     """
 
+    kind = "inference"
     head = "sequence"
     loss = "choice"
 
@@ -248,7 +252,9 @@ class Inference(Task):
         targets = label_target(doc, self.labels) if with_targets else None
         return pair_examples(first, second, frame, overlap=self.overlap, targets=targets)
 
-    def decode(self, doc: Document, rows: Sequence[Example], logits: Sequence[Floats]) -> Document:
+    def decode(
+        self, doc: Document, rows: Sequence[Example], logits: Sequence[Floats], *, types: Collection[str] | None = None
+    ) -> Document:
         """The document with the label found."""
         require_same_length(len(rows), len(logits), "rows", "arrays of numbers")
         numbers = pool_logits(logits, "mean", doc, outputs=len(self.labels))
@@ -262,7 +268,7 @@ class Inference(Task):
 
     def settings(self) -> Mapping[str, Any]:
         """All arguments, as JSON has them."""
-        return {"kind": "inference", "labels": list(self.labels), "overlap": self.overlap}
+        return {"kind": self.kind, "labels": list(self.labels), "overlap": self.overlap}
 
 
 class Similarity(Task):
@@ -271,6 +277,7 @@ class Similarity(Task):
     Labels go from `low` to `high`; a model learns them as 0 to 1. One beyond is an error, and so none is said.
     """
 
+    kind = "similarity"
     head = "sequence"
     loss = "value"
     labels = ("similarity",)
@@ -289,7 +296,9 @@ class Similarity(Task):
         targets = np.array([self._part(doc)], np.float32) if with_targets else None
         return pair_examples(first, second, frame, overlap=self.overlap, targets=targets)
 
-    def decode(self, doc: Document, rows: Sequence[Example], logits: Sequence[Floats]) -> Document:
+    def decode(
+        self, doc: Document, rows: Sequence[Example], logits: Sequence[Floats], *, types: Collection[str] | None = None
+    ) -> Document:
         """The document with the number found as its label."""
         require_same_length(len(rows), len(logits), "rows", "arrays of numbers")
         part = float(np.clip(pool_logits(logits, "mean", doc, outputs=1)[0], 0, 1))
@@ -303,7 +312,7 @@ class Similarity(Task):
 
     def settings(self) -> Mapping[str, Any]:
         """All arguments, as JSON has them."""
-        return {"kind": "similarity", "low": self.low, "high": self.high, "overlap": self.overlap}
+        return {"kind": self.kind, "low": self.low, "high": self.high, "overlap": self.overlap}
 
     def _part(self, doc: Document) -> float:
         """Where a document's number lies between the lowest and the highest."""

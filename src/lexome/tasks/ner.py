@@ -3,11 +3,12 @@
 T tokens of a document, U units (words or tokens) of it, G groups of tags, K tags of a group, C = G K outputs
 """
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from typing import Any, Literal, Self, get_args
 
 import numpy as np
@@ -34,6 +35,7 @@ from lexome.tasks.task import (
     Floats,
     Frame,
     Ints,
+    NearMiss,
     Scores,
     Task,
     Tokenizer,
@@ -153,6 +155,9 @@ Decoding = Literal["viterbi", "repair"]
 Context = Literal["document", "passage", "sentence"]
 Measure = Literal["strict", "bc2gm"]
 
+# Minimum probability of each word of a near miss to be inside a mention.
+NEAR_MISS = 0.1
+
 # The type under which the reader of BC2GM's own files has what is accepted as well.
 ALTERNATIVES = "ALTGENE"
 
@@ -191,6 +196,7 @@ class Ner(Task):
     measure        "strict": F1 of mentions with the same characters and type; "bc2gm": gene mentions with alternatives
     """
 
+    kind = "ner"
     head = "token"
     loss = "choice"
 
@@ -305,6 +311,39 @@ class Ner(Task):
         probabilities_UT = shares_UGK[:, :, 1:].reshape(len(units.ranges), len(self.types), letters).sum(2)
         return InsideProbabilities(units.ranges, units.runs, probabilities_UT)
 
+    @property
+    def document_labels(self) -> tuple[str, ...]:
+        """None: the labels of this task are tags."""
+        return ()
+
+    @property
+    def uses_sentences(self) -> bool:
+        """Whether each sentence is encoded separately."""
+        return self.context == "sentence"
+
+    def near_misses(
+        self, doc: Document, rows: Sequence[Example], logits: Sequence[Floats], spans: Sequence[Span]
+    ) -> Iterator[NearMiss]:
+        """Longest runs of units that are each inside a mention of a type with probability NEAR_MISS or more.
+
+        Runs that predicted mentions of their type cover are left out.
+        """
+        inside = self.inside(doc, rows, logits)
+        for number, type_ in enumerate(self.types):
+            same_type = [span for span in spans if span.type == type_]
+            for low, high in inside.runs:
+                start = low
+                for place in range(low, high + 1):
+                    if place < high and inside.probabilities_UT[place, number] >= NEAR_MISS:
+                        continue
+                    if place > start:
+                        where = (inside.ranges[start][0], inside.ranges[place - 1][1])
+                        # Mentions of different types exclude one another unless they may be nested.
+                        reason = _reason_missed(where, type_, same_type, () if self.nested else spans)
+                        if reason is not None:
+                            yield NearMiss(where, type_, float(inside.probabilities_UT[start:place, number].mean()), reason)
+                    start = place + 1
+
     def score(self, gold: Sequence[Document], found: Sequence[Document]) -> Scores:
         """F1 of all types together first, then precision and recall, then F1 of each type where there are several."""
         require_same_length(len(gold), len(found), "gold documents", "found ones")
@@ -322,7 +361,7 @@ class Ner(Task):
     def settings(self) -> Mapping[str, Any]:
         """All arguments, as JSON has them."""
         held: dict[str, Any] = {
-            "kind": "ner",
+            "kind": self.kind,
             "types": list(self.types),
             "nested": self.nested,
             "scheme": self.scheme,
@@ -460,6 +499,28 @@ def _whole(rows: Sequence[Example], logits: Sequence[Floats]) -> tuple[Ints, Int
         starts[low:high], ends[low:high] = row.starts[begin:end], row.ends[begin:end]
         inner.append(numbers[begin:end])
     return starts, ends, merge_windows(ranges, inner, count)
+
+
+def _reason_missed(place: Range, type_: str, same_type: Sequence[Span], others: Sequence[Span]) -> str | None:
+    """Why a range was not predicted as a mention; None where mentions of its type cover it.
+
+    `others` are mentions that exclude it. Both sequences are ordered, and their mentions do not overlap.
+    """
+    near = list(_overlapping(same_type, place))
+    if near and near[0].start <= place[0] and place[1] <= near[-1].end:
+        return None
+    if near:
+        return f"predicted with other boundaries: {', '.join(repr(span.text) for span in near)}"
+    best = max(_overlapping(others, place), key=lambda span: span.score or 0.0, default=None)
+    if best is not None:
+        return f"predicted as {best.type}: {best.text!r}, {best.score or 0.0:.2f}"
+    return f"the most probable tag sequence has no {type_} here"
+
+
+def _overlapping(spans: Sequence[Span], place: Range) -> Iterator[Span]:
+    """Of ordered spans that do not overlap one another, those that overlap a range."""
+    first = bisect_right(spans, place[0], key=lambda span: span.end)
+    return takewhile(lambda span: span.start < place[1], (spans[number] for number in range(first, len(spans))))
 
 
 def _places(doc: Document, types: Collection[str]) -> list[Range]:

@@ -5,7 +5,7 @@ T tokens of a row, N rows of a question
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, get_args
 
@@ -89,6 +89,9 @@ Form = Literal["factoid", "list", "yesno"]
 Measure = Literal["bioasq", "squad"]
 Absent = Literal["skip", "null"]
 
+# About so many characters fill a window.
+WINDOW_CHARACTERS = 1000
+
 # BioBERT's question ids end on the number of the snippet.
 _NUMBERED = re.compile(r"(.+)_\d{3,}")
 
@@ -113,6 +116,8 @@ class Questions(Task):
     pool            yes or no: whether all windows and snippets have a say ("mean"), or the firmest ("max")
     measure         "bioasq": as the challenge scores each form; "squad": exact match and F1 of the best answer
     """
+
+    kind = "questions"
 
     def __init__(
         self,
@@ -176,7 +181,9 @@ class Questions(Task):
                 )
         return rows
 
-    def decode(self, doc: Document, rows: Sequence[Example], logits: Sequence[Floats]) -> Document:
+    def decode(
+        self, doc: Document, rows: Sequence[Example], logits: Sequence[Floats], *, types: Collection[str] | None = None
+    ) -> Document:
         """The document with answers in place of those it had; answers stand in the text, where `start` says."""
         require_same_length(len(rows), len(logits), "rows", "arrays of numbers")
         own: dict[str, list[tuple[Example, Floats]]] = {}
@@ -212,7 +219,7 @@ class Questions(Task):
     def settings(self) -> Mapping[str, Any]:
         """All arguments, as JSON has them."""
         return {
-            "kind": "questions",
+            "kind": self.kind,
             "form": self.form,
             "says": list(self.says),
             "null": self.null,
@@ -226,6 +233,16 @@ class Questions(Task):
             "pool": self.pool,
             "measure": self.measure,
         }
+
+    def oversize(self, doc: Document, limit: int) -> str | None:
+        """Every question is asked of every window of the text."""
+        windows = len(contexts_of(doc)) + sum(len(passage.text) for passage in doc.passages) // WINDOW_CHARACTERS
+        if len(doc.questions) * windows > limit:
+            return (
+                f"{len(doc.questions):,} questions to a text of about {windows:,} windows; expected a product of "
+                f"{limit:,} at most. Ask fewer questions at a time."
+            )
+        return None
 
     def _own(self, doc: Document) -> list[Question]:
         return [question for question in doc.questions if question.type in (self.form, None)]

@@ -1,9 +1,9 @@
 """Relations: what holds between two entities of a text, from annotated documents or from sentences already marked."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
+from itertools import combinations, islice
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -186,6 +186,7 @@ class Relations(Task):
     average  what models are chosen by: "micro", "macro" or "accuracy"
     """
 
+    kind = "relation"
     head = "sequence"
     loss = "choice"
 
@@ -249,11 +250,35 @@ class Relations(Task):
             self.notes["relation left out: its entities are no pair of these types in one " + self.scope] += missed
         return rows
 
+    @property
+    def input_types(self) -> tuple[str, ...]:
+        """The types of all pairs."""
+        return tuple(dict.fromkeys(type_ for pair in self.pairs for type_ in pair))
+
+    @property
+    def uses_sentences(self) -> bool:
+        """Whether both entities have to be in one sentence."""
+        return self.scope == "sentence"
+
+    def oversize(self, doc: Document, limit: int) -> str | None:
+        """Pairs grow with the square of the mentions."""
+        if not self.pairs:
+            return None
+        mentions = sum(span.type in self.input_types for span in doc.spans)
+        # Counting the pairs of so many mentions would itself take too long.
+        if mentions > limit or sum(1 for _ in islice(self.candidates(doc), limit + 1)) > limit:
+            return (
+                f"{mentions:,} mentions in more than {limit:,} pairs. Send it in parts, or with sentence boundaries."
+            )
+        return None
+
     def candidates(self, doc: Document) -> Iterator[EntityPair]:
         """All pairs of a document that are asked for."""
         return candidate_pairs(doc, self.pairs, scope=self.scope, level=self.level)
 
-    def decode(self, doc: Document, rows: Sequence[Example], logits: Sequence[Floats]) -> Document:
+    def decode(
+        self, doc: Document, rows: Sequence[Example], logits: Sequence[Floats], *, types: Collection[str] | None = None
+    ) -> Document:
         """The document with the relations found, each with its probability, or with the sentence's label.
 
         Relations of types that are no labels of the task stay; those of its own are replaced.
@@ -301,7 +326,7 @@ class Relations(Task):
     def settings(self) -> Mapping[str, Any]:
         """All arguments, as JSON has them."""
         return {
-            "kind": "relation",
+            "kind": self.kind,
             "labels": list(self.labels),
             "none": self.none,
             "scored": list(self.scored),

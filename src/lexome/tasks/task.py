@@ -5,14 +5,14 @@ T tokens of a row, C outputs of the head
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lexome.document import Document, shorten
+from lexome.document import Document, Range, Span, shorten
 from lexome.errors import BadDocument, UsageError
 
 Floats = NDArray[np.floating[Any]]
@@ -69,6 +69,16 @@ class Example:
     key: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class NearMiss:
+    """Text that resembles a mention of a type, its mean probability, and why it was not predicted."""
+
+    place: Range
+    type: str
+    score: float
+    reason: str
+
+
 Scores = dict[str, float]
 """Measures by name, the one that models are chosen by first."""
 
@@ -82,7 +92,14 @@ class Task(ABC):
     labels   what the head's outputs are called, group after group
     groups   how many outputs each choice is among; one group of all of them is the usual case
     notes    what could not be said to the model as the documents say it, counted while rows were made
+    kind     its name in `settings`, such as "ner"
+    types    mention types that it predicts; empty for all tasks but NER
+    extra    those of `types` that annotation predicts only on request
     """
+
+    kind: str
+    types: tuple[str, ...] = ()
+    extra: tuple[str, ...] = ()
 
     head: Head
     loss: Loss
@@ -101,9 +118,39 @@ class Task(ABC):
     def encode(self, doc: Document, tokenizer: Tokenizer, frame: Frame, *, with_targets: bool) -> list[Example]:
         """The document's rows; with `known`, targets are made of what it says. Nothing of it is cut off."""
 
+    @property
+    def document_labels(self) -> tuple[str, ...]:
+        """Labels or relation types that decoding adds to a document; mention types are in `types`."""
+        return self.labels
+
+    @property
+    def input_types(self) -> tuple[str, ...]:
+        """Mention types that a document must contain before anything can be predicted."""
+        return ()
+
+    @property
+    def uses_sentences(self) -> bool:
+        """Whether documents need sentence boundaries."""
+        return False
+
+    def oversize(self, doc: Document, limit: int) -> str | None:
+        """Why encoding a document takes more than `limit` windows although its text is short, or None."""
+        return None
+
+    def near_misses(
+        self, doc: Document, rows: Sequence[Example], logits: Sequence[Floats], spans: Sequence[Span]
+    ) -> Iterator["NearMiss"]:
+        """Text that resembles a mention but is none of the predicted `spans`."""
+        return iter(())
+
     @abstractmethod
-    def decode(self, doc: Document, rows: Sequence[Example], logits: Sequence[Floats]) -> Document:
-        """The document with what the model says in place of what it said; (T, C) or (C,) numbers for each row."""
+    def decode(
+        self, doc: Document, rows: Sequence[Example], logits: Sequence[Floats], *, types: Collection[str] | None = None
+    ) -> Document:
+        """The document with what the model says in place of what it said; (T, C) or (C,) numbers for each row.
+
+        With `types`, only mentions of these types are predicted.
+        """
 
     @abstractmethod
     def score(self, gold: Sequence[Document], found: Sequence[Document]) -> Scores:

@@ -341,7 +341,8 @@ class Ner(Task):
                         # Mentions of different types exclude one another unless they may be nested.
                         reason = _reason_missed(where, type_, same_type, () if self.nested else spans)
                         if reason is not None:
-                            yield NearMiss(where, type_, float(inside.probabilities_UT[start:place, number].mean()), reason)
+                            score = float(inside.probabilities_UT[start:place, number].mean())
+                            yield NearMiss(where, type_, score, reason)
                     start = place + 1
 
     def score(self, gold: Sequence[Document], found: Sequence[Document]) -> Scores:

@@ -236,7 +236,7 @@ class Questions(Task):
 
     def oversize(self, doc: Document, limit: int) -> str | None:
         """Every question is asked of every window of the text."""
-        windows = len(contexts_of(doc)) + sum(len(passage.text) for passage in doc.passages) // WINDOW_CHARACTERS
+        windows = len(question_contexts(doc)) + sum(len(passage.text) for passage in doc.passages) // WINDOW_CHARACTERS
         if len(doc.questions) * windows > limit:
             return (
                 f"{len(doc.questions):,} questions to a text of about {windows:,} windows; expected a product of "

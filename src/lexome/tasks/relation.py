@@ -267,9 +267,7 @@ class Relations(Task):
         mentions = sum(span.type in self.input_types for span in doc.spans)
         # Counting the pairs of so many mentions would itself take too long.
         if mentions > limit or sum(1 for _ in islice(self.candidates(doc), limit + 1)) > limit:
-            return (
-                f"{mentions:,} mentions in more than {limit:,} pairs. Send it in parts, or with sentence boundaries."
-            )
+            return f"{mentions:,} mentions in more than {limit:,} pairs. Send it in parts, or with sentence boundaries."
         return None
 
     def candidates(self, doc: Document) -> Iterator[EntityPair]:

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from lexome.errors import FormatError
-from lexome.pipeline import Advance, Engine, Job, Stage, Work, fingerprint, run, whole
+from lexome.files import fingerprint
+from lexome.pipeline import Advance, Engine, Job, Stage, Work, run, whole
 
 BLOCK = 64
 # Between two blocks: slow enough to be killed inside a job. The stage's settings are another pause.

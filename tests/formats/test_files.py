@@ -16,8 +16,9 @@ from rights import without_rights
 import lexome
 from lexome import Document, Passage, Tally
 from lexome.errors import FormatError, LexomeError, UsageError
+from lexome.files import atomic_write
 from lexome.formats.registry import FORMATS
-from lexome.formats.streams import replacing, zstd
+from lexome.formats.streams import zstd
 
 DOCS = [Document(str(number), (Passage(0, f"Text {number} on κ-opioid receptors."),)) for number in range(300)]
 
@@ -254,7 +255,7 @@ def test_an_empty_file_is_named(tmp_path: Path, name: str) -> None:
 def test_a_failed_write_leaves_the_old_file_and_no_other(tmp_path: Path) -> None:
     path = written(tmp_path / "docs.jsonl")
     before = path.read_bytes()
-    with pytest.raises(ZeroDivisionError), replacing(path) as stream:
+    with pytest.raises(ZeroDivisionError), atomic_write(path) as stream:
         stream.write(b"%d" % (1 / 0))
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]
@@ -264,9 +265,9 @@ def test_processes_of_one_number_on_two_hosts_do_not_write_the_same_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "docs.jsonl"
-    with replacing(path) as one:
+    with atomic_write(path) as one:
         monkeypatch.setattr("socket.gethostname", lambda: "another-host")
-        with replacing(path) as other:
+        with atomic_write(path) as other:
             one.write(b"one")
             other.write(b"other")
         assert path.read_bytes() == b"other"

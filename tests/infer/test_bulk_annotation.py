@@ -22,10 +22,10 @@ import lexome
 from lexome import Document, Passage
 from lexome.document import Argument, Attribute, Relation, Span
 from lexome.errors import FormatError, UsageError
+from lexome.files import usable_cores
 from lexome.infer.bulk import Bulk, Settings, annotate_files, shares
 from lexome.infer.selection import Wanted
 from lexome.pipeline import Engine, Part
-from lexome.pipeline.local import usable_cores
 
 HERE = Engine(workers=0)
 KILLS = 5

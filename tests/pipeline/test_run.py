@@ -10,7 +10,8 @@ import pytest
 
 from lexome import progress
 from lexome.errors import MissingExtraError, PartialError, UsageError, WorkerError
-from lexome.pipeline import Engine, Job, Outcome, Part, Stage, fingerprint, run, whole
+from lexome.files import fingerprint
+from lexome.pipeline import Engine, Job, Outcome, Part, Stage, run, whole
 from lexome.pipeline.stage import check
 
 HERE = Engine(workers=0)

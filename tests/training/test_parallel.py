@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from errors import raises
 from many_processes import ALONE, MODERN, STEPS, Case, Running, alone, cases_work, steps, together
 
 from lexome.errors import CheckpointError, UsageError
@@ -232,7 +233,7 @@ def test_a_state_of_another_run_or_a_damaged_one_is_refused(tmp_path: Path) -> N
     assert state.saved(tmp_path) == [path]
     state.sweep(tmp_path)
     assert [found.name for found in tmp_path.iterdir()] == ["step-00000001"]
-    with pytest.raises(CheckpointError, match="another recipe"):
+    with raises(UsageError, code="other-settings"):
         running.restore(path, identity="that")
     next(path.glob("*.distcp")).write_bytes(b"")
     with pytest.raises(CheckpointError, match="does not fit the model, or is damaged"):

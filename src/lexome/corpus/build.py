@@ -20,13 +20,14 @@ from typing import Any, Self
 import numpy as np
 
 from lexome.corpus import dedup, leakage
-from lexome.corpus.claim import Claim, said
 from lexome.corpus.dedup import Verdict
 from lexome.corpus.ingest import ReadSettings, read_file
+from lexome.corpus.output_folder import OutputFolder, recipe_keys
 from lexome.errors import FormatError, UsageError
+from lexome.files import atomic_write, fingerprint, write_json
 from lexome.formats import Tally, expand, units
-from lexome.formats.streams import plain_name, replacing, shown_name
-from lexome.pipeline import Advance, Engine, Job, Outcome, Part, Stage, connected, fingerprint, run, whole
+from lexome.formats.streams import plain_name, shown_name
+from lexome.pipeline import Advance, Engine, Job, Outcome, Part, Stage, connected, run, whole
 from lexome.recipe.corpus_stages import BuildRecipe
 
 
@@ -210,7 +211,7 @@ def counted(
             )
         )
     files = tuple(f"records/{name}.parquet" for name in reports)
-    return Corpus(identity, tuple(sources), files, decided["compared"], said(recipe))
+    return Corpus(identity, tuple(sources), files, decided["compared"], recipe_keys(recipe))
 
 
 def _added(reports: Sequence[Mapping[str, Any]], key: str) -> dict[str, int]:
@@ -251,23 +252,18 @@ def build(
     """
     runner = _Runner(recipe, engine, part, progress_shown)
     inputs = _inputs(recipe)
-    claim = _claim(recipe, runner.work)
-    claim.require()
-    identity = fingerprint("build", VERSION, said(recipe), _identities(recipe, inputs))
+    outputs = tuple(recipe.out / name for name in ("corpus.json", "corpus.md", "rejects.jsonl", "records"))
+    folder = OutputFolder(recipe, "a corpus", runner.work, recipe.out / "corpus.json", outputs)
+    folder.check()
+    identity = fingerprint("build", VERSION, recipe_keys(recipe), _identities(recipe, inputs))
     corpus = Corpus.load(recipe.out)
     if corpus is not None and corpus.identity == identity and _all_here(recipe, corpus):
         # What a run leaves that is killed after its last file and before its last sweep.
         shutil.rmtree(runner.work, ignore_errors=True)
         return Built(corpus, {})
-    claim.note()
+    folder.record()
     with connected(engine):
         return _built(runner, inputs, identity)
-
-
-def _claim(recipe: BuildRecipe, work: Path) -> Claim:
-    """The folder of a recipe, before anything in it is replaced."""
-    taken = tuple(recipe.out / name for name in ("corpus.json", "corpus.md", "rejects.jsonl", "records"))
-    return Claim(recipe, "a corpus", work, recipe.out / "corpus.json", taken)
 
 
 def _built(runner: "_Runner", inputs: dict[str, tuple[Path, ...]], identity: str) -> Built:
@@ -417,7 +413,7 @@ class _Runner:
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
             found = leakage.index(sets, run_words=self.recipe.leakage.run_words)
-            with replacing(path) as stream:
+            with atomic_write(path) as stream:
                 found.save(stream)
         return path
 
@@ -473,14 +469,13 @@ def _finish(recipe: BuildRecipe, corpus: Corpus, rejects_of: Sequence[Path], *, 
     aside = [path for path in rejects_of if path.stat().st_size]
     rejects = recipe.out / "rejects.jsonl"
     if aside:
-        with replacing(rejects) as stream:
+        with atomic_write(rejects) as stream:
             for path in aside:
                 stream.write(path.read_bytes())
     else:
         rejects.unlink(missing_ok=True)
-    with replacing(recipe.out / "corpus.md") as stream:
+    with atomic_write(recipe.out / "corpus.md") as stream:
         stream.write(corpus.markdown().encode())
-    with replacing(recipe.out / "corpus.json") as stream:
-        stream.write(json.dumps(corpus.as_dict(), indent=1, ensure_ascii=False).encode() + b"\n")
+    write_json(recipe.out / "corpus.json", corpus.as_dict())
     if not keep:
         shutil.rmtree(work, ignore_errors=True)

@@ -12,13 +12,14 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from lexome.corpus.claim import Claim, said
+from lexome.corpus.output_folder import OutputFolder, recipe_keys
 from lexome.corpus.records import Text, texts
 from lexome.corpus.vocab.tokenizers import TOKENIZER_FILE, load_tokenizer, pieces_of, tokenizer_sha256, unknown_id
 from lexome.errors import ShardError
+from lexome.files import atomic_write, fingerprint, write_json
 from lexome.formats import Tally, units
-from lexome.formats.streams import plain_name, replacing, shown_name
-from lexome.pipeline import Advance, Engine, Job, Outcome, Part, Stage, fingerprint, run
+from lexome.formats.streams import plain_name, shown_name
+from lexome.pipeline import Advance, Engine, Job, Outcome, Part, Stage, run
 from lexome.recipe.corpus_stages import ShardRecipe
 
 MANIFEST = "manifest.json"
@@ -165,27 +166,22 @@ def shard(
     jobs = _jobs(recipe, tokenizer)
     identity = fingerprint(VERSION, sha256, recipe.held_out, recipe.seed, recipe.format)
     stage = Stage("shard", shard_file, jobs, recipe.out / ".lexome", identity)
-    claim = _claim(recipe, tokenizer, stage.marks)
-    claim.require()
-    claim.note()
+    # Shards may be written beside their own tokenizer.
+    places = (recipe.out / name for name in (MANIFEST, TOKENIZER_FILE, *PARTS))
+    outputs = tuple(path for path in places if path.resolve() != tokenizer.resolve())
+    folder = OutputFolder(recipe, "token shards", stage.marks, recipe.out / MANIFEST, outputs)
+    folder.check()
+    folder.record()
     # Before the first shard changes: a manifest of others must not vouch for them if this run is cut short.
     (recipe.out / MANIFEST).unlink(missing_ok=True)
     outcome = run(stage, engine=engine, part=part, progress_shown=progress_shown)
     if not outcome.done:
         return Sharded(None, outcome.failures, outcome.waiting)
     manifest = _write_manifest(recipe, outcome, sha256, _vocabulary(tokenizer))
-    with replacing(recipe.out / TOKENIZER_FILE) as stream:
+    with atomic_write(recipe.out / TOKENIZER_FILE) as stream:
         stream.write(tokenizer.read_bytes())
-    with replacing(recipe.out / MANIFEST) as stream:
-        stream.write(json.dumps(manifest, indent=1, ensure_ascii=False).encode() + b"\n")
+    write_json(recipe.out / MANIFEST, manifest)
     return Sharded(manifest, {})
-
-
-def _claim(recipe: ShardRecipe, tokenizer: Path, marks: Path) -> Claim:
-    """The folder of a recipe, before anything in it is replaced. Shards may lie beside their own tokenizer."""
-    places = (recipe.out / name for name in (MANIFEST, TOKENIZER_FILE, *PARTS))
-    taken = tuple(path for path in places if path.resolve() != tokenizer.resolve())
-    return Claim(recipe, "token shards", marks, recipe.out / MANIFEST, taken)
 
 
 def tokenizer_file(path: Path) -> Path:
@@ -314,6 +310,6 @@ def _write_manifest(recipe: ShardRecipe, outcome: Outcome, sha256: str, vocabula
         "totals": totals,
         "unknown": sum(report["unknown"] for report in outcome.reports.values()),
         "without_tokens": sum(report["without_tokens"] for report in outcome.reports.values()),
-        "recipe": said(recipe),
+        "recipe": recipe_keys(recipe),
         "shards": parts,
     }

@@ -16,11 +16,12 @@ from typing import Any, Literal
 from lexome.datasets.transforms import of_one_question
 from lexome.document import Answer, Document, Question
 from lexome.errors import DataSetError, FormatError, UsageError
+from lexome.files import atomic_write
 from lexome.formats import bioasq, squad
 from lexome.formats.bioasq import answer_pattern, exact_answers
 from lexome.formats.json_file import attempt, load, mapping, objects, required, string
 from lexome.formats.registry import detect
-from lexome.formats.streams import Source, open_sources, replacing
+from lexome.formats.streams import Source, open_sources
 from lexome.formats.tally import Tally
 from lexome.tasks.qa import base_question_id
 
@@ -134,7 +135,7 @@ def _converted(
 
 def write_squad(path: Path, content: Json) -> None:
     """The content as JSON, under its name only when it is complete."""
-    with replacing(path) as stream:
+    with atomic_write(path) as stream:
         stream.write(json.dumps(content, ensure_ascii=False, indent=1).encode() + b"\n")
 
 

@@ -32,6 +32,7 @@ from lexome.export.acceptance import (
 )
 from lexome.export.calibration import calibration
 from lexome.export.onnx_graph import HEADS, OPSET, graph_of, has_segments, save_graph
+from lexome.files import atomic_folder
 from lexome.infer.model import Model
 from lexome.infer.model_folder import MODEL, TOKENIZER, Settings, write_settings
 from lexome.infer.predictor import Predictor
@@ -151,10 +152,7 @@ def export(
     if found.kind == "paired":
         found = load(checkpoint, kind="masked", backend="lexome")
     held = _held_out(found, precision, judging)
-    temporary = folder.with_name(f".{folder.name}.part")
-    shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir(parents=True)
-    try:
+    with atomic_folder(folder) as temporary:
         save_graph(graph_of(found.model, found.kind), temporary / MODEL)
         settings = _settings(temporary, found, name)
         write_settings(temporary, settings)
@@ -163,11 +161,6 @@ def export(
             settings = _judged(temporary, replace(settings, precision=precision), held, judging.asked, tell)
         write_settings(temporary, settings)
         (temporary / "README.md").write_text(_card(found, settings, name or folder.name), encoding="utf-8")
-        if folder.exists():
-            folder.rmdir()
-        temporary.rename(folder)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
     return settings
 
 

@@ -9,17 +9,9 @@ from pathlib import Path, PurePosixPath
 
 from lexome.document import Document
 from lexome.errors import FormatError, UsageError
+from lexome.files import atomic_write
 from lexome.formats.registry import Format, by_ending, checked_options, detect, detect_unnamed, named, options_of
-from lexome.formats.streams import (
-    COMPRESSIONS,
-    HIDDEN,
-    Source,
-    is_archive,
-    open_sources,
-    open_stream,
-    plain_name,
-    replacing,
-)
+from lexome.formats.streams import COMPRESSIONS, HIDDEN, Source, is_archive, open_sources, open_stream, plain_name
 from lexome.formats.tally import Tally
 
 STANDARD_INPUT = "standard input"
@@ -83,7 +75,7 @@ def write(
         function(docs, sys.stdout.buffer, tally=tally, **checked)
         sys.stdout.buffer.flush()
     else:
-        with replacing(path) as stream:
+        with atomic_write(path) as stream:
             function(docs, stream, tally=tally, **checked)
 
 

@@ -22,8 +22,9 @@ from typing import Literal
 
 from lexome.document import Argument, Attribute, Document, Passage, Range, Relation, Span, shorten
 from lexome.errors import BadDocument, FormatError
+from lexome.files import atomic_write
 from lexome.formats.concept_ids import Stems, escaped, id_of, unescaped
-from lexome.formats.streams import Source, decode, paired, plain_name, replacing
+from lexome.formats.streams import Source, decode, paired, plain_name
 from lexome.formats.tally import Tally, note_losses, repaired, without
 
 _HELD = frozenset({"relations", "attributes", "concepts"})
@@ -177,7 +178,7 @@ def write(docs: Iterable[Document], folder: Path, *, tally: Tally) -> None:
         stem, text, notes = made
         # Annotations first: a text alone would pass for a document that has none.
         for ending, content in ((".ann", notes), (".txt", text)):
-            with replacing(folder / f"{stem}{ending}") as stream:
+            with atomic_write(folder / f"{stem}{ending}") as stream:
                 stream.write(content)
         tally.written += 1
 

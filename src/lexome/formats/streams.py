@@ -8,8 +8,6 @@ import gzip
 import io
 import lzma
 import os
-import socket
-import sys
 import tarfile
 import zipfile
 import zlib
@@ -20,12 +18,8 @@ from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO, cast
 
-if sys.version_info >= (3, 14):
-    from compression import zstd
-else:
-    from backports import zstd
-
 from lexome.errors import BadDocument, FormatError, UsageError
+from lexome.files import zstd
 from lexome.formats.tally import Tally
 
 COMPRESSIONS = (".gz", ".xz", ".zst")
@@ -344,50 +338,3 @@ def _zip_members(path: Path, tally: Tally) -> Iterator[Source]:
         raise FormatError(
             f"{path}: not a zip file, or one that cannot be read ({error}). Fetch it again, or unpack it yourself."
         ) from error
-
-
-@contextmanager
-def replacing(path: Path) -> Iterator[BinaryIO]:
-    """A stream to write; the file appears under its name, compressed by its ending, only on success.
-
-    A link is followed to its file. What is no file, such as a pipe, is written to as it is.
-    """
-    path = path.resolve()
-    if path.is_dir():
-        raise FormatError(f"{path}: this is a folder; expected the name of a file to write.")
-    if path.exists() and not path.is_file():
-        with path.open("wb") as pipe, _compressed(pipe, path.name) as stream:
-            yield stream
-        return
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        # The host too: on a shared disk, processes of two containers have the same number more often than not.
-        temporary = path.with_name(f".{path.name}.{socket.gethostname()}-{os.getpid()}.part")
-        raw = temporary.open("wb")
-    except OSError as error:
-        raise FormatError(
-            f"{path}: cannot be written ({error.strerror}); expected a folder that can be written to."
-        ) from error
-    try:
-        with raw, _compressed(raw, path.name) as stream:
-            yield stream
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-@contextmanager
-def _compressed(raw: BinaryIO, name: str) -> Iterator[BinaryIO]:
-    lower = name.lower()
-    if lower.endswith(".gz"):
-        # No name and no time inside, so that the same documents give the same bytes.
-        with gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0) as stream:
-            yield cast(BinaryIO, stream)
-    elif lower.endswith(".xz"):
-        with lzma.LZMAFile(raw, "wb") as packed:
-            yield cast(BinaryIO, packed)
-    elif lower.endswith(".zst"):
-        with zstd.ZstdFile(raw, "wb", level=10) as squeezed:
-            yield cast(BinaryIO, squeezed)
-    else:
-        yield raw

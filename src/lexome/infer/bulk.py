@@ -18,15 +18,15 @@ from typing import Any
 
 from lexome.document import Document
 from lexome.errors import FormatError, UsageError
+from lexome.files import atomic_write, fingerprint, usable_cores
 from lexome.formats import Tally, expand, read, units, write
 from lexome.formats.registry import FORMATS, named
-from lexome.formats.streams import is_archive, plain_name, replacing, shown_name
+from lexome.formats.streams import is_archive, plain_name, shown_name
 from lexome.infer.annotate import Counts, annotated, findable, rates, reading, tokens_run
 from lexome.infer.annotator import Annotator
 from lexome.infer.model_folder import identity_of
 from lexome.infer.selection import Wanted
-from lexome.pipeline import Advance, Engine, Job, Outcome, Part, Stage, fingerprint, run
-from lexome.pipeline.local import usable_cores
+from lexome.pipeline import Advance, Engine, Job, Outcome, Part, Stage, run
 
 SETTINGS = "settings.json"
 
@@ -83,7 +83,7 @@ def agree(out: Path, said: Mapping[str, Any], *, redo: bool) -> None:
                 "Name another folder, or add --redo to annotate everything again."
             )
         _emptied(out)
-    with replacing(path) as stream:
+    with atomic_write(path) as stream:
         stream.write(json.dumps(asked, indent=1, ensure_ascii=False).encode() + b"\n")
 
 
@@ -326,7 +326,7 @@ def _gather(parts: Sequence[Path], into: Path) -> None:
     if not held:
         into.unlink(missing_ok=True)
         return
-    with replacing(into) as stream:
+    with atomic_write(into) as stream:
         for path in held:
             with path.open("rb") as part:
                 shutil.copyfileobj(part, stream)

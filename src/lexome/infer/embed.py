@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from lexome.corpus.sentences import with_sentences
 from lexome.document import Document
 from lexome.errors import FormatError, MissingExtraError, UsageError
+from lexome.files import atomic_write
 from lexome.formats import Tally, expand, read
-from lexome.formats.streams import replacing
 from lexome.infer.predictor import Predictor
 from lexome.infer.tokenizer import windows
 from lexome.progress import progress
@@ -32,12 +32,12 @@ def ids_beside(out: Path) -> Path:
 def vector_file(out: Path, width: int) -> Iterator[Write]:
     """A function that adds rows; the file has its name only when the block has ended well."""
     if out.suffix == ".npy":
-        with replacing(out) as stream, replacing(ids_beside(out)) as ids:
+        with atomic_write(out) as stream, atomic_write(ids_beside(out)) as ids:
             yield from _npy(stream, ids, width)
     elif out.suffix == ".parquet":
         # Before a file is begun: a missing package is said at once.
         pyarrow, parquet = _pyarrow()
-        with replacing(out) as stream:
+        with atomic_write(out) as stream:
             yield from _parquet(stream, width, pyarrow, parquet)
     else:
         raise UsageError(

@@ -5,7 +5,6 @@ B texts of a batch, T tokens of the longest, D width, M asked positions, V vocab
 
 import hashlib
 import json
-import os
 import time
 from collections.abc import Mapping, Sequence
 from copy import copy
@@ -17,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lexome.errors import CheckpointError, UsageError
+from lexome.files import usable_cores
 from lexome.infer.model_folder import MODEL, SETTINGS, TOKENIZER, Settings, read_settings
 from lexome.infer.tokenizer import Tokens, open_tokens
 from lexome.tasks import Ner, task_of
@@ -221,11 +221,6 @@ def _file_facts(path: Path) -> tuple[int, int, int] | None:
     except OSError:
         return None
     return found.st_ino, found.st_size, found.st_mtime_ns
-
-
-def usable_cores() -> int:
-    """The cores this process may run on, which a container or a batch system may have limited."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def open_session(path: Path, threads: int | None) -> Any:

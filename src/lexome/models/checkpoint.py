@@ -1,7 +1,6 @@
 """A model folder in Hugging Face's own form: read, with nothing passed over in silence, and written."""
 
 import json
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,6 +11,7 @@ from torch import Tensor, nn
 
 import lexome
 from lexome.errors import CheckpointError, UsageError
+from lexome.files import atomic_folder
 from lexome.models import backend as transformers_backend
 from lexome.models import hf_config
 from lexome.models.backend import TransformersEncoder, TransformersMaskedLM
@@ -247,22 +247,12 @@ def save(
         raise CheckpointError(f"{folder}: exists and is not empty. Choose another folder, or remove it.")
     kind, config = kind_of(model), encoder_of(model).config
     write = _writer(model, architecture, kind, labels)
-    temporary, old = (folder.with_name(f".{folder.name}.{end}") for end in ("part", "old"))
-    for left in (temporary, old):
-        shutil.rmtree(left, ignore_errors=True)
-    temporary.mkdir(parents=True)
-    try:
+    with atomic_folder(folder) as temporary:
         special = write_tokenizer(tokenizer, temporary, max_tokens=config.max_tokens, vocab=config.vocab)
         write(temporary, {f"{name}_id": number for name, number in special.items() if name in _IDS})
         text = render(card, kind=kind, facts=_facts(model, config, architecture))
         (temporary / "README.md").write_text(text, encoding="utf-8")
         _write_json(temporary / "run.json", {"lexome": lexome.__version__, "torch": torch.__version__, **(run or {})})
-        if folder.exists():
-            folder.rename(old)
-        temporary.rename(folder)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-        shutil.rmtree(old, ignore_errors=True)
 
 
 # Which of the special tokens config.json tells the id of.

@@ -7,9 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from lexome.errors import PartialError
-from lexome.pipeline.local import Heard, run_here, run_pool, usable_cores
+from lexome.files import usable_cores
+from lexome.pipeline.local import Heard, run_here, run_pool
 from lexome.pipeline.marks import size_of, stored, sweep
-from lexome.pipeline.stage import Advance, Engine, Finished, Job, Outcome, Part, Stage, Step, Work, check, fingerprint
+from lexome.pipeline.stage import Advance, Engine, Finished, Job, Outcome, Part, Stage, Step, Work, check
 from lexome.progress import jobs_progress
 
 __all__ = [
@@ -22,7 +23,6 @@ __all__ = [
     "Step",
     "Work",
     "connected",
-    "fingerprint",
     "run",
     "whole",
 ]

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from lexome.errors import MissingExtraError
-from lexome.pipeline.local import usable_cores
+from lexome.files import usable_cores
 from lexome.pipeline.marks import perform
 from lexome.pipeline.stage import Engine, Finished, Job, Stage
 

@@ -29,13 +29,6 @@ END_S = 5.0
 INTERRUPTS = {signal.SIGINT, signal.SIGTERM}
 
 
-def usable_cores() -> int:
-    """How many cores this process may use, which batch systems and containers make fewer than there are."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
 def run_here(stage: Stage, jobs: Sequence[Job], *, heard: Heard) -> Iterator[Finished]:
     """The jobs' ends, one after another in this process."""
     for job in jobs:

@@ -1,11 +1,9 @@
 """The nouns of bulk work: steps, jobs, stages, engines, parts, outcomes."""
 
-import hashlib
-import json
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, fields, is_dataclass
-from pathlib import Path, PurePath, PurePosixPath
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
 from typing import Any, Literal, Protocol, Self
 
 from lexome.document import Document
@@ -151,24 +149,3 @@ def check(stage: Stage) -> None:
             raise UsageError(f"{stage.name}: {times} jobs {what} {which}; expected one. Are two inputs of one name?")
     if both := sorted(made.keys() & {path for job in stage.jobs for path in job.inputs}):
         raise UsageError(f"{stage.name}: {both[0]} is both input and output. Write to another folder.")
-
-
-def fingerprint(*parts: object) -> str:
-    """A SHA-256 in hexadecimal that is the same for equal settings, in any order of their keys.
-
-    Takes what JSON holds, and paths, sets, dataclasses and pydantic models.
-    """
-    text = json.dumps(parts, sort_keys=True, separators=(",", ":"), allow_nan=False, default=_plain)
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, PurePath):
-        return value.as_posix()
-    if isinstance(value, set | frozenset):
-        return sorted(value)
-    if is_dataclass(value) and not isinstance(value, type):
-        return {field.name: getattr(value, field.name) for field in fields(value)}
-    if hasattr(value, "model_dump"):
-        return value.model_dump(mode="json")
-    raise TypeError(f"a {type(value).__name__} has no fingerprint: {value!r}")

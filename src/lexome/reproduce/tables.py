@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from lexome.errors import MissingExtraError, UsageError
-from lexome.formats.streams import replacing
+from lexome.files import atomic_write
 from lexome.recipe.study import open_study, shipped
 from lexome.reproduce.aggregate import Estimate, spreads
 from lexome.reproduce.result import Mean, Missing, Outcome, Row, outcome_of
@@ -303,7 +303,7 @@ def draw(outcome: Outcome, path: Path) -> None:
     axes.set_title(outcome.title + (" (quick look: one seed)" if outcome.quick else ""), fontsize=10)
     axes.spines[["top", "right"]].set_visible(False)
     figure.legend(loc="outside lower center", ncols=3, frameon=False, fontsize=8)
-    with replacing(path) as stream:
+    with atomic_write(path) as stream:
         figure.savefig(stream, format="png", dpi=150)
 
 
@@ -385,7 +385,7 @@ def write_outcome(outcome: Outcome, folder: Path) -> list[Path]:
         PAGE: page(outcome, picture=drawn),
     }
     for name, content in written.items():
-        with replacing(folder / name) as stream:
+        with atomic_write(folder / name) as stream:
             stream.write(content.encode())
     return [folder / name for name in (*written, *([drawn] if drawn is not None else []))]
 
@@ -470,7 +470,7 @@ def report(folders: Iterable[Path], out: Path) -> Reported:
             "`lexome reproduce` or `lexome finetune` wrote."
         )
     files = [path for name, outcome in studies.items() for path in write_outcome(outcome, out / name)]
-    with replacing(out / INDEX) as stream:
+    with atomic_write(out / INDEX) as stream:
         stream.write(_index(studies, tunings).encode())
     return Reported(studies, len(tunings), (*files, out / INDEX))
 

@@ -14,8 +14,8 @@ from starlette.responses import Response
 
 from lexome import __version__
 from lexome.errors import BadDocument, FormatError, LexomeError, MissingExtraError, UsageError
+from lexome.files import usable_cores
 from lexome.infer.annotator import Annotator
-from lexome.infer.predictor import usable_cores
 from lexome.serve import compat, routes
 from lexome.serve.limits import Limits, Refused
 from lexome.serve.middleware import OPEN, Callers, Gate

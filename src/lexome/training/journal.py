@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from lexome.errors import CheckpointError, DivergedError, MissingExtraError
-from lexome.formats.streams import replacing
+from lexome.files import atomic_write
 from lexome.progress import LINE_S, REFRESH_S
 from lexome.training.loop import Done, Position
 from lexome.training.run_record import Run
@@ -122,7 +122,7 @@ class Journal:
         """Lines after `step` are from a run that was cut short there, and are made again: they are removed."""
         self.path = folder / METRICS
         kept = [line for line in read_metrics(self.path) if line["step"] <= step]
-        with replacing(self.path) as stream:
+        with atomic_write(self.path) as stream:
             stream.writelines(_json(line) for line in kept)
         self.board = _board(folder / BOARD, step)
 
@@ -247,7 +247,7 @@ def draw_loss(metrics: Path, picture: Path) -> None:
     lower.set_xlabel("million tokens")
     for axes in (upper, lower):
         axes.spines[["top", "right"]].set_visible(False)
-    with replacing(picture) as stream:
+    with atomic_write(picture) as stream:
         figure.savefig(stream, format="png", dpi=150)
 
 

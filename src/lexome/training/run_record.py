@@ -4,7 +4,7 @@ import json
 import os
 import platform
 import subprocess
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from functools import cache
@@ -15,9 +15,8 @@ import numpy
 import torch
 
 import lexome
-from lexome.errors import CheckpointError
-from lexome.formats.streams import replacing
-from lexome.recipe import difference
+from lexome.errors import CheckpointError, UsageError
+from lexome.files import refuse_other_settings, write_json
 from lexome.recipe.pretrain import TrainingRecipe
 
 RUN = "run.json"
@@ -43,8 +42,7 @@ class Run:
 
 def write_run(folder: Path, run: Run, recipe: TrainingRecipe) -> None:
     """Write run.json; with `done`, it is the mark that the run is finished, and so comes last."""
-    with replacing(folder / RUN) as stream:
-        stream.write(json.dumps(facts(run, recipe), indent=1, ensure_ascii=False).encode() + b"\n")
+    write_json(folder / RUN, facts(run, recipe))
 
 
 def facts(run: Run, recipe: TrainingRecipe) -> dict[str, Any]:
@@ -74,7 +72,7 @@ def surroundings() -> dict[str, Any]:
 
 
 def finished(folder: Path, identity: str, recipe: TrainingRecipe, *, free: Collection[str]) -> Run | None:
-    """The run in a folder where it is done; CheckpointError where that is another run than this.
+    """The finished run in a folder; UsageError where that is another run than this.
 
     The error names a key that differs from the recipe's, but for the tables that are `free` to.
     """
@@ -87,20 +85,18 @@ def finished(folder: Path, identity: str, recipe: TrainingRecipe, *, free: Colle
     except (ValueError, KeyError, TypeError) as error:
         raise CheckpointError(f"{path}: is no record of a pre-training ({error!r}). Choose another `out`.") from None
     if run.identity != identity:
-        raise CheckpointError(
-            f"{folder}: holds {_another(found.get('recipe', {}), recipe, free)}. Choose another `out`, or remove that "
-            "folder."
+        remedy = "Choose another `out`, or remove that folder."
+        here = recipe.model_dump(mode="json", exclude_none=True)
+        old, new = (
+            {key: value for key, value in table.items() if key not in free} for table in (found.get("recipe", {}), here)
+        )
+        refuse_other_settings(folder, old, new, holds="the run of another recipe", remedy=remedy)
+        raise UsageError(
+            f"{folder}: holds a run of this recipe on other shards, or that began with other weights. {remedy}",
+            code="other-settings",
+            value="shards",
         )
     return run if run.done else None
-
-
-def _another(there: Mapping[str, Any], recipe: TrainingRecipe, free: Collection[str]) -> str:
-    """How the run of a recipe differs from this one, as far as recipes tell."""
-    here = recipe.model_dump(mode="json", exclude_none=True)
-    old, new = ({key: said for key, said in one.items() if key not in free} for one in (there, here))
-    if (differs := difference(old, new)) is not None:
-        return f"the run of another recipe: {differs}"
-    return "a run of this recipe on other shards, or that began with other weights"
 
 
 @cache

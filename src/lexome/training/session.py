@@ -20,8 +20,8 @@ from lexome.corpus.masking import Masking, Schedule
 from lexome.corpus.shards import MANIFEST, Shards, open_shards
 from lexome.corpus.vocab.tokenizers import TOKENIZER_FILE
 from lexome.errors import DivergedError, MissingExtraError, RecipeError, UsageError
+from lexome.files import fingerprint
 from lexome.models.checkpoint import encoder_of
-from lexome.pipeline import fingerprint
 from lexome.recipe.pretrain import TrainingRecipe
 from lexome.training import state
 from lexome.training.journal import METRICS, Journal, Line, Tally, Watch, draw_loss, means, opening, training_progress

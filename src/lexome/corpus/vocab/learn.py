@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -19,6 +18,7 @@ from lexome.corpus.vocab.adapt import Adapted, adapt
 from lexome.corpus.vocab.algorithms import BERT_SPECIAL, LEARNERS, ROBERTA_SPECIAL, Setting
 from lexome.corpus.vocab.tokenizers import TOKENIZER_FILE, load_tokenizer, special_by_name, tokenizer_sha256
 from lexome.errors import FormatError, UsageError
+from lexome.files import atomic_folder
 from lexome.formats import Tally, expand, read
 from lexome.formats.registry import named
 from lexome.progress import progress
@@ -238,28 +238,21 @@ def _versions(kind: str) -> dict[str, str]:
 def _write_folder(tokenizer: Any, recipe: VocabRecipe, run: dict[str, Any]) -> str:
     """Write the folder under another name, then rename it; the hash of its tokenizer."""
     out = recipe.out
-    temporary = out.with_name(f".{out.name}.{os.getpid()}.part")
-    old = out.with_name(f".{out.name}.{os.getpid()}.old")
     try:
-        temporary.mkdir(parents=True)
-    except OSError as error:
-        raise FormatError(f"{out}: cannot be written ({error.strerror}); expected a folder with room.") from error
-    try:
-        tokenizer.save(str(temporary / TOKENIZER_FILE))
-        _write_companions(tokenizer, recipe, temporary)
-        sha256 = tokenizer_sha256(temporary)
-        _write_json(temporary / RUN_FILE, {**run, "sha256": sha256})
-        if out.exists():
-            out.rename(old)
-        temporary.rename(out)
+        with atomic_folder(out) as temporary:
+            tokenizer.save(str(temporary / TOKENIZER_FILE))
+            _write_companions(tokenizer, recipe, temporary)
+            sha256 = tokenizer_sha256(temporary)
+            _write_json(temporary / RUN_FILE, {**run, "sha256": sha256})
     except Exception as error:
-        # The library raises bare Exception, also where the disk is full.
+        # The tokenizers library raises bare Exception, also where the disk is full.
         if isinstance(error, OSError) or type(error) is Exception:
-            raise FormatError(f"{out}: cannot be written ({error}); expected a folder with room.") from error
+            raise FormatError(
+                f"{out}: cannot be written ({error}); expected a writable folder with free space.",
+                code="not-writable",
+                value=out,
+            ) from error
         raise
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-        shutil.rmtree(old, ignore_errors=True)
     return sha256
 
 

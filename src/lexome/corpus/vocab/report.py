@@ -13,8 +13,8 @@ from lexome.corpus.vocab.learn import texts_of
 from lexome.corpus.vocab.tokenizers import load_tokenizer, unknown_id
 from lexome.document import Document, Span
 from lexome.errors import FormatError, MissingExtraError, UsageError
+from lexome.files import atomic_write
 from lexome.formats import read
-from lexome.formats.streams import replacing
 
 # Where a file does not say what its words are: letters and digits together, every other sign by itself.
 WORD = re.compile(r"\w+|[^\w\s]")
@@ -96,7 +96,7 @@ class VocabReport:
 
     def write_json(self, path: Path) -> None:
         """Write `as_dict` to a file."""
-        with replacing(path) as stream:
+        with atomic_write(path) as stream:
             stream.write(json.dumps(self.as_dict(), indent=1, ensure_ascii=False).encode() + b"\n")
 
     @staticmethod
@@ -265,7 +265,7 @@ def draw(report: VocabReport, path: Path) -> None:
     _bars(figure.subplots(), groups, [row.name for row in report.vocabularies])
     figure.legend(loc="outside upper center", ncols=max(2, int(width / 1.8)), frameon=False, fontsize=8)
     # Neither date nor random ids, and text as text: the same report gives the same picture.
-    with matplotlib.rc_context({"svg.hashsalt": "lexome", "svg.fonttype": "none"}), replacing(path) as stream:
+    with matplotlib.rc_context({"svg.hashsalt": "lexome", "svg.fonttype": "none"}), atomic_write(path) as stream:
         ending = path.suffix.lower()[1:]
         dateless = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(ending)
         figure.savefig(stream, format=ending, dpi=150, metadata=dateless)

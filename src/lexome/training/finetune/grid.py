@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from lexome.errors import CheckpointError, UsageError
-from lexome.formats.streams import replacing
+from lexome.files import atomic_write
 from lexome.recipe.finetune import BatchTable, FinetuneRecipe, GridTable
 from lexome.tasks.task import Scores
 from lexome.training.run_record import RUN, surroundings
@@ -128,7 +128,7 @@ def write_facts(folder: Path, facts: Facts, recipe: FinetuneRecipe) -> None:
         **surroundings(),
         "recipe": recipe.model_dump(mode="json", exclude_none=True),
     }
-    with replacing(folder / RUN) as stream:
+    with atomic_write(folder / RUN) as stream:
         stream.write(json.dumps(content, indent=1, ensure_ascii=False).encode() + b"\n")
 
 
@@ -247,9 +247,9 @@ def _on_dev(facts: Facts, measure: str | None) -> float:
 
 def write_summary(folder: Path, summary: Summary) -> None:
     """Write summary.json and summary.txt."""
-    with replacing(folder / SUMMARY) as stream:
+    with atomic_write(folder / SUMMARY) as stream:
         stream.write(json.dumps(asdict(summary), indent=1, ensure_ascii=False).encode() + b"\n")
-    with replacing(folder / TABLE) as stream:
+    with atomic_write(folder / TABLE) as stream:
         stream.write(table_of(summary).encode())
 
 

@@ -18,11 +18,11 @@ from torch.nn import functional
 from lexome.corpus.shards import open_shards
 from lexome.corpus.vocab.tokenizers import TOKENIZER_FILE, tokenizer_sha256
 from lexome.errors import CheckpointError, UsageError
+from lexome.files import fingerprint
 from lexome.models.checkpoint import load
 from lexome.models.heads import Labeller
 from lexome.models.packing import Packing
 from lexome.models.weights import weights_sha256
-from lexome.pipeline import fingerprint
 from lexome.recipe.finetune import TeacherTable
 from lexome.tasks.task import IGNORE_INDEX, Example, Task
 from lexome.training.finetune.batching import Batch

@@ -16,14 +16,13 @@ import torch._dynamo
 from lexome.corpus.vocab.tokenizers import tokenizer_sha256
 from lexome.document import Document
 from lexome.errors import BadDocument, DivergedError, UsageError, WorkerError
+from lexome.files import atomic_write, fingerprint
 from lexome.formats import write
-from lexome.formats.streams import replacing
 from lexome.models.checkpoint import Card, load, save
 from lexome.models.encoder import Encoder
 from lexome.models.heads import Labeller
 from lexome.models.source import HUGGING_FACE, layout_of
 from lexome.models.weights import weights_sha256
-from lexome.pipeline import fingerprint
 from lexome.recipe import explain
 from lexome.recipe.finetune import FinetuneRecipe
 from lexome.tasks import task_of
@@ -164,7 +163,7 @@ def _write_adapters(course: Course, folder: Path) -> None:
 
 
 def _write_json(path: Path, content: Mapping[str, Any]) -> None:
-    with replacing(path) as stream:
+    with atomic_write(path) as stream:
         stream.write(json.dumps(content, indent=2, ensure_ascii=False).encode() + b"\n")
 
 

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import torch
 
 from lexome.errors import DivergedError, LexomeError, RecipeError, WorkerError
-from lexome.infer.predictor import usable_cores
+from lexome.files import usable_cores
 from lexome.recipe.finetune import FinetuneRecipe
 from lexome.training.finetune.examples import folds_of, sources_of
 from lexome.training.finetune.grid import (

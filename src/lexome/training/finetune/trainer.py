@@ -18,7 +18,7 @@ from torch.optim import AdamW
 
 from lexome.document import Document
 from lexome.errors import DivergedError, FormatError, UsageError
-from lexome.formats.streams import replacing
+from lexome.files import atomic_write
 from lexome.models.attention import packed_kernel_here
 from lexome.models.encoder import Attention, Encoder
 from lexome.recipe.finetune import FinetuneRecipe, OptimizerTable
@@ -648,7 +648,7 @@ class Saver:
         if time.monotonic() - self.saved_s < self.every_s:
             return
         try:
-            with replacing(self.path) as stream:
+            with atomic_write(self.path) as stream:
                 torch.save({"mark": _mark(self.identities[0], training), **state_of(training)}, stream)
         except (OSError, RuntimeError, FormatError) as error:  # torch says a full disk as RuntimeError
             print(f"{self.path} cannot be written ({error}); the run goes on without.", file=sys.stderr)

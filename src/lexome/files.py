@@ -1,0 +1,177 @@
+"""Output files and folders: atomic writes, fingerprints of settings, and refusing another recipe's output."""
+
+import gzip
+import hashlib
+import json
+import lzma
+import os
+import shutil
+import socket
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import fields, is_dataclass
+from pathlib import Path, PurePath
+from typing import Any, BinaryIO, cast
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+from lexome.errors import FormatError, UsageError
+
+__all__ = [
+    "atomic_folder",
+    "atomic_write",
+    "fingerprint",
+    "first_difference",
+    "refuse_other_settings",
+    "usable_cores",
+    "write_json",
+    "zstd",
+]
+
+
+@contextmanager
+def atomic_write(path: Path) -> Iterator[BinaryIO]:
+    """A binary stream; the file appears under its name, compressed by its suffix, only on success.
+
+    Symbolic links are followed. A path that is not a regular file, such as a pipe, is written to directly.
+    """
+    path = path.resolve()
+    if path.is_dir():
+        raise FormatError(
+            f"{path}: is a directory; expected the name of a file to write.", code="is-a-directory", value=path
+        )
+    if path.exists() and not path.is_file():
+        with path.open("wb") as pipe, _compress(pipe, path.name) as stream:
+            yield stream
+        return
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # With the host name: processes in two containers on a shared disk often have the same PID.
+        temporary = path.with_name(f".{path.name}.{socket.gethostname()}-{os.getpid()}.part")
+        raw = temporary.open("wb")
+    except OSError as error:
+        raise FormatError(
+            f"{path}: cannot be written ({error.strerror}); expected a writable directory.",
+            code="not-writable",
+            value=path,
+        ) from error
+    try:
+        with raw, _compress(raw, path.name) as stream:
+            yield stream
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def _compress(raw: BinaryIO, name: str) -> Iterator[BinaryIO]:
+    lower = name.lower()
+    if lower.endswith(".gz"):
+        # No name and no time in the header, so that the same documents give the same bytes.
+        with gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0) as stream:
+            yield cast(BinaryIO, stream)
+    elif lower.endswith(".xz"):
+        with lzma.LZMAFile(raw, "wb") as stream:
+            yield cast(BinaryIO, stream)
+    elif lower.endswith(".zst"):
+        with zstd.ZstdFile(raw, "wb", level=10) as stream:
+            yield cast(BinaryIO, stream)
+    else:
+        yield raw
+
+
+@contextmanager
+def atomic_folder(folder: Path) -> Iterator[Path]:
+    """A temporary folder to fill, which replaces `folder` only on success; left-overs of killed runs are removed."""
+    temporary, old = (folder.with_name(f".{folder.name}.{suffix}") for suffix in ("part", "old"))
+    for left_over in (temporary, old):
+        shutil.rmtree(left_over, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    try:
+        yield temporary
+        if folder.exists():
+            folder.rename(old)
+        temporary.rename(folder)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def write_json(path: Path, content: object) -> None:
+    """Write JSON atomically, one line per key."""
+    with atomic_write(path) as stream:
+        stream.write(json.dumps(content, indent=1, ensure_ascii=False).encode() + b"\n")
+
+
+def fingerprint(*parts: object) -> str:
+    """SHA-256 in hexadecimal, equal for equal settings whatever the order of their keys.
+
+    Takes what JSON holds, and paths, sets, dataclasses and pydantic models.
+    """
+    text = json.dumps(parts, sort_keys=True, separators=(",", ":"), allow_nan=False, default=_as_json)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _as_json(value: object) -> object:
+    if isinstance(value, PurePath):
+        return value.as_posix()
+    if isinstance(value, set | frozenset):
+        return sorted(value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: getattr(value, field.name) for field in fields(value)}
+    if hasattr(value, "model_dump"):
+        return value.model_dump(mode="json")
+    raise TypeError(f"cannot fingerprint a {type(value).__name__}: {value!r}")
+
+
+def first_difference(recorded: Mapping[str, Any], requested: Mapping[str, Any]) -> tuple[str, str] | None:
+    """The first key that differs, and both values in words; None where all are equal.
+
+    A key inside a table is named with a dot, one inside a list of tables by its index, as for `--set`.
+
+    >>> first_difference({"seed": 0}, {"seed": 1})
+    ('seed', 'seed was 0 and is now 1')
+    """
+    old, new = _flatten(recorded), _flatten(requested)
+    for key in sorted(old.keys() | new.keys()):
+        if old.get(key) != new.get(key):
+            was, now = (_describe(table.get(key)) for table in (old, new))
+            return key, f"{key} was {was} and is now {now}"
+    return None
+
+
+def _flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in table.items():
+        if isinstance(value, list) and value and all(isinstance(item, Mapping) for item in value):
+            value = {str(index): item for index, item in enumerate(value)}
+        flat |= _flatten(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {prefix + key: value}
+    return flat
+
+
+def _describe(value: Any) -> str:
+    return "not set" if value is None else json.dumps(value, ensure_ascii=False)
+
+
+def refuse_other_settings(
+    folder: Path, recorded: Mapping[str, Any], requested: Mapping[str, Any], *, holds: str, remedy: str
+) -> None:
+    """Raise UsageError where a folder's output was made with other settings; the error names the first that differs.
+
+    holds    what the folder holds, such as "a corpus of another recipe"
+    remedy   what the user can do
+    """
+    if (difference := first_difference(recorded, requested)) is not None:
+        key, both = difference
+        raise UsageError(f"{folder}: holds {holds}: {both}. {remedy}", code="other-settings", value=key)
+
+
+def usable_cores() -> int:
+    """The cores this process may use: batch systems and containers restrict them."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

@@ -9,7 +9,7 @@ from tiny_models import CARD
 
 import lexome
 from lexome.corpus.vocab.algorithms import BERT_SPECIAL, bert_tokenizer
-from lexome.document import Answer, Argument, Document, Question, Relation, Span, place
+from lexome.document import Answer, Argument, Document, Question, Relation, Span, lay_out
 from lexome.models.checkpoint import build, save
 from lexome.models.config import EncoderConfig
 from lexome.recipe.finetune import FinetuneRecipe
@@ -68,7 +68,7 @@ def class_documents(*, several: bool, count: int = 10) -> list[Document]:
         gene, drug = GENES[number % 5], DRUGS[number % 5]
         texts = {0: f"{gene} is seen .", 1: f"{drug} is seen .", 2: f"{gene} and {drug} ."}
         labels = {0: ("gene",), 1: ("drug",), 2: ("gene", "drug") if several else ("both",)}
-        docs.append(Document(f"c{number}", place([("sentence", texts[number % 3])]), labels=labels[number % 3]))
+        docs.append(Document(f"c{number}", lay_out([("sentence", texts[number % 3])]), labels=labels[number % 3]))
     return docs
 
 
@@ -81,7 +81,7 @@ def pair_documents(*, numbers: bool, count: int = 10) -> list[Document]:
         second = (f"{drug} blocks {gene} .", f"{drug} is not in {gene} .", "the tumour is seen .")[kind]
         label = ("4.5", "2.0", "0.5")[kind] if numbers else ("entailment", "contradiction", "neutral")[kind]
         texts = [("sentence", f"the drug {drug} blocks {gene} ."), ("sentence", second)]
-        docs.append(Document(f"p{number}", place(texts), labels=(label,)))
+        docs.append(Document(f"p{number}", lay_out(texts), labels=(label,)))
     return docs
 
 
@@ -94,7 +94,7 @@ def question_documents(count: int = 10) -> list[Document]:
         word, asked = (gene, "what gene is seen ?") if number % 2 else (drug, "what drug is seen ?")
         answer = Answer(word, text.index(word))
         question = Question(f"q{number}", asked, "factoid", (answer,))
-        docs.append(Document(f"q{number}", place([("paragraph", text)]), questions=(question,)))
+        docs.append(Document(f"q{number}", lay_out([("paragraph", text)]), questions=(question,)))
     return docs
 
 
@@ -137,4 +137,4 @@ def _with_spans(id_: str, text: str, *mentions: tuple[str, str]) -> Document:
     for number, (word, type_) in enumerate(mentions, 1):
         start = text.index(word)
         spans.append(Span(f"T{number}", type_, ((start, start + len(word)),), word))
-    return Document(id_, place([("sentence", text)]), tuple(spans))
+    return Document(id_, lay_out([("sentence", text)]), tuple(spans))

@@ -9,7 +9,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
 import lexome
 from lexome.corpus.shards import Shards, open_shards, shard
-from lexome.document import Document, place
+from lexome.document import Document, lay_out
 from lexome.pipeline import Engine
 from lexome.recipe.corpus_stages import ShardRecipe
 from lexome.recipe.pretrain import PretrainRecipe
@@ -57,7 +57,7 @@ def make_shards(folder: Path, *, documents: int = 60, held_out: float = 0.1, mad
     """Shards of made-up documents, in two files."""
     rng = random.Random(20261115)
     texts = [" ".join(sentence(rng) for _ in range(rng.randint(2, 7))) for _ in range(documents)]
-    docs = [Document(f"d{number}", place([("abstract", text)])) for number, text in enumerate(texts)]
+    docs = [Document(f"d{number}", lay_out([("abstract", text)])) for number, text in enumerate(texts)]
     for number, part in enumerate((docs[: documents // 2], docs[documents // 2 :])):
         lexome.write(folder / "records" / f"{number}.jsonl", part)
     (made or tokenizer()).save(str(folder / "tokenizer.json"))

@@ -5,7 +5,7 @@ from hypothesis import given
 from strategies import documents
 
 from lexome import Answer, Argument, Attribute, Document, Passage, Question, Relation, Span
-from lexome.document import place
+from lexome.document import lay_out
 from lexome.errors import DocumentError
 
 TEXT = "Left and right ventricle, BRCA1 and β-catenin."
@@ -129,7 +129,7 @@ def test_documents_are_frozen() -> None:
 
 
 def test_place_puts_passages_one_apart() -> None:
-    assert [passage.offset for passage in place([("title", "Title."), ("abstract", "Text.")])] == [0, 7]
+    assert [passage.offset for passage in lay_out([("title", "Title."), ("abstract", "Text.")])] == [0, 7]
 
 
 @given(documents())

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from math import isfinite
+from typing import Any
 
 from lexome.errors import DocumentError
 from lexome.metadata import Metadata, fast_dataclass
@@ -22,7 +23,7 @@ GAP = "\n"
 # No text of the field is as long; without a bound, one line of input could ask for a text of terabytes.
 MAX_OFFSET = 1 << 26
 
-NOTHING_KNOWN = Metadata()
+NO_METADATA = Metadata()
 
 
 @fast_dataclass
@@ -190,7 +191,7 @@ class Document:
     attributes: tuple[Attribute, ...] = ()
     questions: tuple[Question, ...] = ()
     labels: tuple[str, ...] = ()
-    meta: Metadata = NOTHING_KNOWN
+    meta: Metadata = NO_METADATA
 
     def __post_init__(self) -> None:
         for left, right in pairwise(self.passages):
@@ -284,17 +285,17 @@ class Document:
                     )
 
 
-def place(texts: Iterable[tuple[str, str]], *, gap: int = 1) -> tuple[Passage, ...]:
-    """Passages one after another, `gap` characters apart, from pairs of kind and text."""
+def lay_out(parts: Iterable[tuple[str, str, *tuple[Any, ...]]], *, gap: int = 1) -> tuple[Passage, ...]:
+    """Passages `gap` characters apart, each from its kind, its text and, optionally, section, category and language."""
     passages: list[Passage] = []
     offset = 0
-    for kind, text in texts:
-        passages.append(Passage(offset, text, kind))
+    for kind, text, *rest in parts:
+        passages.append(Passage(offset, text, kind, *rest))
         offset += len(text) + gap
     return tuple(passages)
 
 
-def numbered(prefix: str) -> Iterator[str]:
+def numbered_ids(prefix: str) -> Iterator[str]:
     """Ids in order: T1, T2, ... for the prefix T."""
     number = 0
     while True:

@@ -1,15 +1,15 @@
-"""The exceptions Lexome raises on purpose, each with the exit code of the command line.
+"""The exceptions Lexome raises, each with the exit code of the command line.
 
-A message says what was seen, what was expected and what to do. Programs and tests look at `code` and `value`.
+A message states what was seen, what was expected and what to do. Programs and tests use `code` and `value`.
 """
 
 from typing import Any
 
 
 class LexomeError(Exception):
-    """Base class: an operation Lexome refuses, with a message for the user.
+    """Base class.
 
-    code   what kind of problem it is, such as "unknown-key"
+    code   the kind of problem, such as "unknown-key"
     value  the offending value, such as the key
     """
 
@@ -59,17 +59,17 @@ class DataSetError(LexomeError):
 
 
 class FormatError(LexomeError):
-    """A file that cannot be read, or not to its end."""
+    """A file that cannot be read, or only in part."""
 
 
 class BadDocument(LexomeError):
     """One document that cannot be read or written, while the rest of its file can.
 
-    `reason`, also its `code`, is a short name to count by, such as "malformed_xml" or "offset_mismatch".
+    `reason`, also its `code`, names the kind of problem in counts: "malformed_xml", "offset_mismatch", ...
     """
 
-    def __init__(self, reason: str, message: str) -> None:
-        super().__init__(message, code=reason)
+    def __init__(self, reason: str, message: str, *, value: Any = None) -> None:
+        super().__init__(message, code=reason, value=value)
         self.reason = reason
 
 

@@ -11,7 +11,7 @@ from errors import raises
 
 import lexome
 from lexome.corpus.build import Built, build
-from lexome.document import Document, place
+from lexome.document import Document, lay_out
 from lexome.errors import FormatError, UsageError
 from lexome.formats.jsonl import to_json
 from lexome.metadata import Metadata
@@ -28,7 +28,7 @@ def article(id: str, organ: str, **meta: object) -> Document:
         f"The {organ} was weighed. In {organ} tissue of old {organ} donors the {organ} cells of each {organ} were "
         f"counted by {organ} experts. No {organ} was lost and every {organ} is kept for the {organ} bank."
     )
-    return Document(id, place([("title", f"On the {organ}"), ("abstract", text)]), meta=Metadata(**meta))  # type: ignore[arg-type]
+    return Document(id, lay_out([("title", f"On the {organ}"), ("abstract", text)]), meta=Metadata(**meta))  # type: ignore[arg-type]
 
 
 def write(path: Path, *docs: Document) -> Path:
@@ -61,8 +61,8 @@ def test_every_drop_has_its_reason(tmp_path: Path) -> None:
         article("1", "heart"),
         article("2", "liver", article_types=("Retracted Publication",)),
         article("3", "spleen", licence="cc-by-nc-4.0"),
-        Document("4", place([("abstract", "Too short.")])),
-        Document("5", place([("abstract", " ".join(["le coeur de la souris est dans une boîte et les"] * 5))])),
+        Document("4", lay_out([("abstract", "Too short.")])),
+        Document("5", lay_out([("abstract", " ".join(["le coeur de la souris est dans une boîte et les"] * 5))])),
         article("6", "heart"),
         Document("7"),
     )
@@ -125,7 +125,7 @@ def test_a_source_may_have_options_of_its_format(tmp_path: Path) -> None:
 
 def test_near_duplicates_go_and_the_earlier_source_keeps_its_own(tmp_path: Path) -> None:
     one = article("1", "heart")
-    longer = Document("2", place([("abstract", one.passages[1].text + " Thanks.")]))
+    longer = Document("2", lay_out([("abstract", one.passages[1].text + " Thanks.")]))
     write(tmp_path / "a.jsonl", article("9", "liver"), longer)
     write(tmp_path / "b.jsonl", one, article("3", "lung"))
     sources = {"b": tmp_path / "b.jsonl", "a": tmp_path / "a.jsonl"}
@@ -160,7 +160,7 @@ def test_a_benchmark_set_may_be_a_folder_and_is_read_anew_when_a_file_in_it_chan
 
 def test_sources_are_cut_to_a_number_of_words_or_to_another_source(tmp_path: Path) -> None:
     many = [
-        Document(str(number), place([("abstract", " ".join(f"the w{number}x{place_} of" for place_ in range(20)))]))
+        Document(str(number), lay_out([("abstract", " ".join(f"the w{number}x{place_} of" for place_ in range(20)))]))
         for number in range(60)
     ]
     write(tmp_path / "a.jsonl", *many[:40])
@@ -183,7 +183,7 @@ def test_sources_are_cut_to_a_number_of_words_or_to_another_source(tmp_path: Pat
 
 def test_records_hold_clean_text_with_sentences(tmp_path: Path) -> None:
     text = "The\u00a0β-cells of ♀ mice\u00ad grew  well in the dish. " + article("1", "heart").passages[1].text
-    write(tmp_path / "a.jsonl", Document("1", place([("abstract", text)])))
+    write(tmp_path / "a.jsonl", Document("1", lay_out([("abstract", text)])))
     build(recipe(tmp_path, {"one": tmp_path / "a.jsonl"}), engine=HERE)
     (doc,) = lexome.read(tmp_path / "out" / "records")
     (passage,) = doc.passages
@@ -483,7 +483,7 @@ def test_a_missing_source_or_benchmark_is_named(tmp_path: Path) -> None:
 
 
 def test_a_corpus_where_nothing_is_left_is_empty_and_no_error(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.jsonl", Document("1", place([("abstract", "Short.")])))
+    path = write(tmp_path / "a.jsonl", Document("1", lay_out([("abstract", "Short.")])))
     built = build(recipe(tmp_path, {"one": path}), engine=HERE)
     assert built.corpus is not None
     assert (built.corpus.total.documents, kept(tmp_path / "out")) == (0, [])

@@ -7,7 +7,7 @@ import pytest
 import lexome
 from lexome.corpus import leakage
 from lexome.corpus.dedup import word_hashes, words_of
-from lexome.document import Document, Question, place
+from lexome.document import Document, Question, lay_out
 from lexome.metadata import Metadata
 
 SENTENCE = "Loss of the zebrafish gene slowmo2 delays the hatching of embryos by two full days in cold water ."
@@ -23,7 +23,7 @@ def benchmarks(tmp_path: Path) -> leakage.Benchmarks:
 
 
 def found(benchmarks: leakage.Benchmarks, text: str, *, id: str = "x", pmid: str | None = None) -> str | None:
-    doc = Document(id, place([("abstract", text)]), meta=Metadata(pmid=pmid))
+    doc = Document(id, lay_out([("abstract", text)]), meta=Metadata(pmid=pmid))
     return benchmarks.found(doc, word_hashes([words_of(text)])[0])
 
 
@@ -46,7 +46,7 @@ def test_a_document_of_a_benchmark_is_found_by_its_pubmed_id(benchmarks: leakage
 def test_short_sentences_and_row_numbers_find_nothing(tmp_path: Path, benchmarks: leakage.Benchmarks) -> None:
     assert benchmarks.sentences == 1
     assert found(benchmarks, "Short one") is None
-    lexome.write(tmp_path / "rows.jsonl", [Document("12", place([("sentence", OTHER)]))])
+    lexome.write(tmp_path / "rows.jsonl", [Document("12", lay_out([("sentence", OTHER)]))])
     rows = leakage.index([tmp_path / "rows.jsonl"], run_words=10)
     assert rows.pmids == frozenset()
 
@@ -60,7 +60,8 @@ def test_a_sentence_that_a_set_has_twice_is_a_phrase_and_no_leak(tmp_path: Path)
 
 def test_a_text_that_a_set_has_again_for_another_question_is_still_looked_for(tmp_path: Path) -> None:
     asked = [
-        Document(id, place([("context", SENTENCE)]), questions=(Question(id, "What delays hatching?"),)) for id in "ab"
+        Document(id, lay_out([("context", SENTENCE)]), questions=(Question(id, "What delays hatching?"),))
+        for id in "ab"
     ]
     lexome.write(tmp_path / "test.jsonl", asked)
     assert found(leakage.index([tmp_path / "test.jsonl"], run_words=10), SENTENCE) == "benchmark_text"

@@ -12,7 +12,7 @@ import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 import lexome
-from lexome.document import Document, place
+from lexome.document import Document, lay_out
 
 FILES, DOCUMENTS, KILLS = 10, 60, 10
 SYLLABLES = ["ka", "lo", "mi", "ru", "te", "so", "na", "vi"]
@@ -29,7 +29,7 @@ def literature(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]
     for file in range(FILES):
         docs = [
-            Document(f"{file}-{number}", place([("abstract", rng.choice(texts) + rng.choice(["", " Thanks."]))]))
+            Document(f"{file}-{number}", lay_out([("abstract", rng.choice(texts) + rng.choice(["", " Thanks."]))]))
             for number in range(DOCUMENTS)
         ]
         lexome.write(folder / "in" / f"{file}.jsonl.gz", docs)

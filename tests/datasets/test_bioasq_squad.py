@@ -9,7 +9,7 @@ import pytest
 
 from lexome import Document, Tally
 from lexome.datasets.bioasq_squad import convert_bioasq, pmid_of, write_squad
-from lexome.document import place
+from lexome.document import lay_out
 from lexome.errors import BadDocument, FormatError, UsageError
 from lexome.formats import squad
 from lexome.formats.streams import open_stream
@@ -127,7 +127,7 @@ def test_test_questions_keep_all_contexts(tmp_path: Path) -> None:
 
 def test_whole_abstracts_as_contexts_with_the_answer_of_the_snippet(tmp_path: Path) -> None:
     title, abstract = "BRCA1 in mice.", "It was known. The gene BRCA1 is it."
-    article = Document("90000001", place([("title", title), ("abstract", abstract)]), meta=Metadata(pmid="90000001"))
+    article = Document("90000001", lay_out([("title", title), ("abstract", abstract)]), meta=Metadata(pmid="90000001"))
     asked = question("factoid", None, snippet("The gene BRCA1 is it."), snippet("Not here.", document="pubmed/1"))
     made = convert_bioasq([written(tmp_path, asked)], abstracts=[article])
     (paragraph,) = made.squad["data"][0]["paragraphs"]

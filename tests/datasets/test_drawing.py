@@ -4,7 +4,7 @@ import pytest
 
 from lexome import Document
 from lexome.datasets.splits import fold_numbers, part_off, pubmedqa_parts
-from lexome.document import place
+from lexome.document import lay_out
 from lexome.errors import UsageError
 from lexome.metadata import Metadata
 
@@ -13,7 +13,7 @@ def docs(count: int, *, articles: int = 0) -> list[Document]:
     return [
         Document(
             f"d{number}",
-            place([("sentence", f"text {number}")]),
+            lay_out([("sentence", f"text {number}")]),
             labels=(str(number % 2),),
             meta=Metadata(pmid=str(number % articles) if articles else None),
         )

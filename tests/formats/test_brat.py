@@ -13,7 +13,7 @@ import lexome
 from lexome import Argument, Attribute, Document, Metadata, Passage, Relation, Span, Tally
 from lexome.errors import BadDocument, FormatError
 from lexome.formats import brat
-from lexome.formats.concept_ids import escaped, file_stem, id_of, unescaped
+from lexome.formats.concept_ids import escape_name, file_stem, id_from_stem, unescape_name
 from lexome.formats.streams import Source
 
 TEXT = "Zorin binds left and right kinase.\r\nIt does not bind zorin\nbeta."
@@ -320,11 +320,11 @@ def test_spans_of_any_document_come_back(tmp_path_factory: pytest.TempPathFactor
 @given(texts(), st.text())
 def test_names_come_back_and_fit(name: str, other: str) -> None:
     for text in (name, other):
-        assert unescaped(escaped(text)) == text
-        assert not any(character.isspace() for character in escaped(text))
+        assert unescape_name(escape_name(text)) == text
+        assert not any(character.isspace() for character in escape_name(text))
         if len(text) < 10:
             stem = file_stem(text)
-            assert id_of(stem) == text
+            assert id_from_stem(stem) == text
             assert stem.isascii()
             assert not set(stem) & set("/\\ \x00")
 

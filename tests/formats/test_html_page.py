@@ -18,14 +18,14 @@ from strategies import documents
 
 import lexome
 from lexome import Answer, Argument, Attribute, Document, Passage, Question, Relation, Span, Tally
-from lexome.document import place
+from lexome.document import lay_out
 from lexome.formats import html as html_page
 from lexome.formats.html import COLOURS, Colour, colour_of, linked
 
 SENTENCE = "Left and right ventricle need ZBL1 kinase activity."
 HEART = Document(
     "d1",
-    place([("title", "Zorblin"), ("abstract", SENTENCE)]),
+    lay_out([("title", "Zorblin"), ("abstract", SENTENCE)]),
     spans=(
         Span("T1", "Anatomy", ((8, 12), (23, 32)), "Left ventricle", ("uberon:0002084",), 0.75),
         Span("T2", "Anatomy", ((17, 32),), "right ventricle"),

@@ -17,7 +17,7 @@ import lexome
 from lexome import Document, Passage, Span, Tally
 from lexome.errors import BadDocument, FormatError, MissingExtraError
 from lexome.formats import parquet
-from lexome.formats.registry import detect_unnamed
+from lexome.formats.registry import detect_by_content
 from lexome.formats.streams import Source, open_stream
 
 pa = pytest.importorskip("pyarrow", reason="Parquet needs the extra lexome[corpus]")
@@ -110,7 +110,7 @@ def test_a_file_is_read_in_place_and_its_bytes_are_counted(tmp_path: Path) -> No
 
 
 def test_standard_input_is_known_by_its_first_bytes() -> None:
-    assert detect_unnamed(source_of(written([full_document()]), "standard input")).name == "parquet"
+    assert detect_by_content(source_of(written([full_document()]), "standard input")).name == "parquet"
 
 
 @pytest.mark.parametrize("ending", [".gz", ".zst"])

@@ -8,7 +8,7 @@ import pytest
 import lexome
 from lexome import Document, Passage
 from lexome.errors import FormatError, UsageError
-from lexome.formats.registry import FORMATS, Format, detect, detect_unnamed
+from lexome.formats.registry import FORMATS, Format, detect, detect_by_content
 from lexome.formats.streams import Source
 
 HEADS = {
@@ -47,7 +47,7 @@ def test_shared_endings_are_told_apart_by_their_beginning(name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name in HEADS if name not in ("tsv", "mimic")])
 def test_standard_input_is_told_by_its_beginning_alone(name: str) -> None:
-    assert detect_unnamed(source("standard input", HEADS[name][1])).name == name
+    assert detect_by_content(source("standard input", HEADS[name][1])).name == name
 
 
 @pytest.mark.parametrize(
@@ -61,11 +61,11 @@ def test_standard_input_is_told_by_its_beginning_alone(name: str) -> None:
 )
 def test_a_note_whose_lines_end_as_tags_do_is_a_text(note: str) -> None:
     assert detect(source("a.txt", note)).name == "text"
-    assert detect_unnamed(source("standard input", note)).name == "text"
+    assert detect_by_content(source("standard input", note)).name == "text"
 
 
 def test_columns_that_spaces_part_are_told_from_text() -> None:
-    assert detect_unnamed(source("standard input", "BRCA1 NN B-Gene\nbinds VB O\n")).name == "conll"
+    assert detect_by_content(source("standard input", "BRCA1 NN B-Gene\nbinds VB O\n")).name == "conll"
 
 
 @pytest.mark.parametrize(("name", "encoding"), [("bioasq", "utf-8-sig"), ("squad", "utf-8-sig"), ("pubmed", "utf-16")])

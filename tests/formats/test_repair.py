@@ -3,7 +3,7 @@
 import pytest
 
 from lexome import Argument, Attribute, Passage, Relation, Span, Tally
-from lexome.formats.tally import REACH, nearest, repaired, text_at
+from lexome.formats.tally import MAX_SHIFT, find_nearest, repair_spans, text_at
 
 TITLE = Passage(0, "Zorin and zorin", "title")
 TEXT = Passage(20, "In mice zorin binds left and right kinase.")
@@ -14,7 +14,7 @@ def span(start: int, end: int, text: str) -> Span:
 
 
 def mended(found: Span, tally: Tally | None = None) -> tuple[Span, ...]:
-    return repaired((TITLE, TEXT), (found,), tally=tally or Tally())[0]
+    return repair_spans((TITLE, TEXT), (found,), tally=tally or Tally())[0]
 
 
 def test_a_span_that_is_right_stays_as_it_is() -> None:
@@ -59,7 +59,11 @@ def test_what_refers_to_a_dropped_span_falls_with_it() -> None:
         Relation("R3", "causes", (Argument("A", "R2"),)),
     )
     attributes = (Attribute("A1", "T1", "Negation"), Attribute("A2", "R3", "Negation"))
-    assert repaired((TITLE,), spans, relations, attributes, tally=tally) == (spans[:1], relations[:1], attributes[:1])
+    assert repair_spans((TITLE,), spans, relations, attributes, tally=tally) == (
+        spans[:1],
+        relations[:1],
+        attributes[:1],
+    )
     assert tally.notes == {
         "span dropped: its text stands nowhere near its offsets": 1,
         "relation dropped: it refers to a span that was dropped": 2,
@@ -68,16 +72,16 @@ def test_what_refers_to_a_dropped_span_falls_with_it() -> None:
 
 
 def test_nearest_reaches_so_far_and_no_further() -> None:
-    text = "x" * REACH + "zorin" + "x" * (REACH + 5)
-    assert nearest(text, "zorin", 0) == REACH
-    assert nearest("x" + text, "zorin", 0) is None
-    assert nearest(text, "zorin", 2 * REACH) == REACH
-    assert nearest(text, "zorin", 2 * REACH + 1) is None
+    text = "x" * MAX_SHIFT + "zorin" + "x" * (MAX_SHIFT + 5)
+    assert find_nearest(text, "zorin", 0) == MAX_SHIFT
+    assert find_nearest("x" + text, "zorin", 0) is None
+    assert find_nearest(text, "zorin", 2 * MAX_SHIFT) == MAX_SHIFT
+    assert find_nearest(text, "zorin", 2 * MAX_SHIFT + 1) is None
 
 
 def test_the_earlier_of_two_equally_near_places_is_taken() -> None:
-    assert nearest("ab---ab", "ab", 3) == 5
-    assert nearest("ab--ab", "ab", 2) == 0
+    assert find_nearest("ab---ab", "ab", 3) == 5
+    assert find_nearest("ab--ab", "ab", 2) == 0
 
 
 def test_text_at_is_inside_one_passage() -> None:
@@ -91,6 +95,6 @@ def test_a_long_chain_of_relations_falls_at_once() -> None:
     chain = [Relation(f"R{n}", "Binds", (Argument("Theme", f"R{n - 1}"),)) for n in range(1, count)]
     other = Relation("X", "Binds", (Argument("Theme", concept="mesh:D000001"),))
     tally = Tally()
-    _, relations, _ = repaired((TEXT,), (span(900, 905, "quux"),), (*reversed(chain), other, first), tally=tally)
+    _, relations, _ = repair_spans((TEXT,), (span(900, 905, "quux"),), (*reversed(chain), other, first), tally=tally)
     assert relations == (other,)
     assert tally.notes["relation dropped: it refers to a span that was dropped"] == count

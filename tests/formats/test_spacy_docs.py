@@ -17,7 +17,7 @@ from strategies import documents
 
 import lexome
 from lexome import Argument, Document, Passage, Relation, Span, Tally
-from lexome.document import place
+from lexome.document import lay_out
 from lexome.errors import BadDocument, FormatError, LexomeError, UsageError
 from lexome.formats import spacy_docs
 from lexome.formats.spacy_docs import from_spacy, to_spacy
@@ -30,7 +30,7 @@ ENGLISH = spacy.blank("en")
 
 HEART = Document(
     "d1",
-    place([("title", "Zorblin in the heart"), ("abstract", "Left and right ventricle need ZBL1  protein.")]),
+    lay_out([("title", "Zorblin in the heart"), ("abstract", "Left and right ventricle need ZBL1  protein.")]),
     spans=(
         Span("T1", "Gene", ((51, 55),), "ZBL1", ("NCBIGene:1", "hgnc:2"), 0.5),
         Span("T2", "Protein", ((51, 64),), "ZBL1  protein"),

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import lexome
-from lexome.document import Document, Passage, place
+from lexome.document import Document, Passage, lay_out
 from lexome.errors import BadDocument, FormatError, MissingExtraError, UsageError
 from lexome.infer import embed as stage
 from lexome.infer.embed import embed
@@ -25,7 +25,7 @@ TEXTS = ["w1 w2 w3", "w4", "w5 w6 w7 w8 w9 w10 w11", "w12 w13"]
 @pytest.fixture
 def docs(tmp_path: Path) -> Path:
     path = tmp_path / "docs.jsonl"
-    lexome.write(path, [Document(f"d{n}", place([("abstract", text)])) for n, text in enumerate(TEXTS)])
+    lexome.write(path, [Document(f"d{n}", lay_out([("abstract", text)])) for n, text in enumerate(TEXTS)])
     return path
 
 
@@ -77,7 +77,7 @@ def test_little_is_gathered_at_a_time_and_the_result_is_the_same(
 
 def test_passages_and_sentences_have_their_own_vectors(predictor: Predictor, tmp_path: Path) -> None:
     path = tmp_path / "two.jsonl"
-    lexome.write(path, [Document("a", place([("title", "W1 w2."), ("abstract", "W3 w4. W5 w6.")]))])
+    lexome.write(path, [Document("a", lay_out([("title", "W1 w2."), ("abstract", "W3 w4. W5 w6.")]))])
     by_passage, passages = run(predictor, path, tmp_path / "p.npy", unit="passage")
     by_sentence, sentences = run(predictor, path, tmp_path / "s.npy", unit="sentence")
     assert (passages, sentences) == (["a/1", "a/2"], ["a/1/1", "a/2/1", "a/2/2"])

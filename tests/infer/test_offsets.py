@@ -16,7 +16,7 @@ from tiny_models import SPECIAL, VOCAB, hf_model
 import lexome
 from lexome.corpus.vocab.algorithms import bert_tokenizer
 from lexome.corpus.vocab.tokenizers import load_tokenizer
-from lexome.document import Document, place
+from lexome.document import Document, lay_out
 from lexome.export.export import export
 from lexome.infer.annotator import Annotator
 from lexome.infer.tokenizer import Tokens, open_tokens
@@ -83,7 +83,7 @@ hard_texts = st.lists(st.one_of(st.sampled_from(HARD), texts(), st.sampled_from(
 
 @given(passages=st.lists(hard_texts, min_size=1, max_size=3), gap=st.integers(0, 3))
 def test_every_mention_is_where_it_says(annotator: Annotator, passages: list[str], gap: int) -> None:
-    doc = Document("d", place((("paragraph", text) for text in passages), gap=gap))
+    doc = Document("d", lay_out((("paragraph", text) for text in passages), gap=gap))
     assert violations(annotator(doc)) == []
 
 
@@ -96,7 +96,7 @@ def test_hard_texts_have_mentions_that_are_in_place(annotator: Annotator, text: 
 
 def test_the_check_sees_a_mention_that_is_out_of_place(annotator: Annotator) -> None:
     doc = annotator("gene abc abc gene abc")
-    moved = Document("d", place([("paragraph", " gene abc abc gene abc")]))
+    moved = Document("d", lay_out([("paragraph", " gene abc abc gene abc")]))
     object.__setattr__(moved, "spans", doc.spans)
     assert violations(moved)
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from lexome.document import Answer, Document, Question, Span, place
+from lexome.document import Answer, Document, Question, Span, lay_out
 from lexome.errors import DataSetError
 from lexome.reproduce.aggregate import drawn
 from lexome.tasks import task_of
@@ -16,7 +16,7 @@ FACTOIDS = task_of({"kind": "questions", "form": "factoid"})
 
 def gene(number: int) -> Document:
     """A document that is one gene."""
-    return Document(f"d{number}", place([("text", "TP53")]), (Span("T1", "Gene", ((0, 4),), "TP53"),))
+    return Document(f"d{number}", lay_out([("text", "TP53")]), (Span("T1", "Gene", ((0, 4),), "TP53"),))
 
 
 def test_half_of_the_documents_right_is_somewhere_round_two_thirds() -> None:
@@ -52,7 +52,7 @@ def test_the_same_draws_come_each_time() -> None:
 def question(number: int, text: int, answer: str) -> Document:
     """A text with a question that several texts share."""
     asked = Question(f"q{number}_{text:03}", "Which gene?", "factoid", (Answer(answer),))
-    return Document(f"q{number}-{text}", place([("text", "TP53 or MYC")]), questions=(asked,))
+    return Document(f"q{number}-{text}", lay_out([("text", "TP53 or MYC")]), questions=(asked,))
 
 
 def test_a_question_is_drawn_with_all_its_texts_and_counts_each_time_it_is_drawn() -> None:
@@ -85,12 +85,12 @@ def test_the_interval_of_macro_f1_of_yes_and_no_is_round_the_score(texts: int) -
 
 def _yes_or_no(number: int, text: int, answer: str) -> Document:
     asked = Question(f"q{number}_{text:03}", "Is it a gene?", "yesno", (Answer(answer),))
-    return Document(f"q{number}-{text}", place([("text", "TP53")]), questions=(asked,))
+    return Document(f"q{number}-{text}", lay_out([("text", "TP53")]), questions=(asked,))
 
 
 def test_a_draw_with_nothing_to_find_is_left_out() -> None:
     task = task_of({"kind": "classes", "labels": ["no", "yes"], "scored": ["yes"]})
     docs = [
-        Document(f"d{number}", place([("text", "TP53")]), labels=("no" if number else "yes",)) for number in range(3)
+        Document(f"d{number}", lay_out([("text", "TP53")]), labels=("no" if number else "yes",)) for number in range(3)
     ]
     assert drawn(task, docs, docs)["f1"] == (100, 100)

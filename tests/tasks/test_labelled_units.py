@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from task_rows import tokenizer
 
-from lexome.document import Document, Passage, place
+from lexome.document import Document, Passage, lay_out
 from lexome.tasks.task import Tokenizer
 from lexome.tasks.windows import Units, split_units, tokenize
 
@@ -23,7 +23,7 @@ def units(doc: Document, using: Tokenizer, *, words: bool, sentences: bool = Fal
     cased=st.booleans(),
 )
 def test_units_hold_all_text_that_touches_a_token(texts: list[str], words: bool, cased: bool) -> None:
-    doc = Document("d", place(("abstract", text) for text in texts))
+    doc = Document("d", lay_out(("abstract", text) for text in texts))
     found = units(doc, tokenizer(cased=cased), words=words)
     assert [end for _, end in found.ranges[:-1]] <= [start for start, _ in found.ranges[1:]]
     held = {place for start, end in found.ranges for place in range(start, end)}

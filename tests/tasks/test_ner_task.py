@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from task_rows import frame, perfect, tokenizer
 
-from lexome.document import Argument, Attribute, Document, Passage, Relation, Span, place
+from lexome.document import Argument, Attribute, Document, Passage, Relation, Span, lay_out
 from lexome.errors import UsageError
 from lexome.tasks import Ner, task_of
 from lexome.tasks.ner import Labelling
@@ -20,7 +20,7 @@ LABELLINGS: tuple[Labelling, ...] = ("first", "pieces", "words")
 
 def document(text: str, *mentions: tuple[str, str], passages: tuple[Passage, ...] | None = None) -> Document:
     """A document with a mention for each word and type; the same word again is its next occurrence."""
-    passages = passages or place((("abstract", text),))
+    passages = passages or lay_out((("abstract", text),))
     whole = Document("d", passages).text
     spans, at = [], dict.fromkeys((word for word, _ in mentions), 0)
     for number, (word, type_) in enumerate(mentions, 1):
@@ -68,7 +68,7 @@ def test_every_mention_that_is_found_is_what_stands_in_the_text(text: str, data:
 @pytest.mark.parametrize("labelling", LABELLINGS)
 def test_mentions_of_a_long_document_come_back_from_many_windows(labelling: Labelling, nested: bool) -> None:
     sentence = "Mutated BRCA1 in breast cancer, and long-named XYZZYFACTORGENE."
-    passages = place([("title", sentence)] + [("abstract", " ".join([sentence] * 12))] * 3)
+    passages = lay_out([("title", sentence)] + [("abstract", " ".join([sentence] * 12))] * 3)
     mentions = [("BRCA1", "Gene"), ("breast cancer", "Disease"), ("XYZZYFACTORGENE", "Gene")] * 37
     doc = document("", *mentions, passages=passages)
     task = Ner(["Gene", "Disease"], labelling=labelling, nested=nested, overlap=10)
@@ -115,7 +115,7 @@ def test_in_one_group_the_longest_of_overlapping_mentions_is_kept_and_the_rest_c
 )
 def test_a_mention_in_parts_is_taken_as_the_setting_says(policy: str, expected: list[str], note: str) -> None:
     text = "with breast and lung cancer"
-    doc = Document("d", place((("abstract", text),)), (Span("T1", "Disease", ((5, 11), (21, 27)), "breast cancer"),))
+    doc = Document("d", lay_out((("abstract", text),)), (Span("T1", "Disease", ((5, 11), (21, 27)), "breast cancer"),))
     task = task_of({"kind": "ner", "types": ["Disease"], "discontinuous": policy})
     assert isinstance(task, Ner)
     assert [span.text for span in again(task, doc).spans] == expected
@@ -123,7 +123,7 @@ def test_a_mention_in_parts_is_taken_as_the_setting_says(policy: str, expected: 
 
 
 def test_parts_in_two_passages_are_never_one() -> None:
-    passages = place((("title", "breast"), ("abstract", "and lung cancer")))
+    passages = lay_out((("title", "breast"), ("abstract", "and lung cancer")))
     doc = Document("d", passages, (Span("T1", "Disease", ((0, 6), (16, 22)), "breast cancer"),))
     assert [span.text for span in again(Ner(["Disease"]), doc).spans] == ["breast"]
 
@@ -192,7 +192,7 @@ def test_types_that_a_source_does_not_annotate_are_not_scored() -> None:
 
 
 def test_mentions_do_not_reach_over_passages() -> None:
-    doc = Document("d", place((("title", "breast"), ("abstract", "cancer"))))
+    doc = Document("d", lay_out((("title", "breast"), ("abstract", "cancer"))))
     task = Ner(["Disease"])
     rows = task.encode(doc, tokenizer(), frame(), with_targets=False)
     inside = np.tile([0.0, 1.0, 5.0], (4, 1))
@@ -343,7 +343,7 @@ def annotated(draw: st.DrawFn) -> Document:
     """A document of one to three passages, with mentions of whole words; those of one type lie apart."""
     words = st.sampled_from(["gene", "BRCA1", "α", "p53", "é", "中", "supercalifragilistic", "(", "x-y", "Zürich"])
     texts = draw(st.lists(st.lists(words, min_size=1, max_size=25), min_size=1, max_size=3))
-    passages = place([("abstract", " ".join(text)) for text in texts], gap=draw(st.integers(1, 3)))
+    passages = lay_out([("abstract", " ".join(text)) for text in texts], gap=draw(st.integers(1, 3)))
     spans = []
     for type_ in ("A", "B"):
         for passage, text in zip(passages, texts, strict=True):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from task_rows import SURE, frame, perfect, tokenizer
 
-from lexome.document import Answer, Document, Passage, Question, place
+from lexome.document import Answer, Document, Passage, Question, lay_out
 from lexome.errors import BadDocument, UsageError
 from lexome.tasks import Questions, task_of
 from lexome.tasks.qa import merge_questions
@@ -22,7 +22,7 @@ def asked(text: str = CONTEXT, *answers: str, type_: str | None = "factoid", imp
 
 
 def snippets(*texts: str, type_: str = "factoid", answers: tuple[Answer, ...] = ()) -> Document:
-    passages = place(("snippet", text) for text in texts)
+    passages = lay_out(("snippet", text) for text in texts)
     return Document("d", passages, questions=(Question("q", "Which gene?", type_, answers),))
 
 
@@ -110,7 +110,7 @@ def test_questions_of_other_forms_are_left_as_they_are() -> None:
 
 
 def test_an_answer_never_reaches_over_two_passages() -> None:
-    passages = place((("title", "breast"), ("abstract", "cancer")))
+    passages = lay_out((("title", "breast"), ("abstract", "cancer")))
     doc = Document("d", passages, questions=(Question("q", "?"),))
     task = Questions()
     rows = task.encode(doc, tokenizer(), frame(), with_targets=False)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from task_rows import frame, perfect, tokenizer
 
-from lexome.document import Argument, Document, Passage, Relation, Span, place
+from lexome.document import Argument, Document, Passage, Relation, Span, lay_out
 from lexome.errors import BadDocument, UsageError
 from lexome.tasks import Relations, task_of
 from lexome.tasks.relation import mark_pair
@@ -141,7 +141,7 @@ def test_other_relations_are_refused_unless_said() -> None:
 def test_entities_that_overlap_are_one_mask() -> None:
     text = "EGFR inhibitor works"
     spans = (span(1, "Chemical", 0, 14, text), span(2, "Gene", 0, 4, text))
-    doc = Document("d", place((("sentence", text),)), spans)
+    doc = Document("d", lay_out((("sentence", text),)), spans)
     assert texts(Relations(LABELS, none="none", pairs=PAIRS), doc) == ["@CHEMICAL-GENE$ works"]
     markers = Relations(LABELS, none="none", pairs=PAIRS, marking="markers")
     assert texts(markers, doc) == ["[E1] [E2] EGFR inhibitor [/E2] [/E1] works"]
@@ -156,7 +156,7 @@ def test_concepts_are_related_over_a_document_with_all_their_mentions_marked() -
         span(4, "Chemical", 38, 45, text, "mesh:D008094"),
     )
     sides = (Argument("Chemical", concept="mesh:D008094"), Argument("Disease", concept="mesh:D014202"))
-    doc = Document("d", place((("abstract", text),)), spans, (Relation("R1", "CID", sides),))
+    doc = Document("d", lay_out((("abstract", text),)), spans, (Relation("R1", "CID", sides),))
     task = Relations(("none", "CID"), none="none", pairs=(("Chemical", "Disease"),), scope="document", level="concept")
     assert texts(task, doc) == ["@CHEMICAL$ gave @DISEASE$. @DISEASE$ came with @CHEMICAL$."]
     assert told(again(task, doc)) == told(doc)
@@ -166,7 +166,7 @@ def test_mentions_are_related_as_their_concepts_are() -> None:
     text = "Lithium gave tremor"
     spans = (span(1, "Chemical", 0, 7, text, "mesh:D008094"), span(2, "Disease", 13, 19, text, "mesh:D014202"))
     sides = (Argument("Chemical", concept="mesh:D008094"), Argument("Disease", concept="mesh:D014202"))
-    doc = Document("d", place((("abstract", text),)), spans, (Relation("R1", "CID", sides),))
+    doc = Document("d", lay_out((("abstract", text),)), spans, (Relation("R1", "CID", sides),))
     task = Relations(("none", "CID"), none="none", pairs=(("Chemical", "Disease"),))
     found = again(task, doc)
     assert told(found) == {("CID", frozenset({"T1", "T2"}))}
@@ -178,7 +178,7 @@ def test_a_pair_in_a_long_sentence_keeps_the_text_around_it() -> None:
     start = text.index("Aspirin")
     spans = (span(1, "Chemical", start, start + 7, text), span(2, "Gene", start + 15, start + 19, text))
     sides = (Argument("Chemical", "T1"), Argument("Gene", "T2"))
-    doc = Document("d", place((("abstract", text),)), spans, (Relation("R1", "INHIBITOR", sides),))
+    doc = Document("d", lay_out((("abstract", text),)), spans, (Relation("R1", "INHIBITOR", sides),))
     task = Relations(LABELS, none="none", pairs=PAIRS)
     (row,) = task.encode(doc, tokenizer(), frame(64), with_targets=True)
     assert len(row.ids) <= 64
@@ -191,14 +191,14 @@ def test_a_pair_farther_apart_than_a_row_is_read_in_windows() -> None:
     text = "Aspirin " + "the gene " * 60 + "COX1"
     spans = (span(1, "Chemical", 0, 7, text), span(2, "Gene", len(text) - 4, len(text), text))
     sides = (Argument("Chemical", "T1"), Argument("Gene", "T2"))
-    doc = Document("d", place((("abstract", text),)), spans, (Relation("R1", "INHIBITOR", sides),))
+    doc = Document("d", lay_out((("abstract", text),)), spans, (Relation("R1", "INHIBITOR", sides),))
     task = Relations(LABELS, none="none", pairs=PAIRS)
     assert len(task.encode(doc, tokenizer(), frame(64), with_targets=True)) > 2
     assert told(again(task, doc, 64)) == told(doc)
 
 
 def test_sentences_already_marked_carry_a_label() -> None:
-    doc = Document("d", place((("sentence", "@GENE$ causes @DISEASE$"),)), labels=("1",))
+    doc = Document("d", lay_out((("sentence", "@GENE$ causes @DISEASE$"),)), labels=("1",))
     task = Relations(("0", "1"), scored=("1",))
     assert again(task, doc).labels == ("1",)
     assert task.none == "0"

@@ -6,17 +6,17 @@ import numpy as np
 import pytest
 from task_rows import frame, perfect, tokenizer
 
-from lexome.document import Document, Passage, place
+from lexome.document import Document, Passage, lay_out
 from lexome.errors import BadDocument, UsageError
 from lexome.tasks import Classes, Inference, Similarity, Task, task_of
 
 
 def labelled(*labels: str, text: str = "the gene") -> Document:
-    return Document("d", place((("abstract", text),)), labels=labels)
+    return Document("d", lay_out((("abstract", text),)), labels=labels)
 
 
 def paired(label: str, first: str = "the gene", second: str = "the disease") -> Document:
-    return Document("d", place((("sentence", first), ("sentence", second))), labels=(label,))
+    return Document("d", lay_out((("sentence", first), ("sentence", second))), labels=(label,))
 
 
 def again(task: Task, doc: Document, size: int = 32) -> Document:

@@ -247,13 +247,13 @@ def annotate(
 def _output(out: str | None, to: str | None) -> _Output:
     """Where and how, from --out and --to; a name without an ending, or with a slash at its end, is a folder's."""
     from lexome.formats import writing_format
-    from lexome.formats.registry import named
+    from lexome.formats.registry import get_format
 
     if out is not None and not out.strip():
         raise UsageError("--out is empty; expected the name of a file or folder, or - for standard output.")
     if to is not None:
-        named(to).write_function()  # which says so where it is only read
-    in_one_folder = to is not None and named(to).folder
+        get_format(to).write_function()  # which says so where it is only read
+    in_one_folder = to is not None and get_format(to).folder
     path = Path(out) if out is not None else STANDARD_OUTPUT
     if path == STANDARD_OUTPUT:
         if in_one_folder:

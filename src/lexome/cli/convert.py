@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def _format_table() -> str:
     """The formats, a line each, for the help page."""
-    rows = [(format.name, format.directions, " ".join(format.endings), format.about) for format in FORMATS]
+    rows = [(format.name, format.directions, " ".join(format.extensions), format.description) for format in FORMATS]
     widths = [max(len(row[column]) for row in rows) for column in range(3)]
     lines = (
         "  ".join([*(cell.ljust(width) for cell, width in zip(row[:3], widths, strict=True)), row[3]]) for row in rows

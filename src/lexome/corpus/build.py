@@ -25,8 +25,8 @@ from lexome.corpus.ingest import ReadSettings, read_file
 from lexome.corpus.output_folder import OutputFolder, recipe_keys
 from lexome.errors import FormatError, UsageError
 from lexome.files import atomic_write, fingerprint, write_json
-from lexome.formats import Tally, expand, units
-from lexome.formats.streams import plain_name, shown_name
+from lexome.formats import Tally, expand, work_units
+from lexome.formats.streams import printable_name, uncompressed_name
 from lexome.pipeline import Advance, Engine, Job, Outcome, Part, Stage, connected, run, whole
 from lexome.recipe.corpus_stages import BuildRecipe
 
@@ -293,15 +293,15 @@ def _inputs(recipe: BuildRecipe) -> dict[str, tuple[Path, ...]]:
     jobs: dict[str, tuple[Path, ...]] = {}
     for source in recipe.sources:
         try:
-            sets = units(source.paths, source.format, Tally())
+            sets = work_units(source.paths, source.format, Tally())
         except FormatError as error:
             raise FormatError(f"source {source.name}: {error}") from None
         for files in sets:
             _require_outside(files, recipe.out / "records")
-            stem = shown_name(PurePosixPath(plain_name(files[0].name)).stem or files[0].name)
+            stem = printable_name(PurePosixPath(uncompressed_name(files[0].name)).stem or files[0].name)
             name = f"{source.name}/{stem}"
             if name in jobs:
-                name = f"{source.name}/{shown_name(files[0].parent.name)}-{stem}"
+                name = f"{source.name}/{printable_name(files[0].parent.name)}-{stem}"
             if name in jobs:
                 raise UsageError(
                     f"source {source.name}: {files[0]} and {jobs[name][0]} would have records of the same name. "

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from lexome.document import Document, Passage
-from lexome.formats.tally import Tally, without
+from lexome.formats.tally import Tally, drop_dependents
 from lexome.metadata import Metadata
 
 # Words that are frequent in one of these languages and rare in the others.
@@ -156,7 +156,7 @@ def running_text(doc: Document, *, leave_out: Sequence[str], languages: Sequence
         return replace(doc, passages=kept)
     starts = {passage.offset for passage in kept}
     gone = {span.id for span in doc.spans if not _stands_in(doc, span.parts, starts)}
-    relations, attributes = without(gone, doc.relations, doc.attributes, tally=tally)
+    relations, attributes = drop_dependents(gone, doc.relations, doc.attributes, tally=tally)
     spans = tuple(span for span in doc.spans if span.id not in gone)
     return replace(doc, passages=kept, spans=spans, relations=relations, attributes=attributes, questions=())
 

@@ -87,11 +87,11 @@ def read_file(job: Job, drafts: tuple[Path, ...], advance: Advance) -> dict[str,
     keys = _Keys()
     with Tally(rejects) as tally, documents.open("wb") as stream, signatures_path.open("wb") as signed:
         options: dict[str, Any] = settings.source.options
-        found = read(job.inputs, settings.source.format, tally=tally, where_known=DELETIONS, **options)
+        found = read(job.inputs, settings.source.format, tally=tally, options_if_supported=DELETIONS, **options)
         docs = _watched(found, tally, advance)
         kept = _kept(docs, settings, benchmarks, (keys, signed, drops, leaks, tally))
         keys.without(parquet.write_rows(kept, stream, tally=tally))
-        tally.settle_failures(str(job.inputs[0]))
+        tally.raise_failures(str(job.inputs[0]))
     _save(keys, keys_path, settings.near)
     return {
         "read": tally.documents - sum(keys.deleted),  # which name documents and are none

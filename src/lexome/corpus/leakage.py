@@ -78,7 +78,7 @@ def index(paths: Sequence[Path], *, run_words: int) -> Benchmarks:
     for path in paths:
         counts: Counter[tuple[int, int]] = Counter()
         # Only text counts here, so mentions at wrong places are no reason to stop.
-        for doc in read(path, tally=Tally(), where_known={"offsets": "repair"}):
+        for doc in read(path, tally=Tally(), options_if_supported={"offsets": "repair"}):
             if (pmid := pubmed_id(doc)) is not None:
                 pmids.add(pmid)
             (ends if doc.questions else counts).update(_sentence_ends(doc, run_words))

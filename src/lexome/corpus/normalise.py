@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from lexome.document import Answer, Document, Passage, Question, Range, Span
-from lexome.formats.tally import Tally, without
+from lexome.formats.tally import Tally, drop_dependents
 
 # White space is what str.isspace says it is, so the separators U+001C to U+001F part words and do not vanish.
 _BREAKS = "\n\x0b\x0c\r\x85\u2028\u2029"
@@ -136,7 +136,7 @@ def normalise(doc: Document, *, tally: Tally | None = None) -> Document:
     shorter = sum(new is not None and len(new.parts) < len(span.parts) for span, new in moved)
     if shorter:
         tally.note("span kept without a part: nothing is left of the part's text", shorter)
-    relations, attributes = without(dropped, doc.relations, doc.attributes, tally=tally)
+    relations, attributes = drop_dependents(dropped, doc.relations, doc.attributes, tally=tally)
     return replace(
         doc,
         passages=tuple(layout.passages),

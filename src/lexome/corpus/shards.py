@@ -17,8 +17,8 @@ from lexome.corpus.records import Text, texts
 from lexome.corpus.vocab.tokenizers import TOKENIZER_FILE, load_tokenizer, pieces_of, tokenizer_sha256, unknown_id
 from lexome.errors import ShardError
 from lexome.files import atomic_write, fingerprint, write_json
-from lexome.formats import Tally, units
-from lexome.formats.streams import plain_name, shown_name
+from lexome.formats import Tally, work_units
+from lexome.formats.streams import printable_name, uncompressed_name
 from lexome.pipeline import Advance, Engine, Job, Outcome, Part, Stage, run
 from lexome.recipe.corpus_stages import ShardRecipe
 
@@ -199,7 +199,7 @@ def _jobs(recipe: ShardRecipe, tokenizer: Path) -> tuple[Job, ...]:
     settings = ShardSettings(tokenizer.resolve(), recipe.format, recipe.held_out, recipe.seed)
     jobs: dict[str, Job] = {}
     for given in recipe.inputs:
-        for files in units([given], recipe.format, Tally()):
+        for files in work_units([given], recipe.format, Tally()):
             name = _name(files[0], given)
             if name in jobs:
                 raise ShardError(
@@ -213,7 +213,7 @@ def _jobs(recipe: ShardRecipe, tokenizer: Path) -> tuple[Job, ...]:
 def _name(file: Path, given: Path) -> str:
     """The shard's name: the file's place below the folder that was given, without its ending."""
     inside = PurePosixPath(file.relative_to(given)) if given.is_dir() else PurePosixPath(file.name)
-    return shown_name(str(inside.with_name(PurePosixPath(plain_name(inside.name)).stem or inside.name)))
+    return printable_name(str(inside.with_name(PurePosixPath(uncompressed_name(inside.name)).stem or inside.name)))
 
 
 @dataclass(slots=True)

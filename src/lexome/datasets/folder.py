@@ -14,7 +14,7 @@ from lexome.datasets.splits import Files
 from lexome.document import Document
 from lexome.errors import DataSetError, UsageError
 from lexome.formats import read as read_files
-from lexome.formats.streams import COMPRESSIONS, Source, plain_name
+from lexome.formats.streams import COMPRESSIONS, Source, uncompressed_name
 from lexome.formats.tally import Tally
 
 _WORDS = {
@@ -151,7 +151,7 @@ def _files(split: str, paths: list[Path], root: Path, format: str | None, option
 
 
 def _unpacked(name: str) -> str:
-    return plain_name(name) if name.lower().endswith(COMPRESSIONS) else name
+    return uncompressed_name(name) if name.lower().endswith(COMPRESSIONS) else name
 
 
 def _rows(paths: list[Path], split: str, sources: Iterable[Source], *, tally: Tally) -> Iterator[Document]:

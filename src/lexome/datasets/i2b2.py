@@ -16,10 +16,10 @@ from functools import partial
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from lexome.document import Argument, Document, Passage, Range, Relation, Span, numbered, shorten
+from lexome.document import Argument, Document, Passage, Range, Relation, Span, numbered_ids, shorten
 from lexome.errors import BadDocument
-from lexome.formats.streams import Source, decode, plain_name
-from lexome.formats.tally import Tally, nearest
+from lexome.formats.streams import Source, decode, uncompressed_name
+from lexome.formats.tally import Tally, find_nearest
 from lexome.formats.xml import Record, records
 
 if TYPE_CHECKING:
@@ -39,11 +39,11 @@ def concepts_2010(sources: Iterable[Source], *, tally: Tally) -> Iterator[Docume
     """A document for each note of 2010 that has concepts, with these and, where there are any, the relations."""
     parts: defaultdict[str, dict[str, bytes]] = defaultdict(dict)
     for source in sources:
-        part = _PARTS.get(source.ending)
+        part = _PARTS.get(source.extension)
         if part is not None:
             parts[source.stem][part] = source.read()
-        elif source.ending not in _UNUSED:
-            tally.note(f"file of another kind skipped: {source.ending or 'no ending'}")
+        elif source.extension not in _UNUSED:
+            tally.note(f"file of another kind skipped: {source.extension or 'no ending'}")
     for name in sorted(parts):
         own = parts[name]
         if "concepts" not in own:
@@ -79,7 +79,7 @@ def _note(name: str, own: dict[str, bytes], tally: Tally) -> Document:
 def _concepts(listed: str, text: str, tokens: list[list[Range]], tally: Tally) -> dict[tuple[int, int, str], Span]:
     """The concepts by their place and type; one that is listed twice is taken once."""
     spans: dict[tuple[int, int, str], Span] = {}
-    ids = numbered("T")
+    ids = numbered_ids("T")
     for line in filter(str.strip, listed.split("\n")):
         match = _CONCEPT.fullmatch(line.strip())
         if match is None:
@@ -96,7 +96,7 @@ def _relations(
     listed: str, text: str, tokens: list[list[Range]], spans: dict[tuple[int, int, str], Span], tally: Tally
 ) -> Iterator[Relation]:
     by_place = {(start, end): span for (start, end, _), span in spans.items()}
-    ids = numbered("R")
+    ids = numbered_ids("R")
     for line in filter(str.strip, listed.split("\n")):
         match = _RELATION.fullmatch(line.strip())
         if match is None:
@@ -150,10 +150,10 @@ def _tagged(
     sources: Iterable[Source], root: bytes, tag: str | None, attribute: str, bases: tuple[int, ...], tally: Tally
 ) -> Iterator[Document]:
     for source in sources:
-        if source.ending != ".xml":
-            tally.note(f"file of another kind skipped: {source.ending or 'no ending'}")
+        if source.extension != ".xml":
+            tally.note(f"file of another kind skipped: {source.extension or 'no ending'}")
             continue
-        name = PurePosixPath(plain_name(source.location)).stem
+        name = PurePosixPath(uncompressed_name(source.location)).stem
         for record in records(source, (root.decode(),)):
             make = partial(_tagged_note, name, record, tag, attribute, bases, tally)
             doc = tally.attempt(make, where=f"{source.name}, line {record.line}", id=name, raw=record.raw)
@@ -167,7 +167,7 @@ def _tagged_note(
     root = _parsed(record, tally)
     text = root.findtext("TEXT") or ""
     tags = root.find("TAGS")
-    ids = numbered("T")
+    ids = numbered_ids("T")
     spans: list[Span] = []
     for element in tags if tags is not None else ():
         if tag is not None and element.tag != tag:
@@ -215,7 +215,7 @@ def _given_place(element: "etree._Element", text: str, bases: tuple[int, ...], t
         place = (start - base, end - base)
         if 0 <= place[0] < place[1] and said and _plain(text[slice(*place)]) == _plain(said):
             return _trimmed(text, place)
-    found = nearest(text, said, start) if said else None
+    found = find_nearest(text, said, start) if said else None
     if found is None:
         tally.note("mention dropped: its text stands nowhere near its offsets")
         return None

@@ -13,8 +13,8 @@ from typing import TypeVar
 
 from lexome.document import Document
 from lexome.errors import DataSetError, FormatError, UsageError
-from lexome.formats.registry import checked_options, named
-from lexome.formats.streams import ARCHIVES, COMPRESSIONS, Source, is_archive, open_sources, plain_name
+from lexome.formats.registry import get_format, parse_options
+from lexome.formats.streams import ARCHIVES, COMPRESSIONS, Source, is_archive, open_sources, uncompressed_name
 from lexome.formats.tally import Tally
 
 Reader = Callable[..., Iterator[Document]]
@@ -112,7 +112,7 @@ def _named(folder: Path, pattern: str) -> list[Path]:
 
 def _fits(path: str, pattern: str) -> bool:
     """True where the path, or its end from some folder on, is of the pattern."""
-    plain = plain_name(path)
+    plain = uncompressed_name(path)
     return fnmatchcase(plain, pattern) or fnmatchcase(plain, f"*/{pattern}")
 
 
@@ -121,9 +121,9 @@ def _read(found: Iterable[Found], files: Files, tally: Tally) -> Iterator[Docume
     if not isinstance(files.reader, str):
         yield from files.reader(sources, tally=tally, **files.options)
         return
-    format = named(files.reader)
+    format = get_format(files.reader)
     function = format.read_function()
-    options = checked_options(format, function, files.options)
+    options = parse_options(format, function, files.options)
     if format.grouped:
         yield from function(sources, tally=tally, **options)
         return

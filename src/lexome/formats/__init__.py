@@ -10,8 +10,24 @@ from pathlib import Path, PurePosixPath
 from lexome.document import Document
 from lexome.errors import FormatError, UsageError
 from lexome.files import atomic_write
-from lexome.formats.registry import Format, by_ending, checked_options, detect, detect_unnamed, named, options_of
-from lexome.formats.streams import COMPRESSIONS, HIDDEN, Source, is_archive, open_sources, open_stream, plain_name
+from lexome.formats.registry import (
+    Format,
+    detect,
+    detect_by_content,
+    formats_by_extension,
+    get_format,
+    option_parameters,
+    parse_options,
+)
+from lexome.formats.streams import (
+    COMPRESSIONS,
+    HIDDEN_NOTE,
+    Source,
+    is_archive,
+    open_sources,
+    open_stream,
+    uncompressed_name,
+)
 from lexome.formats.tally import Tally
 
 STANDARD_INPUT = "standard input"
@@ -29,7 +45,7 @@ def read(
     *,
     rejects: str | Path | None = None,
     tally: Tally | None = None,
-    where_known: Mapping[str, object] | None = None,
+    options_if_supported: Mapping[str, object] | None = None,
     **options: object,
 ) -> Iterator[Document]:
     """The documents of files, folders and archives, one by one, in any format Lexome knows.
@@ -37,14 +53,14 @@ def read(
     The format is told from the file's ending and first bytes unless it is named. A document that
     cannot be read raises, or, where `rejects` names a file, is set aside there with its reason while
     the rest is read. Pass a Tally to have everything counted; `options` are the format's own, and
-    `where_known` holds those that are meant for whichever of the files' formats have them.
+    `options_if_supported` holds those that are meant for whichever of the files' formats have them.
     """
     if tally is not None and rejects is not None:
         raise UsageError("give either rejects or a tally, not both; a Tally takes rejects itself.")
-    chosen = named(format) if format is not None else None
+    chosen = get_format(format) if format is not None else None
     tally = tally if tally is not None else Tally(rejects)
     files = expand([paths] if isinstance(paths, str | Path) else paths, chosen, tally)
-    return _counted(_read_files(files, chosen, tally, _readers(options, where_known or {})), tally)
+    return _counted(_read_files(files, chosen, tally, _readers(options, options_if_supported or {})), tally)
 
 
 def write(
@@ -63,7 +79,7 @@ def write(
     path = Path(path)
     chosen = writing_format(path, format)
     function = chosen.write_function()
-    checked = checked_options(chosen, function, options)
+    checked = parse_options(chosen, function, options)
     tally = tally if tally is not None else Tally()
     if is_archive(path.name):
         raise UsageError(f"{path}: archives are read but not written. Name a file or, for brat, a folder.")
@@ -99,12 +115,12 @@ def expand(paths: Iterable[str | Path], format: Format | None, tally: Tally) -> 
     return list(dict.fromkeys(files))
 
 
-def units(paths: Iterable[str | Path], format: str | None, tally: Tally) -> list[tuple[Path, ...]]:
+def work_units(paths: Iterable[str | Path], format: str | None, tally: Tally) -> list[tuple[Path, ...]]:
     """The files behind the paths in the smallest sets that can be read apart: mostly one by one.
 
     Formats whose documents are spread over files, such as brat, are one set.
     """
-    chosen = named(format) if format is not None else None
+    chosen = get_format(format) if format is not None else None
     files = expand(paths, chosen, tally)
     group = chosen if chosen is not None else _shared_group(files)
     return [tuple(files)] if group is not None and group.grouped else [(file,) for file in files]
@@ -112,16 +128,16 @@ def units(paths: Iterable[str | Path], format: str | None, tally: Tally) -> list
 
 def _in_folder(folder: Path, format: Format | None, tally: Tally) -> list[Path]:
     kept: list[Path] = []
-    hidden_before = tally.notes[HIDDEN]
+    hidden_before = tally.notes[HIDDEN_NOTE]
     for path in sorted(_found(folder, tally)):
-        fitting = by_ending(path.name)
+        fitting = formats_by_extension(path.name)
         if is_archive(path.name) or (fitting and (format is None or _fits(path.name, format))) or path.is_dir():
             kept.append(path)
         else:
             _note_stranger(path.name, tally)
     if not kept:
         what = f"{format.name} " if format is not None else ""
-        hidden = tally.notes[HIDDEN] - hidden_before
+        hidden = tally.notes[HIDDEN_NOTE] - hidden_before
         but = f" {hidden:,} hidden files or folders in it are skipped, unless they are named themselves." * (hidden > 0)
         raise FormatError(f"{folder}: the folder holds no {what}file that can be read.{but}")
     return kept
@@ -135,7 +151,7 @@ def _found(folder: Path, tally: Tally) -> Iterator[Path]:
     closed: list[Path] = []
     for place, folders, names in os.walk(folder, onerror=lambda error: closed.append(Path(error.filename))):
         if hidden := sum(name.startswith(".") for name in (*folders, *names)):
-            tally.note(HIDDEN, hidden)
+            tally.note(HIDDEN_NOTE, hidden)
         folders[:] = [name for name in folders if not name.startswith(".")]
         for path in (Path(place, name) for name in (*folders, *names) if not name.startswith(".")):
             if path.is_file():
@@ -146,7 +162,7 @@ def _found(folder: Path, tally: Tally) -> Iterator[Path]:
 
 
 def _fits(name: str, format: Format) -> bool:
-    return plain_name(name).lower().endswith(format.endings)
+    return uncompressed_name(name).lower().endswith(format.extensions)
 
 
 def _note_stranger(name: str, tally: Tally) -> None:
@@ -155,11 +171,11 @@ def _note_stranger(name: str, tally: Tally) -> None:
 
 def _with_companions(path: Path, format: Format | None) -> list[Path]:
     """The file, and beside it those that complete a format spread over several files."""
-    candidates = [format] if format is not None else by_ending(path.name)
-    if len(candidates) != 1 or not candidates[0].beside or is_archive(path.name):
+    candidates = [format] if format is not None else formats_by_extension(path.name)
+    if len(candidates) != 1 or not candidates[0].companions or is_archive(path.name):
         return [path]
-    stem = Path(plain_name(path.name)).stem
-    wanted = [name.format(stem=stem) for name in candidates[0].beside]
+    stem = Path(uncompressed_name(path.name)).stem
+    wanted = [name.format(stem=stem) for name in candidates[0].companions]
     found = [path.with_name(name + ending) for name in wanted for ending in ("", *COMPRESSIONS)]
     return [path, *(file for file in found if file != path and file.exists())]
 
@@ -177,7 +193,7 @@ def _read_files(files: list[Path], format: Format | None, tally: Tally, reader: 
 def _shared_group(files: list[Path]) -> Format | None:
     """The grouped format that all these files belong to, if one of them can belong to nothing else."""
     for file in files:
-        candidates = by_ending(file.name)
+        candidates = formats_by_extension(file.name)
         if len(candidates) == 1 and candidates[0].grouped and all(_fits(other.name, candidates[0]) for other in files):
             return candidates[0]
     return None
@@ -199,7 +215,7 @@ def _read_archive(
 ) -> Iterator[Document]:
     """The documents of each file inside; as in a folder, one that breaks does not end the others."""
     for source in sources:
-        candidates = by_ending(source.name)
+        candidates = formats_by_extension(source.name)
         if not (_fits(source.name, format) if format is not None else candidates):
             _note_stranger(source.name, tally)
         elif format is None and len(candidates) == 1 and candidates[0].grouped:
@@ -250,18 +266,18 @@ def _sources(file: Path, tally: Tally) -> Iterator[Source]:
 
 
 def _detected(source: Source) -> Format:
-    return detect_unnamed(source) if source.name == STANDARD_INPUT else detect(source)
+    return detect_by_content(source) if source.name == STANDARD_INPUT else detect(source)
 
 
-def _readers(options: Mapping[str, object], where_known: Mapping[str, object]) -> Readers:
+def _readers(options: Mapping[str, object], options_if_supported: Mapping[str, object]) -> Readers:
     """A function that gives a format's reader with these options, checked once and not for every file."""
 
     @cache
     def reader(format: Format) -> Reader:
         function = format.read_function()
-        known = options_of(function)
-        wanted = {**{name: value for name, value in where_known.items() if name in known}, **options}
-        return partial(function, **checked_options(format, function, wanted))
+        known = option_parameters(function)
+        wanted = {**{name: value for name, value in options_if_supported.items() if name in known}, **options}
+        return partial(function, **parse_options(format, function, wanted))
 
     return reader
 
@@ -269,12 +285,12 @@ def _readers(options: Mapping[str, object], where_known: Mapping[str, object]) -
 def writing_format(path: Path, format: str | None) -> Format:
     """The format to write a file in: the one named, else the one of its ending."""
     if format is not None:
-        return named(format)
+        return get_format(format)
     if str(path) == "-":
-        return named("text")
-    candidates = by_ending(path.name, writing=True)
+        return get_format("text")
+    candidates = formats_by_extension(path.name, writing=True)
     # The first ending of a format is its own; .txt is PubTator's too, but first of all plain text.
-    owners = [format for format in candidates if plain_name(path.name).lower().endswith(format.endings[0])]
+    owners = [format for format in candidates if uncompressed_name(path.name).lower().endswith(format.extensions[0])]
     if len(owners or candidates) == 1:
         return (owners or candidates)[0]
     if not candidates:

@@ -17,7 +17,7 @@ from typing import Literal
 from lexome.document import Document, Passage, Span, shorten
 from lexome.errors import BadDocument
 from lexome.formats.streams import Source, decode
-from lexome.formats.tally import Tally, repaired
+from lexome.formats.tally import Tally, repair_spans
 
 _MENTION = re.compile(r"([^|]*)\|([0-9]{1,9}) ([0-9]{1,9})\|(.*)", re.DOTALL)
 
@@ -54,7 +54,7 @@ def read(
     sentences: dict[str, tuple[str, _Line]] = {}
     mentions: defaultdict[str, list[tuple[_Line, _Mention]]] = defaultdict(list)
     for source in sources:
-        if source.ending not in (".in", ".eval"):
+        if source.extension not in (".in", ".eval"):
             tally.note("file that is neither .in nor .eval skipped")
             continue
         type = "ALTGENE" if "ALT" in source.stem.upper() else "GENE"
@@ -62,7 +62,7 @@ def read(
             if not raw or raw.isspace():
                 continue
             line = _Line(f"{source.name}, line {number}", raw)
-            if source.ending == ".in":
+            if source.extension == ".in":
                 tally.attempt(partial(_add_sentence, sentences, line, encoding), where=line.where, raw=raw)
                 continue
             found = tally.attempt(partial(_mention, line, type, encoding), where=line.where, raw=raw)
@@ -106,7 +106,7 @@ def _document(id: str, text: str, mentions: list[_Mention], repairing: Tally | N
     places = [place for place, character in enumerate(text) if character != " "] if mentions else []
     spans = tuple(_span(f"T{number}", mention, places, len(text)) for number, mention in enumerate(mentions, 1))
     if repairing is not None:
-        spans, _, _ = repaired(passages, spans, tally=repairing)
+        spans, _, _ = repair_spans(passages, spans, tally=repairing)
     return Document(id, passages, spans)
 
 

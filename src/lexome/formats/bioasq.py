@@ -8,7 +8,7 @@ from typing import Any
 
 from lexome.document import Answer, Document, Passage, Question, shorten
 from lexome.errors import BadDocument, FormatError
-from lexome.formats.json_file import attempt, load, mapping, note_unread, objects, required, string, strings
+from lexome.formats.json_file import attempt, load, mapping, note_unknown_fields, objects, required, string, strings
 from lexome.formats.streams import Source
 from lexome.formats.tally import Tally
 
@@ -33,7 +33,7 @@ def read(source: Source, *, tally: Tally) -> Iterator[Document]:
             f"{source.name}: there is no list 'questions', only {seen}; expected BioASQ. If it is of another format, "
             "name that with --from (in Python: format=)."
         )
-    note_unread(content, frozenset({"questions"}), tally)
+    note_unknown_fields(content, frozenset({"questions"}), tally)
     for number, record in enumerate(questions, 1):
         doc = attempt(tally, partial(_document, record, tally), record, where=f"{source.name}, question {number}")
         if doc is not None:
@@ -93,7 +93,7 @@ def _document(record: object, tally: Tally) -> Document:
         documents=strings(fields, "documents"),
         concepts=strings(fields, "concepts"),
     )
-    note_unread(fields, _QUESTION, tally)
+    note_unknown_fields(fields, _QUESTION, tally)
     return Document(name, _snippets(objects(fields, "snippets"), tally), questions=(question,))
 
 
@@ -114,9 +114,9 @@ def _snippets(snippets: list[dict[str, Any]], tally: Tally) -> tuple[Passage, ..
         )
         offset = passages[-1].end + 1
         if fields.get("endSection") == section:
-            note_unread(fields, _SNIPPET | {"endSection"}, tally)
+            note_unknown_fields(fields, _SNIPPET | {"endSection"}, tally)
         else:
-            note_unread(fields, _SNIPPET, tally)
+            note_unknown_fields(fields, _SNIPPET, tally)
     return tuple(passages)
 
 

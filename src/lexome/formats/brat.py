@@ -23,9 +23,9 @@ from typing import Literal
 from lexome.document import Argument, Attribute, Document, Passage, Range, Relation, Span, shorten
 from lexome.errors import BadDocument, FormatError
 from lexome.files import atomic_write
-from lexome.formats.concept_ids import Stems, escaped, id_of, unescaped
-from lexome.formats.streams import Source, decode, paired, plain_name
-from lexome.formats.tally import Tally, note_losses, repaired, without
+from lexome.formats.concept_ids import FileStems, escape_name, id_from_stem, unescape_name
+from lexome.formats.streams import Source, decode, pair_files, uncompressed_name
+from lexome.formats.tally import Tally, drop_dependents, note_losses, repair_spans
 
 _HELD = frozenset({"relations", "attributes", "concepts"})
 _LINE_END = re.compile(r"[\r\n]")
@@ -43,7 +43,7 @@ def standoff(doc: Document, tally: Tally) -> bytes:
     lines += (_attribute(attribute, marks[attribute.id], names[attribute.target], tally) for attribute in attributes)
     if any(old != new for old, new in (*names.items(), *marks.items())):
         tally.note("ids numbered anew")
-    note_losses(doc, tally, held=_HELD)
+    note_losses(doc, tally, supported=_HELD)
     try:
         return "".join(f"{line}\n" for line in lines).encode()
     except UnicodeEncodeError:
@@ -59,7 +59,7 @@ def _held(doc: Document, tally: Tally) -> tuple[tuple[Relation, ...], tuple[Attr
         return doc.relations, doc.attributes
     tally.note("relation to a concept not written", len(dropped))
     kept = (relation for relation in doc.relations if relation.id not in dropped)
-    return without(dropped, kept, doc.attributes, tally=tally)
+    return drop_dependents(dropped, kept, doc.attributes, tally=tally)
 
 
 def _kind(relation: Relation, spans: set[str]) -> str:
@@ -98,14 +98,14 @@ def _mentions(doc: Document, names: dict[str, str]) -> Iterator[str]:
     for span in doc.spans:
         id = names[span.id]
         places = ";".join(f"{start} {end}" for start, end in span.parts)
-        yield f"{id}\t{escaped(span.type)} {places}\t{_on_one_line(span.text)}"
+        yield f"{id}\t{escape_name(span.type)} {places}\t{_on_one_line(span.text)}"
         for concept in span.concepts:
-            yield f"N{next(numbers)}\tReference {id} {escaped(concept)}\t"
+            yield f"N{next(numbers)}\tReference {id} {escape_name(concept)}\t"
 
 
 def _relation(relation: Relation, kind: str, names: dict[str, str]) -> str:
-    arguments = [(escaped(argument.role), names[str(argument.target)]) for argument in relation.arguments]
-    head = escaped(relation.type)
+    arguments = [(escape_name(argument.role), names[str(argument.target)]) for argument in relation.arguments]
+    head = escape_name(relation.type)
     if kind == "*":
         return _joined("*", head, (target for _, target in arguments))
     if kind == "E":
@@ -118,11 +118,11 @@ def _joined(id: str, head: str, arguments: Iterable[str]) -> str:
 
 
 def _attribute(attribute: Attribute, id: str, target: str, tally: Tally) -> str:
-    line = f"{id}\t{escaped(attribute.name)} {target}"
+    line = f"{id}\t{escape_name(attribute.name)} {target}"
     if attribute.value is None:
         return line
     if not id.startswith("#"):
-        return f"{line} {escaped(attribute.value)}"
+        return f"{line} {escape_name(attribute.value)}"
     value = _on_one_line(attribute.value)
     if value != attribute.value:
         tally.note("line end in an annotator's note written as a space")
@@ -150,14 +150,14 @@ def read(
     without a text are rejected.
     """
     make = partial(_document, repair=offsets == "repair", encoding=encoding, tally=tally)
-    for key, text, notes in paired(sources, (".txt", ".ann"), _key, tally):
+    for key, text, notes in pair_files(sources, (".txt", ".ann"), _key, tally):
         yield from _attempted(make, key, text, notes or b"", tally)
 
 
 def _key(source: Source) -> tuple[str, str] | None:
     """The path that a text and its annotations share, and which of them this is."""
-    ending = source.ending
-    return (plain_name(source.location)[: -len(ending)], ending) if ending in (".txt", ".ann") else None
+    ending = source.extension
+    return (uncompressed_name(source.location)[: -len(ending)], ending) if ending in (".txt", ".ann") else None
 
 
 def write(docs: Iterable[Document], folder: Path, *, tally: Tally) -> None:
@@ -170,7 +170,7 @@ def write(docs: Iterable[Document], folder: Path, *, tally: Tally) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise FormatError(f"{folder}: cannot be made a folder ({error.strerror}). Name another place.") from error
-    stems = Stems()
+    stems = FileStems()
     for doc in docs:
         made = tally.attempt(partial(_files, doc, stems, tally), where=f"document {shorten(doc.id)!r}", id=doc.id)
         if made is None:
@@ -183,7 +183,7 @@ def write(docs: Iterable[Document], folder: Path, *, tally: Tally) -> None:
         tally.written += 1
 
 
-def _files(doc: Document, stems: Stems, tally: Tally) -> tuple[str, bytes, bytes]:
+def _files(doc: Document, stems: FileStems, tally: Tally) -> tuple[str, bytes, bytes]:
     """The name of a document's files, and what each holds."""
     notes = standoff(doc, tally)
     return stems.take(doc.id), doc.text.encode(), notes
@@ -192,7 +192,7 @@ def _files(doc: Document, stems: Stems, tally: Tally) -> tuple[str, bytes, bytes
 def _attempted(
     make: "partial[Document]", key: str, text: bytes | None, notes: bytes, tally: Tally
 ) -> Iterator[Document]:
-    id = id_of(key.rpartition("/")[2])
+    id = id_from_stem(key.rpartition("/")[2])
     doc = tally.attempt(partial(make, id, text, notes), where=f"{key}.ann", id=id, raw=notes)
     if doc is not None:
         yield doc
@@ -218,7 +218,7 @@ def _document(
         target = next(iter(notes.concepts))
         raise BadDocument("unknown_target", f"a normalization is of {target!r}, which is no mention of the file.")
     if repair:
-        spans, relations, attributes = repaired(passages, spans, relations, attributes, tally=tally)
+        spans, relations, attributes = repair_spans(passages, spans, relations, attributes, tally=tally)
     known = {span.id for span in spans} | {relation.id for relation in relations}
     remarks = {attribute for attribute in attributes if attribute.id.startswith("#") and attribute.target not in known}
     if remarks:
@@ -251,10 +251,12 @@ class _Notes:
             self._relation(id, body, number)
         elif kind in "AM":
             name, target, *value = _fields(body, 3, number)
-            self.attributes.append(Attribute(id, target, unescaped(name), unescaped(value[0]) if value else None))
+            self.attributes.append(
+                Attribute(id, target, unescape_name(name), unescape_name(value[0]) if value else None)
+            )
         elif kind == "#":
             name, target, *_ = _fields(body, 2, number)
-            self.attributes.append(Attribute(id, target, unescaped(name), last if tab else None))
+            self.attributes.append(Attribute(id, target, unescape_name(name), last if tab else None))
         elif kind == "N":
             self._normalization(body, last, number)
         else:
@@ -271,7 +273,7 @@ class _Notes:
             given = found
         elif found.translate(_LINE_ENDS) == given.translate(_LINE_ENDS):
             given = found  # brat writes the line ends inside a mention as spaces
-        self.spans.append(Span(id, unescaped(match[1]), parts, given))
+        self.spans.append(Span(id, unescape_name(match[1]), parts, given))
 
     def _relation(self, id: str, body: str, number: int) -> None:
         head, *fields = body.split(" ")
@@ -279,7 +281,7 @@ class _Notes:
         if id == "*":
             self.equivalences += 1
             equals = tuple(Argument("Arg", target) for target in fields)
-            self.relations.append(Relation(f"*{self.equivalences}", unescaped(head), equals))
+            self.relations.append(Relation(f"*{self.equivalences}", unescape_name(head), equals))
             return
         arguments = tuple(_argument(field, number) for field in fields)
         if id.startswith("E"):
@@ -287,7 +289,7 @@ class _Notes:
             arguments = (Argument("Trigger", trigger.target), *arguments)
             name = trigger.role
         else:
-            name = unescaped(head)
+            name = unescape_name(head)
         self.relations.append(Relation(id, name, arguments))
 
     def _normalization(self, body: str, name: str, number: int) -> None:
@@ -299,7 +301,7 @@ class _Notes:
         if target.startswith(("E", "R")):
             self.tally.note("normalization of an event or relation ignored")
             return
-        self.concepts.setdefault(target, []).append(unescaped(concept))
+        self.concepts.setdefault(target, []).append(unescape_name(concept))
 
 
 def _range(part: str) -> Range:
@@ -311,7 +313,7 @@ def _argument(field: str, number: int) -> Argument:
     role, colon, target = field.rpartition(":")
     if not colon:
         raise _bad_line(number, field, "a role and an id, such as 'Theme:T1'")
-    return Argument(unescaped(role), target)
+    return Argument(unescape_name(role), target)
 
 
 def _fields(body: str, most: int, number: int) -> list[str]:

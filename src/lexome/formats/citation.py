@@ -1,9 +1,7 @@
 """What PubMed XML, MEDLINE text and Europe PMC share: dates, notices, ids and how their text is folded."""
 
 import re
-from collections.abc import Iterable
 
-from lexome.document import Passage
 from lexome.metadata import Notice
 
 # White space as XML knows it. NBSP, U+0085 and the like are text.
@@ -68,7 +66,7 @@ def iso_date(year: str | None, month: str | None = None, day: str | None = None)
     return f"{year}-{month}" if day is None else f"{year}-{month}-{day}"
 
 
-def free_date(text: str) -> str | None:
+def parse_free_date(text: str) -> str | None:
     """The date that PubMed's free form begins with: "1998 Dec-1999 Jan" is 1998-12, "2000 Spring" 2000."""
     year = _YEAR.search(text)
     if year is None:
@@ -77,7 +75,7 @@ def free_date(text: str) -> str | None:
     return iso_date(year[0], month[1], month[2]) if month is not None else year[0]
 
 
-def finer(issue: str | None, online: str | None) -> str | None:
+def more_precise_date(issue: str | None, online: str | None) -> str | None:
     """When an article appeared: the issue's date, or the day it went online where that says the same more exactly."""
     if issue is None or (online is not None and online.startswith(issue)):
         return online
@@ -113,13 +111,3 @@ def notice(kind: str, citation: str, pmid: str | None = None) -> Notice:
 def registry_number(text: str | None) -> str | None:
     """A CAS, EC or UNII number; PubMed writes 0 where there is none."""
     return None if text in (None, "", "0") else text
-
-
-def lay_out(passages: Iterable[tuple[str, str, tuple[str, ...], str | None, str | None]]) -> tuple[Passage, ...]:
-    """Passages one after another, a character apart, from kind, text, section, category and language."""
-    placed: list[Passage] = []
-    offset = 0
-    for kind, text, section, category, language in passages:
-        placed.append(Passage(offset, text, kind, section, category, language))
-        offset += len(text) + 1
-    return tuple(placed)

@@ -37,17 +37,17 @@ _NUMBERED = re.compile(r"(.*)%_[0-9]+", re.DOTALL)
 LONGEST_STEM = 200
 
 
-def escaped(name: str) -> str:
+def escape_name(name: str) -> str:
     """The name without white space and control characters, as one field of a line."""
     return _UNFIT.sub(lambda match: quote(match[0], safe=""), name)
 
 
-def unescaped(field: str) -> str:
+def unescape_name(field: str) -> str:
     """The name that `escaped` made this field of, or the field itself where it did not."""
     if "%" not in field:
         return field
     name = unquote(field)
-    return name if escaped(name) == field else field
+    return name if escape_name(name) == field else field
 
 
 def file_stem(id: str) -> str:
@@ -65,7 +65,7 @@ def file_stem(id: str) -> str:
     return f"%2E{stem[1:]}" if stem.startswith(".") else stem
 
 
-def id_of(stem: str) -> str:
+def id_from_stem(stem: str) -> str:
     """The id that a file name was made of, or the name itself where it was made otherwise."""
     numbered = _NUMBERED.fullmatch(stem)
     base = numbered[1] if numbered is not None else stem
@@ -76,7 +76,7 @@ def id_of(stem: str) -> str:
         return stem
 
 
-class Stems:
+class FileStems:
     """File names for ids, apart even where ids are the same or differ in case alone."""
 
     def __init__(self) -> None:
@@ -172,7 +172,7 @@ Ids = tuple[str, ...]
 
 def read_ids(raw: str, type: str, tally: Tally) -> Ids:
     """The CURIEs in a file's id field, for a mention of this type."""
-    return _noted(parsed_ids(raw, vocabulary_of(type)), tally)
+    return _noted(parse_ids(raw, vocabulary_of(type)), tally)
 
 
 def is_concept_infon(key: str) -> bool:
@@ -182,7 +182,7 @@ def is_concept_infon(key: str) -> bool:
 
 def read_infon(key: str, raw: str, type: str, tally: Tally) -> Ids:
     """The CURIEs in an infon that holds ids, such as MESH, NCBI Gene or identifier."""
-    return _noted(parsed_ids(raw, _INFONS[_folded(key)] or vocabulary_of(type)), tally)
+    return _noted(parse_ids(raw, _INFONS[_folded(key)] or vocabulary_of(type)), tally)
 
 
 @lru_cache(maxsize=1 << 15)
@@ -191,7 +191,7 @@ def write_ids(concepts: Ids, type: str) -> str | None:
     vocabulary = vocabulary_of(type)
     usual = ";".join(_usual(concept, vocabulary) for concept in concepts)
     for field in (usual, ";".join(concepts)):
-        if parsed_ids(field, vocabulary)[0] == concepts:
+        if parse_ids(field, vocabulary)[0] == concepts:
             return field
     return None
 
@@ -218,7 +218,7 @@ def _noted(parsed: tuple[Ids, Ids], tally: Tally) -> Ids:
 
 
 @lru_cache(maxsize=1 << 16)
-def parsed_ids(raw: str, vocabulary: str | None) -> tuple[Ids, Ids]:
+def parse_ids(raw: str, vocabulary: str | None) -> tuple[Ids, Ids]:
     """The CURIEs in a field and the notes on what was left out of them."""
     text = raw.strip()
     if text in NOTHING:
@@ -314,7 +314,7 @@ def _usual(concept: str, vocabulary: str | None) -> str:
 
 
 NOVELTY = {True: "Novel", False: "No"}
-SAID_NOVEL = {"novel": True, "yes": True, "true": True, "no": False, "false": False}
+NOVELTY_VALUES = {"novel": True, "yes": True, "true": True, "no": False, "false": False}
 
 _TYPED = re.compile(r"([A-Z][A-Za-z_]+)\|(.+)", re.DOTALL)
 
@@ -331,22 +331,22 @@ def types_by_concept(spans: Iterable[Span]) -> Types:
     return types
 
 
-def sides_of(first: str, second: str, types: Types) -> tuple[Side, Side]:
+def parse_sides(first: str, second: str, types: Types) -> tuple[Side, Side]:
     """The roles and concepts of a relation's two id fields, in a document whose concepts have these types."""
     return _with_roles(_side(first, types), _side(second, types))
 
 
-def sides_between(left: Ids, right: Ids, types: Types) -> tuple[Side, Side]:
+def sides_from_concepts(left: Ids, right: Ids, types: Types) -> tuple[Side, Side]:
     """The same for concepts that are known already."""
     return _with_roles((_only_type(left, types), left), (_only_type(right, types), right))
 
 
-def arguments_of(sides: Sequence[Side]) -> tuple[Argument, ...]:
+def arguments_from_sides(sides: Sequence[Side]) -> tuple[Argument, ...]:
     """An argument for each concept, in its side's role."""
     return tuple(Argument(role, concept=concept) for role, concepts in sides for concept in concepts)
 
 
-def fields_of(relation: Relation, concepts: Mapping[str, Ids], types: Types) -> tuple[str, str] | None:
+def relation_fields(relation: Relation, concepts: Mapping[str, Ids], types: Types) -> tuple[str, str] | None:
     """The two id fields of a relation, or None where it has no two sides that ids can name.
 
     An argument that is a mention counts as the concepts that the mapping has for it.
@@ -383,9 +383,9 @@ def _side(field: str, types: Types) -> tuple[str | None, Ids]:
     """The concepts of an id field, and their type where they all have the same."""
     typed = _TYPED.fullmatch(field)
     if typed is not None:
-        return typed[1], parsed_ids(typed[2], vocabulary_of(typed[1]))[0]
+        return typed[1], parse_ids(typed[2], vocabulary_of(typed[1]))[0]
     # A bare number is of the vocabulary that the document's mentions have it in.
-    readings = [parsed_ids(field, vocabulary)[0] for vocabulary in (None, "NCBIGene", "NCBITaxon")]
+    readings = [parse_ids(field, vocabulary)[0] for vocabulary in (None, "NCBIGene", "NCBITaxon")]
     concepts = next((reading for reading in readings if all(concept in types for concept in reading)), readings[0])
     return _only_type(concepts, types), concepts
 

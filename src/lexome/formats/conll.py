@@ -76,7 +76,7 @@ def columns(doc: Document, style: Style) -> bytes:
     if changed:
         style.tally.note("text re-spaced into tokens")
     lost = (("types",) if doc.spans and not style.types else ()) + (() if style.docstart else ("ids",))
-    note_losses(doc, style.tally, held=_HELD, lost=lost)
+    note_losses(doc, style.tally, supported=_HELD, lost=lost)
     try:
         return "".join(f"{line}\n" for line in lines).encode()
     except UnicodeEncodeError:

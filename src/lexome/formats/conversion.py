@@ -7,7 +7,7 @@ from typing import Any
 from lexome.document import Document
 from lexome.errors import FormatError, UsageError
 from lexome.formats import Tally, expand, read, write, writing_format
-from lexome.formats.registry import named, options_of
+from lexome.formats.registry import get_format, option_parameters
 from lexome.progress import progress
 
 
@@ -28,7 +28,7 @@ def convert(
     target = writing_format(out, to)
     reading, writing = _share_out(options or {}, from_, target.name)
     with Tally(rejects) as tally:
-        files = _apart(inputs, out, rejects, expand(inputs, named(from_) if from_ else None, tally))
+        files = _apart(inputs, out, rejects, expand(inputs, get_format(from_) if from_ else None, tally))
         docs = read(files, from_, tally=tally, **reading)
         total = sum(path.stat().st_size for path in files if path.is_file())
         with progress("converting", total=total, position=lambda: tally.bytes_read, shown=progress_shown) as watched:
@@ -63,8 +63,8 @@ def _share_out(options: dict[str, str], from_: str | None, to: str) -> tuple[dic
     """The options of the reader and of the writer: by their prefix, else by who knows the name."""
     reading: dict[str, str] = {}
     writing: dict[str, str] = {}
-    known_to_writer = options_of(named(to).write_function())
-    known_to_reader = options_of(named(from_).read_function()) if from_ is not None else {}
+    known_to_writer = option_parameters(get_format(to).write_function())
+    known_to_reader = option_parameters(get_format(from_).read_function()) if from_ is not None else {}
     for key, value in options.items():
         side, dot, name = key.partition(".")
         if dot and side in ("read", "write"):

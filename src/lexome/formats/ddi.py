@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 from lexome.document import Argument, Document, Passage, Range, Relation, Span, shorten
 from lexome.errors import BadDocument
 from lexome.formats.streams import Source
-from lexome.formats.tally import Tally, repaired
+from lexome.formats.tally import Tally, repair_spans
 from lexome.formats.xml import Record, records
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def _document(record: Record, repair: bool, tally: Tally) -> Document:
         at = passage.end + 1
     found, related = tuple(spans), tuple(relations)
     if repair:
-        found, related, _ = repaired(passages, found, related, tally=tally)
+        found, related, _ = repair_spans(passages, found, related, tally=tally)
     return Document(_wanted(root, "id"), tuple(passages), found, related)
 
 

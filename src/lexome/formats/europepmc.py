@@ -12,10 +12,18 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from lexome.document import Document, Passage
+from lexome.document import Document, Passage, lay_out
 from lexome.errors import BadDocument, FormatError
-from lexome.formats.citation import finer, fold, free_date, lay_out, notice_kind, orcid, pmcid, registry_number
-from lexome.formats.json_file import attempt, elements, mapping, members, note_unread, string
+from lexome.formats.citation import (
+    fold,
+    more_precise_date,
+    notice_kind,
+    orcid,
+    parse_free_date,
+    pmcid,
+    registry_number,
+)
+from lexome.formats.json_file import attempt, elements, mapping, members, note_unknown_fields, string
 from lexome.formats.streams import Source
 from lexome.formats.tally import Tally
 from lexome.metadata import Author, Journal, MeshHeading, MeshQualifier, Metadata, Notice, Substance
@@ -93,7 +101,7 @@ def _results(source: Source, tally: Tally) -> Iterator[Any]:
         answered = True
         yield from results
     if answered:
-        note_unread(alone, _ANSWER, tally)
+        note_unknown_fields(alone, _ANSWER, tally)
     elif "id" in alone or "pmid" in alone:
         yield alone
     else:
@@ -110,7 +118,7 @@ def _document(value: object, tally: Tally) -> Document:
     id_ = pmid or pmc or _text(record, "id")
     if not id_:
         raise BadDocument("no_id", "the result has no pmid, pmcid or id; expected one. Refetch it.")
-    note_unread(record, _RECORD, tally)
+    note_unknown_fields(record, _RECORD, tally)
     return Document(id_, _passages(record, tally), meta=_metadata(record, pmid, pmc, tally))
 
 
@@ -226,7 +234,11 @@ def _published(record: dict[str, Any], tally: Tally) -> str | None:
     """The issue's date; printPublicationDate is not read, for it makes 2016-01-01 of 2016."""
     issue = _date(_inner(record, "journalInfo"), "dateOfPublication", tally)
     online = _date(record, "electronicPublicationDate", tally)
-    return finer(issue, online) or _date(record, "firstPublicationDate", tally) or _date(record, "pubYear", tally)
+    return (
+        more_precise_date(issue, online)
+        or _date(record, "firstPublicationDate", tally)
+        or _date(record, "pubYear", tally)
+    )
 
 
 _ISO = re.compile(r"\d{4}-\d\d-\d\d")
@@ -236,7 +248,7 @@ def _date(record: dict[str, Any], key: str, tally: Tally) -> str | None:
     text = _text(record, key)
     if text is None:
         return None
-    date = text if _ISO.fullmatch(text) else free_date(text)
+    date = text if _ISO.fullmatch(text) else parse_free_date(text)
     if date is None:
         tally.note("date not understood, ignored")
     return date

@@ -16,7 +16,7 @@ from pathlib import PurePosixPath
 
 from lexome.document import Document, Passage, Range, Span
 from lexome.errors import BadDocument
-from lexome.formats.streams import Source, decode, paired, plain_name
+from lexome.formats.streams import Source, decode, pair_files, uncompressed_name
 from lexome.formats.tally import Tally
 from lexome.metadata import Metadata
 
@@ -33,13 +33,13 @@ def read(sources: Iterator[Source], *, tally: Tally, encoding: str = "utf-8") ->
     They may come in any order. A text without labels is a document without them; labels without a
     text are rejected.
     """
-    for key, text, labels in paired(sources, ("text", "labels"), _key, tally):
+    for key, text, labels in pair_files(sources, ("text", "labels"), _key, tally):
         yield from _attempted(key, text, labels, tally, encoding)
 
 
 def _key(source: Source) -> tuple[str, str] | None:
     """The path that a text and its labels share but for their folders, and which of them this is."""
-    path = PurePosixPath(plain_name(source.location))
+    path = PurePosixPath(uncompressed_name(source.location))
     part = path.parent.name
     wanted = part in ("text", "labels") and path.suffix == ".txt"
     return (str(path.parent.parent / path.stem), part) if wanted else None

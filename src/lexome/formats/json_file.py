@@ -132,7 +132,7 @@ def objects(record: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
     return [mapping(item, key) for item in value]
 
 
-def note_unread(record: Mapping[str, Any], read: frozenset[str], tally: Tally) -> None:
+def note_unknown_fields(record: Mapping[str, Any], read: frozenset[str], tally: Tally) -> None:
     """Count the fields with something in them that are not among those read."""
     for key in record.keys() - read:
         if record[key] not in (None, "", [], {}):

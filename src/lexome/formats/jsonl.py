@@ -7,9 +7,9 @@ from dataclasses import fields, replace
 from functools import cache, partial
 from typing import Any, BinaryIO
 
-from lexome.document import Document, Passage, place
+from lexome.document import Document, Passage, lay_out
 from lexome.errors import BadDocument, DocumentError
-from lexome.formats.json_file import mapping, note_unread, string, strings
+from lexome.formats.json_file import mapping, note_unknown_fields, string, strings
 from lexome.formats.streams import Source, decode
 from lexome.formats.tally import Tally
 from lexome.metadata import Metadata
@@ -92,11 +92,11 @@ def from_record(record: dict[str, Any], name: str, tally: Tally) -> Document:
 
     Its id is the record's own, or `name` where it has none.
     """
-    passages = place((kind, text) for key, kind in _KINDS.items() for text in strings(record, key) if text)
+    passages = lay_out((kind, text) for key, kind in _KINDS.items() for text in strings(record, key) if text)
     if not passages:
         seen = ", ".join(map(repr, record)) or "no fields"
         raise BadDocument("no_text", f"no text in {seen}; expected one in {', '.join(_KINDS)}")
-    note_unread(record, RECORD_FIELDS, tally)
+    note_unknown_fields(record, RECORD_FIELDS, tally)
     year = string(record, "year")
     if year and not _DATE.fullmatch(year):
         tally.note("field 'year' ignored: it is no year")

@@ -7,10 +7,10 @@ from functools import cached_property, partial
 from itertools import chain
 from typing import Literal
 
-from lexome.document import Document, place, shorten
+from lexome.document import Document, lay_out, shorten
 from lexome.errors import BadDocument, FormatError
 from lexome.formats.rows import Row, csv_rows, tsv_rows
-from lexome.formats.streams import Source, plain_name
+from lexome.formats.streams import Source, uncompressed_name
 from lexome.formats.tally import Tally
 from lexome.metadata import Metadata
 
@@ -117,7 +117,7 @@ def read(
 
 def _rows(source: Source, quotes: str) -> Iterator[Row]:
     first = source.head().lstrip(b"\r\n").split(b"\n", 1)[0]
-    commas = b"," in first if source.ending == ".csv" else b"\t" not in first
+    commas = b"," in first if source.extension == ".csv" else b"\t" not in first
     all_quoted = re.fullmatch(rb'".*"\r?', first, re.DOTALL) is not None
     if commas or all_quoted or quotes == "csv":
         return csv_rows(source, "," if commas else "\t")
@@ -181,7 +181,7 @@ def _unknown(problem: str, cells: list[str]) -> BadDocument:
 def _file_name(source: Source) -> str:
     """What ids begin with: the file's name, inside an archive with its folders, where folds are called alike."""
     member = source.member
-    return source.stem if member is None else plain_name(member).rpartition(".")[0] or member
+    return source.stem if member is None else uncompressed_name(member).rpartition(".")[0] or member
 
 
 def _document(row: Row, layout: Layout, file: str, encoding: str, tally: Tally) -> Document:
@@ -200,7 +200,7 @@ def _document(row: Row, layout: Layout, file: str, encoding: str, tally: Tally) 
             tally.note(f"column {layout.columns[index]!r} ignored")
     return Document(
         _id(cells, row, layout, file),
-        place(texts),
+        lay_out(texts),
         labels=_listed(cells, layout.label),
         meta=Metadata(pmid=_cell(cells, layout.pmid), keywords=_listed(cells, layout.keywords)),
     )

@@ -9,9 +9,18 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache, partial
 
-from lexome.document import Document, Passage, shorten
+from lexome.document import Document, Passage, lay_out, shorten
 from lexome.errors import BadDocument, FormatError
-from lexome.formats.citation import finer, fold, free_date, iso_date, lay_out, notice, orcid, pmcid, registry_number
+from lexome.formats.citation import (
+    fold,
+    iso_date,
+    more_precise_date,
+    notice,
+    orcid,
+    parse_free_date,
+    pmcid,
+    registry_number,
+)
 from lexome.formats.streams import MAX_RECORD_BYTES, Source, decode
 from lexome.formats.tally import Tally
 from lexome.metadata import Author, Journal, MeshHeading, MeshQualifier, Metadata, Notice, Substance
@@ -283,7 +292,7 @@ def _passages(draft: _Draft) -> tuple[Passage, ...]:
 
 def _metadata(draft: _Draft, tally: Tally) -> Metadata:
     first = draft.first.get
-    issue_date = free_date(first("DP", ""))
+    issue_date = parse_free_date(first("DP", ""))
     if "DP" in draft.first and issue_date is None:
         tally.note("date not understood, ignored")
     return Metadata(
@@ -294,7 +303,7 @@ def _metadata(draft: _Draft, tally: Tally) -> Metadata:
         article_types=draft.texts("PT"),
         languages=draft.texts("LA"),
         journal=_journal(draft),
-        published=finer(issue_date, draft.online_date),
+        published=more_precise_date(issue_date, draft.online_date),
         revised=draft.revised,
         authors=_authors(draft),
         mesh=tuple(map(_heading, draft.texts("MH"))),

@@ -5,9 +5,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from lexome.document import Answer, Document, Passage, Question, place
+from lexome.document import Answer, Document, Passage, Question, lay_out
 from lexome.errors import BadDocument
-from lexome.formats.json_file import attempt, mapping, members, note_unread, required, string, strings
+from lexome.formats.json_file import attempt, mapping, members, note_unknown_fields, required, string, strings
 from lexome.formats.streams import Source
 from lexome.formats.tally import Tally
 from lexome.metadata import MeshHeading, Metadata
@@ -44,7 +44,7 @@ def _document(pmid: str, record: object, tally: Tally) -> Document:
         ideal=strings(fields, "LONG_ANSWER"),
     )
     mesh = tuple(MeshHeading(heading) for heading in strings(fields, "MESHES"))
-    note_unread(fields, _FIELDS, tally)
+    note_unknown_fields(fields, _FIELDS, tally)
     meta = replace(meta, mesh=mesh, published=string(fields, "YEAR"))
     return Document(name, _contexts(fields), questions=(question,), meta=meta)
 
@@ -52,7 +52,7 @@ def _document(pmid: str, record: object, tally: Tally) -> Document:
 def _contexts(fields: dict[str, Any]) -> tuple[Passage, ...]:
     """The parts of the abstract, each under its label."""
     texts, labels = strings(fields, "CONTEXTS"), strings(fields, "LABELS")
-    passages = place(("abstract", text) for text in texts)
+    passages = lay_out(("abstract", text) for text in texts)
     if not labels:
         return passages
     if len(labels) != len(passages):

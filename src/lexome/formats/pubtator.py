@@ -23,20 +23,20 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import BinaryIO, Literal
 
-from lexome.document import NOTHING_KNOWN, Attribute, Document, Passage, Relation, Span, shorten
+from lexome.document import NO_METADATA, Attribute, Document, Passage, Relation, Span, shorten
 from lexome.errors import BadDocument, FormatError
 from lexome.formats.concept_ids import (
     NOVELTY,
-    SAID_NOVEL,
-    arguments_of,
-    fields_of,
+    NOVELTY_VALUES,
+    arguments_from_sides,
+    parse_sides,
     read_ids,
-    sides_of,
+    relation_fields,
     types_by_concept,
     write_ids,
 )
 from lexome.formats.streams import MAX_RECORD_BYTES, Source, decode
-from lexome.formats.tally import Tally, note_losses, repaired
+from lexome.formats.tally import Tally, note_losses, repair_spans
 from lexome.metadata import Metadata
 
 INDIVIDUAL_MENTIONS = "IndividualMentions"
@@ -173,7 +173,7 @@ def _relation_lines(doc: Document, tally: Tally) -> Iterator[str]:
     types = types_by_concept(doc.spans)
     concepts = {span.id: span.concepts for span in doc.spans}
     for relation in doc.relations:
-        fields = fields_of(relation, concepts, types)
+        fields = relation_fields(relation, concepts, types)
         columns = (relation.type, *(fields or ()), *([NOVELTY[relation.novel]] if relation.novel is not None else ()))
         # A relation whose type is a number would be read as a mention.
         if fields is None or relation.type.isdecimal() or not all(map(_COLUMN.fullmatch, columns)):
@@ -181,7 +181,7 @@ def _relation_lines(doc: Document, tally: Tally) -> Iterator[str]:
             continue
         if any(argument.target is not None for argument in relation.arguments):
             tally.note("relation between mentions written as one between their concepts")
-        elif arguments_of(sides_of(*fields, types)) != relation.arguments:
+        elif arguments_from_sides(parse_sides(*fields, types)) != relation.arguments:
             tally.note("roles of a relation not written")
         yield "\t".join(columns)
 
@@ -198,9 +198,9 @@ def _note_the_rest(doc: Document, name: str, tally: Tally) -> None:
     missing = {
         "ids of mentions, relations and attributes": not numbered,
         "attributes": len(doc.attributes) > len(_individual_mentions(doc)),
-        "metadata": meta != NOTHING_KNOWN,
+        "metadata": meta != NO_METADATA,
     }
-    note_losses(doc, tally, held=_NOTED_APART, lost=tuple(name for name, lost in missing.items() if lost))
+    note_losses(doc, tally, supported=_NOTED_APART, lost=tuple(name for name, lost in missing.items() if lost))
 
 
 _TEXT = re.compile(r"([^|\t]+)\|([a-z])\|(.*)", re.DOTALL)
@@ -321,8 +321,8 @@ def _document(block: _Block, repairing: bool, encoding: str, tally: Tally) -> Do
     spans, attributes = _spans(content, repairing, tally)
     relations = _relations(content, spans, tally)
     if repairing:
-        spans, relations, attributes = repaired(passages, spans, relations, attributes, tally=tally)
-    meta = Metadata(part_of=id_) if block.number > 1 else NOTHING_KNOWN
+        spans, relations, attributes = repair_spans(passages, spans, relations, attributes, tally=tally)
+    meta = Metadata(part_of=id_) if block.number > 1 else NO_METADATA
     return Document(block.name(id_), passages, spans, relations, attributes, meta=meta)
 
 
@@ -418,12 +418,12 @@ def _relations(content: _Content, spans: tuple[Span, ...], tally: Tally) -> tupl
     types = types_by_concept(spans)
     relations: list[Relation] = []
     for number, (type_, first, second, *more) in enumerate(content.relations, 1):
-        sides = sides_of(first, second, types)
+        sides = parse_sides(first, second, types)
         if not all(concepts for _, concepts in sides):
             tally.note("relation without an id on one side ignored")
             continue
-        novel = SAID_NOVEL.get(more[0].strip().lower()) if more else None
+        novel = NOVELTY_VALUES.get(more[0].strip().lower()) if more else None
         if len(more) > 1 or (more and novel is None):
             tally.note("column of a relation ignored")
-        relations.append(Relation(f"R{number}", type_, arguments_of(sides), novel))
+        relations.append(Relation(f"R{number}", type_, arguments_from_sides(sides), novel))
     return tuple(relations)

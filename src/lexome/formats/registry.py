@@ -15,7 +15,7 @@ from functools import cache
 from typing import Any
 
 from lexome.errors import FormatError, UsageError
-from lexome.formats.streams import Source, plain_name
+from lexome.formats.streams import Source, uncompressed_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,13 +28,13 @@ class Format:
     """
 
     name: str
-    about: str
+    description: str
     module: str
-    endings: tuple[str, ...] = ()
+    extensions: tuple[str, ...] = ()
     reader: str | None = None
     writer: str | None = None
     grouped: bool = False
-    beside: tuple[str, ...] = ()
+    companions: tuple[str, ...] = ()
     folder: bool = False
 
     @property
@@ -95,7 +95,7 @@ FORMATS: tuple[Format, ...] = (
         reader="read",
         writer="write",
         grouped=True,
-        beside=("{stem}.txt", "{stem}.ann"),
+        companions=("{stem}.txt", "{stem}.ann"),
         folder=True,
     ),
     Format(
@@ -113,7 +113,7 @@ FORMATS: tuple[Format, ...] = (
         (".in", ".eval"),
         reader="read",
         grouped=True,
-        beside=("{stem}.in", "GENE.eval", "ALTGENE.eval"),
+        companions=("{stem}.in", "GENE.eval", "ALTGENE.eval"),
     ),
     Format("ddi", "DDI 2013 XML, drugs and their interactions", "ddi", (".xml",), reader="read"),
     Format("squad", "SQuAD 1.1 and 2.0 JSON", "squad", (".squad.json", ".json"), reader="read", writer="write"),
@@ -150,7 +150,7 @@ FORMATS: tuple[Format, ...] = (
 BY_NAME: Mapping[str, Format] = {format.name: format for format in FORMATS}
 
 
-def named(name: str) -> Format:
+def get_format(name: str) -> Format:
     """The format of this name; UsageError lists the names there are."""
     if name not in BY_NAME:
         near = difflib.get_close_matches(name, BY_NAME, n=1)
@@ -159,9 +159,9 @@ def named(name: str) -> Format:
     return BY_NAME[name]
 
 
-def by_ending(name: str, *, writing: bool = False) -> list[Format]:
+def formats_by_extension(name: str, *, writing: bool = False) -> list[Format]:
     """The formats a file of this name can have, by its longest ending, in the table's order."""
-    last = plain_name(name).lower().rpartition("/")[2]
+    last = uncompressed_name(name).lower().rpartition("/")[2]
     *_, before, ending = ("", "", *last.split("."))
     table = _endings(writing)
     return table.get(f".{before}.{ending}") or table.get(f".{ending}") or []
@@ -172,12 +172,12 @@ def _endings(writing: bool) -> Mapping[str, list[Format]]:
     table: dict[str, list[Format]] = {}
     for format in FORMATS:
         if format.writer if writing else format.reader:
-            for ending in format.endings:
+            for ending in format.extensions:
                 table.setdefault(ending, []).append(format)
     return table
 
 
-def options_of(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+def option_parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
     """The keyword-only parameters of a reader or writer that a user may set."""
     parameters = inspect.signature(function, eval_str=True).parameters.values()
     return {
@@ -187,11 +187,11 @@ def options_of(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
     }
 
 
-def checked_options(format: Format, function: Callable[..., Any], options: Mapping[str, object]) -> dict[str, object]:
+def parse_options(format: Format, function: Callable[..., Any], options: Mapping[str, object]) -> dict[str, object]:
     """The options as the function's own types; strings from a command line are converted."""
     if not options:
         return {}
-    known = options_of(function)
+    known = option_parameters(function)
     from pydantic import TypeAdapter, ValidationError
 
     checked: dict[str, object] = {}
@@ -220,11 +220,11 @@ _TAG_COLUMN = re.compile(rb"^\S+(?:[\t ]\S+)*?[\t ](?:[BIOESLU]|[BIESLU]-\S+)\s*
 
 def detect(source: Source) -> Format:
     """The format of a file; FormatError or UsageError where that cannot be told."""
-    candidates = by_ending(source.name)
+    candidates = formats_by_extension(source.name)
     if len(candidates) == 1:
         return candidates[0]
     if not candidates:
-        endings = sorted({ending for format in FORMATS if format.reader for ending in format.endings})
+        endings = sorted({ending for format in FORMATS if format.reader for ending in format.extensions})
         raise UsageError(
             f"{source.name}: no format reads files that end so. Expected one of {' '.join(endings)}, "
             "or the format's name with --from (in Python: format=)."
@@ -242,7 +242,7 @@ def detect(source: Source) -> Format:
     )
 
 
-def detect_unnamed(source: Source) -> Format:
+def detect_by_content(source: Source) -> Format:
     """The format of a stream that has no name, such as standard input, by its first bytes alone."""
     head = _plain_head(source)
     for name in (

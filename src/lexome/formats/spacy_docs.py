@@ -17,7 +17,7 @@ from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
-from lexome.document import Document, Passage, Range, Relation, Span, numbered
+from lexome.document import Document, Passage, Range, Relation, Span, numbered_ids
 from lexome.errors import BadDocument, FormatError, MissingExtraError, UsageError
 from lexome.formats.jsonl import from_json, to_json
 from lexome.formats.streams import BLOCK_BYTES, MAX_WHOLE_BYTES, Source
@@ -86,7 +86,7 @@ def current_spans(spacy_doc: "Doc", doc: Document, tally: Tally) -> Iterator[Spa
     seen = {(mention.start, mention.end, mention.label) for mention in group}
     taken = {mention.id for mention in group} | {relation.id for relation in doc.relations} | {""}
     known = {span.id: span for span in doc.spans}
-    fresh = (id_ for id_ in numbered("T") if id_ not in taken and id_ not in known)
+    fresh = (id_ for id_ in numbered_ids("T") if id_ not in taken and id_ not in known)
     yield from doc.spans if group == _own(doc) else _regrouped(group, doc, known, fresh)
     for mention in others:
         key = (mention.start, mention.end, mention.label)

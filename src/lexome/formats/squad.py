@@ -9,9 +9,9 @@ from typing import Any, BinaryIO, Literal
 from lexome.document import Answer, Document, Passage, Question, shorten
 from lexome.errors import BadDocument, FormatError
 from lexome.formats.bioasq import SNIPPET, spread_snippets
-from lexome.formats.json_file import attempt, flag, load, mapping, note_unread, objects, required, string
+from lexome.formats.json_file import attempt, flag, load, mapping, note_unknown_fields, objects, required, string
 from lexome.formats.streams import Source
-from lexome.formats.tally import Tally, nearest, note_losses
+from lexome.formats.tally import Tally, find_nearest, note_losses
 
 _ARTICLE = frozenset({"title", "paragraphs"})
 _PARAGRAPH = frozenset({"id", "context", "qas"})
@@ -76,7 +76,7 @@ def write(docs: Iterable[Document], stream: BinaryIO, *, tally: Tally, version: 
                 last, wrote = title, True
         if wrote:
             tally.written += 1
-            note_losses(doc, tally, held=_NOTED_ELSEWHERE, lost=("spans",) if doc.spans else ())
+            note_losses(doc, tally, supported=_NOTED_ELSEWHERE, lost=("spans",) if doc.spans else ())
     stream.write(b"]}" if last is None else b"\n]}]}")
     stream.write(b"\n")
 
@@ -91,7 +91,7 @@ def _paragraphs(source: Source, tally: Tally) -> Iterator[tuple[str, object]]:
             f"{source.name}: there is no list 'data' of articles, only {seen}; expected SQuAD. If it is of another "
             "format, name that with --from (in Python: format=)."
         )
-    note_unread(content, frozenset({"version", "data"}), tally)
+    note_unknown_fields(content, frozenset({"version", "data"}), tally)
     for number, article in enumerate(articles, 1):
         opened = attempt(tally, partial(_article, article, tally), article, where=f"{source.name}, article {number}")
         if opened is not None:
@@ -104,7 +104,7 @@ def _article(article: object, tally: Tally) -> tuple[str, list[object]]:
     paragraphs = fields.get("paragraphs")
     if not isinstance(paragraphs, list):
         raise BadDocument("bad_field", "an article has no list 'paragraphs'; expected one")
-    note_unread(fields, _ARTICLE, tally)
+    note_unknown_fields(fields, _ARTICLE, tally)
     return string(fields, "title") or "", paragraphs
 
 
@@ -112,14 +112,14 @@ def _document(paragraph: object, title: str, name: str, offsets: str, tally: Tal
     fields = mapping(paragraph, "paragraphs")
     context = required(fields, "context")
     questions = tuple(_question(qa, context, offsets, tally) for qa in objects(fields, "qas"))
-    note_unread(fields, _PARAGRAPH, tally)
+    note_unknown_fields(fields, _PARAGRAPH, tally)
     passage = Passage(0, context, section=(title,) if title else ())
     own = string(fields, "id")
     return Document(name if own is None else own, (passage,), questions=questions)
 
 
 def _question(fields: dict[str, Any], context: str, offsets: str, tally: Tally) -> Question:
-    note_unread(fields, _QUESTION, tally)
+    note_unknown_fields(fields, _QUESTION, tally)
     answers = [_answer(answer, context, offsets, tally) for answer in objects(fields, "answers")]
     return Question(
         required(fields, "id"),
@@ -130,7 +130,7 @@ def _question(fields: dict[str, Any], context: str, offsets: str, tally: Tally) 
 
 
 def _answer(fields: dict[str, Any], context: str, offsets: str, tally: Tally) -> Answer | None:
-    note_unread(fields, _ANSWER, tally)
+    note_unknown_fields(fields, _ANSWER, tally)
     text, start = required(fields, "text"), fields.get("answer_start")
     if not text:
         tally.note("answer without text ignored")
@@ -153,7 +153,7 @@ def _answer(fields: dict[str, Any], context: str, offsets: str, tally: Tally) ->
 
 def _moved(text: str, start: int, context: str, tally: Tally) -> Answer:
     """The answer at the nearest place where its text stands, or without a start."""
-    place = nearest(context, text, start)
+    place = find_nearest(context, text, start)
     if place is None:
         tally.note("answer_start dropped: the answer stands nowhere near it")
     else:

@@ -27,7 +27,7 @@ ARCHIVES = (".tar", ".tgz", ".tar.gz", ".tar.xz", ".tar.zst", ".zip")
 HEAD_BYTES = 1 << 16
 BLOCK_BYTES = 1 << 20
 # How what a folder or an archive hides, such as .DS_Store, is counted.
-HIDDEN = "hidden file or folder skipped"
+HIDDEN_NOTE = "hidden file or folder skipped"
 # What is read from disk at a time. A larger buffer costs a small file more than its parsing.
 DISK_BYTES = 1 << 17
 
@@ -56,12 +56,12 @@ class Source:
     @cached_property
     def stem(self) -> str:
         """The file's name without folders, compression and ending: the start of ids made from it."""
-        return PurePosixPath(plain_name(self.location)).stem
+        return PurePosixPath(uncompressed_name(self.location)).stem
 
     @property
-    def ending(self) -> str:
+    def extension(self) -> str:
         """The ending under any compression, in lower case: ".xml" for a.xml.gz."""
-        return PurePosixPath(plain_name(self.location)).suffix.lower()
+        return PurePosixPath(uncompressed_name(self.location)).suffix.lower()
 
     def head(self) -> bytes:
         """The first bytes, left in the stream."""
@@ -107,7 +107,7 @@ class Source:
 MAX_WHOLE_BYTES = 512 << 20
 
 
-def paired(
+def pair_files(
     sources: Iterable[Source], parts: tuple[str, str], key_of: Callable[[Source], tuple[str, str] | None], tally: Tally
 ) -> Iterator[tuple[str, bytes | None, bytes | None]]:
     """The contents of files that belong together in twos, in whatever order they come, each pair with its key.
@@ -149,7 +149,7 @@ def decode(raw: bytes, encoding: str = "utf-8") -> str:
         raise UsageError(f"the option encoding={encoding!r} names no encoding; utf-8 and latin-1 are two.") from None
 
 
-def plain_name(name: str) -> str:
+def uncompressed_name(name: str) -> str:
     """A file name without its compression ending, with forward slashes."""
     name = name.replace("\\", "/")
     for ending in COMPRESSIONS:
@@ -158,7 +158,7 @@ def plain_name(name: str) -> str:
     return name
 
 
-def shown_name(name: str) -> str:
+def printable_name(name: str) -> str:
     """A file's name as text: bytes that are no UTF-8, which Linux allows in names, are written as \\xff."""
     return os.fsencode(name).decode(errors="backslashreplace")
 
@@ -168,7 +168,7 @@ def is_archive(name: str) -> bool:
     return name.lower().endswith(ARCHIVES)
 
 
-class Counted(io.RawIOBase):
+class CountingReader(io.RawIOBase):
     """A raw stream that adds what is read from it to a tally, for progress by bytes on disk."""
 
     def __init__(self, raw: BinaryIO, tally: Tally) -> None:
@@ -189,10 +189,18 @@ class Counted(io.RawIOBase):
         super().close()
 
 
-BROKEN = (EOFError, OSError, zlib.error, lzma.LZMAError, zstd.ZstdError, tarfile.ReadError, zipfile.BadZipFile)
+DECOMPRESSION_ERRORS = (
+    EOFError,
+    OSError,
+    zlib.error,
+    lzma.LZMAError,
+    zstd.ZstdError,
+    tarfile.ReadError,
+    zipfile.BadZipFile,
+)
 
 
-class Guarded(io.RawIOBase):
+class DecompressingReader(io.RawIOBase):
     """A decompressing stream whose failures say which file broke, where, and what to do."""
 
     def __init__(self, stream: io.BufferedIOBase, name: str) -> None:
@@ -221,7 +229,7 @@ class Guarded(io.RawIOBase):
             try:
                 # One read at a time hands over what is there before the break; a full read would lose it.
                 return self._stream.readinto1(view)
-            except BROKEN as error:
+            except DECOMPRESSION_ERRORS as error:
                 self._failure = error
         if pending:
             return 0
@@ -246,9 +254,9 @@ def open_sources(path: Path, tally: Tally) -> Iterator[Source]:
 
 def open_stream(stream: BinaryIO, name: str, tally: Tally) -> Source:
     """A Source from a stream that is already open, such as standard input."""
-    raw = _buffered(Counted(stream, tally), HEAD_BYTES)
+    raw = _buffered(CountingReader(stream, tally), HEAD_BYTES)
     unpacked = _decompressor(raw, name)
-    return Source(name, raw if unpacked is raw else _buffered(Guarded(unpacked, name), HEAD_BYTES))
+    return Source(name, raw if unpacked is raw else _buffered(DecompressingReader(unpacked, name), HEAD_BYTES))
 
 
 def _buffered(raw: io.RawIOBase, size: int) -> io.BufferedReader:
@@ -261,13 +269,13 @@ def _opened(path: Path, tally: Tally) -> Iterator[io.BufferedReader]:
         raw = path.open("rb", buffering=0)
     except OSError as error:
         raise FormatError(f"{path}: cannot be opened ({error.strerror}); expected a file that can be read.") from error
-    with _buffered(Counted(cast(BinaryIO, raw), tally), DISK_BYTES) as counted:
+    with _buffered(CountingReader(cast(BinaryIO, raw), tally), DISK_BYTES) as counted:
         yield counted
 
 
 @contextmanager
 def _decompressed(raw: io.BufferedIOBase, name: str) -> Iterator[io.BufferedReader]:
-    with _buffered(Guarded(_decompressor(raw, name), name), HEAD_BYTES) as buffered:
+    with _buffered(DecompressingReader(_decompressor(raw, name), name), HEAD_BYTES) as buffered:
         yield buffered
 
 
@@ -294,7 +302,7 @@ def _is_skipped(name: str, tally: Tally) -> bool:
     parts = PurePosixPath(name).parts
     hidden = any(part == "__MACOSX" or (part.startswith(".") and part != "..") for part in parts)
     if hidden:
-        tally.note(HIDDEN)
+        tally.note(HIDDEN_NOTE)
     return hidden
 
 

@@ -10,16 +10,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Self, TypeVar
 
-from lexome.document import NOTHING_KNOWN, Attribute, Document, Passage, Range, Relation, Span
+from lexome.document import NO_METADATA, Attribute, Document, Passage, Range, Relation, Span
 from lexome.errors import BadDocument, FormatError
 
-Made = TypeVar("Made")
+T = TypeVar("Made")
 
 # The reason that stands for a file which broke inside an archive.
 BROKEN_FILE = "broken_file"
 
 # A rejected document is kept whole up to this size; a larger one is named by its place alone.
-KEPT_BYTES = 1 << 20
+MAX_RAW_BYTES = 1 << 20
 
 
 class Tally:
@@ -70,8 +70,8 @@ class Tally:
         self.notes[what] += times
 
     def attempt(
-        self, make: Callable[[], Made], *, where: str, id: str | None = None, raw: bytes | None = None
-    ) -> Made | None:
+        self, make: Callable[[], T], *, where: str, id: str | None = None, raw: bytes | None = None
+    ) -> T | None:
         """What `make` returns, or None where it raises BadDocument and the document was set aside.
 
         `where` names file and place; `raw` is the source's own bytes, kept with the reject.
@@ -85,7 +85,7 @@ class Tally:
     def reject(self, error: BadDocument, *, where: str, id: str | None = None, raw: bytes | None = None) -> None:
         """Set a bad document aside; raises it instead where there is no place for rejects."""
         if self.rejects_path is None:
-            raise type(error)(error.reason, f"{where}: {error}") from error
+            raise type(error)(error.reason, f"{where}: {error}", value=error.value) from error
         self.rejected[error.reason] += 1
         if self._rejects is None:
             begun = sum(self.rejected.values()) > 1
@@ -103,7 +103,7 @@ class Tally:
         self._rejects.write(json.dumps(line, ensure_ascii=False) + "\n")
         self._rejects.flush()
 
-    def settle_failures(self, where: str) -> None:
+    def raise_failures(self, where: str) -> None:
         """FormatError where a file broke; one inside an archive, which ends no other, is set aside instead."""
         for failure in self.member_failures:
             self.reject(BadDocument(BROKEN_FILE, failure), where=where)
@@ -128,7 +128,7 @@ def _kept(raw: bytes | None) -> dict[str, object]:
     """The fields of a reject that hold the source's own bytes."""
     if raw is None:
         return {}
-    if len(raw) > KEPT_BYTES:
+    if len(raw) > MAX_RAW_BYTES:
         return {"raw_bytes": len(raw), "raw_start": _as_text(raw[:1000])["raw"]}
     return _as_text(raw)
 
@@ -140,14 +140,16 @@ def _as_text(raw: bytes) -> dict[str, object]:
         return {"raw": raw.decode(errors="backslashreplace"), "raw_base64": base64.b64encode(raw).decode()}
 
 
-def note_losses(doc: Document, tally: Tally, *, held: frozenset[str] = frozenset(), lost: tuple[str, ...] = ()) -> None:
+def note_losses(
+    doc: Document, tally: Tally, *, supported: frozenset[str] = frozenset(), lost: tuple[str, ...] = ()
+) -> None:
     """Note everything the document has that is not among what the format has `held`, and what else was `lost`."""
     present = {
         "relations": doc.relations,
         "attributes": doc.attributes,
         "questions": doc.questions,
         "labels": doc.labels,
-        "metadata": doc.meta != NOTHING_KNOWN,
+        "metadata": doc.meta != NO_METADATA,
         "concepts": any(span.concepts for span in doc.spans),
         "scores": any(span.score is not None for span in doc.spans)
         or any(relation.score is not None for relation in doc.relations),
@@ -157,7 +159,7 @@ def note_losses(doc: Document, tally: Tally, *, held: frozenset[str] = frozenset
         "sentences and tokens": any(passage.sentences or passage.tokens for passage in doc.passages),
     }
     for name, has in present.items():
-        if has and name not in held:
+        if has and name not in supported:
             tally.note(f"{name} not written")
     for name in lost:
         tally.note(f"{name} not written")
@@ -169,10 +171,10 @@ def _is_described(passage: Passage) -> bool:
 
 
 # A mention further away than this is more likely another one of the same name.
-REACH = 100
+MAX_SHIFT = 100
 
 
-def repaired(
+def repair_spans(
     passages: Sequence[Passage],
     spans: Iterable[Span],
     relations: Iterable[Relation] = (),
@@ -195,15 +197,15 @@ def repaired(
         if placed is not span:
             tally.note("span moved to where its text stands")
         kept.append(placed)
-    return tuple(kept), *without(dropped, relations, attributes, tally=tally)
+    return tuple(kept), *drop_dependents(dropped, relations, attributes, tally=tally)
 
 
-def nearest(text: str, mention: str, start: int) -> int | None:
+def find_nearest(text: str, mention: str, start: int) -> int | None:
     """Where the mention begins in the text, nearest to `start` and at most REACH away, or None."""
     if not mention:
         return None
-    before = text.rfind(mention, max(0, start - REACH), max(0, start + len(mention)))
-    after = text.find(mention, max(0, start), max(0, start + REACH + len(mention)))
+    before = text.rfind(mention, max(0, start - MAX_SHIFT), max(0, start + len(mention)))
+    after = text.find(mention, max(0, start), max(0, start + MAX_SHIFT + len(mention)))
     found = [place for place in (before, after) if place >= 0]
     return min(found, key=lambda place: abs(place - start), default=None)
 
@@ -218,7 +220,7 @@ def text_at(passages: Sequence[Passage], part: Range) -> str | None:
     return passage.text[start - passage.offset : end - passage.offset]
 
 
-def without(
+def drop_dependents(
     dropped: set[str],
     relations: Iterable[Relation],
     attributes: Iterable[Attribute],
@@ -266,9 +268,9 @@ def _placed(passages: Sequence[Passage], span: Span) -> Span | None:
 
 def _nearest_in(passages: Sequence[Passage], mention: str, start: int) -> int | None:
     places = (
-        (passage.offset, nearest(passage.text, mention, start - passage.offset))
+        (passage.offset, find_nearest(passage.text, mention, start - passage.offset))
         for passage in passages
-        if passage.offset - REACH <= start <= passage.end + REACH
+        if passage.offset - MAX_SHIFT <= start <= passage.end + MAX_SHIFT
     )
     found = [offset + place for offset, place in places if place is not None]
     return min(found, key=lambda place: abs(place - start), default=None)
@@ -276,7 +278,7 @@ def _nearest_in(passages: Sequence[Passage], mention: str, start: int) -> int | 
 
 def _shifted(passages: Sequence[Passage], span: Span) -> Span | None:
     """A discontinuous span with all its parts moved by the same distance."""
-    for distance in sorted(range(-REACH, REACH + 1), key=abs):
+    for distance in sorted(range(-MAX_SHIFT, MAX_SHIFT + 1), key=abs):
         parts = tuple((start + distance, end + distance) for start, end in span.parts)
         found = [text_at(passages, part) for part in parts]
         if None not in found and " ".join(map(str, found)) == span.text:

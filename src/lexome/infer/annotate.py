@@ -12,7 +12,7 @@ from typing import Any
 from lexome.document import Document, Passage, shorten
 from lexome.errors import FormatError, UsageError
 from lexome.formats import Tally, expand, read, write
-from lexome.formats.registry import by_ending, named
+from lexome.formats.registry import formats_by_extension, get_format
 from lexome.formats.streams import is_archive
 from lexome.infer.annotator import Annotator
 from lexome.infer.selection import Wanted
@@ -77,7 +77,7 @@ def _paths(word: str) -> list[Path]:
 def _reads_like_text(word: str) -> bool:
     """True for words with a space that neither begin nor end as paths do."""
     spaced = any(map(str.isspace, word.strip()))
-    ends_as_file = bool(by_ending(word)) or is_archive(word)
+    ends_as_file = bool(formats_by_extension(word)) or is_archive(word)
     return spaced and not ends_as_file and not word.startswith(("/", "./", "../", "~"))
 
 
@@ -202,7 +202,9 @@ class Annotation:
         """The documents with what the models find, in order; `out` and the place of bad documents are not read."""
         tally, counts = self.done.tally, self.done.counts
         files = self._files(self._written(out))
-        given = read(files, self._from, tally=tally, where_known=reading(lines=self._lines)) if files else iter(())
+        given = (
+            read(files, self._from, tally=tally, options_if_supported=reading(lines=self._lines)) if files else iter(())
+        )
         size = sum(path.stat().st_size for path in files if path.is_file())
         started, before = time.monotonic(), tokens_run(self.annotator)
         bar = progress("annotating", total=size, position=lambda: tally.bytes_read, shown=self._shown and size > 0)
@@ -237,7 +239,7 @@ class Annotation:
 
     def _files(self, written: Sequence[Path]) -> list[Path]:
         """The files to read, without what this run writes."""
-        files = expand(self.inputs.paths, named(self._from) if self._from is not None else None, self.done.tally)
+        files = expand(self.inputs.paths, get_format(self._from) if self._from is not None else None, self.done.tally)
         return [file for file in files if file == STANDARD_INPUT or not any(_is_in(file, path) for path in written)]
 
 

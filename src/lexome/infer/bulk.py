@@ -19,9 +19,9 @@ from typing import Any
 from lexome.document import Document
 from lexome.errors import FormatError, UsageError
 from lexome.files import atomic_write, fingerprint, usable_cores
-from lexome.formats import Tally, expand, read, units, write
-from lexome.formats.registry import FORMATS, named
-from lexome.formats.streams import is_archive, plain_name, shown_name
+from lexome.formats import Tally, expand, read, work_units, write
+from lexome.formats.registry import FORMATS, get_format
+from lexome.formats.streams import is_archive, printable_name, uncompressed_name
 from lexome.infer.annotate import Counts, annotated, findable, rates, reading, tokens_run
 from lexome.infer.annotator import Annotator
 from lexome.infer.model_folder import identity_of
@@ -50,9 +50,11 @@ def inputs_by_name(
             raise UsageError(f"{path} is both input and output. Write to another folder.")
     tally = tally or Tally()
     # Before they are grouped: an output among them would part files that belong together.
-    inputs = [file for file in expand(paths, named(format) if format else None, tally) if not _is_in(file, written)]
+    inputs = [
+        file for file in expand(paths, get_format(format) if format else None, tally) if not _is_in(file, written)
+    ]
     jobs: dict[str, tuple[Path, ...]] = {}
-    for files in units(inputs, format, tally):
+    for files in work_units(inputs, format, tally):
         name = _told_apart(_name(files[0], paths), files[0], jobs)
         if name in jobs:
             raise UsageError(f"{files[0]} and {jobs[name][0]} would have outputs of the same name. Rename one.")
@@ -104,26 +106,26 @@ def _is_in(file: Path, written: Set[Path]) -> bool:
 def _name(file: Path, given: Sequence[Path]) -> str:
     above = [folder for folder in given if folder.is_dir() and file.is_relative_to(folder)]
     inner = file.relative_to(above[0]) if above else Path(file.name)
-    place = PurePosixPath(shown_name(inner.as_posix()))
+    place = PurePosixPath(printable_name(inner.as_posix()))
     return str(place.with_name(_stem(place.name)))
 
 
 def _told_apart(name: str, file: Path, taken: Container[str]) -> str:
     """The name, with that of the file's folder where it is taken, and with the file's ending where that is too."""
     if name in taken:
-        name = str(PurePosixPath(name).with_name(f"{shown_name(file.parent.name)}-{PurePosixPath(name).name}"))
+        name = str(PurePosixPath(name).with_name(f"{printable_name(file.parent.name)}-{PurePosixPath(name).name}"))
     if name in taken:
         # Such as a.xml and a.json in one folder.
-        name = f"{name}-{PurePosixPath(plain_name(file.name)).suffix.removeprefix('.')}"
+        name = f"{name}-{PurePosixPath(uncompressed_name(file.name)).suffix.removeprefix('.')}"
     return name
 
 
 def _stem(name: str) -> str:
     """A file's name without the endings of compression, archive and format."""
-    plain = plain_name(name)
+    plain = uncompressed_name(name)
     if is_archive(name):
         plain = plain.removesuffix(".tar").removesuffix(".tgz").removesuffix(".zip")
-    endings = [ending for format in FORMATS for ending in format.endings if plain.lower().endswith(ending)]
+    endings = [ending for format in FORMATS for ending in format.extensions if plain.lower().endswith(ending)]
     cut = plain[: -len(max(endings, key=len))] if endings else PurePosixPath(plain).stem
     # A name that is nothing but an ending, or a hidden one, which no reader would find again.
     return cut.lstrip(".") or plain.lstrip(".") or "file"
@@ -280,10 +282,10 @@ def annotate_file(job: Job, drafts: tuple[Path, ...], advance: Advance) -> dict[
     annotator = opened(settings.models, settings.threads)
     counts, before = Counts(found=findable(annotator, settings.wanted)), tokens_run(annotator)
     with Tally(None if settings.strict else rejects) as tally:
-        found = read(job.inputs, settings.from_, tally=tally, where_known=reading(lines=settings.lines))
+        found = read(job.inputs, settings.from_, tally=tally, options_if_supported=reading(lines=settings.lines))
         docs = annotated(annotator, _watched(found, tally, advance), settings.wanted, tally)
         write(out, counts.watched(docs), settings.format, tally=tally)
-        tally.settle_failures(str(job.inputs[0]))
+        tally.raise_failures(str(job.inputs[0]))
     counts.tokens = tokens_run(annotator) - before
     rejected, notes = dict(sorted(tally.rejected.items())), dict(sorted(tally.notes.items()))
     return {**counts.as_dict(), "rejected": rejected, "notes": notes}
@@ -304,7 +306,7 @@ def _watched(docs: Iterator[Document], tally: Tally, advance: Advance) -> Iterat
 
 
 def _job(out: Path, name: str, paths: tuple[Path, ...], settings: Settings) -> Job:
-    ending = named(settings.format).endings[0]
+    ending = get_format(settings.format).extensions[0]
     return Job(name, paths, (out / f"{name}{ending}", work_of(out) / "rejects" / f"{name}.jsonl"), settings)
 
 

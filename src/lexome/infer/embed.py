@@ -137,7 +137,7 @@ def embed(
     with Tally(rejects) as tally:
         done = Embedded(tally)
         files = expand(inputs, None, tally)
-        docs = read(files, tally=tally, where_known={"per": "line"} if lines else {})
+        docs = read(files, tally=tally, options_if_supported={"per": "line"} if lines else {})
         total = sum(path.stat().st_size for path in files if path.is_file())
         bar = progress("embedding", total=total, position=lambda: tally.bytes_read, shown=progress_shown)
         with bar as watched, vector_file(out, predictor.settings.width) as write:

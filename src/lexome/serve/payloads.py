@@ -21,7 +21,7 @@ from lexome.document import Document
 from lexome.errors import DocumentError
 from lexome.formats import Tally
 from lexome.formats.jsonl import to_json
-from lexome.formats.registry import BY_NAME, Format, detect, detect_unnamed, named
+from lexome.formats.registry import BY_NAME, Format, detect, detect_by_content, get_format
 from lexome.formats.streams import HEAD_BYTES, Source, is_archive
 from lexome.serve.limits import GONE, Limits, Refused
 from lexome.serve.queue import length
@@ -169,12 +169,12 @@ def _source(body: bytes, name: str | None) -> Source:
 
 def _format(source: Source, form: str | None, content_type: str) -> Format:
     if form is not None:
-        return named(form)
+        return get_format(form)
     if source.name != "the body":
         return detect(source)
     if content_type.partition(";")[0].strip().lower() == "text/plain":
-        return named("text")
-    return detect_unnamed(source)
+        return get_format("text")
+    return detect_by_content(source)
 
 
 def bounded(docs: Iterable[Document], limits: Limits) -> list[Document]:
@@ -252,14 +252,14 @@ def media_type(form: str) -> str:
     """What an answer in a format says it is."""
     if form == JSON:
         return "application/json"
-    return _ZIP if named(form).folder else _MEDIA.get(form, _TEXT)
+    return _ZIP if get_format(form).folder else _MEDIA.get(form, _TEXT)
 
 
 def answer(docs: Sequence[Document], form: str) -> Response:
     """The documents in a format, as a file unless it is JSON; BadDocument where the format cannot hold one of them."""
     if form == JSON:
         return Response(as_json(docs), media_type="application/json")
-    ending = ".zip" if named(form).folder else named(form).endings[0]
+    ending = ".zip" if get_format(form).folder else get_format(form).extensions[0]
     # Saved and never shown: an HTML answer holds a stranger's text, and this origin may hold a user's token.
     headers = {"content-disposition": f'attachment; filename="annotations{ending}"'}
     return Response(content(docs, form), media_type=media_type(form), headers=headers)
@@ -267,7 +267,7 @@ def answer(docs: Sequence[Document], form: str) -> Response:
 
 def content(docs: Sequence[Document], form: str) -> bytes:
     """The bytes of a file of a format; of what is written as a folder, those of a zip file."""
-    format = named(form)
+    format = get_format(form)
     if form == "html":
         _check_marks(docs)
     if format.folder:

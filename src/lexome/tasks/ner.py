@@ -13,7 +13,7 @@ from typing import Any, Literal, Self, get_args
 
 import numpy as np
 
-from lexome.document import Document, Range, Span, numbered
+from lexome.document import Document, Range, Span, numbered_ids
 from lexome.errors import UsageError
 from lexome.tasks.metrics import bc2gm, mentions, spans_strict
 from lexome.tasks.tags import (
@@ -144,7 +144,7 @@ def replace_spans(doc: Document, found: Sequence[Span], types: Sequence[str]) ->
         attributes = tuple(attribute for attribute in attributes if attribute.target not in gone)
         gone = lost
     taken = {span.id for span in kept} | {relation.id for relation in relations}
-    names = (name for name in numbered("T") if name not in taken)
+    names = (name for name in numbered_ids("T") if name not in taken)
     ordered = sorted(found, key=lambda span: (span.start, -span.end, span.type))
     spans = tuple(replace(span, id=name) for span, name in zip(ordered, names, strict=False))
     return replace(doc, spans=(*kept, *spans), relations=relations, attributes=attributes)

@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from lexome.document import Argument, Document, Passage, Range, Relation, Span, numbered, shorten
+from lexome.document import Argument, Document, Passage, Range, Relation, Span, numbered_ids, shorten
 from lexome.errors import BadDocument, UsageError
 from lexome.tasks.classify import Average, label_scores, label_target, pool_logits, text_examples
 from lexome.tasks.task import (
@@ -290,7 +290,7 @@ class Relations(Task):
             said.setdefault(row.key, []).append(numbers)
         kept = tuple(relation for relation in doc.relations if relation.type not in self.labels)
         taken = {span.id for span in doc.spans} | {relation.id for relation in kept}
-        names = (name for name in numbered("R") if name not in taken)
+        names = (name for name in numbered_ids("R") if name not in taken)
         found: list[Relation] = []
         for pair in self.candidates(doc):
             key = (pair.first.name, pair.second.name)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from lexome.document import Document, Question, Span, place
+from lexome.document import Document, Question, Span, lay_out
 from lexome.errors import DataSetError, UsageError
 from lexome.formats import read
 from lexome.recipe.finetune import DataTable, FinetuneRecipe
@@ -148,11 +148,11 @@ def test_a_split_to_hold_out_must_be_there(root: Path) -> None:
 
 
 def _document(id_: str, text: str) -> Document:
-    return Document(id_, place([("abstract", text)]))
+    return Document(id_, lay_out([("abstract", text)]))
 
 
 def test_a_mention_may_have_several_names() -> None:
-    doc = Document("1", place([("title", "The gene p53")]), (Span("T1", "Gene", ((9, 12),), "p53"),))
+    doc = Document("1", lay_out([("title", "The gene p53")]), (Span("T1", "Gene", ((9, 12),), "p53"),))
     twice = under(doc, {"Gene": ("Gene", "BC2GM_Gene")})
     assert [(span.id, span.type) for span in twice.spans] == [("T1", "Gene"), ("T1.BC2GM_Gene", "BC2GM_Gene")]
     assert under(doc, {"Drug": "Chemical"}) == doc

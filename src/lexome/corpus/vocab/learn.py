@@ -20,7 +20,7 @@ from lexome.corpus.vocab.tokenizers import TOKENIZER_FILE, load_tokenizer, speci
 from lexome.errors import FormatError, UsageError
 from lexome.files import atomic_folder
 from lexome.formats import Tally, expand, read
-from lexome.formats.registry import named
+from lexome.formats.registry import get_format
 from lexome.progress import progress
 from lexome.recipe.corpus_stages import ADAPTED, VocabRecipe
 
@@ -78,13 +78,13 @@ class Texts:
             # A plain text of gigabytes is not one document.
             lines = {"per": "line"} if self.format == "text" else {}
             # Together, as some formats are spread over several files.
-            for doc in read(others, self.format, tally=tally, where_known=lines):
+            for doc in read(others, self.format, tally=tally, options_if_supported=lines):
                 yield doc.id, [passage.text for passage in doc.passages]
 
 
 def texts_of(inputs: Sequence[Path], format: str | None = None, *, seed: int = 0) -> Texts:
     """The text of files, folders and archives."""
-    return Texts(tuple(expand(inputs, named(format) if format else None, Tally())), format, seed)
+    return Texts(tuple(expand(inputs, get_format(format) if format else None, Tally())), format, seed)
 
 
 def bucket(doc_id: str, seed: int) -> int:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from lexome.formats.citation import free_date
+from lexome.formats.citation import parse_free_date
 from lexome.formats.json_file import string, strings
 from lexome.formats.tally import Tally
 from lexome.metadata import Author, Journal, Metadata
@@ -111,7 +111,7 @@ def _journal(said: Mapping[str, str | None], name: str | None) -> Journal | None
 
 def _published(journal_line: str, year: str) -> str | None:
     """The date in the journal's line where it agrees with the year, else the year."""
-    date = free_date(journal_line.partition(";")[2])
+    date = parse_free_date(journal_line.partition(";")[2])
     if date is not None and (not year or date.startswith(year)):
         return date
     return year if _YEAR.fullmatch(year) else None

@@ -19,25 +19,36 @@ from math import isfinite
 from operator import itemgetter
 from typing import Any, Self, TypeVar, cast
 
-from lexome.document import Argument, Attribute, Document, Passage, Question, Range, Relation, Span, numbered, shorten
+from lexome.document import (
+    Argument,
+    Attribute,
+    Document,
+    Passage,
+    Question,
+    Range,
+    Relation,
+    Span,
+    numbered_ids,
+    shorten,
+)
 from lexome.errors import BadDocument, DocumentError
 from lexome.formats.bioc.infons import is_about_the_article, meta_infons, metadata, note_infons
 from lexome.formats.concept_ids import (
     NOVELTY,
-    SAID_NOVEL,
+    NOVELTY_VALUES,
     Ids,
     Types,
-    arguments_of,
-    fields_of,
+    arguments_from_sides,
     is_concept_infon,
+    parse_sides,
     read_infon,
-    sides_between,
-    sides_of,
+    relation_fields,
+    sides_from_concepts,
     types_by_concept,
     write_ids,
 )
-from lexome.formats.json_file import mapping, note_unread, objects, required, string, strings
-from lexome.formats.tally import Tally, repaired, text_at, without
+from lexome.formats.json_file import mapping, note_unknown_fields, objects, required, string, strings
+from lexome.formats.tally import Tally, drop_dependents, repair_spans, text_at
 from lexome.metadata import Metadata
 
 # Offsets beyond this are no text's; they would only fill the memory with spaces.
@@ -273,16 +284,16 @@ def read_document(record: Record, *, repairing: bool, tally: Tally) -> Document:
     """The document of a record; BadDocument says what is wrong with it."""
     infons = infons_in(record)
     own = read_own(OfDocument, string(infons, KEY)) or OfDocument()
-    note_unread(record, _DOCUMENT_FIELDS, tally)
+    note_unknown_fields(record, _DOCUMENT_FIELDS, tally)
     passages, levels = _passages(record, repairing, tally)
     ids = _Ids(levels, tally)
     spans, dropped = _spans(levels, ids, passages, repairing, tally)
     relations = _relations(levels, ids, spans, tally) or _displayed(record, levels, spans, tally)
     attributes = own.attributes
     if dropped:
-        relations, attributes = without(dropped, relations, attributes, tally=tally)
+        relations, attributes = drop_dependents(dropped, relations, attributes, tally=tally)
     if repairing:
-        spans, relations, attributes = repaired(passages, spans, relations, attributes, tally=tally)
+        spans, relations, attributes = repair_spans(passages, spans, relations, attributes, tally=tally)
     return Document(
         required(record, "id"),
         passages,
@@ -330,7 +341,7 @@ def _passages(record: Record, repairing: bool, tally: Tally) -> tuple[tuple[Pass
         passages.append(_passage(item, number == 0, repairing, tally))
         inside: dict[str, str] = {}
         for sentence in objects(item, "sentences"):
-            note_unread(sentence, _PASSAGE_FIELDS, tally)
+            note_unknown_fields(sentence, _PASSAGE_FIELDS, tally)
             note_infons(infons_in(sentence), "sentence", tally)
             levels.append(_Level.of(sentence, {}, inside, everywhere))
         levels.append(_Level.of(item, inside, everywhere))
@@ -349,7 +360,7 @@ def _passage(record: Record, first: bool, repairing: bool, tally: Tally) -> Pass
     note_infons(
         (key for key in infons if key not in known and not (first and is_about_the_article(key))), "passage", tally
     )
-    note_unread(record, _PASSAGE_FIELDS, tally)
+    note_unknown_fields(record, _PASSAGE_FIELDS, tally)
     text, sentences = passage_text(record, own.between, repairing, tally)
     return Passage(
         whole_number(record.get("offset"), "a passage's offset"),
@@ -368,7 +379,7 @@ def _spans(
     levels: list[_Level], ids: _Ids, passages: tuple[Passage, ...], repairing: bool, tally: Tally
 ) -> tuple[tuple[Span, ...], set[str]]:
     """The mentions, and the ids of the annotations that are none."""
-    fresh = numbered("T")
+    fresh = numbered_ids("T")
     spans: list[Span] = []
     dropped: set[str] = set()
     for level in levels:
@@ -434,7 +445,7 @@ def _span(record: Record, id_: str, parts: tuple[Range, ...], text: str, tally: 
         elif key not in ("type", KEY):
             unread.append(key)
     note_infons(unread, "annotation", tally)
-    note_unread(record, _ANNOTATION_FIELDS, tally)
+    note_unknown_fields(record, _ANNOTATION_FIELDS, tally)
     return Span(id_, type_, parts, text, tuple(concepts) if own is None else own.concepts, score)
 
 
@@ -453,7 +464,7 @@ def _relations(levels: list[_Level], ids: _Ids, spans: tuple[Span, ...], tally: 
     found = [(level, record) for level in levels for record in level.relations]
     if not found:
         return ()
-    fresh = numbered("R")
+    fresh = numbered_ids("R")
     names: list[str] = []
     # Relations may refer to relations that come later, so all are named before any is read.
     for level, record in found:
@@ -480,11 +491,11 @@ class _Known:
         if type_ is None:
             self.tally.note(f"relation without a type read as {UNTYPED_RELATION}")
         used, arguments = self.arguments(level, record, infons)
-        novel = SAID_NOVEL.get((string(infons, "novel") or "").lower())
+        novel = NOVELTY_VALUES.get((string(infons, "novel") or "").lower())
         score = next((_score(string(infons, key), self.tally) for key in _SCORES if infons.get(key) is not None), None)
         known = {KEY, "novel", *_RELATION_TYPES, *_SCORES, *used}
         note_infons((key for key in infons if key not in known), "relation", self.tally)
-        note_unread(record, _RELATION_FIELDS, self.tally)
+        note_unknown_fields(record, _RELATION_FIELDS, self.tally)
         if own is not None:
             arguments = own.arguments
         return Relation(id_, UNTYPED_RELATION if type_ is None else type_, arguments, novel, score)
@@ -494,11 +505,11 @@ class _Known:
         nodes = objects(record, "nodes")
         for first, second in _SIDES:
             if first in infons and second in infons:
-                sides = sides_of(_side_field(infons, first), _side_field(infons, second), self.types)
+                sides = parse_sides(_side_field(infons, first), _side_field(infons, second), self.types)
                 if all(concepts for _, concepts in sides):
                     if nodes:
                         self.tally.note("nodes of a relation between concepts ignored")
-                    return {first, second}, arguments_of(sides)
+                    return {first, second}, arguments_from_sides(sides)
         if nodes:
             return set(), tuple(
                 Argument(string(node, "role") or "", level.find(required(node, "refid"))) for node in nodes
@@ -508,7 +519,7 @@ class _Known:
         pairs = [
             (key, read_infon("identifier", string(infons, key) or "", key, self.tally)) for key in infons if key in used
         ]
-        return used, arguments_of(pairs)
+        return used, arguments_from_sides(pairs)
 
 
 def _side_field(infons: Infons, key: str) -> str:
@@ -539,7 +550,7 @@ def _displayed(record: Record, levels: list[_Level], spans: tuple[Span, ...], ta
             tally.note("relation for display that has no two ends ignored")
             continue
         left, right = (accessions.get(end) or (f"pubtator3:{end}",) for end in ends)
-        relations.append(Relation(f"R{number}", type_, arguments_of(sides_between(left, right, types))))
+        relations.append(Relation(f"R{number}", type_, arguments_from_sides(sides_from_concepts(left, right, types))))
     return tuple(relations)
 
 
@@ -696,11 +707,11 @@ def _relation(relation: Relation, types: Types) -> RecordDict:
 
 def _sides(relation: Relation, types: Types) -> dict[str, str]:
     """A relation between concepts as PubTator3 has it, or in our own infon where that says something else."""
-    fields = fields_of(relation, {}, types)
+    fields = relation_fields(relation, {}, types)
     if fields is not None:
         roles = (relation.arguments[0].role, relation.arguments[-1].role)
         typed = tuple(f"{role}|{field}" for role, field in zip(roles, fields, strict=True))
         for first, second in (typed, fields):
-            if arguments_of(sides_of(first, second, types)) == relation.arguments:
+            if arguments_from_sides(parse_sides(first, second, types)) == relation.arguments:
                 return {"role1": first, "role2": second}
     return infons_of(OfRelation(relation.arguments))

@@ -11,9 +11,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
-from lexome.document import Document
+from lexome.document import Document, lay_out
 from lexome.errors import BadDocument
-from lexome.formats.citation import lay_out
 from lexome.formats.jats.blocks import LANGUAGE, Blocks, Place
 from lexome.formats.jats.front_matter import Parts, is_abbreviations, metadata, parts_of
 from lexome.formats.jats.inline import Element, Inline, drop_namespace, stray_texts

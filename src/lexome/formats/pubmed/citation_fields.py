@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from lxml import etree
 
 from lexome.errors import BadDocument
-from lexome.formats.citation import BLANKS, fold, free_date, iso_date, orcid, pmcid, registry_number
+from lexome.formats.citation import BLANKS, fold, iso_date, orcid, parse_free_date, pmcid, registry_number
 from lexome.metadata import Author, MeshHeading, MeshQualifier, Notice, Substance
 
 Element = etree._Element
@@ -162,7 +162,7 @@ def _other_abstract(element: Element, draft: Draft) -> None:
 def date_of(parts: Mapping[str, str], draft: Draft) -> str | None:
     """The date in the texts of Year, Month and Day, or of MedlineDate."""
     date = iso_date(parts.get("Year"), parts.get("Month"), parts.get("Day"))
-    date = date or free_date(parts.get("MedlineDate", ""))
+    date = date or parse_free_date(parts.get("MedlineDate", ""))
     if date is None:
         draft.notes.append("date not understood, ignored")
     return date

@@ -17,7 +17,7 @@ from lxml import etree
 
 from lexome.document import Document, Passage
 from lexome.errors import BadDocument
-from lexome.formats.citation import finer
+from lexome.formats.citation import more_precise_date
 from lexome.formats.pubmed.byte_lists import lift
 from lexome.formats.pubmed.citation_fields import CITATION, RECORD, Draft, Section, each
 from lexome.formats.streams import Source
@@ -142,7 +142,7 @@ def _metadata(draft: Draft) -> Metadata:
         article_types=tuple(draft.article_types),
         languages=tuple(draft.languages),
         journal=Journal(**draft.journal, issn=tuple(draft.issns)) if draft.journal or draft.issns else None,
-        published=finer(draft.issue_date, draft.online_date),
+        published=more_precise_date(draft.issue_date, draft.online_date),
         revised=draft.revised,
         authors=tuple(draft.authors),
         mesh=tuple(draft.mesh),

@@ -11,7 +11,7 @@ import numpy as np
 from lexome.document import Document, shorten
 from lexome.errors import FormatError, UsageError
 from lexome.formats import Tally, expand, read
-from lexome.formats.registry import named
+from lexome.formats.registry import get_format
 from lexome.formats.streams import Source, decode, open_sources
 from lexome.tasks.metrics.bootstrap import (
     Interval,
@@ -147,7 +147,7 @@ def load(path: Path, format: str | None = None, options: Mapping[str, str] | Non
 def _tags(path: Path, format: str | None, encoding: str) -> Iterator[tuple[Sentence, ...]]:
     """The tagged sentences of each document of files in columns."""
     tally = Tally()
-    for file in expand([path], named(format) if format is not None else None, tally):
+    for file in expand([path], get_format(format) if format is not None else None, tally):
         for source in open_sources(file, tally):
             yield from tagged_documents(source, encoding)
 

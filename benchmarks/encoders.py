@@ -24,7 +24,7 @@ from facts import facts
 from lexome.recipe import load, stage_of
 from lexome.recipe.finetune import FinetuneRecipe
 from lexome.recipe.pretrain import DistillRecipe, PretrainRecipe
-from lexome.reproduce.tables import STUDY, read_outcome
+from lexome.reproduce.tables import STUDY, read_result
 from lexome.training.finetune.stage import finetune
 from lexome.training.pretrain import distill, pretrain
 
@@ -122,7 +122,7 @@ def carried_out(path: Path, changes: list[str]) -> dict[str, Any] | None:
 
 def joined(folder: Path, studies: list[Path]) -> None:
     """F1 of the encoders in the studies beside what their runs took, as one file and one picture."""
-    outcomes = [read_outcome(study / STUDY) for study in studies]
+    outcomes = [read_result(study / STUDY) for study in studies]
     f1: dict[str, dict[str, list[float]]] = {}
     for outcome in outcomes:
         for row in outcome.rows:
@@ -134,7 +134,7 @@ def joined(folder: Path, studies: list[Path]) -> None:
             run = told_of(folder, name)
             minutes = run["minutes"] + sum(told_of(folder, part)["minutes"] for part in BEFORE.get(name, ()))
             rows[name] = {"shape": shape, "done": done} | run | {"minutes_in_all": round(minutes, 2)} | scored(f1[name])
-    result = {"scored": [outcome.made for outcome in outcomes], "encoders": rows}
+    result = {"scored": [outcome.environment for outcome in outcomes], "encoders": rows}
     (ROOT / "results" / "encoders.json").write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n")
     picture(rows, ROOT / "docs" / "images" / "encoders.png")
 

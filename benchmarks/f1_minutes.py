@@ -44,7 +44,7 @@ from facts import facts
 from lexome.corpus.shards import Shards, open_shards
 from lexome.recipe import load
 from lexome.recipe.pretrain import PretrainRecipe
-from lexome.reproduce.tables import STUDY, read_outcome
+from lexome.reproduce.tables import STUDY, read_result
 from lexome.training.pretrain import pretrain
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -232,7 +232,7 @@ def told(folder: Path, name: str, row: dict[str, Any]) -> None:
 
 def drawn(folder: Path, studies: list[Path]) -> None:
     """Join minutes and F1, write them down and draw them."""
-    outcomes = [read_outcome(study / STUDY) for study in studies]
+    outcomes = [read_result(study / STUDY) for study in studies]
     runs: dict[str, Any] = {}
     for name in outcomes[0].models:
         each = [[row.ours[name].value for row in outcome.rows] for outcome in outcomes]
@@ -240,7 +240,7 @@ def drawn(folder: Path, studies: list[Path]) -> None:
         means = [round(fmean(found), 2) for found in each]
         runs[name] = told_of(folder, name) | {"mean_f1": round(fmean(map(fmean, each)), 2), "each": means, "f1": sets}
     made = {name: run.pop("facts") for name, run in runs.items() if "facts" in run}
-    result = {"facts": next(iter(made.values())), "scored": outcomes[0].made, "runs": runs}
+    result = {"facts": next(iter(made.values())), "scored": outcomes[0].environment, "runs": runs}
     (ROOT / "results" / "f1_minutes.json").write_text(json.dumps(result, indent=1) + "\n")
     picture(runs, ROOT / "docs" / "images" / "f1_minutes.png")
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from lexome.reproduce.tables import STUDY, read_outcome
+from lexome.reproduce.tables import STUDY, read_result
 from lexome.training.finetune.grid import DEV, TEST, Facts, Spread, cell_of, read_facts
 from lexome.training.run_record import RUN
 
@@ -60,7 +60,7 @@ def study_of(folder: Path) -> str:
     """The study that a folder is of, and what was changed in it."""
     if not (folder / STUDY).exists():
         return "unknown: it was stopped"
-    outcome = read_outcome(folder / STUDY)
+    outcome = read_result(folder / STUDY)
     return ": ".join((outcome.study, *outcome.changes))
 
 

@@ -12,7 +12,7 @@ import json
 import sys
 from pathlib import Path
 
-from lexome.reproduce.tables import STUDY, draw, read_outcome
+from lexome.reproduce.tables import STUDY, plot, read_result
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -22,7 +22,7 @@ def main() -> None:
     options.add_argument("folder", type=Path)
     options.add_argument("--model", action="append", default=[], metavar="NAME=WHAT")
     given = options.parse_args()
-    outcome = read_outcome(given.folder / STUDY)
+    outcome = read_result(given.folder / STUDY)
     told = dict(one.split("=", 1) for one in given.model if "=" in one)
     if told.keys() != outcome.models.keys():
         sys.exit(
@@ -32,7 +32,7 @@ def main() -> None:
     name = named.study + ("_quick" if named.quick else "")
     result = json.dumps(named.model_dump(mode="json"), indent=1, ensure_ascii=False)
     (ROOT / "results" / f"{name}.json").write_text(result + "\n", encoding="utf-8")
-    draw(named, ROOT / "docs" / "images" / f"{name}.png")
+    plot(named, ROOT / "docs" / "images" / f"{name}.png")
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 import tomllib
 from typing import Any
 
-from lexome.reproduce.tables import MEASURES, grid, read_outcome, remarks
+from lexome.reproduce.tables import METRICS, markdown_table, notes, read_result
 from tables_of.results import ROOT, measured, rows, stored
 
 SHORT_PEERS = ("BioBERT-v1.1", "Bioformer-8L", "PubMedBERT-abs")
@@ -11,7 +11,7 @@ SHORT_PEERS = ("BioBERT-v1.1", "Bioformer-8L", "PubMedBERT-abs")
 
 def default_scores() -> str:
     """The default model on the seven entity sets, beside models of one set each and the paper's."""
-    result, outcome = stored("default_scores"), read_outcome(ROOT / "results" / "fang2023_quick.json")
+    result, outcome = stored("default_scores"), read_result(ROOT / "results" / "fang2023_quick.json")
     (single,) = stored("seed_spread")["models"].values()
     paper = {row.task: row.paper for row in outcome.rows}
     lines: list[tuple[str, ...]] = []
@@ -28,29 +28,30 @@ def default_scores() -> str:
 
 
 def fang2023_quick() -> str:
-    outcome = read_outcome(ROOT / "results" / "fang2023_quick.json")
-    said = "\n".join(f"- {remark}" for remark in remarks(outcome))
-    return f"{grid(outcome)}\n\n{said}"
+    outcome = read_result(ROOT / "results" / "fang2023_quick.json")
+    said = "\n".join(f"- {remark}" for remark in notes(outcome))
+    return f"{markdown_table(outcome)}\n\n{said}"
 
 
 def fang2023_short() -> str:
     """One measure of each set that is there, and the mean of the entity sets, beside three of the paper's models."""
-    outcome = read_outcome(ROOT / "results" / "fang2023_quick.json")
+    outcome = read_result(ROOT / "results" / "fang2023_quick.json")
     last = {row.task: row for row in outcome.rows if row.ours}
     lines = [
         (
             row.task,
-            MEASURES[row.measure],
+            METRICS[row.metric],
             *(f"{row.ours[model].value:.2f}" for model in outcome.models),
             *(f"{row.paper[model]:.2f}" for model in SHORT_PEERS),
         )
         for row in last.values()
     ]
-    mean = next(mean for mean in outcome.means if mean.name == "NER")
+    mean = next(mean for mean in outcome.averages if mean.name == "NER")
     means = (*(mean.ours[model] for model in outcome.models), *(mean.paper[model] for model in SHORT_PEERS))
     lines.append((f"mean of {len(mean.of)} entity sets", "F1", *(f"{number:.2f}" for number in means)))
     head = ("set", "measure", *outcome.models, *(f"paper: {model}" for model in SHORT_PEERS))
-    return f"{rows(head, *lines)}\n\n{outcome.made['date']}, {outcome.made['hardware']}, torch {outcome.made['torch']}"
+    made = outcome.environment
+    return f"{rows(head, *lines)}\n\n{made['date']}, {made['hardware']}, torch {made['torch']}"
 
 
 def f1_minutes() -> str:
@@ -139,7 +140,7 @@ def _seeds(result: dict[str, Any], *, mean: bool) -> str:
             test, dev = part["test"], part["dev"]
             each = ", ".join(f"{score:.2f}" for score in test["each"])
             ends = f"{test['least']:.2f} to {test['most']:.2f}"
-            measure = MEASURES[part["measure"]]
+            measure = METRICS[part["measure"]]
             lines.append((model, name, measure, len(part["seeds"]), each, *_spread(test), ends, *_spread(dev)))
         over = found["mean_over_sets"]
         if mean:

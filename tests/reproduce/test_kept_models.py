@@ -2,13 +2,13 @@
 
 from pathlib import Path
 
-import pytest
 import torch
+from errors import raises
 from pretraining import TINY, make_shards, recipe
 from typer.testing import CliRunner
 
 from lexome.cli import app
-from lexome.cli.study import kept_models
+from lexome.cli.study import checkpoints_of_run
 from lexome.errors import UsageError
 from lexome.models.checkpoint import load
 from lexome.training.pretrain import pretrain
@@ -22,17 +22,18 @@ def test_models_of_steps_are_kept_and_change_nothing(tmp_path: Path) -> None:
         pretrain(made, progress_shown=False)
         ends.append(load(tmp_path / name / "model", kind="masked").model.state_dict())
     assert all(torch.equal(weight, ends[1][name]) for name, weight in ends[0].items())
-    kept = kept_models(tmp_path / "with")
+    kept = checkpoints_of_run(tmp_path / "with")
     assert list(kept) == ["2", "10"]
     first, second = (load(path, kind="masked").model.state_dict() for path in kept.values())
     assert not torch.equal(first["encoder.embed.tokens.weight"], second["encoder.embed.tokens.weight"])
 
 
 def test_a_run_that_kept_no_model_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"there is no models/step-N in it. Pre-train with log\.models"):
-        kept_models(tmp_path)
+    with raises(UsageError, code="no-checkpoints", value=str(tmp_path)):
+        checkpoints_of_run(tmp_path)
 
 
 def test_a_study_without_a_model_is_refused() -> None:
     result = CliRunner().invoke(app, ["reproduce", "shin2020-transfer"])
-    assert "no model was named; expected --model FOLDER, or --run" in str(result.exception)
+    assert isinstance(result.exception, UsageError)
+    assert result.exception.code == "no-models"

@@ -3,16 +3,20 @@
 import json
 from math import nan
 from pathlib import Path
+from typing import Any
 
 import pytest
+from errors import raises
 from finetuning import DRUGS, GENES, tiny_model
 from typer.testing import CliRunner
 
 from lexome.cli import app
-from lexome.errors import CheckpointError, DataSetError, RecipeError
+from lexome.errors import CheckpointError, DataSetError, DivergedError, RecipeError, UsageError
+from lexome.recipe.finetune import FinetuneRecipe
 from lexome.recipe.study import StudyRecipe, open_study
-from lexome.reproduce.reproduce import QUICK, Wish, _score, reproduce
-from lexome.training.finetune.grid import Cell, Row, Spread, Summary
+from lexome.reproduce.reproduce import QUICK, StudyOptions, _selection_score, reproduce
+from lexome.training.finetune import stage
+from lexome.training.finetune.grid import Cell, Row, Run, Spread, Summary
 from lexome.training.finetune.stage import Finetuned
 
 STUDY = """
@@ -129,8 +133,8 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def wish(out: Path, data: Path, **keys: object) -> Wish:
-    return Wish(out, data, device="cpu", progress_shown=False, **keys)  # type: ignore[arg-type]
+def options(out: Path, data: Path, **keys: object) -> StudyOptions:
+    return StudyOptions(out, data, device="cpu", progress_shown=False, **keys)  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")
@@ -159,8 +163,12 @@ def test_a_study_runs_from_its_file_to_its_tables(done: Path) -> None:
 
 
 def test_the_set_that_is_not_here_is_named_with_where_to_get_it(done: Path) -> None:
+    (lost,) = json.loads((done / "study.json").read_text())["missing"]
+    assert lost["task"] == "BC2GM"
+    assert "train, dev, test" in lost["why"]
+    assert "BioBERT" in lost["get"]
     table = (done / "table.txt").read_text()
-    assert "Missing: BC2GM (BC2GM): nothing of it is here; missing: train, dev, test. NERdata of BioBERT" in table
+    assert lost["get"] in table
     assert "BC2GM (missing)" in table
 
 
@@ -189,16 +197,17 @@ def test_scores_are_those_of_the_runs(done: Path) -> None:
 
 def test_finished_runs_are_not_repeated(done: Path, study: Path, model: Path, data: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in done.rglob("metrics.jsonl")}
-    again = reproduce(open_study(study), {"theirs": model}, wish(done, data))
+    again = reproduce(open_study(study), {"theirs": model}, options(done, data))
     assert {path: path.stat().st_mtime_ns for path in done.rglob("metrics.jsonl")} == before
     first = json.loads((done / "study.json").read_text())
     assert again.model_dump(mode="json")["rows"] == first["rows"]
 
 
 def test_a_quick_look_makes_one_run_of_each_and_says_so(study: Path, model: Path, data: Path, tmp_path: Path) -> None:
-    found = reproduce(open_study(study), {"m": model}, wish(tmp_path, data, quick=True, only=("NCBI-disease", "GAD")))
+    found = reproduce(
+        open_study(study), {"m": model}, options(tmp_path, data, quick=True, only=("NCBI-disease", "GAD"))
+    )
     assert found.changes[0] == f"quick: {QUICK}"
-    assert QUICK.startswith("one seed, the first point of each grid")
     counts = {row.task: row.ours["m"].runs for row in found.rows if row.ours}
     assert counts == {"NCBI-disease": 1, "GAD": 1, "then": 1}
     assert sorted(path.parent.name for path in (tmp_path / "runs" / "m" / "NCBI-disease").rglob("run.json")) == [
@@ -211,7 +220,7 @@ def test_a_whole_study_leaves_the_runs_of_a_quick_look_as_they_are(
 ) -> None:
     found = []
     for quick in (True, False):
-        reproduce(open_study(study), {"m": model}, wish(tmp_path, data, quick=quick, only=("GAD",)))
+        reproduce(open_study(study), {"m": model}, options(tmp_path, data, quick=quick, only=("GAD",)))
         found.append({path.parent: path.stat().st_mtime_ns for path in tmp_path.rglob("metrics.jsonl")})
     first, both = found
     assert len(first) == 1
@@ -223,8 +232,8 @@ def test_a_whole_study_leaves_the_runs_of_a_quick_look_as_they_are(
 def test_several_tasks_at_a_time_come_to_the_same(study: Path, model: Path, data: Path, tmp_path: Path) -> None:
     found = []
     for jobs in (1, 2):
-        wished = wish(tmp_path / str(jobs), data, quick=True, only=("NCBI-disease", "GAD"), jobs=jobs)
-        found.append(reproduce(open_study(study), {"m": model}, wished).model_dump(mode="json")["rows"])
+        chosen = options(tmp_path / str(jobs), data, quick=True, only=("NCBI-disease", "GAD"), jobs=jobs)
+        found.append(reproduce(open_study(study), {"m": model}, chosen).model_dump(mode="json")["rows"])
     assert found[0] == found[1]
     assert {row["task"] for row in found[0] if row["ours"]} == {"NCBI-disease", "GAD", "then"}
 
@@ -232,37 +241,40 @@ def test_several_tasks_at_a_time_come_to_the_same(study: Path, model: Path, data
 def test_a_task_that_fails_is_told_and_the_others_go_on(study: Path, model: Path, data: Path, tmp_path: Path) -> None:
     keys = {"evaluation": {"measure": "accuracy"}}
     found = reproduce(
-        open_study(study), {"m": model}, wish(tmp_path, data, quick=True, only=("NCBI-disease", "GAD"), overrides=keys)
+        open_study(study),
+        {"m": model},
+        options(tmp_path, data, quick=True, only=("NCBI-disease", "GAD"), overrides=keys),
     )
-    failed = {lost.task: lost.why for lost in found.missing}
-    assert "the task has f1" in failed["NCBI-disease"]
+    failed = {lost.task: lost.reason for lost in found.missing}
+    assert "accuracy" in failed["NCBI-disease"]
     assert {row.task for row in found.rows if row.ours} == {"GAD"}
     assert {row.task for row in found.rows} == {"NCBI-disease", "GAD", "then"}
 
 
 def test_nothing_to_run_is_an_error_that_says_where_to_get_it(study: Path, model: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    with pytest.raises(DataSetError, match=r"the data of no task is here.*NERdata"):
-        reproduce(open_study(study), {"m": model}, wish(tmp_path / "out", tmp_path / "empty"))
+    with raises(DataSetError, code="no-data", value="small", mentions="BC2GM"):
+        reproduce(open_study(study), {"m": model}, options(tmp_path / "out", tmp_path / "empty"))
 
 
 def test_a_folder_that_is_no_checkpoint_ends_the_study(study: Path, data: Path, tmp_path: Path) -> None:
     with pytest.raises(CheckpointError):
-        reproduce(open_study(study), {"m": tmp_path}, wish(tmp_path / "out", data))
+        reproduce(open_study(study), {"m": tmp_path}, options(tmp_path / "out", data))
 
 
 @pytest.mark.parametrize(
-    ("models", "said"),
+    ("models", "code", "value"),
     [
-        (["a=/nowhere"], "there is no /nowhere"),
-        (["a=.", "a=."], "two models are called 'a'"),
-        (["a/b=."], "NAME=FOLDER"),
+        (["a=/nowhere"], "missing-file", "/nowhere"),
+        (["a=.", "a=."], "duplicate-model", "a"),
+        (["a/b=."], "invalid-model", "a/b=."),
     ],
 )
-def test_models_that_are_not_there_or_share_a_name_are_refused(models: list[str], said: str) -> None:
+def test_models_that_are_not_there_or_share_a_name_are_refused(models: list[str], code: str, value: str) -> None:
     words = ["reproduce", "fang2023", *(word for model in models for word in ("--model", model))]
     result = CliRunner().invoke(app, words)
-    assert said in str(result.exception)
+    assert isinstance(result.exception, UsageError)
+    assert (result.exception.code, result.exception.value) == (code, value)
 
 
 def test_the_study_is_valid(study: Path) -> None:
@@ -271,16 +283,16 @@ def test_the_study_is_valid(study: Path) -> None:
 
 def test_a_fold_that_chooses_is_never_reported(study: Path, model: Path, data: Path, tmp_path: Path) -> None:
     keys = {"folds": {"use": [0, 1]}}
-    with pytest.raises(RecipeError, match=r"test of the folds \[0, 1\], and \[0, 1\] are reported"):
-        reproduce(open_study(study), {"m": model}, wish(tmp_path, data, only=("GAD",), overrides=keys))
+    with raises(RecipeError, code="overlapping-folds", value=(0, 1)):
+        reproduce(open_study(study), {"m": model}, options(tmp_path, data, only=("GAD",), overrides=keys))
 
 
 def test_folds_that_nothing_is_taken_over_are_refused_before_they_run(
     study: Path, model: Path, data: Path, tmp_path: Path
 ) -> None:
     keys = {"folds": {"count": 2, "dev": 0.2}}
-    with pytest.raises(RecipeError, match="does not say what is taken over them"):
-        reproduce(open_study(study), {"m": model}, wish(tmp_path, data, only=("NCBI-disease",), overrides=keys))
+    with raises(RecipeError, code="no-fold-statistic", value="folds"):
+        reproduce(open_study(study), {"m": model}, options(tmp_path, data, only=("NCBI-disease",), overrides=keys))
     assert not list(tmp_path.rglob("run.json"))
 
 
@@ -292,7 +304,7 @@ def test_a_quick_look_at_folds_that_are_drawn_has_an_interval(model: Path, data:
         ),
         encoding="utf-8",
     )
-    found = reproduce(open_study(path), {"m": model}, wish(tmp_path, data, only=("NCBI-disease",), quick=True))
+    found = reproduce(open_study(path), {"m": model}, options(tmp_path, data, only=("NCBI-disease",), quick=True))
     assert {row.ours["m"].over for row in found.rows} == {"documents"}
 
 
@@ -301,16 +313,37 @@ def test_a_variant_whose_score_is_not_defined_is_never_chosen(tmp_path: Path) ->
         cell = Row(Cell(), (), {"dev": {"pearson": Spread.of([score])}})
         return Finetuned(tmp_path, Summary("pearson", (cell,), 0, None, (), {}), None)
 
-    scores = {number: _score(found(score), "dev") for number, score in enumerate((nan, -0.5))}
+    scores = {number: _selection_score(found(score), "dev") for number, score in enumerate((nan, -0.5))}
     assert max(scores, key=lambda number: scores[number]) == 1
 
 
-@pytest.mark.parametrize(
-    ("keys", "said"),
-    [({"epoch": 1}, "unknown key epoch; did you mean epochs"), ({"data": {"dev": "test"}}, "chosen by and scored")],
-)
-def test_a_wrong_key_is_told_in_words(
-    keys: dict[str, object], said: str, study: Path, model: Path, data: Path, tmp_path: Path
+@pytest.mark.parametrize("keys", [{"epoch": 1}, {"data": {"dev": "test"}}])
+def test_a_wrong_key_names_the_task_and_the_key(
+    keys: dict[str, object], study: Path, model: Path, data: Path, tmp_path: Path
 ) -> None:
-    with pytest.raises(RecipeError, match=f"NCBI-disease: .*{said}"):
-        reproduce(open_study(study), {"m": model}, wish(tmp_path, data, only=("NCBI-disease",), overrides=keys))
+    with pytest.raises(RecipeError) as caught:
+        reproduce(open_study(study), {"m": model}, options(tmp_path, data, only=("NCBI-disease",), overrides=keys))
+    assert "NCBI-disease: " in str(caught.value)
+    assert str(next(iter(keys))) in str(caught.value) or "test" in str(caught.value)
+
+
+def test_runs_that_diverge_are_named_and_the_others_reported(
+    study: Path, model: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One learning rate diverges with one seed, one variant altogether."""
+    finished = stage.carry_out
+
+    def diverging(recipe: FinetuneRecipe, run: Run, *rest: Any, **keys: Any) -> Any:
+        if run.name == "lr0.01-seed1" or (recipe.folds is not None and recipe.epochs == 2):
+            raise DivergedError("the loss is NaN at step 3.", code="diverged", value=3)
+        return finished(recipe, run, *rest, **keys)
+
+    monkeypatch.setattr(stage, "carry_out", diverging)
+    found = reproduce(open_study(study), {"m": model}, options(tmp_path, data, only=("NCBI-disease", "GAD")))
+    assert [lost.task for lost in found.missing] == []
+    estimates = {row.task: row.ours["m"] for row in found.rows if row.ours}
+    # One of two seeds at the best learning rate; both folds of the variant that did not diverge.
+    assert (estimates["NCBI-disease"].runs, estimates["GAD"].runs) == (1, 2)
+    assert set(found.failed["m"]["NCBI-disease"]) == {"report/lr0.01-seed1"}
+    assert set(found.failed["m"]["GAD"]) == {"choose-1"}
+    assert "step 3" in found.failed["m"]["GAD"]["choose-1"]

@@ -1,26 +1,27 @@
-"""What papers make of runs: medians of folds, means of seeds, and how sure they are."""
+"""Aggregates as papers report them: medians over folds, means over seeds, and their intervals."""
 
 import statistics
 
 import pytest
+from errors import raises
 
 from lexome.errors import UsageError
-from lexome.reproduce.aggregate import Scored, aggregated
+from lexome.reproduce.aggregate import RunScores, aggregate
 
 
-def runs(*numbers: float) -> list[Scored]:
+def runs(*numbers: float) -> list[RunScores]:
     """A run for each number, each with a seed of its own."""
-    return [Scored(seed, None, {"f1": number}) for seed, number in enumerate(numbers)]
+    return [RunScores(seed, None, {"f1": number}) for seed, number in enumerate(numbers)]
 
 
-def folded(table: dict[int, list[float]]) -> list[Scored]:
+def folded(table: dict[int, list[float]]) -> list[RunScores]:
     """Runs of seeds by folds."""
-    return [Scored(seed, fold, {"f1": number}) for seed, row in table.items() for fold, number in enumerate(row, 1)]
+    return [RunScores(seed, fold, {"f1": number}) for seed, row in table.items() for fold, number in enumerate(row, 1)]
 
 
 def test_the_mean_of_five_seeds_has_students_interval() -> None:
     numbers = [0.80, 0.82, 0.81, 0.84, 0.83]
-    found = aggregated(runs(*numbers), "f1", folds=None, seeds="mean")
+    found = aggregate(runs(*numbers), "f1", folds=None, seeds="mean")
     # 2.776 is Student's t with four degrees of freedom.
     half = 100 * 2.776 * statistics.stdev(numbers) / 5**0.5
     assert (found.value, found.low, found.high) == pytest.approx((82, 82 - half, 82 + half))
@@ -28,50 +29,52 @@ def test_the_mean_of_five_seeds_has_students_interval() -> None:
 
 
 def test_the_median_of_five_seeds_lies_between_the_least_and_the_most() -> None:
-    found = aggregated(runs(0.9, 0.5, 0.7, 0.8, 0.6), "f1", folds=None, seeds="median")
+    found = aggregate(runs(0.9, 0.5, 0.7, 0.8, 0.6), "f1", folds=None, seeds="median")
     assert (found.value, found.low, found.high) == pytest.approx((70, 50, 90))
     assert found.level == pytest.approx(1 - 2 / 2**5)
 
 
 def test_the_median_of_nine_numbers_needs_not_the_outermost() -> None:
-    found = aggregated(runs(*(number / 10 for number in range(1, 10))), "f1", folds=None, seeds="median")
+    found = aggregate(runs(*(number / 10 for number in range(1, 10))), "f1", folds=None, seeds="median")
     # Two of nine outside on either side: 1 - 2 (1 + 9) / 512.
     assert (found.low, found.high, found.level) == pytest.approx((20, 80, 1 - 20 / 512))
 
 
 def test_folds_are_taken_before_seeds() -> None:
     table = {0: [0.1, 0.2, 0.9], 1: [0.3, 0.4, 0.5], 2: [0.6, 0.7, 0.8]}
-    medians = aggregated(folded(table), "f1", folds="median", seeds="median")
+    medians = aggregate(folded(table), "f1", folds="median", seeds="median")
     assert medians.each == pytest.approx((20, 40, 70))
     assert medians.value == pytest.approx(40)
-    means = aggregated(folded(table), "f1", folds="mean", seeds="mean")
+    means = aggregate(folded(table), "f1", folds="mean", seeds="mean")
     assert means.each == pytest.approx((40, 40, 70))
     assert means.value == pytest.approx(50)
 
 
 def test_one_seed_of_many_folds_has_an_interval_over_folds() -> None:
-    found = aggregated(folded({0: [0.5, 0.7, 0.9]}), "f1", folds="mean", seeds="mean")
+    found = aggregate(folded({0: [0.5, 0.7, 0.9]}), "f1", folds="mean", seeds="mean")
     assert (found.value, found.over, found.runs) == (pytest.approx(70), "folds", 3)
 
 
 def test_one_run_alone_has_no_interval() -> None:
-    found = aggregated(runs(0.5), "f1", folds=None, seeds="mean")
+    found = aggregate(runs(0.5), "f1", folds=None, seeds="mean")
     assert (found.value, found.low, found.over) == (50, None, None)
 
 
 @pytest.mark.parametrize(
-    ("given", "measure", "said"),
+    ("given", "metric", "code", "value"),
     [
-        (runs(0.5), "mrr", "no measure 'mrr'; they have f1"),
-        (folded({0: [0.5, 0.6]}), "f1", "does not say what is taken over them"),
-        ([*runs(0.5), *runs(0.6)], "f1", "a seed is there twice"),
+        (runs(0.5), "mrr", "unknown-metric", "mrr"),
+        (folded({0: [0.5, 0.6]}), "f1", "no-fold-statistic", None),
+        ([*runs(0.5), *runs(0.6)], "f1", "duplicate-run", 0),
     ],
 )
-def test_runs_that_do_not_fit_are_refused(given: list[Scored], measure: str, said: str) -> None:
-    with pytest.raises(UsageError, match=said):
-        aggregated(given, measure, folds=None, seeds="mean")
+def test_runs_that_cannot_be_aggregated_are_refused(
+    given: list[RunScores], metric: str, code: str, value: object
+) -> None:
+    with raises(UsageError, code=code, value=value):
+        aggregate(given, metric, folds=None, seeds="mean")
 
 
 def test_seeds_with_different_folds_are_refused() -> None:
-    with pytest.raises(UsageError, match="different numbers of folds"):
-        aggregated(folded({0: [0.5, 0.6], 1: [0.5]}), "f1", folds="mean", seeds="mean")
+    with raises(UsageError, code="incomplete-folds"):
+        aggregate(folded({0: [0.5, 0.6], 1: [0.5]}), "f1", folds="mean", seeds="mean")

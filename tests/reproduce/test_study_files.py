@@ -11,8 +11,7 @@ from lexome.datasets import names
 from lexome.errors import RecipeError, UsageError
 from lexome.recipe import explain, load, merged
 from lexome.recipe.study import StudyRecipe, open_study, shipped
-from lexome.reproduce.aggregate import numbers
-from lexome.reproduce.result import outcome_of
+from lexome.reproduce.aggregate import reported_values, study_result
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = sorted((ROOT / "studies").glob("*.toml"))
@@ -51,11 +50,11 @@ def test_a_task_of_one_name_is_the_same_everywhere() -> None:
 @pytest.mark.parametrize("name", ["lewis2020", "fang2023"])
 def test_printed_averages_follow_from_the_printed_rows(name: str) -> None:
     study = open_study(name)
-    whole = outcome_of(study, {}, models={}, missing=(), spreads={})
-    assert whole.means == ()
+    whole = study_result(study, {}, models={}, missing=(), ranges={})
+    assert whole.averages == ()
     rows: dict[str, dict[str, list[float]]] = {}
     for row in study.reported:
-        for task, _, number in numbers(study, row):
+        for task, _, number in reported_values(study, row):
             rows.setdefault(row.model, {}).setdefault(task, []).append(number)
     for row in study.reported:
         given = {task: statistics.fmean(values) for task, values in rows[row.model].items()}
@@ -81,7 +80,12 @@ def test_every_number_is_in_the_list_of_the_papers_numbers() -> None:
             own.add((_renamed(line["dataset"], line["study"]), float(line["value"])))
     for study in shipped():
         paper = study.name.partition("-")[0]
-        found = {(task, number) for row in study.reported if row.lab is None for task, _, number in numbers(study, row)}
+        found = {
+            (task, number)
+            for row in study.reported
+            if row.lab is None
+            for task, _, number in reported_values(study, row)
+        }
         assert found - listed[paper] == set()
     opened = {study.name: study for study in shipped()}
     scored = {"lewis2020": "2", "fang2023": "3", "shin2020": "1", "lee2020": "NER"}
@@ -90,7 +94,9 @@ def test_every_number_is_in_the_list_of_the_papers_numbers() -> None:
             study = opened[line["study"]]
             if line["table"] == scored[line["study"]] and line["metric"] != "mean":
                 rows = [row for row in study.reported if row.model == line["model"]]
-                own = {pair for row in rows for task, _, number in numbers(study, row) for pair in [(task, number)]}
+                own = {
+                    pair for row in rows for task, _, number in reported_values(study, row) for pair in [(task, number)]
+                }
                 assert (_renamed(line["dataset"], line["study"]), float(line["value"])) in own
 
 

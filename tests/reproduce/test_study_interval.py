@@ -1,13 +1,14 @@
-"""Intervals over documents, drawn again with replacement."""
+"""Bootstrap intervals over test documents."""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from errors import raises
 
 from lexome.document import Answer, Document, Question, Span, lay_out
 from lexome.errors import DataSetError
-from lexome.reproduce.aggregate import drawn
+from lexome.reproduce.aggregate import bootstrap_intervals
 from lexome.tasks import task_of
 
 GENES = task_of({"kind": "ner", "types": ["Gene"]})
@@ -22,7 +23,7 @@ def gene(number: int) -> Document:
 def test_half_of_the_documents_right_is_somewhere_round_two_thirds() -> None:
     gold = [gene(number) for number in range(40)]
     found = [doc if number % 2 else replace(doc, spans=()) for number, doc in enumerate(gold)]
-    low, high = drawn(GENES, gold, found)["f1"]
+    low, high = bootstrap_intervals(GENES, gold, found)["f1"]
     # 20 of 40 found, none wrong: F1 is 66.7. Drawn, a share p of 0.5 ± 0.155 is found, and F1 is 2p / (1 + p).
     assert low == pytest.approx(51, abs=5)
     assert high == pytest.approx(79, abs=5)
@@ -34,19 +35,21 @@ def test_counts_give_what_scoring_every_draw_gives() -> None:
     places = np.random.default_rng(0).integers(12, size=12)
     expected = GENES.score([gold[n] for n in places], [found[n] for n in places])
     # The only draw is both ends of its interval.
-    assert drawn(GENES, gold, found, draws=1)["f1"] == pytest.approx((100 * expected["f1"], 100 * expected["f1"]))
+    assert bootstrap_intervals(GENES, gold, found, samples=1)["f1"] == pytest.approx(
+        (100 * expected["f1"], 100 * expected["f1"])
+    )
     assert 0 < expected["f1"] < 1
 
 
 def test_an_interval_of_what_is_all_right_has_no_width() -> None:
     gold = [gene(number) for number in range(5)]
-    assert drawn(GENES, gold, gold)["f1"] == (100, 100)
+    assert bootstrap_intervals(GENES, gold, gold)["f1"] == (100, 100)
 
 
 def test_the_same_draws_come_each_time() -> None:
     gold = [gene(number) for number in range(9)]
     found = [doc if number % 3 else replace(doc, spans=()) for number, doc in enumerate(gold)]
-    assert drawn(GENES, gold, found) == drawn(GENES, gold, found)
+    assert bootstrap_intervals(GENES, gold, found) == bootstrap_intervals(GENES, gold, found)
 
 
 def question(number: int, text: int, answer: str) -> Document:
@@ -55,17 +58,17 @@ def question(number: int, text: int, answer: str) -> Document:
     return Document(f"q{number}-{text}", lay_out([("text", "TP53 or MYC")]), questions=(asked,))
 
 
-def test_a_question_is_drawn_with_all_its_texts_and_counts_each_time_it_is_drawn() -> None:
+def test_a_question_is_drawn_with_all_its_texts_and_counts_each_time_it_is_bootstrap_intervals() -> None:
     gold = [question(number, text, "TP53") for number in range(30) for text in range(3)]
     found = [question(number, text, "TP53" if number % 2 else "MYC") for number in range(30) for text in range(3)]
-    low, high = drawn(FACTOIDS, gold, found)["strict"]
+    low, high = bootstrap_intervals(FACTOIDS, gold, found)["strict"]
     # Half of 30 questions right, each with the standard deviation of a coin: 50 ± 1.96 * 50 / sqrt(30).
     assert (low, high) == (pytest.approx(32, abs=6), pytest.approx(68, abs=6))
 
 
 def test_answers_to_other_documents_are_refused() -> None:
-    with pytest.raises(DataSetError, match="answered 1 documents, and test has 2"):
-        drawn(GENES, [gene(0), gene(1)], [gene(0)])
+    with raises(DataSetError, code="document-mismatch", value=1):
+        bootstrap_intervals(GENES, [gene(0), gene(1)], [gene(0)])
 
 
 @pytest.mark.parametrize("texts", [1, 2])
@@ -77,7 +80,7 @@ def test_the_interval_of_macro_f1_of_yes_and_no_is_round_the_score(texts: int) -
         [_yes_or_no(n, text, answers[n]) for n in range(40) for text in range(texts)] for answers in (known, said)
     )
     score = 100 * task.score(gold, found)["macro_f1"]
-    low, high = drawn(task, gold, found)["macro_f1"]
+    low, high = bootstrap_intervals(task, gold, found)["macro_f1"]
     # 36 of 40 are right: a share of 0.9 ± 0.09.
     assert low < score < high
     assert (low, high) == (pytest.approx(score - 9, abs=4), pytest.approx(score + 9, abs=4))
@@ -93,4 +96,4 @@ def test_a_draw_with_nothing_to_find_is_left_out() -> None:
     docs = [
         Document(f"d{number}", lay_out([("text", "TP53")]), labels=("no" if number else "yes",)) for number in range(3)
     ]
-    assert drawn(task, docs, docs)["f1"] == (100, 100)
+    assert bootstrap_intervals(task, docs, docs)["f1"] == (100, 100)

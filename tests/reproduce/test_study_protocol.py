@@ -4,19 +4,32 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from errors import raises
 
-from lexome.errors import UsageError
+from lexome.errors import RecipeError, UsageError
+from lexome.recipe import overrides_of
 from lexome.recipe.finetune import FinetuneRecipe
 from lexome.recipe.study import open_study
-from lexome.reproduce.reproduce import Place, choosing, order_of, reporting, variants_of
-
-PLACE = Place(Path("checkpoint"), Path("out"))
+from lexome.reproduce.reproduce import StudyOptions, TaskPlan, require_free_keys, tasks_to_run
 
 
-def reported(study: str, task: str, variant: int = 0, **keys: Any) -> FinetuneRecipe:
-    """The recipe of the runs that a study reports for a task."""
+def plan(study: str, task: str, **options: Any) -> TaskPlan:
+    """A task of a study."""
     opened = open_study(study)
-    return reporting(opened, opened.task(task), variant, PLACE, **keys)
+    table = opened.task(task)
+    protocol = opened.protocols[table.protocol]
+    return TaskPlan(protocol, table, Path("checkpoint"), Path("out"), StudyOptions(Path("out"), **options))
+
+
+def reported(study: str, task: str, variant: int = 0, **options: Any) -> FinetuneRecipe:
+    """The recipe of the runs that a study reports for a task."""
+    return plan(study, task, **options).report_recipe(variant)
+
+
+def both(study: str, task: str, variant: int) -> tuple[FinetuneRecipe, FinetuneRecipe]:
+    """The recipes of the runs that select a variant, and of those that are reported."""
+    planned = plan(study, task)
+    return planned.selection_recipe(variant), planned.report_recipe(variant)
 
 
 def test_bioformers_grid_is_nine_cells_of_five_seeds() -> None:
@@ -26,9 +39,7 @@ def test_bioformers_grid_is_nine_cells_of_five_seeds() -> None:
 
 
 def test_bio_lm_chooses_on_the_first_fold_and_reports_the_other_nine() -> None:
-    study = open_study("lewis2020")
-    task = study.task("GAD")
-    first, second = (make(study, task, 3, PLACE) for make in (choosing, reporting))
+    first, second = both("lewis2020", "GAD", 3)
     assert first.folds is not None
     assert second.folds is not None
     assert (first.folds.use, second.folds.use) == ((0,), tuple(range(1, 10)))
@@ -43,16 +54,13 @@ def test_bio_lm_learns_classes_with_the_codes_rate() -> None:
 
 
 def test_biobert_chooses_on_dev_and_then_learns_from_it_too() -> None:
-    study = open_study("lee2020")
-    task = study.task("BC2GM")
-    first, second = (make(study, task, 1, PLACE) for make in (choosing, reporting))
+    first, second = both("lee2020", "BC2GM", 1)
     assert (first.data.train, first.data.dev, first.score_test) == (("train",), "dev", "never")
     assert (second.data.train, second.data.dev, second.score_test) == (("train", "dev"), "none", "every")
 
 
 def test_biomegatron_has_four_heads_and_labels_words_of_one_set_whole() -> None:
-    study = open_study("shin2020")
-    heads = [choosing(study, study.task("BC5CDR-chem"), number, PLACE).head for number in range(4)]
+    heads = [plan("shin2020", "BC5CDR-chem").selection_recipe(variant).head for variant in range(4)]
     assert {(head.layers, head.width, head.dropout) for head in heads} == {
         (layers, width, 0.5) for layers in (1, 2) for width in (512, 1024)
     }
@@ -61,9 +69,8 @@ def test_biomegatron_has_four_heads_and_labels_words_of_one_set_whole() -> None:
 
 
 def test_where_nothing_is_chosen_apart_the_runs_that_choose_are_reported() -> None:
-    study = open_study("shin2020")
-    task = study.task("ChemProt")
-    assert choosing(study, task, 2, PLACE) == reporting(study, task, 2, PLACE)
+    selection, report = both("shin2020", "ChemProt", 2)
+    assert selection == report
 
 
 def test_a_quick_look_has_one_run_with_an_early_end_in_a_folder_of_its_own() -> None:
@@ -80,27 +87,53 @@ def test_a_quick_look_without_dev_goes_on_to_its_end() -> None:
 
 
 def test_a_quick_look_takes_one_variant_and_no_fold_that_chooses() -> None:
-    protocol = open_study("lewis2020").protocols["folds"]
-    assert (len(variants_of(protocol, quick=False)), variants_of(protocol, quick=True)) == (8, [0])
+    whole, quick = (plan("lewis2020", "EU-ADR", quick=quick).variants for quick in (False, True))
+    assert (len(whole), quick) == (8, [0])
     made = reported("lewis2020", "EU-ADR", quick=True)
     assert made.folds is not None
     assert made.folds.use == (1,)
 
 
 def test_the_callers_keys_come_last() -> None:
-    study = open_study("fang2023")
-    place = Place(Path("checkpoint"), Path("out"), 3, "cpu", {"grid": {"seeds": "first"}, "epochs": 2})
-    made = reporting(study, study.task("BC2GM"), 0, place)
+    keys = {"grid": {"seeds": "first"}, "epochs": 2}
+    made = reported("fang2023", "BC2GM", jobs=3, device="cpu", overrides=keys)
     assert (made.epochs, made.grid.seeds, made.jobs, made.device) == (2, "first", 3, "cpu")
     assert len(made.grid.batch) == 3
 
 
 def test_squad_comes_before_what_starts_from_it() -> None:
-    names = [task.name for task in order_of(open_study("fang2023"), ["BioASQ-7b"])]
+    names = [task.name for task in tasks_to_run(open_study("fang2023"), ["BioASQ-7b"])]
     assert names == ["SQuAD-1.1", "BioASQ-7b-after-SQuAD", "BioASQ-7b"]
-    assert [task.name for task in order_of(open_study("fang2023"), ["HoC"])] == ["HoC"]
+    assert [task.name for task in tasks_to_run(open_study("fang2023"), ["HoC"])] == ["HoC"]
 
 
 def test_a_task_that_is_not_there_is_refused() -> None:
-    with pytest.raises(UsageError, match="no task 'MedNLI'; expected one of BC2GM"):
-        order_of(open_study("fang2023"), ["MedNLI"])
+    with raises(UsageError, code="unknown-task", value="MedNLI", mentions="BC2GM"):
+        tasks_to_run(open_study("fang2023"), ["MedNLI"])
+
+
+def test_a_key_without_a_value_is_removed() -> None:
+    made = reported("fang2023", "BC2GM", overrides=overrides_of(["epochs=", "steps=7"]))
+    assert (made.epochs, made.steps) == (None, 7)
+    with pytest.raises(RecipeError):
+        reported("fang2023", "BC2GM", overrides=overrides_of(["epochs="]))
+
+
+@pytest.mark.parametrize(
+    ("keys", "code", "value"),
+    [
+        ("optimizer.lr=1e-4", "overridden-by-grid", "optimizer.lr"),
+        ("out=elsewhere", "reserved-key", "out"),
+        ("data.root=elsewhere", "reserved-key", "data.root"),
+    ],
+)
+def test_a_key_without_effect_is_refused(keys: str, code: str, value: str) -> None:
+    overrides = overrides_of([keys])
+    with raises(RecipeError, code=code, value=value):
+        require_free_keys(overrides)
+        reported("fang2023", "BC2GM", overrides=overrides)
+
+
+def test_the_data_folder_is_in_the_recipe(tmp_path: Path) -> None:
+    assert reported("fang2023", "BC2GM").data.root is None
+    assert reported("fang2023", "BC2GM", data=tmp_path).data.root == tmp_path.resolve()

@@ -1,13 +1,13 @@
-"""How far labs are apart on one checkpoint."""
+"""Ranges between labs for one checkpoint."""
 
 from lexome.recipe.study import shipped
-from lexome.reproduce.aggregate import spreads
+from lexome.reproduce.aggregate import lab_ranges
 
 BIOBERT = "BioBERT-v1.1"
 
 
 def test_five_labs_report_biobert_on_ncbi_disease() -> None:
-    found = spreads(shipped())[BIOBERT, "NCBI-disease", "f1"]
+    found = lab_ranges(shipped())[BIOBERT, "NCBI-disease", "f1"]
     assert found.labs == {
         "lee2020": 89.71,
         "dmis-lab/biobert-pytorch": 88.3,
@@ -16,17 +16,17 @@ def test_five_labs_report_biobert_on_ncbi_disease() -> None:
         "shin2020": 87.5,
     }
     assert (found.low, found.high) == (87.5, 89.71)
-    assert found.holds(88)
-    assert not found.holds(90)
+    assert found.contains(88)
+    assert not found.contains(90)
 
 
 def test_a_macro_average_is_not_put_beside_micro_ones() -> None:
-    found = spreads(shipped())
+    found = lab_ranges(shipped())
     assert set(found[BIOBERT, "ChemProt", "f1"].labs) == {"lee2020", "lewis2020", "shin2020"}
     assert set(found[BIOBERT, "ChemProt", "macro_f1"].labs) == {"fang2023"}
 
 
 def test_questions_after_squad_are_apart_from_those_without() -> None:
-    found = spreads(shipped())
+    found = lab_ranges(shipped())
     assert set(found[BIOBERT, "BioASQ-7b-after-SQuAD", "mrr"].labs) == {"fang2023", "shin2020"}
     assert set(found[BIOBERT, "BioASQ-7b", "mrr"].labs) == {"fang2023"}

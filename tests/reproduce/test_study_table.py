@@ -6,15 +6,24 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from errors import raises
 
 from lexome.errors import UsageError
 from lexome.recipe.study import open_study, shipped
-from lexome.reproduce.aggregate import Estimate, spreads
-from lexome.reproduce.result import Missing, Outcome, outcome_of
-from lexome.reproduce.tables import head, joined, markdown, page, read_outcome, report, text, write_outcome
+from lexome.reproduce.aggregate import Estimate, MissingTask, StudyResult, lab_ranges, study_result
+from lexome.reproduce.tables import (
+    column_names,
+    html_page,
+    markdown_page,
+    merge_results,
+    read_result,
+    report,
+    text_table,
+    write_result,
+)
 
 BIOBERT = "BioBERT-v1.1"
-LOST = Missing(task="LitCovid", set="LitCovid", why="not all of it is here; missing: train, dev", get="Ask NCBI.")
+LOST = MissingTask(task="LitCovid", set="LitCovid", reason="incomplete; missing: train, dev", source="Ask NCBI.")
 
 
 def estimate(number: float) -> Estimate:
@@ -22,23 +31,23 @@ def estimate(number: float) -> Estimate:
     return Estimate(value=number, runs=5, low=number - 1, high=number + 1, level=0.95, over="seeds")
 
 
-def fang(model: str = BIOBERT, *, quick: bool = False, shift: float = 0.0) -> Outcome:
-    """An outcome of some of Bioformer's tasks."""
+def fang(model: str = BIOBERT, *, quick: bool = False, shift: float = 0.0) -> StudyResult:
+    """A result of some of Bioformer's tasks."""
     numbers = {"HoC": ("f1", 86.0), "NCBI-disease": ("f1", 88.0), "s800": ("f1", 60.0)}
-    return outcome_of(
+    return study_result(
         open_study("fang2023"),
         {model: {task: {measure: estimate(number + shift)} for task, (measure, number) in numbers.items()}},
         models={model: "somewhere"},
         missing=[LOST],
-        spreads=spreads(shipped()),
+        ranges=lab_ranges(shipped()),
         quick=quick,
         changes=["quick: one seed"] if quick else [],
-        made={"date": "2026-11-15", "lexome": "0"},
+        environment={"date": "2026-11-15", "lexome": "0"},
     )
 
 
 def test_an_average_is_over_what_is_there_and_the_papers_over_the_same() -> None:
-    means = {mean.name: mean for mean in fang().means}
+    means = {mean.name: mean for mean in fang().averages}
     # (88.48 + 74.78) / 2 of table 3; the paper's own average of eight sets is 85.03.
     assert means["NER"].ours[BIOBERT] == pytest.approx(74)
     assert means["NER"].paper[BIOBERT] == pytest.approx(81.63)
@@ -48,7 +57,7 @@ def test_an_average_is_over_what_is_there_and_the_papers_over_the_same() -> None
 
 
 def test_an_average_of_which_nothing_is_there_is_not_shown() -> None:
-    assert {mean.name for mean in fang().means} == {"NER", "DC", "Overall"}
+    assert {mean.name for mean in fang().averages} == {"NER", "DC", "Overall"}
 
 
 def test_a_whole_average_is_the_papers_own() -> None:
@@ -62,47 +71,46 @@ def test_a_whole_average_is_the_papers_own() -> None:
             estimates[task.name] = {
                 measure: estimate(number) for measure, number in zip(task.measures, each, strict=True)
             }
-    found = outcome_of(study, {"mine": estimates}, models={"mine": "x"}, missing=[], spreads={})
-    overall = next(mean for mean in found.means if mean.name == "Overall")
+    found = study_result(study, {"mine": estimates}, models={"mine": "x"}, missing=[], ranges={})
+    overall = next(mean for mean in found.averages if mean.name == "Overall")
     assert overall.left_out == ()
     assert overall.ours["mine"] == pytest.approx(82.07, abs=0.005)
     assert overall.paper["Bioformer-8L"] == pytest.approx(overall.ours["mine"])
 
 
-def test_our_numbers_are_counted_that_lie_between_labs() -> None:
+def test_our_numbers_are_counted_that_lie_within_lab_ranges() -> None:
     # 88 lies between 87.5 and 89.71; 60 is below every lab's s800. HoC's measure is one lab's alone.
-    assert fang().between_labs() == (1, 2)
-    assert fang("mine").between_labs() == (0, 0)
+    assert fang().within_lab_ranges() == (1, 2)
+    assert fang("mine").within_lab_ranges() == (0, 0)
 
 
 def test_a_model_of_the_papers_is_compared_with_it() -> None:
-    assert "− paper's" in head(fang())
-    assert "− paper's" not in head(fang("mine"))
-    line = next(line for line in text(fang()).splitlines() if line.startswith("NCBI-disease"))
+    assert "Δ paper" in column_names(fang())
+    assert "Δ paper" not in column_names(fang("mine"))
+    line = next(line for line in text_table(fang()).splitlines() if line.startswith("NCBI-disease"))
     assert line.split()[2:8] == ["88.00", "[87.00,", "89.00]", "-0.48", "87.5–89.71", "(5)"]
 
 
-@pytest.mark.parametrize("render", [text, markdown, page])
-def test_every_table_says_what_is_missing_and_that_it_was_quick(render: object) -> None:
+@pytest.mark.parametrize("render", [text_table, markdown_page, html_page])
+def test_every_table_lists_missing_tasks_and_quick_runs(render: object) -> None:
     assert callable(render)
     whole, quick = render(fang()), render(fang(quick=True))
     for said in ("LitCovid", "missing: train, dev", "Ask NCBI."):
         assert said in whole
-    assert "Not the paper" in quick
     assert "quick: one seed" in quick
     assert "quick" not in whole.replace('class="quick"', "").replace(".quick", "")
 
 
 def test_decisions_are_in_the_page_and_not_on_the_terminal() -> None:
     decision = fang().decisions[1].decided
-    assert decision in markdown(fang())
-    assert decision not in text(fang())
+    assert decision in markdown_page(fang())
+    assert decision not in text_table(fang())
 
 
-@pytest.mark.parametrize("render", [markdown, page])
-def test_the_page_says_what_the_study_is_about(render: Callable[[Outcome], str]) -> None:
-    assert "best on dev" in fang().about
-    assert fang().about in render(fang())
+@pytest.mark.parametrize("render", [markdown_page, html_page])
+def test_the_page_says_what_the_study_is_about(render: Callable[[StudyResult], str]) -> None:
+    assert "best on dev" in fang().description
+    assert fang().description in render(fang())
 
 
 def test_the_page_has_as_many_cells_in_every_row() -> None:
@@ -120,33 +128,33 @@ def test_the_page_has_as_many_cells_in_every_row() -> None:
                 self.rows[-1] += 1
 
     cells = Cells()
-    cells.feed(page(fang()))
-    assert set(cells.rows) == {len(head(fang()))}
+    cells.feed(html_page(fang()))
+    assert set(cells.rows) == {len(column_names(fang()))}
     assert len(cells.rows) > 10
 
 
 def test_what_is_written_is_read_again(tmp_path: Path) -> None:
-    files = write_outcome(fang(), tmp_path)
+    files = write_result(fang(), tmp_path)
     assert {path.name for path in files} == {"study.json", "table.txt", "table.md", "table.html", "picture.png"}
-    assert read_outcome(tmp_path / "study.json") == fang()
+    assert read_result(tmp_path / "study.json") == fang()
     assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_a_curve_is_drawn_over_steps(tmp_path: Path) -> None:
-    found = outcome_of(
+    found = study_result(
         open_study("shin2020-transfer"),
         {steps: {"BC5CDR-chem": {"f1": estimate(number)}} for steps, number in (("1000", 60.0), ("10000", 70.0))},
         models={"1000": "a", "10000": "b"},
         missing=[],
-        spreads={},
+        ranges={},
     )
-    write_outcome(found, tmp_path)
+    write_result(found, tmp_path)
     assert found.curve == "steps of continued pre-training"
     assert (tmp_path / "picture.png").stat().st_size > 10_000
 
 
 def test_models_of_one_study_are_put_into_one_table() -> None:
-    (found,) = joined([fang(), fang("mine", shift=1.0)])
+    (found,) = merge_results([fang(), fang("mine", shift=1.0)])
     assert list(found.models) == [BIOBERT, "mine"]
     row = next(row for row in found.rows if row.task == "HoC")
     assert {model: of.value for model, of in row.ours.items()} == {BIOBERT: 86, "mine": 87}
@@ -159,24 +167,24 @@ def test_tasks_of_one_model_from_two_runs_are_put_together() -> None:
         first.model_copy(update={"rows": tuple(row for row in first.rows if row.task == "HoC")}),
         second.model_copy(update={"rows": tuple(row for row in second.rows if row.task == "s800")}),
     ]
-    (found,) = joined(parts)
+    (found,) = merge_results(parts)
     assert [row.task for row in found.rows] == ["s800", "HoC"]
-    assert next(mean for mean in found.means if mean.name == "NER").of == ("s800",)
+    assert next(mean for mean in found.averages if mean.name == "NER").of == ("s800",)
 
 
 def test_models_of_a_study_of_ones_own_have_a_table_each(tmp_path: Path) -> None:
     for name in (BIOBERT, "mine"):
-        write_outcome(fang(name).model_copy(update={"study": "own"}), tmp_path / "runs" / name)
+        write_result(fang(name).model_copy(update={"study": "own"}), tmp_path / "runs" / name)
     assert list(report([tmp_path / "runs"], tmp_path / "report").studies) == ["own", "own-2"]
 
 
 def test_a_quick_look_is_not_put_beside_the_whole_protocol() -> None:
-    assert len(joined([fang(), fang("mine", quick=True)])) == 2
+    assert len(merge_results([fang(), fang("mine", quick=True)])) == 2
 
 
 def test_a_report_leads_to_studies_and_lists_fine_tunings(tmp_path: Path) -> None:
-    write_outcome(fang(), tmp_path / "in" / "a")
-    write_outcome(fang("mine"), tmp_path / "in" / "b")
+    write_result(fang(), tmp_path / "in" / "a")
+    write_result(fang("mine"), tmp_path / "in" / "b")
     (tmp_path / "in" / "other.json").write_text("[1]")
     row = {
         "cell": {"batch": 16, "lr": 3e-5, "epochs": None},
@@ -196,20 +204,33 @@ def test_a_report_leads_to_studies_and_lists_fine_tunings(tmp_path: Path) -> Non
 
 
 def test_a_study_with_other_keys_is_another_in_a_report(tmp_path: Path) -> None:
-    write_outcome(fang(), tmp_path / "whole")
-    write_outcome(fang().model_copy(update={"changes": ("data.limit 60",)}), tmp_path / "cut")
+    write_result(fang(), tmp_path / "whole")
+    write_result(fang().model_copy(update={"changes": ("data.limit 60",)}), tmp_path / "cut")
     tuned = {"measure": None, "best": 0, "rows": [{"cell": {}, "runs": ["x"], "spreads": {}}]}
     (tmp_path / "tuned").mkdir()
     (tmp_path / "tuned" / "summary.json").write_text(json.dumps(tuned))
     done = report([tmp_path / name for name in ("whole", "cut", "tuned")], tmp_path / "out")
-    assert [outcome.changes for outcome in done.studies.values()] == [(), ("data.limit 60",)]
+    assert [result.changes for result in done.studies.values()] == [(), ("data.limit 60",)]
     assert list(done.studies) == ["fang2023", "fang2023-2"]
     assert "| tuned |" in (tmp_path / "out" / "index.md").read_text()
 
 
 def test_a_report_of_nothing_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"neither a study\.json nor a summary\.json"):
+    with raises(UsageError, code="nothing-to-report", value=[tmp_path]):
         report([tmp_path], tmp_path / "out")
+    with raises(UsageError, code="missing-folder", value=tmp_path / "nowhere"):
+        report([tmp_path / "nowhere"], tmp_path / "out")
     (tmp_path / "study.json").write_text("{}")
-    with pytest.raises(UsageError, match="is no outcome of a study"):
+    with raises(UsageError, code="not-a-result", value=tmp_path / "study.json"):
         report([tmp_path], tmp_path / "out")
+
+
+def test_failed_runs_are_listed_below_every_table(tmp_path: Path) -> None:
+    failed = {BIOBERT: {"HoC": {"report/lr1-seed0": "the loss is NaN."}}}
+    result = fang().model_copy(update={"failed": failed})
+    for page in (text_table(result), markdown_page(result), html_page(result)):
+        assert "report/lr1-seed0: the loss is NaN" in page
+    write_result(result, tmp_path)
+    assert read_result(tmp_path / "study.json").failed == failed
+    (merged,) = merge_results([result, fang("mine")])
+    assert merged.failed == failed

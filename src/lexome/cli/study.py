@@ -1,4 +1,4 @@
-"""`lexome reproduce` and `lexome report`: a paper's experiments again, and tables of what was found."""
+"""`lexome reproduce` and `lexome report`: a paper's experiments with other models, and tables of results."""
 
 import json
 import sys
@@ -11,14 +11,14 @@ from lexome.cli.app import AsJson, Quiet, app, needs
 from lexome.errors import UsageError
 
 if TYPE_CHECKING:
-    from lexome.reproduce.result import Outcome
+    from lexome.reproduce.aggregate import StudyResult
 
-STUDY_HELP = "A study's name, such as fang2023, or its TOML file."
-MODEL_HELP = "A checkpoint; again for more. One with a name of the paper's is compared with it."
-RUN_HELP = "A pre-training's folder: each model that it kept (log.models) is one, named by its steps."
-DATA_HELP = "Where the sets are. Default: LEXOME_DATA, else ./data."
-OUT_HELP = "Where runs and tables go. Default: reproduced/STUDY."
-QUICK_HELP = "One seed, the first point of each grid, one fold, an early end; every output says so."
+STUDY_HELP = "Name of a study, such as fang2023, or a TOML file."
+MODEL_HELP = "Checkpoint to evaluate; repeatable. Under the name of one of the paper's models it is compared with that."
+RUN_HELP = "Output folder of `lexome pretrain`: evaluate every checkpoint it kept (log.models), named by step."
+DATA_HELP = "Folder with the datasets. Default: LEXOME_DATA, else ./data."
+OUT_HELP = "Folder for runs and tables. Default: reproduced/STUDY."
+QUICK_HELP = "One seed, the first point of each grid, one fold, early stopping; every output says so."
 
 
 @app.command()
@@ -28,71 +28,73 @@ def reproduce(
     run_: Annotated[Path | None, typer.Option("--run", metavar="FOLDER", help=RUN_HELP)] = None,
     data: Annotated[Path | None, typer.Option("--data", metavar="FOLDER", help=DATA_HELP)] = None,
     only: Annotated[
-        list[str] | None, typer.Option("--only", metavar="TASK|SET", help="Only this task or set; again for more.")
+        list[str] | None, typer.Option("--only", metavar="TASK|SET", help="Run only this task or dataset; repeatable.")
     ] = None,
     out: Annotated[Path | None, typer.Option("--out", metavar="FOLDER", help=OUT_HELP)] = None,
-    jobs: Annotated[int, typer.Option(min=1, help="Tasks at a time on one device.")] = 1,
-    device: Annotated[
-        str, typer.Option("--device", metavar="auto|cpu|cuda", help="Where models are trained.")
-    ] = "auto",
+    jobs: Annotated[int, typer.Option(min=1, help="Number of tasks to run in parallel on one device.")] = 1,
+    device: Annotated[str, typer.Option("--device", metavar="auto|cpu|cuda", help="Device to train on.")] = "auto",
     quick: Annotated[bool, typer.Option(help=QUICK_HELP)] = False,
     set_: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A key of every fine-tuning's recipe.")
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Override a fine-tuning key of every task; KEY= removes it."),
     ] = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Run a paper's experiments with other models.
+    """Reproduce a paper's experiments with other models.
 
-    Tasks, protocol and aggregation are the paper's; ours stand beside its numbers, and beside the range between labs.
+    Fine-tunes every model on the paper's tasks with its protocol, aggregates scores as the paper does, and prints them
+    beside the paper's values and the range between labs. Finished runs are not repeated.
     """
     from lexome.recipe import overrides_of
     from lexome.recipe.study import open_study
 
     opened = open_study(study)
-    models = named_models(model or []) | (kept_models(run_) if run_ is not None else {})
+    models = named_models(model or []) | (checkpoints_of_run(run_) if run_ is not None else {})
     if not models:
-        raise UsageError("no model was named; expected --model FOLDER, or --run with a pre-training's folder.")
+        raise UsageError(
+            "no models; expected --model FOLDER, or --run with the output folder of `lexome pretrain`.",
+            code="no-models",
+        )
     with needs("train", purpose="reproducing a study"):
-        from lexome.reproduce.reproduce import Wish
+        from lexome.reproduce.reproduce import StudyOptions
         from lexome.reproduce.reproduce import reproduce as run
-        from lexome.reproduce.tables import text, write_outcome
+        from lexome.reproduce.tables import text_table, write_result
     folder = out if out is not None else Path("reproduced") / opened.name
-    wish = Wish(folder, data, tuple(only or ()), quick, jobs, device, overrides_of(set_ or ()), not quiet)
+    overrides = overrides_of(set_ or ())
+    options = StudyOptions(folder, data, tuple(only or ()), quick, jobs, device, overrides, progress_shown=not quiet)
 
-    def write(outcome: "Outcome") -> None:
-        write_outcome(outcome, folder)
+    def write(result: "StudyResult") -> None:
+        write_result(result, folder)
 
     try:
-        done = run(opened, models, wish, follow=write)
+        result = run(opened, models, options, on_update=write)
     except KeyboardInterrupt:
-        print(f"interrupted: finished runs in {folder} stay. Run the same command again to go on.", file=sys.stderr)
+        print(f"interrupted: finished runs in {folder} are kept. Run the same command to resume.", file=sys.stderr)
         raise typer.Exit(130) from None
-    written = write_outcome(done, folder)
+    files = write_result(result, folder)
     if as_json:
-        print(json.dumps(done.model_dump(mode="json"), ensure_ascii=False))
+        print(json.dumps(result.model_dump(mode="json"), ensure_ascii=False))
     elif not quiet:
-        print(text(done), end="")
-        print(f"wrote     {', '.join(map(str, written))}")
-    if any(lost.model is not None for lost in done.missing):
-        print("error: some tasks failed; the table says which and why.", file=sys.stderr)
+        print(text_table(result), end="")
+        print(f"wrote     {', '.join(map(str, files))}")
+    if any(lost.model is not None for lost in result.missing):
+        print("error: some tasks failed; the table lists them with the reason.", file=sys.stderr)
         raise typer.Exit(1)
 
 
 @app.command()
 def report(
     folders: Annotated[
-        list[Path], typer.Argument(metavar="FOLDER...", help="Folders that reproduce or finetune wrote, or JSON files.")
+        list[Path], typer.Argument(metavar="FOLDER...", help="Output of reproduce or finetune: folders or JSON files.")
     ],
-    out: Annotated[Path, typer.Option("--out", metavar="FOLDER", help="Where the tables and pictures go.")] = Path(
-        "report"
-    ),
+    out: Annotated[Path, typer.Option("--out", metavar="FOLDER", help="Folder for tables and plots.")] = Path("report"),
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Tables and pictures of studies and fine-tunings.
+    """Write tables and plots of studies and fine-tunings.
 
-    They are made of the JSON that these wrote; models of one study are in one table.
+    Reads the JSON that `reproduce` and `finetune` wrote; models of the same study share a table.
     """
     with needs("train", purpose="a report"):
         from lexome.reproduce.tables import report as run
@@ -104,26 +106,34 @@ def report(
         print(f"wrote     {out}")
 
 
-def named_models(given: list[str]) -> dict[str, Path]:
-    """Checkpoints by name, from NAME=FOLDER or a folder alone, which is called by its last part."""
+def named_models(options: list[str]) -> dict[str, Path]:
+    """Checkpoints by name, from NAME=FOLDER or a folder, whose name is its last part."""
     models: dict[str, Path] = {}
-    for one in given:
-        name, equals, folder = one.partition("=")
-        path = Path(folder) if equals else Path(one)
+    for option in options:
+        name, equals, folder = option.partition("=")
+        path = Path(folder) if equals else Path(option)
         name = name if equals else path.resolve().name
         if not name or not str(path) or "/" in name:
-            raise UsageError(f"--model {one!r}: expected a folder, or NAME=FOLDER with a name that can be a folder's.")
+            message = f"--model {option!r}: expected FOLDER, or NAME=FOLDER with a NAME without slashes."
+            raise UsageError(message, code="invalid-model", value=option)
         if name in models:
-            raise UsageError(f"--model: two models are called {name!r}; expected different names. Use NAME=FOLDER.")
+            message = f"--model: two models have the name {name!r}; expected different names. Use NAME=FOLDER."
+            raise UsageError(message, code="duplicate-model", value=name)
         if not path.exists():
-            raise UsageError(f"--model {one!r}: there is no {path}. Name a checkpoint folder.")
+            raise UsageError(
+                f"--model {option!r}: no such folder; expected a checkpoint.", code="missing-file", value=str(path)
+            )
         models[name] = path
     return models
 
 
-def kept_models(run: Path) -> dict[str, Path]:
-    """The models that a pre-training kept, by their steps, the least trained first."""
-    found = {path.name.removeprefix("step-"): path for path in run.glob("models/step-*") if path.is_dir()}
-    if not found:
-        raise UsageError(f"--run {run}: there is no models/step-N in it. Pre-train with log.models = [1000, 10000].")
-    return {steps: found[steps] for steps in sorted(found, key=int)}
+def checkpoints_of_run(run: Path) -> dict[str, Path]:
+    """The checkpoints that a pre-training run kept, by step, the earliest first."""
+    checkpoints = {path.name.removeprefix("step-"): path for path in run.glob("models/step-*") if path.is_dir()}
+    if not checkpoints:
+        raise UsageError(
+            f"--run {run}: has no checkpoints models/step-N. Pre-train with log.models = [1000, 10000].",
+            code="no-checkpoints",
+            value=str(run),
+        )
+    return {steps: checkpoints[steps] for steps in sorted(checkpoints, key=int)}

@@ -1,4 +1,7 @@
-"""What a paper makes of the scores of many runs: folds first, then seeds, as mean or median, with an interval."""
+"""Aggregation: runs into estimates with intervals, estimates into a study's rows and averages beside the paper's.
+
+Scores of runs are fractions; everything from `Estimate` on is in percent, as papers print it.
+"""
 
 import math
 import statistics
@@ -8,6 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
+from pydantic import ConfigDict, Field
 
 from lexome.datasets import find
 from lexome.datasets.dataset import TEST
@@ -16,65 +20,19 @@ from lexome.errors import DataSetError, UsageError
 from lexome.formats import read
 from lexome.recipe import Table
 from lexome.recipe.finetune import FinetuneRecipe
-from lexome.recipe.study import ReportedTable, StudyRecipe
+from lexome.recipe.study import AverageTable, DecisionTable, ReportedTable, StudyRecipe, TaskTable
 from lexome.tasks import Ner, Questions, task_of
 from lexome.tasks.metrics import count_rows, mentions, spans_strict
 from lexome.tasks.qa import base_question_id
 from lexome.tasks.task import Scores, Task
 from lexome.training.finetune.grid import gold_path
 
-
-class Spread(Table):
-    """The numbers of several labs for one model, task and measure."""
-
-    model: str
-    labs: dict[str, float]
-
-    @property
-    def low(self) -> float:
-        """The lowest."""
-        return min(self.labs.values())
-
-    @property
-    def high(self) -> float:
-        """The highest."""
-        return max(self.labs.values())
-
-    def holds(self, number: float) -> bool:
-        """Whether a number lies between them."""
-        return self.low <= number <= self.high
-
-
-Spreads = dict[tuple[str, str, str], Spread]
-"""By model, task and measure."""
-
-
-def spreads(studies: Iterable[StudyRecipe]) -> Spreads:
-    """What all studies and the labs they quote report, by model, task and measure.
-
-    Only numbers of the same measure are put together: a macro F1 says nothing about a micro F1.
-    """
-    found: dict[tuple[str, str, str], dict[str, float]] = {}
-    for study in studies:
-        for row in study.reported:
-            for task, measure, number in numbers(study, row):
-                found.setdefault((row.model, task, measure), {}).setdefault(row.lab or study.name, number)
-    return {key: Spread(model=key[0], labs=labs) for key, labs in found.items()}
-
-
-def numbers(study: StudyRecipe, row: ReportedTable) -> Iterable[tuple[str, str, float]]:
-    """The numbers of a row by task and measure; averages are left out."""
-    measures = {task.name: task.measures for task in study.tasks}
-    for name, given in row.values.items():
-        if name in measures:
-            each = given if isinstance(given, tuple) else (given,)
-            yield from ((name, measure, number) for measure, number in zip(measures[name], each, strict=True))
-
+# --- Over folds and seeds
 
 Statistic = Literal["mean", "median"]
 
 LEVEL = 0.95
-# Student's t, of which 95% lies between the number and its negative, by degrees of freedom from 1 on.
+# Two-sided 95% quantiles of Student's t, by degrees of freedom from 1 on.
 T_95 = (
     *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120),
     *(2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042),
@@ -82,8 +40,8 @@ T_95 = (
 
 
 @dataclass(frozen=True, slots=True)
-class Scored:
-    """One run's scores on test, by measure; `fold` is None where the set has none."""
+class RunScores:
+    """One run's test scores by metric; `fold` is None without cross-validation."""
 
     seed: int
     fold: int | None
@@ -91,12 +49,12 @@ class Scored:
 
 
 class Estimate(Table):
-    """A number in percent, what it is of, and an interval.
+    """An aggregated score in percent, with its confidence interval.
 
-    low, high  the interval, None where one run alone says nothing about it
-    level      how sure it is: 0.95, or what so few runs allow
+    low, high  the interval; None for a single run without one
+    level      its confidence level: 0.95, or what so few runs allow
     over       what varies inside the interval: "seeds", "folds" or "documents"
-    each       the numbers that the last step was made of
+    each       the values of the last aggregation step
     """
 
     value: float
@@ -108,190 +66,453 @@ class Estimate(Table):
     each: tuple[float, ...] = ()
 
 
-def aggregated(runs: Sequence[Scored], measure: str, *, folds: Statistic | None, seeds: Statistic) -> Estimate:
-    """The paper's number: of each seed's folds, and of these over seeds.
+def aggregate(runs: Sequence[RunScores], metric: str, *, folds: Statistic | None, seeds: Statistic) -> Estimate:
+    """The paper's aggregate: `folds` over each seed's folds, then `seeds` over seeds.
 
-    Where there is one seed and there are several folds, the interval is over folds.
+    With one seed and several folds, the interval is over folds.
     """
-    numbers = {(run.seed, run.fold): 100 * _of(run, measure) for run in runs}
-    if len(numbers) < len(runs):
-        raise UsageError("a seed is there twice for one fold; expected each run once.")
+    scores: dict[int, dict[int | None, float]] = {}
+    for run in runs:
+        if metric not in run.scores:
+            raise UsageError(
+                f"the runs have no metric {metric!r}; expected one of {', '.join(run.scores)}.",
+                code="unknown-metric",
+                value=metric,
+            )
+        of_seed = scores.setdefault(run.seed, {})
+        if run.fold in of_seed:
+            raise UsageError(
+                f"seed {run.seed} has two runs for one fold; expected one.", code="duplicate-run", value=run.seed
+            )
+        of_seed[run.fold] = 100 * run.scores[metric]
     if any(run.fold is not None for run in runs) and folds is None:
-        raise UsageError("the runs are of folds, and the protocol does not say what is taken over them. Say folds.")
-    by_seed: dict[int, list[float]] = {}
-    for (seed, _), number in sorted(numbers.items(), key=lambda item: (item[0][0], item[0][1] or 0)):
-        by_seed.setdefault(seed, []).append(number)
-    if len({len(found) for found in by_seed.values()}) > 1:
-        raise UsageError("seeds have different numbers of folds; expected the same. Run the study again to fill them.")
+        raise UsageError(
+            "the runs are folds of a cross-validation, but the protocol has no statistic over folds. "
+            'Set folds = "mean" or "median".',
+            code="no-fold-statistic",
+        )
+    if len({len(of_seed) for of_seed in scores.values()}) > 1:
+        raise UsageError(
+            "seeds have different numbers of folds; expected the same. Run the study again to complete them.",
+            code="incomplete-folds",
+        )
+    by_seed = [
+        [of_seed[fold] for fold in sorted(of_seed, key=lambda fold: fold or 0)] for _, of_seed in sorted(scores.items())
+    ]
     if len(by_seed) == 1 and len(runs) > 1:
-        return _estimate(next(iter(by_seed.values())), folds or seeds, over="folds", runs=len(runs))
-    each = [_taken(found, folds or "mean") for found in by_seed.values()]
-    return _estimate(each, seeds, over="seeds", runs=len(runs))
+        return _estimate(by_seed[0], folds or seeds, over="folds", runs=len(runs))
+    return _estimate([_statistic(of_seed, folds or "mean") for of_seed in by_seed], seeds, over="seeds", runs=len(runs))
 
 
-def _of(run: Scored, measure: str) -> float:
-    if measure not in run.scores:
-        raise UsageError(f"the runs have no measure {measure!r}; they have {', '.join(run.scores)}. Name one of these.")
-    return run.scores[measure]
+def _statistic(values: Sequence[float], statistic: Statistic) -> float:
+    return statistics.fmean(values) if statistic == "mean" else statistics.median(values)
 
 
-def _taken(numbers: Sequence[float], statistic: Statistic) -> float:
-    return statistics.fmean(numbers) if statistic == "mean" else statistics.median(numbers)
+def _estimate(values: Sequence[float], statistic: Statistic, *, over: str, runs: int) -> Estimate:
+    estimate = Estimate(value=_statistic(values, statistic), runs=runs, each=tuple(values))
+    if len(values) == 1:
+        return estimate
+    low, high, level = _mean_interval(values) if statistic == "mean" else _median_interval(values)
+    return estimate.model_copy(update={"low": low, "high": high, "level": level, "over": over})
 
 
-def _estimate(numbers: Sequence[float], statistic: Statistic, *, over: str, runs: int) -> Estimate:
-    taken = _taken(numbers, statistic)
-    if len(numbers) == 1:
-        return Estimate(value=taken, runs=runs, each=tuple(numbers))
-    low, high, level = _mean_interval(numbers) if statistic == "mean" else _median_interval(numbers)
-    return Estimate(value=taken, runs=runs, low=low, high=high, level=level, over=over, each=tuple(numbers))
-
-
-def _mean_interval(numbers: Sequence[float]) -> tuple[float, float, float]:
-    """Student's interval of the mean."""
-    degrees = len(numbers) - 1
+def _mean_interval(values: Sequence[float]) -> tuple[float, float, float]:
+    """Student's t interval of the mean."""
+    degrees = len(values) - 1
     quantile = T_95[degrees - 1] if degrees <= len(T_95) else 1.96
-    half = quantile * statistics.stdev(numbers) / math.sqrt(len(numbers))
-    mean = statistics.fmean(numbers)
+    half = quantile * statistics.stdev(values) / math.sqrt(len(values))
+    mean = statistics.fmean(values)
     return mean - half, mean + half, LEVEL
 
 
-def _median_interval(numbers: Sequence[float]) -> tuple[float, float, float]:
-    """The narrowest pair of the numbers themselves, as far from both ends, that holds the median with 95%.
+def _median_interval(values: Sequence[float]) -> tuple[float, float, float]:
+    """The narrowest interval between order statistics, symmetric in rank, that covers the median with 95%.
 
-    This needs no assumption. Of five numbers even least and most hold it with 93.75% only: then these, and that.
+    It is distribution-free. With five values even minimum and maximum cover the median with 93.75% only: then these
+    two are the interval, at that level.
     """
-    count, ordered = len(numbers), sorted(numbers)
-    sure = [1 - 2 * sum(math.comb(count, k) for k in range(place + 1)) / 2**count for place in range((count + 1) // 2)]
-    place = max((place for place, level in enumerate(sure) if level >= LEVEL), default=0)
-    return ordered[place], ordered[-1 - place], sure[place]
+    count, ordered = len(values), sorted(values)
+    coverage = [
+        1 - 2 * sum(math.comb(count, k) for k in range(rank + 1)) / 2**count for rank in range((count + 1) // 2)
+    ]
+    rank = max((rank for rank, level in enumerate(coverage) if level >= LEVEL), default=0)
+    return ordered[rank], ordered[-1 - rank], coverage[rank]
 
 
-Way = Callable[[Task, Sequence[Document], Sequence[Document], np.random.Generator, int], Iterator[Scores]]
+# --- Over documents: the bootstrap interval of a single run
 
-# Scoring some sets takes a second; of so many draws the ends of an interval are known to a tenth of its width.
-DRAWS = 200
+Documents = Sequence[Document]
+Resampler = Callable[[Task, Documents, Documents, np.random.Generator, int], Iterator[Scores]]
+
+# Scoring a large test split takes a second; 200 samples give the ends of an interval to a tenth of its width.
+SAMPLES = 200
 
 
-def over_documents(recipe: FinetuneRecipe, fold: int | None, found: Path) -> dict[str, tuple[float, float]]:
-    """For each measure the interval of one run's test scores, from the documents it has written."""
-    source = find(recipe.data.sets[0])
+def document_intervals(recipe: FinetuneRecipe, fold: int | None, predictions: Path) -> dict[str, tuple[float, float]]:
+    """By metric, the bootstrap interval of one run's test scores, from the predictions it wrote."""
+    source = find(recipe.data.sets[0], data=recipe.data.root)
     task = task_of({**source.settings, **recipe.task})
-    answers = list(read(found, format="jsonl"))
-    written = gold_path(recipe.out, TEST, fold)
-    if written.is_file():
-        return drawn(task, list(read(written, format="jsonl")), answers)
-    # A run from before there was such a file.
-    part = source if fold is None else source.folds[fold]
-    gold = part.splits(partial=True, overlap=recipe.data.overlap)[recipe.data.test]
+    predicted = list(read(predictions, format="jsonl"))
+    gold_file = gold_path(recipe.out, TEST, fold)
+    if gold_file.is_file():
+        return bootstrap_intervals(task, list(read(gold_file, format="jsonl")), predicted)
+    # Runs of earlier versions have no gold file.
+    dataset = source if fold is None else source.folds[fold]
+    gold = dataset.splits(partial=True, overlap=recipe.data.overlap)[recipe.data.test]
     if recipe.data.limit is not None:
-        known = {doc.id for doc in answers}
-        gold = [doc for doc in gold if doc.id in known]
-    return drawn(task, gold, answers)
+        ids = {doc.id for doc in predicted}
+        gold = [doc for doc in gold if doc.id in ids]
+    return bootstrap_intervals(task, gold, predicted)
 
 
-def drawn(
-    task: Task, gold: Sequence[Document], found: Sequence[Document], *, draws: int = DRAWS, seed: int = 0
+def bootstrap_intervals(
+    task: Task, gold: Documents, predicted: Documents, *, samples: int = SAMPLES, seed: int = 0
 ) -> dict[str, tuple[float, float]]:
-    """The range that holds 95% of the scores of as many documents drawn with replacement, by measure, in percent."""
-    if [doc.id for doc in gold] != [doc.id for doc in found]:
+    """By metric, the 95% bootstrap interval over test documents, in percent."""
+    if [doc.id for doc in gold] != [doc.id for doc in predicted]:
         raise DataSetError(
-            f"the run answered {len(found):,} documents, and test has {len(gold):,} or others; expected the same. "
-            "The set's files have changed since: remove the run and do it again."
+            f"the run predicted {len(predicted):,} documents; expected the {len(gold):,} of the test split. "
+            "The dataset has changed since the run: remove the run and repeat it.",
+            code="document-mismatch",
+            value=len(predicted),
         )
     rng = np.random.default_rng(seed)
-    scored = _way_of(task)
-    scores: dict[str, list[float]] = {}
-    for drawing in scored(task, gold, found, rng, draws):
-        for measure, number in drawing.items():
-            scores.setdefault(measure, []).append(100 * number)
+    values: dict[str, list[float]] = {}
+    for scores in _resampler(task)(task, gold, predicted, rng, samples):
+        for metric, score in scores.items():
+            values.setdefault(metric, []).append(100 * score)
     tail = (1 - LEVEL) / 2
-    ends = {measure: np.nanquantile(numbers, (tail, 1 - tail)) for measure, numbers in scores.items()}
-    return {measure: (float(low), float(high)) for measure, (low, high) in ends.items()}
+    ends = {metric: np.nanquantile(of_metric, (tail, 1 - tail)) for metric, of_metric in values.items()}
+    return {metric: (float(low), float(high)) for metric, (low, high) in ends.items()}
 
 
-def _way_of(task: Task) -> Way:
-    """How draws are scored: entities and questions have shorter ways than to score all documents each time."""
+def _resampler(task: Task) -> Resampler:
+    """How samples are scored: mentions and questions have shortcuts to scoring all documents of every sample."""
     if isinstance(task, Questions):
-        # Macro F1 of yes and no is no mean over questions: of one question alone it is a half at best.
-        return _by_drawn_question if task.form == "yesno" else _by_question
-    return _by_counts if isinstance(task, Ner) and task.measure == "strict" else _by_document
+        # Macro F1 of yes/no questions is no mean over questions: of a single question it is 0.5 at best.
+        return _resample_questions if task.form == "yesno" else _resample_question_scores
+    return _resample_counts if isinstance(task, Ner) and task.measure == "strict" else _resample_documents
 
 
-def _by_counts(
-    task: Task, gold: Sequence[Document], found: Sequence[Document], rng: np.random.Generator, draws: int
+def _resample_counts(
+    task: Task, gold: Documents, predicted: Documents, rng: np.random.Generator, samples: int
 ) -> Iterator[Scores]:
-    """Precision, recall and F1 of entities, from each document's counts of right, spurious and missed ones."""
+    """Precision, recall and F1 of mentions, from each document's true positives, false positives and negatives."""
     assert isinstance(task, Ner)
-    pairs = zip(gold, found, strict=True)
-    rows = count_rows([spans_strict(*([mentions(doc, task.types)] for doc in pair)) for pair in pairs])
-    for _ in range(draws):
-        right, spurious, missed = rows[rng.integers(len(rows), size=len(rows))].sum(axis=0).tolist()
+    pairs = zip(gold, predicted, strict=True)
+    counts = count_rows([spans_strict(*([mentions(doc, task.types)] for doc in pair)) for pair in pairs])
+    for _ in range(samples):
+        tp, fp, fn = counts[rng.integers(len(counts), size=len(counts))].sum(axis=0).tolist()
         yield {
-            "f1": 2 * right / max(1, 2 * right + spurious + missed),
-            "precision": right / max(1, right + spurious),
-            "recall": right / max(1, right + missed),
+            "f1": 2 * tp / max(1, 2 * tp + fp + fn),
+            "precision": tp / max(1, tp + fp),
+            "recall": tp / max(1, tp + fn),
         }
 
 
-def _by_document(
-    task: Task, gold: Sequence[Document], found: Sequence[Document], rng: np.random.Generator, draws: int
+def _resample_documents(
+    task: Task, gold: Documents, predicted: Documents, rng: np.random.Generator, samples: int
 ) -> Iterator[Scores]:
-    """Scores of drawn documents; a draw of a small set that holds nothing to score is left out."""
-    for _ in range(draws):
-        places = rng.integers(len(gold), size=len(gold))
-        scores = task.score([gold[n] for n in places], [found[n] for n in places])
+    """Scores of resampled documents; a sample of a small split without anything to score is dropped."""
+    for _ in range(samples):
+        indices = rng.integers(len(gold), size=len(gold))
+        scores = task.score([gold[n] for n in indices], [predicted[n] for n in indices])
         if not (scores.get("f1") == 0 and scores.get("accuracy") == 1):
             yield scores
 
 
-def _by_question(
-    task: Task, gold: Sequence[Document], found: Sequence[Document], rng: np.random.Generator, draws: int
+def _resample_question_scores(
+    task: Task, gold: Documents, predicted: Documents, rng: np.random.Generator, samples: int
 ) -> Iterator[Scores]:
-    """Scores that are means over questions: each drawn with all the texts it is asked on, which share its id."""
-    units = _units(gold)
-    each = [task.score([gold[n] for n in places], [found[n] for n in places]) for places in units]
-    counts = np.array([_questions(gold[n] for n in places) for places in units], np.float64)
-    common = [measure for measure in each[0] if all(measure in scores for scores in each)]
-    for _ in range(draws):
-        drawn_units = rng.integers(len(each), size=len(each))
-        weights = counts[drawn_units]
-        yield {
-            measure: float(np.average([each[n][measure] for n in drawn_units], weights=weights)) for measure in common
-        }
+    """Metrics that are means over questions; a question is sampled with all its contexts."""
+    groups = _question_groups(gold)
+    each = [task.score([gold[n] for n in group], [predicted[n] for n in group]) for group in groups]
+    questions = [{base_question_id(asked.id) for n in group for asked in gold[n].questions} for group in groups]
+    counts = np.array([len(ids) for ids in questions], np.float64)
+    common = [metric for metric in each[0] if all(metric in scores for scores in each)]
+    for _ in range(samples):
+        indices = rng.integers(len(each), size=len(each))
+        weights = counts[indices]
+        yield {metric: float(np.average([each[n][metric] for n in indices], weights=weights)) for metric in common}
 
 
-def _by_drawn_question(
-    task: Task, gold: Sequence[Document], found: Sequence[Document], rng: np.random.Generator, draws: int
+def _resample_questions(
+    task: Task, gold: Documents, predicted: Documents, rng: np.random.Generator, samples: int
 ) -> Iterator[Scores]:
-    """Scores of drawn questions, each with all the texts it is asked on; one that is drawn twice counts twice."""
-    units = _units(gold)
-    for _ in range(draws):
-        drawn_units = enumerate(rng.integers(len(units), size=len(units)).tolist())
-        places = [(number, place) for number, unit in drawn_units for place in units[unit]]
-        both = ([_asked_as(number, docs[place]) for number, place in places] for docs in (gold, found))
-        yield task.score(*both)
+    """Scores of resampled questions, each with all its contexts; a question that is sampled twice counts twice."""
+    groups = _question_groups(gold)
+
+    def renamed(sample: int, doc: Document) -> Document:
+        # Two questions with one id would be scored as one.
+        return replace(doc, questions=tuple(replace(asked, id=f"{sample}.{asked.id}") for asked in doc.questions))
+
+    for _ in range(samples):
+        sampled = enumerate(rng.integers(len(groups), size=len(groups)).tolist())
+        indices = [(sample, n) for sample, group in sampled for n in groups[group]]
+        yield task.score(*([renamed(sample, docs[n]) for sample, n in indices] for docs in (gold, predicted)))
 
 
-def _units(gold: Sequence[Document]) -> list[list[int]]:
-    """The places of the documents that ask one question, which share its id."""
-    units: dict[str, list[int]] = {}
-    for place, doc in enumerate(gold):
-        units.setdefault(base_question_id(doc.questions[0].id) if doc.questions else doc.id, []).append(place)
-    return list(units.values())
+def _question_groups(gold: Documents) -> list[list[int]]:
+    """Indices of documents, grouped by the question they are contexts of."""
+    groups: dict[str, list[int]] = {}
+    for index, doc in enumerate(gold):
+        groups.setdefault(base_question_id(doc.questions[0].id) if doc.questions else doc.id, []).append(index)
+    return list(groups.values())
 
 
-def _asked_as(number: int, doc: Document) -> Document:
-    """The document with its questions under ids of their own: two of one id would be scored as one."""
-    return replace(doc, questions=tuple(replace(asked, id=f"{number}.{asked.id}") for asked in doc.questions))
+# --- What papers and labs report
+
+Key = tuple[str, str]
+"""Task and metric."""
 
 
-def _questions(docs: Iterable[Document]) -> int:
-    """How many questions are asked, one on several texts counting once."""
-    return len({base_question_id(question.id) for doc in docs for question in doc.questions})
+def reported_values(study: StudyRecipe, row: ReportedTable) -> Iterator[tuple[str, str, float]]:
+    """A reported row's values by task and metric, without averages."""
+    metrics = {task.name: task.measures for task in study.tasks}
+    for name, values in row.values.items():
+        if name in metrics:
+            each = values if isinstance(values, tuple) else (values,)
+            yield from ((name, metric, value) for metric, value in zip(metrics[name], each, strict=True))
 
 
-def with_interval(estimate: Estimate, ends: tuple[float, float]) -> Estimate:
-    """The estimate of one run with an interval over documents."""
-    low, high = ends
-    return estimate.model_copy(update={"low": low, "high": high, "level": LEVEL, "over": "documents"})
+class LabRange(Table):
+    """Values that several labs report for one model, task and metric."""
+
+    model: str
+    labs: dict[str, float]
+
+    @property
+    def low(self) -> float:
+        """The lowest reported value."""
+        return min(self.labs.values())
+
+    @property
+    def high(self) -> float:
+        """The highest reported value."""
+        return max(self.labs.values())
+
+    def contains(self, value: float) -> bool:
+        """Whether a value lies within the range."""
+        return self.low <= value <= self.high
+
+
+LabRanges = dict[tuple[str, str, str], LabRange]
+"""By model, task and metric."""
+
+
+def lab_ranges(studies: Iterable[StudyRecipe]) -> LabRanges:
+    """What all studies and the labs they quote report.
+
+    Only values of the same metric are compared: a macro F1 says nothing about a micro F1.
+    """
+    labs: dict[tuple[str, str, str], dict[str, float]] = {}
+    for study in studies:
+        for row in study.reported:
+            for task, metric, value in reported_values(study, row):
+                labs.setdefault((row.model, task, metric), {}).setdefault(row.lab or study.name, value)
+    return {key: LabRange(model=key[0], labs=values) for key, values in labs.items()}
+
+
+# --- The result of a study
+
+Estimates = Mapping[str, Mapping[str, Mapping[str, Estimate]]]
+"""Of our models, by model, task and metric."""
+
+
+class _Stored(Table):
+    """A table of study.json, whose keys are the first edition's: aliases where the field names have changed."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, serialize_by_alias=True)
+
+
+class ResultRow(_Stored):
+    """One metric of one task: our estimates by model, the paper's values by model, and ranges between labs."""
+
+    task: str
+    group: str
+    metric: str = Field(alias="measure")
+    ours: dict[str, Estimate]
+    paper: dict[str, float]
+    labs: dict[str, LabRange]
+    note: str = ""
+
+
+class AverageRow(_Stored):
+    """An average over the tasks with results.
+
+    of        these tasks, in the paper's order
+    left_out  the paper's other tasks
+    paper     the paper's values averaged over the same tasks, for models with all of them
+    printed   the paper's own average over all tasks
+    """
+
+    name: str
+    of: tuple[str, ...]
+    left_out: tuple[str, ...]
+    ours: dict[str, float]
+    paper: dict[str, float]
+    printed: dict[str, float]
+
+
+class MissingTask(_Stored):
+    """A task without results, and why.
+
+    source  where to get its dataset
+    model   the model it failed for; None where the dataset is missing
+    """
+
+    task: str
+    set: str
+    reason: str = Field(alias="why")
+    source: str = Field(default="", alias="get")
+    model: str | None = None
+
+    def __str__(self) -> str:
+        failed = "" if self.model is None else f" failed for {self.model}"
+        return " ".join(filter(None, (f"{self.task} ({self.set}){failed}: {self.reason.rstrip('.')}.", self.source)))
+
+
+class StudyResult(_Stored):
+    """All that a study's tables and plots are made from.
+
+    models       our checkpoints by name
+    changes      deviations from the paper's protocol that the caller asked for
+    chosen       by model and task, the selected hyper-parameters
+    warnings     by task, warnings about its data, such as test documents that are in train
+    failed       by model and task, runs that diverged or failed, and why; the others are reported
+    environment  date, versions and hardware
+    """
+
+    study: str
+    title: str
+    paper: str
+    description: str = Field(alias="about")
+    models: dict[str, str]
+    quick: bool
+    changes: tuple[str, ...]
+    rows: tuple[ResultRow, ...]
+    averages: tuple[AverageRow, ...] = Field(alias="means")
+    missing: tuple[MissingTask, ...]
+    protocols: dict[str, str]
+    decisions: tuple[DecisionTable, ...]
+    chosen: dict[str, dict[str, str]] = Field(default={})
+    warnings: dict[str, tuple[str, ...]] = Field(default={})
+    failed: dict[str, dict[str, dict[str, str]]] = Field(default={})
+    reference: str | None = None
+    curve: str | None = None
+    environment: dict[str, str] = Field(default={}, alias="made")
+
+    def within_lab_ranges(self) -> tuple[int, int]:
+        """How many of our estimates lie within the range between labs, and how many can be compared."""
+        pairs = [
+            (row.labs[model], estimate.value)
+            for row in self.rows
+            for model, estimate in row.ours.items()
+            if model in row.labs and len(row.labs[model].labs) > 1
+        ]
+        return sum(lab_range.contains(value) for lab_range, value in pairs), len(pairs)
+
+
+def study_result(
+    study: StudyRecipe,
+    estimates: Estimates,
+    *,
+    models: Mapping[str, str],
+    missing: Iterable[MissingTask],
+    ranges: LabRanges,
+    quick: bool = False,
+    changes: Iterable[str] = (),
+    chosen: Mapping[str, Mapping[str, str]] | None = None,
+    warnings: Mapping[str, tuple[str, ...]] | None = None,
+    failed: Mapping[str, Mapping[str, Mapping[str, str]]] | None = None,
+    only: Iterable[str] | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> StudyResult:
+    """A study's result from the estimates of our models; with `only`, rows of these tasks alone."""
+    selected = None if only is None else set(only)
+    tasks = [task for task in study.tasks if not task.step and (selected is None or task.name in selected)]
+    paper: dict[str, dict[Key, float]] = {}
+    for row in study.reported:
+        if row.lab is None:
+            of_model = paper.setdefault(row.model, {})
+            of_model |= {(task, metric): value for task, metric, value in reported_values(study, row)}
+    compared = dict.fromkeys((*([study.reference] if study.reference else []), *estimates))
+
+    def result_row(task: TaskTable, metric: str) -> ResultRow:
+        known = {model: ranges.get((model, task.name, metric)) for model in compared}
+        return ResultRow(
+            task=task.name,
+            group=task.group,
+            metric=metric,
+            ours={model: of[task.name][metric] for model, of in estimates.items() if task.name in of},
+            paper={model: of[task.name, metric] for model, of in paper.items() if (task.name, metric) in of},
+            labs={model: lab_range for model, lab_range in known.items() if lab_range is not None},
+            note=task.note,
+        )
+
+    return StudyResult(
+        study=study.name,
+        title=study.title,
+        paper=study.paper,
+        description=study.about,
+        models=dict(models),
+        quick=quick,
+        changes=tuple(changes),
+        rows=tuple(result_row(task, metric) for task in tasks for metric in task.measures),
+        averages=tuple(_averages(study, estimates, paper)),
+        missing=tuple(missing),
+        protocols={name: protocol.about for name, protocol in study.protocols.items()},
+        decisions=study.decisions,
+        chosen={model: dict(of) for model, of in (chosen or {}).items()},
+        warnings=dict(warnings or {}),
+        failed={model: {task: dict(runs) for task, runs in of.items()} for model, of in (failed or {}).items()},
+        reference=study.reference,
+        curve=study.curve,
+        environment=dict(environment or {}),
+    )
+
+
+def _averages(
+    study: StudyRecipe, estimates: Estimates, paper: Mapping[str, Mapping[Key, float]]
+) -> Iterator[AverageRow]:
+    """The study's averages over the tasks that all of our models have; one without any such task is dropped."""
+    tables = {average.name: average for average in study.averages}
+    ours = {
+        model: {(task, metric): estimate.value for task, each in of.items() for metric, estimate in each.items()}
+        for model, of in estimates.items()
+    }
+
+    def tasks_of(average: AverageTable) -> list[str]:
+        """The tasks of an average, through other averages."""
+        nested = (tasks_of(tables[name]) if name in tables else [name] for name in average.of)
+        return list(dict.fromkeys(task for tasks in nested for task in tasks))
+
+    def mean(average: AverageTable, tasks: Sequence[str], values: Mapping[Key, float]) -> float:
+        """The mean over these tasks; a nested average counts once, as does a task with several metrics."""
+        parts: list[float] = []
+        for name in average.of:
+            if name in tables and any(task in tasks for task in tasks_of(tables[name])):
+                parts.append(mean(tables[name], tasks, values))
+            elif name in tasks:
+                parts.append(statistics.fmean(values[name, metric] for metric in study.task(name).measures))
+        return statistics.fmean(parts)
+
+    for average in study.averages if estimates else ():
+        every = tasks_of(average)
+        tasks = [name for name in every if all(name in of for of in estimates.values())]
+        if not tasks:
+            continue
+        keys = [(name, metric) for name in tasks for metric in study.task(name).measures]
+        complete = {model: of for model, of in paper.items() if all(key in of for key in keys)}
+        printed = {row.model: row.values[average.name] for row in study.reported if average.name in row.values}
+        yield AverageRow(
+            name=average.name,
+            of=tuple(tasks),
+            left_out=tuple(name for name in every if name not in tasks),
+            ours={model: mean(average, tasks, of) for model, of in ours.items()},
+            paper={model: mean(average, tasks, of) for model, of in complete.items()},
+            printed={
+                model: statistics.fmean(value) if isinstance(value, tuple) else value
+                for model, value in printed.items()
+            },
+        )

@@ -1,149 +1,68 @@
-"""reproduce: every task of a study for every model, in the paper's protocol; finished runs are not repeated."""
+"""reproduce: a paper's experiments with other models: its protocol as recipes, their runs, and the study's result."""
 
-import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from math import inf, isnan
 from pathlib import Path
 from typing import Any
 
 from lexome.datasets import find
-from lexome.datasets.splits import VARIABLE
-from lexome.errors import CheckpointError, DataSetError, LexomeError, MissingExtraError, RecipeError, UsageError
+from lexome.errors import (
+    CheckpointError,
+    DataSetError,
+    DivergedError,
+    LexomeError,
+    MissingExtraError,
+    RecipeError,
+    UsageError,
+)
 from lexome.recipe import checked, merged
 from lexome.recipe.finetune import FinetuneRecipe
 from lexome.recipe.study import ProtocolTable, StudyRecipe, TaskTable, apart, shipped
-from lexome.reproduce.aggregate import Estimate, Scored, aggregated, over_documents, spreads, with_interval
-from lexome.reproduce.result import Missing, Outcome, outcome_of
-from lexome.training.finetune.grid import RUNS, Facts, read_facts
-from lexome.training.finetune.grid import Row as Cell
+from lexome.reproduce.aggregate import (
+    LEVEL,
+    Estimate,
+    MissingTask,
+    RunScores,
+    StudyResult,
+    aggregate,
+    document_intervals,
+    lab_ranges,
+    study_result,
+)
+from lexome.training.finetune.grid import RUNS, Facts, Row, read_facts
 from lexome.training.finetune.stage import Finetuned, finetune, in_processes
 from lexome.training.run_record import surroundings
 
-# What a quick look leaves out, in the words that every output of it carries.
-QUICK = "one seed, the first point of each grid, the first variant, one fold, and an end where dev gets no better"
-# After how many scores on dev that are no better a quick look's runs end.
+# --- Protocol: the fine-tuning recipes of a task
+
+# What --quick changes, as every output of such a run states it.
+QUICK = "one seed, the first point of each grid, the first variant, one fold, and early stopping on dev"
+# Early-stopping patience of quick runs, in evaluations.
 QUICK_PATIENCE = 3
-
-
-Chain = list[TaskTable]
-"""Tasks that come after one another, the first one first."""
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a task of a study is run, and how: the same for all its recipes.
-
-    overrides  keys laid over every recipe, by the caller's wish
-    """
-
-    start: Path
-    out: Path
-    jobs: int = 1
-    device: str = "auto"
-    overrides: Mapping[str, Any] = field(default_factory=dict)
-
-
-def variants_of(protocol: ProtocolTable, *, quick: bool) -> list[int]:
-    """The numbers of the variants to compare: the first alone for a quick look."""
-    return list(range(len(protocol.variants) or 1))[: 1 if quick else None]
-
-
-def choosing(study: StudyRecipe, task: TaskTable, variant: int, place: Place, *, quick: bool = False) -> FinetuneRecipe:
-    """The recipe of the runs that a variant is compared by."""
-    protocol = study.protocols[task.protocol]
-    apart = "choose" if _apart(protocol) else "report"
-    return _recipe(task, protocol, variant, getattr(protocol, apart), place, folder=apart, quick=quick)
-
-
-def reporting(
-    study: StudyRecipe, task: TaskTable, variant: int, place: Place, *, quick: bool = False
-) -> FinetuneRecipe:
-    """The recipe of the runs that are reported, with the variant that was chosen."""
-    protocol = study.protocols[task.protocol]
-    return _recipe(task, protocol, variant, protocol.report, place, folder="report", quick=quick)
-
-
-def order_of(study: StudyRecipe, only: Iterable[str] = ()) -> list[TaskTable]:
-    """The tasks to run, steps before what comes after them; with `only`, those named by task or set alone."""
-    wanted = set(only)
-    known = {name for task in study.tasks for name in (task.name, task.set)}
-    unknown = sorted(wanted - known)
-    if unknown:
-        names = ", ".join(task.name for task in study.tasks if not task.step)
-        raise UsageError(f"{study.name} has no task {unknown[0]!r}; expected one of {names}.")
-    chosen = [task for task in study.tasks if not task.step and (not wanted or wanted & {task.name, task.set})]
-    ordered: dict[str, TaskTable] = {}
-    for task in chosen:
-        before = [task]
-        while before[-1].after is not None:
-            before.append(study.task(before[-1].after))
-        ordered |= {step.name: step for step in reversed(before)}
-    return list(ordered.values())
-
-
-def chains_of(tasks: Iterable[TaskTable]) -> list[Chain]:
-    """The tasks in chains that do not wait for each other; those of several tasks first, for they take longest."""
-    chains: dict[str, Chain] = {}
-    roots: dict[str, str] = {}
-    for task in tasks:
-        roots[task.name] = task.name if task.after is None else roots[task.after]
-        chains.setdefault(roots[task.name], []).append(task)
-    return sorted(chains.values(), key=len, reverse=True)
-
-
-def _apart(protocol: ProtocolTable) -> bool:
-    """True where the runs that choose are others than those that are reported."""
-    return bool(protocol.choose or protocol.report)
-
-
-def _recipe(
-    task: TaskTable,
-    protocol: ProtocolTable,
-    variant: int,
-    phase: Mapping[str, Any],
-    place: Place,
-    *,
-    folder: str,
-    quick: bool,
-) -> FinetuneRecipe:
-    own = protocol.variants[variant] if protocol.variants else {}
-    folder = f"{folder}-{variant}" if protocol.variants else folder
-    out = place.out / (f"quick-{folder}" if quick else folder)
-    keys = merged(
-        {"data": {"sets": [task.set]}, "card": {"title": f"{task.name}"}},
-        *(protocol.recipe, task.recipe, own, phase),
-        {"stage": "finetune", "start": str(place.start), "out": str(out), "jobs": place.jobs, "device": place.device},
-        place.overrides,
-    )
-    made = checked(keys, FinetuneRecipe, task.name)
-    return _first_of_all(made, keys) if quick else made
-
-
-def _first_of_all(recipe: FinetuneRecipe, keys: Mapping[str, Any]) -> FinetuneRecipe:
-    """The recipe with one seed, one cell and one fold, and an early end where there is a dev split."""
-    grid = {name: given[:1] for name in ("batch", "lr", "epochs") if (given := getattr(recipe.grid, name))}
-    first: dict[str, Any] = {"seeds": recipe.seeds[:1]}
-    first |= {"grid": {**grid, "seeds": "all"}} if grid else {}
-    first |= {"folds": {"use": recipe.folds.use[:1] or (0,)}} if recipe.folds is not None else {}
-    if recipe.evaluation.patience is None and recipe.draws_dev:
-        first["evaluation"] = {"patience": QUICK_PATIENCE}
-    return checked(merged(keys, first), FinetuneRecipe, str(recipe.out))
-
-
-Follow = Callable[[Outcome], None]
+# Keys of a fine-tuning recipe that the study or the command line determines, and what to use instead of --set.
+RESERVED = {
+    "stage": "`lexome finetune` for one task",
+    "start": "--model",
+    "out": "--out",
+    "jobs": "--jobs",
+    "device": "--device",
+    "data.sets": "--only",
+    "data.root": "--data",
+}
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
-    """How a caller wants a study run.
+class StudyOptions:
+    """How to run a study.
 
-    quick      one seed, the first point of each grid, one fold, an early end
-    jobs       tasks at a time
-    only       tasks or sets, by name; none for all
-    overrides  keys of fine-tuning laid over those of every task
+    out        folder for runs, tables and plots
+    data       folder with the datasets; by default LEXOME_DATA, else ./data
+    only       tasks or datasets, by name; empty for all
+    quick      one seed, the first point of each grid, one fold, early stopping
+    jobs       tasks in parallel
+    overrides  fine-tuning keys laid over every task's recipe; None removes a key
     """
 
     out: Path
@@ -156,260 +75,376 @@ class Wish:
     progress_shown: bool = True
 
 
+def tasks_to_run(study: StudyRecipe, only: Iterable[str] = ()) -> list[TaskTable]:
+    """Tasks in the order they run, intermediate ones before their dependents; with `only`, these tasks or datasets."""
+    selected = set(only)
+    unknown = sorted(selected - {name for task in study.tasks for name in (task.name, task.set)})
+    if unknown:
+        names = ", ".join(task.name for task in study.tasks if not task.step)
+        raise UsageError(
+            f"{study.name} has no task {unknown[0]!r}; expected one of {names}.", code="unknown-task", value=unknown[0]
+        )
+    ordered: dict[str, TaskTable] = {}
+    for task in study.tasks:
+        if task.step or (selected and not selected & {task.name, task.set}):
+            continue
+        chain = [task]
+        while chain[-1].after is not None:
+            chain.append(study.task(chain[-1].after))
+        ordered |= {one.name: one for one in reversed(chain)}
+    return list(ordered.values())
+
+
+def independent_chains(tasks: Iterable[TaskTable]) -> list[list[TaskTable]]:
+    """Tasks grouped into chains that can run in parallel, the longest chains first."""
+    chains: dict[str, list[TaskTable]] = {}
+    roots: dict[str, str] = {}
+    for task in tasks:
+        roots[task.name] = task.name if task.after is None else roots[task.after]
+        chains.setdefault(roots[task.name], []).append(task)
+    return sorted(chains.values(), key=len, reverse=True)
+
+
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What one task came to for one model: its estimates by measure, the settings that were chosen, and warnings."""
+class TaskPlan:
+    """A task's protocol as recipes: `start` is the checkpoint to fine-tune, `out` the folder of the task's runs."""
+
+    protocol: ProtocolTable
+    task: TaskTable
+    start: Path
+    out: Path
+    options: StudyOptions
+
+    @property
+    def variants(self) -> list[int]:
+        """Indices of the protocol's variants to compare; the first alone for a quick run."""
+        return list(range(len(self.protocol.variants) or 1))[: 1 if self.options.quick else None]
+
+    def selection_recipe(self, variant: int) -> FinetuneRecipe:
+        """The recipe of the runs that select a variant: the reported ones, unless the protocol has others for it."""
+        protocol = self.protocol
+        separate = protocol.choose or protocol.report
+        return self._recipe(variant, protocol.choose, "choose") if separate else self.report_recipe(variant)
+
+    def report_recipe(self, variant: int) -> FinetuneRecipe:
+        """The recipe of the reported runs, with one variant of the protocol."""
+        return self._recipe(variant, self.protocol.report, "report")
+
+    def _recipe(self, variant: int, phase: Mapping[str, Any], folder: str) -> FinetuneRecipe:
+        task, protocol, options = self.task, self.protocol, self.options
+        own = protocol.variants[variant] if protocol.variants else {}
+        name = "-".join((*(["quick"] if options.quick else []), folder, *([str(variant)] if protocol.variants else [])))
+        root = None if options.data is None else str(options.data.resolve())
+        keys = merged(
+            {"data": {"sets": [task.set], "root": root}, "card": {"title": task.name}},
+            *(protocol.recipe, task.recipe, own, phase),
+            {"stage": "finetune", "start": str(self.start), "out": str(self.out / name)},
+            {"jobs": options.jobs, "device": options.device},
+            options.overrides,
+        )
+        recipe = checked(keys, FinetuneRecipe, task.name)
+        if recipe.grid.lr and "lr" in (options.overrides.get("optimizer") or {}):
+            raise RecipeError(
+                f"--set optimizer.lr: the grid of {task.name} has learning rates of its own. Use --set grid.lr=[...].",
+                code="overridden-by-grid",
+                value="optimizer.lr",
+            )
+        return _quick_recipe(recipe, keys) if options.quick else recipe
+
+
+def require_free_keys(overrides: Mapping[str, Any]) -> None:
+    """RecipeError for an override of a key that the study or the command line determines."""
+    for key, instead in RESERVED.items():
+        table, _, last = key.rpartition(".")
+        if last in (overrides.get(table) or {} if table else overrides):
+            message = f"--set {key}: the study determines this key. Use {instead}."
+            raise RecipeError(message, code="reserved-key", value=key)
+
+
+def _quick_recipe(recipe: FinetuneRecipe, keys: Mapping[str, Any]) -> FinetuneRecipe:
+    """The recipe with one seed, one point of the grid and one fold, and early stopping where there is a dev split."""
+    grid = {name: values[:1] for name in ("batch", "lr", "epochs") if (values := getattr(recipe.grid, name))}
+    first: dict[str, Any] = {"seeds": recipe.seeds[:1]}
+    first |= {"grid": {**grid, "seeds": "all"}} if grid else {}
+    first |= {"folds": {"use": recipe.folds.use[:1] or (0,)}} if recipe.folds is not None else {}
+    if recipe.evaluation.patience is None and recipe.draws_dev:
+        first["evaluation"] = {"patience": QUICK_PATIENCE}
+    return checked(merged(keys, first), FinetuneRecipe, str(recipe.out))
+
+
+# --- Runs
+
+# In a task's folder: the name of the subfolder whose runs are reported.
+REPORTED = "reported.txt"
+
+ModelTask = tuple[str, TaskTable, "TaskResult | MissingTask"]
+"""A model's name, a task, and the task's result for the model."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskResult:
+    """One task's result for one model: estimates by metric, selected hyper-parameters, data warnings, failed runs."""
 
     estimates: dict[str, Estimate]
     chosen: str
     warnings: tuple[str, ...]
+    failed: dict[str, str]
 
 
 def reproduce(
-    study: StudyRecipe, models: Mapping[str, Path], wish: Wish, *, follow: Follow = lambda outcome: None
-) -> Outcome:
-    """The study's outcome for these models; `follow` is given it after each task, as far as it is then known.
-
-    A task whose set is not here, or that fails, is among the missing ones with its reason; the others go on.
-    """
-    if not models:
-        raise UsageError("no model was named; expected at least one checkpoint folder.")
-    told: dict[str, dict[str, Told]] = {name: {} for name in models}
-    with _data_in(wish.data):
-        tasks, missing = _there(study, wish)
-        if not tasks:
-            raise DataSetError(f"{study.name}: the data of no task is here. {' '.join(map(str, missing))}")
-        for lost in missing:
-            _say(f"missing: {lost}", wish)
-        for name, task, found in _found(study, tasks, models, wish):
-            if isinstance(found, Missing):
-                missing.append(found)
-            elif not task.step:
-                told[name][task.name] = found
-            follow(_outcome(study, models, told, missing, wish))
-    return _outcome(study, models, told, missing, wish)
-
-
-def _found(
-    study: StudyRecipe, tasks: list[TaskTable], models: Mapping[str, Path], wish: Wish
-) -> Iterator[tuple[str, TaskTable, "Told | Missing"]]:
-    """What each task came to for each model: one after another, or with several jobs as they end."""
-    if wish.jobs == 1:
-        for name, start in models.items():
-            for task in tasks:
-                _say(f"{name}: {task.name}", wish)
-                yield name, task, _attempt(study, task, name, start, wish)
-        return
-    # A task's own runs go one after another then: there are tasks enough.
-    alone = replace(wish, jobs=1, progress_shown=False)
-    parts = [(study, chain, name, start, alone) for chain in chains_of(tasks) for name, start in models.items()]
-    for done, (name, results) in enumerate(in_processes(_chain, parts, jobs=wish.jobs, what="the study"), 1):
-        for task, found in results:
-            state = f"error: {found}" if isinstance(found, Missing) else "done"
-            _say(f"{name}: {task.name}: {state} ({done} of {len(parts)})", wish)
-            yield name, task, found
-
-
-def _chain(part: tuple[StudyRecipe, Chain, str, Path, Wish]) -> tuple[str, list[tuple[TaskTable, "Told | Missing"]]]:
-    """The tasks of a chain for one model, one after another."""
-    study, chain, name, start, wish = part
-    return name, [(task, _attempt(study, task, name, start, wish)) for task in chain]
-
-
-def _outcome(
     study: StudyRecipe,
     models: Mapping[str, Path],
-    told: Mapping[str, Mapping[str, Told]],
-    missing: Iterable[Missing],
-    wish: Wish,
-) -> Outcome:
-    changes = [f"quick: {QUICK}"] if wish.quick else []
-    changes += [told_keys(wish.overrides)] if wish.overrides else []
+    options: StudyOptions,
+    *,
+    on_update: Callable[[StudyResult], None] = lambda result: None,
+) -> StudyResult:
+    """Run every task of the study for every model; `on_update` receives the result so far after each task.
+
+    Finished runs are not repeated. A task whose dataset is missing, or that fails, is listed as missing with the
+    reason; the other tasks still run. Runs that diverge are listed as failed, and the others are reported.
+    """
+    require_free_keys(options.overrides)
+    if not models:
+        raise UsageError("no models; expected at least one checkpoint folder.", code="no-models")
+    tasks, missing = _available_tasks(study, options)
+    if not tasks:
+        reasons = " ".join(map(str, missing))
+        raise DataSetError(f"{study.name}: no task has its dataset. {reasons}", code="no-data", value=study.name)
+    for lost in missing:
+        _log(f"missing: {lost}", options)
+    results: dict[str, dict[str, TaskResult]] = {name: {} for name in models}
+    for name, task, result in _run_tasks(study, tasks, models, options):
+        if isinstance(result, MissingTask):
+            missing.append(result)
+        elif not task.step:
+            results[name][task.name] = result
+        on_update(_study_result(study, models, results, missing, options))
+    return _study_result(study, models, results, missing, options)
+
+
+def _study_result(
+    study: StudyRecipe,
+    models: Mapping[str, Path],
+    results: Mapping[str, Mapping[str, TaskResult]],
+    missing: Iterable[MissingTask],
+    options: StudyOptions,
+) -> StudyResult:
+    changes = [f"quick: {QUICK}"] if options.quick else []
+    changes += [format_keys(options.overrides)] if options.overrides else []
     facts = surroundings()
-    made = {
-        "date": facts["date"],
-        "lexome": f"{facts['versions']['lexome']} ({facts['versions']['revision'] or 'installed'})",
-        "torch": facts["versions"]["torch"],
-        "hardware": ", ".join(facts["hardware"]["gpus"]) or f"{facts['hardware']['cores']} cores, no GPU",
-    }
-    return outcome_of(
+    return study_result(
         study,
-        {name: {task: found.estimates for task, found in of.items()} for name, of in told.items()},
+        {model: {task: result.estimates for task, result in of.items()} for model, of in results.items()},
         models={name: str(path) for name, path in models.items()},
         missing=missing,
-        spreads=spreads(shipped()),
-        quick=wish.quick,
+        ranges=lab_ranges(shipped()),
+        quick=options.quick,
         changes=changes,
-        chosen={name: {task: found.chosen for task, found in of.items() if found.chosen} for name, of in told.items()},
-        warnings={task: found.warnings for of in told.values() for task, found in of.items() if found.warnings},
-        only=[task.name for task in order_of(study, wish.only)],
-        made=made,
+        chosen={
+            model: {task: found.chosen for task, found in of.items() if found.chosen} for model, of in results.items()
+        },
+        warnings={task: found.warnings for of in results.values() for task, found in of.items() if found.warnings},
+        failed={
+            model: failed
+            for model, of in results.items()
+            if (failed := {task: found.failed for task, found in of.items() if found.failed})
+        },
+        only=[task.name for task in tasks_to_run(study, options.only)],
+        environment={
+            "date": facts["date"],
+            "lexome": f"{facts['versions']['lexome']} ({facts['versions']['revision'] or 'installed'})",
+            "torch": facts["versions"]["torch"],
+            "hardware": ", ".join(facts["hardware"]["gpus"]) or f"{facts['hardware']['cores']} cores, no GPU",
+        },
     )
 
 
-def _there(study: StudyRecipe, wish: Wish) -> tuple[list[TaskTable], list[Missing]]:
-    """The tasks that can be run, in order, and those that cannot, with what is missing."""
-    there: list[TaskTable] = []
-    missing: list[Missing] = []
-    for task in order_of(study, wish.only):
-        lost = _lack(task)
-        if lost is None and task.after is not None and task.after not in [other.name for other in there]:
-            lost = Missing(task=task.name, set=task.set, why=f"it comes after {task.after}, which is missing")
-        if lost is None:
-            there.append(task)
+def _available_tasks(study: StudyRecipe, options: StudyOptions) -> tuple[list[TaskTable], list[MissingTask]]:
+    """The tasks whose datasets are complete, in order, and the others with what is missing."""
+    available: dict[str, TaskTable] = {}
+    missing: list[MissingTask] = []
+    for task in tasks_to_run(study, options.only):
+        reason, source = _missing_data(task, options.data)
+        if not reason and task.after is not None and task.after not in available:
+            reason = f"it starts from {task.after}, which is missing"
+        if reason:
+            missing.append(MissingTask(task=task.name, set=task.set, reason=reason, source=source))
         else:
-            missing.append(lost)
-    return there, missing
+            available[task.name] = task
+    return list(available.values()), missing
 
 
-def _lack(task: TaskTable) -> Missing | None:
-    """What a task's set lacks, or None."""
+def _missing_data(task: TaskTable, data: Path | None) -> tuple[str, str]:
+    """What a task's dataset lacks, and where to get it; two empty strings if it is complete."""
     try:
-        source = find(task.set)
+        dataset = find(task.set, data=data)
     except UsageError:
-        return Missing(task=task.name, set=task.set, why="Lexome has no reader for this set", get=task.get or "")
-    if source.here:
-        return None
-    lost = "nothing of it" if not source.found else "not all of it"
-    splits = f"missing: {', '.join(source.missing)}"
-    return Missing(task=task.name, set=task.set, why=f"{lost} is here; {splits}", get=task.get or source.card.get)
+        return "Lexome has no reader for this dataset", task.get or ""
+    if dataset.here:
+        return "", ""
+    state = "incomplete" if dataset.found else "not found"
+    return f"the dataset is {state}; missing: {', '.join(dataset.missing)}", task.get or dataset.card.get
 
 
-def _attempt(study: StudyRecipe, task: TaskTable, model: str, start: Path, wish: Wish) -> Told | Missing:
-    """A task's estimates, or why it has none. What is wrong with the model or the folder is an error of the study."""
+def _run_tasks(
+    study: StudyRecipe, tasks: list[TaskTable], models: Mapping[str, Path], options: StudyOptions
+) -> Iterator[ModelTask]:
+    """Every task for every model: sequentially, or with several jobs in the order in which they finish."""
+    if options.jobs == 1:
+        for name, start in models.items():
+            for task in tasks:
+                _log(f"{name}: {task.name}", options)
+                yield name, task, _attempt(study, task, name, start, options)
+        return
+    # Tasks run in parallel, the runs of one task do not.
+    of_worker = replace(options, jobs=1, progress_shown=False)
+    chains = [
+        (study, chain, name, start, of_worker) for chain in independent_chains(tasks) for name, start in models.items()
+    ]
+    for done, results in enumerate(in_processes(_run_chain, chains, jobs=options.jobs, what="the study"), 1):
+        for name, task, result in results:
+            state = f"error: {result}" if isinstance(result, MissingTask) else "done"
+            _log(f"{name}: {task.name}: {state} ({done} of {len(chains)})", options)
+            yield name, task, result
+
+
+def _run_chain(chain: tuple[StudyRecipe, list[TaskTable], str, Path, StudyOptions]) -> list[ModelTask]:
+    study, tasks, name, start, options = chain
+    return [(name, task, _attempt(study, task, name, start, options)) for task in tasks]
+
+
+def _attempt(
+    study: StudyRecipe, task: TaskTable, model: str, start: Path, options: StudyOptions
+) -> TaskResult | MissingTask:
+    """A task's result, or why there is none. A wrong checkpoint or recipe is an error of the whole study."""
     try:
-        return _carried_out(study, task, model, start, wish)
+        return _run_task(study, task, model, start, options)
     except (CheckpointError, RecipeError, MissingExtraError):
         raise
     except LexomeError as error:
-        lost = Missing(task=task.name, set=task.set, why=str(error), model=model)
-        _say(f"error: {lost}", wish)
+        lost = MissingTask(task=task.name, set=task.set, reason=str(error), model=model)
+        _log(f"error: {lost}", options)
         return lost
 
 
-def _carried_out(study: StudyRecipe, task: TaskTable, model: str, start: Path, wish: Wish) -> Told:
-    protocol = study.protocols[task.protocol]
-    folder = wish.out / "runs" / model
-    begun = start if task.after is None else folder / task.after / _reported_folder(folder / task.after)
-    place = Place(begun, folder / task.name, wish.jobs, wish.device, wish.overrides)
-    variants = variants_of(protocol, quick=wish.quick)
-    done: dict[Path, Finetuned] = {}
-
-    def run(recipe: FinetuneRecipe) -> Finetuned:
-        if recipe.out not in done:
-            done[recipe.out] = finetune(recipe, progress_shown=wish.progress_shown)
-        return done[recipe.out]
-
+def _run_task(study: StudyRecipe, task: TaskTable, model: str, start: Path, options: StudyOptions) -> TaskResult:
+    """Select a variant where the protocol has several, run it, and aggregate its test scores."""
+    runs_folder = options.out / "runs" / model
+    if task.after is not None:
+        start = runs_folder / task.after / _reported_folder(runs_folder / task.after)
+    plan = TaskPlan(study.protocols[task.protocol], task, start, runs_folder / task.name, options)
+    protocol, variants = plan.protocol, plan.variants
     best = variants[0]
-    _require_taken(protocol, reporting(study, task, best, place, quick=wish.quick))
+    _require_fold_statistic(protocol, plan.report_recipe(best))
+    finetuned: dict[Path, Finetuned] = {}
+    failed: dict[str, str] = {}
     if len(variants) > 1:
-        recipes = {number: choosing(study, task, number, place, quick=wish.quick) for number in variants}
-        _require_apart(protocol, recipes[best], reporting(study, task, best, place, quick=wish.quick))
-        scores = {number: _score(run(recipe), protocol.by) for number, recipe in recipes.items()}
-        best = max(scores, key=lambda number: scores[number])
-    recipe = reporting(study, task, best, place, quick=wish.quick)
-    found = run(recipe)
-    _remember(place.out, recipe.out)
-    cell, facts = _reported(found)
-    runs = [Scored(fact.seed, fact.fold, fact.scores["test"]) for fact in facts]
+        selections = {variant: plan.selection_recipe(variant) for variant in variants}
+        _require_disjoint_folds(protocol, selections[best], plan.report_recipe(best))
+        scores: dict[int, float] = {}
+        for variant, selection in selections.items():
+            try:
+                finetuned[selection.out] = finetune(selection, progress_shown=options.progress_shown)
+                scores[variant] = _selection_score(finetuned[selection.out], protocol.by)
+            except DivergedError as error:
+                failed[selection.out.name] = str(error)
+        if not scores:
+            name, reason = next(iter(failed.items()))
+            raise DivergedError(f"every variant diverged. {name}: {reason}", code="no-finished-run", value=name)
+        best = max(scores, key=lambda variant: scores[variant])
+    recipe = plan.report_recipe(best)
+    if recipe.out not in finetuned:
+        finetuned[recipe.out] = finetune(recipe, progress_shown=options.progress_shown)
+    (plan.out / REPORTED).write_text(recipe.out.name, encoding="utf-8")
+    cell, facts = _best_runs(finetuned[recipe.out])
+    runs = [RunScores(run.seed, run.fold, run.scores["test"]) for run in facts]
     estimates = {
-        measure: aggregated(runs, measure, folds=protocol.folds, seeds=protocol.seeds) for measure in task.measures
+        metric: aggregate(runs, metric, folds=protocol.folds, seeds=protocol.seeds) for metric in task.measures
     }
     if len(facts) == 1 and not task.step:
-        path = recipe.out / RUNS / facts[0].name / "test.jsonl"
-        ends = over_documents(recipe, facts[0].fold, path)
-        estimates = {
-            measure: with_interval(of, ends[measure]) if measure in ends else of for measure, of in estimates.items()
-        }
-    own = told_keys(protocol.variants[best]) if len(variants) > 1 else ""
-    grid = cell.cell.name if len(found.summary.rows) > 1 else ""
-    return Told(estimates, ", ".join(filter(None, (own, grid))), found.summary.warnings)
+        intervals = document_intervals(recipe, facts[0].fold, recipe.out / RUNS / facts[0].name / "test.jsonl")
+        for metric in estimates.keys() & intervals.keys():
+            low, high = intervals[metric]
+            interval = {"low": low, "high": high, "level": LEVEL, "over": "documents"}
+            estimates[metric] = estimates[metric].model_copy(update=interval)
+    summary = finetuned[recipe.out].summary
+    chosen = [format_keys(protocol.variants[best])] if len(variants) > 1 else []
+    chosen += [cell.cell.name] if len(summary.rows) > 1 else []
+    for folder, result in finetuned.items():
+        failed |= {f"{folder.name}/{run}": reason for run, reason in result.summary.failed.items()}
+    return TaskResult(estimates, ", ".join(filter(None, chosen)), summary.warnings, failed)
 
 
-def _require_taken(protocol: ProtocolTable, reports: FinetuneRecipe) -> None:
-    """RecipeError where a caller's keys make folds of which the protocol does not say what is taken over them."""
-    if reports.folds is not None and protocol.folds is None:
+def _require_fold_statistic(protocol: ProtocolTable, report: FinetuneRecipe) -> None:
+    """RecipeError where overrides ask for cross-validation and the protocol has no statistic over folds."""
+    if report.folds is not None and protocol.folds is None:
         raise RecipeError(
-            "runs of folds are asked for, and the protocol does not say what is taken over them; expected folds of a "
-            "protocol that does. Leave folds out of --set."
+            "--set folds asks for cross-validation, but the protocol has no statistic over folds. Leave folds out of "
+            "--set.",
+            code="no-fold-statistic",
+            value="folds",
         )
 
 
-def _require_apart(protocol: ProtocolTable, chooses: FinetuneRecipe, reports: FinetuneRecipe) -> None:
-    """RecipeError where a caller's keys would make a fold both choose and be reported."""
-    folds = [recipe.folds.use if recipe.folds is not None else () for recipe in (chooses, reports)]
-    if protocol.by == "test" and not apart(*folds):
+def _require_disjoint_folds(protocol: ProtocolTable, selection: FinetuneRecipe, report: FinetuneRecipe) -> None:
+    """RecipeError where overrides would select variants on a fold that is also reported."""
+    selected, reported = (recipe.folds.use if recipe.folds is not None else () for recipe in (selection, report))
+    if protocol.by == "test" and not apart(selected, reported):
         raise RecipeError(
-            f"variants are compared on test of the folds {list(folds[0])}, and {list(folds[1])} are reported; expected "
-            "others. Leave folds out of --set."
+            f"variants are selected on the test split of folds {list(selected)}, and folds {list(reported)} are "
+            "reported; expected disjoint folds. Leave folds out of --set.",
+            code="overlapping-folds",
+            value=selected,
         )
 
 
-def told_keys(keys: Mapping[str, Any], inside: str = "") -> str:
-    """Keys of a recipe in words: head.layers 1, head.width 512."""
+def format_keys(keys: Mapping[str, Any], prefix: str = "") -> str:
+    """Recipe keys on one line: head.layers 1, head.width 512."""
     return ", ".join(
-        told_keys(given, f"{inside}{key}.") if isinstance(given, Mapping) else f"{inside}{key} {given}"
-        for key, given in keys.items()
+        format_keys(value, f"{prefix}{key}.")
+        if isinstance(value, Mapping)
+        else f"{prefix}{key} {'removed' if value is None else value}"
+        for key, value in keys.items()
     )
 
 
-def _reported(found: Finetuned) -> tuple[Cell, list[Facts]]:
-    """The best cell of a grid, and the facts of its runs."""
-    summary = found.summary
-    if summary.failed:
-        raise DataSetError(f"{len(summary.failed)} runs failed, the first: {next(iter(summary.failed.values()))}")
+def _best_runs(result: Finetuned) -> tuple[Row, list[Facts]]:
+    """The best cell of the grid and its finished runs; where some failed, those of the seeds with the most folds."""
+    summary = result.summary
     if summary.best is None:
-        raise UsageError(f"{found.folder}: no cell of the grid is the best, for want of a dev split.")
+        raise UsageError(
+            f"{result.folder}: the grid has no best cell without a dev split.", code="no-dev-split", value=result.folder
+        )
     cell = summary.rows[summary.best]
-    facts = [read_facts(found.folder / RUNS / name) for name in cell.runs]
-    return cell, [fact for fact in facts if fact is not None]
+    runs = [run for name in cell.runs if (run := read_facts(result.folder / RUNS / name)) is not None]
+    folds = {run.seed: sum(other.seed == run.seed for other in runs) for run in runs}
+    return cell, [run for run in runs if folds[run.seed] == max(folds.values())]
 
 
-def _score(found: Finetuned, split: str) -> float:
-    """The mean score of the best cell's runs on a split, by the measure that models are chosen by.
-
-    One that is not defined, such as a correlation with numbers that are all alike, is the lowest.
-    """
-    summary = found.summary
-    cell, _ = _reported(found)
-    known = cell.spreads.get(split, {}).get(summary.measure or "")
-    if known is None:
-        raise UsageError(f"{found.folder}: its runs have no score on {split} to choose a variant by.")
-    return -inf if isnan(known.mean) else known.mean
-
-
-# In a task's folder: the name of the folder inside it whose runs are reported.
-REPORTED = "reported.txt"
-
-
-def _remember(folder: Path, reported: Path) -> None:
-    (folder / REPORTED).write_text(reported.name, encoding="utf-8")
+def _selection_score(result: Finetuned, split: str) -> float:
+    """The best cell's mean score on a split; -inf if undefined, such as a correlation with constant predictions."""
+    cell, _ = _best_runs(result)
+    spread = cell.spreads.get(split, {}).get(result.summary.measure or "")
+    if spread is None:
+        raise UsageError(
+            f"{result.folder}: its runs have no score on {split} to select a variant by.",
+            code="no-selection-score",
+            value=split,
+        )
+    return -inf if isnan(spread.mean) else spread.mean
 
 
 def _reported_folder(folder: Path) -> str:
     path = folder / REPORTED
     if not path.is_file():
-        raise UsageError(f"{folder}: the step before was not finished. Run the study again.")
+        raise UsageError(
+            f"{folder}: the task to start from was not finished. Run the study again.",
+            code="unfinished-task",
+            value=folder.name,
+        )
     return path.read_text(encoding="utf-8")
 
 
-@contextmanager
-def _data_in(folder: Path | None) -> Iterator[None]:
-    """Sets are looked for in this folder meanwhile, by this process and by those it starts."""
-    before = os.environ.get(VARIABLE)
-    if folder is not None:
-        if not folder.is_dir():
-            raise DataSetError(f"{folder}: there is no such folder. Name the folder that holds the data sets.")
-        os.environ[VARIABLE] = str(folder.resolve())
-    try:
-        yield
-    finally:
-        if folder is not None:
-            os.environ.pop(VARIABLE, None)
-            if before is not None:
-                os.environ[VARIABLE] = before
-
-
-def _say(words: str, wish: Wish) -> None:
-    if wish.progress_shown:
-        print(words, file=sys.stderr, flush=True)
+def _log(line: str, options: StudyOptions) -> None:
+    if options.progress_shown:
+        print(line, file=sys.stderr, flush=True)

@@ -13,7 +13,7 @@ from typing import Any
 
 from lexome.errors import FormatError
 from lexome.files import fingerprint
-from lexome.pipeline import Advance, Engine, Job, Stage, Work, run, whole
+from lexome.pipeline import Advance, Engine, Job, Stage, Work, require_complete, run
 
 BLOCK = 64
 # Between two blocks: slow enough to be killed inside a job. The stage's settings are another pause.
@@ -105,7 +105,7 @@ def main(folder: Path, how: str) -> None:
         if how == "slow":
             run(stage(folder, tell_process, settings=folder / "pids"), engine=Engine(workers=2))
         else:
-            whole(run(stage(folder), engine=Engine(workers=int(how))))
+            require_complete(run(stage(folder), engine=Engine(workers=int(how))))
     except KeyboardInterrupt:
         sys.exit(130)
 

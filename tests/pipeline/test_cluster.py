@@ -9,7 +9,7 @@ from typing import Any
 import bulk
 import pytest
 
-from lexome.pipeline import Engine, Outcome, run
+from lexome.pipeline import Engine, StageResult, run
 
 ray = pytest.importorskip("ray", reason="Ray is not installed (the extra 'cluster')")
 
@@ -41,7 +41,7 @@ def test_a_cluster_of_its_own_does_what_processes_do_and_is_ended(tmp_path: Path
     outcome = run(bulk.stage(folder, bulk.choke_on_poison), engine=Engine("ray", workers=2))
     assert (outcome.reports, bulk.made(folder)) == (alone.reports, bulk.made(local))
     assert outcome.failures["texts/bad"] == alone.failures["texts/bad"]
-    assert outcome.failures["texts/deadly"].startswith("its worker or node was lost 4 times")
+    assert outcome.failures["texts/deadly"].startswith("lost its worker or node 4 times")
     assert not ray.is_initialized()
 
 
@@ -60,7 +60,7 @@ def test_jobs_of_a_node_that_dies_are_done_by_another(tmp_path: Path, cluster: A
     run(bulk.stage(local, settings=SLOW_S), engine=Engine(workers=4))
     folder = beside(local)
     node = cluster.add_node(num_cpus=2)
-    outcomes: list[Outcome] = []
+    outcomes: list[StageResult] = []
     engine = Engine("ray", address=cluster.address)
     running = Thread(target=lambda: outcomes.append(run(bulk.stage(folder, settings=SLOW_S), engine=engine)))
     running.start()

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import bulk
 import pytest
+from errors import raises
 
 from lexome import progress
 from lexome.errors import MissingExtraError, PartialError, UsageError, WorkerError
 from lexome.files import fingerprint
-from lexome.pipeline import Engine, Job, Outcome, Part, Stage, run, whole
+from lexome.pipeline import Engine, Job, Part, Stage, StageResult, require_complete, run
 from lexome.pipeline.stage import check
 
 HERE = Engine(workers=0)
@@ -119,13 +120,13 @@ def test_the_mark_of_earlier_outputs_goes_before_they_do(folder: Path, monkeypat
 
 
 POISONS = {
-    "SIGKILL": "its worker process was ended by SIGKILL, which is how Linux frees memory, 2 times",
+    "SIGKILL": "its worker process was ended by SIGKILL",
     "EXIT": "its worker process ended with exit code 3, 2 times",
     "LEAVE": "SystemExit: left (bulk.py, line ",
     "RAISE": "ValueError: no such gene (bulk.py, line ",
-    "FULL": "the disk has no room for ",
+    "FULL": "no space left ",
     "REFUSE": "this is no file of mine",
-    "SILENT": "badSILENT.txt: its draft is not there",
+    "SILENT": "badSILENT.txt",
     "UNSAYABLE": "TypeError: Object of type PosixPath is not JSON serializable",
 }
 
@@ -149,13 +150,13 @@ def test_a_missing_input_fails_its_job_alone(folder: Path) -> None:
     stage = bulk.stage(folder)
     (folder / "in" / "egfr.txt").unlink()
     outcome = run(stage, engine=HERE)
-    assert "cannot be read (No such file or directory)" in outcome.failures["texts/egfr"]
+    assert "No such file or directory" in outcome.failures["texts/egfr"]
     assert len(outcome.reports) == 2
 
 
 def test_an_input_that_grows_while_it_is_read_is_not_marked_as_done(folder: Path) -> None:
     outcome = run(bulk.stage(folder, grow), engine=HERE)
-    assert "its input changed while it was read" in outcome.failures["texts/egfr"]
+    assert "input changed" in outcome.failures["texts/egfr"]
 
 
 def grow(job: Job, drafts: tuple[Path, ...], advance: object) -> dict[str, object]:
@@ -169,7 +170,7 @@ def grow(job: Job, drafts: tuple[Path, ...], advance: object) -> dict[str, objec
 def test_workers_that_cannot_start_are_an_error_and_not_every_jobs_failure(folder: Path) -> None:
     """A stand-in for a script without a main guard: the work is not found by a new process."""
     lost = bulk.stage(folder, gone)
-    with pytest.raises(WorkerError, match="3 worker processes one after another ended with exit code 1 before"):
+    with raises(WorkerError, code="workers-not-starting", mentions="exit code 1"):
         run(lost, engine=POOL)
 
 
@@ -238,7 +239,7 @@ def test_a_part_is_written_with_a_slash() -> None:
 
 @pytest.mark.parametrize("text", ["3", "0/3", "4/3", "a/b", "1/0", "-1/3", "", "1/2/3"])
 def test_what_is_no_part_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="part"):
+    with raises(UsageError, code="bad-part"):
         Part.parse(text)
 
 
@@ -253,18 +254,18 @@ def test_drafts_of_killed_runs_go_but_not_those_of_other_jobs(folder: Path) -> N
 
 @pytest.mark.parametrize("name", ["", ".", "/etc/passwd", "../up", "a//b", "a/"])
 def test_a_name_that_leaves_the_folder_of_marks_is_refused(name: str, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="a job is named"):
+    with raises(UsageError, code="bad-job-name"):
         run(Stage("s", no_work, (Job(name, (), ()),), tmp_path, ""))
 
 
 def test_two_jobs_of_one_name_or_one_output_are_refused(tmp_path: Path) -> None:
     twice = tuple(Job("a", (), (tmp_path / name,)) for name in "xy")
-    with pytest.raises(UsageError, match="2 jobs named a; expected one"):
+    with raises(UsageError, code="duplicate-job", value="a"):
         check(Stage("s", no_work, twice, tmp_path, ""))
     same = tuple(Job(name, (), (tmp_path / "x",)) for name in "ab")
-    with pytest.raises(UsageError, match=r"2 jobs making .*x; expected one"):
+    with raises(UsageError, code="duplicate-job"):
         check(Stage("s", no_work, same, tmp_path, ""))
-    with pytest.raises(UsageError, match="both input and output"):
+    with raises(UsageError, code="input-is-output"):
         check(Stage("s", no_work, (Job("a", (tmp_path,), (tmp_path,)),), tmp_path, ""))
 
 
@@ -275,26 +276,26 @@ def test_an_engine_that_cannot_be_is_refused() -> None:
 
 
 def test_whole_names_the_first_failures_and_counts_the_rest() -> None:
-    with pytest.raises(PartialError) as caught:
-        whole(Outcome({"done": {}}, {f"job{n}": "broken" for n in range(7)}, ()))
+    with raises(PartialError, code="failed-jobs", value=7) as caught:
+        require_complete(StageResult({"done": {}}, {f"job{n}": "broken" for n in range(7)}, ()))
     lines = str(caught.value).splitlines()
-    assert lines[0] == "7 of 8 jobs failed; the others are done."
+    assert lines[0].startswith("7 of 8 ")
     assert lines[1:7] == [*(f"  job{n}: broken" for n in range(5)), "  and 2 more"]
 
 
 def test_whole_says_that_other_parts_are_not_done() -> None:
-    with pytest.raises(PartialError, match="2 of 3 jobs are not done yet, first b"):
-        whole(Outcome({"a": {}}, {}, ("b", "c")))
+    with raises(PartialError, code="unfinished-jobs", value=2, mentions="first b"):
+        require_complete(StageResult({"a": {}}, {}, ("b", "c")))
 
 
 def test_a_stage_without_jobs_is_done(tmp_path: Path) -> None:
-    assert whole(run(Stage("s", no_work, (), tmp_path / "marks", ""))) == {}
+    assert require_complete(run(Stage("s", no_work, (), tmp_path / "marks", ""))) == {}
 
 
 def test_a_fingerprint_knows_equal_settings_from_different_ones() -> None:
     assert fingerprint({"a": 1, "b": {2, 3}}, Path("x")) == fingerprint({"b": {3, 2}, "a": 1}, Path("x"))
     assert fingerprint(Part(1, 2)) != fingerprint(Part(2, 2))
-    with pytest.raises(TypeError, match="a object has no fingerprint"):
+    with pytest.raises(TypeError, match="object"):
         fingerprint(object())
 
 
@@ -306,5 +307,5 @@ def test_a_mark_says_what_it_is_of(folder: Path) -> None:
 
 def test_without_ray_its_engine_says_what_to_install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(MissingExtraError, match=r"pip install 'lexome\[cluster\]'"):
+    with raises(MissingExtraError, code="missing-extra", value="ray", mentions="lexome[cluster]"):
         run(bulk.stage(folder), engine=Engine("ray"))

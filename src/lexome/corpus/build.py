@@ -27,7 +27,7 @@ from lexome.errors import FormatError, UsageError
 from lexome.files import atomic_write, fingerprint, write_json
 from lexome.formats import Tally, expand, work_units
 from lexome.formats.streams import printable_name, uncompressed_name
-from lexome.pipeline import Advance, Engine, Job, Outcome, Part, Stage, connected, run, whole
+from lexome.pipeline import Advance, Engine, Job, Part, Stage, StageResult, engine_session, require_complete, run
 from lexome.recipe.corpus_stages import BuildRecipe
 
 
@@ -262,7 +262,7 @@ def build(
         shutil.rmtree(runner.work, ignore_errors=True)
         return Built(corpus, {})
     folder.record()
-    with connected(engine):
+    with engine_session(engine):
         return _built(runner, inputs, identity)
 
 
@@ -343,7 +343,7 @@ class _Runner:
         self.shown = shown
         self.work = recipe.out / ".lexome"
 
-    def read(self, inputs: dict[str, tuple[Path, ...]]) -> Outcome:
+    def read(self, inputs: dict[str, tuple[Path, ...]]) -> StageResult:
         """Every file read, cleaned and keyed."""
         settings = {
             source.name: ReadSettings(
@@ -375,16 +375,16 @@ class _Runner:
         settings = (sources, self.recipe)
         verdicts = self.work / "newest.npy"
         first = self._run("newest", newest, (Job("newest", keys, (verdicts,), settings),), names)
-        if first.waiting or not whole(first):
+        if first.waiting or not require_complete(first):
             return None
         bands = self._bands(keys, verdicts, names)
         if bands is None:
             return None
         job = Job("decide", (verdicts, *bands, *keys), (self.work / "verdicts.npz",), (*settings, tuple(names)))
         last = self._run("decide", decide, (job,), names, self.recipe.seed)
-        return whole(last)["decide"] if not last.waiting else None
+        return require_complete(last)["decide"] if not last.waiting else None
 
-    def write(self, names: Sequence[str]) -> Outcome:
+    def write(self, names: Sequence[str]) -> StageResult:
         """The records of every file."""
         jobs = tuple(
             Job(
@@ -402,7 +402,7 @@ class _Runner:
         outputs = tuple(self.work / "bands" / f"{number}.npy" for number in range(self.recipe.near.bands))
         jobs = tuple(Job(f"band-{number}", (verdicts, *keys), (out,), number) for number, out in enumerate(outputs))
         outcome = self._run("bands", band, jobs, names)
-        return outputs if not outcome.waiting and whole(outcome) else None
+        return outputs if not outcome.waiting and require_complete(outcome) else None
 
     def _benchmarks(self) -> Path | None:
         """The index of the benchmark sets; every part makes its own if it is not there, from the same files."""
@@ -429,7 +429,7 @@ class _Runner:
     def _rank(self, name: str) -> int:
         return [source.name for source in self.recipe.sources].index(name.partition("/")[0])
 
-    def _run(self, name: str, work: Any, jobs: tuple[Job, ...], *identity: object) -> Outcome:
+    def _run(self, name: str, work: Any, jobs: tuple[Job, ...], *identity: object) -> StageResult:
         stage = Stage(name, work, jobs, self.work / "marks" / name, fingerprint(name, VERSION, *identity))
         return run(stage, engine=self.engine, part=self.part, progress_shown=self.shown)
 

@@ -19,7 +19,7 @@ from lexome.errors import ShardError
 from lexome.files import atomic_write, fingerprint, write_json
 from lexome.formats import Tally, work_units
 from lexome.formats.streams import printable_name, uncompressed_name
-from lexome.pipeline import Advance, Engine, Job, Outcome, Part, Stage, run
+from lexome.pipeline import Advance, Engine, Job, Part, Stage, StageResult, run
 from lexome.recipe.corpus_stages import ShardRecipe
 
 MANIFEST = "manifest.json"
@@ -174,10 +174,10 @@ def shard(
     folder.record()
     # Before the first shard changes: a manifest of others must not vouch for them if this run is cut short.
     (recipe.out / MANIFEST).unlink(missing_ok=True)
-    outcome = run(stage, engine=engine, part=part, progress_shown=progress_shown)
-    if not outcome.done:
-        return Sharded(None, outcome.failures, outcome.waiting)
-    manifest = _write_manifest(recipe, outcome, sha256, _vocabulary(tokenizer))
+    result = run(stage, engine=engine, part=part, progress_shown=progress_shown)
+    if not result.done:
+        return Sharded(None, result.failures, result.waiting)
+    manifest = _write_manifest(recipe, result, sha256, _vocabulary(tokenizer))
     with atomic_write(recipe.out / TOKENIZER_FILE) as stream:
         stream.write(tokenizer.read_bytes())
     write_json(recipe.out / MANIFEST, manifest)
@@ -293,9 +293,11 @@ def _vocabulary(path: Path) -> dict[str, Any]:
     return {"pieces": pieces_of(tokenizer), "special": dict(sorted(special.items(), key=lambda item: item[1]))}
 
 
-def _write_manifest(recipe: ShardRecipe, outcome: Outcome, sha256: str, vocabulary: dict[str, Any]) -> dict[str, Any]:
+def _write_manifest(
+    recipe: ShardRecipe, result: StageResult, sha256: str, vocabulary: dict[str, Any]
+) -> dict[str, Any]:
     parts = {
-        part: [{"name": name, **report[part]} for name, report in outcome.reports.items() if report[part]["tokens"]]
+        part: [{"name": name, **report[part]} for name, report in result.reports.items() if report[part]["tokens"]]
         for part in PARTS
     }
     totals = {
@@ -308,8 +310,8 @@ def _write_manifest(recipe: ShardRecipe, outcome: Outcome, sha256: str, vocabula
         "tokenizer": {"sha256": sha256, **vocabulary},
         "dtype": token_type(vocabulary["pieces"]).str,
         "totals": totals,
-        "unknown": sum(report["unknown"] for report in outcome.reports.values()),
-        "without_tokens": sum(report["without_tokens"] for report in outcome.reports.values()),
+        "unknown": sum(report["unknown"] for report in result.reports.values()),
+        "without_tokens": sum(report["without_tokens"] for report in result.reports.values()),
         "recipe": recipe_keys(recipe),
         "shards": parts,
     }

@@ -26,7 +26,7 @@ from lexome.infer.annotate import Counts, annotated, findable, rates, reading, t
 from lexome.infer.annotator import Annotator
 from lexome.infer.model_folder import identity_of
 from lexome.infer.selection import Wanted
-from lexome.pipeline import Advance, Engine, Job, Outcome, Part, Stage, run
+from lexome.pipeline import Advance, Engine, Job, Part, Stage, StageResult, run
 
 SETTINGS = "settings.json"
 
@@ -310,7 +310,7 @@ def _job(out: Path, name: str, paths: tuple[Path, ...], settings: Settings) -> J
     return Job(name, paths, (out / f"{name}{ending}", work_of(out) / "rejects" / f"{name}.jsonl"), settings)
 
 
-def _counted(outcome: Outcome, seconds: float) -> Bulk:
+def _counted(outcome: StageResult, seconds: float) -> Bulk:
     bulk = Bulk(len(outcome.reports), seconds=seconds, failures=outcome.failures, waiting=outcome.waiting)
     for name, report in outcome.reports.items():
         bulk.counts.add(report)

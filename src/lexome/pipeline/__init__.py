@@ -1,4 +1,4 @@
-"""Bulk work over many files: each is a job, done once, whatever is killed on the way."""
+"""Bulk processing of many files: each is a job that runs once, whatever is killed in between."""
 
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -8,59 +8,59 @@ from typing import Any
 
 from lexome.errors import PartialError
 from lexome.files import usable_cores
-from lexome.pipeline.local import Heard, run_here, run_pool
-from lexome.pipeline.marks import size_of, stored, sweep
-from lexome.pipeline.stage import Advance, Engine, Finished, Job, Outcome, Part, Stage, Step, Work, check
+from lexome.pipeline.local import OnProgress, run_inline, run_pool
+from lexome.pipeline.marks import input_bytes, load_report, remove_drafts
+from lexome.pipeline.stage import Advance, Engine, Job, JobResult, Part, Stage, StageResult, Step, Work, check
 from lexome.progress import jobs_progress
 
 __all__ = [
     "Advance",
     "Engine",
     "Job",
-    "Outcome",
     "Part",
     "Stage",
+    "StageResult",
     "Step",
     "Work",
-    "connected",
+    "engine_session",
+    "require_complete",
     "run",
-    "whole",
 ]
 
-# Marks are many small files, and on a shared file system each takes its time: a few are asked for at once.
+# Marks are many small files, slow to read one by one on a shared file system.
 READERS = 16
 LOCAL = Engine()
 NAMED_FAILURES = 5
 
 
-def run(stage: Stage, *, engine: Engine = LOCAL, part: Part | None = None, progress_shown: bool = True) -> Outcome:
-    """What became of every job of the stage, after those of ours that were not done were run.
+def run(stage: Stage, *, engine: Engine = LOCAL, part: Part | None = None, progress_shown: bool = True) -> StageResult:
+    """Run the unfinished jobs of a stage, or of one part of it; the state of all its jobs.
 
-    Outputs are written as drafts, renamed, and marked as done last. A job whose mark fits is not run again, so a
-    run that was killed anywhere can be started again and ends with the same bytes.
+    Outputs are written as drafts, renamed, and marked last. A job with a valid mark is not run again, so that a
+    killed run can be restarted and results with the same bytes.
     """
     check(stage)
     ours = [job for index, job in enumerate(stage.jobs) if part is None or part.has(index)]
-    reports = _stored(stage, ours)
+    reports = _load_reports(stage, ours)
     todo = [job for job in ours if job.name not in reports]
     failures: dict[str, str] = {}
     if todo:
-        sweep(stage, todo)
+        remove_drafts(stage, todo)
         try:
-            with closing(_run(stage, todo, engine=engine, shown=progress_shown)) as ends:
-                for end in ends:
-                    if end.report is not None:
-                        reports[end.name] = end.report
+            with closing(_run_jobs(stage, todo, engine=engine, shown=progress_shown)) as results:
+                for finished in results:
+                    if finished.report is not None:
+                        reports[finished.name] = finished.report
                     else:
-                        failures[end.name] = end.failure or "no reason was given"
+                        failures[finished.name] = finished.failure or "unknown reason"
         finally:
-            sweep(stage, todo)
-    # Others' marks come last: their parts may have ended meanwhile.
+            remove_drafts(stage, todo)
+    # Marks of other parts are read last: those may have finished meanwhile.
     mine = {job.name for job in ours}
     others = [job for job in stage.jobs if job.name not in mine]
-    reports |= _stored(stage, others)
+    reports |= _load_reports(stage, others)
     names = [job.name for job in stage.jobs]
-    return Outcome(
+    return StageResult(
         reports={name: reports[name] for name in names if name in reports},
         failures={name: failures[name] for name in names if name in failures},
         waiting=tuple(job.name for job in others if job.name not in reports),
@@ -69,78 +69,84 @@ def run(stage: Stage, *, engine: Engine = LOCAL, part: Part | None = None, progr
 
 
 @contextmanager
-def connected(engine: Engine) -> Iterator[None]:
-    """Keep what the engine needs alive over several stages: a Ray cluster takes seconds to start."""
+def engine_session(engine: Engine) -> Iterator[None]:
+    """Keep the engine running over several stages: a Ray cluster takes seconds to start."""
     if engine.kind != "ray":
         yield
         return
     from lexome.pipeline import cluster
 
-    with cluster.connected(engine):
+    with cluster.engine_session(engine):
         yield
 
 
-def whole(outcome: Outcome) -> dict[str, dict[str, Any]]:
-    """The reports of a stage whose every job is done; PartialError names those that are not."""
-    if outcome.failures:
-        total = len(outcome.failures)
-        lines = [f"  {name}: {why}" for name, why in list(outcome.failures.items())[:NAMED_FAILURES]]
+def require_complete(result: StageResult) -> dict[str, dict[str, Any]]:
+    """The reports of a finished stage; PartialError names the jobs that are not."""
+    if result.failures:
+        total = len(result.failures)
+        lines = [f"  {name}: {why}" for name, why in list(result.failures.items())[:NAMED_FAILURES]]
         more = [f"  and {total - NAMED_FAILURES:,} more"] if total > NAMED_FAILURES else []
         raise PartialError(
-            "\n".join([f"{total:,} of {_count(outcome):,} jobs failed; the others are done.", *lines, *more])
-            + "\nMend or remove their inputs and run again: what is done is not done twice."
+            "\n".join([f"{total:,} of {_total(result):,} jobs failed; the others finished.", *lines, *more])
+            + "\nFix or remove their inputs and rerun: finished jobs are not repeated.",
+            code="failed-jobs",
+            value=total,
         )
-    if outcome.waiting:
+    if result.waiting:
         raise PartialError(
-            f"{len(outcome.waiting):,} of {_count(outcome):,} jobs are not done yet, first {outcome.waiting[0]}: "
-            "they belong to other parts. Run again when those have ended."
+            f"{len(result.waiting):,} of {_total(result):,} jobs are unfinished, first {result.waiting[0]}: "
+            "they belong to other parts. Rerun when those have finished.",
+            code="unfinished-jobs",
+            value=len(result.waiting),
         )
-    return outcome.reports
+    return result.reports
 
 
-def _count(outcome: Outcome) -> int:
-    return len(outcome.reports) + len(outcome.failures) + len(outcome.waiting)
+def _total(result: StageResult) -> int:
+    return len(result.reports) + len(result.failures) + len(result.waiting)
 
 
-def _stored(stage: Stage, jobs: Sequence[Job]) -> dict[str, dict[str, Any]]:
+def _load_reports(stage: Stage, jobs: Sequence[Job]) -> dict[str, dict[str, Any]]:
     with ThreadPoolExecutor(READERS) as readers:
-        found = readers.map(lambda job: stored(stage, job), jobs)
+        found = readers.map(lambda job: load_report(stage, job), jobs)
         return {job.name: report for job, report in zip(jobs, found, strict=True) if report is not None}
 
 
-def _run(stage: Stage, todo: Sequence[Job], *, engine: Engine, shown: bool) -> Generator[Finished, None, None]:
-    """The jobs' ends as they come, while a bar shows them."""
-    sizes = {job.name: size_of(job) for job in todo}
-    # Large ones first, so that the last to end is a small one.
+def _run_jobs(stage: Stage, todo: Sequence[Job], *, engine: Engine, shown: bool) -> Generator[JobResult, None, None]:
+    """Results as they arrive, with a progress bar."""
+    sizes = {job.name: input_bytes(job) for job in todo}
+    # Largest first, so that the last to finish is a small one.
     ordered = sorted(todo, key=lambda job: -sizes[job.name])
     with jobs_progress(stage.name, total=sum(sizes.values()), jobs=len(todo), shown=shown) as show:
         running: dict[str, tuple[int, int]] = {}
         bytes_done, documents, ended = 0, 0, 0
 
-        def told() -> None:
-            in_bytes, in_documents = (sum(held) for held in zip((0, 0), *running.values(), strict=True))
+        def update() -> None:
+            in_bytes, in_documents = (sum(counts) for counts in zip((0, 0), *running.values(), strict=True))
             show(bytes_done + in_bytes, ended, documents + in_documents)
 
-        def heard(name: str, so_far: int, read: int) -> None:
+        def on_progress(name: str, so_far: int, read: int) -> None:
             running[name] = (min(so_far, sizes[name]), read)
-            told()
+            update()
 
-        with closing(_ends(stage, ordered, engine=engine, heard=heard)) as ends:
-            for end in ends:
-                running.pop(end.name, None)
-                bytes_done, ended = bytes_done + sizes[end.name], ended + 1
-                documents += (end.report or {}).get("documents", 0)
-                told()
-                yield end
+        with closing(_iter_results(stage, ordered, engine=engine, on_progress=on_progress)) as results:
+            for finished in results:
+                running.pop(finished.name, None)
+                bytes_done, ended = bytes_done + sizes[finished.name], ended + 1
+                documents += (finished.report or {}).get("documents", 0)
+                update()
+                yield finished
 
 
-def _ends(stage: Stage, jobs: Sequence[Job], *, engine: Engine, heard: Heard) -> Generator[Finished, None, None]:
-    bare = replace(stage, jobs=())  # what travels to each worker
+def _iter_results(
+    stage: Stage, jobs: Sequence[Job], *, engine: Engine, on_progress: OnProgress
+) -> Generator[JobResult, None, None]:
+    bare = replace(stage, jobs=())  # sent to each worker
     if engine.kind == "ray":
         from lexome.pipeline.cluster import run_cluster
 
         yield from run_cluster(bare, jobs, engine=engine)
     elif engine.workers == 0:
-        yield from run_here(bare, jobs, heard=heard)
+        yield from run_inline(bare, jobs, on_progress=on_progress)
     else:
-        yield from run_pool(bare, jobs, workers=engine.workers or usable_cores(), heard=heard)
+        yield from run_pool(bare, jobs, workers=engine.workers or usable_cores(), on_progress=on_progress)

@@ -1,4 +1,4 @@
-"""The local engine: a pool of processes, one job at a time each; a death costs one job."""
+"""The local engine: a pool of worker processes. A crashed worker costs one job at most."""
 
 import multiprocessing
 import os
@@ -13,15 +13,15 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 
 from lexome.errors import WorkerError
-from lexome.pipeline.marks import perform
-from lexome.pipeline.stage import Advance, Finished, Job, Stage
+from lexome.pipeline.marks import run_job
+from lexome.pipeline.stage import Advance, Job, JobResult, Stage
 
-# Bytes and documents done so far, of the job with this name.
-Heard = Callable[[str, int, int], None]
+# Called with a job's name, its bytes and its documents so far.
+OnProgress = Callable[[str, int, int], None]
 
 READY = "ready"
 RETRIES = 1
-# Workers that die one after another before they are ready: the program cannot be started again, not a job's fault.
+# Consecutive workers that die before they are ready: the interpreter cannot be started, no job is at fault.
 DEAD_STARTS = 3
 TICK_S = 0.5
 REPORT_S = 0.1
@@ -29,18 +29,18 @@ END_S = 5.0
 INTERRUPTS = {signal.SIGINT, signal.SIGTERM}
 
 
-def run_here(stage: Stage, jobs: Sequence[Job], *, heard: Heard) -> Iterator[Finished]:
-    """The jobs' ends, one after another in this process."""
+def run_inline(stage: Stage, jobs: Sequence[Job], *, on_progress: OnProgress) -> Iterator[JobResult]:
+    """Run the jobs sequentially in this process."""
     for job in jobs:
-        yield perform(stage, job, _counting(lambda so_far, job=job: heard(job.name, *so_far)))  # type: ignore[misc]
+        yield run_job(stage, job, _throttle(lambda so_far, job=job: on_progress(job.name, *so_far)))  # type: ignore[misc]
 
 
-def run_pool(stage: Stage, jobs: Sequence[Job], *, workers: int, heard: Heard) -> Iterator[Finished]:
-    """The jobs' ends as they come, from a pool of processes that ends with this iterator."""
-    pool = _Pool(stage, jobs, wanted=workers, heard=heard)
+def run_pool(stage: Stage, jobs: Sequence[Job], *, workers: int, on_progress: OnProgress) -> Iterator[JobResult]:
+    """Results as they arrive from a pool of processes, which is shut down with this iterator."""
+    pool = _Pool(stage, jobs, size=workers, on_progress=on_progress)
     finished = False
     try:
-        yield from pool.ends()
+        yield from pool.results()
         finished = True
     finally:
         pool.close(kill=not finished)
@@ -55,18 +55,18 @@ class _Worker:
 
 
 class _Pool:
-    def __init__(self, stage: Stage, jobs: Sequence[Job], *, wanted: int, heard: Heard) -> None:
+    def __init__(self, stage: Stage, jobs: Sequence[Job], *, size: int, on_progress: OnProgress) -> None:
         self._stage = stage
         self._queue = deque(jobs)
-        self._wanted = wanted
-        self._heard = heard
+        self._size = size
+        self._on_progress = on_progress
         self._workers: list[_Worker] = []
         self._deaths: Counter[str] = Counter()
         self._dead_starts = 0
 
-    def ends(self) -> Iterator[Finished]:
+    def results(self) -> Iterator[JobResult]:
         while busy := sum(worker.job is not None for worker in self._workers) + len(self._queue):
-            while len(self._workers) < min(self._wanted, busy):
+            while len(self._workers) < min(self._size, busy):
                 self._start()
             self._hand_out()
             handles = [handle for worker in self._workers for handle in (worker.pipe, worker.process.sentinel)]
@@ -76,7 +76,7 @@ class _Pool:
                     yield from self._listen(worker)
 
     def close(self, *, kill: bool) -> None:
-        """Ends the workers: at once, for their drafts can be thrown away, or when idle by asking them."""
+        """Shut the workers down; `kill` does not wait for running jobs, whose drafts are discarded."""
         for worker in self._workers:
             if kill:
                 worker.process.kill()
@@ -92,8 +92,8 @@ class _Pool:
     def _start(self) -> None:
         spawn = multiprocessing.get_context("spawn")
         ours, theirs = spawn.Pipe()
-        process = spawn.Process(target=_serve, args=(theirs, self._stage), name=f"lexome {self._stage.name}")
-        with _interrupts_held():
+        process = spawn.Process(target=_worker_main, args=(theirs, self._stage), name=f"lexome {self._stage.name}")
+        with _block_interrupts():
             process.start()
             self._workers.append(_Worker(process, ours))
         theirs.close()
@@ -102,21 +102,21 @@ class _Pool:
         for worker in self._workers:
             if worker.ready and worker.job is None and self._queue:
                 worker.job = self._queue.popleft()
-                # To a worker that has just died nothing can be sent; its sentinel says so next.
+                # A worker that has just died is noticed by its sentinel.
                 with suppress(BrokenPipeError, ConnectionResetError):
                     worker.pipe.send(worker.job)
 
-    def _listen(self, worker: _Worker) -> Iterator[Finished]:
-        # Asked before its messages are read: what it sent last is heard even if it is dead now.
+    def _listen(self, worker: _Worker) -> Iterator[JobResult]:
+        # Checked before its messages are read, so that the last ones of a dead worker are not lost.
         dead = worker.process.exitcode is not None
         try:
             while worker.pipe.poll():
                 message = worker.pipe.recv()
-                if isinstance(message, Finished):
+                if isinstance(message, JobResult):
                     worker.job = None
                     yield message
                 elif isinstance(message, tuple) and worker.job is not None:
-                    self._heard(worker.job.name, *message)
+                    self._on_progress(worker.job.name, *message)
                 else:
                     worker.ready, self._dead_starts = True, 0
         except (EOFError, OSError):
@@ -124,12 +124,12 @@ class _Pool:
         if dead:
             yield from self._replace(worker)
 
-    def _replace(self, worker: _Worker) -> Iterator[Finished]:
-        """Takes a dead worker away; its job is tried once more, at the end, when large ones no longer run beside it."""
+    def _replace(self, worker: _Worker) -> Iterator[JobResult]:
+        """Remove a dead worker; its job is retried once, last, when no large jobs run beside it."""
         worker.process.join(END_S)
         worker.process.kill()
         worker.process.join()
-        how = _how_it_ended(worker.process.exitcode)
+        how = _describe_exit(worker.process.exitcode)
         worker.pipe.close()
         worker.process.close()
         self._workers.remove(worker)
@@ -137,31 +137,33 @@ class _Pool:
             self._dead_starts += 1
             if self._dead_starts >= DEAD_STARTS:
                 raise WorkerError(
-                    f"{self._stage.name}: {DEAD_STARTS} worker processes one after another {how} before they began. "
-                    "Started from a script, it needs `if __name__ == '__main__':` around its calls. "
-                    "If memory is short, use fewer workers."
+                    f"{self._stage.name}: {DEAD_STARTS} consecutive worker processes {how} at start-up. "
+                    "In a script, put calls under `if __name__ == '__main__':`. "
+                    "If memory is short, use fewer workers.",
+                    code="workers-not-starting",
+                    value=how,
                 )
         if (job := worker.job) is not None:
             self._deaths[job.name] += 1
-            self._heard(job.name, 0, 0)
+            self._on_progress(job.name, 0, 0)
             if self._deaths[job.name] <= RETRIES:
                 self._queue.append(job)
             else:
-                yield Finished(job.name, failure=f"its worker process {how}, {self._deaths[job.name]} times")
+                yield JobResult(job.name, failure=f"its worker process {how}, {self._deaths[job.name]} times")
 
 
-def _how_it_ended(exitcode: int | None) -> str:
+def _describe_exit(exitcode: int | None) -> str:
     if exitcode is None or exitcode >= 0:
         return f"ended with exit code {exitcode}"
     name = signal.Signals(-exitcode).name if -exitcode in set(signal.Signals) else f"signal {-exitcode}"
-    return f"was ended by {name}" + (", which is how Linux frees memory" if name == "SIGKILL" else "")
+    return f"was ended by {name}" + (", probably by the out-of-memory killer" if name == "SIGKILL" else "")
 
 
 @contextmanager
-def _interrupts_held() -> Iterator[None]:
-    """Nothing is cut short inside: a process started here is known before Ctrl-C or SIGTERM end the run.
+def _block_interrupts() -> Iterator[None]:
+    """Block SIGINT and SIGTERM, so that a started process is registered before the run can be interrupted.
 
-    It inherits the deafness, until it says what it does with the two.
+    The child inherits the mask and unblocks them itself.
     """
     if not hasattr(signal, "pthread_sigmask"):
         yield
@@ -173,13 +175,13 @@ def _interrupts_held() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _serve(pipe: "Connection[object, object]", stage: Stage) -> None:
-    """Does the jobs that come through the pipe, until there comes None or the parent is gone."""
-    # Ctrl-C reaches the whole group; it is the parent who decides.
+def _worker_main(pipe: "Connection[object, object]", stage: Stage) -> None:
+    """Run jobs received through the pipe until None arrives or the parent exits."""
+    # Ctrl-C reaches the whole process group; only the parent reacts.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, INTERRUPTS)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
     pipe.send(READY)
     while True:
         try:
@@ -188,26 +190,26 @@ def _serve(pipe: "Connection[object, object]", stage: Stage) -> None:
             return
         if not isinstance(job, Job):
             return
-        pipe.send(perform(stage, job, _counting(pipe.send)))
+        pipe.send(run_job(stage, job, _throttle(pipe.send)))
 
 
-def _end_with_parent() -> None:
+def _exit_with_parent() -> None:
     parent = multiprocessing.parent_process()
     if parent is not None:
         wait([parent.sentinel])
-        # No cleaning up: the next run does it.
+        # No cleanup: the next run removes the drafts.
         os._exit(1)
 
 
-def _counting(tell: Callable[[tuple[int, int]], object]) -> Advance:
-    """An Advance that tells the bytes and documents so far, seldom enough to cost nothing."""
-    done, read, told_at = 0, 0, 0.0
+def _throttle(send: Callable[[tuple[int, int]], object]) -> Advance:
+    """An Advance that forwards running totals at most every REPORT_S seconds."""
+    done, read, sent_at = 0, 0, 0.0
 
     def advance(count: int, documents: int = 0) -> None:
-        nonlocal done, read, told_at
+        nonlocal done, read, sent_at
         done, read = done + count, read + documents
-        if (now := time.monotonic()) - told_at > REPORT_S:
-            told_at = now
-            tell((done, read))
+        if (now := time.monotonic()) - sent_at > REPORT_S:
+            sent_at = now
+            send((done, read))
 
     return advance

@@ -1,4 +1,4 @@
-"""The nouns of bulk work: steps, jobs, stages, engines, parts, outcomes."""
+"""The data types of bulk processing: steps, jobs, stages, engines, parts and results."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -13,17 +13,17 @@ Step = Callable[[Iterator[Document]], Iterator[Document]]
 
 
 class Advance(Protocol):
-    """Called with what is done since the last call: bytes of input, and documents where the work counts them."""
+    """Reports progress since the last call: input bytes and, where the work counts them, documents."""
 
     def __call__(self, count: int, documents: int = 0, /) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One unit of work: files to read, files to make.
+    """One unit of work: input files and output files.
 
-    `name` is unique in its stage and path-like, "pubmed/pubmed26n0001". The inputs' name, size and time of change
-    are its identity, and their size weighs its progress. `settings` is handed to the work and must be picklable.
+    `name` is unique in its stage and path-like, "pubmed/pubmed26n0001". Its identity is the
+    name, size and modification time of its inputs. `settings` is passed to the work and must be picklable.
     """
 
     name: str
@@ -33,19 +33,19 @@ class Job:
 
 
 Work = Callable[[Job, tuple[Path, ...], Advance], dict[str, Any]]
-"""Writes one draft for each output of the job and returns a report that JSON can hold.
+"""Writes a draft of each output of the job and returns a JSON-serializable report.
 
-A function at the top level of an installed module, so that another process can find it. A draft has the name and the
-ending of its output, in a hidden folder beside it.
+It must be importable by worker processes: a top-level function of an installed module. A draft has the name of its
+output, suffix included, in a hidden folder beside it.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Jobs of one kind, the work that does them, and the folder of marks that says which are done.
+    """Jobs of one kind, the function that runs them, and the folder of completion marks.
 
-    A mark with another `fingerprint` is stale, and its job is done again: put into it every setting and version that
-    the outputs depend on.
+    A mark with another `fingerprint` is stale and its job runs again, so the fingerprint must cover every setting
+    and version that the outputs depend on.
     """
 
     name: str
@@ -55,17 +55,16 @@ class Stage:
     fingerprint: str
 
     def mark_of(self, job: Job) -> Path:
-        """Where the completion mark of a job is."""
+        """The path of a job's completion mark."""
         return self.marks / f"{job.name}.json"
 
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """Where jobs run: processes of this machine, or a Ray cluster.
+    """Where jobs run: local processes or a Ray cluster.
 
-    `workers` is how many run at a time, by default the cores this process may use, or those of the cluster; 0, only
-    local, runs the jobs in this process, for a debugger. `address` is that of a running cluster; without it Ray starts
-    one on this machine and ends it afterwards.
+    `workers` jobs run at a time, by default one per usable core; 0 (local only) runs them in this process, for
+    debugging. `address` is that of a running cluster; without it a local Ray cluster is started and shut down.
     """
 
     kind: Literal["local", "ray"] = "local"
@@ -74,44 +73,62 @@ class Engine:
 
     def __post_init__(self) -> None:
         if self.kind not in ("local", "ray"):
-            raise UsageError(f"there is no engine {self.kind!r}; expected local or ray.")
+            raise UsageError(
+                f"unknown engine {self.kind!r}; expected local or ray.", code="unknown-engine", value=self.kind
+            )
         least = 0 if self.kind == "local" else 1
         if self.workers is not None and self.workers < least:
-            raise UsageError(f"{self.workers} workers; expected at least {least} with the {self.kind} engine.")
+            raise UsageError(
+                f"workers is {self.workers}; the {self.kind} engine needs at least {least}.",
+                code="too-few-workers",
+                value=self.workers,
+            )
         if self.address is not None and self.kind != "ray":
-            raise UsageError(f"the address {self.address} needs the ray engine; the {self.kind} one takes none.")
+            raise UsageError(
+                f"address {self.address} needs the ray engine; the {self.kind} engine takes none.",
+                code="address-without-ray",
+                value=self.address,
+            )
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Every `of`-th job, beginning with the `number`-th: for batch systems that start one process a part."""
+    """Every `of`-th job, starting with the `number`-th: for batch systems that run one process per part."""
 
     number: int
     of: int
 
     def __post_init__(self) -> None:
         if not 1 <= self.number <= self.of:
-            raise UsageError(f"there is no part {self.number}/{self.of}; expected one from 1/{self.of} on.")
+            raise UsageError(
+                f"no part {self.number}/{self.of}; expected 1/{self.of} to {self.of}/{self.of}.",
+                code="bad-part",
+                value=f"{self.number}/{self.of}",
+            )
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """The part that a text such as "3/300" names."""
+        """Parse a part such as "3/300"."""
         number, slash, of = text.partition("/")
         if not (slash and number.isdecimal() and of.isdecimal() and int(of)):
-            raise UsageError(f"{text!r} is no part; expected a number and how many there are, such as 3/300.")
+            raise UsageError(
+                f"{text!r} is not a part; expected NUMBER/TOTAL, such as 3/300.", code="bad-part", value=text
+            )
         return cls(int(number), int(of))
 
     def has(self, index: int) -> bool:
-        """True where the job at this place of its stage belongs to this part."""
+        """Whether the job at this index of its stage belongs to this part."""
         return index % self.of == self.number - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """What became of a stage's jobs, by name, in the stage's order.
+class StageResult:
+    """The state of a stage's jobs after a run, by job name, in the stage's order.
 
-    `reports` has every job that is done, whoever did it and whenever; `failures` says why others are not; `waiting`
-    are those of other parts that are not done yet; `fresh` are those of the reports that this run made.
+    reports   of every finished job, whichever run finished it
+    failures  the reason for each failed job
+    waiting   unfinished jobs of other parts
+    fresh     jobs that this run finished
     """
 
     reports: dict[str, dict[str, Any]]
@@ -121,13 +138,13 @@ class Outcome:
 
     @property
     def done(self) -> bool:
-        """True where every job of the stage is done."""
+        """Whether every job of the stage is finished."""
         return not self.failures and not self.waiting
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
-    """One job's end: its report, or the reason that there is none."""
+class JobResult:
+    """The report of one job, or why it failed."""
 
     name: str
     report: dict[str, Any] | None = None
@@ -135,17 +152,27 @@ class Finished:
 
 
 def check(stage: Stage) -> None:
-    """UsageError where two jobs have one name or make one file, or a name cannot be that of a mark."""
+    """Raise UsageError for duplicate job names or outputs, names unfit for a mark, or an output that is an input."""
     for job in stage.jobs:
         pure = PurePosixPath(job.name)
         if pure.is_absolute() or ".." in pure.parts or str(pure) != job.name or job.name in ("", "."):
             raise UsageError(
-                f"{stage.name}: a job is named {job.name!r}; expected a name such as pubmed/pubmed26n0001."
+                f"{stage.name}: bad job name {job.name!r}; expected a name such as pubmed/pubmed26n0001.",
+                code="bad-job-name",
+                value=job.name,
             )
     made = Counter(path for job in stage.jobs for path in job.outputs)
-    for what, counts in (("named", Counter(job.name for job in stage.jobs)), ("making", made)):
+    for what, counts in (("are named", Counter(job.name for job in stage.jobs)), ("write", made)):
         if counts and counts.most_common(1)[0][1] > 1:
             which, times = counts.most_common(1)[0]
-            raise UsageError(f"{stage.name}: {times} jobs {what} {which}; expected one. Are two inputs of one name?")
+            raise UsageError(
+                f"{stage.name}: {times} jobs {what} {which}; expected one. Do two inputs have the same name?",
+                code="duplicate-job",
+                value=which,
+            )
     if both := sorted(made.keys() & {path for job in stage.jobs for path in job.inputs}):
-        raise UsageError(f"{stage.name}: {both[0]} is both input and output. Write to another folder.")
+        raise UsageError(
+            f"{stage.name}: {both[0]} is both input and output. Write to another folder.",
+            code="input-is-output",
+            value=both[0],
+        )

@@ -22,7 +22,7 @@ from facts import ROOT, facts
 from lexome.document import Document
 from lexome.infer.annotator import Annotator
 from lexome.tasks import ner
-from lexome.tasks.windows import Tokens, anchored_windows, windows
+from lexome.tasks.windows import TokenizedText, anchored_windows, windows
 
 RESULT = ROOT / "results" / "window_independence.json"
 ARTICLES = ROOT.parent / "shared" / "data" / "corpus" / "pmc_fulltext"
@@ -54,7 +54,7 @@ def main() -> None:
     print(json.dumps({name: result[name] for name in ("anchored", "fixed")}, indent=1))
 
 
-def fixed(tokens: Tokens, *, size: int, overlap: int) -> list[tuple[int, int]]:
+def fixed(tokens: TokenizedText, *, size: int, overlap: int) -> list[tuple[int, int]]:
     """Windows counted from the beginning of the text."""
     return windows(tokens.begins, size=size, overlap=overlap)
 

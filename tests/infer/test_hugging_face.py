@@ -71,7 +71,7 @@ def test_mentions_are_those_of_the_best_tags_in_transformers(folder: Path) -> No
     own = annotator.models[0]
     (row,) = rows = own.rows(annotator.document(TEXT))
     assert row.ids.tolist() == [2, *range(6, 18), 3]
-    inside = own.task.inside(annotator.document(TEXT), rows, own.run(rows))  # type: ignore[attr-defined]
+    inside = own.task.inside_probabilities(annotator.document(TEXT), rows, own.run(rows))  # type: ignore[attr-defined]
     assert annotator.types == ("Gene", "Disease")
     for number, columns in enumerate(((0, 3), (2, 4))):
         assert inside.probabilities_UT[:, number] == pytest.approx(shares[1:-1, list(columns)].sum(1).numpy(), abs=1e-4)

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from errors import raises
 from hypothesis import given
 from hypothesis import strategies as st
 from task_rows import frame, perfect, tokenizer
@@ -12,8 +13,8 @@ from lexome.document import Argument, Attribute, Document, Passage, Relation, Sp
 from lexome.errors import UsageError
 from lexome.tasks import Ner, task_of
 from lexome.tasks.ner import Labelling
-from lexome.tasks.tags import FORBIDDEN, Transitions
-from lexome.tasks.task import IGNORE_INDEX
+from lexome.tasks.tags import FORBIDDEN
+from lexome.tasks.task import IGNORE_INDEX, Transitions
 
 LABELLINGS: tuple[Labelling, ...] = ("first", "pieces", "words")
 
@@ -102,15 +103,15 @@ def test_in_one_group_the_longest_of_overlapping_mentions_is_kept_and_the_rest_c
     doc = document("breast cancer gene", ("breast cancer", "Disease"), ("breast cancer gene", "Gene"))
     task = Ner(["Disease", "Gene"])
     assert [span.text for span in again(task, doc).spans] == ["breast cancer gene"]
-    assert task.notes == {"mention left out: it overlaps a longer one": 1}
+    assert task.notes == {"mention skipped: overlaps a longer one": 1}
 
 
 @pytest.mark.parametrize(
     ("policy", "expected", "note"),
     [
-        ("hull", ["breast and lung cancer"], "mention in parts taken as one"),
-        ("longest", ["breast"], "mention in parts taken as its longest part"),
-        ("skip", [], "mention left out: it is in parts"),
+        ("hull", ["breast and lung cancer"], "discontinuous mention taken as one"),
+        ("longest", ["breast"], "discontinuous mention taken as its longest part"),
+        ("skip", [], "mention skipped: discontinuous"),
     ],
 )
 def test_a_mention_in_parts_is_taken_as_the_setting_says(policy: str, expected: list[str], note: str) -> None:
@@ -132,7 +133,7 @@ def test_a_mention_that_ends_inside_a_word_is_widened_and_counted() -> None:
     doc = document("BRCA1 5-HT6", ("HT", "Gene"))
     by_words, by_pieces = Ner(["Gene"]), Ner(["Gene"], labelling="pieces")
     assert [span.text for span in again(by_words, doc).spans] == ["HT6"]
-    assert by_words.notes == {"mention moved to the bounds of words": 1}
+    assert by_words.notes == {"mention moved to word boundaries": 1}
     assert [span.text for span in again(by_pieces, doc).spans] == ["HT"]
     assert not by_pieces.notes
 
@@ -212,7 +213,7 @@ def test_a_mention_over_two_sentences_is_left_out_and_counted() -> None:
     doc = document("", ("St. Anthony", "A"), passages=(Passage(0, "St. Anthony", sentences=((0, 3), (4, 11))),))
     task = Ner(["A"], context="sentence")
     assert again(task, doc).spans == ()
-    assert task.notes == {"mention left out: it reaches over the end of a sentence": 1}
+    assert task.notes == {"mention skipped: crosses a sentence boundary": 1}
 
 
 def test_invalid_tags_are_read_as_conlleval_does_or_made_valid() -> None:
@@ -237,7 +238,7 @@ def test_transitions_of_a_crf_decide_and_travel_with_the_settings() -> None:
 
 def test_transitions_of_another_shape_are_refused() -> None:
     wrong = Transitions(np.zeros((1, 2, 2)), np.zeros((1, 2)), np.zeros((1, 2)))
-    with pytest.raises(UsageError, match="expected"):
+    with raises(UsageError, code="shape-mismatch", value=((1, 2, 2), (1, 2), (1, 2))):
         Ner(["Gene"]).with_transitions(wrong)
 
 
@@ -282,21 +283,21 @@ def test_official_bc2gm_scoring_accepts_alternatives() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"),
+    ("settings", "code", "value"),
     [
-        ({"types": []}, "at least one"),
-        ({"types": "Gene"}, "expected a list"),
-        ({"types": ["A", "A"]}, "different names"),
-        ({"types": ["A"], "scheme": "iob1"}, "scheme is 'iob1'"),
-        ({"types": ["A"], "annotated": {"x": ["B"]}, "nested": True}, "annotated type is 'B'"),
-        ({"types": ["A"], "annotated": {"x": ["A"]}}, "nested=True"),
-        ({"types": ["A", "B"], "extra": ["C"]}, "extra type is 'C'; expected one of A, B"),
-        ({"types": ["A", "B"], "extra": "A"}, "extra types are 'A'; expected a list"),
-        ({"types": ["A", "B"], "extra": ["B", "A"]}, "extra names all types"),
+        ({"types": []}, "invalid-names", []),
+        ({"types": "Gene"}, "invalid-names", "Gene"),
+        ({"types": ["A", "A"]}, "invalid-names", ["A", "A"]),
+        ({"types": ["A"], "scheme": "iob1"}, "invalid-choice", "iob1"),
+        ({"types": ["A"], "annotated": {"x": ["B"]}, "nested": True}, "invalid-choice", "B"),
+        ({"types": ["A"], "annotated": {"x": ["A"]}}, "conflicting-settings", "annotated"),
+        ({"types": ["A", "B"], "extra": ["C"]}, "invalid-choice", "C"),
+        ({"types": ["A", "B"], "extra": "A"}, "invalid-names", "A"),
+        ({"types": ["A", "B"], "extra": ["B", "A"]}, "conflicting-settings", "extra"),
     ],
 )
-def test_wrong_settings_are_refused(settings: dict[str, object], message: str) -> None:
-    with pytest.raises(UsageError, match=message):
+def test_wrong_settings_are_refused(settings: dict[str, object], code: str, value: object) -> None:
+    with raises(UsageError, code=code, value=value):
         task_of({"kind": "ner", **settings})
 
 
@@ -304,7 +305,7 @@ def test_numbers_of_another_model_are_refused() -> None:
     doc = document("the gene")
     task = Ner(["Gene"])
     rows = task.encode(doc, tokenizer(), frame(), with_targets=False)
-    with pytest.raises(UsageError, match="other labels than the task"):
+    with raises(UsageError, code="shape-mismatch", value=(4, 5)):
         task.decode(doc, rows, [np.zeros((4, 5))])
 
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from errors import raises
 from task_rows import SURE, frame, perfect, tokenizer
 
 from lexome.document import Answer, Document, Passage, Question, lay_out
@@ -136,7 +137,7 @@ def test_snippets_vote_on_yes_or_no() -> None:
 
 def test_another_answer_than_yes_or_no_is_refused() -> None:
     doc = snippets("the gene", type_="yesno", answers=(Answer("perhaps"),))
-    with pytest.raises(BadDocument, match="has the label 'perhaps'"):
+    with raises(BadDocument, code="unknown_label", mentions="perhaps"):
         Questions("yesno").encode(doc, tokenizer(), frame(), with_targets=True)
 
 
@@ -152,13 +153,13 @@ def test_a_question_longer_than_half_a_row_is_cut_and_counted() -> None:
     task = Questions()
     found = again(task, doc, 24)
     assert found.answers[0].text == "gene"
-    assert task.notes == {"question cut: it is longer than half a row": 1}
+    assert task.notes == {"question truncated: longer than half an example": 1}
 
 
 def test_an_answer_inside_a_token_is_moved_and_counted() -> None:
     task = Questions()
     assert again(task, asked("the disease", "ease")).answers[0].text == "disease"
-    assert task.notes == {"answer moved to the bounds of tokens": 1}
+    assert task.notes == {"answer moved to token boundaries": 1}
 
 
 def test_answers_of_one_question_in_many_documents_are_weighed_together() -> None:
@@ -217,5 +218,5 @@ def test_exact_match_and_f1_are_squads() -> None:
 
 
 def test_a_question_without_rows_is_an_error() -> None:
-    with pytest.raises(UsageError, match="no rows for question 'q'"):
+    with raises(UsageError, code="missing-example", value="q"):
         Questions().decode(asked(), [], [])

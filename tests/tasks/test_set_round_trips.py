@@ -25,18 +25,18 @@ FEW = {"BioRED-RE": 3, "BC5CDR-CID": 8, "linnaeus-pubtator": 6}
 
 # What may keep something from coming back as it was; each is explained in docs/explanation/tasks.md.
 EXPLAINED = (
-    "mention moved to the bounds of words",  # "5-HT" in "5-HT6": a word has one tag
-    "mention left out: it overlaps a longer one",  # nested mentions of one type, or of types that share a group
-    "mention left out: it is there twice",  # the set says the same twice
-    "mention in parts taken as one",
-    "relation left out: it is not between two entities",  # a gene that binds itself
-    "relation left out: its entities are related in another way",
-    "relation left out: its entities are no pair of these types in one document",
-    "relation left out: its entities are no pair of these types in one sentence",
+    "mention moved to word boundaries",  # "5-HT" in "5-HT6": a word has one tag
+    "mention skipped: overlaps a longer one",  # nested mentions of one type, or of types that share a group
+    "mention skipped: duplicate",  # the set says the same twice
+    "discontinuous mention taken as one",
+    "relation skipped: not between two entities",  # a gene that binds itself
+    "relation skipped: its entities have another relation",
+    "relation skipped: its entities are no pair of these types in one document",
+    "relation skipped: its entities are no pair of these types in one sentence",
     "relation of another type",
-    "answer moved to the bounds of tokens",  # "Israel" in "Israeli"
-    "answer longer than the longest that is looked for",
-    "answer left out: no window holds all of it",
+    "answer moved to token boundaries",  # "Israel" in "Israeli"
+    "answer longer than the longest that is predicted",
+    "answer skipped: no window holds all of it",
 )
 
 

@@ -3,7 +3,7 @@
 from itertools import pairwise
 
 import numpy as np
-import pytest
+from errors import raises
 from hypothesis import given
 from hypothesis import strategies as st
 from task_rows import frame, tokenizer
@@ -15,7 +15,7 @@ from lexome.tasks.windows import (
     INSIDE,
     SENTENCE,
     WORD,
-    Tokens,
+    TokenizedText,
     anchored_windows,
     assign_windows,
     merge_windows,
@@ -56,11 +56,11 @@ def test_no_tokens_are_one_empty_window() -> None:
     assert windows([], size=4, overlap=1) == [(0, 0)]
 
 
-def random_tokens(count: int, *, seed: int, vocabulary: int = 1000) -> Tokens:
+def random_tokens(count: int, *, seed: int, vocabulary: int = 1000) -> TokenizedText:
     rng = np.random.default_rng(seed)
     places = np.arange(count)
     begins = rng.choice([INSIDE, WORD, WORD, SENTENCE], count)
-    return Tokens(rng.integers(0, vocabulary, count), places, places + 1, begins)
+    return TokenizedText(rng.integers(0, vocabulary, count), places, places + 1, begins)
 
 
 @given(
@@ -114,7 +114,7 @@ def test_merged_numbers_are_each_tokens_own() -> None:
 
 
 def test_a_missing_row_is_an_error() -> None:
-    with pytest.raises(UsageError, match="token 3 of 6 is in none of the 1 rows"):
+    with raises(UsageError, code="missing-example", value=3):
         merge_windows([(0, 3)], [np.zeros((3, 2))], 6)
 
 
@@ -144,7 +144,7 @@ def test_white_space_is_no_part_of_a_token() -> None:
 
 
 def test_a_row_without_room_is_an_error() -> None:
-    with pytest.raises(UsageError, match="rows of 2 tokens, 2 of them special"):
+    with raises(UsageError, code="out-of-range", value=2):
         text_capacity(Frame((1,), (2,), (2,), 2))
 
 

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,14 +22,12 @@ from lexome.formats.jsonl import to_json
 from lexome.infer.model import Model
 from lexome.infer.model_folder import MODEL
 from lexome.recipe.finetune import Names
-from lexome.tasks import Ner, Relations, Task
-from lexome.tasks.metrics import mentions
+from lexome.tasks import Task
 from lexome.tasks.metrics.spans import Counts
 from lexome.tasks.task import Example
 from lexome.training.finetune.examples import under
 from lexome.training.run_record import RUN, surroundings
 
-Said = Callable[[Task, Document], set[Hashable]]
 NOTHING: Mapping[str, Mapping[str, str]] = {}
 
 
@@ -129,57 +127,15 @@ def scores(task: Task, held: Sequence[HeldOut], found: Sequence[Sequence[Documen
 
 def agreement(task: Task, one: Sequence[Sequence[Document]], other: Sequence[Sequence[Document]]) -> Counts:
     """What both models say, and what only one of them says; F1 of it is the share that they agree on."""
-    kind = str(task.settings()["kind"])
     both = first = second = 0
     for left, right in zip(_flat(one), _flat(other), strict=True):
-        own, said = SAID[kind](task, left), SAID[kind](task, right)
+        own, said = task.predictions(left), task.predictions(right)
         both, first, second = both + len(own & said), first + len(own - said), second + len(said - own)
     return Counts(both, second, first)
 
 
 def _flat(parts: Sequence[Sequence[Document]]) -> list[Document]:
     return [doc for part in parts for doc in part]
-
-
-def _mentions(task: Task, doc: Document) -> set[Hashable]:
-    assert isinstance(task, Ner)
-    return set(mentions(doc, task.types))
-
-
-def _relations(task: Task, doc: Document) -> set[Hashable]:
-    assert isinstance(task, Relations)
-    if not task.pairs:
-        return set(doc.labels)
-    return {
-        (relation.type, *((side.role, side.target, side.concept) for side in relation.arguments))
-        for relation in doc.relations
-        if relation.type in task.labels
-    }
-
-
-def _labels(task: Task, doc: Document) -> set[Hashable]:
-    return set(doc.labels)
-
-
-def _number(task: Task, doc: Document) -> set[Hashable]:
-    """To one decimal, as similarity is judged by people."""
-    return {round(float(label), 1) for label in doc.labels}
-
-
-def _best_answers(task: Task, doc: Document) -> set[Hashable]:
-    """Of each question the best answer; a question without one has an answer too."""
-    return {(question.id, question.answers[0].text if question.answers else None) for question in doc.questions}
-
-
-# What each kind of task says of a document, as things that are the same or not.
-SAID: Mapping[str, Said] = {
-    "ner": _mentions,
-    "relation": _relations,
-    "classes": _labels,
-    "inference": _labels,
-    "similarity": _number,
-    "questions": _best_answers,
-}
 
 
 CERTIFICATE = "certificate.json"

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from lexome.document import Document
 from lexome.export.acceptance import HeldOut
 from lexome.infer.model import EDGE, Curve, calibrated
-from lexome.tasks import Ner
+from lexome.tasks import Task
 from lexome.tasks.metrics import mentions
-from lexome.tasks.metrics.spans import Mention, joined
+from lexome.tasks.metrics.spans import Mention, merge_parts
 
 Floats = NDArray[np.float64]
 
@@ -67,13 +67,13 @@ class Fitted:
         }
 
 
-def calibration(task: Ner, held: Sequence[HeldOut], found: Sequence[Sequence[Document]]) -> dict[str, Fitted]:
+def calibration(task: Task, held: Sequence[HeldOut], found: Sequence[Sequence[Document]]) -> dict[str, Fitted]:
     """A curve for each type of which enough mentions were found in documents whose source annotates it."""
     judged = judge(task, held, found)
     return {type_: fitted(own) for type_, own in judged.items() if len(own.scores_N) >= FEWEST}
 
 
-def judge(task: Ner, held: Sequence[HeldOut], found: Sequence[Sequence[Document]]) -> dict[str, Judged]:
+def judge(task: Task, held: Sequence[HeldOut], found: Sequence[Sequence[Document]]) -> dict[str, Judged]:
     """By type the mentions that were found, right where gold has one of the same type and place."""
     rows: dict[str, list[tuple[float, bool, int]]] = {type_: [] for type_ in task.types}
     number = 0
@@ -84,12 +84,12 @@ def judge(task: Ner, held: Sequence[HeldOut], found: Sequence[Sequence[Document]
             wanted = set(mentions(gold, asked))
             for span in doc.spans:
                 if span.type in asked and span.score is not None:
-                    right = Mention(span.type, joined(span.parts)) in wanted
+                    right = Mention(span.type, merge_parts(span.parts)) in wanted
                     rows[span.type].append((span.score, right, number))
     return {type_: _judged(own) for type_, own in rows.items()}
 
 
-def _judgeable(task: Ner, part: HeldOut) -> frozenset[str]:
+def _judgeable(task: Task, part: HeldOut) -> frozenset[str]:
     """The types that a source annotates; of one that the task does not know, those that it has a mention of."""
     if part.source in task.annotated:
         return task.for_source(part.source).asked

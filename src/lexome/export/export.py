@@ -40,7 +40,7 @@ from lexome.models.checkpoint import Checkpoint, encoder_of, load
 from lexome.models.encoder import Encoder
 from lexome.models.packing import Packing
 from lexome.models.weights import write_tokenizer
-from lexome.tasks import Ner, task_of
+from lexome.tasks import task_of
 from lexome.tasks.task import TASK
 
 # The largest difference between torch's and onnxruntime's numbers that is let through. torch computes in double
@@ -200,7 +200,7 @@ def _judged(folder: Path, settings: Settings, held: Sequence[HeldOut], asked: Ba
     else:
         found = answers(Model.open(folder), held)
         facts = {"score": score_facts(scores(task, held, found))}
-    if isinstance(task, Ner):
+    if task.types:
         curves = calibration(task, held, found)
         settings = replace(settings, calibration={type_: own.curve for type_, own in curves.items()} or None)
         facts["calibration"] = {type_: own.facts() for type_, own in curves.items()}

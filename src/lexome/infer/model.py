@@ -156,7 +156,7 @@ class Model:
     def inside(self, doc: Document, rows: Sequence[Example], numbers: Sequence[Floats]) -> InsideProbabilities:
         """Of a ner model, how probable each word of the document is to be inside a mention."""
         assert isinstance(self.task, Ner)
-        return self.task.inside(self._readable(doc), rows, numbers)
+        return self.task.inside_probabilities(self._readable(doc), rows, numbers)
 
     def _readable(self, doc: Document) -> Document:
         """The document with sentences, where the task reads by them."""

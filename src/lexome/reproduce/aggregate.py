@@ -5,12 +5,11 @@ Scores of runs are fractions; everything from `Estimate` on is in percent, as pa
 
 import math
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-import numpy as np
 from pydantic import ConfigDict, Field
 
 from lexome.datasets import find
@@ -21,17 +20,14 @@ from lexome.formats import read
 from lexome.recipe import Table
 from lexome.recipe.finetune import FinetuneRecipe
 from lexome.recipe.study import AverageTable, DecisionTable, ReportedTable, StudyRecipe, TaskTable
-from lexome.tasks import Ner, Questions, task_of
-from lexome.tasks.metrics import count_rows, mentions, spans_strict
-from lexome.tasks.qa import base_question_id
-from lexome.tasks.task import Scores, Task
+from lexome.tasks import Task, task_of
+from lexome.tasks.metrics.bootstrap import LEVEL, score_intervals
 from lexome.training.finetune.grid import gold_path
 
 # --- Over folds and seeds
 
 Statistic = Literal["mean", "median"]
 
-LEVEL = 0.95
 # Two-sided 95% quantiles of Student's t, by degrees of freedom from 1 on.
 T_95 = (
     *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120),
@@ -142,7 +138,6 @@ def _median_interval(values: Sequence[float]) -> tuple[float, float, float]:
 # --- Over documents: the bootstrap interval of a single run
 
 Documents = Sequence[Document]
-Resampler = Callable[[Task, Documents, Documents, np.random.Generator, int], Iterator[Scores]]
 
 # Scoring a large test split takes a second; 200 samples give the ends of an interval to a tenth of its width.
 SAMPLES = 200
@@ -176,88 +171,8 @@ def bootstrap_intervals(
             code="document-mismatch",
             value=len(predicted),
         )
-    rng = np.random.default_rng(seed)
-    values: dict[str, list[float]] = {}
-    for scores in _resampler(task)(task, gold, predicted, rng, samples):
-        for metric, score in scores.items():
-            values.setdefault(metric, []).append(100 * score)
-    tail = (1 - LEVEL) / 2
-    ends = {metric: np.nanquantile(of_metric, (tail, 1 - tail)) for metric, of_metric in values.items()}
-    return {metric: (float(low), float(high)) for metric, (low, high) in ends.items()}
-
-
-def _resampler(task: Task) -> Resampler:
-    """How samples are scored: mentions and questions have shortcuts to scoring all documents of every sample."""
-    if isinstance(task, Questions):
-        # Macro F1 of yes/no questions is no mean over questions: of a single question it is 0.5 at best.
-        return _resample_questions if task.form == "yesno" else _resample_question_scores
-    return _resample_counts if isinstance(task, Ner) and task.measure == "strict" else _resample_documents
-
-
-def _resample_counts(
-    task: Task, gold: Documents, predicted: Documents, rng: np.random.Generator, samples: int
-) -> Iterator[Scores]:
-    """Precision, recall and F1 of mentions, from each document's true positives, false positives and negatives."""
-    assert isinstance(task, Ner)
-    pairs = zip(gold, predicted, strict=True)
-    counts = count_rows([spans_strict(*([mentions(doc, task.types)] for doc in pair)) for pair in pairs])
-    for _ in range(samples):
-        tp, fp, fn = counts[rng.integers(len(counts), size=len(counts))].sum(axis=0).tolist()
-        yield {
-            "f1": 2 * tp / max(1, 2 * tp + fp + fn),
-            "precision": tp / max(1, tp + fp),
-            "recall": tp / max(1, tp + fn),
-        }
-
-
-def _resample_documents(
-    task: Task, gold: Documents, predicted: Documents, rng: np.random.Generator, samples: int
-) -> Iterator[Scores]:
-    """Scores of resampled documents; a sample of a small split without anything to score is dropped."""
-    for _ in range(samples):
-        indices = rng.integers(len(gold), size=len(gold))
-        scores = task.score([gold[n] for n in indices], [predicted[n] for n in indices])
-        if not (scores.get("f1") == 0 and scores.get("accuracy") == 1):
-            yield scores
-
-
-def _resample_question_scores(
-    task: Task, gold: Documents, predicted: Documents, rng: np.random.Generator, samples: int
-) -> Iterator[Scores]:
-    """Metrics that are means over questions; a question is sampled with all its contexts."""
-    groups = _question_groups(gold)
-    each = [task.score([gold[n] for n in group], [predicted[n] for n in group]) for group in groups]
-    questions = [{base_question_id(asked.id) for n in group for asked in gold[n].questions} for group in groups]
-    counts = np.array([len(ids) for ids in questions], np.float64)
-    common = [metric for metric in each[0] if all(metric in scores for scores in each)]
-    for _ in range(samples):
-        indices = rng.integers(len(each), size=len(each))
-        weights = counts[indices]
-        yield {metric: float(np.average([each[n][metric] for n in indices], weights=weights)) for metric in common}
-
-
-def _resample_questions(
-    task: Task, gold: Documents, predicted: Documents, rng: np.random.Generator, samples: int
-) -> Iterator[Scores]:
-    """Scores of resampled questions, each with all its contexts; a question that is sampled twice counts twice."""
-    groups = _question_groups(gold)
-
-    def renamed(sample: int, doc: Document) -> Document:
-        # Two questions with one id would be scored as one.
-        return replace(doc, questions=tuple(replace(asked, id=f"{sample}.{asked.id}") for asked in doc.questions))
-
-    for _ in range(samples):
-        sampled = enumerate(rng.integers(len(groups), size=len(groups)).tolist())
-        indices = [(sample, n) for sample, group in sampled for n in groups[group]]
-        yield task.score(*([renamed(sample, docs[n]) for sample, n in indices] for docs in (gold, predicted)))
-
-
-def _question_groups(gold: Documents) -> list[list[int]]:
-    """Indices of documents, grouped by the question they are contexts of."""
-    groups: dict[str, list[int]] = {}
-    for index, doc in enumerate(gold):
-        groups.setdefault(base_question_id(doc.questions[0].id) if doc.questions else doc.id, []).append(index)
-    return list(groups.values())
+    samples_of = task.resampled_scores(gold, predicted, samples=samples, seed=seed)
+    return score_intervals(({name: 100 * score for name, score in scores.items()} for scores in samples_of), LEVEL)
 
 
 # --- What papers and labs report

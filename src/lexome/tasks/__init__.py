@@ -1,6 +1,6 @@
-"""Problems without torch: what a model is to say of a text, what its numbers mean, and how good that is."""
+"""Tasks without torch: encoding, decoding and metrics of each kind of problem."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from inspect import signature
 from typing import Any
 
@@ -13,36 +13,36 @@ from lexome.tasks.task import Task
 
 __all__ = ["KINDS", "Classes", "Inference", "Ner", "Questions", "Relations", "Similarity", "Task", "task_of"]
 
-KINDS: Mapping[str, Callable[..., Task]] = {
-    "ner": Ner,
-    "relation": Relations,
-    "classes": Classes,
-    "inference": Inference,
-    "similarity": Similarity,
-    "questions": Questions,
+KINDS: Mapping[str, type[Task]] = {
+    task.kind: task for task in (Ner, Relations, Classes, Inference, Similarity, Questions)
 }
 
 
 def task_of(settings: Mapping[str, Any]) -> Task:
-    """The task that these settings describe, as `Task.settings` gives them: its kind, and arguments of its class.
+    """The task that these settings describe: its kind, and arguments of its class.
 
-    Arguments that are left out have their defaults.
+    Missing arguments have their defaults.
 
     >>> task_of({"kind": "ner", "types": ["Gene"]}).labels
     ('O', 'B-Gene', 'I-Gene')
     """
-    given = dict(settings)
-    kind = given.pop("kind", None)
+    arguments = dict(settings)
+    kind = arguments.pop("kind", None)
     if kind not in KINDS:
-        raise UsageError(f"a task of the kind {kind!r} is asked for; expected one of {', '.join(KINDS)}.")
-    make = KINDS[kind]
-    parameters = signature(make).parameters
-    unknown = sorted(given.keys() - parameters.keys())
+        raise UsageError(
+            f"the task has kind {kind!r}; expected one of {', '.join(KINDS)}.", code="unknown-task", value=kind
+        )
+    parameters = signature(KINDS[kind]).parameters
+    unknown = sorted(arguments.keys() - parameters.keys())
     if unknown:
         raise UsageError(
-            f"a task of the kind {kind!r} has no setting {unknown[0]!r}; expected some of {', '.join(parameters)}."
+            f"a task of kind {kind!r} has no setting {unknown[0]!r}; expected some of {', '.join(parameters)}.",
+            code="unknown-key",
+            value=unknown[0],
         )
-    needed = [name for name, one in parameters.items() if one.default is one.empty and name not in given]
-    if needed:
-        raise UsageError(f"a task of the kind {kind!r} needs the setting {needed[0]!r}. Add it.")
-    return make(**given)
+    missing = [name for name, one in parameters.items() if one.default is one.empty and name not in arguments]
+    if missing:
+        raise UsageError(
+            f"a task of kind {kind!r} needs the setting {missing[0]!r}. Add it.", code="missing-key", value=missing[0]
+        )
+    return KINDS[kind](**arguments)

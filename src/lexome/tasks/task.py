@@ -1,44 +1,49 @@
-"""What every task shares: rows for a model, and the way from documents to rows and from numbers to documents.
+"""The interface of all tasks: encode documents into model inputs, decode logits into documents, score predictions.
 
-T tokens of a row, C outputs of the head
+T tokens of an example, G groups of labels, K labels of a group, C outputs of the head
 """
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from inspect import signature
+from typing import Any, ClassVar, Literal, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lexome.document import Document, Range, Span, shorten
 from lexome.errors import BadDocument, UsageError
+from lexome.tasks.metrics.bootstrap import resample
 
 Floats = NDArray[np.floating[Any]]
 Ints = NDArray[np.int64]
 
-# The file beside a fine-tuned model that says what its numbers mean: Task.settings.
+# The file in a fine-tuned model's folder that holds Task.settings().
 TASK = "task.json"
-# A target where nothing is asked, as torch's losses have it.
+# A target that the loss ignores, as in torch's cross_entropy.
 IGNORE_INDEX = -100
-# Where a token is special, and so stands nowhere in the text.
+# The character offset of special tokens, which stand nowhere in the text.
 NO_OFFSET = -1
 
 Head = Literal["token", "sequence", "span"]
 Loss = Literal["choice", "binary", "value", "span"]
 
+Scores = dict[str, float]
+"""Metrics by name; the first one selects models."""
+
 
 class Tokenizer(Protocol):
-    """What a task needs of a tokenizer: ids with the places of their characters, nothing special around them."""
+    """Splits a text into token ids with character offsets, without special tokens."""
 
     def encode(self, text: str) -> list[tuple[int, int, int]]:
-        """Each piece's id, and where it begins and ends in the text."""
+        """Id, start and end of each token."""
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """How a model's rows are built: special tokens around one text or two, and the longest row."""
+    """How a model's inputs are built: special tokens around one text or two, and the maximum length."""
 
     before: tuple[int, ...]
     between: tuple[int, ...]
@@ -49,16 +54,16 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """One input of a model, made of one window of a document.
+    """One model input: a window of a document.
 
-    ids      token ids, special ones included
-    segments 0, or 1 for a second text
-    starts   of each token, the character of the document it begins at; NOWHERE for special tokens and questions
-    ends     likewise, exclusive
-    targets  what the model should say, or None where it is not known: for a token head (T, groups) ints, for a sequence
-             head (groups,) ints or (C,) floats, for a span head (2,) ints, first and last token. A label's number is
-             counted within its group. NOT_ASKED where the source does not say (NaN for a number)
-    key      what `decode` has to know of it besides: a question's id, a pair of spans
+    ids       token ids, special tokens included
+    segments  token type ids: 0, or 1 for a second text
+    starts    start of each token in the document's characters; NO_OFFSET for special tokens and questions
+    ends      likewise, exclusive
+    targets   None if not asked for. Token head: (T, groups) ints; sequence head: (groups,) ints or (C,) floats; span
+              head: (2,) ints, first and last token. Labels are indices within their group; IGNORE_INDEX (NaN for
+              a float) where the source does not annotate
+    key       identifies the example for `decode`: the window's bounds, a question's id or the names of a pair
     """
 
     ids: Ints
@@ -67,6 +72,15 @@ class Example:
     ends: Ints
     targets: NDArray[Any] | None = None
     key: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Transitions:
+    """Transition scores of a CRF: from tag to tag (G, K, K), of the first and of the last tag (G, K)."""
+
+    between: Floats
+    first: Floats
+    last: Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,130 +93,201 @@ class NearMiss:
     reason: str
 
 
-Scores = dict[str, float]
-"""Measures by name, the one that models are chosen by first."""
-
-
 class Task(ABC):
-    """A problem. The same object encodes for training, and decodes for scores and for serving.
+    """A problem: the same object encodes for training and decodes for evaluation and serving.
 
-    head     what kind of head answers it
-    loss     "choice": in each group one label is right; "binary": each label is true or not; "value": one number;
-             "span": a first and a last token
-    labels   what the head's outputs are called, group after group
-    groups   how many outputs each choice is among; one group of all of them is the usual case
-    notes    what could not be said to the model as the documents say it, counted while rows were made
-    kind     its name in `settings`, such as "ner"
-    types    mention types that it predicts; empty for all tasks but NER
-    extra    those of `types` that annotation predicts only on request
+    kind         the name of the task's class in settings
+    head         the kind of head that it needs
+    loss         "choice": one label of each group is right; "binary": each label is true or false; "value": one number;
+                 "span": a first and a last token
+    labels       names of the head's outputs, group after group
+    groups       the number of outputs in each group; usually all outputs are one group
+    notes        counts of what could not be encoded as annotated
+    types        mention types that it predicts; empty for tasks that predict no mentions
+    extra        those of `types` that annotation reports only on request
+    nested       whether mentions of different types may overlap
+    annotated    the types that a source annotates, for sources that do not annotate all
+    asked        the types that are trained on and scored
+    transitions  what a CRF head has learned, if there is one
     """
 
-    kind: str
-    types: tuple[str, ...] = ()
-    extra: tuple[str, ...] = ()
-
+    kind: ClassVar[str]
     head: Head
     loss: Loss
     labels: tuple[str, ...]
     groups: tuple[int, ...]
     notes: Counter[str]
-
-    def for_source(self, name: str) -> "Task":
-        """The task as one source of documents knows it: what that source never annotates is not asked of it.
-
-        It shares `notes` and `settings` with this one. Most tasks are the same for every source.
-        """
-        return self
+    types: tuple[str, ...] = ()
+    extra: tuple[str, ...] = ()
+    nested: bool = False
+    annotated: Mapping[str, tuple[str, ...]] = {}
+    asked: frozenset[str] = frozenset()
+    transitions: Transitions | None = None
 
     @abstractmethod
     def encode(self, doc: Document, tokenizer: Tokenizer, frame: Frame, *, with_targets: bool) -> list[Example]:
-        """The document's rows; with `known`, targets are made of what it says. Nothing of it is cut off."""
+        """The examples of a document, without truncation; targets come from its annotations."""
+
+    @abstractmethod
+    def decode(
+        self,
+        doc: Document,
+        examples: Sequence[Example],
+        logits: Sequence[Floats],
+        *,
+        types: Collection[str] | None = None,
+    ) -> Document:
+        """The document with predictions in place of its annotations, from (T, C) or (C,) logits of each example.
+
+        `types` limits the mentions that are predicted; tasks without mentions ignore it.
+        """
+
+    @abstractmethod
+    def score(self, gold: Sequence[Document], predicted: Sequence[Document]) -> Scores:
+        """Metrics of predicted documents against gold ones in the same order."""
+
+    @abstractmethod
+    def predictions(self, doc: Document) -> set[Hashable]:
+        """What the task predicts of a document, as comparable items: two models agree on the items they share."""
+
+    def settings(self) -> dict[str, Any]:
+        """Kind and constructor arguments in JSON's types, from which tasks.task_of makes the task again."""
+        names = signature(type(self)).parameters
+        return {"kind": self.kind, **{name: _as_json(getattr(self, name)) for name in names}}
+
+    @classmethod
+    def infer_settings(cls, docs: Sequence[Document]) -> dict[str, Any]:
+        """Settings that the annotations of training documents imply, such as their labels."""
+        return {"kind": cls.kind}
 
     @property
     def document_labels(self) -> tuple[str, ...]:
-        """Labels or relation types that decoding adds to a document; mention types are in `types`."""
+        """The labels that predictions carry, other than mention types."""
         return self.labels
 
     @property
+    def closed_labels(self) -> tuple[str, ...]:
+        """The labels that documents may have, if any other one is an error; else none."""
+        return ()
+
+    @property
     def input_types(self) -> tuple[str, ...]:
-        """Mention types that a document must contain before anything can be predicted."""
+        """Mention types that documents must be annotated with before the task can predict."""
         return ()
 
     @property
     def uses_sentences(self) -> bool:
-        """Whether documents need sentence boundaries."""
+        """Whether documents are read sentence by sentence."""
         return False
+
+    def source_types(self, source: str) -> tuple[str, ...]:
+        """The mention types that a source is expected to annotate; empty for tasks without mentions."""
+        return self.annotated.get(source, self.types or self.input_types)
+
+    def for_source(self, name: str) -> Self:
+        """The task for one source of documents: types that the source does not annotate are neither learned nor scored.
+
+        It shares `notes` and `settings` with this one.
+        """
+        return self
+
+    def require_crf(self) -> None:
+        """Raise unless a CRF head can be trained for this task."""
+        raise UsageError(
+            f"head.crf is for mentions, and this task labels a {self.head}. Leave it out.",
+            code="crf-unsupported",
+            value=self.kind,
+        )
+
+    def with_transitions(self, transitions: Transitions) -> Self:
+        """The task with a CRF's transition scores, which decoding adds to the logits."""
+        self.require_crf()
+        raise NotImplementedError
+
+    def near_misses(
+        self, doc: Document, examples: Sequence[Example], logits: Sequence[Floats], spans: Sequence[Span]
+    ) -> Iterator[NearMiss]:
+        """Text that resembles a mention but is none of the predicted `spans`."""
+        return iter(())
 
     def oversize(self, doc: Document, limit: int) -> str | None:
         """Why encoding a document takes more than `limit` windows although its text is short, or None."""
         return None
 
-    def near_misses(
-        self, doc: Document, rows: Sequence[Example], logits: Sequence[Floats], spans: Sequence[Span]
-    ) -> Iterator["NearMiss"]:
-        """Text that resembles a mention but is none of the predicted `spans`."""
-        return iter(())
+    def resampled_scores(
+        self, gold: Sequence[Document], predicted: Sequence[Document], *, samples: int, seed: int = 0
+    ) -> Iterator[Scores]:
+        """Scores of bootstrap samples of the documents; samples with nothing to score are skipped."""
+        for places in resample(len(gold), samples=samples, seed=seed):
+            scores = self.score([gold[place] for place in places], [predicted[place] for place in places])
+            if not (scores.get("f1") == 0 and scores.get("accuracy") == 1):
+                yield scores
 
-    @abstractmethod
-    def decode(
-        self, doc: Document, rows: Sequence[Example], logits: Sequence[Floats], *, types: Collection[str] | None = None
-    ) -> Document:
-        """The document with what the model says in place of what it said; (T, C) or (C,) numbers for each row.
 
-        With `types`, only mentions of these types are predicted.
-        """
-
-    @abstractmethod
-    def score(self, gold: Sequence[Document], found: Sequence[Document]) -> Scores:
-        """How well documents agree with gold ones of the same ids in the same order."""
-
-    @abstractmethod
-    def settings(self) -> Mapping[str, Any]:
-        """All that is needed to make it again, in JSON's types, with its `kind`: tasks.task_of reads it."""
+def _as_json(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_as_json(item) for item in value]
+    if isinstance(value, Mapping):
+        return {key: _as_json(item) for key, item in value.items()}
+    return value
 
 
 def require_names(names: Sequence[str], what: str) -> None:
-    """Raise unless these are names, one or more of them, all different."""
+    """Raise unless these are distinct names, at least one."""
     if isinstance(names, str) or not names or len(set(names)) < len(names) or not all(names):
-        raise UsageError(f"{what} are {names!r}; expected a list of different names, at least one.")
+        raise UsageError(
+            f"{what} are {names!r}; expected a list of distinct names, at least one.", code="invalid-names", value=names
+        )
 
 
-def require_choice(seen: str, known: Sequence[str], what: str) -> None:
-    """Raise unless a setting is one of those known."""
-    if seen not in known:
-        raise UsageError(f"{what} is {seen!r}; expected one of {', '.join(known)}.")
+def require_choice(value: str, choices: Sequence[str], what: str) -> None:
+    """Raise unless a setting has one of the allowed values."""
+    if value not in choices:
+        raise UsageError(
+            f"{what} is {value!r}; expected one of {', '.join(choices)}.", code="invalid-choice", value=value
+        )
 
 
 def require_overlap(overlap: int) -> None:
-    """Raise unless this many tokens can be shared."""
+    """Raise unless the overlap of windows is a number of tokens."""
     if overlap < 0:
-        raise UsageError(f"overlap is {overlap}; expected a number of tokens, 0 or more.")
+        raise UsageError(f"overlap is {overlap}; expected 0 or more tokens.", code="out-of-range", value=overlap)
 
 
 def require_same_length(count: int, other: int, what: str, others: str) -> None:
-    """Raise unless there are as many of the one as of the other."""
+    """Raise unless there are as many of one as of the other."""
     if count != other:
-        raise UsageError(f"there are {count} {what} and {other} {others}; expected as many.")
-
-
-def require_logits(numbers: Floats, expected: tuple[int, ...], doc: Document) -> None:
-    """Raise unless a model's numbers for a row are finite and of this shape."""
-    seen = np.shape(numbers)
-    if seen != expected:
         raise UsageError(
-            f"document {shorten(doc.id)!r}: a row has numbers of the shape {seen}; expected {expected}. The model has "
-            "other labels than the task, or the numbers are another row's."
+            f"there are {count} {what} and {other} {others}; expected as many.",
+            code="length-mismatch",
+            value=(count, other),
         )
-    if not np.isfinite(numbers).all():
-        raise UsageError(f"document {shorten(doc.id)!r}: a model says what is no number; its weights are damaged.")
+
+
+def require_logits(logits: Floats, expected: tuple[int, ...], doc: Document) -> None:
+    """Raise unless an example's logits are finite and have this shape."""
+    shape = np.shape(logits)
+    if shape != expected:
+        raise UsageError(
+            f"document {shorten(doc.id)!r}: logits have shape {shape}; expected {expected}. The model's labels differ "
+            "from the task's, or the logits belong to another example.",
+            code="shape-mismatch",
+            value=shape,
+        )
+    if not np.isfinite(logits).all():
+        raise UsageError(
+            f"document {shorten(doc.id)!r}: logits contain NaN or infinity; the model's weights are damaged.",
+            code="not-finite",
+            value=doc.id,
+        )
 
 
 def label_index(label: str, labels: Sequence[str], doc: Document) -> int:
-    """The number of a label among a task's; BadDocument where it is none of them."""
+    """The index of a document's label; BadDocument if the task does not have it."""
     if label not in labels:
         raise BadDocument(
             "unknown_label",
             f"document {shorten(doc.id)!r} has the label {label!r}; the task has {', '.join(map(repr, labels))}. "
-            "Name all labels in the task's settings, or rename those of the documents.",
+            "Add it to the labels of the task, or rename it in the documents.",
         )
     return labels.index(label)

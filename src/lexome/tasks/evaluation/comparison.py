@@ -15,15 +15,15 @@ from lexome.formats.registry import get_format
 from lexome.formats.streams import Source, decode, open_sources
 from lexome.tasks.metrics.bootstrap import (
     Interval,
-    Measure,
     Rows,
+    Statistic,
     bootstrap_interval,
     count_rows,
     f1_intervals,
     mean_of_rows,
     micro_f1,
 )
-from lexome.tasks.metrics.spans import Agreement, Counts, share, together
+from lexome.tasks.metrics.spans import Agreement, Counts, ratio, together
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Measured:
     name: str
     score: str
     rows: Rows
-    measure: Measure
+    measure: Statistic
     agreement: Agreement | None
     documents: tuple[Agreement, ...]
     others: Mapping[str, float]
@@ -94,12 +94,12 @@ def averaged(section: str, name: str, score: str, values: Sequence[Sequence[floa
     return Measured(section, name, score, rows, mean_of_rows, None, (), {})
 
 
-def macro_f1_of(classes: int) -> Measure:
+def macro_f1_of(classes: int) -> Statistic:
     """The mean of F1 over this many classes, where rows are the right, spurious and missed of one after the other."""
 
     def measure(rows: Rows) -> float:
         sums = rows.sum(axis=0).reshape(classes, 3)
-        return share(sum(share(2 * right, 2 * right + spurious + missed) for right, spurious, missed in sums), classes)
+        return ratio(sum(ratio(2 * right, 2 * right + spurious + missed) for right, spurious, missed in sums), classes)
 
     return measure
 

@@ -10,9 +10,9 @@ import numpy as np
 from lexome.document import Document, Question, Relation
 from lexome.tasks.evaluation.comparison import Difference, Measured, Pair, averaged, counted, macro
 from lexome.tasks.metrics.answers import CANDIDATES, answer_scores, list_scores, reciprocal_rank, yes_or_no
-from lexome.tasks.metrics.bootstrap import Measure, Rows
+from lexome.tasks.metrics.bootstrap import Rows, Statistic
 from lexome.tasks.metrics.classification import correlation, example, ranks
-from lexome.tasks.metrics.spans import ANY_TYPE, joined, mean, of_sets, share, together
+from lexome.tasks.metrics.spans import ANY_TYPE, compare_sets, mean, merge_parts, ratio, together
 from lexome.tasks.qa import QuestionPair, base_question_id, merge_questions, normalize
 
 RELATIONS = "relations"
@@ -33,14 +33,14 @@ def relation_measures(pairs: Sequence[Pair], only: Collection[str] | None = None
     keys = [(_keys(pair.gold, only), _keys(pair.found, only)) for pair in pairs]
     if not any(gold or found for gold, found in keys):
         return []
-    typed = [of_sets(_by_type(gold), _by_type(found)) for gold, found in keys]
-    untyped = [of_sets(_untyped(gold), _untyped(found)) for gold, found in keys]
+    typed = [compare_sets(_by_type(gold), _by_type(found)) for gold, found in keys]
+    untyped = [compare_sets(_untyped(gold), _untyped(found)) for gold, found in keys]
     types = list(together(typed).types)
     measures = [counted(RELATIONS, "type and arguments", typed), counted(RELATIONS, "arguments alone", untyped)]
     if len(types) > 1:
         measures.append(macro(RELATIONS, "type and arguments", typed, types))
     bare = [tuple(_keys(doc, only, roles=False) for doc in (pair.gold, pair.found)) for pair in pairs]
-    unordered = [of_sets(_by_type(gold), _by_type(found)) for gold, found in bare]
+    unordered = [compare_sets(_by_type(gold), _by_type(found)) for gold, found in bare]
     if together(unordered).total != together(typed).total:
         measures.append(counted(RELATIONS, ROLES_IGNORED, unordered))
         if len(types) > 1:
@@ -86,7 +86,7 @@ def _keys(doc: Document, only: Collection[str] | None, *, roles: bool = True) ->
 def _named(doc: Document, *, roles: bool) -> dict[str, tuple[str, ...]]:
     """What each relation is told by besides its type: ids are a file's own, so mentions are named by text and place."""
     names = {
-        span.id: f"{span.text!r} at {','.join(f'{start}-{end}' for start, end in joined(span.parts))}"
+        span.id: f"{span.text!r} at {','.join(f'{start}-{end}' for start, end in merge_parts(span.parts))}"
         for span in doc.spans
     }
     relations = {relation.id: relation for relation in doc.relations}
@@ -176,7 +176,7 @@ def _number_measures(pairs: Sequence[Pair]) -> list[Measured]:
     if not both:
         return []
     rows = np.asarray(both, dtype=np.float64)
-    measures: list[tuple[str, Measure]] = [("Pearson", _pearson), ("Spearman", _spearman)]
+    measures: list[tuple[str, Statistic]] = [("Pearson", _pearson), ("Spearman", _spearman)]
     return [Measured(LABELS, name, "correlation", rows, measure, None, (), {}) for name, measure in measures]
 
 
@@ -214,7 +214,9 @@ def _multi_measures(pairs: Sequence[Pair], only: Collection[str] | None) -> list
 
 
 def _f1_measures(pairs: Sequence[Pair], classes: Collection[str], name: str) -> list[Measured]:
-    documents = [of_sets(_present(pair.gold.labels, classes), _present(pair.found.labels, classes)) for pair in pairs]
+    documents = [
+        compare_sets(_present(pair.gold.labels, classes), _present(pair.found.labels, classes)) for pair in pairs
+    ]
     return [
         counted(LABELS, name, documents),
         macro(LABELS, name, documents, sorted(classes)),
@@ -228,7 +230,7 @@ def _present(labels: Sequence[str], classes: Collection[str]) -> dict[str, set[i
 def _example_f1(rows: Rows) -> float:
     """The harmonic mean of mean precision and mean recall, as BLUE scores HoC."""
     precision, recall = (float(column) for column in rows[:, :2].mean(axis=0))
-    return share(2 * precision * recall, precision + recall)
+    return ratio(2 * precision * recall, precision + recall)
 
 
 def _example_others(rows: Sequence[tuple[float, float, float, float]]) -> dict[str, float]:
@@ -377,7 +379,7 @@ def _yes_no_row(doc: Sequence[_Asked]) -> tuple[int, int, int]:
 
 def _yes_no_f1(rows: Rows) -> float:
     yes, no, wrong = (float(number) for number in rows.sum(axis=0))
-    return (share(2 * yes, 2 * yes + wrong) + share(2 * no, 2 * no + wrong)) / 2
+    return (ratio(2 * yes, 2 * yes + wrong) + ratio(2 * no, 2 * no + wrong)) / 2
 
 
 def _first(one: _Asked) -> str | None:
@@ -390,7 +392,7 @@ def _choices(docs: Sequence[Sequence[_Asked]], classes: Sequence[str]) -> list[M
         [(one.gold.answers[0].text.lower(), [text.lower() for text in one.answers[:1]]) for one in doc] for doc in docs
     ]
     agreements = [
-        of_sets(
+        compare_sets(
             {name: {place for place, (gold, _) in enumerate(doc) if gold == name} for name in classes},
             {name: {place for place, (_, found) in enumerate(doc) if found == [name]} for name in classes},
         )

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lexome.errors import UsageError
-from lexome.tasks.metrics.spans import mean, require_pairs, share
+from lexome.tasks.metrics.spans import mean, ratio, require_pairs
 
 _ARTICLE = re.compile(r"\b(a|an|the)\b")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -74,7 +74,7 @@ def word_f1(gold: str, found: str) -> float:
     if not wanted or not given:
         return float(wanted == given)
     same = (Counter(wanted) & Counter(given)).total()
-    return share(2 * same, len(wanted) + len(given))
+    return ratio(2 * same, len(wanted) + len(given))
 
 
 def normalised(answer: str) -> str:
@@ -96,7 +96,7 @@ def best_threshold(
         current += scores[place] if answerable[place] else -float(bool(found[place]))
         if current > best:
             best, threshold = current, float(no_answer[place])
-    return share(best, len(scores)), threshold
+    return ratio(best, len(scores)), threshold
 
 
 def _squad(scores: Sequence[tuple[float, float]], answerable: Sequence[bool], *best: float) -> Squad:
@@ -207,8 +207,8 @@ def list_scores(gold: Sequence[Forms], found: Sequence[str]) -> tuple[float, flo
             missed += 1
         else:
             del given[also]
-    precision, recall = share(right, len(found)), share(right, right + missed)
-    return precision, recall, share(2 * precision * recall, precision + recall)
+    precision, recall = ratio(right, len(found)), ratio(right, right + missed)
+    return precision, recall, ratio(2 * precision * recall, precision + recall)
 
 
 def bioasq_yesno(gold: Sequence[str], found: Sequence[str | None]) -> YesNo:
@@ -223,7 +223,7 @@ def bioasq_yesno(gold: Sequence[str], found: Sequence[str | None]) -> YesNo:
     right = [left == yes_or_no(given) for left, given in zip(wanted, found, strict=True)]
     yes = sum(good for good, answer in zip(right, wanted, strict=True) if answer == "yes")
     no, wrong = sum(right) - yes, len(right) - sum(right)
-    return YesNo(mean(right), share(2 * yes, 2 * yes + wrong), share(2 * no, 2 * no + wrong), len(gold))
+    return YesNo(mean(right), ratio(2 * yes, 2 * yes + wrong), ratio(2 * no, 2 * no + wrong), len(gold))
 
 
 def yes_or_no(answer: str | None) -> str | None:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lexome.errors import UsageError
-from lexome.tasks.metrics.spans import NONE, Agreement, Counts, agreement, mean, require_pairs, share
+from lexome.tasks.metrics.spans import NO_COUNTS, Agreement, Counts, agreement, mean, ratio, require_pairs
 
 _CHEMPROT = ("CPR:3", "CPR:4", "CPR:5", "CPR:6", "CPR:9")
 _DDI = ("DDI-advise", "DDI-effect", "DDI-int", "DDI-mechanism")
@@ -72,7 +72,7 @@ class MultiLabel:
     @property
     def f1(self) -> float:
         """The harmonic mean of example-based precision and recall."""
-        return share(2 * self.precision * self.recall, self.precision + self.recall)
+        return ratio(2 * self.precision * self.recall, self.precision + self.recall)
 
 
 def classification(gold: Sequence[str], found: Sequence[str], *, labels: Collection[str] | None = None) -> Agreement:
@@ -105,7 +105,7 @@ def multilabel(
     """
     require_pairs(gold, found, what="sets of labels")
     names = _names(labels, {name for names in (*gold, *found) for name in names})
-    types = dict.fromkeys(names, NONE)
+    types = dict.fromkeys(names, NO_COUNTS)
     rows = []
     for wanted, given in zip(gold, found, strict=True):
         left, right = types.keys() & set(wanted), types.keys() & set(given)
@@ -120,7 +120,7 @@ def multilabel(
         mean([row[1] for row in rows]),
         mean([row[2] for row in rows]),
         mean([row[3] for row in rows]),
-        share(wrong, len(gold) * len(names)),
+        ratio(wrong, len(gold) * len(names)),
     )
 
 
@@ -130,9 +130,9 @@ def example(gold: Collection[str], found: Collection[str]) -> tuple[float, float
         return (0.0, 0.0, 0.0, 0.0) if found else (1.0, 1.0, 1.0, 1.0)
     right = len(set(gold) & set(found))
     return (
-        share(right, len(found)),
-        share(right, len(gold)),
-        share(2 * right, len(gold) + len(found)),
+        ratio(right, len(found)),
+        ratio(right, len(gold)),
+        ratio(2 * right, len(gold) + len(found)),
         float(right == len(gold) == len(found)),
     )
 

@@ -70,17 +70,17 @@ class Counts:
     @property
     def precision(self) -> float:
         """The share of what was found that is right."""
-        return share(self.true_positives, self.found)
+        return ratio(self.true_positives, self.found)
 
     @property
     def recall(self) -> float:
         """The share of what is right that was found."""
-        return share(self.true_positives, self.gold)
+        return ratio(self.true_positives, self.gold)
 
     @property
     def f1(self) -> float:
         """The harmonic mean of precision and recall."""
-        return share(2 * self.true_positives, self.gold + self.found)
+        return ratio(2 * self.true_positives, self.gold + self.found)
 
     def __add__(self, other: "Counts") -> "Counts":
         return Counts(
@@ -90,7 +90,7 @@ class Counts:
         )
 
 
-NONE = Counts(0, 0, 0)
+NO_COUNTS = Counts(0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,12 +137,12 @@ class Agreement:
     @property
     def weighted_f1(self) -> float:
         """The mean of the types' F1, each weighted by how many there were to find."""
-        return share(sum(counts.f1 * counts.gold for counts in self.types.values()), self.total.gold)
+        return ratio(sum(counts.f1 * counts.gold for counts in self.types.values()), self.total.gold)
 
 
 def agreement(types: Mapping[str, Counts]) -> Agreement:
     """The agreement whose total is the sum of its types, which it has in the order of their names."""
-    return Agreement(sum(types.values(), NONE), dict(sorted(types.items())))
+    return Agreement(sum(types.values(), NO_COUNTS), dict(sorted(types.items())))
 
 
 def together(parts: Iterable[Agreement]) -> Agreement:
@@ -150,11 +150,11 @@ def together(parts: Iterable[Agreement]) -> Agreement:
     types: dict[str, Counts] = {}
     for part in parts:
         for name, counts in part.types.items():
-            types[name] = types.get(name, NONE) + counts
+            types[name] = types.get(name, NO_COUNTS) + counts
     return agreement(types)
 
 
-def of_sets(gold: Mapping[str, set[Key]], found: Mapping[str, set[Key]]) -> Agreement:
+def compare_sets(gold: Mapping[str, set[Key]], found: Mapping[str, set[Key]]) -> Agreement:
     """The agreement of what was found of each type with what is there of it."""
     empty: set[Key] = set()
     types: dict[str, Counts] = {}
@@ -166,14 +166,14 @@ def of_sets(gold: Mapping[str, set[Key]], found: Mapping[str, set[Key]]) -> Agre
     return agreement(types)
 
 
-def share(part: float, whole: float) -> float:
+def ratio(part: float, whole: float) -> float:
     """A part of a whole; 0 where there is no whole."""
     return part / whole if whole else 0.0
 
 
 def mean(numbers: Sequence[float]) -> float:
     """The mean; 0 of nothing."""
-    return share(sum(numbers), len(numbers))
+    return ratio(sum(numbers), len(numbers))
 
 
 def require_pairs(gold: Sequence[object], found: Sequence[object], *, what: str) -> None:
@@ -198,11 +198,11 @@ Mentions = Iterable[Mention]
 
 def mentions(doc: Document, types: Collection[str] | None = None) -> list[Mention]:
     """The document's mentions of these types, or all of them, each once, in reading order."""
-    found = {Mention(span.type, joined(span.parts)) for span in doc.spans if types is None or span.type in types}
+    found = {Mention(span.type, merge_parts(span.parts)) for span in doc.spans if types is None or span.type in types}
     return sorted(found, key=lambda mention: (mention.parts, mention.type))
 
 
-def joined(parts: Sequence[Range]) -> tuple[Range, ...]:
+def merge_parts(parts: Sequence[Range]) -> tuple[Range, ...]:
     """The parts, those that touch as one: (0, 4), (4, 8) is (0, 8)."""
     whole: list[Range] = [*parts[:1]]
     for start, end in parts[1:]:
@@ -241,7 +241,7 @@ def characters(gold: Sequence[Mentions], found: Sequence[Mentions], *, typed: bo
     """The characters inside mentions of a type, each counted once however many mentions cover it."""
     require_pairs(gold, found, what="documents")
     pairs = ((_covered(left, typed), _covered(right, typed)) for left, right in zip(gold, found, strict=True))
-    return together(of_sets(left, right) for left, right in pairs)
+    return together(compare_sets(left, right) for left, right in pairs)
 
 
 def overlapping(left: Sequence[Mention], right: Sequence[Mention]) -> list[list[int]]:
@@ -301,13 +301,13 @@ def _without_same(mentions: list[Mention], others: list[Mention]) -> list[Mentio
 def _by_type(mentions: Mentions, typed: bool) -> defaultdict[str, list[Mention]]:
     """The mentions of each type, each once, with parts that touch as one."""
     types: defaultdict[str, list[Mention]] = defaultdict(list)
-    for mention in dict.fromkeys(Mention(type, joined(parts)) for type, parts in mentions):
+    for mention in dict.fromkeys(Mention(type, merge_parts(parts)) for type, parts in mentions):
         types[mention.type if typed else ANY_TYPE].append(mention)
     return types
 
 
 def _apart(mentions: Mentions) -> list[Mention]:
-    return [Mention(type, parts) for type, given in mentions if len(parts := joined(given)) > 1]
+    return [Mention(type, parts) for type, given in mentions if len(parts := merge_parts(given)) > 1]
 
 
 def _covered(mentions: Mentions, typed: bool) -> dict[str, set[int]]:
@@ -331,7 +331,7 @@ def bc2gm(
     """
     require_pairs(gold, found, what="sentences")
     require_pairs(gold, alternatives, what="sentences")
-    total = NONE
+    total = NO_COUNTS
     for number, (wanted, accepted, given) in enumerate(zip(gold, alternatives, found, strict=True)):
         if texts is None:
             total += sentence_counts(wanted, accepted, given)

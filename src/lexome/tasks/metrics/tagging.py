@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 
 from lexome.document import shorten
 from lexome.errors import UsageError
-from lexome.tasks.metrics.spans import Agreement, mean, of_sets, require_pairs
+from lexome.tasks.metrics.spans import Agreement, compare_sets, mean, require_pairs
 
 # A mention in tokens: its type, its first token, and where it ends, exclusive.
 Chunk = tuple[str, int, int]
@@ -34,7 +34,7 @@ def chunk_agreement(
     gold: Sequence[Sequence[str]], found: Sequence[Sequence[str]], chunks: Callable[[Sequence[str]], Iterable[Chunk]]
 ) -> Agreement:
     """How far the mentions that `chunks` sees in two taggings agree."""
-    return of_sets(_by_type(gold, chunks), _by_type(found, chunks))
+    return compare_sets(_by_type(gold, chunks), _by_type(found, chunks))
 
 
 def _by_type(

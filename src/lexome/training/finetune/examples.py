@@ -27,7 +27,7 @@ from lexome.models.checkpoint import Checkpoint, encoder_of, load
 from lexome.models.encoder import Encoder
 from lexome.models.weights import write_tokenizer
 from lexome.recipe.finetune import NO_SPLIT, DataTable, FinetuneRecipe, Names
-from lexome.tasks import Ner, Relations, task_of
+from lexome.tasks import task_of
 from lexome.tasks.task import IGNORE_INDEX, Example, Frame, Task
 from lexome.training.finetune.batching import asked_of
 from lexome.training.finetune.grid import cells_of
@@ -260,14 +260,11 @@ def require_types(named: Mapping[str, Mapping[str, Names]], task: Task) -> None:
 
     That is one which is none of its types, or none of those that [task.annotated] says of the source.
     """
-    if isinstance(task, Ner):
-        known = task.types
-    elif isinstance(task, Relations) and task.pairs:
-        known = tuple(dict.fromkeys(type_ for pair in task.pairs for type_ in pair))
-    else:
+    known = task.types or task.input_types
+    if not known:
         return
     for source, types in named.items():
-        asked = task.annotated.get(source, known) if isinstance(task, Ner) else known
+        asked = task.source_types(source)
         for type_, given in types.items():
             for name in (given,) if isinstance(given, str) else given:
                 if name not in known:

@@ -23,9 +23,7 @@ from lexome.models.packing import Packing
 from lexome.models.source import HUGGING_FACE, layout_of, read_settings
 from lexome.recipe.finetune import FinetuneRecipe, HeadTable
 from lexome.tasks import task_of
-from lexome.tasks.ner import Ner
-from lexome.tasks.tags import Transitions
-from lexome.tasks.task import IGNORE_INDEX, TASK, Task
+from lexome.tasks.task import IGNORE_INDEX, TASK, Task, Transitions
 from lexome.training.finetune.batching import Batch
 from lexome.training.finetune.lora import LoraSettings, add_adapters
 
@@ -189,10 +187,7 @@ def lora_settings(recipe: FinetuneRecipe) -> LoraSettings:
 
 def _chain(start: Path, task: Task) -> Crf:
     """A chain over the task's tags: new, or as an earlier run with the same ones has left it."""
-    if not isinstance(task, Ner):
-        raise UsageError(f"head.crf is for mentions, and this task labels a {task.head}. Leave it out.")
-    if task.labelling == "words":
-        raise UsageError('head.crf goes from word to word; use it with labelling = "first" or "pieces", not "words".')
+    task.require_crf()
     crf = Crf(task.groups)
     held = chained_task(start)
     if held is not None and held.transitions is not None and held.labels == task.labels:
@@ -200,11 +195,11 @@ def _chain(start: Path, task: Task) -> Crf:
     return crf
 
 
-def chained_task(start: Path) -> Ner | None:
+def chained_task(start: Path) -> Task | None:
     """The task of a checkpoint that was fine-tuned with a chain over tags; None for any other checkpoint."""
     path = start / TASK
     held = task_of(json.loads(path.read_bytes())) if path.is_file() else None
-    return held if isinstance(held, Ner) and held.transitions is not None else None
+    return held if held is not None and held.transitions is not None else None
 
 
 def _loaded(start: Path, task: Task, head: HeadTable, *, new_head: bool) -> Checkpoint:

@@ -22,7 +22,6 @@ from lexome.files import atomic_write
 from lexome.models.attention import packed_kernel_here
 from lexome.models.encoder import Attention, Encoder
 from lexome.recipe.finetune import FinetuneRecipe, OptimizerTable
-from lexome.tasks.ner import Ner
 from lexome.tasks.task import Example, Floats, Scores, Task
 from lexome.training.finetune.batching import (
     LENGTHS,
@@ -504,7 +503,6 @@ class Training:
         """The task as it is served: with what a chain over tags has learnt."""
         if self.learner.crf is None:
             return self.task
-        assert isinstance(self.task, Ner)
         return self.task.with_transitions(self.learner.crf.transitions())
 
     def _step(self, step: Planned, lr: float) -> tuple[Tensor, Tensor, int]:

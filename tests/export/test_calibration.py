@@ -4,34 +4,42 @@ import numpy as np
 import pytest
 
 from lexome.document import Document, Passage, Span
-from lexome.export.acceptance import HeldOut
-from lexome.export.calibration import FEWEST, Judged, calibration, calibration_error, fitted, judge, platt
+from lexome.export.acceptance import HeldOutSource
+from lexome.export.calibration import (
+    MIN_MENTIONS,
+    ScoredMentions,
+    calibrate,
+    expected_calibration_error,
+    fit,
+    platt,
+    scored_mentions,
+)
 from lexome.infer.model import calibrated
 from lexome.tasks import Ner
 
 
-def drawn(count: int, *, slope: float, offset: float) -> Judged:
+def drawn(count: int, *, slope: float, offset: float) -> ScoredMentions:
     """Mentions of a model whose scores have to be bent by this curve to be true."""
     rng = np.random.default_rng(1)
     odds = rng.normal(1.5, 1.5, count)
     right = rng.random(count) < 1 / (1 + np.exp(-(slope * odds + offset)))
-    return Judged(1 / (1 + np.exp(-odds)), right.astype(np.float64), rng.integers(0, 200, count))
+    return ScoredMentions(1 / (1 + np.exp(-odds)), right.astype(np.float64), rng.integers(0, 200, count))
 
 
 def test_the_curve_that_scores_were_bent_by_is_found() -> None:
     own = drawn(20_000, slope=0.5, offset=-0.4)
-    assert platt(own.scores_N, own.right_N) == pytest.approx((0.5, -0.4), abs=0.05)
+    assert platt(own.scores_N, own.correct_N) == pytest.approx((0.5, -0.4), abs=0.05)
 
 
 def test_the_error_falls_on_documents_not_fitted_on() -> None:
-    found = fitted(drawn(2_000, slope=0.4, offset=-0.5))
+    found = fit(drawn(2_000, slope=0.4, offset=-0.5))
     assert found.ece_before > 0.1
     assert found.ece_after < found.ece_before / 3
     assert found.mentions == 2_000
 
 
 def test_true_scores_stay_as_they_are() -> None:
-    assert fitted(drawn(20_000, slope=1.0, offset=0.0)).curve == pytest.approx((1.0, 0.0), abs=0.05)
+    assert fit(drawn(20_000, slope=1.0, offset=0.0)).curve == pytest.approx((1.0, 0.0), abs=0.05)
 
 
 def test_a_higher_score_stays_higher_even_where_high_scores_are_wrong() -> None:
@@ -52,8 +60,8 @@ def test_one_sided_answers_do_not_run_away(all_right: float) -> None:
 def test_the_error_is_the_distance_from_what_is_promised() -> None:
     scores = np.array([0.95, 0.95, 0.95, 0.95, 0.15, 0.15])
     right = np.array([1.0, 1.0, 1.0, 0.0, 0.0, 0.0])
-    assert calibration_error(scores, right) == pytest.approx((4 * abs(0.95 - 0.75) + 2 * 0.15) / 6)
-    assert calibration_error(np.array([]), np.array([])) == 0.0
+    assert expected_calibration_error(scores, right) == pytest.approx((4 * abs(0.95 - 0.75) + 2 * 0.15) / 6)
+    assert expected_calibration_error(np.array([]), np.array([])) == 0.0
 
 
 def document(number: int, *spans: tuple[int, int, str, float | None]) -> Document:
@@ -70,17 +78,19 @@ def test_a_type_is_judged_only_where_its_source_annotates_it() -> None:
     gold = [document(0, (0, 2, "Gene", None))]
     both = [document(0, (0, 2, "Gene", None), (8, 9, "Drug", None))]
     found = [document(0, (0, 2, "Gene", 0.9), (3, 5, "Gene", 0.6), (6, 8, "Drug", 0.8))]
-    own = judge(task, [HeldOut("genes", "dev", both), HeldOut("all", "dev", both)], [found, found])
-    assert own["Gene"].right_N.tolist() == [1, 0, 1, 0]
+    own = scored_mentions(
+        task, [HeldOutSource("genes", "dev", both), HeldOutSource("all", "dev", both)], [found, found]
+    )
+    assert own["Gene"].correct_N.tolist() == [1, 0, 1, 0]
     assert own["Gene"].documents_N.tolist() == [1, 1, 2, 2]
     assert own["Drug"].scores_N.tolist() == [0.8]
     # A file without a single drug says nothing of drugs.
-    assert judge(task, [HeldOut("file", None, gold)], [found])["Drug"].scores_N.tolist() == []
+    assert scored_mentions(task, [HeldOutSource("file", None, gold)], [found])["Drug"].scores_N.tolist() == []
 
 
 def test_types_with_few_mentions_have_no_curve() -> None:
     task = Ner(["Gene", "Drug"])
-    gold = [document(number, (0, 2, "Gene", None)) for number in range(FEWEST)]
-    found = [document(number, (0, 2, "Gene", 0.9)) for number in range(FEWEST)]
+    gold = [document(number, (0, 2, "Gene", None)) for number in range(MIN_MENTIONS)]
+    found = [document(number, (0, 2, "Gene", 0.9)) for number in range(MIN_MENTIONS)]
     found[0] = document(0, (0, 2, "Gene", 0.9), (3, 5, "Drug", 0.9))
-    assert list(calibration(task, [HeldOut("s", "dev", gold)], [found])) == ["Gene"]
+    assert list(calibrate(task, [HeldOutSource("s", "dev", gold)], [found])) == ["Gene"]

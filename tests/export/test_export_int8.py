@@ -1,4 +1,4 @@
-"""Eight bits are written only where the answers stay the same, and the folder says what was measured."""
+"""int8 is written only where predictions agree with fp32, and the certificate records what was measured."""
 
 import json
 import shutil
@@ -8,6 +8,7 @@ from typing import Any
 
 import onnx
 import pytest
+from errors import raises
 from finetuning import (
     class_documents,
     ner_documents,
@@ -24,8 +25,18 @@ import lexome
 from lexome.cli.app import app
 from lexome.errors import CheckpointError, UsageError
 from lexome.export import acceptance
-from lexome.export.acceptance import AGREEMENT, DIFFERENCE, Bar, Scored, Trial, agreement, bar, file_sha256, held_out
-from lexome.export.export import Judging, export
+from lexome.export.acceptance import (
+    AGREEMENT,
+    DIFFERENCE,
+    Evaluation,
+    SourceScores,
+    Thresholds,
+    Trial,
+    agreement,
+    file_sha256,
+    load_held_out,
+)
+from lexome.export.export import export
 from lexome.infer.annotator import Annotator
 from lexome.infer.model_folder import read_settings
 from lexome.tasks import Classes, Ner, Questions, Relations
@@ -58,7 +69,7 @@ def learnt(folder: Path, data: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def small(folder: Path, learnt: Path, data: Path) -> Path:
-    export(learnt, folder / "small", precision="int8", judging=Judging((str(data),)))
+    export(learnt, folder / "small", precision="int8", evaluation=Evaluation((str(data),)))
     return folder / "small"
 
 
@@ -95,7 +106,7 @@ def test_the_certificate_says_what_was_measured(small: Path, data: Path) -> None
     assert said["model_sha256"] == file_sha256(small / "model.onnx")
     (held,) = said["held_out"]
     task = Ner(["Gene", "Drug"])
-    assert held == held_out(str(data), split="dev", task=task).facts()
+    assert held == load_held_out(str(data), split="dev", task=task).as_json()
     assert (held["source"], held["split"], held["documents"]) == ("genes", "dev", 30)
     assert {"onnxruntime", "lexome", "numpy"} <= said["versions"].keys()
     assert "certificate.json" in (small / "README.md").read_text()
@@ -115,7 +126,7 @@ def test_scores_are_calibrated_and_the_annotator_hears_of_it(small: Path) -> Non
 
 
 def test_fp32_is_calibrated_too(learnt: Path, data: Path, tmp_path: Path) -> None:
-    settings = export(learnt, tmp_path / "exact", judging=Judging((str(data),)))
+    settings = export(learnt, tmp_path / "exact", evaluation=Evaluation((str(data),)))
     said = certificate(tmp_path / "exact")
     assert (settings.precision, said["precision"]) == ("fp32", "fp32")
     assert settings.calibration is not None
@@ -125,7 +136,7 @@ def test_fp32_is_calibrated_too(learnt: Path, data: Path, tmp_path: Path) -> Non
 
 def spoil(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
     """Round these weights so that they say the opposite."""
-    right = acceptance.quantised
+    right = acceptance.quantize
 
     def wrong(model: onnx.ModelProto, **options: Any) -> onnx.ModelProto:
         made = right(model, **options)
@@ -136,20 +147,20 @@ def spoil(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
                 made.graph.initializer[number].CopyFrom(numpy_helper.from_array(-held, weight.name))
         return made
 
-    monkeypatch.setattr(acceptance, "quantised", wrong)
+    monkeypatch.setattr(acceptance, "quantize", wrong)
 
 
-def test_the_matrix_that_rounding_spoils_is_left_as_it_was(
+def test_a_weight_that_quantization_spoils_stays_in_fp32(
     learnt: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spoil(monkeypatch, "layers.1.mlp.down.weight")
     told: list[str] = []
-    export(learnt, tmp_path / "small", precision="int8", judging=Judging((str(data),)), tell=told.append)
+    export(learnt, tmp_path / "small", precision="int8", evaluation=Evaluation((str(data),)), log=told.append)
     said = certificate(tmp_path / "small")
     assert said["left_in_fp32"] == ["layers.1.mlp.down.weight"]
     assert [one["left_in_fp32"] for one in said["tried"]] == [0, 1]
     assert said["agreement"]["value"] == 1.0
-    assert "0 matrices left in fp32: agreement" in told[0]
+    assert "0 weights in fp32" in told[0]
     names = {weight.name for weight in onnx.load(tmp_path / "small" / "model.onnx").graph.initializer}
     assert {name for name in names if name.startswith("layers.1.mlp.down.weight")} == {"layers.1.mlp.down.weight.half"}
     assert "layers.0.mlp.down.weight.int8" in names
@@ -159,17 +170,18 @@ def test_other_answers_are_refused_and_leave_nothing(
     learnt: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spoil(monkeypatch, "embed.tokens")
-    with pytest.raises(CheckpointError, match=r"agrees with itself in fp32 on \d+\.\d\d%, .* of 5 ways tried"):
-        export(learnt, tmp_path / "small", precision="int8", judging=Judging((str(data),)))
+    with raises(CheckpointError, code="int8-rejected", mentions="5 trials") as caught:
+        export(learnt, tmp_path / "small", precision="int8", evaluation=Evaluation((str(data),)))
+    assert 0 <= caught.value.value < AGREEMENT
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_lower_bar_is_let_through_and_said(
+def test_lowered_thresholds_are_recorded(
     learnt: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spoil(monkeypatch, "embed.tokens")
-    low = bar(agreement=0.0, difference=1.0, lowered=True)
-    export(learnt, tmp_path / "small", precision="int8", judging=Judging((str(data),), asked=low))
+    low = Thresholds.checked(agreement=0.0, difference=1.0, accept_lower=True)
+    export(learnt, tmp_path / "small", precision="int8", evaluation=Evaluation((str(data),), thresholds=low))
     assert certificate(tmp_path / "small")["bar_lowered"] is True
 
 
@@ -184,45 +196,46 @@ def test_a_lower_bar_is_let_through_and_said(
     ],
 )
 def test_both_agreement_and_score_must_hold(agreed: Counts, mean: float, passes: bool) -> None:
-    trial = Trial((), agreed, Scored("f1", mean, {}), [], 0)
-    assert trial.passes(Bar(), Scored("f1", 0.8, {})) is passes
+    trial = Trial((), agreed, SourceScores("f1", mean, {}), [], 0)
+    assert trial.accepted(Thresholds(), SourceScores("f1", 0.8, {})) is passes
 
 
 @pytest.mark.parametrize(("least", "most"), [(0.99, None), (None, 0.01)])
-def test_a_lower_bar_has_to_be_said(least: float | None, most: float | None) -> None:
-    with pytest.raises(UsageError, match=r"ask for less than 0\.995 and 0\.001"):
-        bar(agreement=least, difference=most, lowered=False)
-    assert bar(agreement=0.999, difference=0.0, lowered=False) == Bar(0.999, 0.0)
-    with pytest.raises(UsageError, match="expected shares from 0 to 1"):
-        bar(agreement=99.5, difference=None, lowered=True)
+def test_lowered_thresholds_need_a_flag(least: float | None, most: float | None) -> None:
+    expected = (AGREEMENT if least is None else least, DIFFERENCE if most is None else most)
+    with raises(UsageError, code="lowered-thresholds", value=expected):
+        Thresholds.checked(agreement=least, difference=most)
+    assert Thresholds.checked(agreement=0.999, difference=0.0) == Thresholds(0.999, 0.0)
+    with raises(UsageError, code="not-a-fraction", value=99.5):
+        Thresholds.checked(agreement=99.5, accept_lower=True)
 
 
-def test_eight_bits_need_documents(learnt: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="none are named"):
+def test_int8_needs_held_out_documents(learnt: Path, tmp_path: Path) -> None:
+    with raises(UsageError, code="no-held-out", value="int8"):
         export(learnt, tmp_path / "small", precision="int8")
-    with pytest.raises(UsageError, match="precision 'int4'; expected one of fp32, int8"):
+    with raises(UsageError, code="unknown-precision", value="int4"):
         export(learnt, tmp_path / "small", precision="int4")
-    with pytest.raises(UsageError, match="is no file, no folder and no data set"):
-        export(learnt, tmp_path / "small", precision="int8", judging=Judging(("nowhere",)))
+    with raises(UsageError, code="unknown-dataset", value="nowhere"):
+        export(learnt, tmp_path / "small", precision="int8", evaluation=Evaluation(("nowhere",)))
 
 
-def test_a_model_without_a_task_cannot_be_judged(folder: Path, learnt: Path, data: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="without a task cannot be judged"):
-        export(folder / "tiny", tmp_path / "small", judging=Judging((str(data),)))
+def test_a_model_without_a_task_cannot_be_evaluated(folder: Path, learnt: Path, data: Path, tmp_path: Path) -> None:
+    with raises(UsageError, code="no-task"):
+        export(folder / "tiny", tmp_path / "small", evaluation=Evaluation((str(data),)))
 
 
 def test_a_file_is_held_out_whole(tmp_path: Path) -> None:
     lexome.write(tmp_path / "mine.jsonl", ner_documents(4))
-    found = held_out(str(tmp_path / "mine.jsonl"), split="dev", task=Ner(["Gene"]))
-    assert (found.source, found.split, len(found.docs)) == ("mine", None, 4)
+    found = load_held_out(str(tmp_path / "mine.jsonl"), split="dev", task=Ner(["Gene"]))
+    assert (found.name, found.split, len(found.docs)) == ("mine", None, 4)
 
 
 def test_sources_of_one_name_are_refused(learnt: Path, tmp_path: Path) -> None:
     for folder in ("a", "b"):
         lexome.write(tmp_path / folder / "dev.jsonl", ner_documents(2))
     held = tuple(str(tmp_path / folder / "dev.jsonl") for folder in ("a", "b"))
-    with pytest.raises(UsageError, match="two held-out sources are called 'dev'"):
-        export(learnt, tmp_path / "onnx", judging=Judging(held))
+    with raises(UsageError, code="duplicate-source", value="dev"):
+        export(learnt, tmp_path / "onnx", evaluation=Evaluation(held))
 
 
 def test_types_go_by_the_names_that_the_model_learnt(learnt: Path, data: Path, folder: Path, tmp_path: Path) -> None:
@@ -236,7 +249,7 @@ def test_types_go_by_the_names_that_the_model_learnt(learnt: Path, data: Path, f
     assert record["recipe"] == {"data": {"rename": {}}}
     record["recipe"]["data"]["rename"] = {"theirs": {"their Gene": "Gene", "their Drug": "Drug"}}
     (checkpoint / "run.json").write_text(json.dumps(record))
-    export(checkpoint, tmp_path / "onnx", judging=Judging((str(tmp_path / "theirs.jsonl"),)))
+    export(checkpoint, tmp_path / "onnx", evaluation=Evaluation((str(tmp_path / "theirs.jsonl"),)))
     assert certificate(tmp_path / "onnx")["score"]["value"] == 1.0
 
 
@@ -258,7 +271,7 @@ def test_the_command_reports_and_refuses(learnt: Path, data: Path, tmp_path: Pat
     words = ["export", str(learnt), str(tmp_path / "small"), "--precision", "int8", "--held-out", str(data)]
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 0, done.output
-    assert "judged    f1 100.00 on 30 documents (fp32: 100.00), 100.00% as fp32 says" in done.stdout
-    assert "scores    Gene:" in done.stdout
+    assert "f1 100.00 on 30 documents (fp32: 100.00)" in done.stdout
+    assert "Gene: calibration error" in done.stdout
     refused = CliRunner().invoke(app, [*words[:2], str(tmp_path / "other"), *words[3:], "--agreement", "0.9"])
     assert isinstance(refused.exception, UsageError)

@@ -1,4 +1,4 @@
-"""Eight-bit graphs are close to what they were made of, smaller, and made of ONNX's own operators."""
+"""int8 graphs are close to fp32, smaller, and made of ONNX's own operators."""
 
 from pathlib import Path
 from typing import Any
@@ -11,8 +11,8 @@ import torch
 from numpy.typing import NDArray
 from onnx import numpy_helper
 
-from lexome.export.onnx_graph import graph_of
-from lexome.export.quantize import LARGEST, matrices, quantised
+from lexome.export.onnx_graph import build_graph
+from lexome.export.quantize import WEIGHT_MAX, linear_weights, quantize
 from lexome.models.checkpoint import build
 from lexome.models.config import EncoderConfig
 
@@ -23,10 +23,10 @@ ROW = np.arange(5, 45)[None] % 64
 def exact() -> onnx.ModelProto:
     torch.manual_seed(0)
     config = EncoderConfig(vocab=64, layers=2, width=32, heads=2, inner=48, max_tokens=40, initial_std=0.2)
-    return graph_of(build(config, "token", labels=5).eval(), "token")
+    return build_graph(build(config, "token", labels=5).eval(), "token")
 
 
-def numbers(model: onnx.ModelProto, **options: Any) -> NDArray[np.float32]:
+def logits(model: onnx.ModelProto, **options: Any) -> NDArray[np.float32]:
     settings = onnxruntime.SessionOptions()
     settings.intra_op_num_threads = 1
     for name, held in options.items():
@@ -36,81 +36,79 @@ def numbers(model: onnx.ModelProto, **options: Any) -> NDArray[np.float32]:
     return found
 
 
-def test_numbers_move_a_little_and_only_a_little(exact: onnx.ModelProto) -> None:
-    before, after = numbers(exact), numbers(quantised(exact))
+def test_logits_change_a_little(exact: onnx.ModelProto) -> None:
+    before, after = logits(exact), logits(quantize(exact))
     moved = np.abs(after - before).mean() / np.abs(before).mean()
     assert 1e-4 < moved < 0.05
 
 
-def test_every_matrix_but_the_head_is_in_eight_bits(exact: onnx.ModelProto) -> None:
-    small = quantised(exact)
+def test_every_linear_weight_outside_the_head_is_int8(exact: onnx.ModelProto) -> None:
+    small = quantize(exact)
     kinds = {weight.name: numpy_helper.to_array(weight).dtype for weight in small.graph.initializer}
-    assert len(matrices(exact)) == 8
+    assert len(linear_weights(exact)) == 8
     assert {name.removesuffix(".int8") for name, kind in kinds.items() if kind == np.int8} == {
-        *matrices(exact),
+        *linear_weights(exact),
         "embed.tokens",
         "embed.positions",
     }
     assert kinds["head.out.weight"] == np.float32
-    assert not set(matrices(exact)) & kinds.keys()
+    assert not set(linear_weights(exact)) & kinds.keys()
     assert small.ByteSize() < exact.ByteSize() / 2
 
 
-def test_operators_are_onnxs_own_and_onnxruntime_joins_them(exact: onnx.ModelProto, tmp_path: Path) -> None:
-    small = quantised(exact)
+def test_operators_are_onnxs_own_and_onnxruntime_fuses_them(exact: onnx.ModelProto, tmp_path: Path) -> None:
+    small = quantize(exact)
     onnx.checker.check_model(small, full_check=True)
     assert {opset.domain for opset in small.opset_import} == {""}
-    numbers(small, optimized_model_filepath=str(tmp_path / "joined.onnx"), log_severity_level=3)
+    logits(small, optimized_model_filepath=str(tmp_path / "joined.onnx"), log_severity_level=3)
     joined = [node.op_type for node in onnx.load(tmp_path / "joined.onnx").graph.node]
-    assert joined.count("DynamicQuantizeMatMul") == len(matrices(exact))
+    assert joined.count("DynamicQuantizeMatMul") == len(linear_weights(exact))
 
 
-def test_what_is_kept_is_stored_in_half_precision_and_multiplied_in_single(
-    exact: onnx.ModelProto, tmp_path: Path
-) -> None:
-    kept = matrices(exact)[3]
-    small = quantised(exact, keep=[kept])
+def test_kept_weights_are_stored_in_fp16_and_multiplied_in_fp32(exact: onnx.ModelProto, tmp_path: Path) -> None:
+    kept = linear_weights(exact)[3]
+    small = quantize(exact, keep=[kept])
     held = {weight.name: numpy_helper.to_array(weight) for weight in small.graph.initializer}
     original = {weight.name: numpy_helper.to_array(weight) for weight in exact.graph.initializer}
     assert held[f"{kept}.half"].dtype == np.float16
     assert np.allclose(held[f"{kept}.half"], original[kept], rtol=1e-3, atol=1e-6)
     assert {kept, f"{kept}.int8"}.isdisjoint(held)
-    numbers(small, optimized_model_filepath=str(tmp_path / "joined.onnx"), log_severity_level=3)
+    logits(small, optimized_model_filepath=str(tmp_path / "joined.onnx"), log_severity_level=3)
     joined = [node.op_type for node in onnx.load(tmp_path / "joined.onnx").graph.node]
-    assert joined.count("DynamicQuantizeMatMul") == len(matrices(exact)) - 1
+    assert joined.count("DynamicQuantizeMatMul") == len(linear_weights(exact)) - 1
 
 
-def test_only_one_matrix_moves_numbers_less_than_all(exact: onnx.ModelProto) -> None:
-    before = numbers(exact)
-    moved = [np.abs(numbers(quantised(exact, only=[name])) - before).mean() for name in matrices(exact)]
+def test_one_int8_weight_changes_logits_less_than_all(exact: onnx.ModelProto) -> None:
+    before = logits(exact)
+    moved = [np.abs(logits(quantize(exact, only=[name])) - before).mean() for name in linear_weights(exact)]
     assert min(moved) > 0
-    assert max(moved) < np.abs(numbers(quantised(exact)) - before).mean()
+    assert max(moved) < np.abs(logits(quantize(exact)) - before).mean()
 
 
-def test_rounding_is_by_column_and_by_row(exact: onnx.ModelProto) -> None:
-    small = {weight.name: numpy_helper.to_array(weight) for weight in quantised(exact).graph.initializer}
+def test_quantization_is_per_channel_and_per_row(exact: onnx.ModelProto) -> None:
+    small = {weight.name: numpy_helper.to_array(weight) for weight in quantize(exact).graph.initializer}
     original = {weight.name: numpy_helper.to_array(weight) for weight in exact.graph.initializer}
-    for name, axis in ((matrices(exact)[0], 0), ("embed.tokens", 1)):
+    for name, axis in ((linear_weights(exact)[0], 0), ("embed.tokens", 1)):
         step = small[f"{name}.step"]
         apart = np.abs(small[f"{name}.int8"] * step - original[name])
         assert (apart <= step * 0.5001).all()
-        assert (np.abs(small[f"{name}.int8"]).max(axis) == LARGEST).all()
+        assert (np.abs(small[f"{name}.int8"]).max(axis) == WEIGHT_MAX).all()
 
 
 def test_a_column_of_zeros_stays_one(exact: onnx.ModelProto) -> None:
     model = onnx.ModelProto()
     model.CopyFrom(exact)
-    name = matrices(model)[0]
+    name = linear_weights(model)[0]
     place = [weight.name for weight in model.graph.initializer].index(name)
     array = numpy_helper.to_array(model.graph.initializer[place]).copy()
     array[:, 2] = 0
     model.graph.initializer[place].CopyFrom(numpy_helper.from_array(array, name))
-    small = {weight.name: numpy_helper.to_array(weight) for weight in quantised(model).graph.initializer}
+    small = {weight.name: numpy_helper.to_array(weight) for weight in quantize(model).graph.initializer}
     assert not small[f"{name}.int8"][:, 2].any()
-    assert np.isfinite(numbers(quantised(model))).all()
+    assert np.isfinite(logits(quantize(model))).all()
 
 
-def test_a_token_that_is_far_larger_does_not_make_the_others_coarse() -> None:
+def test_an_outlier_token_keeps_the_precision_of_the_others() -> None:
     rng = np.random.default_rng(0)
     left_TR, weight_RC = rng.normal(size=(1, 9, 32)).astype(np.float32), rng.normal(size=(32, 6)).astype(np.float32)
     left_TR[0, 0] *= -60
@@ -122,7 +120,7 @@ def test_a_token_that_is_far_larger_does_not_make_the_others_coarse() -> None:
     exact = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 20)], ir_version=9)
     off = []
     for by_token in ((), ("w",)):
-        small = quantised(exact, by_token=by_token)
+        small = quantize(exact, by_token=by_token)
         session = onnxruntime.InferenceSession(small.SerializeToString(), providers=["CPUExecutionProvider"])
         off.append(np.abs(session.run(None, {"x": left_TR})[0] - left_TR @ weight_RC)[0])
     plain_TC, better_TC = off
@@ -131,7 +129,7 @@ def test_a_token_that_is_far_larger_does_not_make_the_others_coarse() -> None:
     assert not better_TC[8].any()
 
 
-def test_a_token_that_opens_nothing_does_not_make_the_others_coarse_either() -> None:
+def test_a_token_without_activation_keeps_the_precision_of_the_others() -> None:
     rng = np.random.default_rng(0)
     left_TR, weight_RC = rng.normal(size=(1, 6, 32)).astype(np.float32), rng.normal(size=(32, 8)).astype(np.float32)
     left_TR[0, 0] = -0.7
@@ -144,7 +142,7 @@ def test_a_token_that_opens_nothing_does_not_make_the_others_coarse_either() -> 
     graph = onnx.helper.make_graph(nodes, "product", [given], [made], [numpy_helper.from_array(weight_RC, "w")])
     exact = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 20)], ir_version=9)
     found = []
-    for model in (exact, quantised(exact, by_token=["w"])):
+    for model in (exact, quantize(exact, by_token=["w"])):
         session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
         found.append(session.run(None, {"x": left_TR})[0])
     assert np.abs(found[1] - found[0]).max() < 0.05 * np.abs(found[0]).max()

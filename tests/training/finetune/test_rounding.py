@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 from pydantic import ValidationError
 from torch import Tensor, nn
 
-from lexome.export.quantize import quantised
+from lexome.export.quantize import quantize
 from lexome.models.checkpoint import load
 from lexome.training.finetune.run import grounded
 from lexome.training.finetune.stage import finetune
@@ -38,7 +38,7 @@ def test_a_product_is_that_of_an_export_in_eight_bits(shift: float) -> None:
         [numpy_helper.from_array(np.ascontiguousarray(weight_RD.T.numpy()), "w")],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
-    session = onnxruntime.InferenceSession(quantised(model).SerializeToString(), providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(quantize(model).SerializeToString(), providers=["CPUExecutionProvider"])
     expected = session.run(None, {"x": input_TD.numpy()})[0]
     found = rounded_input(input_TD) @ rounded_weight(weight_RD).T
     assert not np.allclose(expected, (input_TD @ weight_RD.T).numpy(), atol=1e-4)

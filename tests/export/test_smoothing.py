@@ -1,4 +1,4 @@
-"""Channels made even change nothing in fp32, and make rounding better where one of them stands out."""
+"""SmoothQuant-style scaling changes nothing in fp32, and lowers the quantization error of outlier channels."""
 
 import numpy as np
 import onnx
@@ -6,8 +6,16 @@ import onnxruntime
 import torch
 from numpy.typing import NDArray
 
-from lexome.export.onnx_graph import graph_of
-from lexome.export.quantize import best_sizes, equalised, inputs_of, large_tokens, matrices, quantised, rounding_error
+from lexome.export.onnx_graph import build_graph
+from lexome.export.quantize import (
+    best_scale,
+    has_outlier_tokens,
+    linear_inputs,
+    linear_weights,
+    quantization_error,
+    quantize,
+    smooth,
+)
 from lexome.models.checkpoint import build
 from lexome.models.config import EncoderConfig
 from lexome.tasks.task import Example
@@ -23,7 +31,7 @@ def uneven() -> onnx.ModelProto:
     model = build(config, "token", labels=5).eval()
     norm = model.encoder.layers[0].attention_norm  # type: ignore[union-attr, index]
     norm.weight.data[3] *= 40  # type: ignore[union-attr, operator]
-    return graph_of(model, "token")
+    return build_graph(model, "token")
 
 
 def uneven_values() -> onnx.ModelProto:
@@ -33,60 +41,63 @@ def uneven_values() -> onnx.ModelProto:
     model = build(config, "token", labels=5).eval()
     qkv = model.encoder.layers[0].attention.qkv  # type: ignore[union-attr, index]
     qkv.weight.data[-3] *= 40  # type: ignore[union-attr, operator, index]
-    return graph_of(model, "token")
+    return build_graph(model, "token")
 
 
-def numbers(model: onnx.ModelProto) -> NDArray[np.float32]:
+def logits(model: onnx.ModelProto) -> NDArray[np.float32]:
     session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     found: NDArray[np.float32] = session.run(["logits"], {"ids": IDS[None], "mask": np.ones_like(IDS)[None]})[0]
     return found
 
 
-def test_the_graph_says_the_same_and_bears_rounding_better() -> None:
+def test_scaling_keeps_outputs_and_lowers_the_quantization_error() -> None:
     exact = uneven()
-    made = equalised(exact, [ROW])
+    made = smooth(exact, [ROW])
     even, names = made.model, made.channels
     assert "layers.0.mlp.up.weight" in names
-    before = numbers(exact)
-    assert np.abs(numbers(even) - before).max() < 1e-4 * np.abs(before).max()
-    plain, better = (np.abs(numbers(quantised(model)) - before).mean() for model in (exact, even))
+    before = logits(exact)
+    assert np.abs(logits(even) - before).max() < 1e-4 * np.abs(before).max()
+    plain, better = (np.abs(logits(quantize(model)) - before).mean() for model in (exact, even))
     assert better < plain * 0.7
 
 
-def test_what_attention_gives_is_made_even_by_its_values_and_costs_no_product() -> None:
+def test_the_output_projection_is_scaled_by_the_value_projection() -> None:
     exact = uneven_values()
-    made = equalised(exact, [ROW])
+    made = smooth(exact, [ROW])
     assert "layers.0.attention.out.weight" in made.channels
     products = [node.output[0] for node in made.model.graph.node if node.output[0].endswith(".even")]
     assert len(products) == len(made.channels) - 1
-    before = numbers(exact)
-    assert np.abs(numbers(made.model) - before).max() < 1e-4 * np.abs(before).max()
-    plain, better = (np.abs(numbers(quantised(model)) - before).mean() for model in (exact, made.model))
+    before = logits(exact)
+    assert np.abs(logits(made.model) - before).max() < 1e-4 * np.abs(before).max()
+    plain, better = (np.abs(logits(quantize(model)) - before).mean() for model in (exact, made.model))
     assert better < plain * 0.7
 
 
-def test_inputs_are_those_of_each_matrix() -> None:
+def test_inputs_are_those_of_each_linear_weight() -> None:
     exact = uneven()
-    seen = inputs_of(exact, [ROW])
-    assert list(seen) == matrices(exact)
+    seen = linear_inputs(exact, [ROW])
+    assert list(seen) == linear_weights(exact)
     assert [seen[name][0].shape for name in seen] == [(40, 32), (40, 32), (40, 32), (40, 48)]
     assert np.abs(seen["layers.0.mlp.up.weight"][0]).max(0).argmax() == 3
 
 
-def test_even_channels_are_left_alone() -> None:
+def test_channels_without_outliers_are_not_scaled() -> None:
     rng = np.random.default_rng(0)
     left, weight = rng.normal(size=(50, 16)).astype(np.float32), rng.normal(size=(16, 8)).astype(np.float32)
-    assert best_sizes([left], weight) is None
+    assert best_scale([left], weight) is None
     left[:, 2] *= 50
-    sizes = best_sizes([left], weight)
+    sizes = best_scale([left], weight)
     assert sizes is not None
     right = [left @ weight]
-    assert rounding_error([left], weight, sizes, right) < rounding_error([left], weight, np.ones_like(sizes), right) / 2
+    assert (
+        quantization_error([left], weight, sizes, right)
+        < quantization_error([left], weight, np.ones_like(sizes), right) / 2
+    )
 
 
-def test_a_token_that_stands_out_is_seen() -> None:
+def test_an_outlier_token_is_found() -> None:
     rng = np.random.default_rng(0)
     seen = [rng.normal(size=(20, 16)).astype(np.float32) for _ in range(3)]
-    assert not large_tokens(seen)
+    assert not has_outlier_tokens(seen)
     seen[1][4] *= 40
-    assert large_tokens(seen)
+    assert has_outlier_tokens(seen)

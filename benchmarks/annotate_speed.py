@@ -24,8 +24,8 @@ from typing import Any
 from facts import facts
 from lexome.datasets import find
 from lexome.document import Document, Passage
-from lexome.infer.model_folder import read_settings
-from lexome.infer.tokenizer import Tokens, open_tokens
+from lexome.infer.predictor import read_settings
+from lexome.infer.tokenizer import SubwordTokenizer, open_tokenizer
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULT = ROOT / "results" / "annotate_speed.json"
@@ -48,7 +48,7 @@ def main() -> None:
     if given.worker:
         work(given)
         return
-    tokenizer = open_tokens(given.fp32 / "tokenizer.json")
+    tokenizer = open_tokenizer(given.fp32 / "tokenizer.json")
     lengths = lengths_of(tokenizer, texts_of(given.texts))
     if given.texts.isdigit():
         lengths = dict(islice(lengths.items(), int(given.texts)))
@@ -216,7 +216,7 @@ def transformers_way(given: argparse.Namespace) -> Way:
     import torch
     from transformers import AutoModelForTokenClassification
 
-    from lexome.infer.model import Model
+    from lexome.infer.annotator import Model
 
     classify = AutoModelForTokenClassification.from_pretrained(given.checkpoint).eval()
     ours = Model.open(given.fp32, threads=1)
@@ -224,7 +224,7 @@ def transformers_way(given: argparse.Namespace) -> Way:
     @torch.inference_mode()
     def run(texts: Sequence[str]) -> list[list[Mention]]:
         docs = documents(texts)
-        rows = [ours.rows(doc) for doc in docs]
+        rows = [ours.encode(doc) for doc in docs]
         flat = [row for own in rows for row in own]
         order = sorted(range(len(flat)), key=lambda place: len(flat[place].ids))
         numbers: dict[int, Any] = {}
@@ -237,7 +237,7 @@ def transformers_way(given: argparse.Namespace) -> Way:
             numbers |= {place: held[: len(flat[place].ids)] for place, held in zip(places, logits, strict=True)}
         each = iter(range(len(flat)))
         return [
-            mentions(ours.decoded(doc, own, [numbers[next(each)] for _ in own]))
+            mentions(ours.decode(doc, own, [numbers[next(each)] for _ in own]))
             for doc, own in zip(docs, rows, strict=True)
         ]
 
@@ -285,13 +285,13 @@ def abstracts(path: Path) -> Iterator[str]:
             yield f"{held['title']} {held['text']}"
 
 
-def lengths_of(tokenizer: Tokens, texts: Sequence[str]) -> dict[str, int]:
+def lengths_of(tokenizer: SubwordTokenizer, texts: Sequence[str]) -> dict[str, int]:
     """The texts that fit into one row, with their tokens: no way may cut one off, or see more of it than others."""
     found = {text: len(tokenizer.ids(text)) for text in texts}
     return {text: count for text, count in found.items() if FEWEST_TOKENS <= count <= MOST_TOKENS}
 
 
-def gold_of(given: argparse.Namespace, tokenizer: Tokens) -> tuple[list[str], list[set[Mention]]]:
+def gold_of(given: argparse.Namespace, tokenizer: SubwordTokenizer) -> tuple[list[str], list[set[Mention]]]:
     """The documents of a set that fit into one row, and the mentions in each, of types that the model knows."""
     settings = read_settings(given.fp32)
     types = set((settings.task or {})["types"])

@@ -16,7 +16,7 @@ from typing import Any
 from facts import facts
 from lexome.datasets import DataSet, every, find
 from lexome.errors import LexomeError
-from lexome.infer.tokenizer import Tokens, open_tokens
+from lexome.infer.tokenizer import SubwordTokenizer, open_tokenizer
 from lexome.tasks.task import Frame
 from lexome.training.finetune.examples import label_bias, label_counts
 
@@ -34,7 +34,7 @@ def main() -> None:
     options.add_argument("--out", type=Path, default=ROOT / "results" / "label_bias.json")
     given = options.parse_args()
     path = given.tokenizer / "tokenizer.json" if given.tokenizer.is_dir() else given.tokenizer
-    tokens = open_tokens(path)
+    tokens = open_tokenizer(path)
     chosen = [find(name, data=given.data) for name in given.sets.split(",")] if given.sets else every(data=given.data)
     rows: dict[str, Any] = {}
     for source in chosen:
@@ -45,7 +45,7 @@ def main() -> None:
     given.out.write_text(json.dumps(result, indent=1) + "\n")
 
 
-def bias_of(source: DataSet, tokens: Tokens) -> dict[str, Any]:
+def bias_of(source: DataSet, tokens: SubwordTokenizer) -> dict[str, Any]:
     """The bias of a set's training split, how often each label is right, and what the paper says."""
     fold = source.folds[0] if source.folds else source
     task = source.task

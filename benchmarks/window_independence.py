@@ -73,7 +73,7 @@ def measured(annotator: Annotator, docs: list[Document], placing: Placing) -> di
     began = time.perf_counter()
     whole = {doc.id: mentions(annotator, [doc]) for doc in docs}
     seconds = time.perf_counter() - began
-    rows = sum(len(annotator.models[0].rows(doc)) for doc in docs)
+    rows = sum(len(annotator.models[0].encode(doc)) for doc in docs)
     compared = different = 0
     for words in CUTS:
         for doc in docs:
@@ -111,7 +111,7 @@ def without_words(doc: Document, words: int) -> tuple[Document, int]:
 def window_characters(annotator: Annotator, doc: Document) -> int:
     """About how many characters of a document a window of the model holds."""
     model = annotator.models[0]
-    tokens = sum(len(model.predictor.tokens.ids(passage.text)) for passage in doc.passages)
+    tokens = sum(len(model.predictor.tokenizer.ids(passage.text)) for passage in doc.passages)
     return len(doc.text) * model.settings.max_tokens // max(1, tokens)
 
 

@@ -9,7 +9,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from lexome.corpus.vocab.algorithms import bert_tokenizer
-from lexome.infer.model_folder import MODEL, TOKENIZER, Settings, write_settings
+from lexome.infer.predictor import MODEL, TOKENIZER, ModelSettings, write_settings
 from lexome.tasks import Ner, Task
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -55,7 +55,7 @@ def dictionary_model(
 
 def put_settings(folder: Path, task: Task, *, max_tokens: int) -> None:
     """Write model.json for a graph whose outputs are a task's labels."""
-    settings = Settings(
+    settings = ModelSettings(
         kind=task.head,
         max_tokens=max_tokens,
         width=len(task.labels),

@@ -18,7 +18,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from lexome.corpus.vocab.algorithms import bert_tokenizer
 from lexome.document import Document, Passage, Span
-from lexome.infer.model_folder import MODEL, TOKENIZER
+from lexome.infer.predictor import MODEL, TOKENIZER
 from lexome.metadata import Author, Journal, Metadata
 from lexome.serve.limits import Limits
 from lexome.serve.server import configured, listening

@@ -62,7 +62,7 @@ def test_bad_documents_are_set_aside_beside_the_output(jsonl: Path, tmp_path: Pa
     jsonl.write_bytes(jsonl.read_bytes() + b"{broken\n")
     result = run("convert", jsonl, tmp_path / "out.jsonl")
     assert result.returncode == 0
-    assert b"set aside  1 malformed_json, in " in result.stdout
+    assert b"rejected   1 malformed_json, see " in result.stdout
     assert json.loads((tmp_path / "out.jsonl.rejects.jsonl").read_text())["raw"] == "{broken"
 
 
@@ -90,7 +90,7 @@ def test_quiet_still_names_what_is_broken_and_what_was_set_aside(jsonl: Path, tm
     result = run("convert", "--quiet", "in.jsonl", "cut.jsonl.gz", "out.jsonl", cwd=tmp_path)
     said = result.stderr.decode().splitlines()
     assert (result.returncode, result.stdout, len(said)) == (1, b"", 2)
-    assert said[0].endswith(" malformed_json, in out.jsonl.rejects.jsonl")
+    assert said[0].endswith(" malformed_json, see out.jsonl.rejects.jsonl")
     assert said[1].startswith("broken     cut.jsonl.gz: ")
 
 
@@ -98,9 +98,8 @@ def test_nothing_but_bad_documents_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "in.jsonl").write_bytes(b"{broken\n")
     result = run("convert", "--quiet", "in.jsonl", "out.jsonl", cwd=tmp_path)
     assert result.returncode == 1
-    assert result.stderr.endswith(
-        b"error: every document was set aside. What is wrong with each is in out.jsonl.rejects.jsonl.\n"
-    )
+    assert result.stderr.splitlines()[-1].startswith(b"error: ")
+    assert b"out.jsonl.rejects.jsonl" in result.stderr.splitlines()[-1]
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from lexome.export.calibration import (
     platt,
     scored_mentions,
 )
-from lexome.infer.model import calibrated
+from lexome.infer.annotator import calibrated
 from lexome.tasks import Ner
 
 

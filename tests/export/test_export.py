@@ -17,8 +17,7 @@ from lexome.errors import CheckpointError, UsageError
 from lexome.export import export as stage
 from lexome.export import onnx_graph
 from lexome.export.export import export
-from lexome.infer.model_folder import read_settings
-from lexome.infer.predictor import Predictor
+from lexome.infer.predictor import Predictor, read_settings
 from lexome.models.checkpoint import build, load, save
 from lexome.models.config import ACTIVATIONS, EncoderConfig
 from lexome.models.heads import HiddenLayers

@@ -38,7 +38,7 @@ from lexome.export.acceptance import (
 )
 from lexome.export.export import export
 from lexome.infer.annotator import Annotator
-from lexome.infer.model_folder import read_settings
+from lexome.infer.predictor import read_settings
 from lexome.tasks import Classes, Ner, Questions, Relations
 from lexome.tasks.metrics.spans import Counts
 from lexome.training.finetune.stage import finetune

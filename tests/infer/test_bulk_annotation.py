@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from dictionary_models import WORDS, dictionary_model
+from errors import raises
 from interrupts import hear_interrupts
 
 import lexome
@@ -23,8 +24,7 @@ from lexome import Document, Passage
 from lexome.document import Argument, Attribute, Relation, Span
 from lexome.errors import FormatError, UsageError
 from lexome.files import usable_cores
-from lexome.infer.bulk import Bulk, Settings, annotate_files, shares
-from lexome.infer.selection import Wanted
+from lexome.infer.bulk import BulkResult, BulkSettings, annotate_files, share_cores
 from lexome.pipeline import Engine, Part
 
 HERE = Engine(workers=0)
@@ -55,9 +55,8 @@ def given(tmp_path: Path) -> Path:
     return folder
 
 
-def run(given: Path, model: Path, *, out: str = "out", format: str = "jsonl", **options: Any) -> Bulk:
-    wanted, more = options.pop("wanted", Wanted()), options.pop("more", {})
-    settings = Settings((model,), format, wanted, **more)
+def run(given: Path, model: Path, *, out: str = "out", format: str = "jsonl", **options: Any) -> BulkResult:
+    settings = BulkSettings((model,), format, **options.pop("settings", {}))
     options.setdefault("engine", HERE)
     return annotate_files([given], given.parent / out, settings, progress_shown=False, **options)
 
@@ -75,7 +74,7 @@ def test_each_file_has_one_of_its_own(given: Path, model: Path) -> None:
     bulk = run(given, model)
     out = given.parent / "out"
     assert visible(out) == {"a.jsonl", "b.jsonl", "deep/a.jsonl", "note.jsonl"}
-    assert (bulk.files, bulk.fresh_files, bulk.counts.documents) == (4, 4, 10)
+    assert (bulk.files, bulk.new_files, bulk.counts.documents) == (4, 4, 10)
     annotator = lexome.load(model, threads=1)
     for path in ("a.jsonl", "b.bioc.xml.gz", "deep/a.bioc.json"):
         expected = list(annotator.annotate(lexome.read(given / path)))
@@ -90,11 +89,11 @@ def test_what_goes_with_mentions_that_are_replaced_is_counted(tmp_path: Path, mo
     (tmp_path / "in").mkdir()
     lexome.write(tmp_path / "in" / "a.jsonl", [Document("d", (Passage(0, text),), spans, (relation,), leaning)] * 2)
     assert run(tmp_path / "in", model).notes == {
-        "relation left out: what it leans on was replaced": 2,
-        "attribute left out: what it leans on was replaced": 2,
+        "relation dropped with a replaced mention": 2,
+        "attribute dropped with a replaced mention": 2,
     }
     # Where no type of theirs is asked for, all of it stays.
-    assert run(tmp_path / "in", model, out="other", wanted=Wanted(types=("Chemical",))).notes == {}
+    assert run(tmp_path / "in", model, out="other", settings={"types": ("Chemical",)}).notes == {}
 
 
 @pytest.mark.parametrize("format", ["bioc-xml", "bioc-json", "pubtator", "conll", "jsonl", "parquet", "html"])
@@ -113,10 +112,10 @@ def test_what_is_done_is_not_done_again(given: Path, model: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in (given.parent / "out").rglob("*.jsonl")}
     again = run(given, model)
     assert {path: path.stat().st_mtime_ns for path in before} == before
-    assert (again.fresh_files, again.counts) == (0, first.counts)
+    assert (again.new_files, again.counts) == (0, first.counts)
     lexome.write(given / "new.jsonl", documents(2, seed=9))
     more = run(given, model)
-    assert (more.files, more.fresh_files, more.fresh.documents) == (5, 1, 2)
+    assert (more.files, more.new_files, more.new_counts.documents) == (5, 1, 2)
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -156,12 +155,12 @@ def test_halves_that_a_killed_run_left_are_cleared_away(given: Path, model: Path
 def test_other_options_are_refused_and_named(given: Path, model: Path, tmp_path: Path) -> None:
     run(given, model)
     whole = made(given.parent / "out")
-    with pytest.raises(UsageError, match=r"min-score was not set and is 0\.7"):
-        run(given, model, wanted=Wanted(min_score=0.7))
-    with pytest.raises(UsageError, match='to was "jsonl" and is "html"'):
+    with raises(UsageError, code="other-settings", value="min-score", mentions="0.7"):
+        run(given, model, settings={"min_score": 0.7})
+    with raises(UsageError, code="other-settings", value="to", mentions="html"):
         run(given, model, format="html")
     other = dictionary_model(tmp_path / "dictionary", {**WORDS, "cells": ("B-Disease", 6.0)})
-    with pytest.raises(UsageError, match=r"model was dictionary \(\w{8}\) and is dictionary \(\w{8}\)"):
+    with raises(UsageError, code="other-settings", value="model.0.sha256"):
         run(given, other)
     assert made(given.parent / "out") == whole
 
@@ -170,7 +169,7 @@ def test_a_model_that_was_moved_is_the_same(given: Path, model: Path, tmp_path: 
     run(given, model)
     moved = dictionary_model(tmp_path / "elsewhere" / "dictionary")
     (moved / "README.md").write_text("Another card.")
-    assert run(given, moved).fresh_files == 0
+    assert run(given, moved).new_files == 0
 
 
 def test_redo_replaces_what_was_made_otherwise(given: Path, model: Path) -> None:
@@ -178,7 +177,7 @@ def test_redo_replaces_what_was_made_otherwise(given: Path, model: Path) -> None
     (given.parent / "out" / "mine.md").write_text("my own")
     run(given, model, redo=True)
     assert visible(given.parent / "out") == {"a.jsonl", "b.jsonl", "deep/a.jsonl", "note.jsonl", "mine.md"}
-    assert run(given, model).fresh_files == 0
+    assert run(given, model).new_files == 0
 
 
 def test_outputs_below_the_inputs_are_not_read(given: Path, model: Path) -> None:
@@ -192,7 +191,7 @@ def test_bad_documents_of_an_earlier_run_are_not_read(given: Path, model: Path) 
     first = run(given, model, rejects=rejects)
     kept = rejects.read_bytes()
     again = run(given, model, rejects=rejects)
-    assert (again.files, again.fresh_files, again.rejected) == (first.files, 0, first.rejected)
+    assert (again.files, again.new_files, again.rejected) == (first.files, 0, first.rejected)
     assert rejects.read_bytes() == kept
 
 
@@ -215,7 +214,7 @@ def test_inputs_of_one_name_are_told_apart(tmp_path: Path, model: Path) -> None:
         lexome.write(tmp_path / folder / "a.jsonl", documents(1))
         lexome.write(tmp_path / folder / "a.bioc.xml", documents(1))
     paths = [tmp_path / "x" / "a.jsonl", tmp_path / "y" / "a.jsonl", tmp_path / "y" / "a.bioc.xml"]
-    annotate_files(paths, tmp_path / "out", Settings((model,), "jsonl"), engine=HERE, progress_shown=False)
+    annotate_files(paths, tmp_path / "out", BulkSettings((model,), "jsonl"), engine=HERE, progress_shown=False)
     assert visible(tmp_path / "out") == {"a.jsonl", "y-a.jsonl", "y-a-xml.jsonl"}
 
 
@@ -223,7 +222,7 @@ def test_an_archive_is_one_job(tmp_path: Path, model: Path) -> None:
     lexome.write(tmp_path / "a.jsonl", documents(2))
     with tarfile.open(tmp_path / "all.tar.gz", "w:gz") as archive:
         archive.add(tmp_path / "a.jsonl", "a.jsonl")
-    settings = Settings((model,), "jsonl")
+    settings = BulkSettings((model,), "jsonl")
     bulk = annotate_files([tmp_path / "all.tar.gz"], tmp_path / "out", settings, engine=HERE, progress_shown=False)
     assert (visible(tmp_path / "out"), bulk.counts.documents) == ({"all.jsonl"}, 2)
 
@@ -252,7 +251,7 @@ def test_a_file_that_breaks_inside_an_archive_is_among_what_is_set_aside(tmp_pat
     bulk = annotate_files(
         [tmp_path / "all.tar"],
         tmp_path / "out",
-        Settings((model,), "jsonl"),
+        BulkSettings((model,), "jsonl"),
         engine=HERE,
         rejects=tmp_path / "aside.jsonl",
         progress_shown=False,
@@ -264,7 +263,7 @@ def test_a_file_that_breaks_inside_an_archive_is_among_what_is_set_aside(tmp_pat
 
 def test_strict_fails_a_file_with_a_bad_document(given: Path, model: Path) -> None:
     (given / "mixed.jsonl").write_text('{"id": "1", "text": "BRCA1"}\nnonsense\n')
-    assert list(run(given, model, more={"strict": True}).failures) == ["mixed"]
+    assert list(run(given, model, settings={"strict": True}).failures) == ["mixed"]
 
 
 def test_nothing_to_do_is_said(tmp_path: Path, model: Path) -> None:
@@ -288,7 +287,7 @@ def test_nothing_to_do_is_said(tmp_path: Path, model: Path) -> None:
 def test_processes_times_threads_are_the_cores(
     engine: Engine, threads: int | None, files: int, expected: tuple[object, object]
 ) -> None:
-    shared, each = shares(engine, threads, files=files)
+    shared, each = share_cores(engine, threads, files=files)
     wanted = tuple(usable_cores() if held == "cores" else held for held in expected)
     assert (shared.workers, each) == wanted
 
@@ -360,7 +359,7 @@ def test_interrupted_it_says_that_nothing_is_lost(many: Path, model: Path, tmp_p
     os.killpg(process.pid, signal.SIGINT)
     _, told = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert told == f"interrupted: what is done in {tmp_path / 'out'} stays. Run the same command again to go on.\n"
+    assert (told.startswith("interrupted: "), str(tmp_path / "out") in told, told.count("\n")) == (True, True, 1)
     assert not list(tmp_path.rglob("*.part"))
     again = program(many, model, tmp_path / "out", "--json")
     counts = json.loads(again.communicate(timeout=60)[0])
@@ -375,12 +374,12 @@ def test_a_node_that_dies_costs_nothing(many: Path, model: Path, tmp_path: Path)
     pytest.importorskip("ray", reason="Ray is not installed (the extra 'cluster')")
     from ray.cluster_utils import Cluster
 
-    settings = Settings((model,), "jsonl")
+    settings = BulkSettings((model,), "jsonl")
     annotate_files([many], tmp_path / "local", settings, engine=HERE, progress_shown=False)
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
     try:
         node = cluster.add_node(num_cpus=1)
-        ended: list[Bulk] = []
+        ended: list[BulkResult] = []
         engine = Engine("ray", address=cluster.address)
         out = tmp_path / "ray"
         work = Thread(

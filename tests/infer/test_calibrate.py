@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 from dictionary_models import dictionary_model
+from errors import raises
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lexome.errors import CheckpointError
-from lexome.infer.annotator import Annotator
-from lexome.infer.model import calibrated
+from lexome.infer.annotator import Annotator, calibrated
 
 TEXT = "brca1 in breast cancer"
 
@@ -50,7 +50,7 @@ def test_the_least_score_is_compared_with_the_calibrated_one(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("curves", [{"Gene": [1.0]}, {"Gene": ["a", "b"]}, [1, 2], {"Gene": [1.0, float("inf")]}])
 def test_curves_that_are_none_are_refused(tmp_path: Path, curves: object) -> None:
-    with pytest.raises(CheckpointError, match="expected a slope and an offset for each type"):
+    with raises(CheckpointError, code="invalid-calibration"):
         Annotator.open(with_curves(dictionary_model(tmp_path / "m"), curves))
 
 

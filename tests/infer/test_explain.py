@@ -37,33 +37,32 @@ def test_nothing_is_said_of_what_was_found(annotator: Annotator) -> None:
     assert annotator.explain("brca1 in plain breast cancer") == []
 
 
-def test_a_score_below_the_least_is_given(annotator: Annotator) -> None:
-    assert ("tp53", "Gene", "its score 0.67 is below 0.9") in reasons(annotator, "tp53", min_score=0.9)
+def test_a_score_below_the_minimum_is_given(annotator: Annotator) -> None:
+    [why] = [why for text, type_, why in reasons(annotator, "tp53", min_score=0.9) if (text, type_) == ("tp53", "Gene")]
+    assert ("0.67" in why, "0.9" in why) == (True, True)
     assert ("tp53", "Gene") not in [one[:2] for one in reasons(annotator, "tp53", min_score={"Disease": 0.9})]
 
 
 def test_a_type_that_was_not_asked_for_is_named(annotator: Annotator) -> None:
-    assert reasons(annotator, "brca1", types=["Disease"]) == [("brca1", "Gene", "the type Gene was not asked for")]
+    [(text, type_, why)] = reasons(annotator, "brca1", types=["Disease"])
+    assert (text, type_, "Gene" in why) == ("brca1", "Gene", True)
 
 
 def test_words_of_which_the_best_reading_says_nothing_are_listed_for_each_type(annotator: Annotator) -> None:
     found = reasons(annotator, "plain odd odd plain")
-    assert found == [
-        ("odd odd", type_, f"the best reading of the text has no {type_} here")
-        for type_ in ("Chemical", "Disease", "Gene")
-    ]
+    assert [one[:2] for one in found] == [("odd odd", type_) for type_ in ("Chemical", "Disease", "Gene")]
+    assert all(type_ in why for _, type_, why in found)
     assert [one[1] for one in reasons(annotator, "odd", types=["Gene"])] == ["Gene"]
 
 
 def test_a_stretch_of_which_a_part_was_found_is_listed_with_that_part(annotator: Annotator) -> None:
-    found = reasons(annotator, "odd breast cancer", types=["Disease"])
-    assert found == [("odd breast cancer", "Disease", "found with other bounds: 'breast cancer'")]
+    [(text, type_, why)] = reasons(annotator, "odd breast cancer", types=["Disease"])
+    assert (text, type_, "'breast cancer'" in why) == ("odd breast cancer", "Disease", True)
 
 
 def test_what_was_read_as_another_type_is_said(annotator: Annotator) -> None:
-    assert reasons(annotator, "tp53", types=["Gene", "Disease"]) == [
-        ("tp53", "Disease", "read as Gene instead: 'tp53', 0.67")
-    ]
+    [(text, type_, why)] = reasons(annotator, "tp53", types=["Gene", "Disease"])
+    assert (text, type_, "Gene" in why, "0.67" in why) == ("tp53", "Disease", True, True)
 
 
 def test_a_model_that_reads_sentence_by_sentence_considers_no_more_than_one(tmp_path: Path) -> None:

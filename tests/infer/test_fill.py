@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from errors import raises
 from tiny_models import hf_model
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 
@@ -18,42 +19,42 @@ from lexome.infer.predictor import Predictor, open_session
 
 def test_guesses_are_those_of_transformers(predictor: Predictor, checkpoint: Path) -> None:
     model = transformers.AutoModelForMaskedLM.from_pretrained(checkpoint).eval()
-    guesses = fill(predictor, "w1 [MASK] w2 w3 [MASK]", top=3)
+    words = fill(predictor, "w1 [MASK] w2 w3 [MASK]", top=3)
     with torch.no_grad():
         shares = model(torch.tensor([[2, 6, 4, 7, 8, 4, 3]])).logits[0].double().softmax(-1)
-    for place, found in zip((2, 5), guesses, strict=True):
+    for place, found in zip((2, 5), words, strict=True):
         best = shares[place].topk(3)
-        assert [guess.id for guess in found] == best.indices.tolist()
-        assert np.allclose([guess.probability for guess in found], best.values.numpy(), rtol=1e-4)
+        assert [word.id for word in found] == best.indices.tolist()
+        assert np.allclose([word.probability for word in found], best.values.numpy(), rtol=1e-4)
 
 
 def test_probabilities_are_over_the_whole_vocabulary(predictor: Predictor) -> None:
-    (guesses,) = fill(predictor, "[MASK]", top=1000)
-    assert len(guesses) == 64
-    assert sum(guess.probability for guess in guesses) == pytest.approx(1)
-    assert {guess.word for guess in guesses} >= {"w0", "w58", "[MASK]"}
+    (words,) = fill(predictor, "[MASK]", top=1000)
+    assert len(words) == 64
+    assert sum(word.probability for word in words) == pytest.approx(1)
+    assert {word.word for word in words} >= {"w0", "w58", "[MASK]"}
 
 
 def test_a_text_without_a_mask_is_refused(predictor: Predictor) -> None:
-    with pytest.raises(UsageError, match=r"has no mask. Write \[MASK\]"):
+    with raises(UsageError, code="no-mask"):
         fill(predictor, "w1 w2")
 
 
 def test_a_text_that_is_too_long_is_refused(predictor: Predictor) -> None:
-    with pytest.raises(UsageError, match="more than the 40"):
+    with raises(UsageError, code="too-long", mentions="40"):
         fill(predictor, "w1 " * 40 + "[MASK]")
 
 
 def test_an_encoder_guesses_no_words(checkpoint: Path, tmp_path: Path) -> None:
     export(checkpoint, tmp_path / "encoder", kind="encoder")
-    with pytest.raises(UsageError, match="kind 'encoder', which guesses no words"):
+    with raises(UsageError, code="wrong-kind", value="encoder"):
         fill(Predictor.open(tmp_path / "encoder"), "[MASK]")
 
 
 def test_a_tokenizer_without_a_mask_is_said(predictor: Predictor) -> None:
     session = open_session(predictor.folder / "model.onnx", 1)
-    bare = Predictor(predictor.folder, replace(predictor.settings, mask=None), predictor.tokens, session)
-    with pytest.raises(UsageError, match="has no mask token"):
+    bare = Predictor(predictor.folder, replace(predictor.settings, mask=None), predictor.tokenizer, session)
+    with raises(UsageError, code="no-mask-token", value=predictor.folder):
         fill(bare, "[MASK]")
 
 
@@ -79,8 +80,8 @@ def test_another_mask_token_is_understood_under_both_names(tmp_path: Path) -> No
 
 
 def test_a_tokenizer_that_is_none_is_said(exported: Path, tmp_path: Path) -> None:
-    from lexome.infer.tokenizer import open_tokens
+    from lexome.infer.tokenizer import open_tokenizer
 
     (tmp_path / "tokenizer.json").write_text("{}")
-    with pytest.raises(CheckpointError, match="holds no tokenizer"):
-        open_tokens(tmp_path / "tokenizer.json")
+    with raises(CheckpointError, code="invalid-tokenizer", value=tmp_path / "tokenizer.json"):
+        open_tokenizer(tmp_path / "tokenizer.json")

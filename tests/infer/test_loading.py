@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 from dictionary_models import dictionary_model
+from errors import raises
 
 import lexome
-from lexome.errors import CheckpointError, LexomeError
+from lexome.errors import CheckpointError, UsageError
 from lexome.infer import annotator
 
 
@@ -22,26 +23,26 @@ def test_a_folder_is_opened_by_name_or_path(tmp_path: Path) -> None:
 def test_without_a_folder_the_model_that_comes_with_lexome_is_opened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    dictionary_model(tmp_path / annotator.DEFAULT)
+    dictionary_model(tmp_path / annotator.DEFAULT_MODEL)
     monkeypatch.setattr(annotator.resources, "files", lambda package: tmp_path)
     assert lexome.load(threads=1)("brca1").spans
 
 
 def test_where_that_is_missing_it_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(annotator.resources, "files", lambda package: tmp_path)
-    with pytest.raises(CheckpointError, match="Install Lexome again, or name a folder"):
+    with raises(CheckpointError, code="missing-folder", value=tmp_path / "default_model"):
         lexome.load()
 
 
-@pytest.mark.parametrize("name", ["nowhere", "empty"])
-def test_a_folder_without_a_model_is_said_to_be_none(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize(("name", "code"), [("nowhere", "missing-folder"), ("empty", "missing-file")])
+def test_a_folder_without_a_model_is_said_to_be_none(tmp_path: Path, name: str, code: str) -> None:
     (tmp_path / "empty").mkdir()
-    with pytest.raises(LexomeError, match=r"no such folder|no model\.json"):
+    with raises(CheckpointError, code=code, value=tmp_path / name):
         lexome.load(tmp_path / name)
 
 
 def test_a_wrong_number_of_threads_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(LexomeError, match="0 threads; expected at least 1"):
+    with raises(UsageError, code="invalid-threads", value=0):
         lexome.load(dictionary_model(tmp_path / "words"), threads=0)
 
 

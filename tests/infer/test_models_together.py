@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 from dictionary_models import dictionary_model
+from errors import raises
 from tiny_models import hf_model, tokenizer_folder
 
 from lexome.document import Argument, Document, Passage, Question, Relation, Span
 from lexome.errors import UsageError
 from lexome.export.export import export
-from lexome.infer.annotator import Annotator
-from lexome.infer.model import Model
+from lexome.infer.annotator import Annotator, Model
 from lexome.tasks import Classes, Questions, Relations, Task
 
 TEXT = "brca1 and tp53 . w1 melanoma . aspirin w2"
@@ -86,20 +86,20 @@ def test_relations_are_between_mentions_that_were_kept(finder: Model, binds: Mod
 
 
 def test_relations_below_the_least_score_go_with_what_leans_on_them(finder: Model, binds: Model) -> None:
-    choice = Annotator([finder, binds]).choice(min_score={"binds": 0.5})
+    selection = Annotator([finder, binds]).select(min_score={"binds": 0.5})
     spans = (Span("T1", "Gene", ((0, 5),), "brca1"), Span("T2", "Gene", ((10, 14),), "tp53"))
     sides = (Argument("a", "T1"), Argument("b", "T2"))
     weak, strong = Relation("R1", "binds", sides, score=0.4), Relation("R2", "binds", sides, score=0.6)
     outer = Relation("R3", "causes", (Argument("a", "R1"), Argument("b", "T1")))
     doc = Document("d", asked().passages, spans, (weak, strong, outer))
-    assert choice.kept(binds, doc, doc).relations == (strong,)
+    assert selection.apply(binds.types, doc, doc).relations == (strong,)
 
 
 def test_a_relation_model_alone_takes_documents_that_have_mentions(binds: Model, finder: Model) -> None:
     annotator = Annotator([binds])
     (doc,) = Annotator([finder]).annotate([asked()])
     assert annotator(doc).spans == doc.spans
-    with pytest.raises(UsageError, match="relates mentions of Gene, which no model loaded here finds"):
+    with raises(UsageError, code="missing-mentions", value="Gene"):
         annotator("brca1 and tp53")
 
 
@@ -108,22 +108,22 @@ def test_pairs_in_a_sentence_are_found_in_texts_without_sentences(finder: Model,
     model = made("near", near)
     (doc,) = Annotator([finder]).annotate([Document("d", (Passage(0, "Brca1 and tp53 bind. Melanoma grew."),))])
     assert [span.text for span in doc.spans] == ["Brca1", "tp53", "Melanoma"]
-    assert [row.key for row in model.rows(doc)] == [("T1", "T2")]
+    assert [row.key for row in model.encode(doc)] == [("T1", "T2")]
     assert Annotator([model])(doc).passages == doc.passages
 
 
 def test_missing_types_are_named(finder: Model, made: Made) -> None:
     treats = made("treats", Relations(["none", "treats"], none="none", pairs=[("Chemical", "Plant")]))
-    with pytest.raises(UsageError, match="treats relates mentions of Chemical, Plant, but no model loaded finds Plant"):
+    with raises(UsageError, code="missing-mentions", value="Plant", mentions="treats"):
         Annotator([finder, treats])
 
 
 def test_two_models_for_one_type_are_refused(finder: Model, tmp_path: Path) -> None:
     other = Model.open(dictionary_model(tmp_path / "other", {"rose": ("B-Gene", 6.0)}, types=("Gene",)), threads=1)
-    with pytest.raises(UsageError, match="words and other both find Gene"):
+    with raises(UsageError, code="duplicate-type", value="Gene", mentions="words and other"):
         Annotator([finder, other])
 
 
 def test_no_model_at_all_is_refused() -> None:
-    with pytest.raises(UsageError, match="no model was given"):
+    with raises(UsageError, code="no-model"):
         Annotator([])

@@ -19,7 +19,7 @@ from lexome.corpus.vocab.tokenizers import load_tokenizer
 from lexome.document import Document, lay_out
 from lexome.export.export import export
 from lexome.infer.annotator import Annotator
-from lexome.infer.tokenizer import Tokens, open_tokens
+from lexome.infer.tokenizer import SubwordTokenizer, open_tokenizer
 from lexome.tasks import Ner
 from lexome.tasks.ner import Labelling
 from lexome.tasks.task import Frame
@@ -102,15 +102,17 @@ def test_the_check_sees_a_mention_that_is_out_of_place(annotator: Annotator) -> 
 
 
 @pytest.fixture(scope="module")
-def bert(real_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Tokens:
+def bert(real_data: Path, tmp_path_factory: pytest.TempPathFactory) -> SubwordTokenizer:
     """BERT's cased tokenizer."""
     file = tmp_path_factory.mktemp("bert") / "tokenizer.json"
     load_tokenizer(real_data / "vocabs" / "bert_base_cased.vocab.txt").save(str(file))
-    return open_tokens(file)
+    return open_tokenizer(file)
 
 
 @pytest.mark.parametrize("labelling", ["first", "pieces"])
-def test_every_mention_in_real_abstracts_is_where_it_says(real_data: Path, bert: Tokens, labelling: Labelling) -> None:
+def test_every_mention_in_real_abstracts_is_where_it_says(
+    real_data: Path, bert: SubwordTokenizer, labelling: Labelling
+) -> None:
     # Where mentions may begin and end is the tokenizer's and the task's to say; random numbers try it all.
     most = None if os.environ.get("LEXOME_HYPOTHESIS") == "nightly" else SAMPLE
     files = sorted((real_data / "corpus" / "abstracts").glob("*.jsonl.xz"))

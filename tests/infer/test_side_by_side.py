@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 from dictionary_models import TYPES, dictionary_model
+from errors import raises
 
 from lexome.document import Document, Passage
 from lexome.errors import UsageError
-from lexome.infer.annotate import tokens_run
-from lexome.infer.annotator import AHEAD, FEW, Annotator
+from lexome.infer.annotator import GROUP, PREFETCH, Annotator
 
 WORDS = ("brca1", "in", "breast", "cancer", "of", "w1", "melanoma", "tp53", "cancer", "aspirin")
 
@@ -58,7 +58,7 @@ def test_tokens_are_counted_by_all_threads_together(folder: Path) -> None:
         annotator = Annotator.open(folder, threads=threads)
         list(annotator.annotate(docs))
         annotator.explain(docs[1])
-        counted.append(tokens_run(annotator))
+        counted.append(annotator.tokens_run)
     assert counted[0] == counted[1] > 0
 
 
@@ -73,7 +73,7 @@ def test_documents_are_taken_a_few_at_a_time(annotator: Annotator) -> None:
     found = annotator.annotate(given())
     for number, doc in enumerate(islice(found, 20)):
         assert doc.id == str(number)
-        assert len(taken) <= number + AHEAD * annotator.threads
+        assert len(taken) <= number + PREFETCH * annotator.threads
     assert len(running()) == 2
     found.close()  # type: ignore[attr-defined]
     assert running() == []
@@ -88,9 +88,9 @@ def test_one_thread_takes_a_few_and_gives_them_before_it_takes_more(folder: Path
             yield document(number)
 
     found = Annotator.open(folder, threads=1).annotate(given())
-    for number, doc in enumerate(islice(found, 3 * FEW)):
+    for number, doc in enumerate(islice(found, 3 * GROUP)):
         assert doc.id == str(number)
-        assert len(taken) == (number // FEW + 1) * FEW
+        assert len(taken) == (number // GROUP + 1) * GROUP
 
 
 def test_a_document_that_cannot_be_read_is_told_after_those_before_it(any_annotator: Annotator) -> None:
@@ -119,9 +119,9 @@ def test_what_a_model_cannot_work_on_is_told_at_its_place(any_annotator: Annotat
 def test_one_document_alone_has_all_threads_and_takes_no_more_memory(annotator: Annotator) -> None:
     assert annotator.threads == annotator.models[0].predictor.threads == 2
     annotator("brca1 in breast cancer")
-    assert "_of_one_thread" not in vars(annotator)
+    assert "_single_threaded_models" not in vars(annotator)
     list(annotator.annotate([document(1), document(2)]))
-    assert [model.predictor.threads for model in annotator._of_one_thread] == [1]
+    assert [model.predictor.threads for model in annotator._single_threaded_models] == [1]
 
 
 @pytest.mark.parametrize("change", ["gone", "another"])
@@ -140,5 +140,5 @@ def test_a_model_whose_file_has_changed_since_stays_the_model_that_was_opened(
 
 
 def test_no_documents_together_is_refused(annotator: Annotator) -> None:
-    with pytest.raises(UsageError, match="0 documents together"):
+    with raises(UsageError, code="too-few", value=0):
         annotator.annotate([document(1)], batch_tokens=100, together=0)

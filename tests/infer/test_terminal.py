@@ -5,7 +5,7 @@ import re
 import pytest
 
 from lexome import Answer, Argument, Document, Passage, Question, Relation, Span
-from lexome.infer.terminal import code_of, shown
+from lexome.infer.terminal import color_code, render
 
 
 def span(text: str, mention: str, type: str, *, id: str = "T1", score: float | None = None) -> Span:
@@ -14,7 +14,7 @@ def span(text: str, mention: str, type: str, *, id: str = "T1", score: float | N
 
 
 def page(text: str, *spans: Span, **options: object) -> str:
-    return shown(Document("d", (Passage(0, text),), spans), named=False, **options)  # type: ignore[arg-type]
+    return render(Document("d", (Passage(0, text),), spans), show_id=False, **options)  # type: ignore[arg-type]
 
 
 def test_mentions_inside_others_have_brackets_inside() -> None:
@@ -38,14 +38,14 @@ def test_mentions_that_cross_or_have_parts_are_named_below() -> None:
 
 def test_passages_begin_where_their_offset_says() -> None:
     doc = Document("7", (Passage(3, "BRCA1"), Passage(20, "in TP53.")), (Span("T1", "Gene", ((23, 27),), "TP53"),))
-    assert shown(doc) == "7\nBRCA1\nin [TP53|Gene]."
+    assert render(doc) == "7\nBRCA1\nin [TP53|Gene]."
 
 
 @pytest.mark.parametrize("colour", [False, True])
 def test_lines_fit_and_lose_nothing(colour: bool) -> None:
     text = "one two three four five six seven eight nine ten " * 5
     found = span(text, "two three four five six", "Long Type", score=0.5)
-    plain = re.sub(r"\x1b\[[0-9;]*m", "", page(text, found, width=30, colour=colour))
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", page(text, found, width=30, color=colour))
     assert max(map(len, plain.splitlines())) <= 30
     assert " ".join(plain.split()) == text.strip().replace(found.text, f"[{found.text}|Long Type 0.50]", 1)
 
@@ -75,7 +75,7 @@ def test_relations_labels_and_answers_come_last() -> None:
         questions=(Question("Q1", "What?", answers=(Answer("BRCA1", 9, score=0.5),)),),
         labels=("cancer",),
     )
-    assert shown(doc, named=False).splitlines()[1:] == [
+    assert render(doc, show_id=False).splitlines()[1:] == [
         "  inhibits(agent: olaparib, target: BRCA1) 0.75",
         "  labels: cancer",
         "  question: What?",
@@ -85,9 +85,9 @@ def test_relations_labels_and_answers_come_last() -> None:
 
 def test_common_types_have_colours_of_their_own() -> None:
     types = ("Gene", "Disease", "Chemical", "Species", "Variant", "CellLine", "Protein")
-    assert len({code_of(type_) for type_ in types}) == len(types)
-    assert code_of("Gene") == code_of("genes")
+    assert len({color_code(type_) for type_ in types}) == len(types)
+    assert color_code("Gene") == color_code("genes")
 
 
 def test_an_empty_document_is_its_name() -> None:
-    assert shown(Document("9")) == "9"
+    assert render(Document("9")) == "9"

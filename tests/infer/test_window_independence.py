@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from lexome.document import Document, Passage
 from lexome.infer.annotator import Annotator
-from lexome.infer.model_folder import read_settings, write_settings
+from lexome.infer.predictor import read_settings, write_settings
 
 OVERLAP = 8
 VOCABULARY = [*WORDS, ".", ",", *(f"w{number}" for number in range(50))]
@@ -71,7 +71,7 @@ def near(root: Path) -> tuple[Annotator, Annotator]:
 @given(words=st.integers(65, 200), seed=st.integers(0, 1 << 30))
 def test_mentions_are_those_of_a_text_read_at_once(near: tuple[Annotator, Annotator], words: int, seed: int) -> None:
     doc = article(words, seed=seed)
-    assert len(near[0].models[0].rows(doc)) > 1
+    assert len(near[0].models[0].encode(doc)) > 1
     assert found(near[0], doc) == found(near[1], doc)
 
 

@@ -25,7 +25,7 @@ def pair(*, cased: bool, **normalizer: Any) -> tuple[Tokenizer, WordPiece]:
     if normalizer:
         made.normalizer = normalizers.BertNormalizer(**normalizer)
     held = json.loads(made.to_str())
-    assert WordPiece.fits(held)
+    assert WordPiece.supports(held)
     return made, WordPiece(held)
 
 
@@ -71,8 +71,8 @@ def _alike(theirs: Tokenizer, ours: WordPiece, char: str) -> bool:
 
 def test_other_kinds_are_left_to_the_library() -> None:
     held = json.loads(BOTH["cased"][0].to_str())
-    assert not WordPiece.fits({**held, "pre_tokenizer": {"type": "Whitespace"}})
-    assert not WordPiece.fits({**held, "normalizer": {"type": "NFC"}})
-    assert not WordPiece.fits({**held, "model": {"type": "BPE"}})
+    assert not WordPiece.supports({**held, "pre_tokenizer": {"type": "Whitespace"}})
+    assert not WordPiece.supports({**held, "normalizer": {"type": "NFC"}})
+    assert not WordPiece.supports({**held, "model": {"type": "BPE"}})
     token = {**held["added_tokens"][0], "normalized": True}
-    assert not WordPiece.fits({**held, "added_tokens": [token]})
+    assert not WordPiece.supports({**held, "added_tokens": [token]})

@@ -8,12 +8,12 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
+from errors import raises
 from services import awaited
 
 from lexome.document import Document
-from lexome.infer.annotator import Annotator
-from lexome.infer.model import Model
-from lexome.serve.limits import Limits, Refused
+from lexome.infer.annotator import Annotator, Model
+from lexome.serve.limits import Limits, RequestError
 from lexome.serve.queue import Queue
 from lexome.tasks.task import Example, Floats
 
@@ -43,8 +43,8 @@ def test_the_result_is_the_annotators_however_it_is_shared_out(
 
     async def run() -> list[list[Document]]:
         async with working(threads, batch_tokens) as queue:
-            choice = annotator.choice()
-            return await asyncio.gather(*(queue.run(docs[n::4], annotator.models, choice) for n in range(4)))
+            selection = annotator.select()
+            return await asyncio.gather(*(queue.run(docs[n::4], annotator.models, selection) for n in range(4)))
 
     found = awaited(run())
     expected = list(annotator.annotate(docs))
@@ -78,10 +78,10 @@ def test_a_short_request_waits_for_one_window_of_each_other(annotator: Annotator
 
     async def run() -> None:
         async with working(1) as queue:
-            first = asyncio.ensure_future(queue.run([long, long], [model], annotator.choice()))
+            first = asyncio.ensure_future(queue.run([long, long], [model], annotator.select()))
             while not model.runs:
                 await asyncio.sleep(0.001)
-            await queue.run([short], [model], annotator.choice())
+            await queue.run([short], [model], annotator.select())
             assert not first.done()
             await first
 
@@ -98,7 +98,7 @@ def test_requests_take_turns(annotator: Annotator) -> None:
 
     async def run() -> None:
         async with working(1) as queue:
-            await asyncio.gather(*(queue.run([doc], [model], annotator.choice()) for doc in docs))
+            await asyncio.gather(*(queue.run([doc], [model], annotator.select()) for doc in docs))
 
     awaited(run())
     turns = model.firsts[len(model.firsts) // 3 : -len(docs)]
@@ -113,7 +113,7 @@ def test_rows_of_several_clients_are_run_together(annotator: Annotator) -> None:
     async def run() -> None:
         queue = Queue(LIMITS, threads=1, batch_tokens=500)
         queue._open = True  # orders come in before the first thread takes one
-        waiting = [asyncio.ensure_future(queue.run([doc], [model], annotator.choice())) for doc in docs]
+        waiting = [asyncio.ensure_future(queue.run([doc], [model], annotator.select())) for doc in docs]
         await asyncio.sleep(0.01)
         queue.start()
         await asyncio.gather(*waiting)
@@ -127,12 +127,12 @@ def test_rows_of_several_clients_are_run_together(annotator: Annotator) -> None:
 
 def test_a_failure_is_an_answer_to_its_own_client(annotator: Annotator) -> None:
     docs = documents(annotator, 3)
-    length = len(annotator.models[0].rows(docs[1])[0].ids)
+    length = len(annotator.models[0].encode(docs[1])[0].ids)
     model = Watched(annotator.models[0], fails=length)
 
     async def run() -> list[object]:
         async with working(2) as queue:
-            orders = (queue.run([doc], [model], annotator.choice()) for doc in docs)
+            orders = (queue.run([doc], [model], annotator.select()) for doc in docs)
             found = await asyncio.gather(*orders, return_exceptions=True)
             assert (queue.documents, queue.characters) == (0, 0)
             return found
@@ -146,11 +146,11 @@ def test_a_failure_is_an_answer_to_its_own_client(annotator: Annotator) -> None:
 def test_what_is_no_longer_awaited_is_not_done(annotator: Annotator) -> None:
     model = Watched(annotator.models[0])
     [long] = documents(annotator, 1, 30_000)
-    total = len(model.rows(long))
+    total = len(model.encode(long))
 
     async def run() -> tuple[int, int]:
         async with working(1) as queue:
-            task = asyncio.ensure_future(queue.run([long], [model], annotator.choice()))
+            task = asyncio.ensure_future(queue.run([long], [model], annotator.select()))
             while not model.runs:
                 await asyncio.sleep(0.001)
             task.cancel()
@@ -168,8 +168,8 @@ def test_a_closed_queue_takes_nothing(annotator: Annotator) -> None:
     async def run() -> None:
         async with working(1) as queue:
             pass
-        with pytest.raises(Refused, match="stopping"):
-            await queue.run(documents(annotator, 1), annotator.models, annotator.choice())
+        with raises(RequestError, code="http-503"):
+            await queue.run(documents(annotator, 1), annotator.models, annotator.select())
 
     awaited(run())
 
@@ -179,8 +179,8 @@ def test_a_model_that_is_not_wanted_is_not_run(everything: Annotator) -> None:
 
     async def run() -> list[Document]:
         async with working(1) as queue:
-            choice = everything.choice(types=[])
-            return await queue.run(documents(everything, 1), [model, *everything.models[2:]], choice)
+            selection = everything.select(types=[])
+            return await queue.run(documents(everything, 1), [model, *everything.models[2:]], selection)
 
     [doc] = awaited(run())
     assert model.runs == []

@@ -14,7 +14,7 @@ from lexome import datasets
 from lexome.corpus.vocab.tokenizers import load_tokenizer
 from lexome.datasets import DataSet
 from lexome.document import Document, Question
-from lexome.infer.tokenizer import Tokens, open_tokens
+from lexome.infer.tokenizer import SubwordTokenizer, open_tokenizer
 from lexome.tasks import Ner, Questions, Relations, Task, task_of
 from lexome.tasks.qa import find_answer, normalize, question_contexts
 
@@ -41,16 +41,16 @@ EXPLAINED = (
 
 
 @pytest.fixture(scope="module")
-def bert(real_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Tokens:
+def bert(real_data: Path, tmp_path_factory: pytest.TempPathFactory) -> SubwordTokenizer:
     """BERT's cased tokenizer."""
     file = tmp_path_factory.mktemp("bert") / "tokenizer.json"
     load_tokenizer(real_data / "vocabs" / "bert_base_cased.vocab.txt").save(str(file))
-    return open_tokens(file)
+    return open_tokenizer(file)
 
 
 @pytest.mark.property
 @pytest.mark.parametrize("name", datasets.names())
-def test_what_a_set_says_comes_back(name: str, real_data: Path, bert: Tokens) -> None:
+def test_what_a_set_says_comes_back(name: str, real_data: Path, bert: SubwordTokenizer) -> None:
     found = datasets.find(name, data=real_data / "benchmarks")
     if not found.found:
         pytest.skip(f"the set {name} is not beside the project")
@@ -123,7 +123,7 @@ def compared_answers(task: Questions, doc: Document, gold: Question, found: Ques
 @pytest.mark.parametrize("nested", [False, True])
 @pytest.mark.parametrize("labelling", ["first", "words", "pieces"])
 def test_what_a_set_says_comes_back_however_it_is_labelled(
-    labelling: str, nested: bool, real_data: Path, bert: Tokens
+    labelling: str, nested: bool, real_data: Path, bert: SubwordTokenizer
 ) -> None:
     found = datasets.find("BioRED", data=real_data / "benchmarks")
     if not found.found:

@@ -1,4 +1,4 @@
-"""The command itself: `lexome`, its version, and the options that several verbs share."""
+"""The `lexome` command, its version, and options and output that several commands share."""
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -45,7 +45,7 @@ def lexome(version: Annotated[bool, typer.Option("--version", help="Print the ve
 
 @contextmanager
 def needs(extra: str, *, purpose: str) -> Iterator[None]:
-    """Around the import of a verb's work: a package that is not installed is an error that says what to install."""
+    """Wraps the imports of a command: a missing package is reported with the extra to install."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -54,30 +54,29 @@ def needs(extra: str, *, purpose: str) -> Iterator[None]:
         raise MissingExtraError(error.name, extra=extra, purpose=purpose) from None
 
 
-def print_aside(rejected: Mapping[str, int], path: Path | None, stream: TextIO) -> None:
-    """A line for each reason for which documents were set aside, the most frequent first."""
+def print_rejected(rejected: Mapping[str, int], path: Path | None, stream: TextIO) -> None:
+    """A line for each reason for which documents were rejected, most frequent first."""
     for reason, times in sorted(rejected.items(), key=lambda item: -item[1]):
-        print(f"set aside  {times:,} {reason}, in {path}", file=stream)
+        print(f"rejected   {times:,} {reason}, see {path}", file=stream)
 
 
-def end_reading(tally: "Tally", *, left: int) -> None:
-    """Name the files that broke, and end as reading went, with `left` documents."""
+def exit_for_tally(tally: "Tally", *, documents: int) -> None:
+    """Report files that could not be read to their end, and exit with 1 for them or where no document is left."""
     for failure in tally.failures:
         print(f"broken     {failure}", file=sys.stderr)
-    end_aside(tally.rejected, tally.rejects_path, left=left)
+    exit_for_rejects(tally.rejected, tally.rejects_path, documents=documents)
     if tally.failures:
         raise typer.Exit(1)
 
 
-def end_aside(rejected: Mapping[str, int], path: Path | None, *, left: int) -> None:
-    """End as documents were set aside: FormatError where none is left, 1 where a file inside an archive broke."""
+def exit_for_rejects(rejected: Mapping[str, int], path: Path | None, *, documents: int) -> None:
+    """FormatError where all documents were rejected and none is left; exit code 1 for broken files in archives."""
     from lexome.formats.tally import BROKEN_FILE
 
-    if rejected and not left:
-        raise FormatError(f"every document was set aside. What is wrong with each is in {path}.")
+    if rejected and not documents:
+        raise FormatError(f"every document was rejected. The reasons are in {path}.", code="all-rejected", value=path)
     if broken := rejected.get(BROKEN_FILE):
-        said = f"error: {broken:,} files inside archives broke; {path} says where. All else is done."
-        print(said, file=sys.stderr)
+        print(f"error: {broken:,} broken files in archives; see {path}. All others are done.", file=sys.stderr)
         raise typer.Exit(1)
 
 
@@ -92,14 +91,14 @@ PartName = Annotated[
 
 
 def engine_of(name: str, workers: int | None, address: str | None) -> "Engine":
-    """The engine that the options name."""
+    """The engine of the options."""
     from lexome.pipeline import Engine
 
     return Engine(name, workers, address)  # type: ignore[arg-type]  # which Engine checks itself
 
 
 def part_of(text: str | None) -> "Part | None":
-    """The part that the option names, if it is there."""
+    """The part of the option, if there is one."""
     from lexome.pipeline import Part
 
     return Part.parse(text) if text is not None else None
@@ -107,21 +106,21 @@ def part_of(text: str | None) -> "Part | None":
 
 @contextmanager
 def restartable(out: Path) -> Iterator[None]:
-    """Say, when interrupted, that nothing is lost."""
+    """Reports on Ctrl-C that finished work is kept."""
     try:
         yield
     except KeyboardInterrupt:
-        print(f"interrupted: what is done in {out} stays. Run the same command again to go on.", file=sys.stderr)
+        print(f"interrupted: finished files in {out} are kept. Run the same command again to resume.", file=sys.stderr)
         raise typer.Exit(130) from None
 
 
-def end(failures: Mapping[str, str], waiting: Sequence[str], out: Path, *, quiet: bool) -> None:
-    """Name what failed or waits, and choose the exit code."""
-    for name, why in failures.items():
-        print(f"failed     {name}: {why}", file=sys.stderr)
+def exit_for_failures(failures: Mapping[str, str], waiting: Sequence[str], out: Path, *, quiet: bool) -> None:
+    """Report failed and waiting files, and exit with 1 for failures."""
+    for name, reason in failures.items():
+        print(f"failed     {name}: {reason}", file=sys.stderr)
     if failures:
-        said = f"error: {len(failures):,} files failed; the others are done. Mend what is said above, and run again."
-        print(said, file=sys.stderr)
+        message = f"error: {len(failures):,} files failed; the others are done. Fix the errors above and rerun."
+        print(message, file=sys.stderr)
         raise typer.Exit(1)
     if waiting and not quiet:
         print(f"waiting    {len(waiting):,} files of other parts are not done in {out}, first {waiting[0]}")

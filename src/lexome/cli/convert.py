@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lexome.cli.app import AsJson, Quiet, Strict, app, end_reading, needs, print_aside
+from lexome.cli.app import AsJson, Quiet, Strict, app, exit_for_tally, needs, print_rejected
 from lexome.errors import UsageError
 from lexome.formats.registry import FORMATS
 
@@ -72,8 +72,8 @@ def convert(
     if as_json or not quiet:
         _print_tally(tally, out, as_json=as_json)
     else:
-        print_aside(tally.rejected, tally.rejects_path, sys.stderr)
-    end_reading(tally, left=tally.written)
+        print_rejected(tally.rejected, tally.rejects_path, sys.stderr)
+    exit_for_tally(tally, documents=tally.written)
 
 
 def _settings(pairs: list[str]) -> dict[str, str]:
@@ -101,7 +101,7 @@ def _print_tally(tally: "Tally", out: Path, *, as_json: bool) -> None:
     for name, counts in (("spans", tally.spans), ("relations", tally.relations), ("noted", tally.notes)):
         for kind, count in counts.most_common(20):
             print(f"{name:<10} {count:,} {kind}", file=stream)
-    print_aside(tally.rejected, tally.rejects_path, stream)
+    print_rejected(tally.rejected, tally.rejects_path, stream)
     print(f"wrote      {tally.written:,} documents to {out}", file=stream)
 
 

@@ -18,12 +18,12 @@ from lexome.cli.app import (
     RecipePath,
     Workers,
     app,
-    end,
-    end_aside,
     engine_of,
+    exit_for_failures,
+    exit_for_rejects,
     needs,
     part_of,
-    print_aside,
+    print_rejected,
     restartable,
 )
 from lexome.errors import UsageError
@@ -56,10 +56,10 @@ def build(
         print(json.dumps(built.corpus.as_dict(), ensure_ascii=False) if as_json else built.corpus.markdown())
     rejects = made.out / "rejects.jsonl"
     if built.corpus is not None and quiet and not as_json:
-        print_aside(built.corpus.total.set_aside, rejects, sys.stderr)
-    end(built.failures, built.waiting, made.out, quiet=quiet)
+        print_rejected(built.corpus.total.set_aside, rejects, sys.stderr)
+    exit_for_failures(built.failures, built.waiting, made.out, quiet=quiet)
     if built.corpus is not None:
-        end_aside(built.corpus.total.set_aside, rejects, left=built.corpus.total.read)
+        exit_for_rejects(built.corpus.total.set_aside, rejects, documents=built.corpus.total.read)
 
 
 @app.command()
@@ -157,7 +157,7 @@ def shard(
             if done.manifest[key]:
                 print(f"noted     {done.manifest[key]:,} {_NOTED[key]}")
         print(f"wrote     {made.out}")
-    end(done.failures, done.waiting, made.out, quiet=quiet)
+    exit_for_failures(done.failures, done.waiting, made.out, quiet=quiet)
 
 
 _NOTED = {"unknown": "tokens that the vocabulary does not know", "without_tokens": "documents without any token"}

@@ -13,7 +13,7 @@ import typer
 from lexome.cli.app import AsJson, Overrides, Quiet, RecipePath, app, needs
 
 if TYPE_CHECKING:
-    from lexome.infer.model_folder import Settings
+    from lexome.infer.predictor import Settings
     from lexome.training.pretrain import Pretrained
 
 

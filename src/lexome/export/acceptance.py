@@ -19,8 +19,8 @@ from lexome.export.onnx_graph import save_graph
 from lexome.export.quantize import linear_weights, quantize, smooth
 from lexome.formats import read
 from lexome.formats.jsonl import to_json
-from lexome.infer.model import Model
-from lexome.infer.model_folder import MODEL
+from lexome.infer.annotator import Model
+from lexome.infer.predictor import MODEL
 from lexome.recipe.finetune import Names
 from lexome.tasks import Task
 from lexome.tasks.metrics.spans import Counts
@@ -175,7 +175,7 @@ class SourceScores:
 
 def predict(model: Model, sources: Sequence[HeldOutSource]) -> list[list[Document]]:
     """The model's predictions for the documents of each source."""
-    return [list(model.annotated(source.docs)) for source in sources]
+    return [model.annotate(source.docs) for source in sources]
 
 
 def score(task: Task, sources: Sequence[HeldOutSource], predictions: Predictions) -> SourceScores:
@@ -238,7 +238,7 @@ class Int8Search:
         model = Model.open(folder)
         self.reference = predict(model, sources)
         self.reference_scores = score(task, sources, self.reference)
-        examples = [example for source in sources for doc in source.docs for example in model.rows(doc)]
+        examples = [example for source in sources for doc in source.docs for example in model.encode(doc)]
         # Evenly spaced, because sources follow one another.
         self.examples = examples[:: max(1, len(examples) // CALIBRATION_EXAMPLES)][:CALIBRATION_EXAMPLES]
         self.smoothed = smooth(self.fp32, self.examples)

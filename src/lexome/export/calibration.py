@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from lexome.document import Document
 from lexome.export.acceptance import HeldOutSource
-from lexome.infer.model import EDGE, Curve, calibrated
+from lexome.infer.annotator import EDGE, Curve, calibrated
 from lexome.tasks import Task
 from lexome.tasks.metrics import mentions
 from lexome.tasks.metrics.spans import Mention, merge_parts

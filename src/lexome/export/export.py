@@ -29,9 +29,8 @@ from lexome.export.acceptance import (
 from lexome.export.calibration import calibrate
 from lexome.export.onnx_graph import HEADS, OPSET, build_graph, has_segments, save_graph
 from lexome.files import atomic_folder
-from lexome.infer.model import Model
-from lexome.infer.model_folder import MODEL, TOKENIZER, Settings, write_settings
-from lexome.infer.predictor import Predictor
+from lexome.infer.annotator import Model
+from lexome.infer.predictor import MODEL, TOKENIZER, ModelSettings, Predictor, write_settings
 from lexome.models.checkpoint import Checkpoint, encoder_of, load
 from lexome.models.encoder import Encoder
 from lexome.models.packing import Packing
@@ -51,7 +50,7 @@ def export(
     evaluation: Evaluation | None = None,
     name: str | None = None,
     log: Log = lambda line: None,
-) -> Settings:
+) -> ModelSettings:
     """Write a masked LM, an encoder or a fine-tuned model as an ONNX folder; its settings.
 
     The folder is written only if onnxruntime's outputs equal torch's, and for int8 only if predictions on held-out
@@ -109,8 +108,8 @@ def _held_out_sources(model: Checkpoint, precision: str, evaluation: Evaluation 
 
 
 def _evaluate(
-    folder: Path, settings: Settings, sources: Sequence[HeldOutSource], evaluation: Evaluation, log: Log
-) -> Settings:
+    folder: Path, settings: ModelSettings, sources: Sequence[HeldOutSource], evaluation: Evaluation, log: Log
+) -> ModelSettings:
     """Quantize the model if requested, calibrate it, and write its certificate."""
     assert settings.task is not None
     task = task_of(settings.task)
@@ -153,11 +152,11 @@ def require_parity(folder: Path, model: Checkpoint) -> float:
     """
     predictor = Predictor.open(folder)
     rng = np.random.default_rng(20261115)
-    sequences = [predictor.between(predictor.tokens.ids(text)[: predictor.room]) for text in SENTENCES]
+    sequences = [predictor.with_special_tokens(predictor.tokenizer.ids(text)[: predictor.room]) for text in SENTENCES]
     lengths = _random_lengths(predictor.settings.max_tokens)
     sequences += [rng.integers(0, model.config.vocab, length).tolist() for length in lengths]
     model.model.double()
-    modes = [(predictor, 1), (predictor, len(sequences)), (predictor.of_one_thread(), 1)]
+    modes = [(predictor, 1), (predictor, len(sequences)), (predictor.single_threaded(), 1)]
     difference = max(_largest_difference(mode, model, sequences, batch=batch) for mode, batch in modes)
     if not difference <= TOLERANCE:
         raise CheckpointError(
@@ -198,7 +197,7 @@ def _torch_output(model: Checkpoint, ids: list[int]) -> Tensor:
 # --- The folder
 
 
-def _settings(folder: Path, model: Checkpoint, name: str | None) -> Settings:
+def _settings(folder: Path, model: Checkpoint, name: str | None) -> ModelSettings:
     """Write the tokenizer, and collect what the model is run with."""
     config, encoder = model.config, encoder_of(model.model)
     assert isinstance(encoder, Encoder)
@@ -209,7 +208,7 @@ def _settings(folder: Path, model: Checkpoint, name: str | None) -> Settings:
         cls, sep = (() if special.get(token) is None else (special[token],) for token in ("cls_token", "sep_token"))
         template = cls, sep, sep
     before, between, after = template
-    return Settings(
+    return ModelSettings(
         kind=model.kind,
         max_tokens=config.max_tokens,
         width=config.width,
@@ -274,7 +273,7 @@ def _weights_sha256(model: torch.nn.Module) -> str:
     return digest.hexdigest()
 
 
-def _card(model: Checkpoint, settings: Settings, name: str) -> str:
+def _card(model: Checkpoint, settings: ModelSettings, name: str) -> str:
     """README.md: what the folder is, then the checkpoint's own card, with its front matter first."""
     path = model.folder / "README.md"
     original = path.read_text(encoding="utf-8") if path.is_file() else ""

@@ -1,34 +1,204 @@
-"""Models at work on documents, without torch: the same encoding and decoding that their scores come from."""
+"""Annotates documents with exported models, without torch: the same encoding and decoding as in training."""
 
-from bisect import bisect_right
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib import resources
-from itertools import chain, islice, takewhile
+from itertools import chain, islice
+from math import exp, log
 from pathlib import Path, PurePath
 from typing import Any
 
-from lexome.document import Document, Passage, Range, Span
-from lexome.errors import CheckpointError, UsageError
-from lexome.infer.model import Model, calibrated
-from lexome.infer.model_folder import SETTINGS
-from lexome.infer.selection import Choice
-from lexome.tasks import Ner
-from lexome.tasks.ner import InsideProbabilities
+import numpy as np
+from numpy.typing import NDArray
 
-# How probable it has to be that a word is inside a mention for it to count as considered.
-CONSIDERED = 0.1
+from lexome.corpus.sentences import with_sentences
+from lexome.document import Document, Passage
+from lexome.errors import CheckpointError, UsageError
+from lexome.infer.predictor import SETTINGS, ModelSettings, Predictor, is_hugging_face, open_hugging_face
+from lexome.infer.selection import MinScore, Selection, select
+from lexome.tasks import KINDS, Task, task_of
+from lexome.tasks.task import Example, Floats, Frame
+
+Curve = tuple[float, float]
+"""Slope and intercept of Platt scaling, on the log-odds."""
+
+# Scores are clipped to this distance from 0 and 1 before calibration.
+EDGE = 1e-6
+
+
+def calibrated(score: float, curve: Curve | None) -> float:
+    """The calibrated score; without a curve, the score itself.
+
+    >>> round(calibrated(0.9, (0.5, 0.0)), 3)
+    0.75
+    """
+    if curve is None:
+        return score
+    clipped = min(max(score, EDGE), 1 - EDGE)
+    slope, intercept = curve
+    odds = slope * log(clipped / (1 - clipped)) + intercept
+    # Either form overflows on one side.
+    return 1 / (1 + exp(-odds)) if odds >= 0 else exp(odds) / (1 + exp(odds))
+
+
+# Logit of a tag that the model does not have: far below every real one.
+NEVER = -1e4
+
+
+class Model:
+    """A model folder with its task.
+
+    kind    ner, relation, classes, inference, similarity or questions
+    types   mention types that it predicts; empty unless it is an NER model
+    extra   those of its types that it predicts only on request
+    labels  relation types or classes that it predicts
+    """
+
+    def __init__(self, predictor: Predictor, task: Task, *, columns: Sequence[int | None] | None = None) -> None:
+        settings = predictor.settings
+        self.predictor, self.settings, self.task = predictor, settings, task
+        self.kind, self.types, self.extra, self.labels = task.kind, task.types, task.extra, task.document_labels
+        self.frame = Frame(
+            settings.before, settings.between, settings.after, settings.max_tokens, segments=settings.segments
+        )
+        self._columns = columns
+
+    @classmethod
+    def open(cls, folder: Path, *, threads: int | None = None) -> "Model":
+        """The model in a folder written by `lexome export`, or a Hugging Face token classifier as ONNX."""
+        if is_hugging_face(folder):
+            predictor, columns = open_hugging_face(folder, threads=threads)
+            return cls(predictor, _task_of(folder, predictor.settings), columns=columns)
+        predictor = Predictor.open(folder, threads=threads)
+        return cls(predictor, _task_of(folder, predictor.settings))
+
+    def with_predictor(self, predictor: Predictor) -> "Model":
+        """The same model, run by another predictor."""
+        model = copy(self)
+        model.predictor = predictor
+        return model
+
+    @property
+    def name(self) -> str:
+        """Its name in model.json, or else that of its folder."""
+        return self.settings.source.get("name") or self.predictor.folder.resolve().name
+
+    def about(self) -> dict[str, Any]:
+        """Description of the model for JSON."""
+        return {
+            "name": self.name,
+            "task": self.kind,
+            "types": [type_ for type_ in self.types if type_ not in self.extra],
+            "extra_types": list(self.extra),
+            "labels": list(self.labels),
+            "precision": self.settings.precision,
+            "max_tokens": self.settings.max_tokens,
+            "calibrated": self.settings.calibration is not None,
+            "source": dict(self.settings.source),
+        }
+
+    def encode(self, doc: Document) -> list[Example]:
+        """Windows of the document to run the model on; nothing is truncated."""
+        return self.task.encode(self._with_sentences(doc), self.predictor.tokenizer, self.frame, with_targets=False)
+
+    def run(self, examples: Sequence[Example], *, batch_tokens: int = 0) -> list[Floats]:
+        """Logits of each window, run one at a time or in batches of up to `batch_tokens`, padding included."""
+        segments = [example.segments for example in examples] if self.frame.segments else None
+        ids = [example.ids for example in examples]
+        return [
+            self._task_columns(logits)
+            for logits in self.predictor.logits(ids, segments=segments, batch_tokens=batch_tokens)
+        ]
+
+    def decode(
+        self,
+        doc: Document,
+        examples: Sequence[Example],
+        logits: Sequence[Floats],
+        *,
+        types: Collection[str] | None = None,
+    ) -> Document:
+        """The document with the prediction from the logits of all its windows; scores of mentions are calibrated.
+
+        With `types`, an NER model predicts only these: mentions of other types stay as they are.
+        """
+        predicted = self.task.decode(self._with_sentences(doc), examples, logits, types=types)
+        if self.task.uses_sentences:
+            predicted = replace(predicted, passages=doc.passages)
+        curves = self.settings.calibration
+        if not curves:
+            return predicted
+        own_types = self.types if types is None else [type_ for type_ in self.types if type_ in types]
+        spans = tuple(
+            replace(span, score=calibrated(span.score, curves.get(span.type)))
+            if span.score is not None and span.type in own_types
+            else span
+            for span in predicted.spans
+        )
+        return replace(predicted, spans=spans)
+
+    def annotate(self, docs: Sequence[Document]) -> list[Document]:
+        """The documents with all predictions of this model."""
+        return annotate_together(docs, [self], Selection(self.types, {}))
+
+    def dropped(self, doc: Document, selection: Selection) -> "list[Candidate]":
+        """Mentions that were predicted but not selected, and near misses of selected types."""
+        examples = self.encode(doc)
+        logits = self.run(examples)
+        spans = [span for span in self.decode(doc, examples, logits).spans if span.type in self.types]
+        candidates = [
+            Candidate(span.start, span.end, span.text, span.type, span.score or 0.0, reason)
+            for span in spans
+            # Nobody expects a type that is predicted on request only and was not requested.
+            if (span.type in selection.types or span.type not in self.extra)
+            and (reason := selection.reason_dropped(span)) is not None
+        ]
+        curves = self.settings.calibration or {}
+        for miss in self.task.near_misses(self._with_sentences(doc), examples, logits, spans):
+            if miss.type in selection.types:
+                score = calibrated(miss.score, curves.get(miss.type))
+                candidates.append(Candidate(*miss.place, doc.slice(*miss.place), miss.type, score, miss.reason))
+        return candidates
+
+    def _with_sentences(self, doc: Document) -> Document:
+        return with_sentences(doc) if self.task.uses_sentences else doc
+
+    def _task_columns(self, logits: NDArray[np.float32]) -> Floats:
+        """The logits in the order of the task's labels."""
+        if self._columns is None:
+            return logits
+        filled = np.concatenate((logits, np.full((*logits.shape[:-1], 1), NEVER, logits.dtype)), -1)
+        return filled[..., [-1 if column is None else column for column in self._columns]]
+
+
+def _task_of(folder: Path, settings: ModelSettings) -> Task:
+    if settings.task is None:
+        raise CheckpointError(
+            f"{folder}: a model of kind {settings.kind!r} without a task; expected a fine-tuned one. Fine-tune the "
+            "checkpoint with `lexome finetune`, then export that.",
+            code="missing-task",
+            value=settings.kind,
+        )
+    task = task_of(settings.task)
+    if task.head != settings.kind:
+        raise CheckpointError(
+            f"{folder}: the task needs a {task.head} head, but the model has a {settings.kind} head.",
+            code="head-mismatch",
+            value=settings.kind,
+        )
+    return task
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """A mention that was considered and dropped; `score` is on the scale of the mentions' scores.
 
-    >>> Candidate(0, 5, "BRCA1", "Gene", 0.31, "its score 0.31 is below 0.5").why
-    'its score 0.31 is below 0.5'
+    >>> Candidate(0, 5, "BRCA1", "Gene", 0.31, "score 0.31 is below 0.5").why
+    'score 0.31 is below 0.5'
     """
 
     start: int
@@ -39,100 +209,72 @@ class Candidate:
     why: str
 
 
-def candidates(model: Model, doc: Document, choice: Choice) -> list[Candidate]:
-    """What a ner model found and was not asked for, or considered and did not find.
+# Scheduling: one generator for each document, whoever decides what runs next
 
-    Considered is every longest stretch of words each of which is inside a mention of an asked type with a probability
-    of CONSIDERED or more. It is not listed where mentions that were found cover it.
-    """
-    task = model.task
-    assert isinstance(task, Ner)
-    rows = model.rows(doc)
-    numbers = model.run(rows)
-    found = [span for span in model.decoded(doc, rows, numbers).spans if span.type in task.types]
-    # Nobody expects a type that is found only by name where it was not named.
-    usual = [span for span in found if span.type in choice.types or span.type not in task.extra]
-    dropped = [candidate for span in usual if (candidate := _dropped(span, choice)) is not None]
-    curves = model.settings.calibration or {}
-    inside = model.inside(doc, rows, numbers)
-    own = {type_: [span for span in found if span.type == type_] for type_ in task.types}
-    for type_, first, end, score in _stretches(inside, task.types):
-        place = (inside.ranges[first][0], inside.ranges[end - 1][1])
-        # Mentions of different types exclude one another unless they may be nested.
-        why = _unread(place, type_, own[type_], () if task.nested else found)
-        if why is not None and type_ in choice.types:
-            score = calibrated(score, curves.get(type_))
-            dropped.append(Candidate(*place, doc.slice(*place), type_, score, why))
-    return sorted(dropped, key=lambda one: (one.start, one.end, one.type))
+Steps = Generator[tuple[Model, list[Example]], list[Floats], Document]
+"""The work on one document: yields windows for a model to run, receives their logits, returns the result."""
 
 
-def _dropped(span: Span, choice: Choice) -> Candidate | None:
-    """A mention that the model found, where the caller did not want it."""
-    score = span.score if span.score is not None else 1.0
-    least = choice.least.get(span.type, 0.0)
-    if span.type not in choice.types:
-        why = f"the type {span.type} was not asked for"
-    elif score < least:
-        why = f"its score {score:.2f} is below {least:g}"
-    else:
-        return None
-    return Candidate(span.start, span.end, span.text, span.type, score, why)
+def annotation_steps(
+    doc: Document,
+    models: Iterable[Model],
+    selection: Selection,
+    *,
+    check: Callable[[Model, Document], None] | None = None,
+) -> Steps:
+    """The steps of one document through the models that the selection needs; `check` may reject it before each."""
+    for model in models:
+        if not selection.needs(model.types):
+            continue
+        if check is not None:
+            check(model, doc)
+        examples = model.encode(doc)
+        logits = (yield model, examples) if examples else []
+        doc = selection.apply(model.types, doc, model.decode(doc, examples, logits, types=selection.types))
+    return doc
 
 
-def _stretches(inside: InsideProbabilities, types: Sequence[str]) -> Iterator[tuple[str, int, int, float]]:
-    """Of each type the stretches of units that may be inside it, with the mean of their probabilities."""
-    for number, type_ in enumerate(types):
-        for low, high in inside.runs:
-            begun = low
-            for place in range(low, high + 1):
-                if place < high and inside.probabilities_UT[place, number] >= CONSIDERED:
-                    continue
-                if place > begun:
-                    yield type_, begun, place, float(inside.probabilities_UT[begun:place, number].mean())
-                begun = place + 1
+def annotate_together(
+    docs: Sequence[Document], models: Sequence[Model], selection: Selection, *, batch_tokens: int = 0
+) -> list[Document]:
+    """The documents, each model run on the windows of all of them at once."""
+    results = list(docs)
+    steps = [annotation_steps(doc, models, selection) for doc in docs]
+    pending: dict[int, tuple[Model, list[Example]]] = {}
+
+    def advance(index: int, logits: list[Floats] | None) -> None:
+        try:
+            # None starts a generator.
+            pending[index] = steps[index].send(logits)  # type: ignore[arg-type]
+        except StopIteration as end:
+            pending.pop(index, None)
+            results[index] = end.value
+
+    for index in range(len(docs)):
+        advance(index, None)
+    for model in models:
+        ready = [(index, examples) for index, (next_model, examples) in pending.items() if next_model is model]
+        if ready:
+            windows = [example for _, examples in ready for example in examples]
+            logits = iter(model.run(windows, batch_tokens=batch_tokens))
+            for index, examples in ready:
+                advance(index, [next(logits) for _ in examples])
+    return results
 
 
-def _unread(place: Range, type_: str, own: Sequence[Span], others: Sequence[Span]) -> str | None:
-    """Why a stretch is no mention as a whole; None where mentions that were found cover it.
-
-    `own` are the mentions of its type, `others` those that exclude it; both are in order, and apart.
-    """
-    near = list(_touching(own, place))
-    if near and near[0].start <= place[0] and place[1] <= near[-1].end:
-        return None
-    if near:
-        return f"found with other bounds: {', '.join(repr(span.text) for span in near)}"
-    best = max(_touching(others, place), key=lambda span: span.score or 0.0, default=None)
-    if best is not None:
-        return f"read as {best.type} instead: {best.text!r}, {best.score or 0.0:.2f}"
-    return f"the best reading of the text has no {type_} here"
-
-
-def _touching(spans: Sequence[Span], place: Range) -> Iterator[Span]:
-    """Those of some spans, in order and apart, that share characters with a range."""
-    first = bisect_right(spans, place[0], key=lambda span: span.end)
-    return takewhile(lambda span: span.start < place[1], (spans[number] for number in range(first, len(spans))))
-
-
-# What a document made of a bare text is called.
+# Id of a document made from a bare text.
 TEXT_ID = "text"
 
-# The order that models work in: what a later one reads, an earlier one has found.
-ORDER = ("ner", "relation", "classes", "inference", "similarity", "questions")
+# Documents per thread that are submitted before the first result is awaited, so that no thread is idle.
+PREFETCH = 2
 
-# So many documents for each thread are taken before the first of them is given back: enough that none waits for work.
-AHEAD = 2
-
-# On one thread so many documents are read, then run, then decoded. A run leaves nothing that reading and decoding need
-# in the core's cache (docs/decisions/0010-inference.md).
-FEW = 4
-
-Least = float | Mapping[str, float]
-"""The least score of what is kept: of all, or by type."""
+# On one thread, this many documents are encoded, then run, then decoded. A run leaves nothing that encoding and
+# decoding need in the core's cache (docs/decisions/0010-inference.md).
+GROUP = 4
 
 
 class Annotator:
-    """Models that work on each document one after another; `annotate` is a step of a pipeline.
+    """Models that annotate each document one after another; `annotate` is a step of a pipeline.
 
     >>> annotator = Annotator.open(Path("diseases-onnx"))                  # doctest: +SKIP
     >>> doc = annotator("Cystic fibrosis is a recessive disease.")         # doctest: +SKIP
@@ -141,149 +283,156 @@ class Annotator:
     """
 
     def __init__(self, models: Sequence[Model]) -> None:
-        self.models = tuple(sorted(models, key=lambda model: ORDER.index(model.kind)))
-        _check(self.models)
+        # Later kinds read what earlier ones predict.
+        order = list(KINDS)
+        self.models = tuple(sorted(models, key=lambda model: order.index(model.kind)))
+        _check_compatible(self.models)
         self.threads = max(model.predictor.threads for model in self.models)
 
     @classmethod
     def open(cls, *folders: Path, threads: int | None = None) -> "Annotator":
-        """The models in folders that `lexome export` made, or of Hugging Face's token classifiers as ONNX."""
+        """Models in folders written by `lexome export`, or Hugging Face token classifiers as ONNX."""
         return cls([Model.open(folder, threads=threads) for folder in folders])
 
     @property
     def types(self) -> tuple[str, ...]:
-        """The types of mentions that are found unless others are asked for."""
+        """Mention types that are predicted by default."""
         return tuple(type_ for model in self.models for type_ in model.types if type_ not in model.extra)
 
     @property
     def extra_types(self) -> tuple[str, ...]:
-        """The types of mentions that are found only where they are asked for by name."""
+        """Mention types that are predicted only on request."""
         return tuple(type_ for model in self.models for type_ in model.extra)
 
+    @property
+    def relation_types(self) -> tuple[str, ...]:
+        """Labels of the relation models."""
+        return tuple(label for model in self.models if model.kind == "relation" for label in model.labels)
+
+    @property
+    def tokens_run(self) -> int:
+        """Tokens that all models have run so far, over all windows."""
+        return sum(model.predictor.tokens_run for model in self.models)
+
     def about(self) -> dict[str, Any]:
-        """The models' facts, as JSON has them."""
+        """Description of the models for JSON."""
         return {
             "types": list(self.types),
             "extra_types": list(self.extra_types),
             "models": [model.about() for model in self.models],
         }
 
-    def __call__(self, given: str | Document) -> Document:
-        """One document, or a text made into one, with what the models say of it."""
-        return next(iter(self.annotate([self.document(given)])))
+    def select(self, *, types: Collection[str] | None = None, min_score: MinScore | None = None) -> Selection:
+        """Which predictions to keep; UsageError for a type that no model predicts."""
+        return select(types, min_score, default=self.types, extra=self.extra_types, relations=self.relation_types)
+
+    def document(self, text: str | Document) -> Document:
+        """A text made into a document; a document as it is."""
+        if isinstance(text, Document):
+            return text
+        if not isinstance(text, str):
+            raise UsageError(
+                f"{_describe(text)}; expected a text or a document. {_hint(text)}", code="not-a-document", value=text
+            )
+        predicted = (*self.types, *self.extra_types)
+        missing = [type_ for model in self.models for type_ in model.task.input_types if type_ not in predicted]
+        if missing:
+            raise UsageError(
+                f"a text for a model that relates mentions of {missing[0]}, which no loaded model predicts. Load one "
+                "that does, or annotate documents that have such mentions.",
+                code="missing-mentions",
+                value=missing[0],
+            )
+        return Document(TEXT_ID, (Passage(0, text),) if text else ())
+
+    def __call__(self, text: str | Document) -> Document:
+        """One annotated document, from a text or a document."""
+        return next(iter(self.annotate([self.document(text)])))
 
     def annotate(
         self,
         docs: Iterable[Document],
         *,
         types: Collection[str] | None = None,
-        min_score: Least | None = None,
+        min_score: MinScore | None = None,
         batch_tokens: int = 0,
         together: int = 64,
     ) -> Iterator[Document]:
-        """The documents with what the models say, in order.
+        """The annotated documents, in order.
 
-        Mentions of `types`, by default of all but the extra ones, take the place of those that a document has; mentions
-        of other types stay as they are. Mentions and relations below `min_score`, of all or by type, are left out.
-        Several documents are worked on at a time, one on each of the models' threads or a few on one, and so a few are
-        taken before the first is given back. With `batch_tokens`, `together` are taken at a time and run in batches of
-        up to so many tokens.
+        Mentions of `types`, by default of all but the extra ones, replace those of the document; mentions of other
+        types stay as they are. Mentions and relations below `min_score`, overall or by type, are left out. Several
+        documents are in progress at a time, one on each thread or a few on one, so a few are read ahead. With
+        `batch_tokens`, `together` documents are read at a time and run in batches of up to that many tokens.
         """
-        # A wrong type is said at once, and not when the first document is asked for.
-        choice = self.choice(types=types, min_score=min_score)
-        _require_several(docs)
+        # An unknown type is reported at once, not when the first document is requested.
+        selection = self.select(types=types, min_score=min_score)
+        if isinstance(docs, str | bytes | Document) or not isinstance(docs, Iterable):
+            hint = "Call annotator(it)." if isinstance(docs, str | Document) else _hint(docs)
+            raise UsageError(
+                f"annotate was called with {_describe(docs)}; expected an iterable of documents. {hint}",
+                code="not-documents",
+                value=docs,
+            )
         if together < 1:
-            raise UsageError(f"{together} documents together; expected at least 1.")
-        given = _only_documents(docs)
+            raise UsageError(f"{together} documents together; expected at least 1.", code="too-few", value=together)
+        checked = _only_documents(docs)
         if batch_tokens:
-            return self._in_batches(given, choice, batch_tokens=batch_tokens, together=together)
-        return self._side_by_side(given, choice) if self.threads > 1 else self._few_by_few(given, choice)
+            return self._in_batches(checked, selection, batch_tokens=batch_tokens, together=together)
+        return self._in_order(checked, selection)
 
     def explain(
-        self, given: str | Document, *, types: Collection[str] | None = None, min_score: Least | None = None
+        self, text: str | Document, *, types: Collection[str] | None = None, min_score: MinScore | None = None
     ) -> list[Candidate]:
-        """Mentions that were considered and are not in the result of the same call, in reading order, each with why."""
-        doc, choice = self.document(given), self.choice(types=types, min_score=min_score)
-        models = [model.aside() for model in self.models if model.types]
-        found = [one for model in models for one in candidates(model, doc, choice)]
-        return sorted(found, key=lambda one: (one.start, one.end, one.type))
-
-    def choice(self, *, types: Collection[str] | None = None, min_score: Least | None = None) -> Choice:
-        """What is kept of that which the models say; UsageError for a type that none of them knows."""
-        asked = self.types if types is None else (types,) if isinstance(types, str) else tuple(types)
-        _require_known(asked, self.types, "type", extra=self.extra_types)
-        relations = [label for model in self.models if model.kind == "relation" for label in model.labels]
-        usual = (*self.types, *relations)
-        if min_score is None:
-            return Choice(asked, {})
-        known = (*usual, *self.extra_types)
-        least = min_score if isinstance(min_score, Mapping) else dict.fromkeys(known, min_score)
-        _require_known(tuple(least), usual, "type in min_score", extra=self.extra_types)
-        for score in least.values():
-            if not 0 <= score <= 1:
-                raise UsageError(f"min_score is {score}; expected a number from 0 to 1.")
-        return Choice(asked, dict(least))
-
-    def document(self, given: str | Document) -> Document:
-        """A text made into a document; a document as it is."""
-        if isinstance(given, Document):
-            return given
-        if not isinstance(given, str):
-            raise UsageError(f"{_seen(given)} was given; expected a text or a document. {_instead(given)}")
-        found = (*self.types, *self.extra_types)
-        needed = [type_ for model in self.models for type_ in model.needs if type_ not in found]
-        if needed:
-            raise UsageError(
-                f"a text was given to a model that relates mentions of {needed[0]}, which no model loaded here finds. "
-                "Load one that does beside it, or give a document that has such mentions."
-            )
-        return Document(TEXT_ID, (Passage(0, given),) if given else ())
+        """Mentions that were considered but are not in the result of the same call, in reading order, with reasons."""
+        doc, selection = self.document(text), self.select(types=types, min_score=min_score)
+        models = [model.with_predictor(model.predictor.uncounted()) for model in self.models if model.types]
+        candidates = [candidate for model in models for candidate in model.dropped(doc, selection)]
+        return sorted(candidates, key=lambda candidate: (candidate.start, candidate.end, candidate.type))
 
     def _in_batches(
-        self, docs: Iterator[Document], choice: Choice, *, batch_tokens: int, together: int
+        self, docs: Iterator[Document], selection: Selection, *, batch_tokens: int, together: int
     ) -> Iterator[Document]:
-        while taken := list(islice(docs, together)):
-            yield from _together(self.models, taken, choice, batch_tokens)
+        while group := list(islice(docs, together)):
+            yield from annotate_together(group, self.models, selection, batch_tokens=batch_tokens)
 
-    def _one_by_one(self, docs: Iterable[Document], choice: Choice) -> Iterator[Document]:
-        for doc in docs:
-            yield from _together(self.models, [doc], choice)
-
-    def _few_by_few(self, docs: Iterator[Document], choice: Choice) -> Iterator[Document]:
-        """Documents in order from one thread; an error comes where its document would."""
+    def _in_order(self, docs: Iterator[Document], selection: Selection) -> Iterator[Document]:
+        """Documents in order; an error is raised where its document would be, after those before it."""
         errors: list[Exception] = []
-        given = _until_error(docs, errors)
-        while taken := list(islice(given, FEW)):
+
+        def until_error() -> Iterator[Document]:
             try:
-                done = _together(self.models, taken, choice)
-            except Exception:
-                done = ()
-            # Where one of them cannot be worked on, those before it are given first.
-            yield from done or self._one_by_one(taken, choice)
-        if errors:
-            raise errors[0]
+                yield from docs
+            except Exception as error:
+                errors.append(error)
 
-    def _side_by_side(self, docs: Iterator[Document], choice: Choice) -> Iterator[Document]:
-        """Documents in order from threads that each work on one; an error comes where its document would."""
-        errors: list[Exception] = []
-        given = _until_error(docs, errors)
-        taken = list(islice(given, 2))
-        if len(taken) == 2:
-            yield from self._by_threads(chain(taken, given), choice)
+        readable = until_error()
+        if self.threads == 1:
+            yield from self._in_groups(readable, selection)
+        elif len(first := list(islice(readable, 2))) == 2:
+            yield from self._on_threads(chain(first, readable), selection)
         else:
-            # All threads share the work on a document that is alone.
-            yield from self._one_by_one(taken, choice)
+            # All threads share the work on a single document.
+            yield from annotate_together(first, self.models, selection)
         if errors:
             raise errors[0]
 
-    def _by_threads(self, docs: Iterable[Document], choice: Choice) -> Iterator[Document]:
-        waiting: deque[Future[Sequence[Document]]] = deque()
-        models = self._of_one_thread
+    def _in_groups(self, docs: Iterator[Document], selection: Selection) -> Iterator[Document]:
+        while group := list(islice(docs, GROUP)):
+            try:
+                results: Iterable[Document] = annotate_together(group, self.models, selection)
+            except Exception:
+                # One of them fails; those before it are yielded first.
+                results = (annotate_together([doc], self.models, selection)[0] for doc in group)
+            yield from results
+
+    def _on_threads(self, docs: Iterable[Document], selection: Selection) -> Iterator[Document]:
+        waiting: deque[Future[list[Document]]] = deque()
         pool = ThreadPoolExecutor(self.threads, "lexome-annotate")
         try:
             for doc in docs:
-                waiting.append(pool.submit(_together, models, [doc], choice))
-                if len(waiting) >= AHEAD * self.threads:
+                waiting.append(pool.submit(annotate_together, [doc], self._single_threaded_models, selection))
+                if len(waiting) >= PREFETCH * self.threads:
                     yield from waiting.popleft().result()
             while waiting:
                 yield from waiting.popleft().result()
@@ -291,110 +440,79 @@ class Annotator:
             pool.shutdown(cancel_futures=True)
 
     @cached_property
-    def _of_one_thread(self) -> tuple[Model, ...]:
-        """The models as several threads may run them, opened when they are first needed."""
-        return tuple(model.of_one_thread() for model in self.models)
+    def _single_threaded_models(self) -> tuple[Model, ...]:
+        """The models for several threads to run at once, opened on first use."""
+        return tuple(model.with_predictor(model.predictor.single_threaded()) for model in self.models)
 
 
-def _together(
-    models: Sequence[Model], docs: Sequence[Document], choice: Choice, batch_tokens: int = 0
-) -> Sequence[Document]:
-    for model in filter(choice.wants, models):
-        found = model.annotated(docs, types=choice.types, batch_tokens=batch_tokens)
-        docs = [choice.kept(model, doc, other) for doc, other in zip(docs, found, strict=True)]
-    return docs
-
-
-def _until_error(docs: Iterator[Document], errors: list[Exception]) -> Iterator[Document]:
-    """The documents up to the first that cannot be read, and why, for whoever has those before it to give first."""
-    try:
-        yield from docs
-    except Exception as error:
-        errors.append(error)
-
-
-def _check(models: Sequence[Model]) -> None:
-    """UsageError for models that cannot work together."""
+def _check_compatible(models: Sequence[Model]) -> None:
+    """UsageError for models that cannot be combined."""
     if not models:
-        raise UsageError("no model was given; expected one or more folders.")
-    finders: dict[str, Model] = {}
+        raise UsageError("no model; expected one or more folders.", code="no-model")
+    owners: dict[str, Model] = {}
     for model in models:
         for type_ in model.types:
-            if type_ in finders:
+            if type_ in owners:
                 raise UsageError(
-                    f"{finders[type_].name} and {model.name} both find {type_}; expected one model for each type. "
-                    "Load one of them."
+                    f"{owners[type_].name} and {model.name} both predict {type_}; expected one model for each type. "
+                    "Load one of them.",
+                    code="duplicate-type",
+                    value=type_,
                 )
-            finders[type_] = model
+            owners[type_] = model
     for model in models:
-        missing = [type_ for type_ in model.needs if type_ not in finders]
-        if finders and missing:
+        missing = [type_ for type_ in model.task.input_types if type_ not in owners]
+        if owners and missing:
             raise UsageError(
-                f"{model.name} relates mentions of {', '.join(model.needs)}, but no model loaded finds {missing[0]}; "
-                f"found are {', '.join(finders)}. Load a model that finds it, or run {model.name} alone on documents "
-                "that have such mentions."
+                f"{model.name} relates mentions of {', '.join(model.task.input_types)}, but no loaded model predicts "
+                f"{missing[0]}, only {', '.join(owners)}. Load a model that does, or run {model.name} alone on "
+                "documents that have such mentions.",
+                code="missing-mentions",
+                value=missing[0],
             )
 
 
-def _require_several(docs: object) -> None:
-    """UsageError for what is one document or none at all."""
-    if isinstance(docs, str | bytes | Document) or not isinstance(docs, Iterable):
-        one = isinstance(docs, str | Document)
-        do = "Call annotator(it)." if one else _instead(docs)
-        raise UsageError(f"annotate was given {_seen(docs)}; expected documents one after another. {do}")
-
-
-def _only_documents(given: Iterable[object]) -> Iterator[Document]:
-    """The documents as they are; UsageError at the first thing that is none."""
-    for number, doc in enumerate(given, 1):
-        if not isinstance(doc, Document):
-            do = "Make it one: annotator.document(it)." if isinstance(doc, str) else _instead(doc)
+def _only_documents(items: Iterable[object]) -> Iterator[Document]:
+    """The items; UsageError at the first that is not a document."""
+    for number, item in enumerate(items, 1):
+        if not isinstance(item, Document):
+            hint = "Convert it: annotator.document(it)." if isinstance(item, str) else _hint(item)
             raise UsageError(
-                f"annotate was given {_seen(doc)} in place {number:,}; expected documents one after another. {do}"
+                f"item {number:,} is {_describe(item)}; expected documents. {hint}", code="not-a-document", value=item
             )
-        yield doc
+        yield item
 
 
-def _seen(given: object) -> str:
-    """What something is, in words."""
-    names = {str: "a text", Document: "one document", bytes: "a text in bytes", type(None): "None"}
-    if isinstance(given, PurePath):
-        return f"the path {given}"
-    return names.get(type(given), f"a value of type {type(given).__name__}")
+def _describe(item: object) -> str:
+    names = {str: "a text", Document: "one document", bytes: "a bytes object", type(None): "None"}
+    if isinstance(item, PurePath):
+        return f"the path {item}"
+    return names.get(type(item), f"a value of type {type(item).__name__}")
 
 
-def _instead(given: object) -> str:
-    """What to do with something that is neither a text nor documents."""
-    if isinstance(given, bytes):
+def _hint(item: object) -> str:
+    if isinstance(item, bytes):
         return 'Decode it first: it.decode("utf-8").'
-    if isinstance(given, PurePath):
-        return "Read it first: lexome.read(it) gives its documents."
-    return 'Give a text to annotator("..."), or documents, as lexome.read gives them, to annotator.annotate(...).'
+    if isinstance(item, PurePath):
+        return "Read it first: lexome.read(it) yields its documents."
+    return 'Pass a text to annotator("..."), or documents, as from lexome.read, to annotator.annotate(...).'
 
 
-def _require_known(given: Sequence[str], known: Sequence[str], what: str, *, extra: Sequence[str]) -> None:
-    unknown = [name for name in given if name not in known and name not in extra]
-    if unknown:
-        more = f", or of those found only by name: {', '.join(extra)}" if extra else ""
-        there = ", ".join(known) or "none"
-        raise UsageError(f"the {what} {unknown[0]!r} is asked for; expected some of {there}{more}.")
-
-
-DEFAULT = "default_model"
+DEFAULT_MODEL = "default_model"
 
 
 def load(*folders: str | Path, threads: int | None = None) -> Annotator:
-    """The models in these folders as one annotator; without any, the model that comes with Lexome."""
-    paths = [Path(folder) for folder in folders] or [default_model()]
-    return Annotator.open(*paths, threads=threads)
+    """An annotator with the models in these folders; without any, with Lexome's default model."""
+    return Annotator.open(*(map(Path, folders) if folders else [default_model()]), threads=threads)
 
 
 def default_model() -> Path:
-    """The folder of the model that comes with Lexome."""
-    folder = Path(str(resources.files("lexome") / DEFAULT))
+    """The folder of the default model."""
+    folder = Path(str(resources.files("lexome") / DEFAULT_MODEL))
     if not (folder / SETTINGS).is_file():
         raise CheckpointError(
-            f"{folder}: the model that comes with Lexome is not there. Install Lexome again, or name a folder that "
-            "`lexome export` made."
+            f"{folder}: the default model is missing. Reinstall Lexome, or name a folder written by `lexome export`.",
+            code="missing-folder",
+            value=folder,
         )
     return folder

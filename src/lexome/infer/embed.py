@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -17,91 +18,23 @@ from lexome.errors import FormatError, MissingExtraError, UsageError
 from lexome.files import atomic_write
 from lexome.formats import Tally, expand, read
 from lexome.infer.predictor import Predictor
-from lexome.infer.tokenizer import windows
 from lexome.progress import progress
-
-Write = Callable[[Sequence[str], NDArray[np.float32]], None]
-
-
-def ids_beside(out: Path) -> Path:
-    """The file of ids that belongs to an .npy: a JSON string a line, in the order of the rows."""
-    return out.with_name(f"{out.stem}.ids.jsonl")
-
-
-@contextmanager
-def vector_file(out: Path, width: int) -> Iterator[Write]:
-    """A function that adds rows; the file has its name only when the block has ended well."""
-    if out.suffix == ".npy":
-        with atomic_write(out) as stream, atomic_write(ids_beside(out)) as ids:
-            yield from _npy(stream, ids, width)
-    elif out.suffix == ".parquet":
-        # Before a file is begun: a missing package is said at once.
-        pyarrow, parquet = _pyarrow()
-        with atomic_write(out) as stream:
-            yield from _parquet(stream, width, pyarrow, parquet)
-    else:
-        raise UsageError(
-            f"{out}: ends with {out.suffix or 'nothing'}; expected a name that ends with .npy or .parquet."
-        )
-
-
-def _npy(stream: BinaryIO, ids: BinaryIO, width: int) -> Iterator[Write]:
-    rows = 0
-    _head(stream, rows, width)
-    begins = stream.tell()
-
-    def write(names: Sequence[str], vectors: NDArray[np.float32]) -> None:
-        nonlocal rows
-        stream.write(np.ascontiguousarray(vectors, dtype="<f4").tobytes())
-        ids.writelines(json.dumps(name, ensure_ascii=False).encode() + b"\n" for name in names)
-        rows += len(names)
-
-    yield write
-    stream.seek(0)
-    _head(stream, rows, width)
-    # numpy leaves room in the head for more rows; if it no longer did, the first vector would be overwritten.
-    assert stream.tell() == begins
-
-
-def _head(stream: BinaryIO, rows: int, width: int) -> None:
-    npy.write_array_header_1_0(stream, {"descr": "<f4", "fortran_order": False, "shape": (rows, width)})
-
-
-def _parquet(stream: BinaryIO, width: int, pyarrow: Any, parquet: Any) -> Iterator[Write]:
-    schema = pyarrow.schema([("id", pyarrow.string()), ("vector", pyarrow.list_(pyarrow.float32(), width))])
-    with parquet.ParquetWriter(pyarrow.PythonFile(stream, "w"), schema, compression="zstd") as writer:
-
-        def write(names: Sequence[str], vectors: NDArray[np.float32]) -> None:
-            flat = pyarrow.array(np.ascontiguousarray(vectors).ravel())
-            columns = [pyarrow.array(names, pyarrow.string()), pyarrow.FixedSizeListArray.from_arrays(flat, width)]
-            writer.write_batch(pyarrow.RecordBatch.from_arrays(columns, schema=schema))
-
-        yield write
-
-
-def _pyarrow() -> tuple[Any, Any]:
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError:
-        raise MissingExtraError("pyarrow", extra="corpus", purpose="writing Parquet") from None
-    return pyarrow, pyarrow.parquet
-
 
 UNITS = ("document", "passage", "sentence")
 POOLINGS = ("mean", "cls")
 
-# Texts are gathered up to so many tokens, so that rows of like length can go together. This bounds the memory.
-GATHERED_TOKENS = 1 << 15
+# Texts are buffered up to this many tokens, so that sequences of similar length can be batched. It bounds the memory.
+BUFFER_TOKENS = 1 << 15
 
-Text = tuple[str, list[int]]
+TokenizedText = tuple[str, list[int]]
+"""The id of a unit and its token ids."""
 
 
 @dataclass(slots=True)
-class Embedded:
-    """What was done: the documents read, the vectors written, and what had no tokens and so has no vector.
+class EmbedResult:
+    """Counts: documents read, vectors written, and texts without tokens, which have no vector.
 
-    `windows` is the number of rows the model saw: more than the vectors where texts were too long for one.
+    `windows` is the number of sequences the model ran: more than vectors where texts were too long for one.
     """
 
     tally: Tally
@@ -123,48 +56,46 @@ def embed(
     lines: bool = False,
     rejects: Path | None = None,
     progress_shown: bool = True,
-) -> Embedded:
-    """Write a vector for each unit of the documents in `inputs`, and its id.
+) -> EmbedResult:
+    """Write a vector and its id for each unit of the documents in `inputs`.
 
-    A text too long for the model is cut into windows of about one length, whose vectors are averaged by their tokens.
-    With `lines`, each line of a plain text file is a document. Bad documents are set aside in `rejects`, or raise
-    where there is none.
+    A text too long for the model is split into windows of about equal length, whose vectors are averaged, weighted by
+    tokens. With `lines`, each line of a plain text file is a document. Bad documents go to `rejects`, or raise where
+    there is none.
     """
-    for name, seen, known in (("unit", unit, UNITS), ("pooling", pooling, POOLINGS)):
-        if seen not in known:
-            raise UsageError(f"{name} is {seen!r}; expected one of {', '.join(known)}.")
-    _check_apart(inputs, out)
+    for name, value, choices in (("unit", unit, UNITS), ("pooling", pooling, POOLINGS)):
+        if value not in choices:
+            raise UsageError(
+                f"{name} is {value!r}; expected one of {', '.join(choices)}.", code=f"unknown-{name}", value=value
+            )
+    for path in (out, ids_path(out)):
+        if path.exists() and any(other.exists() and other.samefile(path) for other in inputs):
+            raise UsageError(f"{path} is both input and output. Choose another path.", code="same-path", value=path)
     with Tally(rejects) as tally:
-        done = Embedded(tally)
+        result = EmbedResult(tally)
         files = expand(inputs, None, tally)
         docs = read(files, tally=tally, options_if_supported={"per": "line"} if lines else {})
         total = sum(path.stat().st_size for path in files if path.is_file())
         bar = progress("embedding", total=total, position=lambda: tally.bytes_read, shown=progress_shown)
-        with bar as watched, vector_file(out, predictor.settings.width) as write:
-            for texts in _gathered(predictor, _texts(watched(docs), unit), done):
-                vectors = _vectors(predictor, [ids for _, ids in texts], done, pooling=pooling, batch=batch)
+        with bar as track, vector_file(out, predictor.settings.width) as write:
+            for texts in _tokenize(predictor, _units(track(docs), unit), result):
+                vectors = _embed_texts(predictor, [ids for _, ids in texts], result, pooling=pooling, batch=batch)
                 write([name for name, _ in texts], _unit_length(vectors) if normalise else vectors)
-                done.vectors += len(texts)
+                result.vectors += len(texts)
             if not tally.documents and tally.failures:
-                raise FormatError(tally.failures[0])
+                raise FormatError(tally.failures[0], code="unreadable-file")
             if not tally.documents and tally.rejected:
-                raise FormatError(_all_bad(tally))
-    return done
+                reasons = ", ".join(f"{count:,} {reason}" for reason, count in tally.rejected.most_common())
+                raise FormatError(
+                    f"every document was rejected ({reasons}); see {tally.rejects_path}. No vectors were written.",
+                    code="all-rejected",
+                    value=tally.rejects_path,
+                )
+    return result
 
 
-def _all_bad(tally: Tally) -> str:
-    reasons = ", ".join(f"{count:,} {reason}" for reason, count in tally.rejected.most_common())
-    return f"every document is bad ({reasons}): {tally.rejects_path} has them. No vectors were written."
-
-
-def _check_apart(inputs: Sequence[Path], out: Path) -> None:
-    for written in (out, ids_beside(out)):
-        if written.exists() and any(path.exists() and path.samefile(written) for path in inputs):
-            raise UsageError(f"{written} is both input and output. Write to another file.")
-
-
-def _texts(docs: Iterable[Document], unit: str) -> Iterator[tuple[str, str]]:
-    """The id and the text of each unit: 123 of a document, 123/2 of its passage, 123/2/1 of a sentence, from 1."""
+def _units(docs: Iterable[Document], unit: str) -> Iterator[tuple[str, str]]:
+    """Id and text of each unit: 123 of a document, 123/2 of its passage, 123/2/1 of a sentence, counted from 1."""
     for doc in docs:
         if unit == "document":
             yield doc.id, "\n".join(passage.text for passage in doc.passages)
@@ -175,46 +106,132 @@ def _texts(docs: Iterable[Document], unit: str) -> Iterator[tuple[str, str]]:
             if unit == "passage":
                 yield name, passage.text
                 continue
-            for place, (start, end) in enumerate(passage.sentences, 1):
-                yield f"{name}/{place}", passage.text[start - passage.offset : end - passage.offset]
+            for sentence, (start, end) in enumerate(passage.sentences, 1):
+                yield f"{name}/{sentence}", passage.text[start - passage.offset : end - passage.offset]
 
 
-def _gathered(predictor: Predictor, texts: Iterable[tuple[str, str]], done: Embedded) -> Iterator[list[Text]]:
-    """Texts as ids, many at a time; what has no token is counted."""
-    gathered: list[Text] = []
+def _tokenize(
+    predictor: Predictor, texts: Iterable[tuple[str, str]], result: EmbedResult
+) -> Iterator[list[TokenizedText]]:
+    """Tokenized texts, many at a time; texts without tokens are counted and skipped."""
+    buffer: list[TokenizedText] = []
     size = 0
     for name, text in texts:
-        ids = predictor.tokens.ids(text)
+        ids = predictor.tokenizer.ids(text)
         if not ids:
-            done.without_tokens += 1
+            result.without_tokens += 1
             continue
-        gathered.append((name, ids))
+        buffer.append((name, ids))
         size += len(ids)
-        if size >= GATHERED_TOKENS:
-            yield gathered
-            gathered, size = [], 0
-    if gathered:
-        yield gathered
+        if size >= BUFFER_TOKENS:
+            yield buffer
+            buffer, size = [], 0
+    if buffer:
+        yield buffer
 
 
-def _vectors(
-    predictor: Predictor, texts: Sequence[list[int]], done: Embedded, *, pooling: str, batch: int
+def _embed_texts(
+    predictor: Predictor, texts: Sequence[list[int]], result: EmbedResult, *, pooling: str, batch: int
 ) -> NDArray[np.float32]:
-    """A vector a text, (texts, D): of its one window, or the mean of several by their tokens."""
-    cut = [windows(ids, predictor.room) for ids in texts]
-    pieces = [piece for part in cut for piece in part]
-    found = predictor.pooled([predictor.between(piece) for piece in pieces], pooling=pooling, batch=batch)
-    owners = np.repeat(np.arange(len(texts)), [len(part) for part in cut])
+    """A vector for each text, (texts, D): that of its window, or the mean over several, weighted by tokens."""
+    split = [windows(ids, predictor.room) for ids in texts]
+    pieces = [piece for part in split for piece in part]
+    rows = [predictor.with_special_tokens(piece) for piece in pieces]
+    piece_vectors = predictor.pooled(rows, pooling=pooling, batch=batch)
+    owners = np.repeat(np.arange(len(texts)), [len(part) for part in split])
     weights = np.array([len(piece) for piece in pieces], dtype=np.float64)
     sums = np.zeros((len(texts), predictor.settings.width))
-    np.add.at(sums, owners, found * weights[:, None])
-    done.windows += len(pieces)
-    done.tokens += int(weights.sum())
+    np.add.at(sums, owners, piece_vectors * weights[:, None])
+    result.windows += len(pieces)
+    result.tokens += int(weights.sum())
     vectors: NDArray[np.float32] = (sums / np.bincount(owners, weights)[:, None]).astype(np.float32)
     return vectors
+
+
+def windows(ids: Sequence[int], size: int) -> list[list[int]]:
+    """The ids in as few windows as possible, none longer than `size`, all of about equal length.
+
+    >>> windows([1, 2, 3, 4, 5, 6, 7], 3)
+    [[1, 2, 3], [4, 5], [6, 7]]
+    """
+    count = max(1, -(-len(ids) // size))
+    length, longer = divmod(len(ids), count)
+    bounds = [number * length + min(number, longer) for number in range(count + 1)]
+    return [list(ids[start:end]) for start, end in pairwise(bounds)]
 
 
 def _unit_length(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     scaled: NDArray[np.float32] = vectors / np.maximum(lengths, np.finfo(np.float32).tiny)
     return scaled
+
+
+# Files of vectors
+
+WriteVectors = Callable[[Sequence[str], NDArray[np.float32]], None]
+
+
+def ids_path(out: Path) -> Path:
+    """The file of ids for an .npy: one JSON string per line, in the order of the rows."""
+    return out.with_name(f"{out.stem}.ids.jsonl")
+
+
+@contextmanager
+def vector_file(out: Path, width: int) -> Iterator[WriteVectors]:
+    """A function that appends vectors; the file appears under its name only on success."""
+    if out.suffix == ".npy":
+        with atomic_write(out) as stream, atomic_write(ids_path(out)) as ids:
+            yield from _write_npy(stream, ids, width)
+    elif out.suffix == ".parquet":
+        # Before the file is opened, so that a missing package is reported at once.
+        pyarrow, parquet = _pyarrow()
+        with atomic_write(out) as stream:
+            yield from _write_parquet(stream, width, pyarrow, parquet)
+    else:
+        raise UsageError(
+            f"{out}: extension {out.suffix or '(none)'}; expected .npy or .parquet.",
+            code="unsupported-format",
+            value=out,
+        )
+
+
+def _write_npy(stream: BinaryIO, ids: BinaryIO, width: int) -> Iterator[WriteVectors]:
+    rows = 0
+
+    def write_header() -> None:
+        npy.write_array_header_1_0(stream, {"descr": "<f4", "fortran_order": False, "shape": (rows, width)})
+
+    def write(names: Sequence[str], vectors: NDArray[np.float32]) -> None:
+        nonlocal rows
+        stream.write(np.ascontiguousarray(vectors, dtype="<f4").tobytes())
+        ids.writelines(json.dumps(name, ensure_ascii=False).encode() + b"\n" for name in names)
+        rows += len(names)
+
+    write_header()
+    header_bytes = stream.tell()
+    yield write
+    stream.seek(0)
+    write_header()
+    # numpy reserves space in the header for more rows; if it did not, the first vector would be overwritten.
+    assert stream.tell() == header_bytes
+
+
+def _write_parquet(stream: BinaryIO, width: int, pyarrow: Any, parquet: Any) -> Iterator[WriteVectors]:
+    schema = pyarrow.schema([("id", pyarrow.string()), ("vector", pyarrow.list_(pyarrow.float32(), width))])
+    with parquet.ParquetWriter(pyarrow.PythonFile(stream, "w"), schema, compression="zstd") as writer:
+
+        def write(names: Sequence[str], vectors: NDArray[np.float32]) -> None:
+            flat = pyarrow.array(np.ascontiguousarray(vectors).ravel())
+            columns = [pyarrow.array(names, pyarrow.string()), pyarrow.FixedSizeListArray.from_arrays(flat, width)]
+            writer.write_batch(pyarrow.RecordBatch.from_arrays(columns, schema=schema))
+
+        yield write
+
+
+def _pyarrow() -> tuple[Any, Any]:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise MissingExtraError("pyarrow", extra="corpus", purpose="writing Parquet") from None
+    return pyarrow, pyarrow.parquet

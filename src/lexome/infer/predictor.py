@@ -1,6 +1,6 @@
-"""An exported model at work: rows of token ids to numbers, with onnxruntime.
+"""An exported model folder and its ONNX session: token ids in, logits or hidden states out.
 
-B texts of a batch, T tokens of the longest, D width, M asked positions, V vocabulary
+B sequences of a batch, T tokens of the longest, D hidden size, M masked positions, V vocabulary, C labels
 """
 
 import hashlib
@@ -8,6 +8,8 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from copy import copy
+from dataclasses import asdict, dataclass, fields
+from math import isfinite, nan
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -17,37 +19,165 @@ from numpy.typing import NDArray
 
 from lexome.errors import CheckpointError, UsageError
 from lexome.files import usable_cores
-from lexome.infer.model_folder import MODEL, SETTINGS, TOKENIZER, Settings, read_settings
-from lexome.infer.tokenizer import Tokens, open_tokens
-from lexome.tasks import Ner, task_of
+from lexome.infer.tokenizer import SubwordTokenizer, open_tokenizer
+from lexome.tasks import Ner
 
 Floats = NDArray[np.float32]
-Row = Sequence[int] | NDArray[np.int64]
+TokenIds = Sequence[int] | NDArray[np.int64]
+"""Token ids of one input."""
 
-# What others call the inputs of a graph.
-NAMES = {"ids": "input_ids", "mask": "attention_mask", "segments": "token_type_ids"}
+MODEL, SETTINGS, TOKENIZER = "model.onnx", "model.json", "tokenizer.json"
 
-# What a graph may be given beside these, to compute the same a few heads at a time. On one core that is quicker for
-# texts so long that the scores of all heads do not fit into its cache (docs/decisions/0010-inference.md).
+# Incremented when older versions of Lexome could no longer read model.json.
+FORM_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSettings:
+    """model.json: what is needed to run an exported model.
+
+    kind              encoder, masked, token, sequence or span
+    max_tokens        maximum sequence length, special tokens included
+    width             hidden size
+    before, after     ids of the special tokens around a text: [CLS] and [SEP], or <s> and </s>
+    between           ids of the special tokens between two texts
+    pad, mask         ids of the padding and mask tokens; mask is None where the tokenizer has none
+    segments          whether the graph has an input for segment ids
+    labels            of a token or sequence head, in order
+    tokenizer_sha256  of tokenizer.json
+    difference        maximum absolute difference from torch in double precision, measured at export
+    source            provenance: name of the folder, architecture, hash of the weights
+    task              of a fine-tuned model, the settings that tasks.task_of reads; else None
+    calibration       of mention scores, by type, slope and intercept on the log-odds (Platt scaling); None where scores
+                      are not calibrated
+    """
+
+    kind: str
+    max_tokens: int
+    width: int
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+    between: tuple[int, ...]
+    pad: int
+    mask: int | None
+    segments: bool
+    labels: tuple[str, ...]
+    tokenizer_sha256: str
+    opset: int
+    precision: str
+    difference: float
+    source: dict[str, str]
+    task: dict[str, Any] | None = None
+    calibration: dict[str, tuple[float, float]] | None = None
+    version: int = FORM_VERSION
+
+
+def read_settings(folder: Path) -> ModelSettings:
+    """The settings of an exported model folder."""
+    path = folder / SETTINGS
+    try:
+        content = json.loads(path.read_bytes())
+    except (FileNotFoundError, NotADirectoryError):
+        raise _not_exported(folder) from None
+    except (OSError, ValueError) as error:
+        raise CheckpointError(
+            f"{path}: cannot be read ({error}). Export the model again.", code="unreadable-file", value=path
+        ) from None
+    version = content.get("version") if isinstance(content, dict) else None
+    if version != FORM_VERSION:
+        raise CheckpointError(
+            f"{path}: version {version}; expected {FORM_VERSION}. Export the model again with this Lexome.",
+            code="unsupported-version",
+            value=version,
+        )
+    # Folders written before calibration existed do not have the key.
+    content = {"calibration": None, **content}
+    names = {field.name for field in fields(ModelSettings)}
+    if wrong := sorted(names ^ content.keys()):
+        problem = "missing key" if wrong[0] in names else "unknown key"
+        raise CheckpointError(
+            f"{path}: {problem} {wrong[0]!r}. Export the model again.", code=problem.replace(" ", "-"), value=wrong[0]
+        )
+    values = {name: tuple(value) if isinstance(value, list) else value for name, value in content.items()}
+    return ModelSettings(**{**values, "calibration": _curves(path, content["calibration"])})
+
+
+def write_settings(folder: Path, settings: ModelSettings) -> None:
+    """Write model.json."""
+    text = json.dumps(asdict(settings), indent=2, ensure_ascii=False)
+    (folder / SETTINGS).write_text(text + "\n", encoding="utf-8")
+
+
+def _curves(path: Path, calibration: Any) -> dict[str, tuple[float, float]] | None:
+    if calibration is None:
+        return None
+    try:
+        curves = {str(type_): (float(slope), float(offset)) for type_, (slope, offset) in calibration.items()}
+    except (AttributeError, TypeError, ValueError):
+        curves = {"": (nan, nan)}
+    if not all(isfinite(number) for curve in curves.values() for number in curve):
+        raise CheckpointError(
+            f"{path}: calibration is {calibration!r}; expected slope and intercept for each type. Export the model "
+            "again.",
+            code="invalid-calibration",
+            value=calibration,
+        )
+    return curves
+
+
+def _not_exported(folder: Path) -> CheckpointError:
+    if not folder.exists():
+        code, problem = "missing-folder", "no such folder; expected an exported model. Check the path."
+    elif not folder.is_dir():
+        code, problem = "not-a-folder", "a file; expected a folder written by `lexome export`."
+    elif (folder / "config.json").is_file():
+        code = "not-exported"
+        problem = f"a checkpoint; expected an exported model. Export it first: lexome export {folder} {folder}-onnx"
+    else:
+        code, problem = "missing-file", f"no {SETTINGS}; expected a folder written by `lexome export`. Check the path."
+    return CheckpointError(f"{folder}: {problem}", code=code, value=folder)
+
+
+# Graph and weights, settings, tokenizer. The certificate and the model card change no prediction.
+IDENTITY_PATTERNS = ("*.onnx*", "onnx/*.onnx*", "*.json", "*.txt", "*.model")
+
+
+def identity_of(folder: Path) -> dict[str, str]:
+    """Name of a model folder and SHA-256 over its files, independent of its location."""
+    digest = hashlib.sha256()
+    files = {path for pattern in IDENTITY_PATTERNS for path in folder.glob(pattern) if path.is_file()}
+    for path in sorted(files, key=lambda path: path.relative_to(folder).as_posix()):
+        if path.name != "certificate.json":
+            with path.open("rb") as stream:
+                file_digest = hashlib.file_digest(stream, "sha256").hexdigest()
+            digest.update(f"{path.relative_to(folder).as_posix()} {file_digest}\n".encode())
+    return {"name": folder.resolve().name, "sha256": digest.hexdigest()}
+
+
+# Hugging Face's names of the graph's inputs.
+INPUT_NAMES = {"ids": "input_ids", "mask": "attention_mask", "segments": "token_type_ids"}
+
+# Optional input: compute attention a few heads at a time. On one core this is faster for texts so long that the
+# scores of all heads do not fit into the cache (docs/decisions/0010-inference.md).
 BY_HEADS = "by_heads"
-LONG = 128
+LONG_TOKENS = 128
 
 
-class Run:
-    """How many tokens were run, by however many threads."""
+class TokenCounter:
+    """A thread-safe count of tokens."""
 
     def __init__(self) -> None:
         self.tokens = 0
-        self._change = Lock()
+        self._lock = Lock()
 
     def add(self, tokens: int) -> None:
-        """Count some more."""
-        with self._change:
+        """Add some tokens."""
+        with self._lock:
             self.tokens += tokens
 
 
 class Predictor:
-    """A model folder opened: its settings, its tokenizer, and the graph ready to run.
+    """An opened model folder: settings, tokenizer and ONNX session.
 
     >>> predictor = Predictor.open(Path("model-onnx"))                    # doctest: +SKIP
     >>> predictor.hidden([predictor.row("BRCA1 binds RAD51.")])[0].shape  # doctest: +SKIP
@@ -55,277 +185,310 @@ class Predictor:
     """
 
     def __init__(
-        self, folder: Path, settings: Settings, tokens: Tokens, session: Any, *, graph: Path | None = None
+        self,
+        folder: Path,
+        settings: ModelSettings,
+        tokenizer: SubwordTokenizer,
+        session: Any,
+        *,
+        graph: Path | None = None,
     ) -> None:
         self.folder = folder
         self.settings = settings
-        self.tokens = tokens
+        self.tokenizer = tokenizer
         self.threads: int = session.get_session_options().intra_op_num_threads
         self._graph = (graph or folder / MODEL).absolute()
-        self._graph_facts = _file_facts(self._graph)
+        self._graph_stamp = _file_stamp(self._graph)
         self._session = session
-        self._inputs = _inputs(folder, session)
-        self._run_so_far = Run()
-
-    @property
-    def tokens_run(self) -> int:
-        """The tokens of all rows so far, special ones included."""
-        return self._run_so_far.tokens
-
-    def of_one_thread(self) -> "Predictor":
-        """The same model for several threads to run at once, each on one core; the tokens are counted together.
-
-        It takes memory for its weights a second time (docs/decisions/0010-inference.md). Where the file is gone or
-        another one by now, it is this one, which threads may share too.
-        """
-        if self.threads == 1 or self._graph_facts is None or _file_facts(self._graph) != self._graph_facts:
-            return self
-        made = copy(self)
-        made._session, made.threads = open_session(self._graph, 1), 1
-        return made
-
-    def aside(self) -> "Predictor":
-        """The same model, with a count of tokens of its own."""
-        made = copy(self)
-        made._run_so_far = Run()
-        return made
+        self._inputs = _graph_inputs(folder, session)
+        self._counter = TokenCounter()
 
     @classmethod
     def open(cls, folder: Path, *, threads: int | None = None) -> "Predictor":
-        """The model in a folder that `lexome export` made; on all usable cores, or on so many threads."""
+        """The model in a folder written by `lexome export`, on all usable cores or on `threads`."""
         settings = read_settings(folder)
         for name in (MODEL, TOKENIZER):
             if not (folder / name).is_file():
-                raise CheckpointError(f"{folder}: {name} is missing; expected a complete folder. Export it again.")
-        seen = hashlib.sha256((folder / TOKENIZER).read_bytes()).hexdigest()
-        if seen != settings.tokenizer_sha256:
+                raise CheckpointError(
+                    f"{folder}: {name} is missing; expected a complete folder. Export the model again.",
+                    code="missing-file",
+                    value=name,
+                )
+        sha256 = hashlib.sha256((folder / TOKENIZER).read_bytes()).hexdigest()
+        if sha256 != settings.tokenizer_sha256:
             raise CheckpointError(
-                f"{folder / TOKENIZER} is {seen[:8]}, but the model was exported with {settings.tokenizer_sha256[:8]}. "
-                "Put the right file back, or export it again."
+                f"{folder / TOKENIZER} has SHA-256 {sha256[:8]}, but the model was exported with "
+                f"{settings.tokenizer_sha256[:8]}. Restore the file, or export the model again.",
+                code="tokenizer-mismatch",
+                value=sha256,
             )
-        return cls(folder, settings, open_tokens(folder / TOKENIZER), open_session(folder / MODEL, threads))
+        return cls(folder, settings, open_tokenizer(folder / TOKENIZER), open_session(folder / MODEL, threads))
 
-    def row(self, text: str) -> list[int]:
-        """The ids of a text between its special tokens; UsageError for a text that is too long."""
-        row = self.between(self.tokens.ids(text))
-        if len(row) > self.settings.max_tokens:
-            raise UsageError(
-                f"the text has {len(row):,} tokens, more than the {self.settings.max_tokens:,} that the model takes. "
-                "Shorten it."
-            )
-        return row
+    def single_threaded(self) -> "Predictor":
+        """The same model for several threads to run at once, each on one core; tokens are counted together.
 
-    def between(self, ids: Row) -> list[int]:
-        """Ids between the special tokens that stand around a text."""
-        return [*self.settings.before, *ids, *self.settings.after]
+        This takes memory for the weights a second time (docs/decisions/0010-inference.md). If the file was removed or
+        replaced since, it is this predictor, which threads may share too.
+        """
+        if self.threads == 1 or self._graph_stamp is None or _file_stamp(self._graph) != self._graph_stamp:
+            return self
+        predictor = copy(self)
+        predictor._session, predictor.threads = open_session(self._graph, 1), 1
+        return predictor
+
+    def uncounted(self) -> "Predictor":
+        """The same model with its own token counter."""
+        predictor = copy(self)
+        predictor._counter = TokenCounter()
+        return predictor
+
+    @property
+    def tokens_run(self) -> int:
+        """Tokens of all sequences so far, special ones included."""
+        return self._counter.tokens
 
     @property
     def room(self) -> int:
-        """How many tokens of a text fit between the special ones."""
+        """Maximum number of tokens between the special ones."""
         return self.settings.max_tokens - len(self.settings.before) - len(self.settings.after)
 
-    def hidden(self, rows: Sequence[Row], *, batch: int = 1) -> list[Floats]:
-        """The hidden states of each row, (its tokens, D).
+    def row(self, text: str) -> list[int]:
+        """Token ids of a text with special tokens; UsageError if it is too long."""
+        row = self.with_special_tokens(self.tokenizer.ids(text))
+        if len(row) > self.settings.max_tokens:
+            raise UsageError(
+                f"the text has {len(row):,} tokens; the model takes at most {self.settings.max_tokens:,}. Shorten it.",
+                code="too-long",
+                value=len(row),
+            )
+        return row
 
-        Rows of like length go together, up to `batch` at a time. On a CPU one at a time is fastest: no padding is
-        computed (docs/decisions/0010-inference.md).
+    def with_special_tokens(self, ids: TokenIds) -> list[int]:
+        """Token ids between the special tokens."""
+        return [*self.settings.before, *ids, *self.settings.after]
+
+    def hidden(self, rows: Sequence[TokenIds], *, batch: int = 1) -> list[Floats]:
+        """Hidden states of each sequence, (T, D).
+
+        Sequences of similar length are batched. On a CPU a batch size of 1 is fastest: there is no padding
+        (docs/decisions/0010-inference.md).
         """
         results: dict[int, Floats] = {}
-        for places in _batches(rows, batch):
-            hidden_BTD = self._run([rows[place] for place in places], "hidden")
-            for place, hidden_TD in zip(places, hidden_BTD, strict=True):
-                # A copy, so that the rest of the batch need not stay.
-                results[place] = hidden_TD[: len(rows[place])].copy()
-        return [results[place] for place in range(len(rows))]
+        for indices in _batches(rows, batch):
+            hidden_BTD = self._run([rows[index] for index in indices], "hidden")
+            for index, hidden_TD in zip(indices, hidden_BTD, strict=True):
+                # Copied so that the rest of the batch can be freed.
+                results[index] = hidden_TD[: len(rows[index])].copy()
+        return [results[index] for index in range(len(rows))]
 
-    def pooled(self, rows: Sequence[Row], *, pooling: str = "mean", batch: int = 1) -> Floats:
-        """One vector a row, (rows, D): the mean of its hidden states, or with "cls" the first of them."""
+    def pooled(self, rows: Sequence[TokenIds], *, pooling: str = "mean", batch: int = 1) -> Floats:
+        """One vector for each sequence, (sequences, D): the mean of its hidden states, or with "cls" the first."""
         vectors = np.empty((len(rows), self.settings.width), dtype=np.float32)
-        for places in _batches(rows, batch):
-            hidden_BTD = self._run([rows[place] for place in places], "hidden")
-            for place, hidden_TD in zip(places, hidden_BTD, strict=True):
-                vectors[place] = hidden_TD[0] if pooling == "cls" else hidden_TD[: len(rows[place])].mean(axis=0)
+        for indices in _batches(rows, batch):
+            hidden_BTD = self._run([rows[index] for index in indices], "hidden")
+            for index, hidden_TD in zip(indices, hidden_BTD, strict=True):
+                vectors[index] = hidden_TD[0] if pooling == "cls" else hidden_TD[: len(rows[index])].mean(axis=0)
         return vectors
 
-    def words(self, row: Row, positions: Sequence[int]) -> Floats:
-        """Of a masked LM, the logits over the vocabulary at some positions of a row, (M, V)."""
+    def words(self, row: TokenIds, positions: Sequence[int]) -> Floats:
+        """Of a masked LM, logits over the vocabulary at some positions of a sequence, (M, V)."""
         if self.settings.kind != "masked":
             raise UsageError(
-                f"{self.folder}: this is a model of kind {self.settings.kind!r}, which guesses no words. "
-                "Export a masked language model: lexome export CHECKPOINT FOLDER --kind masked"
+                f"{self.folder}: a model of kind {self.settings.kind!r}, which cannot fill masks. "
+                "Export a masked language model: lexome export CHECKPOINT FOLDER --kind masked",
+                code="wrong-kind",
+                value=self.settings.kind,
             )
         return self._run([row], "logits", positions=np.asarray(positions, dtype=np.int64))
 
     def logits(
-        self, rows: Sequence[Row], *, segments: Sequence[Row] | None = None, batch: int = 1, batch_tokens: int = 0
+        self,
+        rows: Sequence[TokenIds],
+        *,
+        segments: Sequence[TokenIds] | None = None,
+        batch: int = 1,
+        batch_tokens: int = 0,
     ) -> list[Floats]:
-        """Of a label head, the logits of each row: (C,) of a sequence, (its tokens, C) else.
+        """Logits of each sequence: (C,) for a sequence head, (T, C) for others.
 
-        With `batch_tokens`, as many rows go together as have so many tokens, padding counted.
+        With `batch_tokens`, batches are filled up to that many tokens, padding included.
         """
         if self.settings.kind not in ("token", "sequence", "span"):
-            raise UsageError(f"{self.folder}: this is a model of kind {self.settings.kind!r}, which has no labels.")
+            raise UsageError(
+                f"{self.folder}: a model of kind {self.settings.kind!r}, which has no labels.",
+                code="wrong-kind",
+                value=self.settings.kind,
+            )
         results: dict[int, Floats] = {}
-        for places in batches_of(rows, batch_tokens) if batch_tokens else _batches(rows, batch):
-            kinds = None if segments is None else [segments[place] for place in places]
-            found = self._run([rows[place] for place in places], "logits", segments=kinds)
-            for place, logits in zip(places, found, strict=True):
-                results[place] = (logits if logits.ndim == 1 else logits[: len(rows[place])]).copy()
-        return [results[place] for place in range(len(rows))]
+        for indices in token_batches(rows, batch_tokens) if batch_tokens else _batches(rows, batch):
+            batch_segments = None if segments is None else [segments[index] for index in indices]
+            batch_logits = self._run([rows[index] for index in indices], "logits", segments=batch_segments)
+            for index, logits in zip(indices, batch_logits, strict=True):
+                results[index] = (logits if logits.ndim == 1 else logits[: len(rows[index])]).copy()
+        return [results[index] for index in range(len(rows))]
 
     def _run(
         self,
-        rows: Sequence[Row],
+        rows: Sequence[TokenIds],
         output: str,
         *,
-        segments: Sequence[Row] | None = None,
+        segments: Sequence[TokenIds] | None = None,
         positions: NDArray[np.int64] | None = None,
     ) -> Floats:
-        ids_BT = _padded(rows, self.settings.pad)
-        self._check(ids_BT.shape[1])
-        self._run_so_far.add(sum(map(len, rows)))
-        given = {"ids": ids_BT, "mask": _padded([[1] * len(row) for row in rows], 0)}
+        ids_BT = _pad(rows, self.settings.pad)
+        length = ids_BT.shape[1]
+        # The graph itself would only report an index out of bounds.
+        if not 0 < length <= self.settings.max_tokens:
+            raise UsageError(
+                f"a sequence of {length:,} tokens; expected 1 to {self.settings.max_tokens:,}. Truncate it.",
+                code="invalid-length",
+                value=length,
+            )
+        self._counter.add(sum(map(len, rows)))
+        inputs = {"ids": ids_BT, "mask": _pad([[1] * len(row) for row in rows], 0)}
         if "segments" in self._inputs:
-            given["segments"] = np.zeros_like(ids_BT) if segments is None else _padded(segments, 0)
+            inputs["segments"] = np.zeros_like(ids_BT) if segments is None else _pad(segments, 0)
         if self.settings.kind == "masked":
-            given["positions"] = np.zeros(0, dtype=np.int64) if positions is None else positions
-        if self.threads == 1 and ids_BT.shape[1] >= LONG:
-            given[BY_HEADS] = np.array(1, dtype=np.int64)
-        named = {self._inputs[name]: held for name, held in given.items() if name in self._inputs}
+            inputs["positions"] = np.zeros(0, dtype=np.int64) if positions is None else positions
+        if self.threads == 1 and length >= LONG_TOKENS:
+            inputs[BY_HEADS] = np.array(1, dtype=np.int64)
+        named = {self._inputs[name]: array for name, array in inputs.items() if name in self._inputs}
         result: Floats = self._session.run([output], named)[0]
         return result
 
-    def _check(self, length: int) -> None:
-        """The graph itself would only say that an index is out of bounds."""
-        if not 0 < length <= self.settings.max_tokens:
-            raise UsageError(f"a row of {length:,} tokens; expected 1 to {self.settings.max_tokens:,}. Cut it.")
-
-
-def _inputs(folder: Path, session: Any) -> dict[str, str]:
-    """By our names, what a graph calls its inputs: the same, or as Hugging Face calls them."""
-    ours = {theirs: name for name, theirs in NAMES.items()}
-    seen = [given.name for given in session.get_inputs()]
-    unknown = [name for name in seen if name not in (*ours, *NAMES, "positions")]
-    if unknown:
-        raise CheckpointError(
-            f"{folder}: the graph asks for {unknown[0]!r}; expected {', '.join(NAMES.values())}. Export it with these."
-        )
-    seen += [given.name for given in session.get_overridable_initializers() if given.name == BY_HEADS]
-    return {ours.get(name, name): name for name in seen}
-
-
-def _file_facts(path: Path) -> tuple[int, int, int] | None:
-    """What tells a file from one that takes its place; None where there is none."""
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_ino, found.st_size, found.st_mtime_ns
-
 
 def open_session(path: Path, threads: int | None) -> Any:
-    """A graph ready to run; on all usable cores, or on so many threads."""
+    """An ONNX session on all usable cores, or on `threads`."""
     if threads is not None and threads < 1:
-        raise UsageError(f"{threads} threads; expected at least 1.")
+        raise UsageError(f"{threads} threads; expected at least 1.", code="invalid-threads", value=threads)
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads or usable_cores()
     options.inter_op_num_threads = 1
-    # Warnings about its own optimisations tell a user nothing.
+    # Warnings about graph optimizations are of no use to users.
     options.log_severity_level = 3
     try:
         return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # the library has a dozen kinds without a common parent
-        why = str(error).partition("\n")[0]
-        raise CheckpointError(f"{path}: onnxruntime cannot open it ({why}). Export the model again.") from None
+    except Exception as error:  # onnxruntime's exceptions have no common base class
+        reason = str(error).partition("\n")[0]
+        raise CheckpointError(
+            f"{path}: onnxruntime cannot open it ({reason}). Export the model again.",
+            code="invalid-graph",
+            value=path,
+        ) from None
 
 
-def _batches(rows: Sequence[Row], batch: int) -> list[list[int]]:
-    """The places of the rows in batches of like length."""
-    order = sorted(range(len(rows)), key=lambda place: len(rows[place]))
+def _graph_inputs(folder: Path, session: Any) -> dict[str, str]:
+    """The graph's input names by ours; they are the same, or Hugging Face's."""
+    ours = {theirs: name for name, theirs in INPUT_NAMES.items()}
+    names = [argument.name for argument in session.get_inputs()]
+    unknown = [name for name in names if name not in (*ours, *INPUT_NAMES, "positions")]
+    if unknown:
+        raise CheckpointError(
+            f"{folder}: the graph has the input {unknown[0]!r}; expected {', '.join(INPUT_NAMES.values())}.",
+            code="unknown-input",
+            value=unknown[0],
+        )
+    names += [argument.name for argument in session.get_overridable_initializers() if argument.name == BY_HEADS]
+    return {ours.get(name, name): name for name in names}
+
+
+def _file_stamp(path: Path) -> tuple[int, int, int] | None:
+    """Inode, size and modification time; None where there is no file."""
+    try:
+        stat = path.stat()
+    except OSError:
+        return None
+    return stat.st_ino, stat.st_size, stat.st_mtime_ns
+
+
+def _batches(rows: Sequence[TokenIds], batch: int) -> list[list[int]]:
+    """Indices of sequences in batches of similar length."""
+    order = sorted(range(len(rows)), key=lambda index: len(rows[index]))
     return [order[start : start + batch] for start in range(0, len(order), batch)]
 
 
-def batches_of(rows: Sequence[Row], tokens: int) -> list[list[int]]:
-    """The places of the rows in batches of like length, none of more than so many tokens unless one row has more."""
+def token_batches(rows: Sequence[TokenIds], tokens: int) -> list[list[int]]:
+    """Indices in batches of similar length, none of more than `tokens` unless a single sequence is longer."""
     batches: list[list[int]] = []
-    for place in sorted(range(len(rows)), key=lambda place: len(rows[place])):
-        if not batches or (len(batches[-1]) + 1) * len(rows[place]) > tokens:
+    for index in sorted(range(len(rows)), key=lambda index: len(rows[index])):
+        if not batches or (len(batches[-1]) + 1) * len(rows[index]) > tokens:
             batches.append([])
-        batches[-1].append(place)
+        batches[-1].append(index)
     return batches
 
 
-def _padded(rows: Sequence[Row], fill: int) -> NDArray[np.int64]:
+def _pad(rows: Sequence[TokenIds], fill: int) -> NDArray[np.int64]:
     padded_BT = np.full((len(rows), max(map(len, rows))), fill, dtype=np.int64)
-    for number, row in enumerate(rows):
-        padded_BT[number, : len(row)] = row
+    for index, row in enumerate(rows):
+        padded_BT[index, : len(row)] = row
     return padded_BT
 
 
-# One row at a time, and batches of so many tokens. Larger ones only wait longer for their numbers.
+# Batch sizes in tokens to compare; 0 is one sequence at a time. Larger ones only add latency.
 BUDGETS = (0, 1024, 2048, 4096)
 
-# Abstracts are so many tokens long, most of them.
+# Range of the lengths of most abstracts, in tokens.
 LENGTHS = (60, 400)
 
 
-def rates(
-    predictor: Predictor, *, budgets: Sequence[int] = BUDGETS, rows: int = 16, rounds: int = 3
+def throughput(
+    predictor: Predictor, *, budgets: Sequence[int] = BUDGETS, sequences: int = 16, rounds: int = 3
 ) -> dict[int, float]:
-    """Tokens a second for each number of tokens at a time, 0 for one row at a time: the median of some rounds.
+    """Tokens per second for each batch size in tokens, 0 for one sequence at a time: the median of some rounds.
 
-    The rows are random, of the lengths of abstracts; which tokens they are changes no speed.
+    The inputs are random, with the lengths of abstracts; speed does not depend on the tokens.
     """
     rng = np.random.default_rng(0)
-    settings = predictor.settings
-    low, high = (min(length, settings.max_tokens) for length in LENGTHS)
-    known = max(predictor.tokens.vocabulary.values()) + 1
-    made = [rng.integers(0, known, size) for size in rng.integers(low, high + 1, rows)]
-    predictor.logits(made[:1])
-    taken: dict[int, list[float]] = {budget: [] for budget in budgets}
-    # They take turns, so that whatever else the machine does meets all of them.
+    low, high = (min(length, predictor.settings.max_tokens) for length in LENGTHS)
+    vocabulary_size = max(predictor.tokenizer.vocabulary.values()) + 1
+    rows = [rng.integers(0, vocabulary_size, size) for size in rng.integers(low, high + 1, sequences)]
+    predictor.logits(rows[:1])
+    seconds: dict[int, list[float]] = {budget: [] for budget in budgets}
+    # Interleaved, so that other load on the machine affects all of them.
     for _ in range(rounds):
         for budget in budgets:
-            began = time.perf_counter()
-            predictor.logits(made, batch_tokens=budget)
-            taken[budget].append(time.perf_counter() - began)
-    tokens = sum(map(len, made))
-    return {budget: tokens / float(np.median(seconds)) for budget, seconds in taken.items()}
+            start = time.perf_counter()
+            predictor.logits(rows, batch_tokens=budget)
+            seconds[budget].append(time.perf_counter() - start)
+    tokens = sum(map(len, rows))
+    return {budget: tokens / float(np.median(times)) for budget, times in seconds.items()}
 
 
 def fastest(predictor: Predictor) -> int:
-    """The number of tokens at a time that is fastest on this machine; 0 is one row at a time."""
-    found = rates(predictor)
-    return max(found, key=lambda budget: found[budget])
+    """The batch size in tokens with the highest throughput on this machine; 0 is one sequence at a time."""
+    rates = throughput(predictor)
+    return max(rates, key=lambda budget: rates[budget])
 
+
+# Token classifiers of Hugging Face, exported by others
 
 CONFIG = "config.json"
 # Where `optimum-cli export onnx` and the Hub's own exports put the graph.
 GRAPHS = (MODEL, f"onnx/{MODEL}")
 
-# Their first positions are those of padding.
-PADDED_POSITIONS = ("roberta", "xlm-roberta", "camembert", "xlm-roberta-xl", "longformer", "mpnet")
+# Architectures whose position ids start after the padding id.
+OFFSET_POSITIONS = ("roberta", "xlm-roberta", "camembert", "xlm-roberta-xl", "longformer", "mpnet")
 
-# BILOU's letters in IOBES.
-LETTERS = {"L": "E", "U": "S"}
+# BILOU's prefixes in IOBES.
+BILOU = {"L": "E", "U": "S"}
 
 
 def is_hugging_face(folder: Path) -> bool:
-    """Whether a folder holds an ONNX graph beside Hugging Face's configuration, and is none of Lexome's own."""
-    return not (folder / SETTINGS).exists() and (folder / CONFIG).is_file() and _graph(folder) is not None
+    """Whether a folder has an ONNX graph with Hugging Face's config.json, and was not exported by Lexome."""
+    return not (folder / SETTINGS).exists() and (folder / CONFIG).is_file() and _graph_path(folder) is not None
 
 
 def open_hugging_face(folder: Path, *, threads: int | None = None) -> tuple[Predictor, list[int | None]]:
-    """The model, and for each label of its task the column of the model's that says it."""
-    graph = _graph(folder)
+    """The model, and for each label of its task the column of the logits, None where there is none."""
+    graph = _graph_path(folder)
     assert graph is not None
-    config, held = _json(folder / CONFIG), _json(folder / TOKENIZER)
-    names = _labels(folder, config)
-    task, columns = _task(folder, names)
-    before, after = around(held)
-    settings = Settings(
+    config, tokenizer = _read_json(folder / CONFIG), _read_json(folder / TOKENIZER)
+    names = _label_names(folder, config)
+    task, columns = _task_of_tags(folder, names)
+    before, after = special_tokens(tokenizer)
+    settings = ModelSettings(
         kind="token",
         max_tokens=_max_tokens(folder, config),
         width=int(config.get("hidden_size") or config.get("dim") or 0),
@@ -345,108 +508,120 @@ def open_hugging_face(folder: Path, *, threads: int | None = None) -> tuple[Pred
     )
     session = open_session(graph, threads)
     _check_output(folder, session, len(names))
-    return Predictor(folder, settings, open_tokens(folder / TOKENIZER), session, graph=graph), columns
+    return Predictor(folder, settings, open_tokenizer(folder / TOKENIZER), session, graph=graph), columns
 
 
-def _check_output(folder: Path, session: Any, labels: int) -> None:
-    """CheckpointError where a graph gives something else than a number for each label of each token."""
-    found = {output.name: output.shape for output in session.get_outputs()}
-    if "logits" not in found:
-        raise CheckpointError(
-            f"{folder}: the graph gives {', '.join(found)}; expected logits. Export it as a token classifier."
-        )
-    shape = found["logits"]
-    # What a graph leaves open has a name in place of a number.
-    other = isinstance(shape[-1], int) and shape[-1] != labels if shape else False
-    if other or (shape and len(shape) != len(("texts", "tokens", "labels"))):
-        raise CheckpointError(
-            f"{folder}: the graph's logits have the shape {shape}; expected texts, tokens and the {labels} labels of "
-            f"{CONFIG}. Export model and {CONFIG} together."
-        )
-
-
-def around(held: Mapping[str, Any]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The ids that a tokenizer.json puts before and after a text."""
-    step = held.get("post_processor") or {}
-    for one in step["processors"] if step.get("type") == "Sequence" else (step,):
-        if one.get("type") == "TemplateProcessing":
-            text = next(place for place, part in enumerate(one["single"]) if "Sequence" in part)
-            return _special(one, one["single"][:text]), _special(one, one["single"][text + 1 :])
-        if one.get("type") in ("BertProcessing", "RobertaProcessing"):
-            return (int(one["cls"][1]),), (int(one["sep"][1]),)
-    return (), ()
-
-
-def _special(step: Mapping[str, Any], parts: Sequence[Mapping[str, Any]]) -> tuple[int, ...]:
-    return tuple(id_ for part in parts for id_ in step["special_tokens"][part["SpecialToken"]["id"]]["ids"])
-
-
-def _graph(folder: Path) -> Path | None:
+def _graph_path(folder: Path) -> Path | None:
     return next((folder / name for name in GRAPHS if (folder / name).is_file()), None)
 
 
-def _json(path: Path) -> dict[str, Any]:
+def _check_output(folder: Path, session: Any, labels: int) -> None:
+    """CheckpointError unless the graph has logits for each label of each token."""
+    shapes = {output.name: output.shape for output in session.get_outputs()}
+    if "logits" not in shapes:
+        raise CheckpointError(
+            f"{folder}: the graph's outputs are {', '.join(shapes)}; expected logits. Export a token classifier.",
+            code="missing-output",
+            value="logits",
+        )
+    shape = shapes["logits"]
+    # A dynamic dimension has a name in place of a number.
+    wrong_labels = isinstance(shape[-1], int) and shape[-1] != labels if shape else False
+    if wrong_labels or (shape and len(shape) != len(("batch", "tokens", "labels"))):
+        raise CheckpointError(
+            f"{folder}: the graph's logits have shape {shape}; expected batch, tokens and the {labels} labels of "
+            f"{CONFIG}. Export model and {CONFIG} together.",
+            code="shape-mismatch",
+            value=shape,
+        )
+
+
+def special_tokens(tokenizer: Mapping[str, Any]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Ids that the post-processor of a tokenizer.json puts before and after a text."""
+    processor = tokenizer.get("post_processor") or {}
+    for step in processor["processors"] if processor.get("type") == "Sequence" else (processor,):
+        if step.get("type") == "TemplateProcessing":
+            template = step["single"]
+            text = next(index for index, part in enumerate(template) if "Sequence" in part)
+            return _template_ids(step, template[:text]), _template_ids(step, template[text + 1 :])
+        if step.get("type") in ("BertProcessing", "RobertaProcessing"):
+            return (int(step["cls"][1]),), (int(step["sep"][1]),)
+    return (), ()
+
+
+def _template_ids(step: Mapping[str, Any], parts: Sequence[Mapping[str, Any]]) -> tuple[int, ...]:
+    return tuple(id_ for part in parts for id_ in step["special_tokens"][part["SpecialToken"]["id"]]["ids"])
+
+
+def _read_json(path: Path) -> dict[str, Any]:
     try:
-        held = json.loads(path.read_bytes())
+        content = json.loads(path.read_bytes())
     except FileNotFoundError:
         raise CheckpointError(
             f"{path.parent}: {path.name} is missing; expected a Hugging Face folder that has it. "
-            "Save the model's fast tokenizer there."
+            "Save the model's fast tokenizer there.",
+            code="missing-file",
+            value=path.name,
         ) from None
     except (OSError, ValueError) as error:
-        raise CheckpointError(f"{path}: cannot be read ({error}). Get the file again.") from None
-    if not isinstance(held, dict):
-        raise CheckpointError(f"{path}: holds a {type(held).__name__}; expected a JSON object. Get the file again.")
-    return held
+        raise CheckpointError(
+            f"{path}: cannot be read ({error}). Download it again.", code="unreadable-file", value=path
+        ) from None
+    if not isinstance(content, dict):
+        raise CheckpointError(
+            f"{path}: a JSON {type(content).__name__}; expected an object. Download it again.",
+            code="unreadable-file",
+            value=path,
+        )
+    return content
 
 
 def _max_tokens(folder: Path, config: Mapping[str, Any]) -> int:
-    most = int(config.get("max_position_embeddings") or 512)
-    if config.get("model_type") in PADDED_POSITIONS:
-        most -= int(config.get("pad_token_id") or 0) + 1
+    max_tokens = int(config.get("max_position_embeddings") or 512)
+    if config.get("model_type") in OFFSET_POSITIONS:
+        max_tokens -= int(config.get("pad_token_id") or 0) + 1
     path = folder / "tokenizer_config.json"
-    said = _json(path).get("model_max_length") if path.is_file() else None
-    return min(most, int(said)) if said else most
+    model_max_length = _read_json(path).get("model_max_length") if path.is_file() else None
+    return min(max_tokens, int(model_max_length)) if model_max_length else max_tokens
 
 
-def _labels(folder: Path, config: Mapping[str, Any]) -> list[str]:
-    held = config.get("id2label") or {}
+def _label_names(folder: Path, config: Mapping[str, Any]) -> list[str]:
+    id2label = config.get("id2label") or {}
     try:
-        names = [str(held[str(number)]) for number in range(len(held))]
+        names = [str(id2label[str(number)]) for number in range(len(id2label))]
     except KeyError as error:
-        raise CheckpointError(f"{folder / CONFIG}: id2label has no {error}; expected 0 and on. Correct it.") from None
-    if "O" not in names or not any(name[1:2] == "-" for name in names):
-        seen = ", ".join(names[:4]) or "none"
         raise CheckpointError(
-            f"{folder}: its labels are {seen}; expected tags of mentions such as O, B-Gene, I-Gene. "
-            "Use a token classifier, or write the tags into id2label of its config.json."
+            f"{folder / CONFIG}: id2label has no {error}; expected consecutive numbers from 0.",
+            code="invalid-labels",
+            value=error.args[0],
+        ) from None
+    if "O" not in names or not any(name[1:2] == "-" for name in names):
+        raise CheckpointError(
+            f"{folder}: the labels are {', '.join(names[:4]) or 'missing'}; expected tags such as O, B-Gene, I-Gene. "
+            "Use a token classifier, or write the tags into id2label of its config.json.",
+            code="invalid-labels",
+            value=names,
         )
     return names
 
 
-def _task(folder: Path, names: Sequence[str]) -> tuple[Ner, list[int | None]]:
-    """The task that tags describe, and the columns of its labels."""
-    places: dict[str, int] = {}
-    for place, name in enumerate(names):
-        letter, dash, type_ = name.partition("-")
-        places[f"{LETTERS.get(letter, letter)}-{type_}" if dash else name] = place
-    odd = sorted(name for name in places if name != "O" and name[:2] not in ("B-", "I-", "E-", "S-"))
-    if odd:
+def _task_of_tags(folder: Path, names: Sequence[str]) -> tuple[Ner, list[int | None]]:
+    """The task that tags describe, and the column of each of its labels."""
+    columns: dict[str, int] = {}
+    for column, name in enumerate(names):
+        prefix, dash, type_ = name.partition("-")
+        columns[f"{BILOU.get(prefix, prefix)}-{type_}" if dash else name] = column
+    unknown = sorted(name for name in columns if name != "O" and name[:2] not in ("B-", "I-", "E-", "S-"))
+    if unknown:
         raise CheckpointError(
-            f"{folder}: one of its labels is {odd[0]!r}; expected O and tags that begin with B-, I-, E-, S-, L- or "
-            f"U-. Write such tags into id2label of its {CONFIG}."
+            f"{folder}: the label {unknown[0]!r}; expected O and tags that start with B-, I-, E-, S-, L- or U-. "
+            f"Write such tags into id2label of its {CONFIG}.",
+            code="invalid-labels",
+            value=unknown[0],
         )
-    types = list(dict.fromkeys(name[2:] for name in places if name != "O"))
-    iobes = any(name[:2] in ("E-", "S-") for name in places)
-    # Tags of IOB1 and of types without a beginning are read as conlleval reads them.
-    strict = all(f"B-{type_}" in places for type_ in types)
-    task = task_of(
-        {
-            "kind": "ner",
-            "types": types,
-            "scheme": "iobes" if iobes else "iob2",
-            "decoding": "viterbi" if strict else "repair",
-        }
-    )
-    assert isinstance(task, Ner)
-    return task, [places.get(label) for label in task.labels]
+    types = list(dict.fromkeys(name[2:] for name in columns if name != "O"))
+    iobes = any(name[:2] in ("E-", "S-") for name in columns)
+    # Tags of IOB1, and of types without B-, are decoded as conlleval does.
+    strict = all(f"B-{type_}" in columns for type_ in types)
+    task = Ner(types, scheme="iobes" if iobes else "iob2", decoding="viterbi" if strict else "repair")
+    return task, [columns.get(label) for label in task.labels]

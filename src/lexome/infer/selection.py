@@ -1,53 +1,62 @@
-"""Which findings a user wants: types, and the least score of each."""
+"""Filters predictions by type and score."""
 
 import difflib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from lexome.document import Document
+from lexome.document import Document, Span
 from lexome.errors import UsageError
-from lexome.infer.model import Model
 from lexome.tasks.ner import replace_spans
+
+MinScore = float | Mapping[str, float]
+"""Minimum score of mentions and relations: of all types, or by type."""
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
-    """The types of mentions that are asked for, and the least score by type of mention and relation."""
+class Selection:
+    """Mention types to predict, and minimum scores by type of mention or relation."""
 
     types: tuple[str, ...]
-    least: Mapping[str, float]
+    min_scores: Mapping[str, float]
 
-    def wants(self, model: Model) -> bool:
-        """Whether a model has to be run: one whose types are all unasked need not."""
-        return not model.types or any(type_ in self.types for type_ in model.types)
+    def needs(self, model_types: Sequence[str]) -> bool:
+        """Whether a model that predicts these mention types has to run; one that predicts none always does."""
+        return not model_types or any(type_ in self.types for type_ in model_types)
 
-    def kept(self, model: Model, doc: Document, found: Document) -> Document:
-        """A document as a model left it, without what scores too little; `doc` is what the model was given.
+    def apply(self, model_types: Sequence[str], doc: Document, predicted: Document) -> Document:
+        """A model's prediction for `doc` without mentions and relations below their minimum score.
 
-        The model was asked for these types alone: mentions of others are as they were.
+        The model predicted the selected types only: mentions of other types are those of `doc`.
         """
-        if not model.types:
-            return _kept_relations(found, self.least)
-        own = [type_ for type_ in model.types if type_ in self.types]
-        said = [span for span in found.spans if span.type in own]
-        kept = [span for span in said if (span.score or 0.0) >= self.least.get(span.type, 0.0)]
-        return found if len(kept) == len(said) else replace_spans(doc, kept, own)
+        if not model_types:
+            return _without_relations(predicted, self.min_scores)
+        selected = [type_ for type_ in model_types if type_ in self.types]
+        spans = [span for span in predicted.spans if span.type in selected]
+        kept = [span for span in spans if self.reason_dropped(span) is None]
+        return predicted if len(kept) == len(spans) else replace_spans(doc, kept, selected)
+
+    def reason_dropped(self, span: Span) -> str | None:
+        """Why a predicted mention is not in the result, or None."""
+        if span.type not in self.types:
+            return f"type {span.type} is not selected"
+        score, min_score = span.score or 0.0, self.min_scores.get(span.type, 0.0)
+        return f"score {score:.2f} is below {min_score:g}" if score < min_score else None
 
 
-def _kept_relations(doc: Document, least: Mapping[str, float]) -> Document:
-    """The document without relations whose score is too low, and without what leans on these."""
+def _without_relations(doc: Document, min_scores: Mapping[str, float]) -> Document:
+    """The document without relations of too low a score, and without relations and attributes that refer to those."""
     relations = doc.relations
     known = {span.id for span in doc.spans} | {relation.id for relation in relations}
     while True:
-        left = tuple(
+        kept = tuple(
             relation
             for relation in relations
-            if (relation.score is None or relation.score >= least.get(relation.type, 0.0))
+            if (relation.score is None or relation.score >= min_scores.get(relation.type, 0.0))
             and all(argument.target is None or argument.target in known for argument in relation.arguments)
         )
-        if len(left) == len(relations):
+        if len(kept) == len(relations):
             break
-        relations = left
+        relations = kept
         known = {span.id for span in doc.spans} | {relation.id for relation in relations}
     if relations == doc.relations:
         return doc
@@ -55,73 +64,76 @@ def _kept_relations(doc: Document, least: Mapping[str, float]) -> Document:
     return replace(doc, relations=relations, attributes=attributes)
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """Types to keep, all where there is None, and the least score, of all or by type."""
-
-    types: tuple[str, ...] | None = None
-    min_score: float | dict[str, float] | None = None
-
-
-def wanted_of(
-    types: Sequence[str],
-    scores: Sequence[str],
+def select(
+    types: Collection[str] | None,
+    min_score: MinScore | None,
     *,
-    found: Collection[str],
-    scored: Collection[str],
-    extra: Collection[str] = (),
-) -> Wanted:
-    """What the options say: types as "Gene" or "Gene,Disease", scores as "0.5" or "Gene=0.7".
+    default: Sequence[str],
+    extra: Sequence[str] = (),
+    relations: Sequence[str] = (),
+) -> Selection:
+    """The selection of `types`, by default of all `default` types but none of `extra`; UsageError if one is unknown."""
+    selected = tuple(default) if types is None else (types,) if isinstance(types, str) else tuple(types)
+    _require_known(selected, default, extra)
+    scored = (*default, *relations)
+    if min_score is None:
+        return Selection(selected, {})
+    min_scores = min_score if isinstance(min_score, Mapping) else dict.fromkeys((*scored, *extra), min_score)
+    _require_known(tuple(min_scores), scored, extra)
+    for score in min_scores.values():
+        _require_score(score)
+    return Selection(selected, dict(min_scores))
 
-    `found` are the types of mentions there usually are, `extra` those found only by name, `scored` all that a least
-    score can be set for besides these.
-    """
-    names = [name.strip() for given in types for name in given.split(",") if name.strip()]
-    if types and not names:
-        raise UsageError(f"--types names no type; expected some of {_listed(found, extra)}. Name one or leave it out.")
-    for name in names:
-        _require_known(name, found, extra, option=f"--types {name}")
-    return Wanted(tuple(dict.fromkeys(names)) or None, _least(scores, scored, extra))
+
+def parse_types(options: Sequence[str]) -> tuple[str, ...] | None:
+    """Types of options such as "Gene" or "Gene,Disease"; None without options."""
+    names = [name.strip() for option in options for name in option.split(",") if name.strip()]
+    if options and not names:
+        raise UsageError("--types is empty; expected mention types. Name one, or omit it.", code="empty-types")
+    return tuple(dict.fromkeys(names)) or None
 
 
-def _least(scores: Sequence[str], scored: Collection[str], extra: Collection[str]) -> float | dict[str, float] | None:
+def parse_min_score(options: Sequence[str], scored: Sequence[str]) -> float | dict[str, float] | None:
+    """Minimum scores of options such as "0.5" or "Gene=0.7"; one without a type is that of all types in `scored`."""
     overall: float | None = None
     by_type: dict[str, float] = {}
-    for given in (part.strip() for score in scores for part in score.split(",")):
-        name, equals, number = given.rpartition("=")
-        score = _score(number, given)
+    for part in (part.strip() for option in options for part in option.split(",")):
+        name, equals, number = part.rpartition("=")
+        try:
+            score = float(number)
+        except ValueError:
+            raise _invalid_score(part) from None
+        _require_score(score, part)
         if equals:
-            _require_known(name, scored, extra, option=f"--min-score {given}")
             by_type[name] = score
         else:
             overall = score
     if not by_type:
         return overall
-    return {**({} if overall is None else dict.fromkeys((*scored, *extra), overall)), **by_type}
+    return {**({} if overall is None else dict.fromkeys(scored, overall)), **by_type}
 
 
-def _score(number: str, given: str) -> float:
-    try:
-        score = float(number)
-    except ValueError:
-        score = -1.0
+def _require_score(score: float, text: str | None = None) -> None:
     if not 0 <= score <= 1:
-        raise UsageError(
-            f"--min-score {given}: {number!r} is no score; expected a number from 0 to 1, such as 0.5 or Gene=0.7."
-        )
-    return score
+        raise _invalid_score(score if text is None else text)
 
 
-def _require_known(name: str, usual: Collection[str], extra: Collection[str], *, option: str) -> None:
-    known = (*usual, *extra)
-    if name in known:
+def _invalid_score(score: float | str) -> UsageError:
+    return UsageError(
+        f"minimum score {score}: expected a number from 0 to 1, on the command line 0.5 or Gene=0.7.",
+        code="invalid-score",
+        value=score,
+    )
+
+
+def _require_known(names: Sequence[str], default: Sequence[str], extra: Sequence[str]) -> None:
+    unknown = [name for name in names if name not in default and name not in extra]
+    if not unknown:
         return
-    near = difflib.get_close_matches(name.casefold(), {type_.casefold(): type_ for type_ in known}, n=1)
-    meant = next((type_ for type_ in known if near and type_.casefold() == near[0]), None)
-    hint = f" Did you mean {meant!r}?" if meant else ""
-    raise UsageError(f"{option}: the model has no type {name!r}.{hint} There are: {_listed(usual, extra)}.")
-
-
-def _listed(usual: Collection[str], extra: Collection[str]) -> str:
-    """The types by name, those that are found only so at the end."""
-    return (", ".join(usual) or "none") + (f"; only by name: {', '.join(extra)}" if extra else "")
+    known = {type_.casefold(): type_ for type_ in (*default, *extra)}
+    near = difflib.get_close_matches(unknown[0].casefold(), known, n=1)
+    hint = f" Did you mean {known[near[0]]!r}?" if near else ""
+    listed = (", ".join(default) or "none") + (f"; on request only: {', '.join(extra)}" if extra else "")
+    raise UsageError(
+        f"no model predicts the type {unknown[0]!r}.{hint} Types: {listed}.", code="unknown-type", value=unknown[0]
+    )

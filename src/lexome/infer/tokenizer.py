@@ -1,21 +1,20 @@
-"""WordPiece in plain Python, piece for piece as the tokenizers library does it.
+"""WordPiece in pure Python, identical to the tokenizers library, and access to that library for other tokenizers.
 
-The library brings a download client of 30 MB that Lexome has no use for; the light package has this instead. A test
-holds the two against each other over all of Unicode. They part at some 500 characters of scripts that came after
-Unicode 8, which the library does not know as marks or punctuation.
+The library brings a download client of 30 MB that Lexome does not use; the light package has this instead. A test
+compares the two over all of Unicode. They differ in some 500 characters of scripts added after Unicode 8, which the
+library does not know as marks or punctuation.
 """
 
 import json
 import re
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from lexome.errors import CheckpointError, MissingExtraError
 
-# Blocks of Chinese characters as BERT lists them: each stands alone.
+# Blocks of Chinese characters in BERT's list: each character is a word.
 _CHINESE = (
     (0x4E00, 0x9FFF),
     (0x3400, 0x4DBF),
@@ -29,20 +28,20 @@ _CHINESE = (
 _SPACES = frozenset("\t\n\x0b\x0c\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000") | set(
     map(chr, range(0x2000, 0x200B))
 )
-# What stands between two spaces is kept with its pieces, and so are words; text repeats itself. When there are so many
-# they are let go, and common ones are soon back: memory stays flat over documents that each have a name of their own
-# (results/bulk_memory.json). Longer ones than these are not kept.
-_KEPT_WORDS = 30_000
-_KEPT_CHARACTERS = 40
+# Pieces of words and of chunks between two spaces are cached. A full cache is cleared, and common words soon return:
+# memory stays constant over any number of documents (results/bulk_memory.json). Longer chunks are not cached.
+_CACHED_WORDS = 30_000
+_CACHED_CHARACTERS = 40
 
 Piece = tuple[int, int, int]
+"""Token id, start and end in the text."""
 
 
 class WordPiece:
-    """A tokenizer.json of BERT's kind: `fits` says which, `encode` gives pieces."""
+    """The tokenizer of a tokenizer.json with BERT's normalizer, pre-tokenizer and model."""
 
-    def __init__(self, held: Mapping[str, Any]) -> None:
-        model, normalizer = held["model"], held["normalizer"] or {}
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        model, normalizer = config["model"], config["normalizer"] or {}
         self.vocabulary: dict[str, int] = dict(model["vocab"])
         self._unknown = self.vocabulary[model["unk_token"]]
         self._inner = model["continuing_subword_prefix"]
@@ -59,24 +58,24 @@ class WordPiece:
         self._words: dict[str, tuple[Piece, ...]] = {}
         self._chunks: dict[str, tuple[Piece, ...]] = {}
         self._space = re.compile(f"[{re.escape(''.join(self._characters.spaces()))}]")
-        added = sorted(held["added_tokens"], key=lambda token: -len(token["content"]))
+        added = sorted(config["added_tokens"], key=lambda token: -len(token["content"]))
         self._added: dict[str, int] = {token["content"]: token["id"] for token in added}
-        ways = [
+        patterns = [
             (r"\s*" if token["lstrip"] else "")
             + f"(?P<t{number}>{re.escape(token['content'])})"
             + (r"\s*" if token["rstrip"] else "")
             for number, token in enumerate(added)
         ]
-        self._special = re.compile("|".join(ways)) if ways else None
+        self._special = re.compile("|".join(patterns)) if patterns else None
         self.vocabulary |= self._added
 
     @staticmethod
-    def fits(held: Mapping[str, Any]) -> bool:
-        """Whether a tokenizer.json asks for nothing beyond what is here."""
-        normalizer, split = held.get("normalizer"), held.get("pre_tokenizer")
-        plain = all(not token["normalized"] and not token["single_word"] for token in held.get("added_tokens", ()))
+    def supports(config: Mapping[str, Any]) -> bool:
+        """Whether a tokenizer.json uses only what is implemented here."""
+        normalizer, split = config.get("normalizer"), config.get("pre_tokenizer")
+        plain = all(not token["normalized"] and not token["single_word"] for token in config.get("added_tokens", ()))
         return (
-            held.get("model", {}).get("type") == "WordPiece"
+            config.get("model", {}).get("type") == "WordPiece"
             and (normalizer is None or normalizer.get("type") == "BertNormalizer")
             and split is not None
             and split.get("type") == "BertPreTokenizer"
@@ -84,61 +83,61 @@ class WordPiece:
         )
 
     def encode(self, text: str) -> list[Piece]:
-        """Each piece's id, and where it begins and ends in the text."""
+        """The pieces of a text."""
         pieces: list[Piece] = []
-        for start, end, token in self._parts(text):
+        for start, end, token in self._split_special(text):
             if token is not None:
                 pieces.append((token, start, end))
                 continue
             for chunk in self._space.split(text[start:end]):
-                known = self._chunks.get(chunk)
-                if known is None:
-                    known = self._pieces_of(chunk)
-                for id_, first, last in known:
+                cached = self._chunks.get(chunk)
+                if cached is None:
+                    cached = self._encode_chunk(chunk)
+                for id_, first, last in cached:
                     pieces.append((id_, start + first, start + last))
                 start += len(chunk) + 1
         return pieces
 
-    def _pieces_of(self, chunk: str) -> tuple[Piece, ...]:
-        """The pieces of what stands between two spaces, which depend on nothing around it."""
-        known = tuple(
-            (id_, places[first], places[last - 1] + 1)
-            for word, places in self._characters.words(chunk)
-            for id_, first, last in self._cut(word)
+    def _encode_chunk(self, chunk: str) -> tuple[Piece, ...]:
+        """The pieces of a chunk between two spaces, which do not depend on its context."""
+        pieces = tuple(
+            (id_, offsets[first], offsets[last - 1] + 1)
+            for word, offsets in self._characters.words(chunk)
+            for id_, first, last in self._encode_word(word)
         )
-        if len(chunk) <= _KEPT_CHARACTERS:
-            if len(self._chunks) >= _KEPT_WORDS:
+        if len(chunk) <= _CACHED_CHARACTERS:
+            if len(self._chunks) >= _CACHED_WORDS:
                 self._chunks.clear()
-            self._chunks[chunk] = known
-        return known
+            self._chunks[chunk] = pieces
+        return pieces
 
-    def _parts(self, text: str) -> Iterator[tuple[int, int, int | None]]:
-        """The text cut at special tokens, with the ids of these."""
-        done = 0
-        there = self._special is not None and any(content in text for content in self._added)
-        for found in self._special.finditer(text) if self._special and there else ():
-            if found.start() > done:
-                yield done, found.start(), None
-            assert found.lastgroup is not None
-            yield found.start(), found.end(), self._added[found[found.lastgroup]]
-            done = found.end()
-        if done < len(text):
-            yield done, len(text), None
+    def _split_special(self, text: str) -> Iterator[tuple[int, int, int | None]]:
+        """The text split at special tokens, with their ids."""
+        position = 0
+        has_special = self._special is not None and any(content in text for content in self._added)
+        for match in self._special.finditer(text) if self._special and has_special else ():
+            if match.start() > position:
+                yield position, match.start(), None
+            assert match.lastgroup is not None
+            yield match.start(), match.end(), self._added[match[match.lastgroup]]
+            position = match.end()
+        if position < len(text):
+            yield position, len(text), None
 
-    def _cut(self, word: str) -> tuple[Piece, ...]:
-        """The word's pieces, the longest first; one unknown piece where that does not come out."""
-        known = self._words.get(word)
-        if known is None:
-            known = self._longest_first(word)
-            if len(self._words) >= _KEPT_WORDS:
+    def _encode_word(self, word: str) -> tuple[Piece, ...]:
+        cached = self._words.get(word)
+        if cached is None:
+            cached = self._longest_match_first(word)
+            if len(self._words) >= _CACHED_WORDS:
                 self._words.clear()
-            self._words[word] = known
-        return known
+            self._words[word] = cached
+        return cached
 
-    def _longest_first(self, word: str) -> tuple[Piece, ...]:
-        whole = ((self._unknown, 0, len(word)),)
+    def _longest_match_first(self, word: str) -> tuple[Piece, ...]:
+        """Greedy longest-match-first pieces; one unknown piece where there is no such split."""
+        unknown = ((self._unknown, 0, len(word)),)
         if len(word) > self._longest_word:
-            return whole
+            return unknown
         pieces = []
         start = 0
         while start < len(word):
@@ -149,57 +148,57 @@ class WordPiece:
                     start = end
                     break
             else:
-                return whole
+                return unknown
         return tuple(pieces)
 
 
 class _Characters:
-    """What becomes of each character, worked out once: gone, a space, letters, or punctuation that stands alone."""
+    """BERT's normalization of each character, cached: removed, a space, letters, or a word of its own."""
 
     def __init__(self, *, clean: bool, chinese: bool, strip: bool, lower: bool) -> None:
         self._clean, self._chinese, self._strip, self._lower = clean, chinese, strip, lower
-        self._known: dict[str, tuple[str, bool, bool]] = {}
+        self._cache: dict[str, tuple[str, bool, bool]] = {}
 
     def spaces(self) -> list[str]:
-        """The characters that part words, and of which nothing is left."""
-        return [character for character in sorted(_SPACES) if self._look_up(character)[1]]
+        """Characters that separate words."""
+        return [character for character in sorted(_SPACES) if self._normalize(character)[1]]
 
     def words(self, text: str) -> Iterator[tuple[str, list[int]]]:
-        """Normalised words with the place in the text that each of their characters comes from."""
+        """Normalized words with the offset in the text of each of their characters."""
         letters: list[str] = []
-        places: list[int] = []
-        for place, character in enumerate(text):
-            known = self._known.get(character)
-            if known is None:
-                known = self._known[character] = self._look_up(character)
-            made, space, alone = known
-            if (space or alone) and letters:
-                yield "".join(letters), places
-                letters, places = [], []
-            if alone:
-                for letter in made:
-                    yield letter, [place]
+        offsets: list[int] = []
+        for offset, character in enumerate(text):
+            cached = self._cache.get(character)
+            if cached is None:
+                cached = self._cache[character] = self._normalize(character)
+            normalized, is_space, is_word = cached
+            if (is_space or is_word) and letters:
+                yield "".join(letters), offsets
+                letters, offsets = [], []
+            if is_word:
+                for letter in normalized:
+                    yield letter, [offset]
             else:
-                letters += made
-                places += [place] * len(made)
+                letters += normalized
+                offsets += [offset] * len(normalized)
         if letters:
-            yield "".join(letters), places
+            yield "".join(letters), offsets
 
-    def _look_up(self, character: str) -> tuple[str, bool, bool]:
-        """Its letters, whether it parts words, and whether it stands alone."""
+    def _normalize(self, character: str) -> tuple[str, bool, bool]:
+        """Its letters, whether it separates words, and whether it is a word of its own."""
         if self._clean and (character in "\0\ufffd" or _is_control(character)):
             return "", False, False
         if character in _SPACES:
             return "", True, False
-        made = character
+        normalized = character
         if self._strip:
-            parts = unicodedata.normalize("NFD", made)
-            made = "".join(part for part in parts if unicodedata.category(part) != "Mn")
+            decomposed = unicodedata.normalize("NFD", normalized)
+            normalized = "".join(part for part in decomposed if unicodedata.category(part) != "Mn")
         if self._lower:
-            made = "".join(part.lower() for part in made)
+            normalized = "".join(part.lower() for part in normalized)
         if self._chinese and any(low <= ord(character) <= high for low, high in _CHINESE):
-            return made, False, True
-        return made, False, len(made) == 1 and _is_punctuation(made)
+            return normalized, False, True
+        return normalized, False, len(normalized) == 1 and _is_punctuation(normalized)
 
 
 def _is_control(character: str) -> bool:
@@ -212,8 +211,8 @@ def _is_punctuation(character: str) -> bool:
     return unicodedata.category(character).startswith("P")
 
 
-class Tokens:
-    """A tokenizer: `encode` gives pieces without special tokens around them, `word` what a piece says."""
+class SubwordTokenizer:
+    """A tokenizer: `encode` gives pieces without special tokens around them, `word` the text of a token id."""
 
     def __init__(
         self, vocabulary: dict[str, int], encode: Callable[[str], list[Piece]], word: Callable[[int], str]
@@ -223,52 +222,46 @@ class Tokens:
         self.word = word
 
     def ids(self, text: str) -> list[int]:
-        """The ids alone."""
+        """Token ids of a text."""
         return [piece[0] for piece in self.encode(text)]
 
 
-def open_tokens(path: Path) -> Tokens:
-    """The tokenizer in a file: WordPiece is done here, any other kind by the tokenizers library."""
+def open_tokenizer(path: Path) -> SubwordTokenizer:
+    """The tokenizer in a tokenizer.json: WordPiece of this module, or else the tokenizers library."""
     try:
-        held = json.loads(path.read_bytes())
-        if isinstance(held, dict) and WordPiece.fits(held):
-            made = WordPiece(held)
-            names = {id_: piece for piece, id_ in made.vocabulary.items()}
-            return Tokens(made.vocabulary, made.encode, lambda id_: names.get(id_, ""))
+        config = json.loads(path.read_bytes())
+        if isinstance(config, dict) and WordPiece.supports(config):
+            tokenizer = WordPiece(config)
+            names = {id_: piece for piece, id_ in tokenizer.vocabulary.items()}
+            return SubwordTokenizer(tokenizer.vocabulary, tokenizer.encode, lambda id_: names.get(id_, ""))
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise CheckpointError(f"{path}: holds no tokenizer that can be read ({error!r}). Export again.") from None
-    return _by_library(path)
+        raise _invalid_tokenizer(path, repr(error)) from None
+    return _open_with_library(path)
 
 
-def _by_library(path: Path) -> Tokens:
+def _open_with_library(path: Path) -> SubwordTokenizer:
     try:
         from tokenizers import Tokenizer
     except ImportError:
         raise MissingExtraError("tokenizers", extra="tokenizers", purpose="a tokenizer other than WordPiece") from None
     try:
-        made = Tokenizer.from_file(str(path))
+        tokenizer = Tokenizer.from_file(str(path))
     except Exception as error:  # the library raises bare Exception
-        raise CheckpointError(f"{path}: holds no tokenizer that can be read ({error}). Export again.") from None
-    made.no_truncation()
-    made.no_padding()
+        raise _invalid_tokenizer(path, str(error)) from None
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
 
     def encode(text: str) -> list[Piece]:
-        found = made.encode(text, add_special_tokens=False)
-        return [(id_, start, end) for id_, (start, end) in zip(found.ids, found.offsets, strict=True)]
+        encoding = tokenizer.encode(text, add_special_tokens=False)
+        return [(id_, start, end) for id_, (start, end) in zip(encoding.ids, encoding.offsets, strict=True)]
 
     def word(id_: int) -> str:
-        return str(made.decode([id_], skip_special_tokens=False)).strip()
+        return str(tokenizer.decode([id_], skip_special_tokens=False)).strip()
 
-    return Tokens(made.get_vocab(with_added_tokens=True), encode, word)
+    return SubwordTokenizer(tokenizer.get_vocab(with_added_tokens=True), encode, word)
 
 
-def windows(ids: Sequence[int], most: int) -> list[list[int]]:
-    """The ids in as few windows as they need, none longer than `most`, all of about one length.
-
-    >>> windows([1, 2, 3, 4, 5, 6, 7], 3)
-    [[1, 2, 3], [4, 5], [6, 7]]
-    """
-    count = max(1, -(-len(ids) // most))
-    small, more = divmod(len(ids), count)
-    bounds = [number * small + min(number, more) for number in range(count + 1)]
-    return [list(ids[start:end]) for start, end in pairwise(bounds)]
+def _invalid_tokenizer(path: Path, reason: str) -> CheckpointError:
+    return CheckpointError(
+        f"{path}: not a valid tokenizer ({reason}). Export the model again.", code="invalid-tokenizer", value=path
+    )

@@ -17,7 +17,7 @@ from lexome.errors import BadDocument, FormatError, LexomeError, MissingExtraErr
 from lexome.files import usable_cores
 from lexome.infer.annotator import Annotator
 from lexome.serve import compat, routes
-from lexome.serve.limits import Limits, Refused
+from lexome.serve.limits import Limits, RequestError
 from lexome.serve.middleware import OPEN, Callers, Gate
 from lexome.serve.schemas import Plain, with_schemas
 from lexome.serve.service import Library, Service
@@ -135,7 +135,7 @@ async def _explain(request: Request, error: Exception) -> Response:
 
 
 def _status(error: Exception) -> tuple[int, str, dict[str, str] | None]:
-    if isinstance(error, Refused):
+    if isinstance(error, RequestError):
         after = error.retry_after_s
         return error.status, str(error), None if after is None else {"retry-after": str(after)}
     if isinstance(error, FormatError | BadDocument | UsageError | MissingExtraError):

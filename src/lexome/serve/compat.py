@@ -12,7 +12,7 @@ from lexome.document import Document, Span
 from lexome.formats.bioc.records import record_of
 from lexome.metadata import Author, Metadata
 from lexome.serve import schemas
-from lexome.serve.limits import Refused
+from lexome.serve.limits import RequestError
 from lexome.serve.payloads import body_of, bounded, content, parsed
 from lexome.serve.routes import service_of
 from lexome.serve.schemas import problems
@@ -198,7 +198,9 @@ async def publications(
 def _names(given: str, service: Service) -> list[str]:
     names = list(dict.fromkeys(name for one in given.split(",") if (name := one.strip())))
     if len(names) > service.limits.documents:
-        raise Refused(413, f"{len(names):,} ids; expected {service.limits.documents:,} at most. Ask several times.")
+        raise RequestError(
+            413, f"{len(names):,} ids; expected {service.limits.documents:,} at most. Ask several times."
+        )
     return names
 
 
@@ -216,8 +218,8 @@ def _in_header(text: str) -> str:
     return "".join(letter if " " <= letter <= "~" else "?" for letter in text[:2000]).strip()
 
 
-def _unknown(names: Sequence[str], service: Service) -> Refused:
+def _unknown(names: Sequence[str], service: Service) -> RequestError:
     count = service.library.documents
     shown = ", ".join(names[:5])[:200]
     held = f"the service was given {count:,} documents" if count else "the service was given no documents"
-    return Refused(404, f"{shown}: not known; {held} at its start. Give it more with --documents.")
+    return RequestError(404, f"{shown}: not known; {held} at its start. Give it more with --documents.")

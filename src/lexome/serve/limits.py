@@ -1,4 +1,4 @@
-"""What the service allows, and the answer to what is past it: a status, a reason, and when to come again."""
+"""Limits of the service, and the error for requests that exceed them."""
 
 from dataclasses import dataclass
 
@@ -7,25 +7,24 @@ from lexome.errors import LexomeError
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The bounds of the service.
+    """Limits of the service.
 
-    body_bytes     of one request
-    documents      in one request
-    characters     of one document
-    relations      that a document comes with; what leans on what is gone is looked for again and again
-    question       characters of one question
-    pairs          of mentions in one document that a model has to judge; of questions and windows likewise
-    queue          documents that wait or are worked on, of all clients together
-    queue_characters
-                   their length together; one request is always taken when nothing else is there
-    held_bytes     bodies, and answers that their clients have not taken yet, of all open requests together
-    requests       that may be open at once
-    connections    likewise, idle ones included
-    answer_s       from when a request has arrived to its answer
-    read_s         for the head of a request, and again for its body
-    send_s         for a client to take what the system's own buffers do not
-    idle_s         between two requests of one connection
-    stop_s         for what is under way when the service is stopped
+    body_bytes        size of one request body
+    documents         per request
+    characters        per document
+    relations         that a document comes with; removing one searches all others for references to it
+    question          characters of one question
+    pairs             of mentions in one document that a model has to classify; also questions times windows
+    queue             documents of all clients that are waiting or in progress
+    queue_characters  their total length; one request is always accepted by an empty queue
+    held_bytes        bodies and unsent responses of all open requests together
+    requests          that may be open at once
+    connections       likewise, idle ones included
+    answer_s          from the arrival of a request to its response
+    read_s            for the head of a request, and again for its body
+    send_s            for a client to read what exceeds the system's buffers
+    idle_s            between two requests of one connection
+    stop_s            for requests in progress when the service stops
     """
 
     body_bytes: int = 8_000_000
@@ -46,14 +45,14 @@ class Limits:
     stop_s: float = 30.0
 
 
-# The status of a request whose client did not wait: nobody sees it but who reads the metrics.
-GONE = 499
+# Status of a request whose client disconnected: visible in the metrics only.
+CLIENT_CLOSED = 499
 
 
-class Refused(LexomeError):
-    """A request that is answered with a reason and a status that says whose fault it is."""
+class RequestError(LexomeError):
+    """A request that is answered with an error status, a reason, and when to retry."""
 
     def __init__(self, status: int, message: str, *, retry_after_s: int | None = None) -> None:
-        super().__init__(message)
+        super().__init__(message, code=f"http-{status}")
         self.status = status
         self.retry_after_s = retry_after_s

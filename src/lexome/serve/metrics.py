@@ -42,7 +42,7 @@ class Metrics:
             ("lexome_queue_documents", "gauge", "Documents waiting or worked on.", queue.documents),
             ("lexome_queue_characters", "gauge", "Their characters.", queue.characters),
             ("lexome_documents_total", "counter", "Documents annotated.", queue.documents_done),
-            ("lexome_windows_total", "counter", "Windows that a model was run on.", queue.rows_done),
+            ("lexome_windows_total", "counter", "Windows that a model was run on.", queue.windows_done),
             ("lexome_tokens_total", "counter", "Tokens that a model was run on.", queue.tokens_done),
             ("lexome_busy_seconds_total", "counter", "Time that threads worked, together.", round(queue.busy_s, 3)),
             ("lexome_threads", "gauge", "Threads that work.", queue.threads),

@@ -11,7 +11,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lexome.errors import UsageError
-from lexome.serve.limits import Limits, Refused
+from lexome.serve.limits import Limits, RequestError
 from lexome.serve.metrics import Metrics
 
 _LOCAL = ("localhost", "127.0.0.1", "::1")
@@ -174,7 +174,7 @@ class _Passing:
         self._receive, self._send = receive, send
 
     async def receive(self) -> Message:
-        """A part of the body; Refused where too much is held already."""
+        """A part of the body; RequestError where too much is held already."""
         message = await self._receive()
         size = len(message.get("body", b""))
         self._hold(size)
@@ -182,7 +182,7 @@ class _Passing:
         # What nothing else is held beside is taken: it has bounds of its own.
         if size and self.gate.held > most and self.gate.held > self.held:
             reason = f"{most:,} bytes of requests are held already, and no more may be. Try again in 1 s."
-            raise Refused(429, reason, retry_after_s=1)
+            raise RequestError(429, reason, retry_after_s=1)
         return message
 
     async def send(self, message: Message) -> None:

@@ -23,8 +23,8 @@ from lexome.formats import Tally
 from lexome.formats.jsonl import to_json
 from lexome.formats.registry import BY_NAME, Format, detect, detect_by_content, get_format
 from lexome.formats.streams import HEAD_BYTES, Source, is_archive
-from lexome.serve.limits import GONE, Limits, Refused
-from lexome.serve.queue import length
+from lexome.serve.limits import CLIENT_CLOSED, Limits, RequestError
+from lexome.serve.queue import text_length
 
 JSON = "json"
 # A few bytes of these may hold gigabytes, or nothing but a path to look into.
@@ -58,7 +58,7 @@ class Given(BaseModel):
 
 
 async def body_of(request: Request, limits: Limits) -> bytes:
-    """All bytes of a request's body; Refused where there are too many, or they take too long."""
+    """All bytes of a request's body; RequestError where there are too many, or they take too long."""
     _check_head(request, limits)
     parts: list[bytes] = []
     size = 0
@@ -70,11 +70,11 @@ async def body_of(request: Request, limits: Limits) -> bytes:
                     raise _too_large(f"more than {limits.body_bytes:,} bytes", limits)
                 parts.append(part)
     except TimeoutError:
-        raise Refused(
+        raise RequestError(
             408, f"the body did not arrive within {limits.read_s:g} s; {size:,} bytes did. Send it faster, or in parts."
         ) from None
     except ClientDisconnect:
-        raise Refused(GONE, "the client has gone.") from None
+        raise RequestError(CLIENT_CLOSED, "the client has gone.") from None
     return b"".join(parts)
 
 
@@ -85,14 +85,14 @@ def documents_in(
     if form == JSON or (form is None and (_is_own(body) or (name is None and _is_json(body, content_type)))):
         return bounded(given_documents(parsed(body, Given), make), limits)
     if body.startswith(_PACKED_BYTES) or (name is not None and is_archive(name)):
-        raise Refused(
+        raise RequestError(
             415, "the body is packed or an archive; expected a single file. Unpack it, and send what is in it."
         )
     source = _source(body, name)
     format = _format(source, form, content_type)
     if format.name in PACKED or format.grouped:
         why = "may unpack to any size" if format.name in PACKED else "is spread over several files"
-        raise Refused(
+        raise RequestError(
             415, f"the format {format.name!r} {why}, so it is not read here. Send jsonl, bioc-xml or another."
         )
     tally = Tally()
@@ -106,20 +106,22 @@ def readable() -> list[str]:
 
 
 def parsed(body: bytes, kind: type[Shape]) -> Shape:
-    """The body as one of pydantic's models; Refused says which field is wrong."""
+    """The body as one of pydantic's models; RequestError says which field is wrong."""
     try:
         fields, _, _ = _validator(kind).validate_json(body)
         return kind.model_construct(**fields)
     except ValidationError as error:
         if error.error_count() > MANY:
-            raise Refused(422, f"{error.error_count():,} fields of the body are not known. Leave them out.") from None
+            raise RequestError(
+                422, f"{error.error_count():,} fields of the body are not known. Leave them out."
+            ) from None
         first = error.errors(include_url=False)[0]
         cause = first.get("ctx", {}).get("error")
         if isinstance(cause, DocumentError):
             raise cause from None
         field = ".".join(str(step) for step in first["loc"]) or "the body"
         status = 400 if first["type"] == "json_invalid" else 422
-        raise Refused(
+        raise RequestError(
             status, f"{field[:200]}: {first['msg']}. Expected what /openapi.json says of this path."
         ) from None
 
@@ -142,10 +144,10 @@ def _failing_fast(schema: Any) -> Any:
 
 
 def given_documents(given: Given, make: Make) -> list[Document]:
-    """The documents that a body in Lexome's own form holds; Refused where it does not say one thing."""
+    """The documents that a body in Lexome's own form holds; RequestError where it does not say one thing."""
     if (given.text is None) == (given.documents is None):
         seen = "neither" if given.text is None else "both"
-        raise Refused(422, f'the body has {seen} of "text" and "documents"; expected one of them.')
+        raise RequestError(422, f'the body has {seen} of "text" and "documents"; expected one of them.')
     if given.documents is not None:
         return given.documents
     doc = make(given.text or "")
@@ -178,30 +180,30 @@ def _format(source: Source, form: str | None, content_type: str) -> Format:
 
 
 def bounded(docs: Iterable[Document], limits: Limits) -> list[Document]:
-    """The documents; Refused where there are too many, or one is too long, before more are read."""
+    """The documents; RequestError where there are too many, or one is too long, before more are read."""
     return list(_bounded(docs, limits))
 
 
 def _bounded(docs: Iterable[Document], limits: Limits) -> Iterator[Document]:
     for number, doc in enumerate(docs, 1):
         if number > limits.documents:
-            raise Refused(413, f"more than {limits.documents:,} documents in one request. Send them in several.")
+            raise RequestError(413, f"more than {limits.documents:,} documents in one request. Send them in several.")
         if len(doc.relations) > limits.relations:
-            raise Refused(
+            raise RequestError(
                 413,
                 f"document {doc.id[:60]!r} comes with {len(doc.relations):,} relations; expected {limits.relations:,} "
                 "at most. Send it without them.",
             )
         asked = max((len(question.text) for question in doc.questions), default=0)
         if asked > limits.question:
-            raise Refused(
+            raise RequestError(
                 413,
                 f"document {doc.id[:60]!r} has a question of {asked:,} characters; expected {limits.question:,} at "
                 "most. Ask a shorter one.",
             )
-        size = length(doc)
+        size = text_length(doc)
         if size > limits.characters:
-            raise Refused(
+            raise RequestError(
                 413,
                 f"document {doc.id[:60]!r} has {size:,} characters; expected {limits.characters:,} at most. Cut it, or "
                 "annotate it with `lexome annotate`, which has no such bound.",
@@ -212,14 +214,16 @@ def _bounded(docs: Iterable[Document], limits: Limits) -> Iterator[Document]:
 def _check_head(request: Request, limits: Limits) -> None:
     packed = request.headers.get("content-encoding", "identity")
     if packed.lower() != "identity":
-        raise Refused(415, f"the body is packed ({packed[:40]!r}); expected it as it is. Send it without compression.")
+        raise RequestError(
+            415, f"the body is packed ({packed[:40]!r}); expected it as it is. Send it without compression."
+        )
     told = request.headers.get("content-length", "0")
     if told.isdecimal() and int(told[:20]) > limits.body_bytes:
         raise _too_large(f"{int(told[:20]):,} bytes", limits)
 
 
-def _too_large(seen: str, limits: Limits) -> Refused:
-    return Refused(
+def _too_large(seen: str, limits: Limits) -> RequestError:
+    return RequestError(
         413,
         f"the body has {seen}; expected {limits.body_bytes:,} at most. Send fewer documents at a time, or annotate "
         "files with `lexome annotate`.",
@@ -283,14 +287,14 @@ def as_json(docs: Sequence[Document]) -> bytes:
 
 
 def _check_marks(docs: Sequence[Document]) -> None:
-    """Refused where mentions lie in one another so deep that a page of them would never end."""
+    """RequestError where mentions lie in one another so deep that a page of them would never end."""
     marks = 0
     for doc in docs:
         parts = [part for span in doc.spans for part in span.parts]
         edges = sorted({edge for part in parts for edge in part})
         marks += sum(bisect_left(edges, end) - bisect_left(edges, start) for start, end in parts)
     if marks > MARKS:
-        raise Refused(
+        raise RequestError(
             413,
             f"mentions lie over each other in {marks:,} places; expected {MARKS:,} at most for a page. Ask for another "
             "format, or for fewer documents.",

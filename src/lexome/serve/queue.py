@@ -1,163 +1,120 @@
-"""The work of all clients in one queue: threads take a window of text at a time, from each request in its turn.
+"""One queue for all clients: threads take one window of text at a time, from each request in turn.
 
-A request of a thousand documents, or of one document with a thousand windows, so has one place in the round and not a
-thousand, and a short text never waits for all of a long one.
+A request of a thousand documents, or of one document with a thousand windows, so has one place in the round-robin and
+not a thousand, and a short text never waits for all of a long one.
 """
 
 import asyncio
 import threading
 import time
 from collections import deque
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import islice
 
 from lexome.document import Document
-from lexome.infer.model import Model
-from lexome.infer.selection import Choice
-from lexome.serve.limits import Limits, Refused
-from lexome.tasks import Questions, Relations
-from lexome.tasks.qa import question_contexts
+from lexome.infer.annotator import Model, Steps, annotation_steps
+from lexome.infer.selection import Selection
+from lexome.serve.limits import Limits, RequestError
 from lexome.tasks.task import Example, Floats
 
-# By about so many characters one window comes after another.
-WINDOW = 1000
-
-Steps = Generator[tuple[Model, list[Example]], list[Floats], Document]
-
-
-def steps(doc: Document, models: Sequence[Model], choice: Choice, limits: Limits) -> Steps:
-    """Asks for the numbers of rows, one model after another; returns the document with what is chosen of it all."""
-    for model in filter(choice.wants, models):
-        _check_pairs(doc, model, limits.pairs)
-        _check_questions(doc, model, limits.pairs)
-        rows = model.rows(doc)
-        numbers = (yield model, rows) if rows else []
-        doc = choice.kept(model, doc, model.decoded(doc, rows, numbers, types=choice.types))
-    return doc
+# Longer documents are encoded and decoded in a separate thread: half a million characters take a second, in which no
+# other request would make progress.
+LONG_CHARACTERS = 20_000
 
 
-def _check_pairs(doc: Document, model: Model, most: int) -> None:
-    """Refused where a model would have to judge more pairs than can be held: they grow with the square of a text."""
-    if not isinstance(model.task, Relations) or not model.task.pairs:
-        return
-    mentions = sum(span.type in model.needs for span in doc.spans)
-    # To count the pairs of so many would itself take too long.
-    if mentions > most or sum(1 for _ in islice(model.task.candidates(doc), most + 1)) > most:
-        raise Refused(
-            413,
-            f"document {doc.id[:60]!r} has {mentions:,} mentions in more than {most:,} pairs for {model.name}. "
-            "Send it in parts, or with its sentences marked.",
-        )
+class DocumentJob:
+    """One document in progress: the windows that its current model has to run, and the logits so far."""
 
-
-def _check_questions(doc: Document, model: Model, most: int) -> None:
-    """Refused where a model would have to read a document for more questions than can be held at once."""
-    if not isinstance(model.task, Questions) or not doc.questions:
-        return
-    windows = len(question_contexts(doc)) + sum(len(passage.text) for passage in doc.passages) // WINDOW
-    if len(doc.questions) * windows > most:
-        raise Refused(
-            413,
-            f"document {doc.id[:60]!r} has {len(doc.questions):,} questions to a text of about {windows:,} windows; "
-            f"expected {most:,} at most when one is multiplied by the other. Ask fewer at a time.",
-        )
-
-
-class Job:
-    """One document under way: the rows that its present model has to run, and the numbers that are there."""
-
-    def __init__(self, order: "Order", number: int, steps: Steps) -> None:
-        self.order, self.number, self.steps = order, number, steps
+    def __init__(self, request: "QueuedRequest", index: int, steps: Steps) -> None:
+        self.request, self.index, self.steps = request, index, steps
         self.model: Model | None = None
-        self.rows: list[Example] = []
-        self.numbers: dict[int, Floats] = {}
+        self.examples: list[Example] = []
+        self.logits: dict[int, Floats] = {}
 
-    def put(self, place: int | None, numbers: Floats) -> bool:
-        """Keep the numbers of a row; True where they were the last ones missing."""
-        assert place is not None
-        self.numbers[place] = numbers
-        return len(self.numbers) == len(self.rows)
+    def put(self, window: int, logits: Floats) -> bool:
+        """Store the logits of a window; True if they were the last ones missing."""
+        self.logits[window] = logits
+        return len(self.logits) == len(self.examples)
 
     def advance(self) -> Document | None:
-        """Go on to the next rows to run; or the finished document."""
-        found = [self.numbers[place] for place in range(len(self.rows))]
+        """Continue to the next windows to run; the document if it is finished."""
+        logits = [self.logits[window] for window in range(len(self.examples))]
         try:
-            self.model, self.rows = self.steps.send(found) if self.model is not None else next(self.steps)
-        except StopIteration as done:
-            doc: Document = done.value
+            self.model, self.examples = self.steps.send(logits) if self.model is not None else next(self.steps)
+        except StopIteration as end:
+            doc: Document = end.value
             return doc
-        self.numbers = {}
+        self.logits = {}
         return None
 
 
-Slice = tuple[Job, int | None]
-"""A row of a job to run; None stands for the job's beginning."""
+WorkItem = tuple[DocumentJob, int | None]
+"""A window of a document to run; None is the start of the document."""
 
 
-# Longer documents are cut into windows, and put together again, in a thread of their own: for half a million characters
-# that takes a second, in which no other request would be worked on.
-LONG = 20_000
+class QueuedRequest:
+    """The documents of one request: not started, with windows to run, or finished."""
 
-
-class Order:
-    """What one request asked for: documents to begin, rows to run, and documents that are done."""
-
-    def __init__(self, docs: Sequence[Document], models: Sequence[Model], choice: Choice, limits: Limits) -> None:
-        self.docs, self.models, self.choice, self.limits = docs, models, choice, limits
-        self.begun = 0
-        self.ready: deque[Slice] = deque()
-        self.found: list[Document | None] = [None] * len(docs)
-        self.left = len(docs)
-        self.characters = sum(map(length, docs))
-        self.waiting = False  # whether it stands in the round
-        self.dropped = False
+    def __init__(self, docs: Sequence[Document], models: Sequence[Model], selection: Selection, limits: Limits) -> None:
+        self.docs, self.models, self.selection, self.limits = docs, models, selection, limits
+        self.started = 0
+        self.ready: deque[WorkItem] = deque()
+        self.results: list[Document | None] = [None] * len(docs)
+        self.unfinished = len(docs)
+        self.characters = sum(map(text_length, docs))
+        self.in_round = False
+        self.abandoned = False
         self.loop = asyncio.get_running_loop()
         self.done: asyncio.Future[list[Document]] = self.loop.create_future()
 
     @property
     def has_work(self) -> bool:
-        """Whether a thread could take something of it now."""
-        return not self.dropped and (bool(self.ready) or self.begun < len(self.docs))
+        """Whether a thread could take a work item now."""
+        return not self.abandoned and (bool(self.ready) or self.started < len(self.docs))
 
-    def take(self) -> Slice:
-        """A row that can be run, else a document to begin."""
+    def take(self) -> WorkItem:
+        """A window to run, or else a document to start."""
         if self.ready:
             return self.ready.popleft()
-        number = self.begun
-        self.begun += 1
-        return Job(self, number, steps(self.docs[number], self.models, self.choice, self.limits)), None
+        index = self.started
+        self.started += 1
+        steps = annotation_steps(self.docs[index], self.models, self.selection, check=self._check_size)
+        return DocumentJob(self, index, steps), None
 
-    def settle(self, error: Exception | None = None) -> None:
-        """Tell whoever waits, from any thread, that all is done or that it failed."""
-        self.loop.call_soon_threadsafe(self._settle, error)
+    def _check_size(self, model: Model, doc: Document) -> None:
+        if (reason := model.task.oversize(doc, self.limits.pairs)) is not None:
+            raise RequestError(413, f"{model.name}: document {doc.id[:60]!r} has {reason}")
 
-    def _settle(self, error: Exception | None) -> None:
+    def finish(self, error: Exception | None = None) -> None:
+        """Resolve the future, from any thread: all documents are finished, or one failed."""
+        self.loop.call_soon_threadsafe(self._resolve, error)
+
+    def _resolve(self, error: Exception | None) -> None:
         if self.done.done():
             return
         if error is not None:
             self.done.set_exception(error)
         else:
-            self.done.set_result([doc for doc in self.found if doc is not None])
+            self.done.set_result([doc for doc in self.results if doc is not None])
 
 
 class Queue:
-    """Threads that work on what clients ask for, a slice at a time; `run` gives them documents and awaits the result.
+    """Threads that annotate documents of all requests; `run` adds documents and awaits the result.
 
-    Rows of one model, of whichever clients, are run together up to `batch_tokens`. On a CPU one at a time is fastest:
-    no padding is computed (docs/decisions/0010-inference.md), and as many threads as cores keep all of them at work.
+    Windows of one model, from any requests, are batched up to `batch_tokens`. On a CPU one at a time is fastest: there
+    is no padding (docs/decisions/0010-inference.md), and as many threads as cores keep all of them busy.
     """
 
     def __init__(self, limits: Limits, *, threads: int, batch_tokens: int = 0) -> None:
         self.limits, self.threads, self.batch_tokens = limits, threads, batch_tokens
-        self.documents = self.characters = 0  # waiting or worked on
-        self.documents_done = self.characters_done = self.tokens_done = self.rows_done = 0
+        self.documents = self.characters = 0  # waiting or in progress
+        self.documents_done = self.characters_done = self.tokens_done = self.windows_done = 0
         self.busy_s = 0.0  # of all threads together
-        self._round: deque[Order] = deque()
-        self._change = threading.Condition()
+        self._round: deque[QueuedRequest] = deque()
+        self._changed = threading.Condition()
         self._open = False
         self._workers: list[threading.Thread] = []
-        self._aside = ThreadPoolExecutor(1, "lexome-long")
+        self._long_documents = ThreadPoolExecutor(1, "lexome-long")
 
     def start(self) -> None:
         """Start the threads."""
@@ -168,161 +125,154 @@ class Queue:
             self._workers.append(worker)
 
     def close(self) -> None:
-        """End the threads once each has finished the slice it is at; what waits is not done."""
-        with self._change:
+        """Stop the threads after their current work item; waiting ones are not run."""
+        with self._changed:
             self._open = False
-            self._change.notify_all()
+            self._changed.notify_all()
         while self._workers:
             self._workers.pop().join()
-        self._aside.shutdown(cancel_futures=True)
+        self._long_documents.shutdown(cancel_futures=True)
 
-    async def run(self, docs: Sequence[Document], models: Sequence[Model], choice: Choice) -> list[Document]:
-        """The documents with what is chosen of that which the models say, in order; Refused where too much waits.
+    async def run(self, docs: Sequence[Document], models: Sequence[Model], selection: Selection) -> list[Document]:
+        """The annotated documents, in order; RequestError if the queue is full.
 
-        Where the caller stops waiting, what is left of the work is not done.
+        If the caller stops waiting, remaining work is not done.
         """
         if not docs:
             return []
-        order = Order(docs, models, choice, self.limits)
-        self._admit(order)
+        request = QueuedRequest(docs, models, selection, self.limits)
+        self._admit(request)
         try:
-            return await order.done
+            return await request.done
         finally:
-            with self._change:
-                order.dropped = True
+            with self._changed:
+                request.abandoned = True
                 self.documents -= len(docs)
-                self.characters -= order.characters
+                self.characters -= request.characters
 
-    def _admit(self, order: Order) -> None:
-        with self._change:
+    def _admit(self, request: QueuedRequest) -> None:
+        with self._changed:
             if not self._open:
-                raise Refused(503, "the service is stopping and takes no more work. Ask another one, or try again.")
-            documents, characters = self.documents + len(order.docs), self.characters + order.characters
-            # What nothing waits before is taken however much it is: its own bounds are those of a request.
+                raise RequestError(503, "the service is stopping. Retry later, or use another instance.")
+            documents, characters = self.documents + len(request.docs), self.characters + request.characters
+            # An empty queue takes any request: those have their own limits.
             if self.documents and (documents > self.limits.queue or characters > self.limits.queue_characters):
-                raise self._full()
+                raise self._queue_full()
             self.documents, self.characters = documents, characters
-            self._enter(order)
+            self._enter(request)
 
-    def _full(self) -> Refused:
+    def _queue_full(self) -> RequestError:
         per_s = self.threads * self.characters_done / self.busy_s if self.busy_s else 0.0
         wait = min(max(1, round(self.characters / max(per_s, 1000.0))), 120)
-        return Refused(
+        return RequestError(
             429,
-            f"{self.documents:,} documents with {self.characters:,} characters are waiting; no more than "
-            f"{self.limits.queue:,} and {self.limits.queue_characters:,} may. Try again in {wait} s.",
+            f"{self.documents:,} documents with {self.characters:,} characters are queued; the limits are "
+            f"{self.limits.queue:,} and {self.limits.queue_characters:,}. Retry in {wait} s.",
             retry_after_s=wait,
         )
 
-    def _enter(self, order: Order, *, first: bool = False) -> None:
-        """Put an order that has work at the end of the round, or first of all; the lock is held."""
-        if not order.waiting and order.has_work:
-            order.waiting = True
+    def _enter(self, request: QueuedRequest, *, first: bool = False) -> None:
+        """Put a request that has work at the end of the round, or at its start; the lock is held."""
+        if not request.in_round and request.has_work:
+            request.in_round = True
             if first:
-                self._round.appendleft(order)
+                self._round.appendleft(request)
             else:
-                self._round.append(order)
-            self._change.notify(len(order.ready) + 1)
+                self._round.append(request)
+            self._changed.notify(len(request.ready) + 1)
 
     def _work(self) -> None:
         spent_s = 0.0
         while True:
-            with self._change:
+            with self._changed:
                 self.busy_s += spent_s
                 while self._open and not self._round:
-                    self._change.wait()
+                    self._changed.wait()
                 if not self._open:
                     return
-                taken = self._take()
-            began = time.perf_counter()
-            if taken:
-                self._do(taken)
-            spent_s = time.perf_counter() - began
+                items = self._take()
+            start = time.perf_counter()
+            try:
+                if items and items[0][1] is None:
+                    self._advance(items[0][0])
+                elif items:
+                    self._run(items)
+            # Whatever an unforeseen text does to a model is reported to its client, and must not end the thread.
+            except Exception as error:
+                for job, _ in items:
+                    job.request.finish(error)
+            spent_s = time.perf_counter() - start
 
-    def _take(self) -> list[Slice]:
-        """A slice of the order whose turn it is, and with it rows of those behind as far as they make a batch."""
-        taken: list[Slice] = []
+    def _take(self) -> list[WorkItem]:
+        """A work item of the next request, and windows of those behind it that fit into the same batch."""
+        items: list[WorkItem] = []
         tokens = 0
         while self._round:
-            order = self._round[0]
-            if taken and not (order.ready and joins(order.ready[0], taken[0], tokens, self.batch_tokens)):
+            request = self._round[0]
+            if items and not (request.ready and fits_batch(request.ready[0], items[0], tokens, self.batch_tokens)):
                 break
             self._round.popleft()
-            order.waiting = False
-            if not order.has_work:
+            request.in_round = False
+            if not request.has_work:
                 continue
-            job, place = order.take()
-            taken.append((job, place))
-            self._enter(order)
-            if place is None:
+            job, window = request.take()
+            items.append((job, window))
+            self._enter(request)
+            if window is None:
                 break
-            tokens += len(job.rows[place].ids)
-        return taken
+            tokens += len(job.examples[window].ids)
+        return items
 
-    def _do(self, taken: list[Slice]) -> None:
-        try:
-            if taken[0][1] is None:
-                self._advance(taken[0][0])
-            else:
-                self._run(taken)
-        # Whatever a text nobody foresaw makes of a model: an answer to its client, nothing for the thread to end on.
-        except Exception as error:
-            for job, _ in taken:
-                job.order.settle(error)
-
-    def _run(self, taken: list[Slice]) -> None:
-        rows = [job.rows[place] for job, place in taken if place is not None]
-        numbers = _model(taken[0]).run(rows, batch_tokens=self.batch_tokens)
-        with self._change:
-            complete = [job for (job, place), own in zip(taken, numbers, strict=True) if job.put(place, own)]
-            self.rows_done += len(rows)
-            self.tokens_done += sum(len(row.ids) for row in rows)
+    def _run(self, items: list[WorkItem]) -> None:
+        model = items[0][0].model
+        assert model is not None
+        windows = [(job, window) for job, window in items if window is not None]
+        examples = [job.examples[window] for job, window in windows]
+        logits = model.run(examples, batch_tokens=self.batch_tokens)
+        with self._changed:
+            complete = [job for (job, window), own in zip(windows, logits, strict=True) if job.put(window, own)]
+            self.windows_done += len(examples)
+            self.tokens_done += sum(len(example.ids) for example in examples)
         for job in complete:
             self._advance(job)
 
-    def _advance(self, job: Job) -> None:
-        if length(job.order.docs[job.number]) > LONG:
-            self._aside.submit(self._go_on, job)
+    def _advance(self, job: DocumentJob) -> None:
+        if text_length(job.request.docs[job.index]) > LONG_CHARACTERS:
+            self._long_documents.submit(self._decode_and_encode, job)
         else:
-            self._go_on(job)
+            self._decode_and_encode(job)
 
-    def _go_on(self, job: Job) -> None:
-        """From numbers to the next model's rows, or to a finished document."""
-        order = job.order
-        if order.dropped:
+    def _decode_and_encode(self, job: DocumentJob) -> None:
+        """From logits to the windows of the next model, or to the finished document."""
+        request = job.request
+        if request.abandoned:
             return
-        begins = job.model is None
+        starts = job.model is None
         try:
             doc = job.advance()
         except Exception as error:
-            order.settle(error)
+            request.finish(error)
             return
-        with self._change:
+        with self._changed:
             if doc is None:
-                order.ready.extend((job, place) for place in range(len(job.rows)))
-                # To begin is no turn: it takes a millisecond, and a window a hundred. But a batch waits for others.
-                self._enter(order, first=begins and not self.batch_tokens)
+                request.ready.extend((job, window) for window in range(len(job.examples)))
+                # Encoding is not a turn: it takes a millisecond, a window a hundred. But a batch waits for others.
+                self._enter(request, first=starts and not self.batch_tokens)
                 return
-            order.found[job.number] = doc
-            order.left -= 1
+            request.results[job.index] = doc
+            request.unfinished -= 1
             self.documents_done += 1
-            self.characters_done += length(doc)
-        if not order.left:
-            order.settle()
+            self.characters_done += text_length(doc)
+        if not request.unfinished:
+            request.finish()
 
 
-def length(doc: Document) -> int:
-    """How many characters a document has, gaps between its passages counted: its text is as long."""
+def text_length(doc: Document) -> int:
+    """Characters of the document's text, gaps between passages included."""
     return doc.passages[-1].end if doc.passages else 0
 
 
-def _model(slice_: Slice) -> Model:
-    model = slice_[0].model
-    assert model is not None
-    return model
-
-
-def joins(one: Slice, first: Slice, tokens: int, most: int) -> bool:
-    """Whether a row may be run together with another one that it follows, and with so many tokens besides."""
-    job, place = one
-    return place is not None and job.model is first[0].model and tokens + len(job.rows[place].ids) <= most
+def fits_batch(item: WorkItem, first: WorkItem, tokens: int, max_tokens: int) -> bool:
+    """Whether a window can be batched with the first one and `tokens` in all."""
+    job, window = item
+    return window is not None and job.model is first[0].model and tokens + len(job.examples[window].ids) <= max_tokens

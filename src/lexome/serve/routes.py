@@ -10,9 +10,9 @@ from starlette.responses import JSONResponse, Response
 
 from lexome.document import Document, Question
 from lexome.errors import UsageError
-from lexome.infer.model import Model
+from lexome.infer.annotator import Model
 from lexome.serve import schemas
-from lexome.serve.limits import Refused
+from lexome.serve.limits import RequestError
 from lexome.serve.metrics import MEDIA_TYPE
 from lexome.serve.payloads import (
     JSON,
@@ -27,7 +27,7 @@ from lexome.serve.payloads import (
     readable,
     writable,
 )
-from lexome.serve.queue import length
+from lexome.serve.queue import text_length
 from lexome.serve.schemas import problems
 from lexome.serve.service import Service
 
@@ -55,7 +55,7 @@ async def health() -> Response:
 async def ready(request: Request) -> Response:
     """Whether it takes work: its models are loaded, and it is not stopping."""
     if not service_of(request).ready:
-        raise Refused(503, "the service is starting or stopping. Try again.", retry_after_s=1)
+        raise RequestError(503, "the service is starting or stopping. Try again.", retry_after_s=1)
     return JSONResponse({"status": "ready"})
 
 
@@ -134,7 +134,7 @@ async def annotate(
         models = [] if names == [] else service.models()
         found = await service.annotated(docs, models, types=names, min_score=min_score)
         # What a body brings along, such as mentions without end, is written again.
-        size = max(len(body), sum(map(length, found)))
+        size = max(len(body), sum(map(text_length, found)))
         return await service.apart(size if to == JSON else size << 4, lambda: answer(found, to))
 
     return await service.in_time(request, work())
@@ -188,7 +188,9 @@ def _loaded(service: Service, kind: str, does: str) -> Sequence[Model]:
     models = service.models(kind)
     if not models:
         names = ", ".join(model.name for model in service.models())
-        raise Refused(404, f"no model that {does} is loaded; loaded is {names}. Start the service with one: --model.")
+        raise RequestError(
+            404, f"no model that {does} is loaded; loaded is {names}. Start the service with one: --model."
+        )
     return models
 
 

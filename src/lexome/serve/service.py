@@ -14,9 +14,8 @@ from lexome.document import Document
 from lexome.errors import FormatError
 from lexome.formats import Tally, read
 from lexome.formats.jsonl import from_json, to_json
-from lexome.infer.annotator import Annotator
-from lexome.infer.model import Model
-from lexome.serve.limits import GONE, Limits, Refused
+from lexome.infer.annotator import Annotator, Model
+from lexome.serve.limits import CLIENT_CLOSED, Limits, RequestError
 from lexome.serve.metrics import Metrics
 from lexome.serve.payloads import readable, writable
 from lexome.serve.queue import Queue
@@ -136,7 +135,7 @@ class Service:
         min_score: float | None = None,
     ) -> list[Document]:
         """The documents with what models say of them."""
-        return await self.queue.run(docs, models, self.annotator.choice(types=types, min_score=min_score))
+        return await self.queue.run(docs, models, self.annotator.select(types=types, min_score=min_score))
 
     async def apart(self, size: int, work: Callable[[], Made]) -> Made:
         """What `work` on so many bytes gives, from another thread where it may take long."""
@@ -145,7 +144,7 @@ class Service:
         return await asyncio.get_running_loop().run_in_executor(self._readers, work)
 
     async def in_time(self, request: Request, work: Awaitable[Made]) -> Made:
-        """What `work` gives; Refused where it takes too long or the service ends, stopped where the client has gone."""
+        """The result of `work`; RequestError on a timeout or shutdown, cancelled if the client disconnects."""
         task = asyncio.ensure_future(work)
         watch = asyncio.ensure_future(_gone(request))
         try:
@@ -154,13 +153,15 @@ class Service:
                 return task.result()
         except asyncio.CancelledError:
             # Nobody but the server cancels a request: when it was told to stop, and has waited long enough.
-            raise Refused(503, "the service is stopping, and has no more time for this. Try again elsewhere.") from None
+            raise RequestError(
+                503, "the service is stopping, and has no more time for this. Try again elsewhere."
+            ) from None
         finally:
             task.cancel()
             watch.cancel()
         if watch.done():
-            raise Refused(GONE, "the client has gone.")
-        raise Refused(
+            raise RequestError(CLIENT_CLOSED, "the client has gone.")
+        raise RequestError(
             503,
             f"no answer within {self.limits.answer_s:g} s. Send less text at a time, or try again when less is asked.",
             retry_after_s=5,

@@ -89,7 +89,7 @@ def test_a_chain_over_tags_is_learnt_and_served(nested: bool, start: Path, tmp_p
 
 def test_the_model_folder_answers_as_the_run_did(start: Path, tmp_path: Path) -> None:
     """What serves later has only the folder: the checkpoint, its tokenizer and task.json."""
-    from lexome.infer.tokenizer import open_tokens
+    from lexome.infer.tokenizer import open_tokenizer
     from lexome.models.heads import Labeller
     from lexome.training.finetune.examples import frame_of
     from lexome.training.finetune.task_model import Learner
@@ -102,7 +102,7 @@ def test_the_model_folder_answers_as_the_run_did(start: Path, tmp_path: Path) ->
     found = load(done.model)
     assert (found.kind, found.labels) == ("token", task.labels)
     assert isinstance(found.model, Labeller)
-    tokens, frame = open_tokens(done.model / "tokenizer.json"), frame_of(found, done.model, max_tokens=None)
+    tokens, frame = open_tokenizer(done.model / "tokenizer.json"), frame_of(found, done.model, max_tokens=None)
     answers = []
     for doc in docs:
         rows = task.encode(doc, tokens, frame, with_targets=False)

@@ -22,7 +22,7 @@ from lexome.document import Document, Span
 from lexome.errors import DataSetError, UsageError
 from lexome.formats.jsonl import to_json
 from lexome.formats.tally import Tally
-from lexome.infer.tokenizer import Tokens, open_tokens
+from lexome.infer.tokenizer import SubwordTokenizer, open_tokenizer
 from lexome.models.checkpoint import Checkpoint, encoder_of, load
 from lexome.models.encoder import Encoder
 from lexome.models.weights import write_tokenizer
@@ -390,7 +390,7 @@ class Material:
     task: Task
     sources: list[DataSet]
     tokenizer: Path
-    tokens: Tokens
+    tokens: SubwordTokenizer
     frame: Frame
     _made: dict[int | None, Parts] = field(default_factory=dict)
 
@@ -404,7 +404,7 @@ class Material:
         require_types(recipe.data.rename, task)
         found = load(start, kind="encoder")
         frame = frame_of(found, tokenizer, max_tokens=recipe.data.max_tokens)
-        return cls(recipe, task, sources, tokenizer, open_tokens(tokenizer / "tokenizer.json"), frame)
+        return cls(recipe, task, sources, tokenizer, open_tokenizer(tokenizer / "tokenizer.json"), frame)
 
     def parts(self, fold: int | None) -> Parts:
         """The rows of a run, made once and kept for other seeds."""

@@ -91,7 +91,7 @@ def by_lexome(start: Path, shards: Path, folder: Path, minutes: list[float]) -> 
 def lexome_run(start: Path, shards: Path, out: Path, seconds: float) -> dict[str, Any]:
     """`lexome pretrain` for some seconds, and how long it took to get ready for them."""
     began = time.monotonic()
-    done = pretrain(recipe_of(start, shards, out, budget=seconds), progress_shown=False)
+    done = pretrain(recipe_of(start, shards, out, time_budget=seconds), progress_shown=False)
     return {
         "tokens": done.tokens,
         "train_s": round(done.seconds, 1),
@@ -103,7 +103,9 @@ def lexome_run(start: Path, shards: Path, out: Path, seconds: float) -> dict[str
 def carried(start: Path, shards: Path, out: Path) -> None:
     """START in the vocabulary of the shards, as both loops begin with it: a run of one step too small to change it."""
     with tempfile.TemporaryDirectory() as scratch:
-        recipe = recipe_of(start, shards, Path(scratch), steps=1, budget=None, compile=False, optimizer={"lr": 1e-12})
+        recipe = recipe_of(
+            start, shards, Path(scratch), steps=1, time_budget=None, compile=False, optimizer={"lr": 1e-12}
+        )
         shutil.copytree(pretrain(recipe, progress_shown=False).folder, out)
 
 

@@ -196,9 +196,9 @@ def arguments(given: argparse.Namespace, recipe: FinetuneRecipe, folder: Path, s
         per_device_train_batch_size=given.batch,
         num_train_epochs=given.epochs,
         learning_rate=given.lr,
-        warmup_steps=recipe.schedule.warmup,  # below 1 it is a share
-        weight_decay=recipe.optimizer.decay,
-        max_grad_norm=recipe.optimizer.clip,
+        warmup_steps=recipe.schedule.warmup_ratio,  # below 1 it is a fraction
+        weight_decay=recipe.optimizer.weight_decay,
+        max_grad_norm=recipe.optimizer.max_grad_norm,
         bf16=given.device == "cuda",
         use_cpu=given.device == "cpu",
         save_strategy="no",

@@ -136,7 +136,7 @@ def lexome(shape: str, given: argparse.Namespace, *, precision: str) -> dict[str
                 "stage": "pretrain",
                 "shards": given.shards,
                 "out": Path(scratch) / "run",
-                "budget": given.seconds + 2,
+                "time_budget": given.seconds + 2,
                 "precision": precision,
                 "model": {
                     "layers": layers,

@@ -5,8 +5,10 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from lexome.errors import LexomeError
+from lexome.recipe import problem_key
 
 ANY = object()
 
@@ -26,3 +28,11 @@ def raises(
         assert caught.value.value == value, caught.value
     if mentions is not None:
         assert mentions in str(caught.value)
+
+
+@contextmanager
+def rejects(key: str) -> Iterator[None]:
+    """Expect a recipe's schema to reject this key, named as `--set` does."""
+    with pytest.raises(ValidationError) as caught:
+        yield
+    assert key in [problem_key(problem) for problem in caught.value.errors()], caught.value

@@ -16,7 +16,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from lexome.models.config import EncoderConfig
 from lexome.models.heads import MaskedLM, PairedLM
 from lexome.models.packing import Packing
-from lexome.recipe.pretrain import ParallelTable
+from lexome.recipe.tables import ParallelTable
 from lexome.training import state
 from lexome.training.loader import Batch, Step
 from lexome.training.loop import Position, Rules, train

@@ -84,12 +84,12 @@ def recipe(shards: Path, out: Path, **keys: Any) -> PretrainRecipe:
         "seed": 1,
         "device": "cpu",
         "text": {"max_tokens": 32},
-        "batch": {"tokens": 256, "ahead": 2},
+        "batch": {"tokens": 256, "prefetch": 2},
         "optimizer": {"lr": 3e-3},
         "log": {"every": 5, "save_every": 20},
         **keys,
     }
-    if all(keys.get(name) is None for name in ("steps", "tokens", "epochs", "budget")):
+    if all(keys.get(name) is None for name in ("steps", "tokens", "epochs", "time_budget")):
         given["steps"] = 40
     if not {"model", "start", "preset"} & keys.keys():
         given["model"] = TINY

@@ -46,7 +46,7 @@ def recipe_schemas() -> dict[str, type[BaseModel]]:
 
 
 # The key that names another recipe is resolved before a schema sees the recipe, so only studies have it in theirs.
-INHERITANCE_KEY = "like"
+INHERITANCE_KEY = "extends"
 
 
 def public_surface() -> dict[str, list[str]]:

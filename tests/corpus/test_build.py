@@ -166,7 +166,7 @@ def test_sources_are_cut_to_a_number_of_words_or_to_another_source(tmp_path: Pat
     write(tmp_path / "a.jsonl", *many[:40])
     write(tmp_path / "b.jsonl", *many[40:])
     tables = [
-        {"name": "a", "paths": [tmp_path / "a.jsonl"], "as_large_as": "b"},
+        {"name": "a", "paths": [tmp_path / "a.jsonl"], "match_size_of": "b"},
         {"name": "b", "paths": [tmp_path / "b.jsonl"], "max_words": 600},
     ]
     made = BuildRecipe.model_validate({"stage": "build", "out": tmp_path / "out", "sources": tables, "seed": 1})

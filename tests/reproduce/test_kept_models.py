@@ -18,7 +18,9 @@ def test_models_of_steps_are_kept_and_change_nothing(tmp_path: Path) -> None:
     shards = make_shards(tmp_path / "made")
     ends = []
     for name, steps in (("with", (10, 2)), ("without", ())):
-        made = recipe(shards.folder, tmp_path / name, steps=12, log={"models": steps}, model=TINY | {"dropout": 0.1})
+        made = recipe(
+            shards.folder, tmp_path / name, steps=12, log={"checkpoint_steps": steps}, model=TINY | {"dropout": 0.1}
+        )
         pretrain(made, progress_shown=False)
         ends.append(load(tmp_path / name / "model", kind="masked").model.state_dict())
     assert all(torch.equal(weight, ends[1][name]) for name, weight in ends[0].items())

@@ -26,43 +26,43 @@ title = "A small study"
 paper = "Nobody 2026"
 
 [protocols.grid]
-about = "Two rates, two seeds, the mean."
+description = "Two rates, two seeds, the mean."
 [protocols.grid.recipe]
 epochs = 12
 seeds = [0, 1]
-models = "none"
+keep_models = "none"
 score_test = "every"
 batch = { sequences = 5 }
 grid = { lr = [1e-5, 1e-2] }
 
 [protocols.folds]
-about = "Epochs chosen on one fold, the median of two others."
-by = "test"
+description = "Epochs chosen on one fold, the median of two others."
+select_on = "test"
 folds = "median"
 seeds = "median"
 variants = [{ epochs = 1 }, { epochs = 2 }]
 [protocols.folds.recipe]
-models = "none"
+keep_models = "none"
 score_test = "every"
 seeds = [0]
 data = { dev = "none" }
-[protocols.folds.choose]
+[protocols.folds.selection]
 folds = { use = [0] }
 [protocols.folds.report]
 folds = { use = [1, 2] }
 
 [protocols.step]
-about = "First this."
+description = "First this."
 [protocols.step.recipe]
 epochs = 1
-models = "best"
+keep_models = "best"
 score_test = "every"
 
 [[tasks]]
 name = "NCBI-disease"
 set = "NCBI-disease"
 protocol = "grid"
-measures = ["f1", "recall"]
+metrics = ["f1", "recall"]
 [[tasks]]
 name = "BC2GM"
 set = "BC2GM"
@@ -75,12 +75,12 @@ protocol = "folds"
 name = "first"
 set = "NCBI-disease"
 protocol = "step"
-step = true
+intermediate = true
 [[tasks]]
 name = "then"
 set = "NCBI-disease"
 protocol = "step"
-after = "first"
+init_from = "first"
 
 [[averages]]
 name = "all"
@@ -239,7 +239,7 @@ def test_several_tasks_at_a_time_come_to_the_same(study: Path, model: Path, data
 
 
 def test_a_task_that_fails_is_told_and_the_others_go_on(study: Path, model: Path, data: Path, tmp_path: Path) -> None:
-    keys = {"evaluation": {"measure": "accuracy"}}
+    keys = {"evaluation": {"metric": "accuracy"}}
     found = reproduce(
         open_study(study),
         {"m": model},
@@ -290,7 +290,7 @@ def test_a_fold_that_chooses_is_never_reported(study: Path, model: Path, data: P
 def test_folds_that_nothing_is_taken_over_are_refused_before_they_run(
     study: Path, model: Path, data: Path, tmp_path: Path
 ) -> None:
-    keys = {"folds": {"count": 2, "dev": 0.2}}
+    keys = {"folds": {"count": 2, "dev_fraction": 0.2}}
     with raises(RecipeError, code="no-fold-statistic", value="folds"):
         reproduce(open_study(study), {"m": model}, options(tmp_path, data, only=("NCBI-disease",), overrides=keys))
     assert not list(tmp_path.rglob("run.json"))
@@ -299,7 +299,7 @@ def test_folds_that_nothing_is_taken_over_are_refused_before_they_run(
 def test_a_quick_look_at_folds_that_are_drawn_has_an_interval(model: Path, data: Path, tmp_path: Path) -> None:
     path = tmp_path / "drawn.toml"
     path.write_text(
-        STUDY.replace("score_test", "folds = { count = 2, dev = 0.2 }\nscore_test", 1).replace(
+        STUDY.replace("score_test", "folds = { count = 2, dev_fraction = 0.2 }\nscore_test", 1).replace(
             "[protocols.grid.recipe]", 'folds = "mean"\n[protocols.grid.recipe]'
         ),
         encoding="utf-8",

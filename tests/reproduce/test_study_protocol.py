@@ -61,7 +61,7 @@ def test_biobert_chooses_on_dev_and_then_learns_from_it_too() -> None:
 
 def test_biomegatron_has_four_heads_and_labels_words_of_one_set_whole() -> None:
     heads = [plan("shin2020", "BC5CDR-chem").selection_recipe(variant).head for variant in range(4)]
-    assert {(head.layers, head.width, head.dropout) for head in heads} == {
+    assert {(head.layers, head.hidden_size, head.dropout) for head in heads} == {
         (layers, width, 0.5) for layers in (1, 2) for width in (512, 1024)
     }
     labelling = {name: reported("shin2020", name).task["labelling"] for name in ("BC5CDR-chem", "NCBI-disease")}
@@ -76,7 +76,7 @@ def test_where_nothing_is_chosen_apart_the_runs_that_choose_are_reported() -> No
 def test_a_quick_look_has_one_run_with_an_early_end_in_a_folder_of_its_own() -> None:
     whole, quick = (reported("fang2023", "GAD", quick=quick) for quick in (False, True))
     assert quick.folds is not None
-    assert (quick.seeds, quick.folds.use, quick.folds.dev) == ((0,), (0,), 0.1)
+    assert (quick.seeds, quick.folds.use, quick.folds.dev_fraction) == ((0,), (0,), 0.1)
     assert (quick.grid.batch, quick.grid.lr) == (whole.grid.batch[:1], whole.grid.lr[:1])
     assert (whole.evaluation.patience, quick.evaluation.patience) == (None, 3)
     assert (whole.out.name, quick.out.name) == ("report", "quick-report")

@@ -46,7 +46,7 @@ def weights(out: Path) -> dict[str, torch.Tensor]:
 
 
 def test_it_learns_and_is_written_as_transformers_has_it(shards: Shards, electra: Path, tmp_path: Path) -> None:
-    given: dict[str, Any] = {"start": electra, "steps": 60, "evaluation": {"every": 30}, "checkpointing": True}
+    given: dict[str, Any] = {"start": electra, "steps": 60, "evaluation": {"every": 30}, "gradient_checkpointing": True}
     done = pretrain(recipe(shards.folder, tmp_path / "out", **given), progress_shown=False)
     lines = [json.loads(line) for line in (tmp_path / "out" / "metrics.jsonl").read_text().splitlines()]
     losses = [line["loss"] for line in lines if "loss" in line]
@@ -98,7 +98,7 @@ def test_another_vocabulary_is_refused(electra: Path, tmp_path: Path) -> None:
     other = make_shards(tmp_path / "other", made=tokenizer(extra=("protein",)))
     with pytest.raises(CheckpointError, match=r"was trained with another.* own tokenizer, or start from another model"):
         pretrain(recipe(other.folder, tmp_path / "out", start=electra), progress_shown=False)
-    carry = {"start": electra, "new_vocabulary": "carry"}
+    carry = {"start": electra, "new_vocabulary": "transfer"}
     with pytest.raises(RecipeError, match=r"carry.* is for Lexome's own encoder"):
         pretrain(recipe(other.folder, tmp_path / "out", **carry), progress_shown=False)
 

@@ -10,7 +10,7 @@ from errors import raises
 from many_processes import ALONE, MODERN, STEPS, Case, Running, alone, cases_work, steps, together
 
 from lexome.errors import CheckpointError, UsageError
-from lexome.recipe.pretrain import ParallelTable
+from lexome.recipe.tables import ParallelTable
 from lexome.training import state
 from lexome.training.memory import Load, memory
 from lexome.training.optim import started

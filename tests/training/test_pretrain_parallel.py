@@ -28,7 +28,7 @@ nightly = pytest.mark.skipif(
 # Two passes a step, for two processes to share, and states at step 10 and 20.
 SHARED: dict[str, Any] = {
     "steps": 20,
-    "batch": {"tokens": 256, "passes": 2, "ahead": 2},
+    "batch": {"tokens": 256, "gradient_accumulation": 2, "prefetch": 2},
     "log": {"every": 5, "save_every": 10},
 }
 
@@ -139,7 +139,7 @@ def test_a_state_in_bfloat16_goes_from_one_process_to_shards(shards: Shards, tmp
 
 @nightly
 def test_a_budget_with_ramps_ends_everywhere_at_the_same_step(shards: Shards, tmp_path: Path) -> None:
-    keys = SHARED | {"steps": None, "budget": "3s", "text": {"max_tokens": 32, "ramp": [[0, 16], [0.5, 32]]}}
+    keys = SHARED | {"steps": None, "time_budget": "3s", "text": {"max_tokens": 32, "ramp": [[0, 16], [0.5, 32]]}}
     keys["batch"] = {"tokens": 128, "passes": 4, "ramp": [[0, 2], [0.3, 4]]}
     torchrun(recipe(shards.folder, tmp_path / "out", **keys))
     found = record(tmp_path / "out")

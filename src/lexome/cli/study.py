@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
 STUDY_HELP = "Name of a study, such as fang2023, or a TOML file."
 MODEL_HELP = "Checkpoint to evaluate; repeatable. Under the name of one of the paper's models it is compared with that."
-RUN_HELP = "Output folder of `lexome pretrain`: evaluate every checkpoint it kept (log.models), named by step."
+RUN_HELP = (
+    "Output folder of `lexome pretrain`: evaluate every checkpoint it kept (log.checkpoint_steps), named by step."
+)
 DATA_HELP = "Folder with the datasets. Default: LEXOME_DATA, else ./data."
 OUT_HELP = "Folder for runs and tables. Default: reproduced/STUDY."
 QUICK_HELP = "One seed, the first point of each grid, one fold, early stopping; every output says so."
@@ -132,7 +134,7 @@ def checkpoints_of_run(run: Path) -> dict[str, Path]:
     checkpoints = {path.name.removeprefix("step-"): path for path in run.glob("models/step-*") if path.is_dir()}
     if not checkpoints:
         raise UsageError(
-            f"--run {run}: has no checkpoints models/step-N. Pre-train with log.models = [1000, 10000].",
+            f"--run {run}: has no checkpoints models/step-N. Pre-train with log.checkpoint_steps = [1000, 10000].",
             code="no-checkpoints",
             value=str(run),
         )

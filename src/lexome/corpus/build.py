@@ -70,18 +70,18 @@ def decide(job: Job, drafts: tuple[Path, ...], advance: Advance) -> dict[str, An
 
 def _sample(recipe: BuildRecipe, verdicts: dedup.Verdicts, owners: dedup.Ints, keys: Sequence[Path]) -> None:
     """Cut sources to their sizes; those that are measured by another one last."""
-    limited = [source for source in recipe.sources if source.max_words or source.as_large_as]
+    limited = [source for source in recipe.sources if source.max_words or source.match_size_of]
     if not limited:
         return
     ranks = dedup.sampling_ranks(dedup.column(keys, "ids"), recipe.seed)
     sizes = dedup.column(keys, "bytes")
     numbers = {source.name: number for number, source in enumerate(recipe.sources)}
-    for source in sorted(limited, key=lambda source: source.as_large_as is not None):
+    for source in sorted(limited, key=lambda source: source.match_size_of is not None):
         mine = owners == numbers[source.name]
         if source.max_words:
             dedup.drop_beyond(verdicts, mine, dedup.column(keys, "words"), ranks, source.max_words)
         else:
-            other = (owners == numbers[str(source.as_large_as)]) & (verdicts == Verdict.KEPT)
+            other = (owners == numbers[str(source.match_size_of)]) & (verdicts == Verdict.KEPT)
             dedup.drop_beyond(verdicts, mine, sizes, ranks, int(sizes[other].sum()))
 
 
@@ -412,7 +412,7 @@ class _Runner:
         path = self.work / f"benchmarks-{self._leak_identity()[:12]}.npz"
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
-            found = leakage.index(sets, run_words=self.recipe.leakage.run_words)
+            found = leakage.index(sets, run_words=self.recipe.leakage.ngram_words)
             with atomic_write(path) as stream:
                 found.save(stream)
         return path
@@ -420,7 +420,7 @@ class _Runner:
     def _leak_identity(self) -> str:
         found = [(path, path.stat()) for path in _leakage_files(self.recipe)]
         files = [(str(path), stat.st_size, stat.st_mtime_ns) for path, stat in found]
-        return fingerprint(VERSION, files, self.recipe.leakage.run_words)
+        return fingerprint(VERSION, files, self.recipe.leakage.ngram_words)
 
     def _read_outputs(self, name: str) -> tuple[Path, ...]:
         folder = self.work / "read"

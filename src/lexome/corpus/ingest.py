@@ -146,7 +146,7 @@ def _cleaned(doc: Document, settings: ReadSettings, tally: Tally) -> _Draft:
     reason = stated_reason(doc, licences=settings.source.licences, retracted=settings.retracted)
     if reason is not None:
         return _Draft(doc, reason, [])
-    doc = running_text(doc, leave_out=settings.source.leave_out, languages=settings.languages, tally=tally)
+    doc = running_text(doc, leave_out=settings.source.exclude_passages, languages=settings.languages, tally=tally)
     doc = normalise(doc, tally=tally)
     words = [word for passage in doc.passages for word in words_of(passage.text)]
     count = sum(len(passage.text.split()) for passage in doc.passages)
@@ -157,7 +157,7 @@ def _cleaned(doc: Document, settings: ReadSettings, tally: Tally) -> _Draft:
 def _signatures(drafts: list[_Draft], hashes: list[Hashes], near: Near) -> npt.NDArray[np.uint32]:
     """The signature of each document; of those that are dropped, that of nothing."""
     runs = [
-        run_hashes(found, near.run_words) if draft.reason is None else found[:0]
+        run_hashes(found, near.shingle_words) if draft.reason is None else found[:0]
         for draft, found in zip(drafts, hashes, strict=True)
     ]
     return signatures(runs, permutations=near.permutations)

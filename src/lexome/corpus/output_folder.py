@@ -7,8 +7,9 @@ from typing import Any
 
 from lexome.errors import RecipeError, UsageError
 from lexome.files import atomic_write, refuse_other_settings
-from lexome.recipe import checked
+from lexome.recipe import validate
 from lexome.recipe.corpus_stages import BuildRecipe, ShardRecipe
+from lexome.recipe.renamed import upgrade
 
 # Beside the completion marks: the recipe of the run in progress. No mark has this name.
 RECIPE_FILE = ".recipe.json"
@@ -46,7 +47,7 @@ class OutputFolder:
         if self.recipe.overwrite or not has_results:
             return
         try:
-            earlier = _settings(checked(recorded, type(self.recipe), str(self.summary)))
+            earlier = _settings(validate(upgrade(recorded, self.recipe.stage), type(self.recipe), str(self.summary)))
         except RecipeError:
             # Keys of another version of Lexome: nothing to fill defaults into.
             earlier = recorded

@@ -1,13 +1,13 @@
-"""The recipe of `lexome build`: sources, what is dropped, and how sources are mixed."""
+"""Recipes of `lexome build`, `lexome learn-vocab` and `lexome shard`."""
 
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
-from lexome.recipe import Recipe, Table
+from lexome.recipe import Recipe, Table, invalid
 
-# A source's name is a folder's name too.
+# A source's name is also the name of its folder.
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
 
 Language = Literal["en", "fr", "de", "es", "it", "pt"]
@@ -16,83 +16,83 @@ Licences = Literal["any", "stated", "commercial"]
 
 
 class Source(Table):
-    """One collection: files that are read alike and mixed as one. Within it a document's newest version wins."""
+    """One collection of files of one kind. Within it the newest version of a document wins."""
 
-    name: Name = Field(description="What it is called in tables; its folder's name too.")
+    name: Name = Field(description="Its name in tables, and that of its folder.")
     paths: tuple[Path, ...] = Field(min_length=1, description="Files, folders and archives, oldest first.")
-    format: str | None = Field(default=None, description="The format, where the files' names and content do not tell.")
+    format: str | None = Field(
+        default=None, description="The format, where names and content of the files do not show it."
+    )
     options: dict[str, str | int | float | bool] = Field(
         default={}, description="Options of the format, as for `lexome convert --set`."
     )
     licences: Licences = Field(
         default="any",
-        description="any; stated: one must be known; commercial: CC0, CC BY, BY-SA, BY-ND, public domain.",
+        description="any; stated: the license is known; commercial: CC0, CC BY, BY-SA, BY-ND, public domain.",
     )
-    leave_out: tuple[str, ...] = Field(
-        default=("table", "formula", "code", "reference"), description="Kinds of passages that are no running text."
+    exclude_passages: tuple[str, ...] = Field(
+        default=("table", "formula", "code", "reference"), description="Kinds of passages to leave out."
     )
-    max_words: int | None = Field(default=None, gt=0, description="Sub-sample to about this many words.")
-    as_large_as: Name | None = Field(default=None, description="Sub-sample to the size in bytes of this other source.")
+    max_words: int | None = Field(default=None, gt=0, description="Subsample to about this many words.")
+    match_size_of: Name | None = Field(default=None, description="Subsample to the size in bytes of this other source.")
 
     @model_validator(mode="after")
     def _one_limit(self) -> Self:
-        if self.max_words is not None and self.as_large_as is not None:
-            raise ValueError("max_words and as_large_as are both given; expected one of them")
+        if self.max_words is not None and self.match_size_of is not None:
+            raise invalid("match_size_of", "max_words and match_size_of are both given; expected one of them")
         return self
 
 
 class Near(Table):
-    """When two documents count as near duplicates."""
+    """Near-duplicate detection by MinHash."""
 
     similarity: float = Field(
-        default=0.8, gt=0, le=1, description="Share of word runs in common, estimated by MinHash."
+        default=0.8, gt=0, le=1, description="Jaccard similarity of shingles from which documents are near duplicates."
     )
-    run_words: int = Field(default=5, gt=0, description="Words in a run.")
+    shingle_words: int = Field(default=5, gt=0, description="Words per shingle.")
     permutations: int = Field(
-        default=128, gt=0, description="Size of a signature: the estimate's error is its root's inverse."
+        default=128, gt=0, description="Signature size; the error of the estimate is 1 / sqrt(permutations)."
     )
-    bands: int = Field(
-        default=16, gt=0, description="Cuts of the signature; two documents are compared if one of them agrees."
-    )
+    bands: int = Field(default=16, gt=0, description="LSH bands; documents that agree in one of them are compared.")
 
     @model_validator(mode="after")
     def _whole_bands(self) -> Self:
         if self.permutations % self.bands:
-            raise ValueError(f"bands must divide permutations; {self.bands} does not divide {self.permutations}")
+            raise invalid("bands", f"bands must divide permutations; {self.bands} does not divide {self.permutations}")
         return self
 
 
 class Leakage(Table):
     """Benchmark documents that must not be trained on."""
 
-    sets: tuple[Path, ...] = Field(default=(), description="Test sets, in any format Lexome reads.")
-    action: Literal["drop", "report"] = Field(default="drop", description="report: count them, and keep them.")
-    run_words: int = Field(
+    sets: tuple[Path, ...] = Field(default=(), description="Test sets, in any format that Lexome reads.")
+    action: Literal["drop", "report"] = Field(default="drop", description="report: count them, but keep them.")
+    ngram_words: int = Field(
         default=10,
         gt=0,
-        description="A sentence is found by its first and last run of so many words; shorter ones are not.",
+        description="A sentence is recognized by its first and last n-gram of this many words.",
     )
 
 
 class BuildRecipe(Recipe):
-    """Literature to cleaned, deduplicated records."""
+    """Builds a cleaned, deduplicated corpus from literature."""
 
     stage: Literal["build"]
     out: Path = Field(description="The folder for records/, corpus.json and corpus.md.")
-    seed: int = Field(default=0, ge=0, lt=1 << 64, description="Which documents sub-sampling takes.")
+    seed: int = Field(default=0, ge=0, lt=1 << 64, description="Random seed of the subsampling.")
     sources: tuple[Source, ...] = Field(min_length=1)
     languages: tuple[Language, ...] = Field(
-        default=("en",), description="Those that can be told from a text; empty keeps every language."
+        default=("en",), description="Languages to keep, detected from the text; empty keeps all."
     )
-    min_words: int = Field(default=20, ge=0, description="A document with fewer words is dropped.")
-    retracted: Literal["drop", "keep"] = Field(default="drop", description="Articles that PubMed says are retracted.")
+    min_words: int = Field(default=20, ge=0, description="Drop documents with fewer words.")
+    retracted: Literal["drop", "keep"] = Field(default="drop", description="Articles that PubMed marks as retracted.")
     exact_duplicates: Literal["drop", "keep"] = Field(
-        default="drop", description="Documents with the same words in the same order as an earlier one."
+        default="drop", description="Documents with the same words, in the same order, as an earlier one."
     )
     near_duplicates: Literal["drop", "keep"] = Field(
-        default="drop", description="Documents that are much like an earlier one; [near] says how much."
+        default="drop", description="Documents similar to an earlier one, by the settings in [near]."
     )
-    overwrite: bool = Field(default=False, description="Replace an output that another recipe made.")
+    overwrite: bool = Field(default=False, description="Replace the output of another recipe.")
     near: Near = Near()
     leakage: Leakage = Leakage()
 
@@ -100,14 +100,18 @@ class BuildRecipe(Recipe):
     def _sources_fit(self) -> Self:
         names = [source.name for source in self.sources]
         if len(set(names)) < len(names):
-            raise ValueError(f"two sources have the same name; expected names apart, seen {', '.join(names)}")
+            raise invalid("sources", f"two sources have the same name; expected distinct names, got {', '.join(names)}")
         for source in self.sources:
-            other = source.as_large_as
+            other = source.match_size_of
             if other is not None and (other not in names or other == source.name):
-                raise ValueError(f"source {source.name}: as_large_as is {other!r}; expected another source's name")
-            if other is not None and self.source(other).as_large_as is not None:
-                raise ValueError(
-                    f"source {source.name}: as_large_as names {other}, which is itself measured by another"
+                raise invalid(
+                    f"sources.{source.name}.match_size_of",
+                    f"source {source.name}: match_size_of is {other!r}; expected another source's name",
+                )
+            if other is not None and self.source(other).match_size_of is not None:
+                raise invalid(
+                    f"sources.{source.name}.match_size_of",
+                    f"source {source.name}: match_size_of names {other}, which itself matches another",
                 )
         return self
 
@@ -118,56 +122,62 @@ class BuildRecipe(Recipe):
 
 Kind = Literal["wordpiece", "byte-bpe", "sentencepiece-unigram", "sentencepiece-bpe"]
 
-# What is said of a vocabulary that is learnt, and of one that is adapted.
-LEARNT = ("kind", "size", "cased", "min_frequency", "alphabet")
-ADAPTED = ("new", "min_documents")
+# Keys for learning a vocabulary, and for adapting one.
+LEARN_KEYS = ("kind", "size", "cased", "min_frequency", "alphabet")
+ADAPT_KEYS = ("max_new_tokens", "min_documents")
 
 
 class VocabRecipe(Recipe):
-    """Text to a tokenizer folder."""
+    """Learns a tokenizer from text, or adapts one to it."""
 
     stage: Literal["learn-vocab"]
     inputs: tuple[Path, ...] = Field(min_length=1, description="Files, folders and archives of text.")
     out: Path = Field(description="The tokenizer folder.")
-    format: str | None = Field(None, description='Where names and content do not tell; "text" is read line by line.')
-    kind: Kind = Field("wordpiece", description="As BERT has it, as RoBERTa has it, or one of SentencePiece's two.")
-    size: int = Field(32_768, ge=300, le=1_000_000, description="Pieces, special tokens among them.")
-    cased: bool = Field(True, description="False makes all text lower case; WordPiece then drops accents too.")
-    min_frequency: int = Field(2, ge=1, description="A pair is joined only if seen so often (not for unigram).")
-    alphabet: int = Field(1000, ge=1, description="Most characters kept; byte-bpe needs no more than its 256 bytes.")
-    sample_documents: int | None = Field(None, gt=0, description="Learn from about this many documents.")
-    sample_megabytes: float | None = Field(None, gt=0, description="Learn from about this much text, in UTF-8.")
-    seed: int = Field(0, ge=0, description="Which documents the sample takes.")
-    adapt: Path | None = Field(
-        None, description="A WordPiece tokenizer to change: words of the text in place of pieces it never has."
+    format: str | None = Field(
+        None, description='Where names and content do not show it; "text": one document per line.'
     )
-    new: int = Field(4000, ge=1, description="With adapt: at most so many new words.")
-    min_documents: int = Field(25, ge=1, description="With adapt: a new word is in so many documents.")
-    max_length: int = Field(512, gt=2, description="Tokens a model takes at most; kept in tokenizer_config.json.")
-    overwrite: bool = Field(False, description="Replace an output that another recipe or other text made.")
+    kind: Kind = Field("wordpiece", description="BERT's, RoBERTa's, or one of SentencePiece's two.")
+    size: int = Field(32_768, ge=300, le=1_000_000, description="Vocabulary size, special tokens included.")
+    cased: bool = Field(True, description="False lowercases all text; WordPiece then strips accents too.")
+    min_frequency: int = Field(2, ge=1, description="Minimum count of a merged pair (not for unigram).")
+    alphabet: int = Field(1000, ge=1, description="Maximum number of characters; byte-bpe always has its 256 bytes.")
+    sample_documents: int | None = Field(None, gt=0, description="Learn from a sample of about this many documents.")
+    sample_megabytes: float | None = Field(None, gt=0, description="Learn from a sample of about this much UTF-8 text.")
+    seed: int = Field(0, ge=0, description="Random seed of the sample.")
+    adapt: Path | None = Field(
+        None, description="A WordPiece tokenizer to adapt: new words replace tokens that the text never uses."
+    )
+    max_new_tokens: int = Field(4000, ge=1, description="With adapt: maximum number of new words.")
+    min_documents: int = Field(25, ge=1, description="With adapt: minimum number of documents with a new word.")
+    max_length: int = Field(512, gt=2, description="Maximum sequence length, stored in tokenizer_config.json.")
+    overwrite: bool = Field(False, description="Replace the output of another recipe or other text.")
 
     @model_validator(mode="after")
     def _fits_its_kind(self) -> Self:
         if self.sample_documents is not None and self.sample_megabytes is not None:
-            raise ValueError("sample_documents and sample_megabytes are both given; expected one of them")
+            raise invalid(
+                "sample_megabytes", "sample_documents and sample_megabytes are both given; expected one of them"
+            )
         if self.kind == "byte-bpe" and not self.cased:
-            raise ValueError("byte-bpe keeps every byte, so it is always cased; choose another kind or leave cased out")
-        needless = ADAPTED if self.adapt is None else LEARNT
+            raise invalid(
+                "cased", "byte-bpe keeps every byte, so it is always cased; choose another kind, or remove cased"
+            )
         fields = type(self).model_fields
-        if said := [name for name in needless if getattr(self, name) != fields[name].default]:
-            why = "says nothing without adapt" if self.adapt is None else "is that of the tokenizer that adapt names"
-            raise ValueError(f"{said[0]} {why}; leave it out")
+        for name in ADAPT_KEYS if self.adapt is None else LEARN_KEYS:
+            if getattr(self, name) != fields[name].default:
+                why = "needs adapt" if self.adapt is None else "is set by the tokenizer that adapt names"
+                raise invalid(name, f"{name} {why}; leave it out")
         return self
 
 
 class ShardRecipe(Recipe):
-    """Records to token shards."""
+    """Tokenizes records into shards."""
 
     stage: Literal["shard"]
-    inputs: tuple[Path, ...] = Field(min_length=1, description="Records, or files of any format Lexome reads.")
-    format: str | None = Field(default=None, description="The format, where the files do not tell.")
+    inputs: tuple[Path, ...] = Field(min_length=1, description="Records, or files of any format that Lexome reads.")
+    format: str | None = Field(default=None, description="The format, where the files do not show it.")
     tokenizer: Path = Field(description="A tokenizer folder, or its tokenizer.json.")
     out: Path = Field(description="The folder for the shards and their manifest.json.")
-    held_out: float = Field(default=0.0, ge=0, lt=1, description="Share of documents kept apart to measure loss on.")
-    seed: int = Field(default=0, description="Chooses the documents that are held out.")
-    overwrite: bool = Field(default=False, description="Replace an output that another recipe made.")
+    held_out: float = Field(default=0.0, ge=0, lt=1, description="Fraction of documents held out for evaluation.")
+    seed: int = Field(default=0, description="Random seed of the held-out documents.")
+    overwrite: bool = Field(default=False, description="Replace the output of another recipe.")

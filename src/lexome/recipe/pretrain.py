@@ -1,216 +1,155 @@
-"""The recipe of `lexome pretrain`: shards and an encoder into a checkpoint folder; and what others share with it."""
+"""Recipes of `lexome pretrain` and `lexome distill`: token shards into an encoder."""
 
-import re
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
+from pydantic import Field, model_validator
 
-from lexome.recipe import Beta, Recipe, Table
-
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-
-
-def seconds(given: Any) -> Any:
-    """The seconds that "90s", "20m", "1h30m" or "2d" stand for; other values pass for the schema to judge."""
-    if not isinstance(given, str):
-        return given
-    if not re.fullmatch(r"(\d+(\.\d+)?[smhd])+", given):
-        raise ValueError('expected a time such as "90s", "20m", "1h30m" or "2d"')
-    return sum(float(number) * _UNITS[unit] for number, unit in re.findall(r"(\d+(?:\.\d+)?)([smhd])", given))
-
-
-Seconds = Annotated[float, BeforeValidator(seconds), PlainSerializer(lambda value: f"{value:g}s")]
-
-
-class ParallelTable(Table):
-    """data x shard x tensor processes, one for each GPU, started by torchrun."""
-
-    data: int | None = Field(
-        default=None, ge=1, description="Whole copies of the model, each with its own batches. None: as many as fit."
-    )
-    shard: int = Field(
-        default=1, ge=1, description="Processes that share weights, gradients and optimizer state of one copy (FSDP2)."
-    )
-    tensor: int = Field(
-        default=1, ge=1, description="Processes that cut each matrix among them and work on the same batch."
-    )
-    backend: Literal["auto", "nccl", "gloo"] = Field(
-        default="auto", description="How processes talk; auto: nccl for GPUs, gloo for CPUs."
-    )
-
+from lexome.recipe import Recipe, Table, invalid, tables
+from lexome.recipe.tables import CardTable, Device, OptimizerTable, ParallelTable, ScheduleTable, Seconds
 
 Points = tuple[tuple[float, float], ...]
 Times = Annotated[int, Field(ge=0, strict=True)]
 
 
 def _check_points(name: str, points: Points, *, least: float, to_end: bool = False) -> None:
-    """ValueError where points do not ascend from 0, to the end of the run where they may reach it."""
+    """ValueError where points do not ascend from 0, up to the end of the run where they may reach it."""
     places = [place for place, _ in points]
     beyond = places and (places[-1] > 1 if to_end else places[-1] >= 1)
     if places and (places[0] != 0 or beyond or sorted(set(places)) != places):
         limit = "to 1" if to_end else "below 1"
-        raise ValueError(f"{name} begins at {places}; expected shares of the run that begin at 0 and ascend {limit}")
+        raise invalid(
+            name, f"{name} begins at {places}; expected fractions of the run that begin at 0 and ascend {limit}"
+        )
     if any(value < least for _, value in points):
-        raise ValueError(f"{name} has a value below {least:g}")
+        raise invalid(name, f"{name} has a value below {least:g}")
 
 
 class TextTable(Table):
-    """Which sequences are made of the shards."""
+    """How sequences are made from the shards."""
 
     kind: Literal["sentences", "across_documents", "next_sentence", "sentence_order"] = Field(
-        default="sentences", description="Whole sentences of one document, or of any; or pairs (NSP, SOP)."
+        default="sentences", description="Whole sentences of one document, or across documents; or pairs (NSP, SOP)."
     )
-    max_tokens: int = Field(default=512, ge=8, description="Longest sequence, special tokens included.")
-    ramp: Points = Field(default=(), description="[share of the run, longest sequence] pairs; 128 first, then 512.")
-    short: float = Field(default=0.1, ge=0, le=1, description="Share of documents whose pairs are made short.")
+    max_tokens: int = Field(default=512, ge=8, description="Maximum sequence length, special tokens included.")
+    ramp: Points = Field(
+        default=(), description="[fraction of the run, maximum length] pairs, such as 128 first, then 512."
+    )
+    short_seq_prob: float = Field(
+        default=0.1, ge=0, le=1, description="Fraction of documents whose pairs are made shorter (BERT)."
+    )
     repeat: dict[str, Times] = Field(
-        default={}, description="How often an epoch has the text of a source: {abstracts = 3}; 0 leaves it out."
+        default={}, description="How often an epoch repeats a source: {abstracts = 3}; 0 leaves it out."
     )
 
     @model_validator(mode="after")
     def _ramp_fits(self) -> Self:
         _check_points("ramp", self.ramp, least=8)
         if self.ramp and self.ramp[-1][1] != self.max_tokens:
-            raise ValueError(f"ramp ends at {self.ramp[-1][1]:g} tokens; expected max_tokens, {self.max_tokens}")
+            raise invalid("ramp", f"ramp ends at {self.ramp[-1][1]:g} tokens; expected max_tokens, {self.max_tokens}")
         if (longest := max((length for _, length in self.ramp), default=0)) > self.max_tokens:
-            raise ValueError(f"ramp has {longest:g} tokens; expected max_tokens, {self.max_tokens}, at most")
+            raise invalid("ramp", f"ramp has {longest:g} tokens; expected max_tokens, {self.max_tokens}, at most")
         return self
 
 
 class MaskingTable(Table):
-    """What is hidden, and what stands in its place; docs/explanation/masking.md explains it."""
+    """Masked language modeling; docs/explanation/masking.md explains the choices."""
 
-    unit: Literal["token", "word", "span"] = Field(default="word", description="What is hidden as one.")
-    rate: float = Field(default=0.15, gt=0, le=1, description="Share of a sequence's tokens that are asked for.")
-    ramp: Points = Field(default=(), description="[share of the run, rate] pairs in place of one rate.")
-    linear: bool = Field(default=False, description="The rate moves in straight lines from point to point.")
-    mask_share: float = Field(default=0.8, ge=0, le=1, description="Of these, the share that the mask stands for.")
-    random_share: float = Field(default=0.1, ge=0, le=1, description="The share that any other token stands for.")
-    together: bool = Field(default=False, description="Draw between them once for a word or span, not for each token.")
-    independent: bool = Field(default=False, description="Choose each word by itself; by default up to a budget.")
-    duplicates: int | None = Field(default=None, ge=1, description="So many maskings take turns; none: always new.")
+    unit: Literal["token", "word", "span"] = Field(default="word", description="What is masked as a whole.")
+    rate: float = Field(default=0.15, gt=0, le=1, description="Masking rate: fraction of tokens to predict.")
+    ramp: Points = Field(default=(), description="[fraction of the run, masking rate] pairs, instead of one rate.")
+    linear: bool = Field(default=False, description="Interpolate the rate linearly between the points of the ramp.")
+    mask_ratio: float = Field(default=0.8, ge=0, le=1, description="Of these, the fraction replaced by [MASK].")
+    random_ratio: float = Field(default=0.1, ge=0, le=1, description="The fraction replaced by a random token.")
+    replace_whole_unit: bool = Field(
+        default=False, description="Choose [MASK], random or unchanged once per word or span, not per token."
+    )
+    independent: bool = Field(default=False, description="Sample each word independently, not up to an exact budget.")
+    dupe_factor: int | None = Field(
+        default=None, ge=1, description="Number of fixed maskings to cycle through; by default always new ones."
+    )
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
         _check_points("ramp", self.ramp, least=1e-6, to_end=self.linear)
-        if self.mask_share + self.random_share > 1 + 1e-9:
-            raise ValueError("mask_share and random_share are more than 1 together")
+        if self.mask_ratio + self.random_ratio > 1 + 1e-9:
+            raise invalid("random_ratio", "mask_ratio and random_ratio add up to more than 1")
         return self
 
 
-class BatchTable(Table):
-    """How much goes through the model at once."""
+class BatchTable(tables.BatchTable):
+    """The size of a step: micro-batches of packed sequences, whose gradients are accumulated."""
 
-    tokens: int = Field(default=65_536, ge=8, description="Tokens of one pass, all sequences of it together.")
-    passes: int = Field(default=1, ge=1, description="Passes whose gradients are added up before a step.")
-    ramp: Points = Field(default=(), description="[share of the run, passes] pairs: a batch that grows.")
-    ahead: int = Field(default=8, ge=0, description="Steps prepared ahead in the background; 0 prepares in line.")
+    tokens: int = Field(default=65_536, ge=8, description="Tokens per micro-batch, all sequences together.")
+    ramp: Points = Field(
+        default=(), description="[fraction of the run, gradient_accumulation] pairs: a batch size that grows."
+    )
 
     @model_validator(mode="after")
     def _ramp_fits(self) -> Self:
         _check_points("ramp", self.ramp, least=1)
-        if self.ramp and self.ramp[-1][1] != self.passes:
-            raise ValueError(f"ramp ends at {self.ramp[-1][1]:g} passes; expected passes, {self.passes}")
+        if self.ramp and self.ramp[-1][1] != self.gradient_accumulation:
+            raise invalid(
+                "ramp",
+                f"ramp ends at {self.ramp[-1][1]:g}; expected gradient_accumulation, {self.gradient_accumulation}",
+            )
         return self
 
 
-class OptimizerTable(Table):
-    """AdamW, or Muon for the layers' matrices with AdamW for the rest."""
+class EvaluationTable(tables.EvaluationTable):
+    """Loss on the held-out shards, with the same masks every time."""
 
-    kind: Literal["adamw", "muon"] = Field(default="adamw", description="muon: of matrices; adamw does the rest.")
-    lr: float = Field(
-        default=5e-4,
-        gt=0,
-        allow_inf_nan=False,
-        description="The highest learning rate; Muon's steps are scaled to AdamW's.",
+    tokens: int = Field(default=1_000_000, ge=1, description="At most this many held-out tokens.")
+    masking_rate: float = Field(default=0.15, gt=0, le=1, description="Its own masking rate, so that runs compare.")
+    seed: int = Field(default=0, ge=0, description="Random seed of its masks.")
+
+
+class LogTable(tables.LogTable):
+    """Logging, checkpointing and divergence checks; these keys may change between interrupting and resuming a run."""
+
+    save_every: int = Field(default=1000, ge=1, description="Steps between saved training states.")
+    keep_states: int = Field(default=2, ge=1, description="Training states to keep; older ones are removed.")
+    checkpoint_steps: tuple[int, ...] = Field(
+        default=(), description="Steps at which the model is also saved as a checkpoint, in models/step-N."
     )
-    betas: tuple[Beta, Beta] = Field(default=(0.9, 0.98), description="AdamW's.")
-    eps: float = Field(default=1e-6, gt=0, description="AdamW's.")
-    decay: float = Field(default=0.01, ge=0, description="Weight decay of matrices; vectors have none.")
-    decay_embeddings: bool = Field(default=True, description="Whether embeddings are matrices in this.")
-    momentum: float = Field(default=0.95, ge=0, lt=1, description="Muon's.")
-    clip: float | None = Field(default=1.0, gt=0, description="Gradients of a larger norm are scaled down to it.")
-
-
-class ScheduleTable(Table):
-    """The learning rate over the run."""
-
-    kind: Literal["linear", "cosine", "constant"] = Field(default="linear", description="constant decays at its end.")
-    warmup: float = Field(default=0.02, ge=0, lt=1, description="Share of the run.")
-    warmup_steps: int | None = Field(default=None, ge=0, description="In its place, where the run is told in steps.")
-    decay: float = Field(default=0.2, ge=0, le=1, description="With constant: share of the run it decays in, linearly.")
-    end: float = Field(default=0.0, ge=0, le=1, description="Share of lr that is left at the end.")
-
-
-class EvaluationTable(Table):
-    """Loss on the held-out shards; its masks are the same at every time."""
-
-    every: int | None = Field(default=None, ge=1, description="Steps between two; without it only at the end.")
-    tokens: int = Field(default=1_000_000, ge=1, description="At most so many held-out tokens.")
-    rate: float = Field(default=0.15, gt=0, le=1, description="Masking rate, so that runs compare.")
-    seed: int = Field(default=0, ge=0, description="Of its masks.")
-
-
-class LogTable(Table):
-    """What is written down, and when. This may change between stopping and going on."""
-
-    every: int = Field(default=20, ge=1, description="Steps between two lines of metrics.jsonl.")
-    save_every: int = Field(default=1000, ge=1, description="Steps between two saved states.")
-    keep: int = Field(default=2, ge=1, description="States kept; older ones are removed.")
-    models: tuple[int, ...] = Field(
-        default=(), description="Steps whose model is kept as a checkpoint, in models/step-N: to compare them later."
-    )
-    diverged: float = Field(default=2.0, gt=0, description="Stop where three lines on end are so far above the best.")
-
-
-class CardTable(Table):
-    """What the model card says that no program knows."""
-
-    title: str | None = Field(default=None, description="By default the name of `out`.")
-    license: str = Field(default="unknown", description="The model's own.")
-    data: str | None = Field(default=None, description="The text it was trained on, and that text's licences.")
-
-
-def _less(said: list[str]) -> str:
-    """What to do where the length is told more than once: on the command line another was set beside the recipe's."""
-    return f". Take out all but one: --set {said[-1]}= leaves a key out" if len(said) > 1 else ""
 
 
 class TrainingRecipe(Recipe):
-    """What every training on token shards says, whatever its loss."""
+    """The keys of every stage that trains on token shards."""
 
-    shards: Path = Field(description="A folder that `lexome shard` made.")
+    shards: Path = Field(description="A folder written by `lexome shard`.")
     out: Path = Field(
         description="The folder for model/, the checkpoint, and run.json, metrics.jsonl, loss.png, state/."
     )
-    seed: int = Field(default=0, ge=0, description="Of new weights, the order of the text, and its masks.")
+    seed: int = Field(default=0, ge=0, description="Random seed of new weights, the order of the text and its masks.")
     preset: str | None = Field(
-        default=None, description="A shape by its name, such as bert-base; a wrong name lists all."
+        default=None, description="A model configuration by name, such as bert-base; an unknown name lists all."
     )
     model: dict[str, Any] = Field(
-        default={}, description="EncoderConfig's fields, in place of the preset's or the checkpoint's."
+        default={}, description="Fields of EncoderConfig, over the preset's or the checkpoint's."
     )
-    steps: int | None = Field(default=None, ge=1, description="How long; one of steps, tokens, epochs and budget.")
-    tokens: int | None = Field(default=None, ge=1, description="In their place: tokens read.")
+    steps: int | None = Field(
+        default=None, ge=1, description="Length of the run; one of steps, tokens, epochs and time_budget."
+    )
+    tokens: int | None = Field(default=None, ge=1, description="Length in tokens, instead of steps.")
     epochs: float | None = Field(
-        default=None, gt=0, allow_inf_nan=False, description="In their place: times that the text is read."
+        default=None, gt=0, allow_inf_nan=False, description="Length in epochs, instead of steps."
     )
-    budget: Seconds | None = Field(
+    time_budget: Seconds | None = Field(
         default=None,
         gt=0,
-        description='In their place: seconds, or a time such as "20m"; reading in and compiling are not counted.',
+        description='Length in seconds, or as "20m", instead of steps; loading and compiling are not counted.',
     )
-    device: Literal["auto", "cpu", "cuda"] = Field(default="auto", description="auto: the GPU, where there is one.")
+    device: Device = Field(default="auto", description="auto: the GPU, where there is one.")
     precision: Literal["auto", "fp32", "autocast", "bf16"] = Field(
         default="auto", description="auto: autocast on CUDA, fp32 on CPU. bf16: weights too, fp32 in the optimizer."
     )
     compile: bool | None = Field(default=None, description="torch.compile; by default on CUDA.")
-    checkpointing: bool = Field(
-        default=False, description="Compute each layer again in the backward pass: less memory, a third more time."
+    gradient_checkpointing: bool = Field(
+        default=False, description="Recompute each layer in the backward pass: less memory, a third more time."
     )
     deterministic: bool | None = Field(
-        default=None, description="The same bits each time on a GPU; by default, unless the length is a time."
+        default=None, description="Bit-exact reproducible on a GPU; by default, unless the length is a time budget."
     )
     text: TextTable = TextTable()
     masking: MaskingTable = MaskingTable()
@@ -224,90 +163,109 @@ class TrainingRecipe(Recipe):
 
     @model_validator(mode="after")
     def _whole(self) -> Self:
-        said = [name for name in ("steps", "tokens", "epochs", "budget") if getattr(self, name) is not None]
-        if len(said) != 1:
-            seen = " and ".join(said) or "nothing"
-            raise ValueError(
-                f"the length is told by {seen}; expected one of steps, tokens, epochs and budget{_less(said)}"
+        lengths = [name for name in ("steps", "tokens", "epochs", "time_budget") if getattr(self, name) is not None]
+        if len(lengths) != 1:
+            # Usually one was set on the command line beside the recipe's own.
+            fix = f". Keep one: --set {lengths[-1]}= removes a key" if lengths else ""
+            raise invalid(
+                lengths[-1] if lengths else "steps",
+                f"the length is given by {' and '.join(lengths) or 'nothing'}; expected one of steps, tokens, epochs "
+                f"and time_budget{fix}",
             )
         if self.schedule.warmup_steps is not None and self.steps is None:
-            raise ValueError("schedule.warmup_steps needs a length in steps; say schedule.warmup, a share")
-        beyond = [step for step in self.log.models if step < 1 or (self.steps is not None and step > self.steps)]
+            raise invalid(
+                "schedule.warmup_steps", "schedule.warmup_steps needs a length in steps; use schedule.warmup_ratio"
+            )
+        beyond = [
+            step for step in self.log.checkpoint_steps if step < 1 or (self.steps is not None and step > self.steps)
+        ]
         if beyond:
-            raise ValueError(f"log.models names step {beyond[0]}, which the run does not make; expected 1 to steps")
+            raise invalid(
+                "log.checkpoint_steps", f"log.checkpoint_steps has {beyond[0]}, which is not a step of the run"
+            )
         if self.batch.tokens < self.text.max_tokens:
-            raise ValueError(f"batch.tokens is {self.batch.tokens}, less than the longest sequence")
+            raise invalid("batch.tokens", f"batch.tokens is {self.batch.tokens}, less than the longest sequence")
         return self
 
 
 class PretrainRecipe(TrainingRecipe):
-    """Token shards to a pre-trained encoder."""
+    """Pre-trains an encoder on token shards."""
 
     stage: Literal["pretrain"]
-    start: Path | None = Field(default=None, description="A checkpoint to go on from; without it, random weights.")
-    new_vocabulary: Literal["refuse", "carry"] = Field(
-        default="refuse", description="carry: take another tokenizer than the checkpoint's, keep what both have."
+    start: Path | None = Field(
+        default=None, description="A checkpoint for continued pre-training; without it, random weights."
+    )
+    new_vocabulary: Literal["error", "transfer"] = Field(
+        default="error",
+        description="Where the shards have another tokenizer than the checkpoint; transfer: keep shared embeddings.",
     )
 
     @model_validator(mode="after")
     def _one_model(self) -> Self:
         if self.start is None and self.preset is None and not self.model:
-            raise ValueError("there is no model; expected start, preset or a [model] table")
+            raise invalid("start", "there is no model; expected start, preset or a [model] table")
         if self.start is not None and self.preset is not None:
-            raise ValueError("start and preset are both given; expected one of them")
+            raise invalid("preset", "start and preset are both given; expected one of them")
         return self
 
 
 class LossTable(Table):
-    """What is minimised: a sum of three means, weighed as Lewis et al. (2020) did."""
+    """The distillation loss: a weighted sum of three means, with the weights of Lewis et al. (2020)."""
 
-    mlm: float = Field(default=5.0, ge=0, description="Weight of the cross entropy of masked words.")
-    kl: float = Field(default=2.0, ge=0, description="Weight of KL(teacher || student) of the guesses.")
+    mlm: float = Field(default=5.0, ge=0, description="Weight of the masked-language-modeling cross entropy.")
+    kl: float = Field(default=2.0, ge=0, description="Weight of KL(teacher || student) of the predictions.")
     cosine: float = Field(default=1.0, ge=0, description="Weight of 1 - cosine of last hidden states, over all tokens.")
-    temperature: float = Field(default=2.0, gt=0, description="What both logits are divided by for kl.")
-    squared: bool = Field(default=True, description="Multiply kl by the square of the temperature.")
-    over: Literal["masked", "all"] = Field(
-        default="masked", description="Compare guesses at masked words, or at all tokens as DistilBERT did."
+    temperature: float = Field(default=2.0, gt=0, description="Temperature of both logits in kl.")
+    scale_by_temperature: bool = Field(default=True, description="Multiply kl by the square of the temperature.")
+    positions: Literal["masked", "all"] = Field(
+        default="masked", description="Compare predictions at masked tokens, or at all tokens as DistilBERT does."
     )
     projection: bool | None = Field(
-        default=None, description="Learn a matrix from student to teacher width; none: where the widths differ."
+        default=None, description="Learn a projection to the teacher's width; by default where the widths differ."
     )
 
     @model_validator(mode="after")
     def _teaches(self) -> Self:
         if not (self.kl or self.cosine):
-            raise ValueError("kl and cosine are both 0, so the teacher has no say; say control = true for that")
+            raise invalid(
+                "kl", "kl and cosine are both 0, so the teacher is not used; expected control = true for that"
+            )
         if not (self.mlm or self.kl):
-            raise ValueError("mlm and kl are both 0, so the head of masked words would learn nothing")
+            raise invalid("mlm", "mlm and kl are both 0, so the masked-language-modeling head would not be trained")
         return self
 
 
 class DistillRecipe(TrainingRecipe):
-    """Token shards, a teacher and a student to a smaller encoder."""
+    """Distills a teacher into a smaller encoder on token shards."""
 
     stage: Literal["distill"]
-    teacher: Path = Field(description="A checkpoint with a head of masked words, and the tokenizer of the shards.")
+    teacher: Path = Field(description="A checkpoint with a masked-language-modeling head and the shards' tokenizer.")
     student: Literal["layers"] | Path | None = Field(
-        default=None, description='A checkpoint, or "layers": some of the teacher\'s. None: new, by preset or [model].'
+        default=None,
+        description='A checkpoint, or "layers": layers of the teacher. Default: new, by preset or [model].',
     )
     layers: tuple[int, ...] = Field(default=(), description="Which of the teacher's layers, counted from 0.")
-    every: int | None = Field(default=None, ge=1, description="In its place: layers 0, n, 2n, ...")
+    layer_stride: int | None = Field(default=None, ge=1, description="Layers 0, n, 2n, ..., instead of layers.")
     control: bool = Field(
-        default=False, description="Train the same student on the same text as long, by masked words alone."
+        default=False, description="Train the same student, on the same text and as long, without the teacher."
     )
     loss: LossTable = LossTable()
 
     @model_validator(mode="after")
     def _student_fits(self) -> Self:
         if self.student is None and self.preset is None and not self.model:
-            raise ValueError("there is no student; expected student, preset or a [model] table")
+            raise invalid("student", "there is no student; expected student, preset or a [model] table")
         if self.student is not None and self.preset is not None:
-            raise ValueError("student and preset are both given; expected one of them")
-        said = bool(self.layers) + (self.every is not None)
-        if said != (self.student == "layers"):
-            raise ValueError('expected either layers or every together with student = "layers", and neither without it')
+            raise invalid("preset", "student and preset are both given; expected one of them")
+        if bool(self.layers) + (self.layer_stride is not None) != (self.student == "layers"):
+            raise invalid(
+                "layer_stride",
+                'expected either layers or layer_stride together with student = "layers", and neither without it',
+            )
         if list(self.layers) != sorted(set(self.layers)) or min(self.layers, default=0) < 0:
-            raise ValueError("layers do not rise from 0 or more; expected numbers such as [0, 2, 4]")
+            raise invalid("layers", "layers are not ascending from 0 or more; expected numbers such as [0, 2, 4]")
         if self.text.kind in ("next_sentence", "sentence_order"):
-            raise ValueError("pairs have no part in the loss; expected text.kind sentences or across_documents")
+            raise invalid(
+                "text.kind", "the loss has no term for pairs; expected text.kind sentences or across_documents"
+            )
         return self

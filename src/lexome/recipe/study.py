@@ -1,4 +1,4 @@
-"""The file of `lexome reproduce`: a paper's tasks, protocols and averages, and the numbers it reports."""
+"""The recipe of `lexome reproduce`: a paper's tasks, protocols and averages, and the scores it reports."""
 
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
@@ -7,92 +7,102 @@ from typing import Any, Literal, Self
 from pydantic import Field, ValidationError, model_validator
 
 from lexome.errors import UsageError
-from lexome.recipe import Recipe, Table, alike, load, merged
+from lexome.recipe import Recipe, Table, extended_file, invalid, load, merge
 from lexome.recipe.finetune import FinetuneRecipe
 
-# In a checkout the files lie beside src; in an installed package inside it.
+# In a checkout the studies are beside src; in an installed package inside it.
 _HERE = Path(__file__).resolve()
 FOLDERS = (_HERE.parents[1] / "studies", _HERE.parents[3] / "studies")
-# What is told on the command line.
+# Keys that the command line sets.
 _OWN_KEYS = ("stage", "start", "out", "jobs", "device")
 
 
 class ProtocolTable(Table):
-    """How models are fine-tuned and what is made of their scores.
+    """How models are fine-tuned and how their scores are aggregated.
 
-    Where there are variants, each is run with the keys of `choose`, and the best of them, by the first measure on `by`,
-    with those of `report`. Without `choose` and `report` the runs that choose are those that are reported.
+    Where there are variants, each is run with the keys of `selection`, and the best of them, by the first metric on
+    `select_on`, with those of `report`. Without `selection` and `report` the runs that select are those reported.
     """
 
-    about: str = Field(description="The paper's own description in a sentence, and where it is.")
+    description: str = Field(description="The paper's own description in a sentence, and where it is.")
     recipe: dict[str, Any] = Field(description="Keys of a fine-tuning recipe.")
-    variants: tuple[dict[str, Any], ...] = Field(default=(), description="Keys laid over these; one of them is chosen.")
-    choose: dict[str, Any] = Field(default={}, description="Keys of the runs that choose a variant.")
+    variants: tuple[dict[str, Any], ...] = Field(default=(), description="Keys over these; one variant is selected.")
+    selection: dict[str, Any] = Field(default={}, description="Keys of the runs that select a variant.")
     report: dict[str, Any] = Field(default={}, description="Keys of the runs that are reported.")
-    by: Literal["dev", "test"] = Field(default="dev", description="Where variants are compared; test of a fold apart.")
-    folds: Literal["mean", "median"] | None = Field(default=None, description="What is taken over the folds.")
-    seeds: Literal["mean", "median"] = Field(default="mean", description="What is taken over the seeds, after folds.")
+    select_on: Literal["dev", "test"] = Field(
+        default="dev", description="The split that variants are compared on; test only of a separate fold."
+    )
+    folds: Literal["mean", "median"] | None = Field(default=None, description="Aggregation over folds.")
+    seeds: Literal["mean", "median"] = Field(default="mean", description="Aggregation over seeds, after folds.")
 
     @model_validator(mode="after")
-    def _chosen_apart(self) -> Self:
-        if (self.choose or self.report) and not self.variants:
-            raise ValueError("choose and report tell apart the runs of variants, and there are none")
-        choosing, reported = (_folds_of(merged(self.recipe, keys)) for keys in (self.choose, self.report))
-        if self.by == "test" and not apart(choosing, reported):
-            raise ValueError("variants are compared on the test split of a fold that is also reported")
+    def _selected_apart(self) -> Self:
+        if (self.selection or self.report) and not self.variants:
+            raise invalid("selection", "selection and report apply to variants, and there are none")
+        selecting, reported = (_folds_of(merge(self.recipe, keys)) for keys in (self.selection, self.report))
+        if self.select_on == "test" and not disjoint(selecting, reported):
+            raise invalid("select_on", "variants are compared on the test split of a fold that is also reported")
         return self
 
 
 class TaskTable(Table):
-    """One row of the paper's table, or a step on the way to one."""
+    """One row of the paper's table, or an intermediate task on the way to one."""
 
-    name: str = Field(description="The same in every study where it is the same set, learnt from after the same.")
-    set: str = Field(description="A name that `lexome datasets` lists.")
-    protocol: str = Field(description="The name of a table of [protocols].")
-    group: str = Field(default="", description="The heading it stands under.")
-    measures: tuple[str, ...] = Field(default=("f1",), min_length=1, description="Of the scores, those reported.")
-    after: str | None = Field(default=None, description="The task whose fine-tuned model is the start.")
-    step: bool = Field(default=False, description="Only a step on the way: not a row.")
-    recipe: dict[str, Any] = Field(default={}, description="Keys laid over the protocol's.")
-    get: str | None = Field(default=None, description="Where the set is to be had, where Lexome does not know it.")
-    note: str = Field(default="", description="What the table says below it.")
+    name: str = Field(description="The same in every study with the same dataset and initialization.")
+    set: str = Field(description="A name listed by `lexome datasets`.")
+    protocol: str = Field(description="The name of a table in [protocols].")
+    group: str = Field(default="", description="The heading above it.")
+    metrics: tuple[str, ...] = Field(default=("f1",), min_length=1, description="The metrics to report.")
+    init_from: str | None = Field(default=None, description="The task whose fine-tuned model it starts from.")
+    intermediate: bool = Field(default=False, description="Only an intermediate task: not a row.")
+    recipe: dict[str, Any] = Field(default={}, description="Keys over the protocol's.")
+    source: str | None = Field(default=None, description="Where to get the dataset, where Lexome does not know it.")
+    note: str = Field(default="", description="A note below the table.")
 
 
 class AverageTable(Table):
-    """A mean over tasks, or over other averages: each counts once, with the mean of its measures."""
+    """A mean over tasks, or over other averages: each counts once, with the mean of its metrics."""
 
-    name: str = Field(description="Its row.")
+    name: str = Field(description="The name of its row.")
     of: tuple[str, ...] = Field(min_length=1, description="Names of tasks or averages.")
 
 
 class ReportedTable(Table):
-    """The numbers of one model in one table, in percent."""
+    """The scores of one model in one table, in percent."""
 
-    table: str = Field(description="Where they stand in the paper.")
+    table: str = Field(description="The table in the paper.")
     model: str = Field(description="Its column.")
-    lab: str | None = Field(default=None, description="Who reports them, where it is not this paper.")
-    values: dict[str, float | tuple[float, ...]] = Field(description="By task, in its measures' order, or by average.")
+    lab: str | None = Field(default=None, description="Who reports them, where it is another paper.")
+    values: dict[str, float | tuple[float, ...]] = Field(
+        description="By task, in the order of its metrics, or by average."
+    )
 
 
 class DecisionTable(Table):
-    """Where the paper contradicts itself, its code or others, or is silent."""
+    """Where the paper contradicts itself, its code or others, or leaves something open."""
 
-    seen: str = Field(description="What it says.")
-    decided: str = Field(description="What is done here.")
+    seen: str = Field(description="What the paper says.")
+    decided: str = Field(description="What Lexome does.")
 
 
 class StudyRecipe(Recipe):
-    """A paper's experiment: tasks, protocols, aggregation, and what was reported."""
+    """A paper's experiment: tasks, protocols, aggregation, and the reported scores."""
 
     stage: Literal["reproduce"]
-    name: str = Field(description="That of the folder for its runs: reproduced/NAME.")
-    title: str = Field(description="Above its table.")
+    name: str = Field(description="The folder of its runs is reproduced/NAME.")
+    title: str = Field(description="The title of its table.")
     paper: str = Field(description="How to cite it.")
-    about: str = Field(default="", description="What it compares, and how its models are to be named.")
-    like: str | None = Field(default=None, description="A study in the same folder: its protocols, tasks and averages.")
-    only: tuple[str, ...] = Field(default=(), description="With like: these of its tasks alone, and their steps.")
-    curve: str | None = Field(default=None, description="Models are named by numbers, drawn along an axis called so.")
-    reference: str | None = Field(default=None, description="The model whose numbers by all labs make the spread.")
+    description: str = Field(default="", description="What it compares, and how its models are to be named.")
+    extends: str | None = Field(
+        default=None, description="A study in the same folder, whose protocols, tasks and averages are taken over."
+    )
+    only: tuple[str, ...] = Field(
+        default=(), description="With extends: only these of its tasks, and their intermediate tasks."
+    )
+    curve: str | None = Field(
+        default=None, description="Models have numeric names, plotted along an axis with this label."
+    )
+    reference: str | None = Field(default=None, description="The model whose scores, by all labs, make the spread.")
     protocols: dict[str, ProtocolTable] = Field(default={})
     tasks: tuple[TaskTable, ...] = ()
     averages: tuple[AverageTable, ...] = ()
@@ -101,84 +111,87 @@ class StudyRecipe(Recipe):
 
     @model_validator(mode="after")
     def _names_are_known(self) -> Self:
-        if self.like is not None:
+        if self.extends is not None:
             return self
         if not self.tasks:
-            raise ValueError("there are no tasks; expected [[tasks]], or like, a study to take them from")
+            raise invalid("tasks", "there are no tasks; expected [[tasks]], or extends")
         names = [task.name for task in self.tasks] + [average.name for average in self.averages]
         if len(set(names)) < len(names):
-            raise ValueError("a name of a task or an average is there twice")
+            raise invalid("tasks", "two tasks or averages have the same name")
         wrong = [f"protocol {task.protocol}" for task in self.tasks if task.protocol not in self.protocols]
-        wrong += [f"task {task.after}" for task in self.tasks if task.after and task.after not in names]
+        wrong += [f"task {task.init_from}" for task in self.tasks if task.init_from and task.init_from not in names]
         wrong += [f"task {item}" for average in self.averages for item in average.of if item not in names]
         wrong += [f"task {name}" for row in self.reported for name in row.values if name not in names]
         if wrong:
-            raise ValueError(f"named but not there: {', '.join(dict.fromkeys(wrong))}")
+            raise invalid(wrong[0], f"unknown names: {', '.join(dict.fromkeys(wrong))}")
         for what, parts in (
-            ("comes after", {task.name: [task.after] if task.after else [] for task in self.tasks}),
+            ("starts from", {task.name: [task.init_from] if task.init_from else [] for task in self.tasks}),
             ("is a mean over", {average.name: list(average.of) for average in self.averages}),
         ):
-            if (turning := _turning(parts)) is not None:
-                raise ValueError(f"{turning} {what} itself, by way of others or not; expected an end")
+            if (name := _cyclic(parts)) is not None:
+                raise invalid(name, f"{name} {what} itself, directly or through others; expected no cycle")
         return self
 
     @model_validator(mode="after")
     def _numbers_fit(self) -> Self:
-        if self.like is not None:
+        if self.extends is not None:
             return self
-        sizes = {task.name: len(task.measures) for task in self.tasks}
+        sizes = {task.name: len(task.metrics) for task in self.tasks}
         for row in self.reported:
             for name, numbers in row.values.items():
                 given = len(numbers) if isinstance(numbers, tuple) else 1
                 if given != sizes.get(name, 1):
-                    raise ValueError(f"{row.model} has {given} numbers for {name}; expected {sizes.get(name, 1)}")
+                    raise invalid(
+                        f"reported.{name}", f"{row.model} has {given} scores for {name}; expected {sizes.get(name, 1)}"
+                    )
         return self
 
     @model_validator(mode="after")
     def _recipes_are_valid(self) -> Self:
-        for task in () if self.like is not None else self.tasks:
+        for task in () if self.extends is not None else self.tasks:
             protocol = self.protocols[task.protocol]
-            for keys in (protocol.choose, protocol.report) if protocol.choose or protocol.report else ({},):
+            for keys in (protocol.selection, protocol.report) if protocol.selection or protocol.report else ({},):
                 for variant in protocol.variants or ({},):
-                    _check(task, merged(protocol.recipe, task.recipe, variant, keys))
-            # Runs that choose may be of folds where those that are reported are not.
-            reported = [merged(protocol.recipe, task.recipe, variant, protocol.report) for variant in protocol.variants]
-            reported = reported or [merged(protocol.recipe, task.recipe)]
+                    _check(task, merge(protocol.recipe, task.recipe, variant, keys))
+            # Runs for selection may use folds where the reported ones do not.
+            reported = [merge(protocol.recipe, task.recipe, variant, protocol.report) for variant in protocol.variants]
+            reported = reported or [merge(protocol.recipe, task.recipe)]
             if protocol.folds is None and any("folds" in recipe for recipe in reported):
-                raise ValueError(
-                    f"{task.name} is run in folds, and protocol {task.protocol} does not say what is taken over them; "
-                    'expected folds = "mean" or "median" beside its recipe'
+                raise invalid(
+                    f"protocols.{task.protocol}.folds",
+                    f"{task.name} is cross-validated, but protocol {task.protocol} does not aggregate folds; expected "
+                    'folds = "mean" or "median" beside its recipe',
                 )
         return self
 
     def task(self, name: str) -> TaskTable:
-        """The task of a name that is known to be there."""
+        """The task of a known name."""
         return next(task for task in self.tasks if task.name == name)
 
 
-def _turning(parts: Mapping[str, Collection[str]]) -> str | None:
-    """The first name that leads back to itself by what it is made of, or None."""
+def _cyclic(parts: Mapping[str, Collection[str]]) -> str | None:
+    """The first name that depends on itself, or None."""
     for name in parts:
         seen: set[str] = set()
-        ahead = list(parts[name])
-        while ahead:
-            other = ahead.pop()
+        pending = list(parts[name])
+        while pending:
+            other = pending.pop()
             if other == name:
                 return name
             if other not in seen:
                 seen.add(other)
-                ahead += parts.get(other, ())
+                pending += parts.get(other, ())
     return None
 
 
-def apart(choosing: Collection[int], reported: Collection[int]) -> bool:
-    """Whether no fold both chooses and is reported; that no folds are named means all of them, or a test split."""
-    return bool(choosing) and bool(reported) and set(choosing).isdisjoint(reported)
+def disjoint(selecting: Collection[int], reported: Collection[int]) -> bool:
+    """Whether no fold is used for selection and also reported; no folds named means all, or a test split."""
+    return bool(selecting) and bool(reported) and set(selecting).isdisjoint(reported)
 
 
 def open_study(study: str | Path) -> StudyRecipe:
-    """The study of a name or in a TOML file, with what it takes from another filled in."""
-    return _opened((_path(study),))
+    """The study of a name or in a TOML file, with what it extends filled in."""
+    return _open((_path(study),))
 
 
 def shipped() -> Iterator[StudyRecipe]:
@@ -187,24 +200,28 @@ def shipped() -> Iterator[StudyRecipe]:
         yield open_study(path)
 
 
-def _opened(files: tuple[Path, ...]) -> StudyRecipe:
-    """The study in the last of some files, each of which is like the next."""
-    read = load(files[-1], StudyRecipe)
-    if read.like is None:
-        return read
-    return _filled(read, _opened((*files, alike(files, read.like))))
+def _open(files: tuple[Path, ...]) -> StudyRecipe:
+    """The study in the last of some files, each of which extends the next."""
+    study = load(files[-1], StudyRecipe)
+    if study.extends is None:
+        return study
+    return _extend(study, _open((*files, extended_file(files, study.extends))))
 
 
-def _filled(study: StudyRecipe, source: StudyRecipe) -> StudyRecipe:
-    """A study with the tasks, protocols and averages of the one that it is like."""
-    wanted = set(study.only) or {task.name for task in source.tasks}
-    unknown = wanted - {task.name for task in source.tasks}
-    if unknown:
-        raise UsageError(f"{study.name}: {source.name} has no task {sorted(unknown)[0]!r}; expected one of its own.")
-    while steps := {task.after for task in source.tasks if task.name in wanted and task.after} - wanted:
-        wanted |= steps
-    tasks = (*(task for task in source.tasks if task.name in wanted), *study.tasks)
-    keys = study.model_dump(exclude={"like", "only"}) | {
+def _extend(study: StudyRecipe, source: StudyRecipe) -> StudyRecipe:
+    """A study with the tasks, protocols and averages of the one that it extends."""
+    names = {task.name for task in source.tasks}
+    if unknown := sorted(set(study.only) - names):
+        raise UsageError(
+            f"{study.name}: {source.name} has no task {unknown[0]!r}; expected some of {', '.join(sorted(names))}.",
+            code="unknown-task",
+            value=unknown[0],
+        )
+    selected = set(study.only) or names
+    while earlier := {task.init_from for task in source.tasks if task.name in selected and task.init_from} - selected:
+        selected |= earlier
+    tasks = (*(task for task in source.tasks if task.name in selected), *study.tasks)
+    keys = study.model_dump(exclude={"extends", "only"}) | {
         "protocols": {**dict(source.protocols), **dict(study.protocols)},
         "tasks": tasks,
         "averages": (*(() if study.only else source.averages), *study.averages),
@@ -214,7 +231,8 @@ def _filled(study: StudyRecipe, source: StudyRecipe) -> StudyRecipe:
     try:
         return StudyRecipe.model_validate(keys)
     except ValidationError as error:
-        raise UsageError(f"{study.name}: {error.errors()[0]['msg']}. It is like {source.name}.") from None
+        message = f"{study.name}: {error.errors()[0]['msg']}. It extends {source.name}."
+        raise UsageError(message, code="invalid-study", value=study.name) from None
 
 
 def _path(study: str | Path) -> Path:
@@ -224,7 +242,11 @@ def _path(study: str | Path) -> Path:
         if path.stem == str(study):
             return path
     names = ", ".join(path.stem for path in _shipped())
-    raise UsageError(f"there is no study {str(study)!r}; expected one of {names or 'none here'}, or a TOML file.")
+    raise UsageError(
+        f"unknown study {str(study)!r}; expected one of {names or 'none here'}, or a TOML file.",
+        code="unknown-study",
+        value=str(study),
+    )
 
 
 def _shipped() -> list[Path]:
@@ -238,13 +260,15 @@ def _folds_of(keys: Mapping[str, Any]) -> set[int]:
 
 
 def _check(task: TaskTable, keys: Mapping[str, Any]) -> None:
-    """Raise where keys are not those of a fine-tuning recipe."""
-    own = [key for key in _OWN_KEYS if key in keys]
-    if own:
-        raise ValueError(f"{task.name}: {own[0]} is told on the command line; a study has no such key")
+    """An error where keys are not those of a fine-tuning recipe."""
+    if own := [key for key in _OWN_KEYS if key in keys]:
+        raise invalid(
+            f"{task.name}.{own[0]}", f"{task.name}: {own[0]} is set on the command line; a study has no such key"
+        )
     needed = {"stage": "finetune", "start": "start", "out": "out", "data": {"sets": [task.set]}}
     try:
-        FinetuneRecipe.model_validate(merged(needed, keys))
+        FinetuneRecipe.model_validate(merge(needed, keys))
     except ValidationError as error:
         problem = error.errors()[0]
-        raise ValueError(f"{task.name}: {'.'.join(map(str, problem['loc']))}: {problem['msg']}") from None
+        key = ".".join(map(str, problem["loc"])) or problem.get("ctx", {}).get("key", "")
+        raise invalid(f"{task.name}.{key}", f"{task.name}: {key}: {problem['msg']}") from None

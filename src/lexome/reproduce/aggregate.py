@@ -183,7 +183,7 @@ Key = tuple[str, str]
 
 def reported_values(study: StudyRecipe, row: ReportedTable) -> Iterator[tuple[str, str, float]]:
     """A reported row's values by task and metric, without averages."""
-    metrics = {task.name: task.measures for task in study.tasks}
+    metrics = {task.name: task.metrics for task in study.tasks}
     for name, values in row.values.items():
         if name in metrics:
             each = values if isinstance(values, tuple) else (values,)
@@ -345,7 +345,7 @@ def study_result(
 ) -> StudyResult:
     """A study's result from the estimates of our models; with `only`, rows of these tasks alone."""
     selected = None if only is None else set(only)
-    tasks = [task for task in study.tasks if not task.step and (selected is None or task.name in selected)]
+    tasks = [task for task in study.tasks if not task.intermediate and (selected is None or task.name in selected)]
     paper: dict[str, dict[Key, float]] = {}
     for row in study.reported:
         if row.lab is None:
@@ -369,14 +369,14 @@ def study_result(
         study=study.name,
         title=study.title,
         paper=study.paper,
-        description=study.about,
+        description=study.description,
         models=dict(models),
         quick=quick,
         changes=tuple(changes),
-        rows=tuple(result_row(task, metric) for task in tasks for metric in task.measures),
+        rows=tuple(result_row(task, metric) for task in tasks for metric in task.metrics),
         averages=tuple(_averages(study, estimates, paper)),
         missing=tuple(missing),
-        protocols={name: protocol.about for name, protocol in study.protocols.items()},
+        protocols={name: protocol.description for name, protocol in study.protocols.items()},
         decisions=study.decisions,
         chosen={model: dict(of) for model, of in (chosen or {}).items()},
         warnings=dict(warnings or {}),
@@ -409,7 +409,7 @@ def _averages(
             if name in tables and any(task in tasks for task in tasks_of(tables[name])):
                 parts.append(mean(tables[name], tasks, values))
             elif name in tasks:
-                parts.append(statistics.fmean(values[name, metric] for metric in study.task(name).measures))
+                parts.append(statistics.fmean(values[name, metric] for metric in study.task(name).metrics))
         return statistics.fmean(parts)
 
     for average in study.averages if estimates else ():
@@ -417,7 +417,7 @@ def _averages(
         tasks = [name for name in every if all(name in of for of in estimates.values())]
         if not tasks:
             continue
-        keys = [(name, metric) for name in tasks for metric in study.task(name).measures]
+        keys = [(name, metric) for name in tasks for metric in study.task(name).metrics]
         complete = {model: of for model, of in paper.items() if all(key in of for key in keys)}
         printed = {row.model: row.values[average.name] for row in study.reported if average.name in row.values}
         yield AverageRow(

@@ -17,9 +17,9 @@ from lexome.errors import (
     RecipeError,
     UsageError,
 )
-from lexome.recipe import checked, merged
+from lexome.recipe import merge, validate
 from lexome.recipe.finetune import FinetuneRecipe
-from lexome.recipe.study import ProtocolTable, StudyRecipe, TaskTable, apart, shipped
+from lexome.recipe.study import ProtocolTable, StudyRecipe, TaskTable, disjoint, shipped
 from lexome.reproduce.aggregate import (
     LEVEL,
     Estimate,
@@ -80,17 +80,17 @@ def tasks_to_run(study: StudyRecipe, only: Iterable[str] = ()) -> list[TaskTable
     selected = set(only)
     unknown = sorted(selected - {name for task in study.tasks for name in (task.name, task.set)})
     if unknown:
-        names = ", ".join(task.name for task in study.tasks if not task.step)
+        names = ", ".join(task.name for task in study.tasks if not task.intermediate)
         raise UsageError(
             f"{study.name} has no task {unknown[0]!r}; expected one of {names}.", code="unknown-task", value=unknown[0]
         )
     ordered: dict[str, TaskTable] = {}
     for task in study.tasks:
-        if task.step or (selected and not selected & {task.name, task.set}):
+        if task.intermediate or (selected and not selected & {task.name, task.set}):
             continue
         chain = [task]
-        while chain[-1].after is not None:
-            chain.append(study.task(chain[-1].after))
+        while chain[-1].init_from is not None:
+            chain.append(study.task(chain[-1].init_from))
         ordered |= {one.name: one for one in reversed(chain)}
     return list(ordered.values())
 
@@ -100,7 +100,7 @@ def independent_chains(tasks: Iterable[TaskTable]) -> list[list[TaskTable]]:
     chains: dict[str, list[TaskTable]] = {}
     roots: dict[str, str] = {}
     for task in tasks:
-        roots[task.name] = task.name if task.after is None else roots[task.after]
+        roots[task.name] = task.name if task.init_from is None else roots[task.init_from]
         chains.setdefault(roots[task.name], []).append(task)
     return sorted(chains.values(), key=len, reverse=True)
 
@@ -123,8 +123,8 @@ class TaskPlan:
     def selection_recipe(self, variant: int) -> FinetuneRecipe:
         """The recipe of the runs that select a variant: the reported ones, unless the protocol has others for it."""
         protocol = self.protocol
-        separate = protocol.choose or protocol.report
-        return self._recipe(variant, protocol.choose, "choose") if separate else self.report_recipe(variant)
+        separate = protocol.selection or protocol.report
+        return self._recipe(variant, protocol.selection, "choose") if separate else self.report_recipe(variant)
 
     def report_recipe(self, variant: int) -> FinetuneRecipe:
         """The recipe of the reported runs, with one variant of the protocol."""
@@ -135,14 +135,14 @@ class TaskPlan:
         own = protocol.variants[variant] if protocol.variants else {}
         name = "-".join((*(["quick"] if options.quick else []), folder, *([str(variant)] if protocol.variants else [])))
         root = None if options.data is None else str(options.data.resolve())
-        keys = merged(
+        keys = merge(
             {"data": {"sets": [task.set], "root": root}, "card": {"title": task.name}},
             *(protocol.recipe, task.recipe, own, phase),
             {"stage": "finetune", "start": str(self.start), "out": str(self.out / name)},
             {"jobs": options.jobs, "device": options.device},
             options.overrides,
         )
-        recipe = checked(keys, FinetuneRecipe, task.name)
+        recipe = validate(keys, FinetuneRecipe, task.name)
         if recipe.grid.lr and "lr" in (options.overrides.get("optimizer") or {}):
             raise RecipeError(
                 f"--set optimizer.lr: the grid of {task.name} has learning rates of its own. Use --set grid.lr=[...].",
@@ -167,9 +167,9 @@ def _quick_recipe(recipe: FinetuneRecipe, keys: Mapping[str, Any]) -> FinetuneRe
     first: dict[str, Any] = {"seeds": recipe.seeds[:1]}
     first |= {"grid": {**grid, "seeds": "all"}} if grid else {}
     first |= {"folds": {"use": recipe.folds.use[:1] or (0,)}} if recipe.folds is not None else {}
-    if recipe.evaluation.patience is None and recipe.draws_dev:
+    if recipe.evaluation.patience is None and recipe.has_dev:
         first["evaluation"] = {"patience": QUICK_PATIENCE}
-    return checked(merged(keys, first), FinetuneRecipe, str(recipe.out))
+    return validate(merge(keys, first), FinetuneRecipe, str(recipe.out))
 
 
 # --- Runs
@@ -216,7 +216,7 @@ def reproduce(
     for name, task, result in _run_tasks(study, tasks, models, options):
         if isinstance(result, MissingTask):
             missing.append(result)
-        elif not task.step:
+        elif not task.intermediate:
             results[name][task.name] = result
         on_update(_study_result(study, models, results, missing, options))
     return _study_result(study, models, results, missing, options)
@@ -265,8 +265,8 @@ def _available_tasks(study: StudyRecipe, options: StudyOptions) -> tuple[list[Ta
     missing: list[MissingTask] = []
     for task in tasks_to_run(study, options.only):
         reason, source = _missing_data(task, options.data)
-        if not reason and task.after is not None and task.after not in available:
-            reason = f"it starts from {task.after}, which is missing"
+        if not reason and task.init_from is not None and task.init_from not in available:
+            reason = f"it starts from {task.init_from}, which is missing"
         if reason:
             missing.append(MissingTask(task=task.name, set=task.set, reason=reason, source=source))
         else:
@@ -279,11 +279,11 @@ def _missing_data(task: TaskTable, data: Path | None) -> tuple[str, str]:
     try:
         dataset = find(task.set, data=data)
     except UsageError:
-        return "Lexome has no reader for this dataset", task.get or ""
+        return "Lexome has no reader for this dataset", task.source or ""
     if dataset.here:
         return "", ""
     state = "incomplete" if dataset.found else "not found"
-    return f"the dataset is {state}; missing: {', '.join(dataset.missing)}", task.get or dataset.card.get
+    return f"the dataset is {state}; missing: {', '.join(dataset.missing)}", task.source or dataset.card.get
 
 
 def _run_tasks(
@@ -330,8 +330,8 @@ def _attempt(
 def _run_task(study: StudyRecipe, task: TaskTable, model: str, start: Path, options: StudyOptions) -> TaskResult:
     """Select a variant where the protocol has several, run it, and aggregate its test scores."""
     runs_folder = options.out / "runs" / model
-    if task.after is not None:
-        start = runs_folder / task.after / _reported_folder(runs_folder / task.after)
+    if task.init_from is not None:
+        start = runs_folder / task.init_from / _reported_folder(runs_folder / task.init_from)
     plan = TaskPlan(study.protocols[task.protocol], task, start, runs_folder / task.name, options)
     protocol, variants = plan.protocol, plan.variants
     best = variants[0]
@@ -345,7 +345,7 @@ def _run_task(study: StudyRecipe, task: TaskTable, model: str, start: Path, opti
         for variant, selection in selections.items():
             try:
                 finetuned[selection.out] = finetune(selection, progress_shown=options.progress_shown)
-                scores[variant] = _selection_score(finetuned[selection.out], protocol.by)
+                scores[variant] = _selection_score(finetuned[selection.out], protocol.select_on)
             except DivergedError as error:
                 failed[selection.out.name] = str(error)
         if not scores:
@@ -358,10 +358,8 @@ def _run_task(study: StudyRecipe, task: TaskTable, model: str, start: Path, opti
     (plan.out / REPORTED).write_text(recipe.out.name, encoding="utf-8")
     cell, facts = _best_runs(finetuned[recipe.out])
     runs = [RunScores(run.seed, run.fold, run.scores["test"]) for run in facts]
-    estimates = {
-        metric: aggregate(runs, metric, folds=protocol.folds, seeds=protocol.seeds) for metric in task.measures
-    }
-    if len(facts) == 1 and not task.step:
+    estimates = {metric: aggregate(runs, metric, folds=protocol.folds, seeds=protocol.seeds) for metric in task.metrics}
+    if len(facts) == 1 and not task.intermediate:
         intervals = document_intervals(recipe, facts[0].fold, recipe.out / RUNS / facts[0].name / "test.jsonl")
         for metric in estimates.keys() & intervals.keys():
             low, high = intervals[metric]
@@ -389,7 +387,7 @@ def _require_fold_statistic(protocol: ProtocolTable, report: FinetuneRecipe) -> 
 def _require_disjoint_folds(protocol: ProtocolTable, selection: FinetuneRecipe, report: FinetuneRecipe) -> None:
     """RecipeError where overrides would select variants on a fold that is also reported."""
     selected, reported = (recipe.folds.use if recipe.folds is not None else () for recipe in (selection, report))
-    if protocol.by == "test" and not apart(selected, reported):
+    if protocol.select_on == "test" and not disjoint(selected, reported):
         raise RecipeError(
             f"variants are selected on the test split of folds {list(selected)}, and folds {list(reported)} are "
             "reported; expected disjoint folds. Leave folds out of --set.",
@@ -399,7 +397,7 @@ def _require_disjoint_folds(protocol: ProtocolTable, selection: FinetuneRecipe, 
 
 
 def format_keys(keys: Mapping[str, Any], prefix: str = "") -> str:
-    """Recipe keys on one line: head.layers 1, head.width 512."""
+    """Recipe keys on one line: head.layers 1, head.hidden_size 512."""
     return ", ".join(
         format_keys(value, f"{prefix}{key}.")
         if isinstance(value, Mapping)

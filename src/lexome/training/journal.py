@@ -103,7 +103,7 @@ class Watch:
         if not (math.isfinite(loss) and math.isfinite(line["norm"])):
             raise DivergedError(
                 f"up to step {step:,} the loss is {loss} and the gradients' norm {line['norm']}; expected numbers. "
-                "Lower optimizer.lr, lengthen schedule.warmup, or look at the text there."
+                "Lower optimizer.lr, raise schedule.warmup_ratio, or look at the text there."
             )
         self.best = min(self.best, loss)
         self.worse = self.worse + 1 if loss > self.best + self.above else 0
@@ -111,7 +111,7 @@ class Watch:
             raise DivergedError(
                 f"the loss at step {step:,} is {loss:.3f}, and for {PATIENCE} lines of {METRICS} more than "
                 f"{self.above:g} above its best, {self.best:.3f}. "
-                "Lower optimizer.lr, or raise log.diverged."
+                "Lower optimizer.lr, or raise log.divergence_threshold."
             )
 
 

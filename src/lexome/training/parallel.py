@@ -24,7 +24,7 @@ from lexome.errors import UsageError
 from lexome.models.config import EncoderConfig
 from lexome.models.encoder import Embeddings, Encoder
 from lexome.models.heads import WordHead
-from lexome.recipe.pretrain import ParallelTable
+from lexome.recipe.tables import ParallelTable
 from lexome.training.loader import Batch, Step
 from lexome.training.loop import Clock, Done
 from lexome.training.losses import Loss, Terms
@@ -248,7 +248,7 @@ class Parallel:
         if len(step.batches) % self.replicas:
             raise UsageError(
                 f"a step has {len(step.batches)} passes for {self.replicas} replicas; expected a multiple. "
-                "Set batch.passes and each number in batch.ramp to one."
+                "Set batch.gradient_accumulation and each number in batch.ramp to one."
             )
         return replace(step, batches=step.batches[self.replica :: self.replicas])
 

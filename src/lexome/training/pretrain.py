@@ -59,7 +59,7 @@ def masked_words(recipe: PretrainRecipe, feed: Feed, setting: Setting) -> Subjec
         feed.tokenizer,
         feed.pieces.size,
         start=recipe.start,
-        carried=recipe.new_vocabulary == "carry",
+        carried=recipe.new_vocabulary == "transfer",
         paired=feed.text.paired,
     )
     loss = PretrainingLoss(compiled=setting.compiled, autocast=setting.autocast)
@@ -172,7 +172,7 @@ def student_of(recipe: DistillRecipe, feed: Feed, teacher: Checkpoint | None) ->
 
 
 def _of_layers(recipe: DistillRecipe, teacher: Checkpoint) -> Start:
-    numbers = recipe.layers if recipe.every is None else every(teacher.config.layers, recipe.every)
+    numbers = recipe.layers if recipe.layer_stride is None else every(teacher.config.layers, recipe.layer_stride)
     student = subset(own(teacher.model, who="teacher"), numbers)
     config = replace(teacher.config, layers=len(numbers))
     model, config = fitted(student.state_dict(), config, recipe.model, kind="masked", where=recipe.teacher)
@@ -219,7 +219,7 @@ def placed(teacher: nn.Module, setting: Setting) -> MaskedLM | TransformersMaske
 def weights_of(recipe: DistillRecipe) -> Weights:
     """The recipe's loss."""
     given = recipe.loss
-    return Weights(given.mlm, given.kl, given.cosine, given.temperature, given.squared, given.over)
+    return Weights(given.mlm, given.kl, given.cosine, given.temperature, given.scale_by_temperature, given.positions)
 
 
 def own(model: nn.Module, *, who: str) -> MaskedLM:

@@ -18,6 +18,7 @@ import lexome
 from lexome.errors import CheckpointError, UsageError
 from lexome.files import refuse_other_settings, write_json
 from lexome.recipe.pretrain import TrainingRecipe
+from lexome.recipe.renamed import upgrade
 
 RUN = "run.json"
 
@@ -86,10 +87,9 @@ def finished(folder: Path, identity: str, recipe: TrainingRecipe, *, free: Colle
         raise CheckpointError(f"{path}: is no record of a pre-training ({error!r}). Choose another `out`.") from None
     if run.identity != identity:
         remedy = "Choose another `out`, or remove that folder."
-        here = recipe.model_dump(mode="json", exclude_none=True)
-        old, new = (
-            {key: value for key, value in table.items() if key not in free} for table in (found.get("recipe", {}), here)
-        )
+        recorded = upgrade(found.get("recipe", {}), recipe.stage)
+        requested = recipe.model_dump(mode="json", exclude_none=True)
+        old, new = ({key: keys[key] for key in keys if key not in free} for keys in (recorded, requested))
         refuse_other_settings(folder, old, new, holds="the run of another recipe", remedy=remedy)
         raise UsageError(
             f"{folder}: holds a run of this recipe on other shards, or that began with other weights. {remedy}",

@@ -23,6 +23,7 @@ from lexome.errors import DivergedError, MissingExtraError, RecipeError, UsageEr
 from lexome.files import fingerprint
 from lexome.models.checkpoint import encoder_of
 from lexome.recipe.pretrain import TrainingRecipe
+from lexome.recipe.renamed import downgrade
 from lexome.training import state
 from lexome.training.journal import METRICS, Journal, Line, Tally, Watch, draw_loss, means, opening, training_progress
 from lexome.training.loader import Batch, Step, ahead, tensors
@@ -48,8 +49,8 @@ class Feed:
             self.pieces.specials,
             kind=recipe.text.kind,
             seed=recipe.seed,
-            duplicates=recipe.masking.duplicates,
-            short=recipe.text.short,
+            duplicates=recipe.masking.dupe_factor,
+            short=recipe.text.short_seq_prob,
             repeat=recipe.text.repeat,
         )
         self.held_out = self._held_out(shards)
@@ -59,7 +60,7 @@ class Feed:
         self, length: Length, position: Position, *, parallel: Parallel
     ) -> AbstractContextManager[Iterator[Step]]:
         """Steps without end, from the position on, prepared ahead while the context is open."""
-        count = self.recipe.batch.ahead
+        count = self.recipe.batch.prefetch
         if parallel.mesh is not None and length.seconds is not None and self._ramps():
             # A thread that works ahead reads the time when it gets there, and in each process that is another one.
             count = 0
@@ -106,9 +107,9 @@ class Feed:
         text = Text(shards.held_out, self.pieces.specials, kind=self.recipe.text.kind, seed=wanted.seed, short=0.0)
         # Its own seed, so that runs of several seeds are measured at the same masks.
         plan = replace(self.plan, seed=wanted.seed)
-        made = once(text, plan, self.pieces.vocabulary, tokens=wanted.tokens, rate=wanted.rate)
+        made = once(text, plan, self.pieces.vocabulary, tokens=wanted.tokens, rate=wanted.masking_rate)
         place_less = Position().place
-        return [tensors(StepArrays([one], place_less, wanted.rate)).batches[0] for one in made]
+        return [tensors(StepArrays([one], place_less, wanted.masking_rate)).batches[0] for one in made]
 
 
 def check_repeat(recipe: TrainingRecipe, shards: Shards) -> None:
@@ -129,20 +130,20 @@ def plan_of(recipe: TrainingRecipe) -> Plan:
     rate = Schedule(given.ramp, given.linear) if given.ramp else given.rate
     masking = Masking(
         given.unit,
-        mask_share=given.mask_share,
-        random_share=given.random_share,
-        together=given.together,
+        mask_share=given.mask_ratio,
+        random_share=given.random_ratio,
+        together=given.replace_whole_unit,
         independent=given.independent,
     )
     return Plan(
         tokens=recipe.batch.tokens,
         max_tokens=recipe.text.max_tokens,
-        passes=recipe.batch.passes,
+        passes=recipe.batch.gradient_accumulation,
         passes_ramp=recipe.batch.ramp,
         lengths_ramp=recipe.text.ramp,
         masking=masking,
         rate=rate,
-        duplicates=given.duplicates,
+        duplicates=given.dupe_factor,
         seed=recipe.seed,
     )
 
@@ -178,7 +179,7 @@ KEPT = "models"
 STATES = "state"
 PICTURE = "loss.png"
 # What may change between stopping and going on: paths, what is only logged, and what changes no outcome.
-FREE = {"log", "card", "out", "shards", "parallel", "checkpointing"}
+FREE = {"log", "card", "out", "shards", "parallel", "gradient_checkpointing"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +235,7 @@ def carry_out(
     identity = identity_of(recipe, shards, hashed)
     if (run := finished(recipe.out, identity, recipe, free=FREE)) is not None:
         return run, False
-    wanted = recipe.deterministic if recipe.deterministic is not None else recipe.budget is None
+    wanted = recipe.deterministic if recipe.deterministic is not None else recipe.time_budget is None
     with joined(recipe.parallel, device=recipe.device) as parallel, exact(wanted, parallel.device):
         session = Session.opened(recipe, shards, identity, making, parallel=parallel, clock=clock)
         shown = progress_shown and parallel.first
@@ -275,7 +276,7 @@ def _claimed(session: "Session") -> Iterator[None]:
 
 def identity_of(recipe: TrainingRecipe, shards: Shards, hashed: str = "") -> str:
     """What a state must have in common with the run that goes on from it."""
-    settings = recipe.model_dump(mode="json", exclude=FREE)
+    settings = downgrade(recipe.model_dump(mode="json", exclude=FREE), recipe.stage)
     # Runs from before there was such a key go on.
     if not recipe.text.repeat:
         del settings["text"]["repeat"]
@@ -304,7 +305,9 @@ class Session:
         self.setting, self.parallel, self.clock = setting, parallel, parallel.clock(clock)
         self.start, self.module, self.measure = subject.start, subject.module, subject.measure
         self.loss = parallel.loss(subject.loss)
-        self.position, self.tally, self.watch = Position(), Tally(), Watch(above=recipe.log.diverged * subject.scale)
+        threshold = recipe.log.divergence_threshold
+        self.position, self.tally = Position(), Tally()
+        self.watch = Watch(above=inf if threshold is None else threshold * subject.scale)
         self.called = self._prepared()
         self.optimizers = optimizers_of(self.module, self.start.config, optimizer_settings(recipe))
         self.last: Line | None = None
@@ -341,7 +344,7 @@ class Session:
         half = self.setting.precision != "fp32" and self.parallel.sizes.fsdp
         if self.setting.precision == "bf16" and not half:
             self.module.to(torch.bfloat16)
-        if self.recipe.checkpointing:
+        if self.recipe.gradient_checkpointing:
             encoder_of(self.start.model).checkpointing = True
         sizes = self.parallel.sizes
         if self.setting.device.type == "cuda" and sizes.tensor == 1 and not sizes.fsdp:
@@ -450,7 +453,7 @@ class Session:
             parallel=self.parallel,
             identity=self.identity,
             notes=notes,
-            keep=self.recipe.log.keep,
+            keep=self.recipe.log.keep_states,
         )
 
     def _write_model(self, name: str, run: Run) -> Path:
@@ -478,7 +481,7 @@ class Session:
         if save or step % log.save_every == 0:
             self._check(done)
             self.save()
-        if step in log.models:
+        if step in log.checkpoint_steps:
             self._write_model(f"{KEPT}/step-{step}", self.run(done=False))
 
     def _check(self, done: Done) -> None:
@@ -508,17 +511,19 @@ def rules_of(recipe: TrainingRecipe, feed: Feed) -> Rules:
     if recipe.epochs is not None:
         tokens = max(1, round(recipe.epochs * feed.epoch_tokens()))
     given = recipe.schedule
-    warmup = given.warmup
+    warmup = given.warmup_ratio
     if given.warmup_steps is not None and recipe.steps is not None:
         warmup = min(1.0, given.warmup_steps / recipe.steps)
-    rate = LearningRate(recipe.optimizer.lr, given.kind, warmup, given.decay, given.end)
-    return Rules(Length(recipe.steps, tokens, recipe.budget), rate, recipe.optimizer.clip)
+    rate = LearningRate(recipe.optimizer.lr, given.kind, warmup, given.decay_ratio, given.min_lr_ratio)
+    return Rules(Length(recipe.steps, tokens, recipe.time_budget), rate, recipe.optimizer.max_grad_norm)
 
 
 def optimizer_settings(recipe: TrainingRecipe) -> OptimizerSettings:
     """The recipe's optimizer."""
     given = recipe.optimizer
-    return OptimizerSettings(given.kind, given.betas, given.eps, given.decay, given.decay_embeddings, given.momentum)
+    return OptimizerSettings(
+        given.kind, given.betas, given.eps, given.weight_decay, given.weight_decay_embeddings, given.momentum
+    )
 
 
 def setting_of(recipe: TrainingRecipe, device: torch.device) -> Setting:

@@ -51,7 +51,7 @@ def same_tokenizer(checkpoint: Path, tokenizer: Path) -> bool:
 
 def refuse(checkpoint: Path, tokenizer: Path) -> CheckpointError:
     """The error for a tokenizer that is not the checkpoint's; what transformers computes cannot be carried over."""
-    carried = 'say new_vocabulary = "carry" to keep what both have.'
+    carried = 'say new_vocabulary = "transfer" to keep what both have.'
     model_type = read_settings(checkpoint).get("model_type", "bert")
     if model_type == "mpnet":
         carried = f"{WITHOUT_POSITIONS} and {carried}"
@@ -161,9 +161,9 @@ def check_borrowed(recipe: TrainingRecipe, *, same_tokenizer: bool, architecture
         'stage = "distill"': recipe.stage == "distill",
         "[model]": bool(recipe.model),
         'optimizer.kind = "muon"': recipe.optimizer.kind == "muon",
-        "optimizer.decay_embeddings = false": not recipe.optimizer.decay_embeddings,
+        "optimizer.weight_decay_embeddings = false": not recipe.optimizer.weight_decay_embeddings,
         "compile = true": recipe.compile is True,
-        'new_vocabulary = "carry"': not same_tokenizer,
+        'new_vocabulary = "transfer"': not same_tokenizer,
     }
     for name, asked in wrong.items():
         if asked:
@@ -299,7 +299,7 @@ def write_checkpoint(
     said = recipe.card
     scores = []
     if run.held_out is not None:
-        how = f"masking rate {recipe.evaluation.rate}, held-out text"
+        how = f"masking rate {recipe.evaluation.masking_rate}, held-out text"
         scores = [(f"held-out {name}", f"{score:.4f}", how) for name, score in run.held_out.items()]
     card = Card(
         title=said.title or recipe.out.name,

@@ -31,7 +31,7 @@ def first_score(done: Finetuned) -> float:
     ("docs", "task", "keys"),
     [
         (ner_documents(), NER, {}),
-        (ner_documents(), NER, {"graphs": False}),
+        (ner_documents(), NER, {"cuda_graphs": False}),
         (ner_documents(), NER, {"compile": True}),
         (ner_documents(), NER, {"head": {"crf": True, "dropout": 0.0}}),
         (ner_documents(), NER, {"loss": {"kind": "dice"}, "epochs": 80}),
@@ -57,7 +57,7 @@ def test_the_same_seed_gives_the_same_bits(start: Path, tmp_path: Path) -> None:
 def test_recorded_steps_end_where_steps_that_are_not_do(start: Path, tmp_path: Path) -> None:
     docs = ner_documents(40)
     models = [
-        learnt(start, tmp_path / str(graphs), docs, NER, epochs=3, graphs=graphs).model for graphs in (True, False)
+        learnt(start, tmp_path / str(graphs), docs, NER, epochs=3, cuda_graphs=graphs).model for graphs in (True, False)
     ]
     one, two = (load(model).model.state_dict() for model in models if model is not None)
     # Not weight by weight: a key's bias has no gradient but rounding, and AdamW makes steps of it all the same.

@@ -67,7 +67,7 @@ def test_with_seeds_first_only_the_best_cell_is_run_again(start: Path, data: Pat
 
 
 def test_evaluate_gives_a_runs_scores_again(start: Path, data: Path, tmp_path: Path) -> None:
-    folds = {"count": 3, "use": [1], "dev": 0.2}
+    folds = {"count": 3, "use": [1], "dev_fraction": 0.2}
     for name, keys in (("plain", {}), ("folds", {"folds": folds, "evaluation": {}})):
         out = tmp_path / name
         done(recipe_of(start, data, out, NER, epochs=6, score_test="every", **keys))
@@ -98,7 +98,11 @@ def test_the_same_seed_gives_the_same_weights(start: Path, data: Path, tmp_path:
 def test_a_step_in_several_passes_is_the_step_in_one(start: Path, data: Path, tmp_path: Path) -> None:
     """Sums are taken in another order, so the last digits differ."""
     models = [
-        done(recipe_of(start, data, tmp_path / str(limit), NER, steps=4, batch={"sequences": 5, "pass_tokens": limit}))
+        done(
+            recipe_of(
+                start, data, tmp_path / str(limit), NER, steps=4, batch={"sequences": 5, "micro_batch_tokens": limit}
+            )
+        )
         for limit in (8, 10_000)
     ]
     one, two = (load(found.model).model.state_dict() for found in models)  # type: ignore[arg-type]
@@ -181,7 +185,7 @@ def test_a_cell_that_memory_is_short_for_fails_alone(
 
 def test_folds_are_dealt_out_and_each_is_the_test_once(start: Path, tmp_path: Path) -> None:
     folder = write_splits(tmp_path / "data", train=class_documents(several=False, count=12))
-    keys: dict[str, Any] = {"folds": {"count": 3, "dev": 0.3}, "score_test": "every", "epochs": 2}
+    keys: dict[str, Any] = {"folds": {"count": 3, "dev_fraction": 0.3}, "score_test": "every", "epochs": 2}
     found = done(recipe_of(start, folder, tmp_path / "out", CLASSES, **keys)).summary
     assert [row.spreads["test"]["f1"].runs for row in found.rows] == [3]
     ids = [
@@ -231,7 +235,7 @@ def test_without_a_dev_split_the_last_weights_are_kept(start: Path, data: Path, 
 
 
 def test_only_the_best_weights_are_kept_where_that_is_asked(start: Path, data: Path, tmp_path: Path) -> None:
-    recipe = recipe_of(start, data, tmp_path, NER, seeds=[0, 1], epochs=2, models="best")
+    recipe = recipe_of(start, data, tmp_path, NER, seeds=[0, 1], epochs=2, keep_models="best")
     found = done(recipe)
     assert [path.parent for path in tmp_path.glob("runs/*/model")] == [found.model and found.model.parent]
     assert done(recipe).summary == found.summary
@@ -239,7 +243,7 @@ def test_only_the_best_weights_are_kept_where_that_is_asked(start: Path, data: P
 
 def test_all_weights_are_kept_where_nothing_says_which_are_the_best(start: Path, data: Path, tmp_path: Path) -> None:
     keys: dict[str, Any] = {"data": {"folder": data, "dev": "none"}, "evaluation": {}, "grid": {"lr": [1e-3, 1e-4]}}
-    done(recipe_of(start, data, tmp_path / "out", NER, epochs=1, models="best", **keys))
+    done(recipe_of(start, data, tmp_path / "out", NER, epochs=1, keep_models="best", **keys))
     assert [facts["kept"] for facts in facts_of(tmp_path / "out").values()] == [True, True]
     assert len(list(tmp_path.glob("out/runs/*/model/model.safetensors"))) == 2
 
@@ -266,8 +270,11 @@ def test_the_record_counts_labels_and_what_splits_share(start: Path, tmp_path: P
 def test_lower_layers_learn_more_slowly_where_that_is_asked(
     layer_decay: float, start: Path, data: Path, tmp_path: Path
 ) -> None:
-    keys: dict[str, Any] = {"optimizer": {"lr": 1e-4, "layer_decay": layer_decay, "clip": 0.0}, "steps": 1}
-    found = done(recipe_of(start, data, tmp_path, NER, schedule={"warmup": 0.0}, **keys))
+    keys: dict[str, Any] = {
+        "optimizer": {"lr": 1e-4, "layerwise_lr_decay": layer_decay, "max_grad_norm": 0.0},
+        "steps": 1,
+    }
+    found = done(recipe_of(start, data, tmp_path, NER, schedule={"warmup_ratio": 0.0}, **keys))
     assert found.model is not None
     before, after = (load(path, kind="encoder").model.state_dict() for path in (start, found.model))
     names = [f"layers.{number}.mlp.up.weight" for number in (0, 1)]
@@ -294,11 +301,11 @@ def test_the_first_layers_of_a_model_with_windows_are_saved_as_they_compute(
 def test_a_head_of_other_layers_than_asked_for_is_refused_unless_it_is_to_be_new(
     start: Path, data: Path, tmp_path: Path
 ) -> None:
-    head = {"layers": 1, "width": 16}
+    head = {"layers": 1, "hidden_size": 16}
     first = done(recipe_of(start, data, tmp_path / "first", NER, epochs=1, head=head)).model
     assert first is not None
     done(recipe_of(first, data, tmp_path / "same", NER, epochs=1, head=head))
-    other: dict[str, Any] = {"epochs": 1, "head": {"layers": 2, "width": 16}}
+    other: dict[str, Any] = {"epochs": 1, "head": {"layers": 2, "hidden_size": 16}}
     with pytest.raises(CheckpointError, match="has hidden layers: 1 of width 16 with relu; the recipe asks for hidden"):
         done(recipe_of(first, data, tmp_path / "other", NER, **other))
     done(recipe_of(first, data, tmp_path / "other", NER, new_head=True, **other))
@@ -320,7 +327,7 @@ def test_a_model_with_other_labels_is_refused_unless_its_head_is_to_be_new(
     [
         ({"kind": "ner", "types": ["Species"]}, {}, "all answers in train are alike"),
         (NER, {"data_dev": "devel"}, "has no split 'devel'"),
-        (NER, {"evaluation": {"measure": "accuracy"}}, "evaluation.measure is 'accuracy'"),
+        (NER, {"evaluation": {"metric": "accuracy"}}, "evaluation.metric is 'accuracy'"),
         (NER, {"data_max_tokens": 500}, "the model takes 64"),
         ({"kind": "questions"}, {}, "no training document says anything"),
         (NER, {"head": {"crf": True}, "loss": {"kind": "dice"}}, "exclude each other"),

@@ -25,7 +25,7 @@ KEYS: dict[str, Any] = {
     "epochs": 12,
     "dropout": 0.1,
     "evaluation": {"every": 3},
-    "rounding": 0.5,
+    "qat_ratio": 0.5,
     "save_every": 0,
 }
 
@@ -187,7 +187,7 @@ def test_half_a_run_on_another_device_is_not_gone_on_from(start: Path, data: Pat
 def test_a_disk_that_is_full_costs_the_state_and_not_the_run(
     start: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    recipe = recipe_of(start, data, tmp_path / "out", NER, **KEYS | {"epochs": 4, "models": "none"})
+    recipe = recipe_of(start, data, tmp_path / "out", NER, **KEYS | {"epochs": 4, "keep_models": "none"})
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
     try:

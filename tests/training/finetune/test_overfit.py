@@ -160,7 +160,7 @@ def test_peft_puts_the_adapters_on_the_checkpoint_and_computes_the_merged_model(
 
 
 def test_a_head_with_hidden_layers_is_kept_with_the_model(start: Path, tmp_path: Path) -> None:
-    head = {"layers": 2, "width": 24, "dropout": 0.0}
+    head = {"layers": 2, "hidden_size": 24, "dropout": 0.0}
     done = learnt(start, tmp_path, class_documents(several=False), TASKS["one class"][1], head=head)
     assert first_score(done) == 1.0
     assert done.model is not None
@@ -234,7 +234,7 @@ def test_a_release_of_another_framework_is_a_start_too(tmp_path: Path) -> None:
 
 def test_a_set_of_folds_runs_on_its_own(start: Path, real_data: Path, tmp_path: Path) -> None:
     data = {"sets": ["GAD"], "root": real_data / "benchmarks", "limit": 20, "max_tokens": 64}
-    folds = {"use": [0, 3], "dev": 0.3}
+    folds = {"use": [0, 3], "dev_fraction": 0.3}
     recipe = recipe_of(start, tmp_path, tmp_path / "out", {}, data=data, folds=folds, steps=2, score_test="every")
     done = finetune(recipe, progress_shown=False)
     assert done.summary.rows[0].runs == ("seed0-fold0", "seed0-fold3")

@@ -93,7 +93,7 @@ def test_what_cannot_be_recorded_is_not(start: Path, tmp_path: Path) -> None:
     task = {"kind": "ner", "types": ["Gene", "Drug"]}
     for keys, kind, autocast in (
         ({"attention_dropout": 0.1}, "plain", torch.bfloat16),
-        ({"checkpointing": True}, "plain", torch.bfloat16),
+        ({"gradient_checkpointing": True}, "plain", torch.bfloat16),
         ({"head": {"crf": True}}, "plain", torch.bfloat16),
         ({}, "dice", torch.bfloat16),
         ({}, "plain", None),

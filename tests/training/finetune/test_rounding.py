@@ -76,7 +76,7 @@ def test_a_model_learns_under_it_and_is_saved_with_plain_layers(start: Path, tmp
     data = write_splits(tmp_path / "data", train=docs, dev=docs)
     found = []
     for share in (0.0, 0.5):
-        recipe = recipe_of(start, data, tmp_path / str(share), NER, rounding=share)
+        recipe = recipe_of(start, data, tmp_path / str(share), NER, qat_ratio=share)
         done = finetune(recipe, progress_shown=False)
         assert done.model is not None
         assert done.summary.rows[0].spreads["dev"]["f1"].mean == 1.0
@@ -88,7 +88,7 @@ def test_a_model_learns_under_it_and_is_saved_with_plain_layers(start: Path, tmp
 def test_weights_from_before_it_began_are_not_kept(start: Path, tmp_path: Path) -> None:
     docs = ner_documents()
     recipe = recipe_of(
-        start, write_splits(tmp_path / "data", train=docs, dev=docs), tmp_path / "out", NER, rounding=0.25, epochs=40
+        start, write_splits(tmp_path / "data", train=docs, dev=docs), tmp_path / "out", NER, qat_ratio=0.25, epochs=40
     )
     finetune(recipe, progress_shown=False)
     facts = json.loads(next((tmp_path / "out").rglob("runs/*/run.json")).read_text())
@@ -98,4 +98,4 @@ def test_weights_from_before_it_began_are_not_kept(start: Path, tmp_path: Path) 
 def test_adapters_and_compiled_layers_are_refused() -> None:
     for keys in ({"method": "lora"}, {"compile": True}):
         with pytest.raises(ValidationError, match="rounding needs method"):
-            recipe_of(Path("start"), Path("data"), Path("out"), NER, rounding=0.5, **keys)
+            recipe_of(Path("start"), Path("data"), Path("out"), NER, qat_ratio=0.5, **keys)

@@ -30,8 +30,8 @@ def test_a_test_split_that_cannot_be_scored_is_refused_before_anything_is_learnt
 def test_a_measure_that_test_alone_could_have_is_refused_before_anything_is_learnt(
     start: Path, data: Path, tmp_path: Path
 ) -> None:
-    keys: dict[str, Any] = {"data": {"folder": data, "dev": "none"}, "evaluation": {"measure": "f2"}, "epochs": 1}
-    with pytest.raises(UsageError, match=r"evaluation.measure is 'f2'"):
+    keys: dict[str, Any] = {"data": {"folder": data, "dev": "none"}, "evaluation": {"metric": "f2"}, "epochs": 1}
+    with pytest.raises(UsageError, match=r"evaluation.metric is 'f2'"):
         done(recipe_of(start, data, tmp_path / "out", NER, score_test="every", **keys))
     assert not list(tmp_path.rglob("metrics.jsonl"))
 
@@ -64,7 +64,10 @@ def test_a_grid_has_no_best_cell_in_folds_without_dev(start: Path, tmp_path: Pat
 
 
 def test_a_sets_own_folds_are_not_drawn_anew(start: Path, tmp_path: Path) -> None:
-    keys: dict[str, Any] = {"data": {"sets": ["EU-ADR"], "root": _eu_adr(tmp_path)}, "folds": {"count": 5, "dev": 0.1}}
+    keys: dict[str, Any] = {
+        "data": {"sets": ["EU-ADR"], "root": _eu_adr(tmp_path)},
+        "folds": {"count": 5, "dev_fraction": 0.1},
+    }
     with pytest.raises(UsageError, match=r"has 10 folds of its own; expected those\. Leave folds.count out"):
         done(recipe_of(start, tmp_path, tmp_path / "out", {}, **keys))
 

@@ -22,7 +22,7 @@ from lexome.files import atomic_folder
 from lexome.formats import Tally, expand, read
 from lexome.formats.registry import get_format
 from lexome.progress import progress
-from lexome.recipe.corpus_stages import ADAPTED, VocabRecipe
+from lexome.recipe.corpus_stages import ADAPT_KEYS, VocabRecipe
 
 # A document falls into one of so many buckets by its id; a sample is the first few of them. So no pass holds a
 # list of documents, and a sample is exact to this fraction of the corpus.
@@ -158,7 +158,7 @@ def learn_vocab(recipe: VocabRecipe, *, progress_shown: bool = True) -> LearntVo
         setting = Setting(recipe.size, recipe.cased, recipe.min_frequency, recipe.alphabet)
         tokenizer = LEARNERS[recipe.kind](counted, setting)
     else:
-        tokenizer, adapted = adapt(counted, base, new=recipe.new, min_documents=recipe.min_documents)
+        tokenizer, adapted = adapt(counted, base, new=recipe.max_new_tokens, min_documents=recipe.min_documents)
     counts = {"pieces": tokenizer.get_vocab_size(), "documents": counted.documents, "text_bytes": counted.text_bytes}
     run = {
         "recipe": recipe.model_dump(mode="json"),
@@ -192,7 +192,7 @@ class _Counted:
 
 def _fingerprint(recipe: VocabRecipe, texts: Texts, base: Any) -> str:
     """A hash of all that decides the result: settings and text, and the tokenizer that is adapted."""
-    settings = recipe.model_dump(mode="json", exclude=NOT_COUNTED | (set(ADAPTED) if base is None else set()))
+    settings = recipe.model_dump(mode="json", exclude=NOT_COUNTED | (set(ADAPT_KEYS) if base is None else set()))
     if base is not None:
         settings["base"] = hashlib.sha256(base.to_str().encode()).hexdigest()
     told = json.dumps({**settings, "text": digest_of(texts.files)}, sort_keys=True)

@@ -463,7 +463,7 @@ class Material:
     @cached_property
     def _held(self) -> HeldOut | None:
         data = self.recipe.data
-        return HeldOut.of(data.exclude, root=data.root, run_words=data.exclude_words) if data.exclude else None
+        return HeldOut.of(data.exclude, root=data.root, run_words=data.exclude_ngram) if data.exclude else None
 
     def _some(self, docs: list[Document]) -> list[Document]:
         """As many as the recipe's limit allows, spread over all: files are often sorted by label."""
@@ -506,7 +506,7 @@ class Material:
         if DEV not in made and self._chooses():
             raise UsageError(
                 f"{self.sources[0].name} has no dev split in its folds, and evaluation.patience, grid.seeds or the "
-                "best cell of a grid goes by scores there. Draw one: folds.dev."
+                "best cell of a grid goes by scores there. Set folds.dev_fraction."
             )
         if label_bias(made[TRAIN].flat, self.task) == 0:
             raise UsageError(
@@ -528,7 +528,7 @@ def _splits(source: DataSet, recipe: FinetuneRecipe, fold: int | None) -> dict[s
     assert recipe.folds is not None
     if recipe.folds.count is None:
         read = source.folds[fold].splits(**_options(recipe.data))
-        if DEV in read and not recipe.folds.dev:
+        if DEV in read and not recipe.folds.dev_fraction:
             return {name: read[name] for name in (TRAIN, DEV, TEST)}
         rest, test = [*read[TRAIN], *read.get(DEV, ())], read[TEST]
     else:
@@ -536,14 +536,14 @@ def _splits(source: DataSet, recipe: FinetuneRecipe, fold: int | None) -> dict[s
         numbers = fold_numbers(docs, folds=recipe.folds.count, seed=recipe.folds.seed)
         rest = [doc for doc, number in zip(docs, numbers, strict=True) if number != fold]
         test = [doc for doc, number in zip(docs, numbers, strict=True) if number == fold]
-    if not recipe.folds.dev:
+    if not recipe.folds.dev_fraction:
         return {TRAIN: rest, TEST: test}
-    rest, dev = part_off(rest, share=recipe.folds.dev, seed=recipe.folds.seed)
+    rest, dev = part_off(rest, share=recipe.folds.dev_fraction, seed=recipe.folds.seed)
     return {TRAIN: rest, DEV: dev, TEST: test}
 
 
 def _options(data: DataTable) -> dict[str, Any]:
-    return {"partial": True, "dev_share": data.dev_share}
+    return {"partial": True, "dev_share": data.dev_fraction}
 
 
 def _named(source: DataSet, read: dict[str, list[Document]], recipe: FinetuneRecipe) -> dict[str, list[Document]]:
@@ -558,7 +558,7 @@ def _named(source: DataSet, read: dict[str, list[Document]], recipe: FinetuneRec
         if name not in read:
             raise DataSetError(
                 f"{source.name} has no split {name!r} here; it has {', '.join(read)}. Say others in [data], draw one "
-                'with data.dev_share, or go without: dev = "none".'
+                'with data.dev_fraction, or go without: dev = "none".'
             )
     return {name: [doc for part in names for doc in read[part]] for name, names in wanted.items()}
 

@@ -72,7 +72,7 @@ def settled(recipe: FinetuneRecipe, run: Run) -> FinetuneRecipe:
     changed |= {"grid": {}, "seeds": (run.seed,)}
     if run.cell.batch is not None:
         changed["batch"] = {**BatchTable().model_dump(), "sequences": run.cell.batch}
-        changed["batch"]["pass_tokens"] = recipe.batch.pass_tokens
+        changed["batch"]["micro_batch_tokens"] = recipe.batch.micro_batch_tokens
     if run.cell.lr is not None:
         changed["optimizer"]["lr"] = run.cell.lr
     if run.cell.epochs is not None:
@@ -271,7 +271,7 @@ def start_of(path: Path) -> Path:
     model = path / RUNS / best / MODEL
     if not model.is_dir():
         raise UsageError(
-            f"{path}: the weights of its best run, {best}, were not kept. Run it again with models = best."
+            f"{path}: the weights of its best run, {best}, were not kept. Run it again with keep_models set to best."
         )
     return model
 

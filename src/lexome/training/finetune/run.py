@@ -25,6 +25,7 @@ from lexome.models.source import HUGGING_FACE, layout_of
 from lexome.models.weights import weights_sha256
 from lexome.recipe import explain
 from lexome.recipe.finetune import FinetuneRecipe
+from lexome.recipe.renamed import downgrade
 from lexome.tasks import task_of
 from lexome.tasks.task import TASK, Scores, Task
 from lexome.training.finetune.examples import DEV, TEST, Material, Parts, Split, label_bias, label_counts, put_tokenizer
@@ -202,11 +203,15 @@ def _card(course: Course, facts: Facts) -> Card:
 
 
 # What a run's outcome does not depend on; the checkpoint, the teachers and the data are told by their hashes.
-FREE = {"out", "start", "jobs", "card", "models", "grid", "score_test", "seeds", "save_every"}
-TAUGHT_FROM = {"models", "shards"}
-READ_FROM = {"root", "folder"}
+FREE = {"out", "start", "jobs", "card", "keep_models", "grid", "score_test", "seeds", "save_every", "parallel", "log"}
+# Keys that the first edition did not have, with the values it computed by; left out, its runs are still recognized.
+ADDED = {
+    "batch": {"gradient_accumulation": 1, "prefetch": 8},
+    "optimizer": {"kind": "adamw", "weight_decay_embeddings": True, "momentum": 0.95},
+    "schedule": {"warmup_steps": None, "decay_ratio": 0.0},
+}
 
-SHORT = "the GPU's memory was short. Lower jobs, batch.pass_tokens or data.max_tokens."
+SHORT = "the GPU's memory was short. Lower jobs, batch.micro_batch_tokens or data.max_tokens."
 
 Show = Callable[[float, str], None]
 
@@ -218,15 +223,24 @@ def identities_of(recipe: FinetuneRecipe, run: Run, ground: Ground) -> tuple[str
     had been moved.
     """
     settings = recipe.model_dump(mode="json", exclude=FREE)
+    for table, defaults in ADDED.items():
+        for key, default in defaults.items():
+            if settings[table][key] == default:
+                del settings[table][key]
+    settings = downgrade(settings, recipe.stage)
     material = ground.material
     given = (dict(material.task.settings()), material.frame, tokenizer_sha256(material.tokenizer))
     known: tuple[object, ...] = (run, given, material.parts(run.fold).identity, ground.sha256)
     forms = [settings]
     if recipe.teacher is not None:
-        forms.insert(0, settings | {"teacher": recipe.teacher.model_dump(mode="json", exclude=TAUGHT_FROM)})
+        forms.insert(0, settings | {"teacher": _without(settings["teacher"], "models", "shards")})
         known += (taught_by(recipe.teacher),)
-    forms.insert(0, forms[0] | {"data": recipe.data.model_dump(mode="json", exclude=READ_FROM)})
+    forms.insert(0, forms[0] | {"data": _without(settings["data"], "root", "folder")})
     return tuple(fingerprint(form, *known) for form in forms)
+
+
+def _without(table: Mapping[str, Any], *keys: str) -> dict[str, Any]:
+    return {key: value for key, value in table.items() if key not in keys}
 
 
 def carry_out(
@@ -286,7 +300,7 @@ def setting_of(recipe: FinetuneRecipe) -> Setting:
     device = torch.device("cuda" if there and recipe.device != "cpu" else "cpu")
     on_gpu = device.type == "cuda"
     half = recipe.precision == "autocast" or (recipe.precision == "auto" and on_gpu)
-    graphs = on_gpu and recipe.graphs and not recipe.compile
+    graphs = on_gpu and recipe.cuda_graphs and not recipe.compile
     return Setting(device, torch.bfloat16 if half else None, recipe.compile, graphs)
 
 
@@ -329,7 +343,7 @@ def _trained(
                 scores[name] = _scored(recipe, begun.learner, split, serving, path=path, ground=ground, setting=setting)
     course = Course(recipe, run, ground, begun, training)
     facts = facts_of(course, scores, identity=identities[0])
-    if recipe.models == "none":
+    if recipe.keep_models == "none":
         # Written and removed at the end, the weights of a large grid would fill the disk meanwhile.
         facts = replace(facts, kept=False)
     else:
@@ -392,7 +406,7 @@ def _scored(
 ) -> Scores:
     """Answer a split, write the answers down with the gold documents beside all runs, and score them."""
     segments = ground.material.frame.segments
-    limit = recipe.evaluation.pass_tokens
+    limit = recipe.evaluation.batch_tokens
     found: list[Document] = answered(learner, split, task, limit=limit, segments=segments, autocast=setting.autocast)
     write(path, found, "jsonl")
     # Every run of the same fold writes the same: what `lexome evaluate` is to compare answers with.

@@ -143,10 +143,10 @@ def _check(recipe: FinetuneRecipe) -> None:
     # A set's own folds may have a dev split each, which is seen when they are read.
     unknown = recipe.folds is not None and recipe.folds.count is None
     chosen = len(cells_of(recipe.grid)) > 1 and recipe.score_test == "best"
-    if chosen and not (recipe.draws_dev or unknown):
+    if chosen and not (recipe.has_dev or unknown):
         raise RecipeError('score_test is "best", but without a dev split no cell is the best. Use "every".')
-    if recipe.models == "none" and chosen:
-        raise RecipeError('models is "none", but the best cell\'s weights are needed to score test. Use "best".')
+    if recipe.keep_models == "none" and chosen:
+        raise RecipeError('keep_models is "none", but the best cell\'s weights are needed to score test. Use "best".')
 
 
 def _all_runs(recipe: FinetuneRecipe, ground: Ground, show: Show) -> tuple[list[Facts], dict[str, str]]:
@@ -225,8 +225,8 @@ def _tested(recipe: FinetuneRecipe, ground: Ground, found: list[Facts], summary:
 
 def _prune(recipe: FinetuneRecipe, found: Sequence[Facts], summary: Summary) -> None:
     """Remove the weights that the recipe does not want kept; where no run is the best, none of them is the one."""
-    best = recipe.models == "best" and summary.best_run is not None
+    best = recipe.keep_models == "best" and summary.best_run is not None
     for facts in found:
-        if recipe.models == "none" or (best and facts.name != summary.best_run):
+        if recipe.keep_models == "none" or (best and facts.name != summary.best_run):
             run = Run(cell_of(facts), facts.seed, facts.fold)
             drop_model(recipe.out / RUNS / facts.name, facts, settled(recipe, run))

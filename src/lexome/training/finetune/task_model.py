@@ -161,7 +161,7 @@ def begin(recipe: FinetuneRecipe, start: Path, task: Task) -> Begun:
         # Now, and not after all steps: what cannot be saved is not trained.
         write_config(model.encoder.config, found.architecture)
     _set_dropout(model, recipe)
-    encoder_of(model).checkpointing = recipe.checkpointing
+    encoder_of(model).checkpointing = recipe.gradient_checkpointing
     if recipe.method == "lora":
         add_adapters(model, found.architecture, lora_settings(recipe))
     crf = _chain(start, task) if recipe.head.crf else None
@@ -266,7 +266,7 @@ def _hidden(head: HeadTable) -> HiddenLayers | None:
     if head.layers is None:
         return None
     dropout = 0.1 if head.dropout is None else head.dropout
-    return HiddenLayers(head.layers, width=head.width, activation=head.activation, dropout=dropout)
+    return HiddenLayers(head.layers, width=head.hidden_size, activation=head.activation, dropout=dropout)
 
 
 def _as_asked(found: Checkpoint, head: HeadTable) -> Checkpoint:

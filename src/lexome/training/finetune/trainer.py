@@ -56,7 +56,7 @@ class Stepper:
         groups: dict[tuple[float, float], list[nn.Parameter]] = {}
         for name, weight in learner.named_parameters():
             if weight.requires_grad:
-                decay = given.decay if weight.ndim > 1 and not name.startswith("crf.") else 0.0
+                decay = given.weight_decay if weight.ndim > 1 and not name.startswith("crf.") else 0.0
                 groups.setdefault((_share(name, layers, given), decay), []).append(weight)
         self.weights = [weight for members in groups.values() for weight in members]
         options: list[dict[str, Any]] = [
@@ -70,7 +70,7 @@ class Stepper:
             for group, rate in zip(options, self._rates, strict=True):
                 group["lr"] = rate
         self.optimizer = AdamW(options, lr=0.0, betas=given.betas, eps=given.eps, fused=on_gpu, capturable=on_gpu)
-        self.clip = given.clip or math.inf
+        self.clip = given.max_grad_norm or math.inf
 
     def set_rate(self, lr: float) -> None:
         """The learning rate of the next steps."""
@@ -103,8 +103,8 @@ def _share(name: str, layers: int, given: OptimizerTable) -> float:
         return 1.0 if given.head_lr is None else given.head_lr / given.lr
     number = _LAYER.search(name)
     if number is not None:
-        return given.layer_decay ** (layers - int(number[1]))
-    return given.layer_decay ** (layers + 1 if ".embed" in name else 0)
+        return given.layerwise_lr_decay ** (layers - int(number[1]))
+    return given.layerwise_lr_decay ** (layers + 1 if ".embed" in name else 0)
 
 
 def kept(learner: Learner) -> dict[str, Tensor]:
@@ -159,7 +159,7 @@ class Rounding:
     def __init__(self, learner: Learner, *, begin: float) -> None:
         encoder = learner.model.encoder
         if not isinstance(encoder, Encoder):
-            raise UsageError("rounding cannot be done in a model that transformers computes. Leave it out.")
+            raise UsageError("qat_ratio is not supported for models that transformers computes. Leave it out.")
         self.begin, self.begun = begin, False
         self.parts = [part for part in encoder.layers.modules() if type(part) is nn.Linear]
         self.share = torch.zeros((), device=next(encoder.parameters()).device)
@@ -376,11 +376,11 @@ class Plan:
         self.taught = recipe.teacher is not None
         given = recipe.batch
         self.size = StepSize(given.sequences or (None if given.tokens else USUAL_BATCH), given.tokens)
-        self.limit = given.pass_tokens
+        self.limit = given.micro_batch_tokens
         self.lengths = [len(row.ids) for row in self.rows]
         self.factors = repetitions(parts.train.flat, task, power=recipe.loss.oversample)
         if recipe.teacher is not None:
-            self.factors = np.append(self.factors, np.full(len(parts.text), recipe.teacher.share))
+            self.factors = np.append(self.factors, np.full(len(parts.text), recipe.teacher.text_ratio))
         self.counts = self._counts(recipe)
 
     @property
@@ -455,10 +455,10 @@ class Training:
         if setting.graphs and can_record(learner, rules, autocast=setting.autocast):
             plan.padding = plan.few_sizes()
             self.graphs = StepGraphs(self._learn, setting.device)
-        self.rounding = Rounding(learner, begin=1 - recipe.rounding) if recipe.rounding else None
+        self.rounding = Rounding(learner, begin=1 - recipe.qat_ratio) if recipe.qat_ratio else None
         given = recipe.schedule
         # Constant after the warm-up; a fall at its end is for pre-training.
-        self.rate = LearningRate(recipe.optimizer.lr, given.kind, given.warmup, 0.0, given.end)
+        self.rate = LearningRate(recipe.optimizer.lr, given.kind, given.warmup_ratio, 0.0, given.min_lr_ratio)
         self.progress = Progress(steps=plan.steps)
         self._since = _Sums()
 
@@ -536,7 +536,7 @@ class Training:
         if not (math.isfinite(line["loss"]) and math.isfinite(line["norm"])):
             raise DivergedError(
                 f"up to step {progress.step:,} the loss is {line['loss']} and the gradients' norm {line['norm']}; "
-                "expected numbers. Lower optimizer.lr, or lengthen schedule.warmup."
+                "expected numbers. Lower optimizer.lr, or raise schedule.warmup_ratio."
             )
         return line | {"lr": lr, "elapsed_s": round(progress.elapsed_s, 3)}
 
@@ -555,7 +555,7 @@ class Training:
             self.learner,
             self.parts.dev,
             task,
-            limit=self.recipe.evaluation.pass_tokens,
+            limit=self.recipe.evaluation.batch_tokens,
             segments=self.plan.segments,
             autocast=self.setting.autocast,
         )
@@ -607,9 +607,9 @@ class _Sums:
 
 def measure_of(recipe: FinetuneRecipe, scores: Scores) -> str:
     """What models are chosen by: what the recipe says, or the first of the task's measures."""
-    wanted = recipe.evaluation.measure
+    wanted = recipe.evaluation.metric
     if wanted is not None and wanted not in scores:
-        raise UsageError(f"evaluation.measure is {wanted!r}; the task has {', '.join(scores)}.")
+        raise UsageError(f"evaluation.metric is {wanted!r}; the task has {', '.join(scores)}.")
     return wanted or next(iter(scores))
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from errors import rejects
+from errors import raises, rejects
 from pretraining import TINY, make_shards, recipe, tokenizer
 from torch.nn import functional
 
@@ -198,7 +198,7 @@ def test_another_teacher_does_not_go_on_with_the_run(shards: Shards, teacher: Pa
     assert distill(named, progress_shown=False).new
     (tmp_path / "moved").unlink()
     (tmp_path / "moved").symlink_to(other)
-    with pytest.raises(CheckpointError, match="began with other weights"):
+    with raises(UsageError, code="other-settings", value="shards"):
         distill(named, progress_shown=False)
 
 

@@ -80,7 +80,7 @@ def test_a_broken_file_ends_with_code_1_and_keeps_what_was_read(tmp_path: Path) 
     path.write_bytes(path.read_bytes()[:-2000])
     result = run("convert", path, tmp_path / "out.jsonl")
     assert result.returncode == 1
-    assert b"breaks off" in result.stderr
+    assert b"in.jsonl.gz" in result.stderr
     assert len(list(lexome.read(tmp_path / "out.jsonl"))) > 1000
 
 
@@ -103,28 +103,29 @@ def test_nothing_but_bad_documents_is_an_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("arguments", "value"),
     [
-        (["in.jsonl"], "at least one input and then the output"),
-        (["in.jsonl", "in.jsonl"], "both input and output"),
-        (["in.jsonl", "out.docx"], "no format is written to files that end so"),
-        (["in.jsonl", "out.jsonl", "--from", "pubmde"], "Did you mean 'pubmed'"),
-        (["in.jsonl", "out.jsonl", "--set", "scheme"], "expected KEY=VALUE"),
-        (["in.jsonl", "out.jsonl", "--set", "read.scheme=iob1"], "'jsonl' has no option 'scheme'"),
+        (["in.jsonl"], "IN... OUT"),
+        (["in.jsonl", "in.jsonl"], "in.jsonl"),
+        (["in.jsonl", "out.docx"], "out.docx"),
+        (["in.jsonl", "out.jsonl", "--from", "pubmde"], "'pubmed'"),
+        (["in.jsonl", "out.jsonl", "--set", "scheme"], "KEY=VALUE"),
+        (["in.jsonl", "out.jsonl", "--set", "read.scheme=iob1"], "'scheme'"),
         (["in.jsonl", "out.jsonl", "--from", "jsonl", "--bogus"], "--bogus"),
     ],
 )
-def test_wrong_usage_ends_with_code_2_and_says_why(jsonl: Path, arguments: list[str], message: str) -> None:
+def test_wrong_usage_ends_with_code_2_and_names_the_value(jsonl: Path, arguments: list[str], value: str) -> None:
     result = run("convert", *arguments, cwd=jsonl.parent)
     assert (result.returncode, result.stdout) == (2, b"")
-    assert message in result.stderr.decode()
+    assert value in result.stderr.decode()
     assert b"Traceback" not in result.stderr
 
 
 def test_a_missing_file_ends_with_code_1(tmp_path: Path) -> None:
     result = run("convert", tmp_path / "absent.xml", tmp_path / "out.jsonl")
     assert result.returncode == 1
-    assert b"there is no such file" in result.stderr
+    assert b"absent.xml" in result.stderr
+    assert b"Traceback" not in result.stderr
 
 
 def test_a_link_is_followed_and_stays(jsonl: Path, tmp_path: Path) -> None:
@@ -147,7 +148,7 @@ def test_rejects_never_replace_input_or_output(jsonl: Path, rejects: str) -> Non
     before = jsonl.read_bytes()
     result = run("convert", "in.jsonl", "out.jsonl", "--rejects", rejects, cwd=jsonl.parent)
     assert (result.returncode, jsonl.read_bytes()) == (2, before)
-    assert b" is both " in result.stderr
+    assert rejects in result.stderr.decode()
 
 
 def test_an_older_output_stays_where_nothing_could_be_read(jsonl: Path, tmp_path: Path) -> None:
@@ -164,18 +165,15 @@ def test_a_folder_is_read_without_what_the_run_writes_into_it(jsonl: Path, tmp_p
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["folder", "--to", "jsonl"], "this is a folder"),
-        (["out.jsonl", "--rejects", "folder"], "bad documents cannot go there"),
-    ],
+    "arguments",
+    [["folder", "--to", "jsonl"], ["out.jsonl", "--rejects", "folder"]],
 )
-def test_a_folder_where_a_file_belongs_is_named(jsonl: Path, arguments: list[str], message: str) -> None:
+def test_a_folder_where_a_file_belongs_is_named(jsonl: Path, arguments: list[str]) -> None:
     (jsonl.parent / "folder").mkdir()
     jsonl.write_bytes(jsonl.read_bytes() + b"{broken\n")
     result = run("convert", "in.jsonl", *arguments, cwd=jsonl.parent)
     assert (result.returncode, b"Traceback" in result.stderr) == (1, False)
-    assert message in result.stderr.decode()
+    assert b"folder: " in result.stderr
 
 
 @pytest.mark.parametrize(("out", "to"), [("-", "brat"), ("out.tar", "jsonl"), ("out.zip", "jsonl")])
@@ -198,7 +196,7 @@ def test_a_full_disk_is_an_error_and_no_traceback(jsonl: Path) -> None:
 def test_an_option_both_formats_have_must_say_whose(tmp_path: Path) -> None:
     (tmp_path / "in.conll").write_text("BRCA1\tB-Gene\n")
     result = run("convert", "in.conll", "out.conll", "--from", "conll", "--set", "scheme=iobes", cwd=tmp_path)
-    assert (result.returncode, b"Say read.scheme= or write.scheme=" in result.stderr) == (2, True)
+    assert (result.returncode, b"write.scheme=" in result.stderr) == (2, True)
 
 
 def test_an_interrupted_conversion_writes_nothing_and_ends_with_code_130(tmp_path: Path) -> None:
@@ -230,11 +228,11 @@ def test_help_lists_every_format() -> None:
     assert [format.name for format in FORMATS if f"\n    {format.name} " not in page] == []
 
 
-def test_help_says_in_whole_what_each_verb_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_help_of_each_command_fits_on_its_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    _, _, verbs = run("--help").stdout.decode().partition("Commands:\n")
-    assert len(verbs.splitlines()) >= 20
-    assert [line for line in verbs.splitlines() if line.endswith("...")] == []
+    _, _, commands = run("--help").stdout.decode().partition("Commands:\n")
+    assert len(commands.splitlines()) >= 20
+    assert [line for line in commands.splitlines() if line.endswith("...")] == []
 
 
 def test_version() -> None:

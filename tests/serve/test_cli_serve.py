@@ -79,9 +79,10 @@ def run(*options: object) -> subprocess.CompletedProcess[str]:
 
 def test_an_address_that_is_taken_is_said(ner_folder: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        done = run("--model", ner_folder, "--port", taken.getsockname()[1])
+        port = taken.getsockname()[1]
+        done = run("--model", ner_folder, "--port", port)
     assert done.returncode == 2
-    assert "cannot listen there" in done.stderr
+    assert str(port) in done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -89,4 +90,4 @@ def test_a_token_file_that_is_empty_is_said(ner_folder: Path, tmp_path: Path) ->
     (tmp_path / "token").write_text("\n")
     done = run("--model", ner_folder, "--token-file", tmp_path / "token")
     assert done.returncode == 2
-    assert "it is empty; expected a token" in done.stderr
+    assert str(tmp_path / "token") in done.stderr

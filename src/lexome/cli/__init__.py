@@ -1,4 +1,4 @@
-"""The command line: verbs to functions, parsing and printing only. Work is imported inside each verb."""
+"""The command line: commands parse arguments and print results. Each imports the function that does the work."""
 
 import signal
 import sys
@@ -42,18 +42,14 @@ __all__ = [
 
 def main() -> None:
     """Run the command line; errors become a message and an exit code."""
-    signal.signal(signal.SIGTERM, _stop)
+    # SIGTERM is handled like Ctrl-C, so that temporary files are removed.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         app(standalone_mode=True)
     except LexomeError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
     except OSError as error:
-        # A full disk, a lost network drive: nothing of ours, and nothing a traceback would explain.
+        # A full disk, a lost network drive: a traceback would explain nothing.
         print(f"error: {error.filename or 'a file'}: {error.strerror}.", file=sys.stderr)
         sys.exit(1)
-
-
-def _stop(number: int, frame: object) -> None:
-    """End as an interrupt does, so that temporary files are cleared away."""
-    raise KeyboardInterrupt

@@ -1,4 +1,4 @@
-"""`lexome convert`: from any format to another."""
+"""`lexome convert` and `lexome convert-model`: documents and checkpoints into other formats."""
 
 import json
 import sys
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def _format_table() -> str:
-    """The formats, a line each, for the help page."""
+    """The formats, a line each, for --help."""
     rows = [(format.name, format.directions, " ".join(format.extensions), format.description) for format in FORMATS]
     widths = [max(len(row[column]) for row in rows) for column in range(3)]
     lines = (
@@ -29,32 +29,40 @@ def _format_table() -> str:
 @app.command(epilog=_format_table())
 def convert(
     paths: Annotated[
-        list[Path], typer.Argument(metavar="IN... OUT", help="Files, folders or archives, then the file to write.")
+        list[Path], typer.Argument(metavar="IN... OUT", help="Input files, folders or archives, then the output.")
     ],
-    from_: Annotated[str | None, typer.Option("--from", metavar="FORMAT", help="The format of IN.")] = None,
-    to: Annotated[str | None, typer.Option("--to", metavar="FORMAT", help="The format of OUT.")] = None,
+    from_: Annotated[
+        str | None, typer.Option("--from", metavar="FORMAT", help="Input format. Default: detected.")
+    ] = None,
+    to: Annotated[
+        str | None, typer.Option("--to", metavar="FORMAT", help="Output format. Default: by extension.")
+    ] = None,
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="An option of a format; read.KEY or write.KEY says whose."),
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="Set a format option; read.KEY or write.KEY for one side only."
+        ),
     ] = None,
     rejects: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Where bad documents go. Default: OUT.rejects.jsonl, here for -."),
+        typer.Option(metavar="FILE", help="File for rejected documents. Default: OUT.rejects.jsonl."),
     ] = None,
     strict: Strict = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Write documents in another format.
+    """Convert documents to another format.
 
-    Every mention stays on its text. Formats are told from the files' endings and first bytes; gz, xz and zst are read
-    and written as they are, tar and zip files and folders are read through. "-" is standard input or output, which is
-    written as plain text unless --to says otherwise.
+    Mentions keep their character offsets. Formats are detected by extension and content; gz, xz and zst files are
+    decompressed and compressed, tar and zip archives and folders are traversed. "-" is standard input or output, which
+    is plain text unless --to names another format.
     """
     from lexome.formats.conversion import convert as run
 
     if len(paths) < 2:
-        raise UsageError("convert takes at least one input and then the output: lexome convert IN... OUT")
+        raise UsageError(
+            "expected at least one input and the output: lexome convert IN... OUT", code="missing-argument"
+        )
     *inputs, out = paths
     try:
         tally = run(
@@ -81,7 +89,8 @@ def _settings(pairs: list[str]) -> dict[str, str]:
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not (key and equals):
-            raise UsageError(f"--set {pair!r}: expected KEY=VALUE, for example --set scheme=iobes")
+            message = f"--set {pair!r}: expected KEY=VALUE, for example --set scheme=iobes."
+            raise UsageError(message, code="invalid-override", value=pair)
         settings[key] = value
     return settings
 
@@ -91,7 +100,7 @@ def _beside(out: Path) -> Path:
 
 
 def _print_tally(tally: "Tally", out: Path, *, as_json: bool) -> None:
-    """What was read, set aside and written; to standard error where standard output holds the documents."""
+    """Print a summary; to standard error if documents go to standard output."""
     stream = sys.stderr if str(out) == "-" else sys.stdout
     if as_json:
         print(json.dumps(tally.summary(), ensure_ascii=False), file=stream)
@@ -105,36 +114,32 @@ def _print_tally(tally: "Tally", out: Path, *, as_json: bool) -> None:
     print(f"wrote      {tally.written:,} documents to {out}", file=stream)
 
 
-Source = Annotated[Path, typer.Argument(metavar="SOURCE", help="A checkpoint: folder, archive or file.")]
-Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="The model folder to write.")]
+Source = Annotated[Path, typer.Argument(metavar="SOURCE", help="Checkpoint: folder, archive or file.")]
+Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="Checkpoint folder to write.")]
 Kind = Annotated[
     str | None,
-    typer.Option(
-        "--kind", metavar="KIND", help="encoder, masked, paired, token, sequence or span. Default: what it is."
-    ),
+    typer.Option("--kind", metavar="KIND", help="encoder, masked, paired, token, sequence or span. Default: detected."),
 ]
-Tokenizer = Annotated[
-    Path | None, typer.Option(metavar="PATH", help="A tokenizer, where the checkpoint comes without one.")
-]
-Backend = Annotated[str, typer.Option(metavar="auto|lexome|transformers", help="Who computes the model in between.")]
+Tokenizer = Annotated[Path | None, typer.Option(metavar="PATH", help="Tokenizer to use if the checkpoint has none.")]
+Backend = Annotated[str, typer.Option(metavar="auto|lexome|transformers", help="Implementation that loads the model.")]
 Drop = Annotated[
     str | None,
     typer.Option(
         metavar="relative-positions",
-        help="Leave these out of an MPNet, which makes it another model: a BERT to train on.",
+        help="Drop MPNet's relative positions; the result is a BERT that needs further training.",
     ),
 ]
 Outputs = Annotated[
     float | None,
     typer.Option(
         metavar="SIZE",
-        help="Scale the encoder's outputs to this size, 1 being usual, and heads the other way, so that answers "
-        "stay the same: small outputs are slow to fine-tune.",
+        help="Rescale the encoder's hidden states to this RMS, and its heads inversely, so that predictions stay the "
+        "same. 1 is usual; small hidden states are slow to fine-tune.",
     ),
 ]
 Dtype = Annotated[
     str | None,
-    typer.Option(metavar="float32|bfloat16|float16", help="The type of the written weights. Default: what they have."),
+    typer.Option(metavar="float32|bfloat16|float16", help="Data type of the weights. Default: unchanged."),
 ]
 
 
@@ -151,10 +156,10 @@ def convert_model(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """A checkpoint of any layout into Hugging Face's form.
+    """Convert a checkpoint to Hugging Face format.
 
-    It becomes a folder with safetensors. Known are Hugging Face's folders, Google's TensorFlow BERT, fairseq's RoBERTa,
-    Megatron, NeMo, pickles and BERT exported to ONNX. Nothing in a checkpoint is run.
+    Writes a folder with safetensors. Reads Hugging Face folders, Google's TensorFlow BERT, fairseq's RoBERTa, Megatron,
+    NeMo, PyTorch pickles and BERT exported to ONNX. No code in a checkpoint is executed.
     """
     with needs("train", purpose="converting a model"):
         from lexome.models.convert_model import convert_model as run
@@ -175,7 +180,7 @@ def convert_model(
                 more = f" and {len(names) - 1:,} more" if len(names) > 1 else ""
                 print(f"{what:<9} {names[0]}{more}")
         if done.dropped is not None:
-            print(f"dropped   {done.dropped}: this is another model than the source's; train it before use")
+            print(f"dropped   {done.dropped}: the model computes something else now; train it before use")
         if done.scaled is not None:
-            print(f"outputs   times {done.scaled:.4g}, and heads divided by it: answers stay the same")
+            print(f"rescaled  hidden states by {done.scaled:.4g}, heads inversely: predictions stay the same")
         print(f"wrote     {done.folder}")

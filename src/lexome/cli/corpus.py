@@ -40,9 +40,9 @@ def build(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Literature into cleaned, deduplicated records.
+    """Build a corpus of cleaned, deduplicated records.
 
-    Files may be of any format. A table says what was dropped, and why.
+    Reads literature in any format. A table counts dropped documents by reason. Interrupted builds resume.
     """
     from lexome.recipe import load
     from lexome.recipe.corpus_stages import BuildRecipe
@@ -64,10 +64,10 @@ def build(
 
 @app.command()
 def learn_vocab(recipe: RecipePath, set_: Overrides = None, as_json: AsJson = False, quiet: Quiet = False) -> None:
-    """Text into a vocabulary, learnt anew or adapted.
+    """Train a tokenizer, or adapt a model's own.
 
-    It is a Hugging Face tokenizer folder: WordPiece, byte-level BPE or SentencePiece. What is adapted is a model's own
-    WordPiece.
+    Writes a Hugging Face tokenizer folder: WordPiece, byte-level BPE or SentencePiece. Adapting puts new words into
+    unused entries of a WordPiece vocabulary.
     """
     from lexome.recipe import load
     from lexome.recipe.corpus_stages import VocabRecipe
@@ -87,7 +87,7 @@ def learn_vocab(recipe: RecipePath, set_: Overrides = None, as_json: AsJson = Fa
         if learnt.adapted is not None:
             done = learnt.adapted
             saved = (done.tokens_before - done.tokens_after) / max(1, done.tokens_before)
-            print(f"adapted   {done.given:,} new words in {done.free:,} slots that the text leaves free")
+            print(f"adapted   {done.given:,} new words in {done.free:,} unused entries")
             print(f"tokens    {done.tokens_before:,} before, {done.tokens_after:,} after, {saved:.1%} fewer")
         print(f"learnt    {learnt.pieces:,} pieces, tokenizer {learnt.sha256[:12]}")
         print(f"{'wrote' if learnt.new else 'kept':<9} {learnt.folder}")
@@ -99,16 +99,19 @@ def vocab_report(
         list[str], typer.Argument(metavar="NAME=PATH...", help="Tokenizer folders, tokenizer.json or vocab.txt files.")
     ],
     ner: Annotated[
-        list[str] | None, typer.Option("--ner", metavar="NAME=PATH", help="A set whose entities are broken up.")
+        list[str] | None,
+        typer.Option("--ner", metavar="NAME=PATH", help="NER dataset whose entities to tokenize; repeatable."),
     ] = None,
-    text: Annotated[list[Path] | None, typer.Option("--text", help="Files of text to break up.")] = None,
-    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write the report as JSON here.")] = None,
-    picture: Annotated[Path | None, typer.Option("--picture", metavar="FILE", help="Draw it, as .svg or .png.")] = None,
+    text: Annotated[list[Path] | None, typer.Option("--text", help="File with text to tokenize; repeatable.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write the report as JSON.")] = None,
+    picture: Annotated[
+        Path | None, typer.Option("--picture", metavar="FILE", help="Write a plot, as .svg or .png.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Vocabularies side by side, by how they break up words.
+    """Compare tokenizers by how they split words.
 
-    Pieces a word in text and in named entities, unknown pieces, symbols, and examples.
+    Reports tokens per word (fertility) in text and in named entities, unknown tokens, symbols, and examples.
     """
     with needs("corpus", purpose="comparing vocabularies"):
         from lexome.corpus.vocab.report import named_paths
@@ -135,9 +138,9 @@ def shard(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Records and a tokenizer into token shards.
+    """Tokenize records into token shards.
 
-    They are memory-mapped, and have the ends of documents and sentences.
+    Shards are memory-mapped token ids with document and sentence boundaries. Interrupted runs resume.
     """
     from lexome.recipe import load
     from lexome.recipe.corpus_stages import ShardRecipe
@@ -160,12 +163,12 @@ def shard(
     exit_for_failures(done.failures, done.waiting, made.out, quiet=quiet)
 
 
-_NOTED = {"unknown": "tokens that the vocabulary does not know", "without_tokens": "documents without any token"}
+_NOTED = {"unknown": "unknown tokens", "without_tokens": "documents without tokens"}
 
 
 @app.command()
 def check(recipe: RecipePath, set_: Overrides = None) -> None:
-    """Check a recipe, and print it with all its defaults.
+    """Validate a recipe, and print it with all defaults.
 
     Nothing is run.
     """
@@ -174,6 +177,8 @@ def check(recipe: RecipePath, set_: Overrides = None) -> None:
 
     stage = stage_of(recipe)
     if stage not in STAGES:
-        seen = f"its stage is {stage!r}" if stage else "it does not say its stage"
-        raise UsageError(f"{recipe}: {seen}; expected stage = one of {', '.join(map(json.dumps, STAGES))}.")
+        expected = ", ".join(map(json.dumps, STAGES))
+        raise UsageError(
+            f"{recipe}: stage is {stage!r}; expected one of {expected}.", code="unknown-stage", value=stage
+        )
     print(explain(load(recipe, schema_of(stage), overrides=set_ or [])))

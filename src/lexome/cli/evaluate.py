@@ -1,4 +1,4 @@
-"""`lexome evaluate`: predictions beside gold, every measure at once."""
+"""`lexome evaluate`: score predictions against gold annotations with every applicable metric."""
 
 import json
 from pathlib import Path
@@ -16,33 +16,33 @@ if TYPE_CHECKING:
 @app.command()
 def evaluate(
     found: Annotated[Path, typer.Argument(metavar="PRED", help="Predicted documents: a file, folder or archive.")],
-    gold: Annotated[Path, typer.Argument(metavar="GOLD", help="Gold documents, of the same ids and texts.")],
+    gold: Annotated[Path, typer.Argument(metavar="GOLD", help="Gold documents, with the same ids and texts.")],
     against: Annotated[
-        Path | None, typer.Option(metavar="OTHER", help="Another system's predictions, to be tested against PRED.")
+        Path | None,
+        typer.Option(metavar="OTHER", help="Predictions of another system, for a significance test against PRED."),
     ] = None,
-    explain: Annotated[int, typer.Option(metavar="N", min=0, help="Show N examples of each kind of difference.")] = 0,
+    explain: Annotated[int, typer.Option(metavar="N", min=0, help="Show N examples of each kind of error.")] = 0,
     only: Annotated[
-        list[str] | None, typer.Option(metavar="TYPE", help="Count this type or label alone; may be repeated.")
+        list[str] | None, typer.Option(metavar="TYPE", help="Score only this type or label; repeatable.")
     ] = None,
     from_: Annotated[
-        str | None, typer.Option("--from", metavar="FORMAT", help="The format of PRED and OTHER, and of GOLD.")
+        str | None, typer.Option("--from", metavar="FORMAT", help="Format of PRED, OTHER and GOLD. Default: detected.")
     ] = None,
-    gold_from: Annotated[str | None, typer.Option(metavar="FORMAT", help="The format of GOLD, if it differs.")] = None,
+    gold_from: Annotated[str | None, typer.Option(metavar="FORMAT", help="Format of GOLD, if it differs.")] = None,
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="An option of a format; pred.KEY or gold.KEY says whose."),
+        typer.Option("--set", metavar="KEY=VALUE", help="Set a format option; pred.KEY or gold.KEY for one side only."),
     ] = None,
-    samples: Annotated[int, typer.Option(min=1, help="How often documents are resampled.")] = 1000,
-    seed: Annotated[int, typer.Option(min=0, help="Where the random numbers begin.")] = 0,
-    types: Annotated[bool, typer.Option("--types/--no-types", help="A line for each type.")] = True,
+    samples: Annotated[int, typer.Option(min=1, help="Number of bootstrap samples.")] = 1000,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed of the bootstrap.")] = 0,
+    types: Annotated[bool, typer.Option("--types/--no-types", help="Also print scores for each type.")] = True,
     as_json: AsJson = False,
 ) -> None:
-    """Score predicted documents against gold ones.
+    """Score predictions against gold annotations.
 
-    All measures that fit them stand side by side, with intervals. Documents are matched by id and must have the same
-    text. Mentions are scored strictly, by overlap, without types and by character; where there are tokens, as conlleval
-    and seqeval score them; relations, labels and answers are scored where they are. Scores are percent. Intervals are
-    from documents drawn with replacement.
+    Prints all applicable metrics, in percent, with 95% bootstrap intervals over documents. Documents are matched by id
+    and must have the same text. Mentions are scored by exact match, by overlap, without types and by character, and
+    with tokens also as conlleval and seqeval do; relations, labels and answers are scored if the documents have them.
     """
     from lexome.tasks.evaluation.comparison import Draws
     from lexome.tasks.evaluation.evaluate import as_json as plain
@@ -66,19 +66,21 @@ def evaluate(
 
 
 def _reading(format: str | None, pairs: list[str], whose: str) -> "Reading":
-    """How a file is read: the options that have no prefix, and those with this one."""
+    """The format options of one side: those without a prefix, and those with its own."""
     from lexome.tasks.evaluation.evaluate import Reading
 
     options: dict[str, str] = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not (key and equals):
-            raise UsageError(f"--set {pair!r}: expected KEY=VALUE, for example --set gold.type=Gene")
+            message = f"--set {pair!r}: expected KEY=VALUE, for example --set gold.type=Gene."
+            raise UsageError(message, code="invalid-override", value=pair)
         owner, dot, name = key.partition(".")
         if not dot:
             options[key] = value
         elif owner not in ("pred", "gold"):
-            raise UsageError(f"--set {pair!r}: options are of pred. or gold., not of {owner!r}.")
+            message = f"--set {pair!r}: unknown prefix {owner!r}; expected pred. or gold."
+            raise UsageError(message, code="unknown-prefix", value=owner)
         elif owner == whose:
             options[name] = value
     return Reading(format, options)

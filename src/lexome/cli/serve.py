@@ -1,4 +1,4 @@
-"""`lexome serve`: models as a service, with a page to try them on."""
+"""`lexome serve`: models over HTTP, with a web page to try them."""
 
 import os
 import sys
@@ -19,49 +19,49 @@ MB = 1_000_000
 
 Models = Annotated[
     list[Path] | None,
-    typer.Option("--model", metavar="FOLDER", help="An exported model; again for more. Default: Lexome's own."),
+    typer.Option("--model", metavar="FOLDER", help="Exported model folder; repeatable. Default: Lexome's own."),
 ]
 Documents = Annotated[
     Path | None,
-    typer.Option(metavar="PATH", help="Documents to answer /pubmed and /publications from: folder or file."),
+    typer.Option(metavar="PATH", help="File or folder with the documents that /pubmed and /publications serve."),
 ]
 TokenFile = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help=f"Holds the token that requests must have. Default: that in {TOKEN}."),
+    typer.Option(metavar="FILE", help=f"File with the bearer token that requests must send. Default: {TOKEN}."),
 ]
-Origins = Annotated[
-    list[str] | None, typer.Option(metavar="ORIGIN", help="A web page elsewhere that may ask; again for more.")
-]
+Origins = Annotated[list[str] | None, typer.Option(metavar="ORIGIN", help="Allowed CORS origin; repeatable.")]
 BatchTokens = Annotated[
-    int, typer.Option(min=0, help="Run windows together up to so many tokens. On a CPU, 0 is fastest.")
+    int, typer.Option(min=0, help="Maximum tokens per batch; 0 runs windows one by one, fastest on a CPU.")
 ]
-StopTimeout = Annotated[float, typer.Option(min=1, help="Seconds to finish what is under way at the end.")]
+StopTimeout = Annotated[float, typer.Option(min=1, help="Seconds to finish open requests on shutdown.")]
 
 
 @app.command()
 def serve(
     models: Models = None,
     documents: Documents = None,
-    host: Annotated[str, typer.Option(help="Where to listen; 0.0.0.0 for everyone.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 for any that is free.")] = 8000,
+    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for all interfaces.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 for any free one.")] = 8000,
     token_file: TokenFile = None,
     allow_origin: Origins = None,
-    threads: Annotated[int | None, typer.Option(min=1, help="Default: the usable cores.")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="Number of threads. Default: the usable cores.")] = None,
     batch_tokens: BatchTokens = 0,
-    max_megabytes: Annotated[float, typer.Option(min=0.001, help="Of one request.")] = BOUNDS.body_bytes / MB,
-    max_documents: Annotated[int, typer.Option(min=1, help="In one request.")] = BOUNDS.documents,
-    max_characters: Annotated[int, typer.Option(min=1, help="Of one document.")] = BOUNDS.characters,
-    max_waiting: Annotated[int, typer.Option(min=1, help="Documents of all clients that wait.")] = BOUNDS.queue,
-    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds from a request to its answer.")] = BOUNDS.answer_s,
-    read_timeout: Annotated[float, typer.Option(min=0.1, help="Seconds for a request to arrive.")] = BOUNDS.read_s,
+    max_megabytes: Annotated[float, typer.Option(min=0.001, help="Maximum size of a request body.")] = BOUNDS.body_bytes
+    / MB,
+    max_documents: Annotated[int, typer.Option(min=1, help="Maximum documents per request.")] = BOUNDS.documents,
+    max_characters: Annotated[int, typer.Option(min=1, help="Maximum characters per document.")] = BOUNDS.characters,
+    max_waiting: Annotated[
+        int, typer.Option(min=1, help="Maximum documents in the queue, of all clients.")
+    ] = BOUNDS.queue,
+    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds until a request times out.")] = BOUNDS.answer_s,
+    read_timeout: Annotated[float, typer.Option(min=0.1, help="Seconds to receive a request.")] = BOUNDS.read_s,
     stop_timeout: StopTimeout = BOUNDS.stop_s,
     quiet: Quiet = False,
 ) -> None:
-    """Serve models over HTTP, with a page to try them on.
+    """Serve models over HTTP, with a web page to try them.
 
-    Addresses are /annotate, /classify, /ask, BERN2's and PubTator's. It listens to this machine alone unless --host
-    says otherwise. /openapi.json describes every address, /metrics is for Prometheus. Ctrl-C stops it, once what is
-    under way is answered.
+    Endpoints are /annotate, /classify and /ask, and those of BERN2 and PubTator; /openapi.json describes them, /metrics
+    is for Prometheus. By default it listens on localhost only. Ctrl-C finishes open requests, then stops.
     """
     with needs("serve", purpose="serving"):
         from lexome.serve.app import make_app
@@ -103,16 +103,15 @@ def serve(
 
 
 def _token(file: Path | None) -> str | None:
-    """The token of a file, or of the environment; it is no option, which everyone on the machine could read."""
+    """The token in a file or the environment; as an option every user of the machine could read it."""
     token = file.read_text(encoding="utf-8").strip() if file is not None else os.environ.get(TOKEN, "").strip()
     if file is not None and not token:
-        raise UsageError(f"{file}: it is empty; expected a token. Put a long random word in it.")
+        raise UsageError(f"{file}: is empty; expected a token.", code="empty-file", value=file)
     return token or None
 
 
 def _announce(models: Sequence[str], documents: int | None, host: str, port: int) -> None:
-    """Say what is served, and where."""
     stored = "" if documents is None else f", {documents:,} documents"
-    shown = f"[{host}]" if ":" in host else host
+    address = f"[{host}]" if ":" in host else host
     print(f"serving  {', '.join(models)}{stored}", file=sys.stderr)
-    print(f"at       http://{shown}:{port}/", file=sys.stderr, flush=True)
+    print(f"at       http://{address}:{port}/", file=sys.stderr, flush=True)

@@ -30,9 +30,9 @@ import lexome
 from facts import facts
 from lexome.corpus import dedup
 from lexome.corpus.masking import Masking, Vocabulary, mask, mask_rng
-from lexome.corpus.pairs import sequences
-from lexome.corpus.records import texts
-from lexome.corpus.shards import Shard, ShardSettings, files_of, open_shards, shard_file
+from lexome.corpus.pairs import pack_sentences
+from lexome.corpus.records import read_texts
+from lexome.corpus.shards import Shard, ShardSettings, open_shards, shard_file, shard_paths
 from lexome.pipeline import Engine, Job
 from lexome.recipe.corpus_stages import ShardRecipe
 
@@ -96,7 +96,7 @@ def sharding(tokenizer: Tokenizer, sample: Path, folder: Path) -> dict[str, Any]
     folder.mkdir()
     tokenizer.save(str(folder / "tokenizer.json"))
     passages = [passage.text for doc in lexome.read(sample) for passage in doc.passages]
-    outputs = tuple(path for part in ("train", "held_out") for path in files_of(folder / part, "sample"))
+    outputs = tuple(path for part in ("train", "held_out") for path in shard_paths(folder / part, "sample"))
     for path in outputs:
         path.parent.mkdir(exist_ok=True)
     job = Job("sample", (sample,), outputs, ShardSettings(folder / "tokenizer.json", None, 0.0, 0))
@@ -150,7 +150,7 @@ def masking(sample: Path, folder: Path) -> dict[str, Any]:
 
 def packed(shard: Shard) -> list[tuple[Any, Any]]:
     """Batches of whole sequences of up to 512 tokens."""
-    cut = sequences(shard.document_ends.astype(np.int64), shard.sentence_ends.astype(np.int64), 510)
+    cut = pack_sentences(shard.document_ends.astype(np.int64), shard.sentence_ends.astype(np.int64), 510)
     ids = np.asarray(shard.tokens)
     batches = []
     begin = 0
@@ -164,7 +164,7 @@ def packed(shard: Shard) -> list[tuple[Any, Any]]:
 
 def near_duplicates(folder: Path) -> list[dict[str, Any]]:
     """Seconds of finding near duplicates among growing numbers of abstracts, each tenth of which has a near copy."""
-    whole = (text for path in sorted(folder.glob("*.parquet")) for text in texts((path,)))
+    whole = (text for path in sorted(folder.glob("*.parquet")) for text in read_texts((path,)))
     words = [dedup.words_of(" ".join(text.cuts)) for text in islice(whole, max(SIZES) * 10 // 11)]
     found = []
     for size in SIZES:
@@ -189,14 +189,14 @@ def removed(docs: list[list[str]]) -> int:
     with tempfile.TemporaryDirectory() as scratch:
         path = Path(scratch) / "one.keys.npz"
         hashes = dedup.word_hashes(docs)
-        rows = dedup.signatures([dedup.run_hashes(text, 5) for text in hashes], permutations=128)
+        rows = dedup.signatures([dedup.shingle_hashes(text, 5) for text in hashes], permutations=128)
         bands = dedup.band_hashes(rows, 16)
         columns = {f"band_{number}": bands[:, number] for number in range(16)}
-        dedup.signatures_of(path).write_bytes(rows.astype(dedup.SIGNATURE).tobytes())
+        dedup.signature_path(path).write_bytes(rows.astype(dedup.SIGNATURE).tobytes())
         np.savez(path, row=np.arange(len(docs)), permutations=np.array(128), **columns)
         verdicts = np.zeros(len(docs), np.uint8)
-        pairs = np.concatenate([dedup.links([path], number, verdicts) for number in range(16)])
-        dedup.drop_near(verdicts, pairs, [path], similarity=0.8)
+        pairs = np.concatenate([dedup.candidate_pairs([path], number, verdicts) for number in range(16)])
+        dedup.drop_near_duplicates(verdicts, pairs, [path], similarity=0.8)
         return int((verdicts == dedup.Verdict.NEAR_DUPLICATE).sum())
 
 

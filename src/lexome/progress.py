@@ -1,4 +1,4 @@
-"""Progress of long work, on standard error."""
+"""Progress bars and log lines on standard error."""
 
 import sys
 import time
@@ -11,14 +11,14 @@ if TYPE_CHECKING:
 
 Item = TypeVar("Item")
 
-# Often enough to look alive, seldom enough to cost nothing.
+# Seconds between updates: smooth, and of no cost.
 REFRESH_S = 0.1
-# In the log file of a batch system, where no bar can be.
+# Seconds between lines where standard error is not a terminal.
 LINE_S = 60.0
 
 
-class TellJobs(Protocol):
-    """Told how many bytes, jobs and, where they are counted, documents are done by now."""
+class OnJobsProgress(Protocol):
+    """Called with the bytes, jobs and, where counted, documents finished so far."""
 
     def __call__(self, bytes_done: int, jobs_done: int, documents: int = 0, /) -> None: ...
 
@@ -27,9 +27,9 @@ class TellJobs(Protocol):
 def progress(
     what: str, *, total: int, position: Callable[[], int], shown: bool = True
 ) -> Iterator[Callable[[Iterable[Item]], Iterator[Item]]]:
-    """A function that passes items through while a bar shows bytes read, items, rate and time left.
+    """A function that passes items through while a bar shows bytes, items, rate and time left.
 
-    The bar appears only where standard error is a terminal.
+    The bar appears only on a terminal.
     """
     if not (shown and sys.stderr.isatty()):
         yield iter
@@ -51,8 +51,8 @@ def progress(
 
 
 @contextmanager
-def jobs_progress(what: str, *, total: int, jobs: int, shown: bool = True) -> Iterator[TellJobs]:
-    """A function to tell bytes, jobs and documents done: a bar on a terminal, elsewhere a line a minute."""
+def jobs_progress(what: str, *, total: int, jobs: int, shown: bool = True) -> Iterator[OnJobsProgress]:
+    """A function to report finished bytes, jobs and documents: a bar on a terminal, elsewhere a line per minute."""
     started = time.monotonic()
     if not shown:
         yield lambda bytes_done, jobs_done, documents=0: None
@@ -80,7 +80,7 @@ def jobs_progress(what: str, *, total: int, jobs: int, shown: bool = True) -> It
 
 
 def status_line(in_bytes: tuple[int, int], in_jobs: tuple[int, int], *, elapsed_s: float, documents: int = 0) -> str:
-    """One line for a log, from how much is done of how much: "3 of 12 jobs, 500 of 2,000 MB, 8.3 MB/s, 3 min left"."""
+    """A log line such as "3 of 12 jobs, 500 of 2,000 MB, 8.3 MB/s, 3 min left"."""
     done, total = in_bytes
     rate = done / elapsed_s
     left = f"{(total - done) / rate / 60:,.0f} min left" if done else "time left unknown"
@@ -91,14 +91,14 @@ def status_line(in_bytes: tuple[int, int], in_jobs: tuple[int, int], *, elapsed_
 
 
 def _rates(bytes_done: int, documents: int, elapsed_s: float) -> str:
-    """Bytes a second, and documents a second where these are counted."""
+    """Bytes per second, and documents per second where counted."""
     rate = f"{bytes_done / elapsed_s / 1e6:,.1f} MB/s"
     return f"{rate}, {documents / elapsed_s:,.1f} documents/s" if documents else rate
 
 
 @contextmanager
 def _bar(counts: str) -> "Iterator[Progress]":
-    """A bar of bytes with time left; `counts` is what it says between the two."""
+    """A progress bar with bytes and time left; `counts` is the text between them."""
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 

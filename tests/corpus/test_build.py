@@ -10,7 +10,7 @@ import pytest
 from errors import raises
 
 import lexome
-from lexome.corpus.build import Built, build
+from lexome.corpus.build import BuildResult, build
 from lexome.document import Document, lay_out
 from lexome.errors import FormatError, UsageError
 from lexome.formats.jsonl import to_json
@@ -46,7 +46,7 @@ def kept(out: Path) -> list[str]:
     return [doc.id for doc in lexome.read(out / "records")]
 
 
-def drops(built: Built) -> dict[str, int]:
+def drops(built: BuildResult) -> dict[str, int]:
     assert built.corpus is not None
     return built.corpus.total.drops
 

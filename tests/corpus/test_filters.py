@@ -2,7 +2,7 @@
 
 import pytest
 
-from lexome.corpus.filters import running_text, stated_reason, text_reason
+from lexome.corpus.filters import metadata_reason, running_text, text_reason
 from lexome.document import Argument, Document, Passage, Relation, Span
 from lexome.formats.tally import Tally
 from lexome.metadata import Metadata, Notice
@@ -21,7 +21,7 @@ from lexome.metadata import Metadata, Notice
     ],
 )
 def test_what_a_document_says_of_itself(meta: Metadata, licences: str, retracted: str, reason: str | None) -> None:
-    assert stated_reason(Document("x", meta=meta), licences=licences, retracted=retracted) == reason
+    assert metadata_reason(Document("x", meta=meta), licences=licences, retracted=retracted) == reason
 
 
 @pytest.mark.parametrize(

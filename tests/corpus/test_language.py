@@ -2,7 +2,7 @@
 
 import pytest
 
-from lexome.corpus.filters import language_of, two_letters
+from lexome.corpus.filters import language_code, language_of
 
 TEXTS = {
     "en": "The patients were treated with aspirin and the risk of stroke was lower than in the other group",
@@ -28,4 +28,4 @@ def test_names_and_numbers_are_no_language() -> None:
     ("code", "short"), [("eng", "en"), ("en", "en"), ("en-US", "en"), ("FRE", "fr"), ("fin", "fin")]
 )
 def test_codes_are_made_two_letters(code: str, short: str) -> None:
-    assert two_letters(code) == short
+    assert language_code(code) == short

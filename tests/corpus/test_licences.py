@@ -2,7 +2,7 @@
 
 import pytest
 
-from lexome.corpus.filters import allowed, licence_name
+from lexome.corpus.filters import license_allowed, license_name
 from lexome.metadata import Metadata
 
 
@@ -30,14 +30,14 @@ from lexome.metadata import Metadata
     ],
 )
 def test_a_licence_has_one_name(stated: str | None, url: str | None, name: str) -> None:
-    assert licence_name(Metadata(licence=stated, licence_url=url)) == name
+    assert license_name(Metadata(licence=stated, licence_url=url)) == name
 
 
 def test_the_url_is_believed_before_the_words() -> None:
     meta = Metadata(
         licence="Creative Commons Attribution", licence_url="https://creativecommons.org/licenses/by-nc/4.0/"
     )
-    assert licence_name(meta) == "CC BY-NC"
+    assert license_name(meta) == "CC BY-NC"
 
 
 @pytest.mark.parametrize(
@@ -54,4 +54,4 @@ def test_the_url_is_believed_before_the_words() -> None:
     ],
 )
 def test_a_source_takes_what_its_filter_allows(name: str, wanted: str, passes: bool) -> None:
-    assert allowed(name, wanted) is passes
+    assert license_allowed(name, wanted) is passes

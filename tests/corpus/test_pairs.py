@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from lexome.corpus.pairs import Pairs, assemble, next_sentence_pairs, sentence_order_pairs, sequences
+from lexome.corpus.pairs import Pairs, assemble, next_sentence_pairs, pack_sentences, sentence_order_pairs
 from lexome.errors import UsageError
 
 Documents = list[list[int]]  # the lengths of each document's sentences
@@ -52,7 +52,7 @@ def slow_sequences(documents: Documents, max_tokens: int, across: bool) -> list[
 
 @given(documents, st.integers(1, 20), st.booleans())
 def test_sequences_equal_the_slow_reference(documents: Documents, max_tokens: int, across: bool) -> None:
-    made = ranges(sequences(*ends_of(documents), max_tokens, across_documents=across))
+    made = ranges(pack_sentences(*ends_of(documents), max_tokens, across_documents=across))
     assert made == slow_sequences(documents, max_tokens, across)
     borders = [0, *(end for _, end in made)]
     assert [start for start, _ in made] == borders[:-1]
@@ -63,15 +63,15 @@ def test_sequences_equal_the_slow_reference(documents: Documents, max_tokens: in
 def test_sequences_by_hand() -> None:
     # Two documents; 3 + 4 fit into 8, then 5 begins anew; 19 is cut into 8, 8 and 3, and 2 joins the 3.
     ends = ends_of([[3, 4, 5], [19, 2]])
-    assert ranges(sequences(*ends, 8)) == [(0, 7), (7, 12), (12, 20), (20, 28), (28, 33)]
-    assert ranges(sequences(*ends_of([[3], [4], [2]]), 8, across_documents=True)) == [(0, 7), (7, 9)]
+    assert ranges(pack_sentences(*ends, 8)) == [(0, 7), (7, 12), (12, 20), (20, 28), (28, 33)]
+    assert ranges(pack_sentences(*ends_of([[3], [4], [2]]), 8, across_documents=True)) == [(0, 7), (7, 9)]
 
 
 @pytest.mark.parametrize("dtype", [np.int32, np.uint32, np.uint64])
 def test_ends_of_any_whole_numbers_will_do(dtype: Any) -> None:
     plain = ends_of([[3, 4, 5], [19, 2]])
     stored = tuple(ends.astype(dtype) for ends in plain)
-    assert ranges(sequences(*stored, 8)) == ranges(sequences(*plain, 8))
+    assert ranges(pack_sentences(*stored, 8)) == ranges(pack_sentences(*plain, 8))
     for make in (next_sentence_pairs, sentence_order_pairs):
         one, other = (make(*ends, 8, np.random.default_rng(0)) for ends in (plain, stored))
         assert [*rows(one)] == [*rows(other)]
@@ -289,7 +289,7 @@ def test_ends_that_do_not_belong_together_are_refused(
     document_ends: list[int], sentence_ends: list[int], max_tokens: int, message: str
 ) -> None:
     with pytest.raises(UsageError, match=message):
-        sequences(np.array(document_ends), np.array(sentence_ends), max_tokens)
+        pack_sentences(np.array(document_ends), np.array(sentence_ends), max_tokens)
 
 
 # Assembling.

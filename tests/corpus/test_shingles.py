@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from lexome.corpus.dedup import band_hashes, exact_key, run_hashes, signatures, word_hashes, words_of
+from lexome.corpus.dedup import band_hashes, exact_key, shingle_hashes, signatures, word_hashes, words_of
 
 
 def test_a_text_and_its_tokenised_copy_have_the_same_words() -> None:
@@ -16,16 +16,16 @@ def test_exact_keys_tell_word_borders_apart() -> None:
 
 def test_each_run_has_a_hash_of_its_words_in_order() -> None:
     one, two, three = word_hashes([["a", "b", "c", "a", "b"], ["b", "a"], ["a", "b"]])
-    runs = run_hashes(one, 2)
+    runs = shingle_hashes(one, 2)
     assert len(runs) == 4
-    assert runs[0] == runs[3] == run_hashes(three, 2)[0]
-    assert run_hashes(two, 2)[0] != runs[0]
+    assert runs[0] == runs[3] == shingle_hashes(three, 2)[0]
+    assert shingle_hashes(two, 2)[0] != runs[0]
 
 
 def test_a_text_shorter_than_a_run_is_one_run() -> None:
     (hashes,) = word_hashes([["a", "b"]])
-    assert len(run_hashes(hashes, 5)) == 1
-    assert len(run_hashes(hashes[:0], 5)) == 0
+    assert len(shingle_hashes(hashes, 5)) == 1
+    assert len(shingle_hashes(hashes[:0], 5)) == 0
 
 
 @pytest.mark.parametrize("shared", [0, 40, 80, 100])
@@ -40,7 +40,7 @@ def test_signatures_agree_in_the_share_of_runs_two_texts_have_in_common(shared: 
 
 def test_signatures_are_the_same_on_every_machine() -> None:
     # If a new rensa changes these, raise VERSION in build.py: old records and new would not be compared alike.
-    runs = run_hashes(word_hashes([["the", "heart", "of", "the", "mouse"]])[0], 2)
+    runs = shingle_hashes(word_hashes([["the", "heart", "of", "the", "mouse"]])[0], 2)
     assert signatures([runs], permutations=4).tolist() == [[17528049, 1022330072, 3437623141, 857913793]]
 
 

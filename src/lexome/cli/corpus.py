@@ -121,9 +121,9 @@ def vocab_report(
     if out is not None:
         report.write_json(out)
     if picture is not None:
-        from lexome.corpus.vocab.report import draw
+        from lexome.corpus.vocab.report import plot
 
-        draw(report, picture)
+        plot(report, picture)
     print(json.dumps(report.as_dict(), ensure_ascii=False) if as_json else report.as_table())
 
 

@@ -1,12 +1,12 @@
-"""build: literature of any format into cleaned, deduplicated records, and the table that says what became of it.
+"""build: literature in any format to cleaned, deduplicated records, with a table of what was dropped and why.
 
-    read     each file: filters, Unicode, sentences, keys                 a job a file
-    newest   all keys: versions, deletions, exact duplicates              one job
-    bands    a band of all signatures: who may be a near duplicate        a job a band
-    decide   near duplicates, sizes of sources                            one job
-    write    the documents that stay                                      a job a file
+    read     filters, Unicode normalization, sentences, keys      one job per file
+    newest   versions, deletions, exact duplicates                one job
+    bands    LSH candidates of near duplicates                    one job per band
+    decide   near duplicates, subsampling of sources              one job
+    write    the documents that are kept                          one job per file
 
-What is made on the way lies in OUT/.lexome and goes when all is done.
+Intermediate files are in OUT/.lexome and are removed at the end.
 """
 
 import json
@@ -21,7 +21,7 @@ import numpy as np
 
 from lexome.corpus import dedup, leakage
 from lexome.corpus.dedup import Verdict
-from lexome.corpus.ingest import ReadSettings, read_file
+from lexome.corpus.ingest import ReadSettings, ingest_file
 from lexome.corpus.output_folder import OutputFolder, recipe_keys
 from lexome.errors import FormatError, UsageError
 from lexome.files import atomic_write, fingerprint, write_json
@@ -31,26 +31,26 @@ from lexome.pipeline import Advance, Engine, Job, Part, Stage, StageResult, engi
 from lexome.recipe.corpus_stages import BuildRecipe
 
 
-def newest(job: Job, drafts: tuple[Path, ...], advance: Advance) -> dict[str, Any]:
-    """Write the verdicts that need no comparing of texts."""
+def newest_job(job: Job, drafts: tuple[Path, ...], advance: Advance) -> dict[str, Any]:
+    """Write the verdicts that do not need texts compared."""
     sources, recipe = job.settings
-    verdicts = dedup.newest(job.inputs, sources, exact=recipe.exact_duplicates == "drop")
+    verdicts = dedup.drop_old_versions(job.inputs, sources, exact=recipe.exact_duplicates == "drop")
     with drafts[0].open("wb") as file:
         np.save(file, verdicts)
     return {}
 
 
-def band(job: Job, drafts: tuple[Path, ...], advance: Advance) -> dict[str, Any]:
-    """Write the pairs that agree in one band."""
+def band_job(job: Job, drafts: tuple[Path, ...], advance: Advance) -> dict[str, Any]:
+    """Write the candidate pairs of one LSH band."""
     verdicts, *keys = job.inputs
-    found = dedup.links(keys, job.settings, np.load(verdicts))
+    found = dedup.candidate_pairs(keys, job.settings, np.load(verdicts))
     with drafts[0].open("wb") as file:
         np.save(file, found)
     return {"links": len(found)}
 
 
-def decide(job: Job, drafts: tuple[Path, ...], advance: Advance) -> dict[str, Any]:
-    """Write the last verdict on every document, file by file, and count them by source."""
+def decide_job(job: Job, drafts: tuple[Path, ...], advance: Advance) -> dict[str, Any]:
+    """Write the final verdict on every document, by file, and the totals of each source."""
     sources, recipe, names = job.settings
     keys = job.inputs[-len(names) :]
     verdicts = np.load(job.inputs[0])
@@ -58,18 +58,18 @@ def decide(job: Job, drafts: tuple[Path, ...], advance: Advance) -> dict[str, An
     compared = 0
     if bands:
         linked = np.concatenate(bands)
-        compared = dedup.drop_near(verdicts, linked, keys, similarity=recipe.near.similarity)
+        compared = dedup.drop_near_duplicates(verdicts, linked, keys, similarity=recipe.near.similarity)
     sizes = [len(rows) for rows in dedup.columns(keys, "row")]
     owners = np.repeat(np.asarray(sources), sizes)
-    _sample(recipe, verdicts, owners, keys)
+    _subsample_sources(recipe, verdicts, owners, keys)
     cuts = np.cumsum(sizes)[:-1]
     with drafts[0].open("wb") as file:
         np.savez(file, **dict(zip(names, np.split(verdicts, cuts), strict=True)))
-    return {"compared": compared, "sources": _census(recipe, verdicts, owners, keys)}
+    return {"compared": compared, "sources": _source_totals(recipe, verdicts, owners, keys)}
 
 
-def _sample(recipe: BuildRecipe, verdicts: dedup.Verdicts, owners: dedup.Ints, keys: Sequence[Path]) -> None:
-    """Cut sources to their sizes; those that are measured by another one last."""
+def _subsample_sources(recipe: BuildRecipe, verdicts: dedup.Verdicts, owners: dedup.Ints, keys: Sequence[Path]) -> None:
+    """Subsample sources to their sizes; those matched to another source come last."""
     limited = [source for source in recipe.sources if source.max_words or source.match_size_of]
     if not limited:
         return
@@ -79,14 +79,16 @@ def _sample(recipe: BuildRecipe, verdicts: dedup.Verdicts, owners: dedup.Ints, k
     for source in sorted(limited, key=lambda source: source.match_size_of is not None):
         mine = owners == numbers[source.name]
         if source.max_words:
-            dedup.drop_beyond(verdicts, mine, dedup.column(keys, "words"), ranks, source.max_words)
+            dedup.subsample(verdicts, mine, dedup.column(keys, "words"), ranks, source.max_words)
         else:
             other = (owners == numbers[str(source.match_size_of)]) & (verdicts == Verdict.KEPT)
-            dedup.drop_beyond(verdicts, mine, sizes, ranks, int(sizes[other].sum()))
+            dedup.subsample(verdicts, mine, sizes, ranks, int(sizes[other].sum()))
 
 
-def _census(recipe: BuildRecipe, verdicts: dedup.Verdicts, owners: dedup.Ints, keys: Sequence[Path]) -> dict[str, Any]:
-    """Documents, words, bytes, licences and drops of each source."""
+def _source_totals(
+    recipe: BuildRecipe, verdicts: dedup.Verdicts, owners: dedup.Ints, keys: Sequence[Path]
+) -> dict[str, Any]:
+    """Documents, words, bytes, licenses and drops of each source."""
     words, size = dedup.column(keys, "words"), dedup.column(keys, "bytes")
     licences = np.concatenate(
         [
@@ -118,8 +120,8 @@ _COUNTS = ("drops", "set_aside", "leaks", "licences", "notes")
 
 
 @dataclass(frozen=True, slots=True)
-class SourceCount:
-    """What one source came to."""
+class SourceStats:
+    """Counts of one source."""
 
     name: str
     read: int
@@ -135,20 +137,20 @@ class SourceCount:
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    """A finished corpus: its sources, its files, and the identity of recipe and inputs ("" where files failed)."""
+    """A finished corpus: its sources, its files, and a fingerprint of recipe and inputs ("" where files failed)."""
 
     identity: str
-    sources: tuple[SourceCount, ...]
+    sources: tuple[SourceStats, ...]
     files: tuple[str, ...]
     near_pairs_compared: int
     recipe: dict[str, Any]
 
     @classmethod
     def load(cls, out: Path) -> Self | None:
-        """The corpus that an earlier run has finished in a folder, if it can be read."""
+        """The corpus that an earlier run finished in a folder, or None."""
         try:
             stored = json.loads((out / "corpus.json").read_text(encoding="utf-8"))
-            sources = tuple(SourceCount(**source) for source in stored.pop("sources"))
+            sources = tuple(SourceStats(**source) for source in stored.pop("sources"))
             return cls(sources=sources, files=tuple(stored.pop("files")), **stored)
         except (OSError, ValueError, TypeError, KeyError, AttributeError):
             return None
@@ -158,84 +160,84 @@ class Corpus:
         return asdict(self)
 
     @property
-    def total(self) -> SourceCount:
+    def total(self) -> SourceStats:
         """All sources together."""
-        return SourceCount(
+        return SourceStats(
             "all",
             *(sum(getattr(source, key) for source in self.sources) for key in ("read", "documents", "words", "bytes")),
-            *(_added([asdict(source) for source in self.sources], key) for key in _COUNTS),
+            *(_sum_counts([asdict(source) for source in self.sources], key) for key in _COUNTS),
         )
 
     def markdown(self) -> str:
-        """The table of the papers, then drops and licences, for people."""
+        """Markdown tables of sizes, drops, skipped documents, leaks and licenses."""
         total = self.total
         everything = (*self.sources, total)
         sizes = [
             (part.name, f"{part.read:,}", f"{part.documents:,}", f"{part.words:,}", f"{part.bytes:,}")
             for part in everything
         ]
-        parts = [_rows(("source", "read", "documents", "words", "bytes"), sizes)]
+        parts = [_markdown_table(("source", "read", "documents", "words", "bytes"), sizes)]
         for title, key, names in (
-            ("dropped because", "drops", list(total.drops)),
-            ("set aside as unreadable", "set_aside", list(total.set_aside)),
+            ("dropped", "drops", list(total.drops)),
+            ("skipped as unreadable", "set_aside", list(total.set_aside)),
             ("found in benchmarks", "leaks", list(total.leaks)),
-            ("licence", "licences", list(total.licences)),
+            ("license", "licences", list(total.licences)),
         ):
             if names:
                 lines = [(name, *(f"{getattr(part, key).get(name, 0):,}" for part in everything)) for name in names]
-                parts.append(_rows((title, *(part.name for part in everything)), lines))
+                parts.append(_markdown_table((title, *(part.name for part in everything)), lines))
         return "\n\n".join(parts) + "\n"
 
 
-def counted(
+def summarize_corpus(
     recipe: BuildRecipe, reports: Mapping[str, Mapping[str, Any]], decided: Mapping[str, Any], *, identity: str
 ) -> Corpus:
-    """The corpus from what reading and deciding reported."""
+    """The corpus from the reports of the read and decide stages."""
     sources = []
     for source in recipe.sources:
         mine = [report for name, report in reports.items() if name.partition("/")[0] == source.name]
         last = decided["sources"][source.name]
-        drops = Counter(_added(mine, "drops")) + Counter(last["drops"])
+        drops = Counter(_sum_counts(mine, "drops")) + Counter(last["drops"])
         sources.append(
-            SourceCount(
+            SourceStats(
                 name=source.name,
                 read=sum(report["read"] for report in mine),
                 documents=last["documents"],
                 words=last["words"],
                 bytes=last["bytes"],
                 drops=dict(drops.most_common()),
-                set_aside=_added(mine, "set_aside"),
-                leaks=_added(mine, "leaks"),
+                set_aside=_sum_counts(mine, "set_aside"),
+                leaks=_sum_counts(mine, "leaks"),
                 licences=last["licences"],
-                notes=_added(mine, "notes"),
+                notes=_sum_counts(mine, "notes"),
             )
         )
     files = tuple(f"records/{name}.parquet" for name in reports)
     return Corpus(identity, tuple(sources), files, decided["compared"], recipe_keys(recipe))
 
 
-def _added(reports: Sequence[Mapping[str, Any]], key: str) -> dict[str, int]:
+def _sum_counts(reports: Sequence[Mapping[str, Any]], key: str) -> dict[str, int]:
     return dict(sum((Counter(report[key]) for report in reports), Counter()).most_common())
 
 
-def _rows(head: tuple[str, ...], lines: Sequence[tuple[str, ...]]) -> str:
-    """A Markdown table with numbers to the right."""
+def _markdown_table(head: tuple[str, ...], lines: Sequence[tuple[str, ...]]) -> str:
+    """A Markdown table with right-aligned numbers."""
     align = "| " + " | ".join(["---", *["---:"] * (len(head) - 1)]) + " |"
     return "\n".join([f"| {' | '.join(head)} |", align, *(f"| {' | '.join(line)} |" for line in lines)])
 
 
-# Raised when the same recipe and files would give other records than before.
+# Incremented when the same recipe and files would give different records.
 VERSION = 3
 
-# What reading makes of a file: documents, keys, signatures, and what was set aside.
+# Outputs of reading a file: documents, keys, signatures, rejected documents.
 ENDINGS = (".parquet", ".keys.npz", ".signatures", ".rejects.jsonl")
 
 LOCAL = Engine()
 
 
 @dataclass(frozen=True, slots=True)
-class Built:
-    """What a build came to: the corpus where it is complete, and files that failed or wait for other parts."""
+class BuildResult:
+    """The corpus where it is complete, and files that failed or wait for other parts."""
 
     corpus: Corpus | None
     failures: dict[str, str]
@@ -244,52 +246,52 @@ class Built:
 
 def build(
     recipe: BuildRecipe, *, engine: Engine = LOCAL, part: Part | None = None, progress_shown: bool = True
-) -> Built:
-    """Make the records of a recipe under its `out`; what an earlier run has done is not done again.
+) -> BuildResult:
+    """Write the records of a recipe to its `out`; finished work is not repeated.
 
-    A folder that another recipe made is refused, unless the recipe says `overwrite`. With `part`, every stage does only
-    its share, and the work ends where it must wait for other parts.
+    The output of another recipe is refused unless `overwrite` is set. With `part`, every stage runs only its own jobs,
+    and the build returns where it has to wait for other parts.
     """
     runner = _Runner(recipe, engine, part, progress_shown)
     inputs = _inputs(recipe)
     outputs = tuple(recipe.out / name for name in ("corpus.json", "corpus.md", "rejects.jsonl", "records"))
     folder = OutputFolder(recipe, "a corpus", runner.work, recipe.out / "corpus.json", outputs)
     folder.check()
-    identity = fingerprint("build", VERSION, recipe_keys(recipe), _identities(recipe, inputs))
+    identity = fingerprint("build", VERSION, recipe_keys(recipe), _file_identities(recipe, inputs))
     corpus = Corpus.load(recipe.out)
-    if corpus is not None and corpus.identity == identity and _all_here(recipe, corpus):
-        # What a run leaves that is killed after its last file and before its last sweep.
+    if corpus is not None and corpus.identity == identity and _has_all_files(recipe, corpus):
+        # Left by a run that was killed between its last file and its cleanup.
         shutil.rmtree(runner.work, ignore_errors=True)
-        return Built(corpus, {})
+        return BuildResult(corpus, {})
     folder.record()
     with engine_session(engine):
-        return _built(runner, inputs, identity)
+        return _run_stages(runner, inputs, identity)
 
 
-def _built(runner: "_Runner", inputs: dict[str, tuple[Path, ...]], identity: str) -> Built:
-    """Every stage in turn, as far as this part can go."""
+def _run_stages(runner: "_Runner", inputs: dict[str, tuple[Path, ...]], identity: str) -> BuildResult:
+    """Run the stages in turn, as far as this part can go."""
     recipe = runner.recipe
     reading = runner.read(inputs)
     if reading.waiting or not reading.reports:
-        return Built(None, reading.failures, reading.waiting)
+        return BuildResult(None, reading.failures, reading.waiting)
     names = list(reading.reports)
     outcome = runner.choose(names)
     if outcome is None:
-        return Built(None, reading.failures, ("the choice of documents, which one part makes for all",))
-    # From here on records change, and a table of earlier ones must not vouch for them if this run is cut short.
+        return BuildResult(None, reading.failures, ("the selection of documents, which one part makes for all",))
+    # Records change from here on: the table of earlier ones must not describe them if this run is interrupted.
     earlier = Corpus.load(recipe.out)
     if earlier is None or earlier.identity != identity:
         (recipe.out / "corpus.json").unlink(missing_ok=True)
     written = runner.write(names)
     if written.failures or written.waiting:
-        return Built(None, reading.failures | written.failures, written.waiting)
-    corpus = counted(recipe, reading.reports, outcome, identity=identity if not reading.failures else "")
+        return BuildResult(None, reading.failures | written.failures, written.waiting)
+    corpus = summarize_corpus(recipe, reading.reports, outcome, identity=identity if not reading.failures else "")
     _finish(recipe, corpus, runner.rejects(names), keep=bool(reading.failures))
-    return Built(corpus, reading.failures)
+    return BuildResult(corpus, reading.failures)
 
 
 def _inputs(recipe: BuildRecipe) -> dict[str, tuple[Path, ...]]:
-    """The files of each reading job, by its name, in the recipe's order."""
+    """The files of each read job, by its name, in the recipe's order."""
     jobs: dict[str, tuple[Path, ...]] = {}
     for source in recipe.sources:
         try:
@@ -305,36 +307,40 @@ def _inputs(recipe: BuildRecipe) -> dict[str, tuple[Path, ...]]:
             if name in jobs:
                 raise UsageError(
                     f"source {source.name}: {files[0]} and {jobs[name][0]} would have records of the same name. "
-                    "Make them sources of their own, or rename one."
+                    "Make them separate sources, or rename one.",
+                    code="duplicate-name",
+                    value=name,
                 )
             jobs[name] = files
     return jobs
 
 
 def _require_outside(files: Sequence[Path], records: Path) -> None:
-    """UsageError for an input among the records, where what this build did not make is cleared away at its end."""
+    """Raise UsageError for an input inside the output, where files of earlier builds are removed."""
     for file in files:
         if file.resolve().is_relative_to(records.resolve()):
-            raise UsageError(f"{file}: is both input and among the records to be made. Name another out.")
+            raise UsageError(
+                f"{file}: is an input inside the output folder. Choose another out.", code="input-is-output", value=file
+            )
 
 
-def _identities(recipe: BuildRecipe, inputs: dict[str, tuple[Path, ...]]) -> list[tuple[str, int, int]]:
-    """Every file that the records depend on, with its size and time of change."""
+def _file_identities(recipe: BuildRecipe, inputs: dict[str, tuple[Path, ...]]) -> list[tuple[str, int, int]]:
+    """Every file that the records depend on, with its size and modification time."""
     files = [*(file for set_ in inputs.values() for file in set_), *_leakage_files(recipe)]
     return [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
 
 
 def _leakage_files(recipe: BuildRecipe) -> list[Path]:
-    """The files of the benchmark sets; of a folder each one, for its own time says nothing of what is in them."""
+    """The files of the benchmark datasets, folders expanded: a folder's modification time does not cover its files."""
     return expand(recipe.leakage.sets, None, Tally())
 
 
-def _all_here(recipe: BuildRecipe, corpus: Corpus) -> bool:
+def _has_all_files(recipe: BuildRecipe, corpus: Corpus) -> bool:
     return all((recipe.out / name).exists() for name in corpus.files)
 
 
 class _Runner:
-    """The stages of one build, and where each puts what it makes."""
+    """The stages of one build and their outputs."""
 
     def __init__(self, recipe: BuildRecipe, engine: Engine, part: Part | None, shown: bool) -> None:
         self.recipe = recipe
@@ -362,27 +368,27 @@ class _Runner:
             for name, files in inputs.items()
         )
         parts = (self.recipe.model_dump(mode="json", exclude={"out", "seed", "overwrite"}), self._leak_identity())
-        return self._run("read", read_file, jobs, *parts)
+        return self._run("read", ingest_file, jobs, *parts)
 
     def rejects(self, names: Sequence[str]) -> list[Path]:
-        """What reading these files set aside."""
+        """The rejected documents of these files."""
         return [self._read_outputs(name)[-1] for name in names]
 
     def choose(self, names: Sequence[str]) -> dict[str, Any] | None:
-        """What is decided over all files together, or None where that is another part's work that is not done."""
+        """The decisions over all files, or None where another part has not made them yet."""
         keys = tuple(self._read_outputs(name)[1] for name in names)
         sources = [self._rank(name) for name in names]
         settings = (sources, self.recipe)
         verdicts = self.work / "newest.npy"
-        first = self._run("newest", newest, (Job("newest", keys, (verdicts,), settings),), names)
+        first = self._run("newest_job", newest_job, (Job("newest_job", keys, (verdicts,), settings),), names)
         if first.waiting or not require_complete(first):
             return None
         bands = self._bands(keys, verdicts, names)
         if bands is None:
             return None
-        job = Job("decide", (verdicts, *bands, *keys), (self.work / "verdicts.npz",), (*settings, tuple(names)))
-        last = self._run("decide", decide, (job,), names, self.recipe.seed)
-        return require_complete(last)["decide"] if not last.waiting else None
+        job = Job("decide_job", (verdicts, *bands, *keys), (self.work / "verdicts.npz",), (*settings, tuple(names)))
+        last = self._run("decide_job", decide_job, (job,), names, self.recipe.seed)
+        return require_complete(last)["decide_job"] if not last.waiting else None
 
     def write(self, names: Sequence[str]) -> StageResult:
         """The records of every file."""
@@ -401,18 +407,18 @@ class _Runner:
             return ()
         outputs = tuple(self.work / "bands" / f"{number}.npy" for number in range(self.recipe.near.bands))
         jobs = tuple(Job(f"band-{number}", (verdicts, *keys), (out,), number) for number, out in enumerate(outputs))
-        outcome = self._run("bands", band, jobs, names)
+        outcome = self._run("bands", band_job, jobs, names)
         return outputs if not outcome.waiting and require_complete(outcome) else None
 
     def _benchmarks(self) -> Path | None:
-        """The index of the benchmark sets; every part makes its own if it is not there, from the same files."""
+        """The index of the benchmark datasets; every part builds it where it is missing."""
         sets = self.recipe.leakage.sets
         if not sets:
             return None
         path = self.work / f"benchmarks-{self._leak_identity()[:12]}.npz"
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
-            found = leakage.index(sets, run_words=self.recipe.leakage.ngram_words)
+            found = leakage.index_benchmarks(sets, run_words=self.recipe.leakage.ngram_words)
             with atomic_write(path) as stream:
                 found.save(stream)
         return path
@@ -435,7 +441,7 @@ class _Runner:
 
 
 def _write(job: Job, drafts: tuple[Path, ...], advance: Advance) -> dict[str, Any]:
-    """Write the rows of a file's documents that stay."""
+    """Write the rows of the documents that are kept."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -443,12 +449,12 @@ def _write(job: Job, drafts: tuple[Path, ...], advance: Advance) -> dict[str, An
     with np.load(verdicts) as all_verdicts:
         mine = all_verdicts[job.name]
     staying = mine[mine != Verdict.DROPPED_BEFORE] == Verdict.KEPT
-    # A row of documents that were dropped while reading is not in the file; older versions and the deleted are.
+    # Documents dropped while reading have no row in the file; older versions and deleted ones do.
     begin = 0
     with pq.ParquetFile(path) as table, drafts[0].open("wb") as stream:
         writer = pq.ParquetWriter(stream, table.schema_arrow, compression="zstd", write_page_checksum=True)
         with writer:
-            # A row group at a time: they are bounded by their text, while ten thousand articles may be a gigabyte.
+            # One row group at a time: their text is bounded, while ten thousand articles may take a gigabyte.
             for number in range(table.num_row_groups):
                 group = table.read_row_group(number)
                 mask = pa.array(staying[begin : begin + group.num_rows])
@@ -460,7 +466,7 @@ def _write(job: Job, drafts: tuple[Path, ...], advance: Advance) -> dict[str, An
 
 
 def _finish(recipe: BuildRecipe, corpus: Corpus, rejects_of: Sequence[Path], *, keep: bool) -> None:
-    """Write what was set aside and the table, clear away what was made on the way and what an earlier build left."""
+    """Write rejects and tables; remove intermediate files and records of earlier builds."""
     work = recipe.out / ".lexome"
     current = {recipe.out / name for name in corpus.files}
     for path in (recipe.out / "records").rglob("*.parquet"):

@@ -1,7 +1,7 @@
-"""Which documents of all files stay: newest versions, no duplicates, sources in their sizes.
+"""Deduplication over all files: newest versions, exact duplicates, near duplicates by MinHash LSH, subsampling.
 
-Documents are numbered through all files in the recipe's order. Of two that say the same, the first stays, so that the
-order of sources is their rank. Everything here works on columns of keys; no text is read.
+Documents are numbered through all files in the recipe's order. Of two duplicates the first is kept, so the order of
+sources is their priority. Everything works on columns of keys; no text is read.
 """
 
 import hashlib
@@ -20,27 +20,27 @@ Hashes = npt.NDArray[np.uint64]
 
 SEED = 1
 _WORD = re.compile(r"[^\W_]+")
-# An odd number with well-mixed bits: each word of a run weighs differently, whatever the order.
+# An odd multiplier with well-mixed bits: makes shingle hashes depend on word order.
 _STEP = np.uint64(0x9E3779B97F4A7C15)
 
 
 def words_of(text: str) -> list[str]:
-    """The words of a text, in lower case, without punctuation."""
+    """Lower-case words of a text, without punctuation."""
     return _WORD.findall(text.lower())
 
 
 def exact_key(words: Sequence[str]) -> bytes:
-    """Sixteen bytes that two texts share only if their words do."""
+    """A 16-byte hash of the words of a text."""
     return hashlib.blake2b(" ".join(words).encode(), digest_size=16).digest()
 
 
 def word_hashes(texts: Sequence[Sequence[str]]) -> list[Hashes]:
-    """The hash of each word of each text."""
+    """Hashes of the words of each text."""
     return [np.array(hashes, dtype=np.uint64) for hashes in _rensa().hash_token_sets(texts)]
 
 
-def run_hashes(hashes: Hashes, run_words: int) -> Hashes:
-    """The hash of each run of so many words; of all words together where there are fewer."""
+def shingle_hashes(hashes: Hashes, run_words: int) -> Hashes:
+    """Hashes of the word n-grams (shingles) of a text; of all its words where it is shorter."""
     size = min(run_words, len(hashes))
     if size == 0:
         return hashes
@@ -54,7 +54,7 @@ def run_hashes(hashes: Hashes, run_words: int) -> Hashes:
 
 
 def signatures(runs: Sequence[Hashes], *, permutations: int) -> npt.NDArray[np.uint32]:
-    """The MinHash signatures of texts, a row each: two rows agree in as many places as the texts share runs."""
+    """MinHash signatures, one row per text: the fraction of equal entries estimates the Jaccard similarity."""
     offsets = np.zeros(len(runs) + 1, dtype=np.uint64)
     np.cumsum([len(text) for text in runs], out=offsets[1:])
     flat = np.concatenate(runs) if runs else np.zeros(0, dtype=np.uint64)
@@ -63,7 +63,7 @@ def signatures(runs: Sequence[Hashes], *, permutations: int) -> npt.NDArray[np.u
 
 
 def band_hashes(rows: npt.NDArray[np.uint32], bands: int) -> Hashes:
-    """A hash of each of the bands that the signatures are cut into."""
+    """LSH: a hash of each band of the signatures."""
     cut = rows.reshape(len(rows), bands, rows.shape[1] // bands)
     mixed = np.zeros(cut.shape[:2], dtype=np.uint64)
     with np.errstate(over="ignore"):
@@ -77,7 +77,7 @@ def _rensa() -> Any:
     try:
         import rensa
     except ImportError:
-        raise MissingExtraError("rensa", extra="corpus", purpose="finding duplicates") from None
+        raise MissingExtraError("rensa", extra="corpus", purpose="deduplication") from None
     return rensa.RMinHash
 
 
@@ -86,10 +86,10 @@ Verdicts = npt.NDArray[np.uint8]
 
 
 class Verdict(IntEnum):
-    """What becomes of a document; the name is the reason that is counted."""
+    """The decision on a document; its name is the reason that is counted."""
 
     KEPT = 0
-    DROPPED_BEFORE = 1  # while its file was read, where it was counted
+    DROPPED_BEFORE = 1  # already counted when its file was read
     DELETED = 2
     OLDER_VERSION = 3
     EXACT_DUPLICATE = 4
@@ -97,49 +97,49 @@ class Verdict(IntEnum):
     NOT_SAMPLED = 6
 
 
-# The type of a signature's places on disk.
+# The on-disk type of signature entries.
 SIGNATURE = np.dtype("<u4")
 
 
-def signatures_of(keys: Path) -> Path:
-    """The file of signatures that stands beside a file of keys: apart, since they are most of it and seldom needed."""
+def signature_path(keys: Path) -> Path:
+    """The signature file beside a key file: separate, since it is large and seldom needed."""
     return keys.with_name(keys.name.replace(".keys.npz", ".signatures"))
 
 
 def columns(paths: Sequence[Path], name: str) -> Iterator[npt.NDArray[Any]]:
-    """One column of keys, file by file."""
+    """One column of keys, per file."""
     for path in paths:
         with np.load(path) as keys:
             yield keys[name]
 
 
 def column(paths: Sequence[Path], name: str) -> npt.NDArray[Any]:
-    """One column of keys through all files."""
+    """One column of keys over all files."""
     return np.concatenate(list(columns(paths, name)))
 
 
-def newest(paths: Sequence[Path], sources: Sequence[int], *, exact: bool) -> Verdicts:
-    """Verdicts after versions, deletions and, where wanted, exact duplicates; `sources` has a number for each file."""
+def drop_old_versions(paths: Sequence[Path], sources: Sequence[int], *, exact: bool) -> Verdicts:
+    """Verdicts after versions, deletions and optionally exact duplicates; `sources` has the source of each file."""
     sizes = [len(rows) for rows in columns(paths, "row")]
     files = np.repeat(np.arange(len(paths)), sizes)
     owners = np.repeat(np.asarray(sources, np.int64), sizes)
     verdicts = np.where(column(paths, "row") < 0, Verdict.DROPPED_BEFORE, Verdict.KEPT).astype(np.uint8)
     deleted = column(paths, "deleted")
-    # The highest version is the newest, and of one version that of the last file. A deletion names its version too.
-    last = _last_of_each(column(paths, "ids"), owners, (column(paths, "version"), files))
+    # The highest version is the newest; of equal versions, that of the last file. Deletions have versions too.
+    last = _newest_versions(column(paths, "ids"), owners, (column(paths, "version"), files))
     outdated = last != np.arange(len(last))
     standing = verdicts == Verdict.KEPT
     verdicts[standing & outdated] = Verdict.OLDER_VERSION
     verdicts[standing & outdated & deleted[last]] = Verdict.DELETED
     if exact:
-        _drop_repeated(verdicts, column(paths, "exact"))
+        _drop_exact_duplicates(verdicts, column(paths, "exact"))
     return verdicts
 
 
-def links(paths: Sequence[Path], band: int, verdicts: Verdicts) -> Ints:
-    """Pairs of documents that agree in a band of their signatures: each with the first and the last before it.
+def candidate_pairs(paths: Sequence[Path], band: int, verdicts: Verdicts) -> Ints:
+    """Pairs of documents with the same hash in an LSH band: each with the first of its bucket and its predecessor.
 
-    All pairs of a group would be too many where thousands share a phrase. Over the bands, groups overlap.
+    All pairs of a bucket would be too many where thousands share a phrase. Buckets of different bands overlap.
     """
     standing = np.flatnonzero(verdicts == Verdict.KEPT)
     hashes = column(paths, f"band_{band}")[standing]
@@ -152,30 +152,30 @@ def links(paths: Sequence[Path], band: int, verdicts: Verdicts) -> Ints:
     return np.concatenate([np.stack([before, this], axis=1), np.stack([first, this], axis=1)])
 
 
-def drop_near(verdicts: Verdicts, pairs: Ints, paths: Sequence[Path], *, similarity: float) -> int:
-    """Mark near duplicates among the linked pairs, all but the first of each group; how many pairs were compared."""
+def drop_near_duplicates(verdicts: Verdicts, pairs: Ints, paths: Sequence[Path], *, similarity: float) -> int:
+    """Mark near duplicates among candidate pairs, all but the first of each component; the number of pairs compared."""
     pairs = np.unique(pairs, axis=0) if len(pairs) else pairs.reshape(0, 2)
     involved = np.unique(pairs)
-    found = _signatures(paths, involved)
+    found = _load_signatures(paths, involved)
     left, right = (np.searchsorted(involved, pairs[:, side]) for side in (0, 1))
     alike = np.zeros(len(pairs), np.bool_)
-    for begin in range(0, len(pairs), 100_000):  # bounds what is compared at a time to a hundred megabytes
+    for begin in range(0, len(pairs), 100_000):  # bounds memory to a hundred megabytes
         some = slice(begin, begin + 100_000)
         alike[some] = (found[left[some]] == found[right[some]]).mean(axis=1) >= similarity
-    first = _first_of_group(len(involved), left[alike], right[alike])
+    first = _lowest_of_component(len(involved), left[alike], right[alike])
     verdicts[involved[first != np.arange(len(first))]] = Verdict.NEAR_DUPLICATE
     return len(pairs)
 
 
-def drop_beyond(verdicts: Verdicts, rows: npt.NDArray[np.bool_], sizes: Ints, ranks: Hashes, limit: int) -> None:
-    """Mark what does not fit when a source's documents are taken in the order of their ranks up to a size."""
+def subsample(verdicts: Verdicts, rows: npt.NDArray[np.bool_], sizes: Ints, ranks: Hashes, limit: int) -> None:
+    """Mark the documents of a source beyond a total size, taken in the order of their ranks."""
     standing = np.flatnonzero(rows & (verdicts == Verdict.KEPT))
     order = standing[np.argsort(ranks[standing], kind="stable")]
     verdicts[order[np.cumsum(sizes[order]) > limit]] = Verdict.NOT_SAMPLED
 
 
 def sampling_ranks(ids: Hashes, seed: int) -> Hashes:
-    """A random number for each document that depends on its id and the seed alone."""
+    """A random rank for each document that depends only on its id and the seed."""
     with np.errstate(over="ignore"):
         mixed = ids[:, 0] + np.uint64(seed) * np.uint64(0x9E3779B97F4A7C15)
         for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
@@ -183,9 +183,9 @@ def sampling_ranks(ids: Hashes, seed: int) -> Hashes:
         return mixed ^ (mixed >> np.uint64(31))
 
 
-def _last_of_each(ids: Hashes, owners: Ints, age: tuple[Ints, Ints]) -> Ints:
-    """For each document, the number of the newest with its id in its source."""
-    # Stable, so that of documents with all else equal the later row is the newer.
+def _newest_versions(ids: Hashes, owners: Ints, age: tuple[Ints, Ints]) -> Ints:
+    """For each document, the index of the newest one with its id in its source."""
+    # Stable: of otherwise equal documents the later row is the newer.
     order = np.lexsort((age[1], age[0], ids[:, 1], ids[:, 0], owners))
     changes = (ids[order[1:]] != ids[order[:-1]]).any(axis=1) | (owners[order[1:]] != owners[order[:-1]])
     group = np.concatenate([[0], np.cumsum(changes)]) if len(order) else order
@@ -195,8 +195,8 @@ def _last_of_each(ids: Hashes, owners: Ints, age: tuple[Ints, Ints]) -> Ints:
     return last
 
 
-def _drop_repeated(verdicts: Verdicts, keys: Hashes) -> None:
-    """Mark every standing document whose words are those of an earlier standing one."""
+def _drop_exact_duplicates(verdicts: Verdicts, keys: Hashes) -> None:
+    """Mark every kept document with the same words as an earlier kept one."""
     standing = np.flatnonzero(verdicts == Verdict.KEPT)
     order = np.lexsort((keys[standing, 1], keys[standing, 0]))
     mine = keys[standing[order]]
@@ -204,24 +204,24 @@ def _drop_repeated(verdicts: Verdicts, keys: Hashes) -> None:
     verdicts[standing[order[1:][repeated]]] = Verdict.EXACT_DUPLICATE
 
 
-def _signatures(paths: Sequence[Path], wanted: Ints) -> npt.NDArray[np.uint32]:
-    """The signatures of some documents, whose numbers are in order, each file opened once."""
+def _load_signatures(paths: Sequence[Path], wanted: Ints) -> npt.NDArray[np.uint32]:
+    """The signatures of the documents with these ascending indices; each file is opened once."""
     parts = []
     begin = 0
     for path in paths:
         with np.load(path) as keys:
             count, width = len(keys["row"]), int(keys["permutations"])
-        # They are in order; asking each for its file would be quadratic.
+        # Indices ascend, so each file is one slice.
         low, high = np.searchsorted(wanted, (begin, begin + count))
         if low < high:
-            mapped = np.memmap(signatures_of(path), SIGNATURE, mode="r", shape=(count, width))
+            mapped = np.memmap(signature_path(path), SIGNATURE, mode="r", shape=(count, width))
             parts.append(mapped[wanted[low:high] - begin])
         begin += count
     return np.concatenate(parts) if parts else np.zeros((0, 1), SIGNATURE)
 
 
-def _first_of_group(count: int, left: Ints, right: Ints) -> Ints:
-    """For each of so many, the lowest number it is linked with, over any number of links."""
+def _lowest_of_component(count: int, left: Ints, right: Ints) -> Ints:
+    """Union-find: for each node the lowest node of its connected component."""
     parent = list(range(count))
 
     def root(one: int) -> int:

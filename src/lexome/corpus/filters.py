@@ -1,4 +1,4 @@
-"""Reasons to drop a document, and passages to leave out of it; each reason is counted by its name."""
+"""Filters: language, license, retraction, length, and kinds of passages; each drop is counted by its reason."""
 
 import re
 from collections import Counter
@@ -21,28 +21,28 @@ _COMMON = {
 
 COMMON = {code: frozenset(words.split()) for code, words in _COMMON.items()}
 
-# Of running text three words in ten are such; a list of names or numbers has hardly any.
-# 5,000 English abstracts have 0.23 in the middle and 0.075 at the lowest.
-LEAST_SHARE = 0.06
+# About 30% of the words of running text; next to none in lists of names or numbers.
+# Over 5,000 English abstracts the median is 0.23 and the minimum 0.075.
+MIN_COMMON_FRACTION = 0.06
 
-# Words looked at: as many as tell, and no full text is counted through.
-ENOUGH = 400
+# Enough words to decide; full texts are not counted to the end.
+MAX_WORDS_CHECKED = 400
 
 
 def language_of(words: Sequence[str]) -> str | None:
-    """The two-letter code of a text given as lower-case words, or None where none of the known fits.
+    """The two-letter language code of a text given as lower-case words, or None where no known language fits.
 
     >>> language_of("the effect of aspirin on the risk of stroke was not significant".split())
     'en'
     """
-    seen = Counter(words[:ENOUGH])
+    seen = Counter(words[:MAX_WORDS_CHECKED])
     counts = {code: sum(seen[word] for word in common) for code, common in COMMON.items()}
     best = max(counts, key=lambda code: counts[code])
-    return best if counts[best] >= LEAST_SHARE * max(1, seen.total()) else None
+    return best if counts[best] >= MIN_COMMON_FRACTION * max(1, seen.total()) else None
 
 
-def two_letters(code: str) -> str:
-    """A language code in its two-letter form where it is one of the known: "eng", "en-US" and "en" are "en"."""
+def language_code(code: str) -> str:
+    """The two-letter form of a language code: "eng", "en-US" and "en" are "en"."""
     short = code.lower().replace("_", "-").partition("-")[0]
     return _THREE.get(short, short)
 
@@ -66,11 +66,11 @@ _THREE = {
 UNSTATED = "unstated"
 OTHER = "other"
 
-# PMC's own grouping of what may be used commercially: everything without NC.
+# PMC's own grouping for commercial use: everything without NC.
 COMMERCIAL = frozenset(("CC0", "CC BY", "CC BY-SA", "CC BY-ND", "public domain"))
 
 _URL = re.compile(r"creativecommons\.org/(?:licen[sc]es/(by[a-z-]*)|(publicdomain/(?:zero|mark)))", re.IGNORECASE)
-# A mark that is none of Creative Commons' own ("by-n") leaves the licence unknown instead of permissive.
+# An unknown element ("by-n") leaves the license unknown instead of permissive.
 _NAMED = re.compile(
     r"\b(?:cc|creative commons)[\s_-]*(0|zero|mark|by(?:[\s_-]?(?:nc|nd|sa))*)(?![a-z]|[_-][a-z])", re.IGNORECASE
 )
@@ -86,10 +86,10 @@ _WORDS = (
 _PUBLIC = re.compile(r"\bpublic domain\b", re.IGNORECASE)
 
 
-def licence_name(meta: Metadata) -> str:
-    """CC0, CC BY, CC BY-NC and so on, "public domain", "other" for what is stated but none of these, or "unstated".
+def license_name(meta: Metadata) -> str:
+    """CC0, CC BY, CC BY-NC and so on, "public domain", "other" for any other stated license, or "unstated".
 
-    The URL is believed before the words, and "commercial use" in words only together with Creative Commons.
+    The URL takes precedence over the text; "commercial use" in the text counts only with Creative Commons.
     """
     stated = " ".join(filter(None, (meta.licence_url, meta.licence)))
     if not stated:
@@ -107,15 +107,15 @@ def licence_name(meta: Metadata) -> str:
     return "public domain" if _PUBLIC.search(stated) else OTHER
 
 
-def allowed(name: str, wanted: str) -> bool:
-    """Whether a licence name passes a source's filter: any, stated or commercial."""
+def license_allowed(name: str, wanted: str) -> bool:
+    """Whether a license passes a source's filter: any, stated or commercial."""
     if wanted == "commercial":
         return name in COMMERCIAL
     return wanted == "any" or name != UNSTATED
 
 
 def _creative_commons(marks: str) -> str:
-    """The name for marks such as "by-nc-nd", always in the same order."""
+    """The canonical name for elements such as "by-nc-nd"."""
     lower = marks.lower()
     if lower in ("0", "zero"):
         return "CC0"
@@ -125,14 +125,14 @@ def _creative_commons(marks: str) -> str:
     return "CC BY" + "".join(f"-{mark.upper()}" for mark in ("nc", "nd", "sa") if mark in seen)
 
 
-def stated_reason(doc: Document, *, licences: str, retracted: str) -> str | None:
+def metadata_reason(doc: Document, *, licences: str, retracted: str) -> str | None:
     """Why what a document says about itself forbids to use it, or None.
 
     Retracted first, so that a retracted article is never counted as a matter of licences.
     """
     if doc.meta.retracted and retracted == "drop":
         return "retracted"
-    return None if allowed(licence_name(doc.meta), licences) else "licence"
+    return None if license_allowed(license_name(doc.meta), licences) else "licence"
 
 
 def text_reason(words: Sequence[str], count: int, *, languages: Sequence[str], min_words: int) -> str | None:
@@ -165,7 +165,7 @@ def _left_out(passage: Passage, kinds: Sequence[str], languages: Sequence[str], 
     """The note for a passage that is left out."""
     if passage.kind in kinds:
         note = f"{passage.kind} left out"
-    elif languages and passage.language and two_letters(passage.language) not in languages:
+    elif languages and passage.language and language_code(passage.language) not in languages:
         note = "passage in another language left out"
     elif not passage.text or passage.text.isspace():
         note = "empty passage left out"

@@ -1,4 +1,4 @@
-"""Masked language modelling: what is hidden in a packed batch, and under what.
+"""Masking for masked language modeling: tokens, whole words or spans of a packed batch.
 
 A packed batch is one flat array of token ids with `ends`, the exclusive end of each sequence; there is no padding.
 """
@@ -19,14 +19,14 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Masking:
-    """How a batch is masked: which units, how many, and what stands in their place.
+    """How a batch is masked: which units, how many, and their replacements.
 
     Each sequence has a budget of `rate` of its ordinary tokens, rounded, at least one. Units are taken in random order;
     one that would exceed the budget is skipped and the next is tried, as in Google's code. With `independent`, each
-    unit is chosen by itself with probability `rate` instead, as in Hugging Face's.
+    unit is sampled independently with probability `rate`, as in Hugging Face's.
 
     Spans are SpanBERT's: runs of words, their number geometric with `span_stop` up to `span_longest` (mean 3.8). The
-    text is cut into such runs, so that none overlap. Where the budget ends, the last one is cut between words.
+    text is partitioned into such runs, so that none overlap. The last one is truncated at a word where the budget ends.
 
     Of the chosen pieces `mask_share` become the mask, `random_share` any ordinary piece, and the rest stay; drawn for
     each piece, or with `together` once for a word or span.
@@ -59,14 +59,14 @@ class Masking:
 
 
 class Masked(NamedTuple):
-    """A masked batch: the ids the model sees, the places it is asked about (ascending), and what stood there."""
+    """A masked batch: input ids, masked positions (ascending), and the original ids there."""
 
     inputs: NDArray[Any]
     positions: Ints
     labels: NDArray[Any]
 
 
-# Rows of the random numbers a batch is masked by: one number in [0, 1) for each token and use.
+# Rows of the random draws of a batch: one in [0, 1) for each token and purpose.
 _ORDER, _SPLIT, _PIECE, _LENGTH = range(4)
 DRAWS = 4
 
@@ -74,10 +74,10 @@ DRAWS = 4
 def mask(
     ids: NDArray[Any], ends: Ints, vocabulary: Vocabulary, masking: Masking, rng: np.random.Generator | Floats
 ) -> Masked:
-    """The batch with some of its tokens hidden. `ids` stays as it is; inputs and labels have its dtype.
+    """Mask a batch. `ids` is not modified; inputs and labels have its dtype.
 
-    `rng` may be the random numbers themselves, shape (DRAWS, tokens) in [0, 1), such as `sequence_draws` gives. The
-    result depends on nothing else: a unit is drawn by the numbers at its first token, a piece by those at its place.
+    `rng` may be the random draws themselves, of shape (DRAWS, tokens) in [0, 1), as `sequence_draws` returns. The
+    result depends on nothing else: a unit uses the draws at its first token, a token those at its position.
     """
     ends = ends.astype(np.int64)
     lengths = np.diff(ends, prepend=0)
@@ -89,12 +89,14 @@ def mask(
             "Use the tokenizer that the shards were made with."
         )
     draws = rng.random((DRAWS, ids.size)) if isinstance(rng, np.random.Generator) else rng
-    words = _words(ids, lengths, vocabulary, unit=masking.unit)
+    words = _find_words(ids, lengths, vocabulary, unit=masking.unit)
     leaders = words.firsts
     if masking.unit == "span":
-        words, leaders = _spans(words, masking, draws[_LENGTH])
+        words, leaders = _find_spans(words, masking, draws[_LENGTH])
     keys = draws[_ORDER, leaders]
-    chosen = np.flatnonzero(keys < masking.rate) if masking.independent else _within_budget(words, keys, masking.rate)
+    chosen = (
+        np.flatnonzero(keys < masking.rate) if masking.independent else _sample_within_budget(words, keys, masking.rate)
+    )
     chosen = chosen[np.argsort(words.firsts[chosen])]
     positions = ranges(words.firsts[chosen], words.lengths[chosen])
     rolled = np.repeat(leaders[chosen], words.lengths[chosen]) if masking.together else positions
@@ -102,7 +104,7 @@ def mask(
 
 
 class _Words(NamedTuple):
-    """The words that may be chosen: first token, number of tokens, sequence; `sequences` counts all sequences."""
+    """Maskable words: first token, number of tokens, sequence index; `sequences` is the number of sequences."""
 
     firsts: Ints
     lengths: Ints
@@ -110,8 +112,8 @@ class _Words(NamedTuple):
     sequences: int
 
 
-def _words(ids: NDArray[Any], lengths: Ints, vocabulary: Vocabulary, *, unit: str) -> _Words:
-    """The words of a batch without its special tokens; with unit "token" each token is one."""
+def _find_words(ids: NDArray[Any], lengths: Ints, vocabulary: Vocabulary, *, unit: str) -> _Words:
+    """The words of a batch without special tokens; with unit "token" each token is a word."""
     ordinary = ~vocabulary.special[ids]
     sequence = np.repeat(np.arange(lengths.size), lengths)
     if unit == "token":
@@ -125,19 +127,18 @@ def _words(ids: NDArray[Any], lengths: Ints, vocabulary: Vocabulary, *, unit: st
     return _Words(firsts[kept], np.diff(firsts, append=ids.size)[kept], sequence[firsts[kept]], lengths.size)
 
 
-def _spans(words: _Words, masking: Masking, draws: Floats) -> tuple[_Words, Ints]:
+def _find_spans(words: _Words, masking: Masking, draws: Floats) -> tuple[_Words, Ints]:
     """The words in the order of spans, and for each the first token of its span.
 
-    The n-th word of a sequence lends its number to the length of the n-th span, so spans follow one another without a
-    loop. They are laid around the sequence from a random word on, and one may hold its last and first words: were the
-    first word always a span's first, which is never cut off, 0.20 of first words would be masked in sequences of 30
-    words where 0.13 is the mean. The random word is told by the last number, which never matters to a length: its span
-    has one word left. A special token ends a span.
+    The draw of the n-th word sets the length of the n-th span, so that no loop is needed. Spans start at a random word
+    and wrap around the sequence: if the first word always started a span, which is never truncated, 20% of first words
+    would be masked in sequences of 30 words, where the mean is 13%. The start is set by the last draw, which affects no
+    length. A special token ends a span.
     """
     counts = np.arange(1, masking.span_longest + 1)
     reached = np.cumsum((1 - masking.span_stop) ** counts)
     lengths = 1 + np.searchsorted(reached / reached[-1], draws[words.firsts], side="right")
-    before, sizes = _sums_before(lengths, words)
+    before, sizes = _exclusive_sums(lengths, words)
     base = (np.cumsum(sizes) - sizes)[words.sequence]
     size = sizes[words.sequence]
     turn = (draws[words.firsts[base + size - 1]] * size).astype(np.int64)
@@ -149,27 +150,27 @@ def _spans(words: _Words, masking: Masking, draws: Floats) -> tuple[_Words, Ints
     return turned, turned.firsts[np.maximum.accumulate(np.where(leads, np.arange(leads.size), 0))]
 
 
-def _sums_before(amounts: Ints, words: _Words) -> tuple[Ints, Ints]:
-    """For each word the sum of the amounts before it in its sequence; and the number of words of each sequence."""
+def _exclusive_sums(amounts: Ints, words: _Words) -> tuple[Ints, Ints]:
+    """Exclusive prefix sums of the amounts within each sequence; and the number of words of each sequence."""
     sizes = np.bincount(words.sequence, minlength=words.sequences)
     sums = np.concatenate(([0], np.cumsum(amounts)))
     return sums[:-1] - sums[np.cumsum(sizes) - sizes][words.sequence], sizes
 
 
-def _within_budget(words: _Words, keys: Floats, rate: float) -> Ints:
-    """The words chosen when each sequence takes them by their keys and skips those that exceed its budget.
+def _sample_within_budget(words: _Words, keys: Floats, rate: float) -> Ints:
+    """Words taken in the order of their keys, skipping those that exceed the budget of their sequence.
 
-    All that fit before the first misfit are taken at once. What is left and still fits goes into another round; its
-    words are shorter than the last misfit, so there are at most as many rounds as lengths of words.
+    All words before the first misfit are taken at once; the rest that still fits goes into another round. Its words are
+    shorter than the last misfit, so there are at most as many rounds as word lengths.
     """
     tokens = np.bincount(words.sequence, weights=words.lengths, minlength=words.sequences)
     # Sequences without ordinary tokens have no words, so their budget of one is never used.
     room = np.maximum(1, np.rint(rate * tokens)).astype(np.int64)
-    order = _by_key(words, keys)
+    order = _sort_by_key(words, keys)
     taken = []
     while order.size:
         now = _Words(words.firsts[order], words.lengths[order], words.sequence[order], words.sequences)
-        before, _ = _sums_before(now.lengths, now)
+        before, _ = _exclusive_sums(now.lengths, now)
         fits = before + now.lengths <= room[now.sequence]
         taken.append(order[fits])
         room -= np.bincount(now.sequence[fits], now.lengths[fits], words.sequences).astype(np.int64)
@@ -177,10 +178,10 @@ def _within_budget(words: _Words, keys: Floats, rate: float) -> Ints:
     return np.concatenate([order, *taken])
 
 
-def _by_key(words: _Words, keys: Floats) -> Ints:
-    """The words of each sequence in the order of their keys, those with equal keys as they are.
+def _sort_by_key(words: _Words, keys: Floats) -> Ints:
+    """The words of each sequence sorted by key, stable.
 
-    Sequence, key and place share one 64-bit number: sorting numbers is six times quicker here than np.argsort. At
+    Sequence, key and index are packed into one 64-bit integer: sorting these is six times as fast as np.argsort. At
     65,536 tokens in 1,000 sequences, 38 bits are left for the key.
     """
     place_bits = int(keys.size).bit_length()
@@ -194,7 +195,7 @@ def _by_key(words: _Words, keys: Floats) -> Ints:
 def _replace(
     ids: NDArray[Any], positions: Ints, vocabulary: Vocabulary, masking: Masking, draws: tuple[Floats, Floats]
 ) -> Masked:
-    """The batch with the pieces at `positions` masked, exchanged or kept by their draws."""
+    """The batch with the tokens at `positions` masked, replaced at random or kept, by their draws."""
     split, piece = draws
     ordinary = np.flatnonzero(~vocabulary.special)
     inputs, labels = ids.copy(), ids[positions]
@@ -207,9 +208,9 @@ def _replace(
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """A masking rate that changes: points of (progress from 0 to 1, rate), ascending, the first at 0.
+    """A masking-rate schedule: ascending points of (progress from 0 to 1, rate), the first at 0.
 
-    Each rate holds from its point on; with `linear` the rate moves in a straight line from point to point.
+    Each rate applies from its point on; `linear` interpolates between points.
     """
 
     points: tuple[tuple[float, float], ...]
@@ -224,7 +225,7 @@ class Schedule:
 
 
 def rate_at(schedule: float | Schedule, progress: float) -> float:
-    """The masking rate after a share of the training, from 0 to 1."""
+    """The masking rate at a training progress from 0 to 1."""
     if not isinstance(schedule, Schedule):
         return schedule
     if schedule.linear:
@@ -235,30 +236,30 @@ def rate_at(schedule: float | Schedule, progress: float) -> float:
 
 
 def mask_rng(seed: int, epoch: int, index: int, *, duplicates: int | None = None) -> np.random.Generator:
-    """The generator for one batch or sequence: the same for the same numbers, so a resumed run equals an unbroken one.
+    """The generator for one batch or sequence: the same for the same numbers, so that resumed runs are bit-exact.
 
-    Without `duplicates` every epoch is masked anew. With them, that many maskings take turns, as where a corpus was
-    masked once and written out so many times: BioBERT has 10, Bioformer 20.
+    Without `duplicates` every epoch is masked anew. With them, that many maskings take turns, as with BERT's static
+    masking: BioBERT has 10, Bioformer 20.
     """
-    return np.random.Generator(np.random.PCG64(_entropy(seed, epoch, duplicates, index)))
+    return np.random.Generator(np.random.PCG64(_seed_sequence(seed, epoch, duplicates, index)))
 
 
 def sequence_draws(seed: int, epoch: int, sequences: Ints, ends: Ints, *, duplicates: int | None = None) -> Floats:
-    """Random numbers for `mask` that hang on each sequence's own number, not on the batch it is in.
+    """Random draws for `mask` that depend on each sequence's index, not on its batch.
 
-    A sequence is then masked alike however batches are shuffled, cut or shared out. `duplicates` need this wherever the
-    order of sequences changes between epochs.
+    A sequence is then masked the same however batches are shuffled, split or distributed. `duplicates` need
+    this wherever the order of sequences changes between epochs.
     """
-    base = _entropy(seed, epoch, duplicates).generate_state(1, np.uint64)
+    base = _seed_sequence(seed, epoch, duplicates).generate_state(1, np.uint64)
     ends = ends.astype(np.int64)
     lengths = np.diff(ends, prepend=0)
-    keys = _mixed(base + sequences.astype(np.uint64) * _STEP)
+    keys = _splitmix64(base + sequences.astype(np.uint64) * _STEP)
     within = np.arange(lengths.sum()) - np.repeat(ends - lengths, lengths)
     counts = within.astype(np.uint64) * np.uint64(DRAWS) + np.arange(1, DRAWS + 1, dtype=np.uint64)[:, None]
-    return (_mixed(np.repeat(keys, lengths) + counts * _STEP) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    return (_splitmix64(np.repeat(keys, lengths) + counts * _STEP) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
-def _entropy(seed: int, epoch: int, duplicates: int | None, *more: int) -> np.random.SeedSequence:
+def _seed_sequence(seed: int, epoch: int, duplicates: int | None, *more: int) -> np.random.SeedSequence:
     if duplicates is not None and duplicates < 1:
         raise UsageError(f"{duplicates} duplicates of the maskings. There must be at least 1; None masks anew.")
     turn = epoch if duplicates is None else epoch % duplicates
@@ -269,8 +270,8 @@ def _entropy(seed: int, epoch: int, duplicates: int | None, *more: int) -> np.ra
 _STEP = np.uint64(0x9E3779B97F4A7C15)
 
 
-def _mixed(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """SplitMix64's output function, a bijection in which every bit of the input moves every bit of the output."""
+def _splitmix64(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """SplitMix64's output function: a bijective mixer."""
     numbers = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     numbers = (numbers ^ (numbers >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return numbers ^ (numbers >> np.uint64(31))

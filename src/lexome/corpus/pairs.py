@@ -1,8 +1,8 @@
-"""Training sequences from documents' sentences: packed whole sentences, next-sentence pairs, sentence-order pairs.
+"""Training sequences from sentences: packed whole sentences, next-sentence pairs (NSP), sentence-order pairs (SOP).
 
-A shard is one flat array of token ids with the exclusive ends of its documents and of its sentences, in tokens; each
-document's end is also a sentence's. All that is made here are token ranges in it. `max_tokens` counts text only: for
-512 with [CLS] and [SEP] say 510, for a pair with its three special tokens 509.
+A shard is one flat array of token ids with the exclusive ends of its documents and sentences, in tokens; each document
+end is also a sentence end. The functions here return token ranges in it. `max_tokens` excludes special tokens: 510 for
+512 with [CLS] and [SEP], 509 for a pair.
 """
 
 from array import array
@@ -27,9 +27,9 @@ class Sequences(NamedTuple):
 
 
 class Pairs(NamedTuple):
-    """Two token ranges an instance, and its label: 0 where B follows A, 1 where it does not.
+    """Two token ranges per instance, and its label: 0 where B follows A, 1 where it does not.
 
-    `cut` counts the tokens that were cut off so that pairs fit, `left_out` those of sentences that made no pair.
+    `cut` counts truncated tokens, `left_out` tokens of sentences that are in no pair.
     """
 
     a_starts: Ints
@@ -49,15 +49,15 @@ class Packed(NamedTuple):
     ends: Ints
 
 
-def sequences(
+def pack_sentences(
     document_ends: Ints, sentence_ends: Ints, max_tokens: int, *, across_documents: bool = False
 ) -> Sequences:
-    """Whole sentences, as many as fit, in sequences that cover every token once: RoBERTa's DOC-SENTENCES.
+    """Sequences of as many whole sentences as fit, covering every token once: RoBERTa's DOC-SENTENCES.
 
-    With `across_documents` a sequence goes on into the next document: FULL-SENTENCES, without its separator. A sentence
-    longer than `max_tokens` is cut into pieces that are as long as possible.
+    With `across_documents` a sequence continues into the next document: FULL-SENTENCES, without its separator. A
+    sentence longer than `max_tokens` is split.
     """
-    document_ends, sentence_ends = _checked(document_ends, sentence_ends, max_tokens, least=1)
+    document_ends, sentence_ends = _validate_ends(document_ends, sentence_ends, max_tokens, least=1)
     lengths = np.diff(sentence_ends, prepend=0)
     pieces = -(-lengths // max_tokens)
     nth = np.arange(pieces.sum()) - np.repeat(np.cumsum(pieces) - pieces, pieces)
@@ -66,7 +66,7 @@ def sequences(
     limits = starts + max_tokens
     if not across_documents:
         limits = np.minimum(limits, document_ends[np.searchsorted(document_ends, starts, side="right")])
-    # For each piece the first one that no longer fits beside it; only this chain of sequences is walked in a loop.
+    # For each piece the first one that no longer fits with it; only this chain is walked in a Python loop.
     following = np.searchsorted(ends, limits, side="right").tolist()
     firsts, at = [], 0
     while at < len(following):
@@ -81,50 +81,54 @@ def next_sentence_pairs(
 ) -> Pairs:
     """BERT's pairs: A and what follows it (0), or half the time A and sentences of another document (1).
 
-    As in Google's create_pretraining_data. Each document has a target length, `max_tokens` or with probability `short`
-    any from 2 on. Sentences are gathered up to it and parted at random into A and B. Where B comes from elsewhere, the
-    sentences it displaces begin the next pair. A lone sentence always gets a B from elsewhere.
+    As in Google's create_pretraining_data. Each document has a target length: `max_tokens`, or with probability `short`
+    a random one from 2 on. Sentences are gathered up to it and split at random into A and B. Where B is from another
+    document, the sentences it replaces start the next pair. A single sentence always gets such a B.
     """
-    text = _Text.of(*_checked(document_ends, sentence_ends, max_tokens, least=2))
+    text = _SentenceIndex.of(*_validate_ends(document_ends, sentence_ends, max_tokens, least=2))
     if len(text.firsts) == 2:
         raise UsageError(
-            "next-sentence pairs need two documents with text at least; seen: 1. Use sentence-order pairs."
+            "next-sentence pairs need at least two documents with text; got 1. Use sentence-order pairs.",
+            code="too-few-documents",
+            value=1,
         )
-    return _fit(_rows(_next_sentence(text, max_tokens, _uniforms(rng), short)), max_tokens, rng, left_out=0)
+    return _truncate_pairs(
+        _as_array(_next_sentence(text, max_tokens, _uniforms(rng), short)), max_tokens, rng, left_out=0
+    )
 
 
 def sentence_order_pairs(
     document_ends: Ints, sentence_ends: Ints, max_tokens: int, rng: np.random.Generator, *, short: float = 0.1
 ) -> Pairs:
-    """ALBERT's pairs: A and what follows it (0), or half the time the two exchanged (1).
+    """ALBERT's pairs: A and what follows it (0), or half the time the two swapped (1).
 
-    Chunks are gathered and parted as for `next_sentence_pairs`. A chunk of one sentence has no order to tell: it is
-    left out and counted. (ALBERT's code gives it a B from another document, which is told by its topic.)
+    Chunks are gathered and split as for `next_sentence_pairs`. A chunk of one sentence has no order: it is skipped and
+    counted. (ALBERT's code gives it a B from another document, which is recognized by topic.)
     """
-    text = _Text.of(*_checked(document_ends, sentence_ends, max_tokens, least=2))
-    rows = _rows(_sentence_order(text, max_tokens, _uniforms(rng), short))
+    text = _SentenceIndex.of(*_validate_ends(document_ends, sentence_ends, max_tokens, least=2))
+    rows = _as_array(_sentence_order(text, max_tokens, _uniforms(rng), short))
     a_starts, a_ends, b_starts, b_ends, _ = rows.T
     paired = int((a_ends - a_starts + b_ends - b_starts).sum())
-    return _fit(rows, max_tokens, rng, left_out=text.bounds[-1] - paired)
+    return _truncate_pairs(rows, max_tokens, rng, left_out=text.bounds[-1] - paired)
 
 
-def _checked(document_ends: Ints, sentence_ends: Ints, max_tokens: int, *, least: int) -> tuple[Ints, Ints]:
-    """The ends as signed numbers, which can be subtracted, once they are seen to belong together."""
+def _validate_ends(document_ends: Ints, sentence_ends: Ints, max_tokens: int, *, least: int) -> tuple[Ints, Ints]:
+    """Check that the ends are consistent; as signed integers, which can be subtracted."""
     document_ends, sentence_ends = document_ends.astype(np.int64), sentence_ends.astype(np.int64)
     if max_tokens < least:
         raise UsageError(f"max_tokens is {max_tokens}; at least {least} is needed.")
     for name, ends in (("document", document_ends), ("sentence", sentence_ends)):
         if np.diff(ends, prepend=0).min(initial=0) < 0:
             raise UsageError(f"the {name} ends do not ascend. They are token counts from the start of the shard.")
-    if not _among(document_ends[document_ends > 0], sentence_ends).all():
+    if not _contained(document_ends[document_ends > 0], sentence_ends).all():
         raise UsageError("a document ends within a sentence. Every document end must also be a sentence end.")
     if document_ends.max(initial=0) != sentence_ends.max(initial=0):
         raise UsageError("there are sentences after the last document's end. Give the ends of the same shard.")
     return document_ends, sentence_ends
 
 
-def _among(numbers: Ints, ascending: Ints) -> NDArray[np.bool_]:
-    """Whether each number is one of those that ascend; np.isin would sort a copy of them all."""
+def _contained(numbers: Ints, ascending: Ints) -> NDArray[np.bool_]:
+    """Whether each number is in a sorted array; np.isin would sort a copy."""
     if not ascending.size:
         return np.zeros(numbers.shape, bool)
     places = np.searchsorted(ascending, numbers)
@@ -132,18 +136,18 @@ def _among(numbers: Ints, ascending: Ints) -> NDArray[np.bool_]:
     return here & (places < ascending.size)
 
 
-class _Text(NamedTuple):
+class _SentenceIndex(NamedTuple):
     """Sentences and documents that are not empty.
 
-    Sentence s has the tokens bounds[s] to bounds[s + 1], document d the sentences firsts[d] to firsts[d + 1]. Arrays of
-    Python's own are as quick to look into as lists, and a number takes 8 bytes in them and not 40.
+    Sentence s has the tokens bounds[s] to bounds[s + 1], document d the sentences firsts[d] to firsts[d + 1]. Python's
+    arrays are as fast to index as lists and take 8 bytes per item instead of 40.
     """
 
     bounds: "array[int]"
     firsts: "array[int]"
 
     @classmethod
-    def of(cls, document_ends: Ints, sentence_ends: Ints) -> "_Text":
+    def of(cls, document_ends: Ints, sentence_ends: Ints) -> "_SentenceIndex":
         bounds, documents = (
             np.append(0, ends[np.diff(ends, prepend=0) > 0]) for ends in (sentence_ends, document_ends)
         )
@@ -152,43 +156,43 @@ class _Text(NamedTuple):
 
 
 def _uniforms(rng: np.random.Generator) -> Iterator[float]:
-    """Random numbers in [0, 1) one by one, twenty times as quick as asking `rng` for each."""
+    """Random draws in [0, 1), 20 times as fast as calling `rng` for each."""
     while True:
         yield from rng.random(4096).tolist()
 
 
 def _target(max_tokens: int, draws: Iterator[float], short: float) -> int:
-    """The length that a document's chunks are gathered up to."""
+    """The target length of a document's chunks."""
     return 2 + int(next(draws) * (max_tokens - 1)) if next(draws) < short else max_tokens
 
 
-def _parting(first: int, end: int, draws: Iterator[float]) -> int:
-    """The sentence that B begins with, any but the first; `end` where there is only one."""
+def _split_point(first: int, end: int, draws: Iterator[float]) -> int:
+    """The first sentence of B, any but the first; `end` where there is only one."""
     return first + 1 + int(next(draws) * (end - first - 1)) if end - first > 1 else end
 
 
 _Row = tuple[int, int, int, int, int]
 
 
-def _next_sentence(text: _Text, max_tokens: int, draws: Iterator[float], short: float) -> Iterator[_Row]:
+def _next_sentence(text: _SentenceIndex, max_tokens: int, draws: Iterator[float], short: float) -> Iterator[_Row]:
     bounds, firsts = text
     for document in range(len(firsts) - 1):
         target = _target(max_tokens, draws, short)
         first, last = firsts[document], firsts[document + 1]
         while first < last:
             end = bisect_left(bounds, bounds[first] + target, first + 1, last)
-            middle = _parting(first, end, draws)
+            middle = _split_point(first, end, draws)
             a_start, a_end = bounds[first], bounds[middle]
             if middle < end and next(draws) >= 0.5:
                 yield a_start, a_end, a_end, bounds[end], 0
                 first = end
             else:
-                yield a_start, a_end, *_elsewhere(text, document, target - (a_end - a_start), draws), 1
+                yield a_start, a_end, *_random_segment(text, document, target - (a_end - a_start), draws), 1
                 first = middle
 
 
-def _elsewhere(text: _Text, document: int, wanted: int, draws: Iterator[float]) -> tuple[int, int]:
-    """The range of sentences of another document, from any of its sentences on until `wanted` tokens or its end."""
+def _random_segment(text: _SentenceIndex, document: int, wanted: int, draws: Iterator[float]) -> tuple[int, int]:
+    """Sentences of another document, from a random one on, up to `wanted` tokens or its end."""
     bounds, firsts = text
     other = int(next(draws) * (len(firsts) - 2))
     other += other >= document
@@ -197,14 +201,14 @@ def _elsewhere(text: _Text, document: int, wanted: int, draws: Iterator[float]) 
     return bounds[start], bounds[bisect_left(bounds, bounds[start] + wanted, start + 1, last)]
 
 
-def _sentence_order(text: _Text, max_tokens: int, draws: Iterator[float], short: float) -> Iterator[_Row]:
+def _sentence_order(text: _SentenceIndex, max_tokens: int, draws: Iterator[float], short: float) -> Iterator[_Row]:
     bounds, firsts = text
     for document in range(len(firsts) - 1):
         target = _target(max_tokens, draws, short)
         first, last = firsts[document], firsts[document + 1]
         while first < last:
             end = bisect_left(bounds, bounds[first] + target, first + 1, last)
-            middle = _parting(first, end, draws)
+            middle = _split_point(first, end, draws)
             if middle < end:
                 start, parted, stop = bounds[first], bounds[middle], bounds[end]
                 ordered = next(draws) >= 0.5
@@ -212,15 +216,15 @@ def _sentence_order(text: _Text, max_tokens: int, draws: Iterator[float], short:
             first = end
 
 
-def _rows(found: Iterator[_Row]) -> Ints:
-    """Pairs as an array, a row each: as tuples they take six times as much memory."""
+def _as_array(found: Iterator[_Row]) -> Ints:
+    """Pairs as rows of an array: tuples would take six times the memory."""
     return np.fromiter(chain.from_iterable(found), np.int64).reshape(-1, 5)
 
 
-def _fit(rows: Ints, max_tokens: int, rng: np.random.Generator, *, left_out: int) -> Pairs:
-    """The pairs, cut to `max_tokens`: tokens go from the longer part, B where equal, front or back by chance for each.
+def _truncate_pairs(rows: Ints, max_tokens: int, rng: np.random.Generator, *, left_out: int) -> Pairs:
+    """Truncate pairs to `max_tokens`: tokens go from the longer part (B on ties), at random from front or back.
 
-    One by one that is Google's truncate_seq_pair. How many go from the front is then binomial, so no loop is needed.
+    This is Google's truncate_seq_pair without its loop: the number dropped from the front is binomial.
     """
     a_starts, a_ends, b_starts, b_ends, labels = rows.T
     a, b = a_ends - a_starts, b_ends - b_starts
@@ -254,6 +258,6 @@ def assemble(
 
 
 def ranges(starts: Ints, lengths: Ints) -> Ints:
-    """start, start + 1, ... for each start, as many as its length."""
+    """Concatenated aranges: start, start + 1, ... for each start and length."""
     ends = np.cumsum(lengths)
     return np.repeat(starts - ends + lengths, lengths) + np.arange(ends[-1] if ends.size else 0)

@@ -1,4 +1,4 @@
-"""Sentence boundaries by rule, for biomedical text."""
+"""Rule-based sentence splitting for biomedical text."""
 
 import re
 from dataclasses import replace
@@ -6,17 +6,17 @@ from dataclasses import replace
 from lexome.document import Document, Passage, Range
 
 
-def _words(text: str) -> frozenset[str]:
+def _word_set(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-# What parts text without a stop: an empty line, a paragraph separator, the beginning of a list's item.
+# Boundaries without a period: an empty line, a paragraph separator, the start of a list item.
 _ITEM = r"(?= [^\S\n]* (?: [-–•*·▪] | \(?[0-9a-z]{1,3}[.)] ) [^\S\n] )"
 _BREAK = re.compile(rf"[^\S\n\u2029]* (?: \u2029 | \n (?: [^\S\n]*\n | {_ITEM} ) ) \s*", re.VERBOSE)
 
-# Where a sentence may end. The pattern begins with one set of characters, which the engine finds quickly; every
-# repetition before the white space is bounded, so the search takes time linear in the text, whatever it is.
-# A citation may stand between the stop and the space: "cells.12 We", "cells.[3,4] We".
+# Candidate boundaries. The pattern starts with one character class, which the regex engine finds fast; every repetition
+# before the white space is bounded, so the search is linear in the text.
+# A citation may come between the period and the space: "cells.12 We", "cells.[3,4] We".
 _CANDIDATE = re.compile(
     rf"""[.!?…。！？\n\u2029]
     (?: (?<![\n\u2029])
@@ -29,14 +29,14 @@ _CANDIDATE = re.compile(
     re.VERBOSE,
 )
 
-# What stands before a stop is looked at no further back than this.
+# Characters before a period that are looked at.
 _WINDOW = 40
 
-# So far apart may brackets be that hold a stop, as in a citation: (J. Virol. 65: 6790, 1991).
+# Longest distance to brackets around a period, as in a citation: (J. Virol. 65: 6790, 1991).
 _REACH = 120
 
-# Shortenings that something always follows: a name, a number, what is compared.
-_NEVER_LAST = _words(
+# Abbreviations that never end a sentence: a name or number always follows.
+_NEVER_LAST = _word_set(
     """
     e.g i.e eg ie cf viz vs ca approx resp dr prof mr mrs ms st ste mt fig figs tab eq eqs eqn ref refs sect chap suppl
     no nos nr vol vols pp eds incl excl esp subsp ssp var cv f.sp jan feb apr jun jul aug sept oct nov dec dept univ
@@ -44,17 +44,17 @@ _NEVER_LAST = _words(
     """
 )
 
-# Shortenings that may also be a sentence's last word: they end one only before a word that begins sentences.
-_MAYBE_LAST = _words("al etc inc ltd co corp jr sr sp spp ph.d")
+# Abbreviations that may end a sentence: only before a word that usually starts one.
+_MAYBE_LAST = _word_set("al etc inc ltd co corp jr sr sp spp ph.d")
 
-# Written with a stop after each letter, such as i.v. and U.S., they may be the last word too; initials are alike.
+# Dotted abbreviations such as i.v. and U.S., which may end a sentence; initials look the same.
 _LETTERS = re.compile(r"(?:[^\W\d_]\.)*[^\W\d_]")
 
-# A capital alone after one of these is somebody's initial; after another word it is part of a name: NF-kappa B.
-_BEFORE_INITIALS = _words("by of and & with from to in for against dr prof")
+# A single capital after one of these is an initial; after another word it is part of a name: NF-kappa B.
+_BEFORE_INITIALS = _word_set("by of and & with from to in for against dr prof")
 
-# Words that begin sentences far more often than they carry a capital within one.
-_OPENERS = _words(
+# Words that are capitalized mostly at the start of sentences.
+_OPENERS = _word_set(
     """
     a an the this these those that it its they their there then thus we our here he she his her you in on at of for
     from by with without to as if when while whereas although though because since after before during until unless
@@ -67,19 +67,19 @@ _OPENERS = _words(
     """
 )
 
-# Small letters that begin sentences: p53, mRNA, c-myc, beta 2-microglobulin, α-synuclein, in vitro, and "ii. The" of
-# a list.
+# Lower-case starts of sentences: p53, mRNA, c-myc, beta 2-microglobulin, α-synuclein, in vitro, and list items
+# such as "ii. The".
 _SMALL = re.compile(
     r"[a-z]{1,5}-?\d|[a-z]{1,5}[A-Z]|[a-z]-\w|[^\x00-\x7f]|in (?:vitro|vivo|situ)\b"
     r"|(?:alpha|beta|gamma|delta|epsilon|kappa|lambda|sigma|omega)\b|(?:[ivx]{1,4}|[a-h])[.)] [A-Z]"
 )
 
-# The number of a list's item, which is no sentence.
+# The number of a list item, which is not a sentence.
 _ITEM_NUMBER = re.compile(r"\d+|[ivx]{1,4}|[a-zA-Z]")
 
 
 def split_sentences(text: str) -> list[Range]:
-    """Ranges of the sentences, in order and apart, that hold every character but white space.
+    """Ordered, disjoint sentence ranges that cover every character but white space.
 
     >>> text = "E. coli grew (Fig. 2). p53 did not."
     >>> [text[start:end] for start, end in split_sentences(text)]
@@ -93,7 +93,7 @@ def split_sentences(text: str) -> list[Range]:
             end = found.start()
         elif (after - end > 1 or text[end] != " ") and (broken := _BREAK.match(text, end)):
             after = broken.end()
-        elif not _ends(text, found, start):
+        elif not _is_boundary(text, found, start):
             continue
         while end > start and text[end - 1].isspace():
             end -= 1
@@ -107,13 +107,13 @@ def split_sentences(text: str) -> list[Range]:
 
 
 def with_sentences(doc: Document) -> Document:
-    """The document with the sentences of every passage; those of the source are kept."""
+    """The document with sentences in every passage; existing ones are kept."""
     if all(passage.sentences for passage in doc.passages):
         return doc
-    return replace(doc, passages=tuple(map(_filled, doc.passages)))
+    return replace(doc, passages=tuple(map(_split_passage, doc.passages)))
 
 
-def _filled(passage: Passage) -> Passage:
+def _split_passage(passage: Passage) -> Passage:
     if passage.sentences:
         return passage
     at = passage.offset
@@ -121,8 +121,8 @@ def _filled(passage: Passage) -> Passage:
     return replace(passage, sentences=ranges) if ranges else passage
 
 
-def _ends(text: str, found: re.Match[str], start: int) -> bool:
-    """Whether the sentence that begins at `start` ends at this stop."""
+def _is_boundary(text: str, found: re.Match[str], start: int) -> bool:
+    """Whether the sentence that starts at `start` ends at this candidate."""
     first = found["next"]
     at = found.start("next")
     if not (first.isalnum() or found["open"]):
@@ -145,14 +145,14 @@ def _ends(text: str, found: re.Match[str], start: int) -> bool:
     if word in _NEVER_LAST:
         return False
     if word in _MAYBE_LAST:
-        return _opens(text, at)
+        return _starts_sentence(text, at)
     if _LETTERS.fullmatch(last):
-        return not small and (_opens(text, at) or (len(last) == 1 and _is_letter_of_name(words)))
+        return not small and (_starts_sentence(text, at) or (len(last) == 1 and _is_letter_of_name(words)))
     return not (start + len(last) >= stop and _ITEM_NUMBER.fullmatch(last))
 
 
 def _in_brackets(text: str, start: int, stop: int) -> bool:
-    """Whether a bracket that was opened not long before the stop is closed not long after it."""
+    """Whether the period is inside brackets that open and close nearby."""
     low = max(start, stop - _REACH)
     opened = text.rfind("(", low, stop)
     if opened < 0 or text.find(")", opened, stop) >= 0:
@@ -162,7 +162,7 @@ def _in_brackets(text: str, start: int, stop: int) -> bool:
 
 
 def _is_letter_of_name(words: list[str]) -> bool:
-    """Whether the letter that ends these words belongs to the word before it, or to a number: kappa B, 24 h."""
+    """Whether the final letter belongs to the word before it, or to a number: kappa B, 24 h."""
     if len(words) < 2 or len(words[-1]) > 1 or not words[-2][-1].isalnum():
         return False
     before = words[-2]
@@ -172,7 +172,7 @@ def _is_letter_of_name(words: list[str]) -> bool:
     return inner and before not in _BEFORE_INITIALS
 
 
-def _opens(text: str, at: int) -> bool:
-    """Whether the word here is one that begins sentences."""
+def _starts_sentence(text: str, at: int) -> bool:
+    """Whether the word here usually starts sentences."""
     word = text[at : at + _WINDOW].split(None, 1)[0].rstrip(",;:.")
     return word[:1].isupper() and word.lower() in _OPENERS

@@ -1,4 +1,4 @@
-"""shard: records and a tokenizer into token shards."""
+"""Token shards: memory-mapped token ids with document and sentence ends; and `shard`, which writes them."""
 
 import hashlib
 import json
@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from lexome.corpus.output_folder import OutputFolder, recipe_keys
-from lexome.corpus.records import Text, texts
-from lexome.corpus.vocab.tokenizers import TOKENIZER_FILE, load_tokenizer, pieces_of, tokenizer_sha256, unknown_id
+from lexome.corpus.records import SentenceText, read_texts
+from lexome.corpus.vocab.tokenizers import TOKENIZER_FILE, load_tokenizer, tokenizer_sha256, unknown_id, vocab_size
 from lexome.errors import ShardError
 from lexome.files import atomic_write, fingerprint, write_json
 from lexome.formats import Tally, work_units
@@ -27,13 +27,13 @@ FORM = "lexome.shards"
 FORM_VERSION = 1
 PARTS = ("train", "held_out")
 
-# Where documents and sentences end: a shard of more tokens than this holds is refused when it is written.
+# The type of document and sentence ends: a shard with more tokens than it holds is refused.
 ENDS = np.dtype("<u4")
 
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """The tokens of one file of records, mapped from disk."""
+    """The tokens of one file of records, memory-mapped."""
 
     name: str
     tokens: npt.NDArray[np.unsignedinteger[Any]]
@@ -42,13 +42,13 @@ class Shard:
 
     @property
     def source(self) -> str:
-        """Where its text is from: the first part of its name, which for a built corpus is the recipe's source."""
+        """The first part of its name; for a built corpus, the source in the recipe."""
         return self.name.partition("/")[0]
 
 
 @dataclass(frozen=True, slots=True)
 class Shards:
-    """A folder of shards: `train` and `held_out`, and what made them."""
+    """A folder of shards, `train` and `held_out`, with its manifest."""
 
     folder: Path
     manifest: dict[str, Any]
@@ -57,86 +57,99 @@ class Shards:
 
     @property
     def tokenizer_sha256(self) -> str:
-        """The identity of the tokenizer that made the ids."""
+        """SHA-256 of the tokenizer the ids were made with."""
         return str(self.manifest["tokenizer"]["sha256"])
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """The sources that there is text of to train on."""
+        """The sources with training text."""
         return tuple(dict.fromkeys(shard.source for shard in self.train if shard.tokens.size))
 
 
 def open_shards(folder: Path, *, tokenizer_sha256: str | None = None) -> Shards:
-    """The shards in a folder; ShardError where they are damaged, or made by another tokenizer than the one named."""
-    manifest = _manifest(folder)
+    """Open the shards in a folder; ShardError where they are corrupt or made with another tokenizer."""
+    manifest = _read_manifest(folder)
     made_by = manifest["tokenizer"]["sha256"]
     if tokenizer_sha256 is not None and tokenizer_sha256 != made_by:
         raise ShardError(
-            f"shards in {folder} were made with tokenizer {made_by[:8]}, but {tokenizer_sha256[:8]} is to be used. "
-            f"Use {folder / 'tokenizer.json'}, or run `lexome shard` again."
+            f"shards in {folder} were made with tokenizer {made_by[:8]}, but the model uses {tokenizer_sha256[:8]}. "
+            f"Use {folder / 'tokenizer.json'}, or run `lexome shard` again.",
+            code="tokenizer-mismatch",
+            value=made_by,
         )
     dtype = np.dtype(manifest["dtype"])
     parts = {
-        part: tuple(_shard(folder / part, entry, dtype) for entry in manifest["shards"].get(part, ())) for part in PARTS
+        part: tuple(_open_shard(folder / part, entry, dtype) for entry in manifest["shards"].get(part, ()))
+        for part in PARTS
     }
     return Shards(folder, manifest, parts["train"], parts["held_out"])
 
 
-def files_of(folder: Path, name: str) -> tuple[Path, Path, Path]:
-    """The three files of a shard: tokens, ends of documents, ends of sentences."""
+def shard_paths(folder: Path, name: str) -> tuple[Path, Path, Path]:
+    """The three files of a shard: tokens, document ends, sentence ends."""
     return (folder / f"{name}.tokens", folder / f"{name}.documents", folder / f"{name}.sentences")
 
 
-def token_type(pieces: int) -> np.dtype[Any]:
-    """The type that holds the ids of so many pieces."""
+def token_dtype(pieces: int) -> np.dtype[Any]:
+    """The smallest type that holds the ids of a vocabulary of this size."""
     return np.dtype("<u2") if pieces <= 1 << 16 else np.dtype("<u4")
 
 
-def _manifest(folder: Path) -> dict[str, Any]:
+def _read_manifest(folder: Path) -> dict[str, Any]:
     path = folder / MANIFEST
     try:
         manifest: Any = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ShardError(
-            f"{folder}: there is no {MANIFEST}, so no finished shards. Run `lexome shard` (again, if it was stopped)."
+            f"{folder}: has no {MANIFEST}: no finished shards. Run `lexome shard`, or rerun it if it was interrupted.",
+            code="missing-manifest",
+            value=folder,
         ) from None
     except ValueError as error:
-        raise ShardError(f"{path}: not JSON ({error}). Run `lexome shard` again.") from None
+        raise ShardError(
+            f"{path}: not JSON ({error}). Run `lexome shard` again.", code="bad-manifest", value=path
+        ) from None
     if not isinstance(manifest, dict) or manifest.get("form") != FORM:
-        raise ShardError(f"{path}: not a manifest of token shards. Check the folder.")
+        raise ShardError(f"{path}: not a manifest of token shards. Check the folder.", code="bad-manifest", value=path)
     if manifest.get("version") != FORM_VERSION:
         raise ShardError(
-            f"{path}: shards of form {manifest.get('version')}; this Lexome knows {FORM_VERSION}. Shard again."
+            f"{path}: shard format {manifest.get('version')}; expected {FORM_VERSION}. Run `lexome shard` again.",
+            code="shard-version",
+            value=manifest.get("version"),
         )
     return manifest
 
 
-def _shard(folder: Path, entry: dict[str, Any], dtype: np.dtype[Any]) -> Shard:
+def _open_shard(folder: Path, entry: dict[str, Any], dtype: np.dtype[Any]) -> Shard:
     kinds = (("tokens", dtype), ("documents", ENDS), ("sentences", ENDS))
     arrays = []
-    for path, (key, kind) in zip(files_of(folder, entry["name"]), kinds, strict=True):
+    for path, (key, kind) in zip(shard_paths(folder, entry["name"]), kinds, strict=True):
         wanted = entry[key] * kind.itemsize
         size = path.stat().st_size if path.exists() else -1
         if size != wanted:
             seen = "is missing" if size < 0 else f"has {size:,} bytes"
-            raise ShardError(f"{path} {seen}; expected {wanted:,} bytes. Copy it again, or run `lexome shard` again.")
-        # An empty file cannot be mapped.
+            raise ShardError(
+                f"{path} {seen}; expected {wanted:,} bytes. Copy it again, or run `lexome shard` again.",
+                code="truncated-shard",
+                value=path,
+            )
+        # An empty file cannot be memory-mapped.
         arrays.append(np.memmap(path, kind, mode="r") if wanted else np.zeros(0, kind))
     return Shard(entry["name"], *arrays)
 
 
-# Raised when the same records and tokenizer would give other shards than before.
+# Incremented when the same records and tokenizer would give different shards.
 VERSION = 1
 
-# Documents encoded at a time.
+# Documents tokenized per call.
 BATCH = 64
 
 LOCAL = Engine()
 
 
 @dataclass(frozen=True, slots=True)
-class Sharded:
-    """What sharding came to: the manifest where it is complete, and files that failed or wait for other parts."""
+class ShardResult:
+    """The manifest where sharding is complete, and files that failed or wait for other parts."""
 
     manifest: dict[str, Any] | None
     failures: dict[str, str]
@@ -145,7 +158,7 @@ class Sharded:
 
 @dataclass(frozen=True, slots=True)
 class ShardSettings:
-    """What sharding one file needs of the recipe."""
+    """The part of the recipe that sharding one file needs."""
 
     tokenizer: Path
     format: str | None
@@ -155,11 +168,11 @@ class ShardSettings:
 
 def shard(
     recipe: ShardRecipe, *, engine: Engine = LOCAL, part: Part | None = None, progress_shown: bool = True
-) -> Sharded:
-    """Make the token shards of a recipe under its `out`; files that are done are not done again.
+) -> ShardResult:
+    """Write the token shards of a recipe to its `out`; finished files are not repeated.
 
-    A folder that another recipe made is refused, unless the recipe says `overwrite`. The manifest comes last and only
-    when every file is done, so that nothing trains on a part by mistake.
+    The output of another recipe is refused unless `overwrite` is set. The manifest is written last, when every file is
+    finished, so that nothing trains on a part by mistake.
     """
     tokenizer = tokenizer_file(recipe.tokenizer)
     sha256 = tokenizer_sha256(tokenizer)
@@ -172,16 +185,16 @@ def shard(
     folder = OutputFolder(recipe, "token shards", stage.marks, recipe.out / MANIFEST, outputs)
     folder.check()
     folder.record()
-    # Before the first shard changes: a manifest of others must not vouch for them if this run is cut short.
+    # Before the first shard changes: an old manifest must not describe new shards if this run is interrupted.
     (recipe.out / MANIFEST).unlink(missing_ok=True)
     result = run(stage, engine=engine, part=part, progress_shown=progress_shown)
     if not result.done:
-        return Sharded(None, result.failures, result.waiting)
-    manifest = _write_manifest(recipe, result, sha256, _vocabulary(tokenizer))
+        return ShardResult(None, result.failures, result.waiting)
+    manifest = _build_manifest(recipe, result, sha256, _vocabulary_info(tokenizer))
     with atomic_write(recipe.out / TOKENIZER_FILE) as stream:
         stream.write(tokenizer.read_bytes())
     write_json(recipe.out / MANIFEST, manifest)
-    return Sharded(manifest, {})
+    return ShardResult(manifest, {})
 
 
 def tokenizer_file(path: Path) -> Path:
@@ -189,8 +202,10 @@ def tokenizer_file(path: Path) -> Path:
     file = path / TOKENIZER_FILE if path.is_dir() else path
     if not file.is_file() or file.suffix != ".json":
         raise ShardError(
-            f"{path}: there is no {TOKENIZER_FILE}. Learn a vocabulary with `lexome learn-vocab`, or save the one you "
-            "have as tokenizer.json."
+            f"{path}: has no {TOKENIZER_FILE}. Train a tokenizer with `lexome learn-vocab`, or save yours as "
+            "tokenizer.json.",
+            code="missing-tokenizer",
+            value=path,
         )
     return file
 
@@ -203,35 +218,41 @@ def _jobs(recipe: ShardRecipe, tokenizer: Path) -> tuple[Job, ...]:
             name = _name(files[0], given)
             if name in jobs:
                 raise ShardError(
-                    f"{files[0]} and {jobs[name].inputs[0]} would make shards of the same name. Shard them apart."
+                    f"{files[0]} and {jobs[name].inputs[0]} would have shards of the same name. Shard them separately.",
+                    code="duplicate-name",
+                    value=name,
                 )
-            outputs = tuple(path for part in PARTS for path in files_of(recipe.out / part, name))
+            outputs = tuple(path for part in PARTS for path in shard_paths(recipe.out / part, name))
             jobs[name] = Job(name, files, outputs, settings)
     return tuple(jobs.values())
 
 
 def _name(file: Path, given: Path) -> str:
-    """The shard's name: the file's place below the folder that was given, without its ending."""
+    """The shard's name: the file's path relative to its input folder, without suffix."""
     inside = PurePosixPath(file.relative_to(given)) if given.is_dir() else PurePosixPath(file.name)
     return printable_name(str(inside.with_name(PurePosixPath(uncompressed_name(inside.name)).stem or inside.name)))
 
 
 @dataclass(slots=True)
-class _Growing:
-    """The three files of one shard while they are written."""
+class _ShardWriter:
+    """Writes the three files of one shard."""
 
     files: tuple[BinaryIO, BinaryIO, BinaryIO]
     dtype: np.dtype[Any]
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(("tokens", "documents", "sentences"), 0))
 
     def add(self, ids: list[list[int]]) -> None:
-        """Add a document, a list of ids for each sentence."""
+        """Append a document: a list of ids for each sentence."""
         lengths = np.fromiter(map(len, ids), np.int64, len(ids))
         ends = self.counts["tokens"] + np.cumsum(lengths[lengths > 0])
         if len(ends) == 0:
             return
         if ends[-1] > np.iinfo(ENDS).max:
-            raise ShardError(f"more than {np.iinfo(ENDS).max:,} tokens in one shard. Cut the records into more files.")
+            raise ShardError(
+                f"more than {np.iinfo(ENDS).max:,} tokens in one shard. Split the records into more files.",
+                code="shard-too-large",
+                value=int(ends[-1]),
+            )
         tokens, documents, sentences = self.files
         flat = np.fromiter(chain.from_iterable(ids), self.dtype, int(lengths.sum()))
         tokens.write(flat.tobytes())
@@ -243,57 +264,57 @@ class _Growing:
 
 
 def shard_file(job: Job, drafts: tuple[Path, ...], advance: Advance) -> dict[str, Any]:
-    """Write the shards of one file of records, for training and held out."""
+    """Write the training and held-out shards of one file of records."""
     settings: ShardSettings = job.settings
-    # Cores are used by files, of which each worker has one.
+    # Parallelism is over files, one per worker.
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     tokenizer = load_tokenizer(settings.tokenizer)
     unknown = unknown_id(tokenizer)
-    dtype = token_type(pieces_of(tokenizer))
+    dtype = token_dtype(vocab_size(tokenizer))
     found = {"without_tokens": 0, "unknown": 0}
     streams = [path.open("wb") for path in drafts]
     try:
-        growing = [_Growing(tuple(streams[at : at + 3]), dtype) for at in (0, 3)]  # type: ignore[arg-type]
-        for text, ids in _encoded(tokenizer, texts(job.inputs, settings.format)):
+        growing = [_ShardWriter(tuple(streams[at : at + 3]), dtype) for at in (0, 3)]  # type: ignore[arg-type]
+        for text, ids in _encode(tokenizer, read_texts(job.inputs, settings.format)):
             if not any(ids):
                 found["without_tokens"] += 1
                 continue
             if unknown is not None:
                 found["unknown"] += sum(sentence.count(unknown) for sentence in ids)
             growing[_is_held_out(text.id, settings)].add(ids)
-            advance(sum(map(len, text.cuts)))
+            advance(sum(map(len, text.pieces)))
     finally:
         for stream in streams:
             stream.close()
     return {**found, **{part: dict(one.counts) for part, one in zip(PARTS, growing, strict=True)}}
 
 
-def _encoded(tokenizer: Any, all_texts: Iterable[Text]) -> Iterator[tuple[Text, list[list[int]]]]:
-    """Each text with the ids of its sentences."""
+def _encode(tokenizer: Any, all_texts: Iterable[SentenceText]) -> Iterator[tuple[SentenceText, list[list[int]]]]:
+    """Each text with the token ids of its sentences."""
     stream = iter(all_texts)
     while batch := list(islice(stream, BATCH)):
-        flat = [cut for text in batch for cut in text.cuts]
+        flat = [piece for text in batch for piece in text.pieces]
         encodings = iter(tokenizer.encode_batch_fast(flat, add_special_tokens=False))
         for text in batch:
-            yield text, [encoding.ids for encoding in islice(encodings, len(text.cuts))]
+            yield text, [encoding.ids for encoding in islice(encodings, len(text.pieces))]
 
 
 def _is_held_out(id_: str, settings: ShardSettings) -> bool:
-    """Chosen by the document's id and the seed alone, so that order and files do not matter."""
+    """Decided by document id and seed alone, so that order and files do not matter."""
     if not settings.held_out:
         return False
     digest = hashlib.blake2b(f"{settings.seed}:{id_}".encode(errors="surrogatepass"), digest_size=8).digest()
     return int.from_bytes(digest, "big") < settings.held_out * 2**64
 
 
-def _vocabulary(path: Path) -> dict[str, Any]:
-    """What training must know of the vocabulary: its size and its special tokens."""
+def _vocabulary_info(path: Path) -> dict[str, Any]:
+    """The size and special tokens of the vocabulary, for training."""
     tokenizer = load_tokenizer(path)
     special = {token.content: id_ for id_, token in tokenizer.get_added_tokens_decoder().items() if token.special}
-    return {"pieces": pieces_of(tokenizer), "special": dict(sorted(special.items(), key=lambda item: item[1]))}
+    return {"pieces": vocab_size(tokenizer), "special": dict(sorted(special.items(), key=lambda item: item[1]))}
 
 
-def _write_manifest(
+def _build_manifest(
     recipe: ShardRecipe, result: StageResult, sha256: str, vocabulary: dict[str, Any]
 ) -> dict[str, Any]:
     parts = {
@@ -308,7 +329,7 @@ def _write_manifest(
         "form": FORM,
         "version": FORM_VERSION,
         "tokenizer": {"sha256": sha256, **vocabulary},
-        "dtype": token_type(vocabulary["pieces"]).str,
+        "dtype": token_dtype(vocabulary["pieces"]).str,
         "totals": totals,
         "unknown": sum(report["unknown"] for report in result.reports.values()),
         "without_tokens": sum(report["without_tokens"] for report in result.reports.values()),

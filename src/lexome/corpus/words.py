@@ -1,7 +1,4 @@
-"""Where words begin, told from a tokenizer's pieces.
-
-Masking whole words needs it, and a packed batch has only ids: no text, no offsets.
-"""
+"""Word boundaries from a tokenizer's vocabulary, for whole-word masking of packed batches, which have only ids."""
 
 import unicodedata
 from collections.abc import Mapping, Sequence
@@ -25,7 +22,7 @@ _BREAKS = tuple(character for character in _BLANKS if _BYTES[character] != ord("
 
 
 def piece_kind(tokenizer: Mapping[str, Any]) -> PieceKind:
-    """How the pieces of a tokenizer.json (read as a dict) tell where words begin."""
+    """How the vocabulary of a tokenizer.json (as a dict) marks the start of words."""
     model = tokenizer["model"]
     steps = {step["type"] for part in ("pre_tokenizer", "decoder", "normalizer") for step in _steps(tokenizer, part)}
     prefix = model.get("continuing_subword_prefix")
@@ -38,13 +35,15 @@ def piece_kind(tokenizer: Mapping[str, Any]) -> PieceKind:
         if steps & {"Metaspace", "Prepend"}:
             return "sentencepiece"
     raise UsageError(
-        f"cannot tell where words begin: the tokenizer is {model['type']} with the steps {sorted(steps)}. Known are "
-        "pieces that go on with '##', byte-level BPE, and SentencePiece's '▁'. Mask with unit='token' instead."
+        f"cannot find word boundaries: the tokenizer is {model['type']} with steps {sorted(steps)}; supported are "
+        "WordPiece ('##'), byte-level BPE and SentencePiece ('▁'). Mask with unit='token' instead.",
+        code="unknown-word-boundaries",
+        value=model["type"],
     )
 
 
 def _steps(tokenizer: Mapping[str, Any], part: str) -> list[Mapping[str, Any]]:
-    """The steps of a part of a tokenizer.json; a Sequence holds them under a name of its own in each part."""
+    """The steps of a part of a tokenizer.json; a Sequence has a different key for them in each part."""
     step = tokenizer.get(part)
     if step is None:
         return []
@@ -53,7 +52,7 @@ def _steps(tokenizer: Mapping[str, Any], part: str) -> list[Mapping[str, Any]]:
 
 
 def word_starts(pieces: Sequence[str], kind: PieceKind) -> Bools:
-    """Whether a piece begins a word, by id. A sequence's first token does so whatever its piece.
+    """Whether a token starts a word, by id. The first token of a sequence always does.
 
     wordpiece: all but "##..."; the text was split at white space and around each punctuation mark before pieces were
     made, so "IL-2," is four words. byte-level: a white-space byte in front ("Ġ" is the space). sentencepiece: "▁" in
@@ -66,16 +65,16 @@ def word_starts(pieces: Sequence[str], kind: PieceKind) -> Bools:
 
 
 def word_ends(pieces: Sequence[str], kind: PieceKind) -> Bools:
-    """Whether the next piece begins a word whatever it is, by id.
+    """Whether the token after this one always starts a word, by id.
 
-    Only byte-level BPE has such pieces: a line break or tab stays apart from the word after it, while a space is that
+    Only byte-level BPE has such tokens: a line break or tab is separate from the next word, while a space is that
     word's first byte.
     """
     return np.array([kind == "byte-level" and piece.endswith(_BREAKS) for piece in pieces], bool)
 
 
 def punctuation(pieces: Sequence[str], kind: PieceKind) -> Bools:
-    """Whether a piece is punctuation alone, as BERT defines it, by id; a space in front does not count."""
+    """Whether a token is only punctuation as BERT defines it, by id; a leading space is ignored."""
     texts = [piece.removeprefix("▁") for piece in pieces]
     if kind == "byte-level":
         texts = [_text_of_bytes(piece).removeprefix(" ") for piece in pieces]
@@ -83,21 +82,22 @@ def punctuation(pieces: Sequence[str], kind: PieceKind) -> Bools:
 
 
 def _text_of_bytes(piece: str) -> str:
-    """What a byte-level piece spells; bytes that are no whole character become U+FFFD, which is no punctuation."""
-    # An added token may hold characters outside the alphabet; 0 is no punctuation either.
+    """The text of a byte-level token; incomplete characters become U+FFFD, which is not punctuation."""
+    # An added token may have characters outside the alphabet; byte 0 is not punctuation either.
     return bytes(_BYTES.get(character, 0) for character in piece).decode("utf-8", errors="replace")
 
 
 def _is_punctuation(character: str) -> bool:
-    """BERT's rule: every ASCII mark, "$" and "+" too, and Unicode's punctuation."""
+    """BERT's rule: all non-alphanumeric ASCII, such as "$" and "+", and Unicode punctuation."""
     return ("!" <= character <= "~" and not character.isalnum()) or unicodedata.category(character).startswith("P")
 
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """What masking has to know of each piece, by id.
+    """What masking needs to know of each token, by id.
 
-    `starts`: the piece begins a word. `closes`: the next piece does. `special`: never chosen, never put in at random.
+    `starts`: the token starts a word. `closes`: the next token does. `special`: never masked, never a random
+    replacement.
     """
 
     mask_id: int
@@ -107,10 +107,10 @@ class Vocabulary:
 
     @classmethod
     def of(cls, tokenizer: Mapping[str, Any], *, words: bool = True, punctuation_apart: bool = False) -> Self:
-        """The vocabulary of a tokenizer.json read as a dict. Without `words`, each piece is one.
+        """The vocabulary of a tokenizer.json (as a dict). Without `words`, each token is a word.
 
-        `punctuation_apart` makes pieces of punctuation words of their own, which WordPiece's always are. Where a piece
-        holds both ("'s"), it stays with the word before it.
+        `punctuation_apart` makes punctuation tokens separate words, as WordPiece's always are. A mixed token ("'s")
+        stays with the word before it.
         """
         added = {token["id"]: token for token in tokenizer["added_tokens"]}
         pieces = _pieces(tokenizer["model"]["vocab"], {id_: token["content"] for id_, token in added.items()})
@@ -119,8 +119,10 @@ class Vocabulary:
         masks = [id_ for id_, piece in enumerate(pieces) if special[id_] and piece in ("[MASK]", "<mask>")]
         if len(masks) != 1:
             raise UsageError(
-                f"the tokenizer has {len(masks)} special tokens named [MASK] or <mask>, and masking needs one. "
-                "Add it to the special tokens when the vocabulary is learned."
+                f"the tokenizer has {len(masks)} special tokens named [MASK] or <mask>; masking needs exactly one. "
+                "Add it to the special tokens when the tokenizer is trained.",
+                code="mask-token",
+                value=len(masks),
             )
         starts, closes = np.ones((2, len(pieces)), bool)
         if words:
@@ -131,7 +133,7 @@ class Vocabulary:
 
 
 def _pieces(vocab: Mapping[str, int] | Sequence[tuple[str, float]], added: Mapping[int, str]) -> list[str]:
-    """The pieces by id: of the model (a dict, or Unigram's list of pairs) and the added ones, "" for unused ids."""
+    """Tokens by id: the model's (a dict, or Unigram's list of pairs) and added ones; "" for unused ids."""
     if isinstance(vocab, Mapping):
         known = {id_: piece for piece, id_ in vocab.items()}
     else:

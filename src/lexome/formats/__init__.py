@@ -109,7 +109,7 @@ def expand(paths: Iterable[str | Path], format: Format | None, tally: Tally) -> 
         if path.is_dir():
             files += _in_folder(path, format, tally)
         elif str(path) != "-" and not path.exists():
-            raise FormatError(f"{path}: there is no such file or folder. Check the path.")
+            raise FormatError(f"{path}: no such file or folder. Check the path.", code="missing-file", value=path)
         else:
             files += _with_companions(path, format)
     return list(dict.fromkeys(files))

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lexome.corpus.masking import Masking, Schedule, mask, rate_at, sequence_draws
-from lexome.corpus.pairs import Packed, assemble, next_sentence_pairs, sentence_order_pairs, sequences
+from lexome.corpus.pairs import Packed, assemble, next_sentence_pairs, pack_sentences, sentence_order_pairs
 from lexome.corpus.shards import Shard
 from lexome.corpus.words import Vocabulary
 from lexome.errors import ShardError, UsageError
@@ -181,7 +181,7 @@ class Text:
     def _sequences(self, max_tokens: int) -> Ranges:
         across = self.kind == "across_documents"
         found = [
-            sequences(shard.document_ends, shard.sentence_ends, max_tokens - 2, across_documents=across)  # type: ignore[arg-type]
+            pack_sentences(shard.document_ends, shard.sentence_ends, max_tokens - 2, across_documents=across)  # type: ignore[arg-type]
             for shard in self.shards
         ]
         placed = [(found[at], self.offsets[at]) for one_round in self.rounds for at in one_round]
@@ -284,7 +284,7 @@ class Arrays(NamedTuple):
     longest: int
     tokens: int
     masked: int
-    sequences: int
+    pack_sentences: int
 
 
 class StepArrays(NamedTuple):

@@ -16,9 +16,9 @@ from tokenizers import AddedToken, Tokenizer
 
 import lexome
 from lexome import Document, Passage
-from lexome.corpus.vocab.adapt import Adapted, adapt
+from lexome.corpus.vocab.adapt import AdaptationStats, adapt
 from lexome.corpus.vocab.algorithms import BERT_SPECIAL, bert_tokenizer
-from lexome.corpus.vocab.learn import LearntVocab, learn_vocab
+from lexome.corpus.vocab.learn import LearnedVocab, learn_vocab
 from lexome.corpus.vocab.tokenizers import load_tokenizer
 from lexome.errors import RecipeError, UsageError
 from lexome.recipe.corpus_stages import VocabRecipe
@@ -35,7 +35,7 @@ def base(*more: str, cased: bool = False) -> Any:
     return bert_tokenizer({piece: number for number, piece in enumerate(dict.fromkeys(pieces))}, cased=cased)
 
 
-def adapted(tokenizer: Any, *texts: str, new: int = 100, min_documents: int = 1) -> tuple[Any, Adapted]:
+def adapted(tokenizer: Any, *texts: str, new: int = 100, min_documents: int = 1) -> tuple[Any, AdaptationStats]:
     return adapt(lambda: [[text] for text in texts], tokenizer, new=new, min_documents=min_documents)
 
 
@@ -193,7 +193,7 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def learnt(**settings: object) -> LearntVocab:
+def learnt(**settings: object) -> LearnedVocab:
     given = {"stage": "learn-vocab", "inputs": ["records"], "out": "adapted", "adapt": "model", **settings}
     return learn_vocab(VocabRecipe.model_validate(given))
 

@@ -16,7 +16,7 @@ from tokenizers import Tokenizer
 import lexome
 from lexome import Document, Passage
 from lexome.corpus.vocab.algorithms import GREEK, SYMBOLS
-from lexome.corpus.vocab.learn import LearntVocab, learn_vocab
+from lexome.corpus.vocab.learn import LearnedVocab, learn_vocab
 from lexome.corpus.vocab.tokenizers import tokenizer_sha256
 from lexome.errors import FormatError, LexomeError, RecipeError, UsageError
 from lexome.recipe.corpus_stages import Kind, VocabRecipe
@@ -58,10 +58,10 @@ def records(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def learn(records: Path, tmp_path: Path) -> Callable[..., LearntVocab]:
+def learn(records: Path, tmp_path: Path) -> Callable[..., LearnedVocab]:
     """learn_vocab on the records, with settings."""
 
-    def learnt(kind: Kind = "wordpiece", **settings: object) -> LearntVocab:
+    def learnt(kind: Kind = "wordpiece", **settings: object) -> LearnedVocab:
         given: dict[str, object] = {"inputs": [records], "out": tmp_path / kind, "size": 700, **settings}
         return learn_vocab(VocabRecipe.model_validate({"stage": "learn-vocab", "kind": kind, **given}))
 
@@ -70,7 +70,7 @@ def learn(records: Path, tmp_path: Path) -> Callable[..., LearntVocab]:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_transformers_encodes_as_the_tokenizer_file_does(
-    kind: Kind, learn: Callable[..., LearntVocab], monkeypatch: pytest.MonkeyPatch
+    kind: Kind, learn: Callable[..., LearnedVocab], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     transformers = pytest.importorskip("transformers")
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
@@ -86,7 +86,7 @@ def test_transformers_encodes_as_the_tokenizer_file_does(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_no_symbol_of_the_field_is_unknown(kind: Kind, learn: Callable[..., LearntVocab]) -> None:
+def test_no_symbol_of_the_field_is_unknown(kind: Kind, learn: Callable[..., LearnedVocab]) -> None:
     tokenizer = Tokenizer.from_file(str(learn(kind).folder / "tokenizer.json"))
     unknown = {tokenizer.token_to_id("[UNK]"), tokenizer.token_to_id("<unk>")}
     for text in (*SENTENCES, *GREEK, *SYMBOLS):
@@ -94,14 +94,14 @@ def test_no_symbol_of_the_field_is_unknown(kind: Kind, learn: Callable[..., Lear
 
 
 @pytest.mark.parametrize("kind", ["wordpiece", "sentencepiece-bpe", "sentencepiece-unigram"])
-def test_frequent_words_become_one_piece_and_case_is_kept(kind: Kind, learn: Callable[..., LearntVocab]) -> None:
+def test_frequent_words_become_one_piece_and_case_is_kept(kind: Kind, learn: Callable[..., LearnedVocab]) -> None:
     tokenizer = Tokenizer.from_file(str(learn(kind).folder / "tokenizer.json"))
     tokens = tokenizer.encode("the kinase BRK2", add_special_tokens=False).tokens
     assert [token.removeprefix("▁") for token in tokens] == ["the", "kinase", "BRK2"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_text_comes_back_from_its_pieces(kind: Kind, learn: Callable[..., LearntVocab]) -> None:
+def test_text_comes_back_from_its_pieces(kind: Kind, learn: Callable[..., LearnedVocab]) -> None:
     tokenizer = Tokenizer.from_file(str(learn(kind).folder / "tokenizer.json"))
     back = tokenizer.decode(tokenizer.encode(SENTENCES[1]).ids)
     if kind == "wordpiece":  # which does not know where spaces were
@@ -110,7 +110,7 @@ def test_text_comes_back_from_its_pieces(kind: Kind, learn: Callable[..., Learnt
         assert back == SENTENCES[1]
 
 
-def test_uncased_drops_case_and_accents(learn: Callable[..., LearntVocab]) -> None:
+def test_uncased_drops_case_and_accents(learn: Callable[..., LearnedVocab]) -> None:
     tokenizer = Tokenizer.from_file(str(learn(cased=False).folder / "tokenizer.json"))
     assert tokenizer.encode("NAÏVE").tokens == ["[CLS]", "naive", "[SEP]"]
 
@@ -136,7 +136,7 @@ def test_fresh_processes_with_other_threads_and_hash_seeds_write_the_same_bytes(
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_order_of_documents_and_files_does_not_matter(
-    kind: Kind, learn: Callable[..., LearntVocab], records: Path, tmp_path: Path
+    kind: Kind, learn: Callable[..., LearnedVocab], records: Path, tmp_path: Path
 ) -> None:
     docs = list(lexome.read(records))
     lexome.write(tmp_path / "turned.jsonl", reversed(docs))
@@ -147,7 +147,7 @@ def test_the_order_of_documents_and_files_does_not_matter(
     assert 15 <= first.documents <= 25
 
 
-def test_a_sample_is_another_with_another_seed_and_holds_what_was_asked_for(learn: Callable[..., LearntVocab]) -> None:
+def test_a_sample_is_another_with_another_seed_and_holds_what_was_asked_for(learn: Callable[..., LearnedVocab]) -> None:
     made = [learn(out=f"s{seed}", sample_megabytes=0.002, seed=seed) for seed in range(2)]
     assert made[0].sha256 != made[1].sha256
     assert all(1_500 < one.text_bytes < 2_500 for one in made)
@@ -158,21 +158,21 @@ def _in_a_scratch_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.chdir(tmp_path)
 
 
-def test_plain_text_is_enough(learn: Callable[..., LearntVocab], tmp_path: Path) -> None:
+def test_plain_text_is_enough(learn: Callable[..., LearnedVocab], tmp_path: Path) -> None:
     file = tmp_path / "a.txt"
     file.write_text("\n".join(SENTENCES))
     assert learn(inputs=[file]).documents == 1
     assert learn(inputs=[file], format="text", out="lines").documents == 5
 
 
-def test_a_sample_may_come_from_a_file_of_any_name(learn: Callable[..., LearntVocab], tmp_path: Path) -> None:
+def test_a_sample_may_come_from_a_file_of_any_name(learn: Callable[..., LearnedVocab], tmp_path: Path) -> None:
     (tmp_path / "odd").mkdir()
     file = tmp_path / "odd" / os.fsdecode(b"not utf-8 \xff.jsonl")  # which is also the document's id
     file.write_text(json.dumps({"text": SENTENCES[0]}))
     assert learn(inputs=[tmp_path / "odd"], sample_documents=1).documents == 1
 
 
-def test_a_document_without_text_and_a_damaged_file(learn: Callable[..., LearntVocab], tmp_path: Path) -> None:
+def test_a_document_without_text_and_a_damaged_file(learn: Callable[..., LearnedVocab], tmp_path: Path) -> None:
     file = tmp_path / "some.parquet"
     lexome.write(file, [Document("1"), Document("2", (Passage(0, SENTENCES[0]),)), Document("3")])
     assert learn("byte-bpe", inputs=[file]).documents == 3
@@ -182,7 +182,7 @@ def test_a_document_without_text_and_a_damaged_file(learn: Callable[..., LearntV
 
 
 def test_the_same_again_is_nothing_to_do_and_something_else_is_refused(
-    learn: Callable[..., LearntVocab], tmp_path: Path
+    learn: Callable[..., LearnedVocab], tmp_path: Path
 ) -> None:
     first = learn()
     assert first.new
@@ -198,7 +198,7 @@ def test_the_same_again_is_nothing_to_do_and_something_else_is_refused(
     assert [path.name for path in tmp_path.glob(".*")] == []
 
 
-def test_a_folder_of_somebody_else_is_never_replaced(learn: Callable[..., LearntVocab], tmp_path: Path) -> None:
+def test_a_folder_of_somebody_else_is_never_replaced(learn: Callable[..., LearnedVocab], tmp_path: Path) -> None:
     mine = tmp_path / "thesis"
     mine.mkdir()
     (mine / "chapter.txt").write_text("years of work")
@@ -207,7 +207,7 @@ def test_a_folder_of_somebody_else_is_never_replaced(learn: Callable[..., Learnt
     assert (mine / "chapter.txt").read_text() == "years of work"
 
 
-def test_a_tokenizer_that_was_changed_is_not_taken_for_the_one_learnt(learn: Callable[..., LearntVocab]) -> None:
+def test_a_tokenizer_that_was_changed_is_not_taken_for_the_one_learnt(learn: Callable[..., LearnedVocab]) -> None:
     file = learn().folder / "tokenizer.json"
     file.write_text(file.read_text().replace("kinase", "kinsae"))
     with pytest.raises(UsageError, match="was changed since"):
@@ -215,7 +215,7 @@ def test_a_tokenizer_that_was_changed_is_not_taken_for_the_one_learnt(learn: Cal
 
 
 def test_a_source_tree_that_is_not_installed_can_learn(
-    learn: Callable[..., LearntVocab], monkeypatch: pytest.MonkeyPatch
+    learn: Callable[..., LearnedVocab], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def installed(name: str) -> str:
         if name == "lexome":
@@ -227,7 +227,7 @@ def test_a_source_tree_that_is_not_installed_can_learn(
     assert run["versions"]["lexome"] == lexome.__version__
 
 
-def test_the_run_file_says_what_was_made(learn: Callable[..., LearntVocab]) -> None:
+def test_the_run_file_says_what_was_made(learn: Callable[..., LearnedVocab]) -> None:
     made = learn("sentencepiece-unigram")
     run = json.loads((made.folder / "lexome.json").read_text())
     assert run["recipe"]["kind"] == "sentencepiece-unigram"
@@ -239,23 +239,23 @@ def test_the_run_file_says_what_was_made(learn: Callable[..., LearntVocab]) -> N
     ("settings", "error", "message"),
     [
         ({"size": 300}, RecipeError, "size is 300, but special tokens and single characters alone are"),
-        ({"inputs": ["nowhere"]}, FormatError, "nowhere: there is no such file"),
+        ({"inputs": ["nowhere"]}, FormatError, "missing-file"),
     ],
 )
 def test_what_cannot_be_learnt_says_why(
-    settings: dict[str, object], error: type[LexomeError], message: str, learn: Callable[..., LearntVocab]
+    settings: dict[str, object], error: type[LexomeError], message: str, learn: Callable[..., LearnedVocab]
 ) -> None:
     with pytest.raises(error, match=message):
         learn(**settings)
 
 
-def test_files_without_text_are_an_error(learn: Callable[..., LearntVocab], tmp_path: Path) -> None:
+def test_files_without_text_are_an_error(learn: Callable[..., LearnedVocab], tmp_path: Path) -> None:
     lexome.write(tmp_path / "empty.jsonl", [Document("1")])
     with pytest.raises(FormatError, match="no text in them"):
         learn(inputs=[tmp_path / "empty.jsonl"])
 
 
-def test_a_vocabulary_that_finds_no_room_leaves_nothing(learn: Callable[..., LearntVocab], tmp_path: Path) -> None:
+def test_a_vocabulary_that_finds_no_room_leaves_nothing(learn: Callable[..., LearnedVocab], tmp_path: Path) -> None:
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
     try:

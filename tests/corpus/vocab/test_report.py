@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from lexome.corpus.vocab.report import VocabReport, draw, named_paths, vocab_report
+from lexome.corpus.vocab.report import VocabReport, named_paths, plot, vocab_report
 from lexome.errors import FormatError, UsageError
 
 CONLL = "Zorin\tB\nbinds\tO\n\nzor\tB\n-\tI\nine\tI\n\nZorin\tB\n"
@@ -65,11 +65,11 @@ def test_json_and_pictures_are_the_same_each_time(report: VocabReport, tmp_path:
     assert json.loads((tmp_path / "r.json").read_text()) == report.as_dict()
     for ending in ("svg", "png"):
         for name in "ab":
-            draw(report, tmp_path / f"{name}.{ending}")
+            plot(report, tmp_path / f"{name}.{ending}")
         assert (tmp_path / f"a.{ending}").read_bytes() == (tmp_path / f"b.{ending}").read_bytes()
     assert "pieces per word" in (tmp_path / "a.svg").read_text()
     with pytest.raises(UsageError, match="a picture ends in one of"):
-        draw(report, tmp_path / "a.gif")
+        plot(report, tmp_path / "a.gif")
 
 
 def test_words_of_files_without_tokens_are_cut_at_signs(tmp_path: Path) -> None:

@@ -5,11 +5,11 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lexome.corpus.vocab.algorithms import seeds, unigram_pieces
+from lexome.corpus.vocab.algorithms import seed_pieces, unigram_pieces
 
 
 def test_a_substring_that_always_goes_on_the_same_way_is_left_out() -> None:
-    found = dict(seeds([("zorin", 3), ("zorine", 2)]))
+    found = dict(seed_pieces([("zorin", 3), ("zorine", 2)]))
     # "zori" is always followed by n; "zorin" comes five times and ends twice in e.
     assert found["zorin"] == 5 * 5
     assert found["zorine"] == 2 * 6
@@ -27,7 +27,7 @@ def test_a_rare_character_is_kept_in_a_large_text() -> None:
 
 
 def test_what_comes_once_is_no_candidate() -> None:
-    assert seeds([("abc", 1)]) == []
+    assert seed_pieces([("abc", 1)]) == []
 
 
 @given(st.dictionaries(st.text("abα▁", min_size=1, max_size=8), st.integers(1, 5), max_size=12))
@@ -42,4 +42,4 @@ def test_candidates_are_those_of_counting_by_hand(words: dict[str, int]) -> None
         for part, count in counts.items()
         if len(part) > 1 and count > 1 and not any(counts[part + char] == count for char in "abα▁")
     }
-    assert dict(seeds(sorted(words.items()))) == expected
+    assert dict(seed_pieces(sorted(words.items()))) == expected

@@ -1,1 +1,1 @@
-"""Vocabularies: learnt from text, loaded from anywhere, compared."""
+"""Tokenizer vocabularies: trained on text, adapted, loaded from any source, compared."""

@@ -1,6 +1,6 @@
-"""A WordPiece vocabulary adapted to a text: its words in the places of pieces that it never has.
+"""Adapting a WordPiece vocabulary to a domain: frequent words replace pieces that the text never uses.
 
-All other pieces keep their ids, so that a model that was trained with the vocabulary can go on with it.
+All other pieces keep their ids, so that a model trained with the vocabulary can be continued.
 """
 
 import json
@@ -13,14 +13,14 @@ from typing import Any
 from lexome.corpus.vocab.algorithms import Documents
 from lexome.errors import RecipeError
 
-# To Python these are spaces; BERT's normaliser drops them and joins what they stand between.
+# White space to Python; BERT's normalizer drops these and joins the text around them.
 JOINING = re.compile("[\x0b\x0c\x1c-\x1f\x85]")
 UNUSED = "[unused"
 
 
 @dataclass(frozen=True)
-class Adapted:
-    """Slots that the text left free, how many of them words were given, and the text's tokens before and after."""
+class AdaptationStats:
+    """Unused slots, how many were filled with words, and the number of tokens of the text before and after."""
 
     free: int
     given: int
@@ -30,57 +30,61 @@ class Adapted:
 
 @dataclass(frozen=True)
 class Counts:
-    """How often each word of a text comes, and in how many documents; and its added tokens, such as a literal [SEP]."""
+    """Word frequencies, document frequencies, and the number of added tokens in the text, such as a literal [SEP]."""
 
     times: Counter[str]
     documents: Counter[str]
     added: int = 0
 
 
-def adapt(documents: Documents, tokenizer: Any, *, new: int, min_documents: int) -> tuple[Any, Adapted]:
-    """The tokenizer with up to `new` words of the text in slots that the text leaves free, and what this saves.
+def adapt(documents: Documents, tokenizer: Any, *, new: int, min_documents: int) -> tuple[Any, AdaptationStats]:
+    """The tokenizer with up to `new` words of the text in unused slots, and how many tokens that saves.
 
-    Words are of letters alone and come in `min_documents` at least. Those come first whose pieces beyond one, times
-    how often the word comes, are most. Of a word that is unknown as a whole, every letter counts.
+    Candidates consist of letters and occur in at least `min_documents`. They are ranked by the tokens they save: pieces
+    beyond the first, times frequency. For an unknown word, every letter counts.
     """
-    check_kind(tokenizer)
+    require_wordpiece(tokenizer)
     counts = count_words(documents(), tokenizer)
-    before = _Cut(tokenizer, counts.times)
+    before = _Segmentation(tokenizer, counts.times)
     slots = free_slots(tokenizer, occurring=before.pieces)
-    taken = _added(tokenizer)
-    words = [word for word in gainful(counts, before, min_documents=min_documents) if word not in taken]
+    taken = _added_tokens(tokenizer)
+    words = [word for word in rank_candidates(counts, before, min_documents=min_documents) if word not in taken]
     while True:
         given = dict(zip(words[:new], slots, strict=False))
-        made = with_words(tokenizer, given)
-        after = _Cut(made, counts.times)
+        made = replace_pieces(tokenizer, given)
+        after = _Segmentation(made, counts.times)
         lost = after.unknown - before.unknown
         if not lost:
-            return made, Adapted(len(slots), len(given), before.tokens + counts.added, after.tokens + counts.added)
-        # The longest piece is taken first, and behind a new word may stand what the vocabulary has no pieces for.
+            return made, AdaptationStats(
+                len(slots), len(given), before.tokens + counts.added, after.tokens + counts.added
+            )
+        # WordPiece takes the longest match first, and the rest after a new word may have no pieces.
         words = [word for word in words if word not in given or not any(one.startswith(word) for one in lost)]
 
 
-def check_kind(tokenizer: Any) -> None:
-    """RecipeError where a tokenizer is of another kind than WordPiece."""
+def require_wordpiece(tokenizer: Any) -> None:
+    """Raise RecipeError for a tokenizer that is not WordPiece."""
     kind = type(tokenizer.model).__name__
     if kind != "WordPiece" or tokenizer.pre_tokenizer is None:
         raise RecipeError(
-            f"adapt names a tokenizer of the kind {kind}; expected WordPiece over words. Of another kind a new "
-            "vocabulary can be learnt, which `lexome pretrain` carries a model over to."
+            f"adapt: the tokenizer is {kind}; expected WordPiece. Train a new vocabulary instead, and let "
+            "`lexome pretrain` transfer the model to it.",
+            code="not-wordpiece",
+            value=kind,
         )
 
 
 def count_words(documents: Iterable[list[str]], tokenizer: Any) -> Counts:
-    """The words of documents, as the tokenizer cuts text and normalises it before it looks for pieces.
+    """Count the words of documents after the tokenizer's normalization and pre-tokenization.
 
-    Each different stretch of text between spaces is cut only once. What an added token stands for is no word: the
-    tokenizer takes it out of the text first, also where it is a part of a longer word.
+    Each distinct white-space-separated string is split only once. Added tokens are not words: the tokenizer extracts
+    them first, even inside a longer word.
     """
     times: Counter[str] = Counter()
     in_documents: Counter[str] = Counter()
     added = 0
-    cut = _Cutting(tokenizer)
-    known = _Remembered(cut)
+    cut = _WordSplitter(tokenizer)
+    known = _Memo(cut)
     for texts in documents:
         here: Counter[str] = Counter()
         stretches: Counter[str] = Counter()
@@ -102,20 +106,20 @@ def count_words(documents: Iterable[list[str]], tokenizer: Any) -> Counts:
 
 
 def free_slots(tokenizer: Any, *, occurring: Collection[str]) -> list[str]:
-    """Pieces that may be given up, the first to go first: [unused...], then those of the highest ids.
+    """Pieces that may be replaced, in order: [unused...], then those with the highest ids.
 
-    Vocabularies are ordered by how often a piece came when they were learnt, so the last ones are missed least.
-    Special tokens stay, and single characters, of which any other word can be spelt.
+    Vocabularies are sorted by frequency in their training text, so the last pieces are the rarest. Special tokens and
+    single characters, which spell any other word, are kept.
     """
     prefix = tokenizer.model.continuing_subword_prefix
-    kept = {*_added(tokenizer), tokenizer.model.unk_token, *occurring}
+    kept = {*_added_tokens(tokenizer), tokenizer.model.unk_token, *occurring}
     pieces = tokenizer.get_vocab(with_added_tokens=False)
     free = [piece for piece in pieces if piece not in kept and len(piece.removeprefix(prefix)) > 1]
     return sorted(free, key=lambda piece: (not piece.startswith(UNUSED), -pieces[piece]))
 
 
-def gainful(counts: Counts, cut: "_Cut", *, min_documents: int) -> list[str]:
-    """Words that are cut up or unknown, those first that cost most pieces; ties in the order of the alphabet."""
+def rank_candidates(counts: Counts, cut: "_Segmentation", *, min_documents: int) -> list[str]:
+    """Fragmented or unknown words, by the tokens they cost; ties in alphabetical order."""
     gains = {
         word: cut.cost(word) * counts.times[word]
         for word in cut.lengths
@@ -124,8 +128,8 @@ def gainful(counts: Counts, cut: "_Cut", *, min_documents: int) -> list[str]:
     return sorted(gains, key=lambda word: (-gains[word], word))
 
 
-def with_words(tokenizer: Any, given: dict[str, str]) -> Any:
-    """The tokenizer with each word in the place of a piece; everything else stays as it is."""
+def replace_pieces(tokenizer: Any, given: dict[str, str]) -> Any:
+    """The tokenizer with each word in place of a piece; nothing else changes."""
     state = json.loads(tokenizer.to_str())
     place = {piece: word for word, piece in given.items()}
     pieces = sorted(state["model"]["vocab"].items(), key=lambda pair: pair[1])
@@ -134,11 +138,11 @@ def with_words(tokenizer: Any, given: dict[str, str]) -> Any:
 
 
 Words = tuple[tuple[str, ...], int]
-"""The words of a text, and how many added tokens stand between them."""
+"""The words of a text, and the number of added tokens between them."""
 
 
-class _Remembered(dict[str, Words]):
-    """Words of stretches of text, found when first asked for."""
+class _Memo(dict[str, Words]):
+    """Memoized words of white-space-separated strings."""
 
     def __init__(self, find: Callable[[str], Words]) -> None:
         super().__init__()
@@ -149,13 +153,13 @@ class _Remembered(dict[str, Words]):
         return found
 
 
-class _Cutting:
-    """A text into words, as a tokenizer does it before it looks for pieces."""
+class _WordSplitter:
+    """Splits text into words as a tokenizer does before it applies its model."""
 
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer, self._normalizer, self._splitter = tokenizer, tokenizer.normalizer, tokenizer.pre_tokenizer
         self._tokens = tokenizer.get_added_tokens_decoder()
-        contents = _added(tokenizer)
+        contents = _added_tokens(tokenizer)
         contents |= set(map(self._normal, contents))
         self._maybe = re.compile("|".join(map(re.escape, sorted(contents))) if contents else "(?!)")
         self._spaced = any(re.search(r"\s", content) for content in contents)
@@ -171,7 +175,7 @@ class _Cutting:
         return tuple(word for part in parts for word in part), len(spans)
 
     def only_whole(self, text: str) -> bool:
-        """Where a text is not the sum of what stands between its spaces."""
+        """Whether a text must not be split at white space first."""
         return self._spaced or JOINING.search(text) is not None
 
     def _words(self, normal: str) -> tuple[str, ...]:
@@ -182,7 +186,7 @@ class _Cutting:
         return text if self._normalizer is None else str(self._normalizer.normalize_str(text))
 
     def _spans(self, text: str) -> list[tuple[int, int]]:
-        """Where added tokens stand in a text. Words may get the same ids as pieces: the unknown ones get [UNK]'s."""
+        """Spans of added tokens in a text. Words may have the same ids: unknown ones have that of [UNK]."""
         found = self._tokenizer.encode(text, add_special_tokens=False)
         spans = zip(found.ids, found.offsets, strict=True)
         return [(begin, end) for id_, (begin, end) in spans if self._is_added(id_, text[begin:end].strip())]
@@ -194,13 +198,13 @@ class _Cutting:
         return self._normal(text) == self._normal(token.content) if token.normalized else text == token.content
 
 
-def _added(tokenizer: Any) -> set[str]:
-    """The texts that a tokenizer takes as one token wherever they stand, special ones among them."""
+def _added_tokens(tokenizer: Any) -> set[str]:
+    """The contents of a tokenizer's added tokens, special ones included."""
     return {token.content for token in tokenizer.get_added_tokens_decoder().values()}
 
 
-class _Cut:
-    """Words as a tokenizer cuts them: their lengths, the pieces that occur, the tokens in all, the unknown ones."""
+class _Segmentation:
+    """The segmentation of words: pieces per word, pieces used, total tokens, unknown words."""
 
     def __init__(self, tokenizer: Any, times: Counter[str]) -> None:
         model = tokenizer.model
@@ -217,9 +221,9 @@ class _Cut:
         self.tokens = sum(count * self.lengths[word] for word, count in times.items())
 
     def cost(self, word: str) -> int:
-        """What a word of its own would save: the pieces beyond one, or the letters that nothing is left of.
+        """Tokens that a piece of its own would save a word; for an unknown word, its letters.
 
-        A word that is too long for any vocabulary stays unknown, and costs nothing.
+        A word longer than the model's limit stays unknown and costs nothing.
         """
         if word not in self.unknown:
             return self.lengths[word] - 1

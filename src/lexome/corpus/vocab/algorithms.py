@@ -1,4 +1,4 @@
-"""How each kind of vocabulary is learnt, so that the same text always gives the same bytes."""
+"""Deterministic training of WordPiece, byte-level BPE and SentencePiece vocabularies."""
 
 import io
 import re
@@ -17,16 +17,16 @@ from lexome.errors import MissingExtraError, RecipeError
 
 Array = npt.NDArray[np.int64]
 
-# The longest names of the field that recur as a word: SentencePiece's own limit of 16 would cut hydroxychloroquine.
+# SentencePiece's default of 16 would split hydroxychloroquine.
 LONGEST_PIECE = 32
 
-# As many candidates as SentencePiece itself begins with.
+# SentencePiece's own default.
 MOST_SEEDS = 1_000_000
 
-# Sums of floats depend on how they are shared out among threads, so their number is part of the result.
+# Floating-point sums depend on the number of threads, so it is fixed.
 THREADS = 8
 
-# Words come as this project cuts them, in the characters they have; a character of the alphabet is never left out.
+# Words are pre-tokenized and normalized here; every character of the alphabet is covered.
 SETTINGS: dict[str, Any] = {
     "model_type": "unigram",
     "input_format": "tsv",
@@ -46,7 +46,7 @@ SETTINGS: dict[str, Any] = {
     "minloglevel": 2,
 }
 
-# Odd numbers that spread neighbouring values over all 64 bits.
+# Odd multipliers for 64-bit hashing.
 SPREAD, MIX = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9)
 
 
@@ -55,23 +55,23 @@ def unigram_pieces(
 ) -> list[tuple[str, float]]:
     """Pieces with their scores: `special` first (padding, unknown, begin, end, mask), the rest by score.
 
-    Words come with their counts, so that the text itself is never held. Given so, SentencePiece would weigh
-    single characters by the text and longer candidates by the list of words, and end up spelling: 4.4 pieces a word
-    for the chemicals of BC5CDR, where 3.3 are needed at the same size. So the candidates are counted here.
+    Training is on word counts, so that the text is never held in memory. SentencePiece would then weigh single
+    characters by the text but longer candidates by the word list, and prefer spelling: 4.4 pieces per word for the
+    chemicals of BC5CDR, where 3.3 suffice at the same size. So the seed pieces are counted here.
     """
     try:
         import sentencepiece
     except ImportError:
         raise MissingExtraError("sentencepiece", extra="corpus", purpose="a unigram vocabulary") from None
-    known = sorted(_inside(words, alphabet).items())
+    known = sorted(_restrict_to_alphabet(words, alphabet).items())
     pad, unknown, begin, end, mask = special
     written = io.BytesIO()
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "seeds.tsv"
         with file.open("w", encoding="utf-8") as lines:
-            lines.writelines(f"{piece}\t{score}\n" for piece, score in seeds(known))
+            lines.writelines(f"{piece}\t{score}\n" for piece, score in seed_pieces(known))
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=_lines(known, alphabet),
+            sentence_iterator=_training_lines(known, alphabet),
             model_writer=written,
             seed_sentencepieces_file=str(file),
             vocab_size=size,
@@ -84,14 +84,14 @@ def unigram_pieces(
         )
     model = sentencepiece.SentencePieceProcessor(model_proto=written.getvalue())
     pieces = [(model.id_to_piece(number), model.get_score(number)) for number in range(model.get_piece_size())]
-    return _complete(pieces, alphabet, size)
+    return _add_missing_characters(pieces, alphabet, size)
 
 
-def _complete(pieces: list[tuple[str, float]], alphabet: list[str], size: int) -> list[tuple[str, float]]:
-    """The pieces with the whole alphabet among them, the least likely longer ones making room.
+def _add_missing_characters(pieces: list[tuple[str, float]], alphabet: list[str], size: int) -> list[tuple[str, float]]:
+    """Add missing characters of the alphabet in place of the least likely longer pieces.
 
-    SentencePiece compares the share of characters it has with 1.0 in single precision, so that in a text of more than
-    16 million characters it leaves out the rarest: ♀ in the first one tried.
+    SentencePiece compares its character coverage with 1.0 in single precision, so that in a text of more than 16
+    million characters it drops the rarest (♀ in the first one tried).
     """
     known = {piece for piece, _ in pieces}
     missing = [char for char in alphabet if char not in known]
@@ -102,16 +102,16 @@ def _complete(pieces: list[tuple[str, float]], alphabet: list[str], size: int) -
     return kept + [(char, lowest) for char in missing]
 
 
-def seeds(words: list[tuple[str, int]], *, longest: int = LONGEST_PIECE) -> list[tuple[str, int]]:
-    """Substrings of two and more characters that words hold more than once, scored by the text they cover.
+def seed_pieces(words: list[tuple[str, int]], *, longest: int = LONGEST_PIECE) -> list[tuple[str, int]]:
+    """Repeated substrings of two and more characters, scored by the text they cover.
 
-    A substring that always goes on with the same character is left out for the longer one.
+    A substring that is always followed by the same character is replaced by the longer one.
     """
     text = "".join(word for word, _ in words)
     lengths = np.array([len(word) for word, _ in words], np.int64)
     weights: Array = np.repeat(np.array([count for _, count in words], np.int64), lengths)
     ends: Array = np.repeat(np.cumsum(lengths), lengths)
-    found = [part for part in _repeated(text, weights, ends, longest) if part[1] > 1 and len(part[0])]
+    found = [part for part in _repeated_substrings(text, weights, ends, longest) if part[1] > 1 and len(part[0])]
     if not found:
         return []
     places = np.concatenate([part[0] for part in found])
@@ -124,11 +124,11 @@ def seeds(words: list[tuple[str, int]], *, longest: int = LONGEST_PIECE) -> list
     ]
 
 
-def _repeated(text: str, weights: Array, ends: Array, longest: int) -> Iterator[tuple[Array, int, Array]]:
-    """For each length, where a substring first stands and how often it comes, those seen once left out.
+def _repeated_substrings(text: str, weights: Array, ends: Array, longest: int) -> Iterator[tuple[Array, int, Array]]:
+    """For each length, the first positions and counts of repeated substrings.
 
-    Substrings are told apart by a hash of 64 bits that grows with them. That any two of ten million collide, and
-    share a count, has a chance of about one in 400,000.
+    Substrings are compared by a rolling 64-bit hash. The probability that any two of ten million collide is about one
+    in 400,000.
     """
     codes = np.frombuffer(text.encode("utf-32-le"), np.uint32).astype(np.uint64)
     places: Array = np.arange(len(codes))
@@ -146,17 +146,17 @@ def _repeated(text: str, weights: Array, ends: Array, longest: int) -> Iterator[
         counts[places] = total[group]
         if before is not None:
             at, seen = before
-            # Seen as often with one more character: it never comes without it.
+            # Equally frequent with one more character: it never occurs without it.
             kept = (seen > 1) & (counts[at] != seen)
             yield at[kept], length - 1, seen[kept]
         before = places[first], total
-        # What comes once does not come twice with a character more.
+        # A substring that occurs once has no repeated extension.
         again = total[group] > 1
         places, hashes = places[again], hashes[again]
 
 
-def _inside(words: Counter[str], alphabet: list[str]) -> Counter[str]:
-    """The words, cut at characters outside the alphabet."""
+def _restrict_to_alphabet(words: Counter[str], alphabet: list[str]) -> Counter[str]:
+    """The words, split at characters outside the alphabet."""
     outside = re.compile(f"[^{re.escape(''.join(alphabet))}]+")
     kept: Counter[str] = Counter()
     for word, count in words.items():
@@ -166,8 +166,8 @@ def _inside(words: Counter[str], alphabet: list[str]) -> Counter[str]:
     return kept
 
 
-def _lines(words: list[tuple[str, int]], alphabet: list[str]) -> Iterator[str]:
-    """A word and its count a line; first each character by itself, as some are kept without being in the text."""
+def _training_lines(words: list[tuple[str, int]], alphabet: list[str]) -> Iterator[str]:
+    """One word and its count per line; first each character of the alphabet, since some are not in the text."""
     yield from (f"{char}\t1" for char in alphabet)
     yield from (f"{word}\t{count}" for word, count in words)
 
@@ -177,21 +177,21 @@ Documents = Callable[[], Iterable[list[str]]]
 GREEK = "αβγδεζηθικλμνξοπρστυφχψωΑΒΓΔΕΖΗΘΙΚΛΜΝΞΟΠΡΣΤΥΦΧΨΩς"
 SYMBOLS = "♂♀±×÷·≤≥≈≠∼−∞µ°′″‰→←↑↓↔Δ∆Å®™©†‡§•–—‘’“”…€£¼½¾⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻₀₁₂₃₄₅₆₇₈₉"
 
-# Kept whatever the text: a vocabulary learnt from a thousand abstracts must still spell the next one.
+# Always kept: a vocabulary trained on a thousand abstracts must still spell the next one.
 ALWAYS = dict.fromkeys(string.ascii_letters + string.digits + string.punctuation + GREEK + SYMBOLS)
 
 BERT_SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 ROBERTA_SPECIAL = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
 
-# SentencePiece's mark for the start of a word. Punctuation stands alone, as in WordPiece, but letters and digits may
-# share a piece: SentencePiece's own splitting would cut CYP3A4 in four and TNFα in two.
+# SentencePiece's word-start marker. Punctuation is separate, as in WordPiece, but letters and digits may share a piece:
+# SentencePiece's own splitting would cut CYP3A4 into four and TNFα into two.
 WORD_START = "▁"
 WORDS = rf"{WORD_START}?[^\p{{P}}\p{{S}}\s]+|{WORD_START}?[\p{{P}}\p{{S}}]|{WORD_START}"
 
 
 @dataclass(frozen=True)
-class Setting:
-    """What a kind needs to know of the recipe."""
+class VocabSettings:
+    """The settings that training needs."""
 
     size: int
     cased: bool
@@ -199,19 +199,19 @@ class Setting:
     alphabet: int
 
 
-def learn_wordpiece(documents: Documents, setting: Setting) -> Any:
+def learn_wordpiece(documents: Documents, setting: VocabSettings) -> Any:
     """A WordPiece tokenizer with BERT's special tokens.
 
-    The trainer numbers the ##-characters in the order in which its hash map gives the words, and settles ties between
-    pairs by these numbers, so that no two runs agree. Here they are given to it in order, as if they were special;
-    the vocabulary is then taken out and ordered anew.
+    The trainer of the tokenizers library numbers ##-characters in hash-map order and breaks ties between pairs by these
+    numbers, so that no two runs agree. Here they are passed in order as special tokens, and the vocabulary is rebuilt
+    afterwards.
     """
     tokenizers = _tokenizers()
     normalizer = tokenizers.normalizers.BertNormalizer(lowercase=not setting.cased, strip_accents=not setting.cased)
     splitter = tokenizers.pre_tokenizers.BertPreTokenizer()
     alphabet = _alphabet(documents(), normalizer, setting)
     inner = [f"##{char}" for char in alphabet if len(splitter.pre_tokenize_str(f"a{char}a")) == 1]
-    _require_room(setting, len(BERT_SPECIAL) + len(alphabet) + len(inner))
+    _check_size(setting, len(BERT_SPECIAL) + len(alphabet) + len(inner))
     learner = tokenizers.Tokenizer(tokenizers.models.WordPiece(unk_token="[UNK]"))
     learner.normalizer, learner.pre_tokenizer = normalizer, splitter
     trainer = tokenizers.trainers.WordPieceTrainer(
@@ -230,7 +230,7 @@ def learn_wordpiece(documents: Documents, setting: Setting) -> Any:
 
 
 def bert_tokenizer(vocabulary: dict[str, int], *, cased: bool) -> Any:
-    """BERT's own tokenizer around a WordPiece vocabulary."""
+    """BERT's tokenizer with this WordPiece vocabulary."""
     tokenizers = _tokenizers()
     made = tokenizers.Tokenizer(tokenizers.models.WordPiece(vocabulary, unk_token="[UNK]"))
     made.normalizer = tokenizers.normalizers.BertNormalizer(lowercase=not cased, strip_accents=not cased)
@@ -242,10 +242,10 @@ def bert_tokenizer(vocabulary: dict[str, int], *, cased: bool) -> Any:
     return made
 
 
-def learn_byte_bpe(documents: Documents, setting: Setting) -> Any:
+def learn_byte_bpe(documents: Documents, setting: VocabSettings) -> Any:
     """A byte-level BPE tokenizer with RoBERTa's special tokens, in the order of Hugging Face's examples."""
     tokenizers = _tokenizers()
-    _require_room(setting, len(ROBERTA_SPECIAL) + 256)
+    _check_size(setting, len(ROBERTA_SPECIAL) + 256)
     learner = tokenizers.Tokenizer(tokenizers.models.BPE())
     learner.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
     trainer = tokenizers.trainers.BpeTrainer(
@@ -260,7 +260,7 @@ def learn_byte_bpe(documents: Documents, setting: Setting) -> Any:
 
 
 def roberta_tokenizer(model: Any) -> Any:
-    """RoBERTa's own tokenizer around a byte-level BPE model; one without its special tokens stays without."""
+    """RoBERTa's tokenizer with this byte-level BPE model; special tokens only where the model has them."""
     tokenizers = _tokenizers()
     made = tokenizers.Tokenizer(model)
     made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -272,12 +272,12 @@ def roberta_tokenizer(model: Any) -> Any:
     return made
 
 
-def learn_sentencepiece_bpe(documents: Documents, setting: Setting) -> Any:
-    """A BPE tokenizer over words that carry their leading space, as SentencePiece's do."""
+def learn_sentencepiece_bpe(documents: Documents, setting: VocabSettings) -> Any:
+    """A BPE tokenizer over words with their leading space, as SentencePiece's."""
     tokenizers = _tokenizers()
-    made = _sentencepiece_shell(tokenizers.models.BPE(unk_token="[UNK]"), setting)
+    made = _sentencepiece_tokenizer(tokenizers.models.BPE(unk_token="[UNK]"), setting)
     alphabet = _alphabet(documents(), made.normalizer, setting)
-    _require_room(setting, len(BERT_SPECIAL) + len(alphabet))
+    _check_size(setting, len(BERT_SPECIAL) + len(alphabet))
     trainer = tokenizers.trainers.BpeTrainer(
         vocab_size=setting.size,
         min_frequency=setting.min_frequency,
@@ -287,25 +287,25 @@ def learn_sentencepiece_bpe(documents: Documents, setting: Setting) -> Any:
         show_progress=False,
     )
     made.train_from_iterator(documents(), trainer)
-    return _finished(made)
+    return _add_special_template(made)
 
 
-def learn_sentencepiece_unigram(documents: Documents, setting: Setting) -> Any:
-    """A unigram tokenizer, learnt by the sentencepiece library from counted words.
+def learn_sentencepiece_unigram(documents: Documents, setting: VocabSettings) -> Any:
+    """A unigram tokenizer, trained by the sentencepiece library on word counts.
 
-    The trainer of the tokenizers library gives another vocabulary each time; sentencepiece's gives the same one.
+    The unigram trainer of the tokenizers library is not deterministic; sentencepiece's is.
     """
     tokenizers = _tokenizers()
-    made = _sentencepiece_shell(tokenizers.models.Unigram([("[UNK]", 0.0)], 0, False), setting)
+    made = _sentencepiece_tokenizer(tokenizers.models.Unigram([("[UNK]", 0.0)], 0, False), setting)
     words = _counted_words(documents(), made)
     alphabet = _most_frequent(_characters(words), setting, made.normalizer)
-    _require_room(setting, len(BERT_SPECIAL) + len(alphabet))
+    _check_size(setting, len(BERT_SPECIAL) + len(alphabet))
     pieces = unigram_pieces(words, alphabet=alphabet, size=setting.size, special=BERT_SPECIAL)
     made.model = tokenizers.models.Unigram(pieces, BERT_SPECIAL.index("[UNK]"), False)
-    return _finished(made)
+    return _add_special_template(made)
 
 
-LEARNERS: dict[str, Callable[[Documents, Setting], Any]] = {
+LEARNERS: dict[str, Callable[[Documents, VocabSettings], Any]] = {
     "wordpiece": learn_wordpiece,
     "byte-bpe": learn_byte_bpe,
     "sentencepiece-bpe": learn_sentencepiece_bpe,
@@ -323,21 +323,23 @@ def _tokenizers() -> Any:
     return tokenizers
 
 
-def _require_room(setting: Setting, needed: int) -> None:
+def _check_size(setting: VocabSettings, needed: int) -> None:
     if needed > setting.size:
         raise RecipeError(
-            f"size is {setting.size:,}, but special tokens and single characters alone are {needed:,}. "
-            "Raise size, or lower alphabet."
+            f"size is {setting.size:,}, but special tokens and single characters alone take {needed:,}. "
+            "Increase size, or decrease alphabet.",
+            code="vocabulary-too-small",
+            value=setting.size,
         )
 
 
-def _alphabet(documents: Iterable[list[str]], normalizer: Any, setting: Setting) -> list[str]:
-    """The characters to keep, in the order of their code points."""
+def _alphabet(documents: Iterable[list[str]], normalizer: Any, setting: VocabSettings) -> list[str]:
+    """The characters to keep, sorted by code point."""
     counts: Counter[str] = Counter()
     for texts in documents:
         for text in texts:
             counts.update(text)
-    # Both normalizers but for NFC change each character by itself, so counting first and changing after is the same.
+    # Apart from NFC both normalizers work on single characters, so counting before normalizing is equivalent.
     changed: Counter[str] = Counter()
     for char, count in counts.items():
         for part in normalizer.normalize_str(char):
@@ -345,17 +347,17 @@ def _alphabet(documents: Iterable[list[str]], normalizer: Any, setting: Setting)
     return _most_frequent(changed, setting, normalizer)
 
 
-def _most_frequent(counts: Counter[str], setting: Setting, normalizer: Any) -> list[str]:
-    """The alphabet: the most frequent characters, ties by code point, and those that are always kept."""
+def _most_frequent(counts: Counter[str], setting: VocabSettings, normalizer: Any) -> list[str]:
+    """The most frequent characters, ties by code point, and those always kept."""
     ranked = sorted((char for char in counts if not char.isspace()), key=lambda char: (-counts[char], char))
     always = {part for char in ALWAYS for part in normalizer.normalize_str(char) if not part.isspace()}
     return sorted(always.union(ranked[: setting.alphabet]))
 
 
-def _sentencepiece_shell(model: Any, setting: Setting) -> Any:
-    """A tokenizer that cuts text into words with a leading mark; no character is changed but by NFC.
+def _sentencepiece_tokenizer(model: Any, setting: VocabSettings) -> Any:
+    """A tokenizer that splits text into words with a leading marker; characters change only by NFC.
 
-    SentencePiece's NFKC would make 10² into 102 and µ into μ.
+    SentencePiece's NFKC would turn 10² into 102 and µ into μ.
     """
     tokenizers = _tokenizers()
     normalizers = tokenizers.normalizers
@@ -369,7 +371,7 @@ def _sentencepiece_shell(model: Any, setting: Setting) -> Any:
     return made
 
 
-def _finished(made: Any) -> Any:
+def _add_special_template(made: Any) -> Any:
     _add_special(made, BERT_SPECIAL)
     made.post_processor = _pairs_template(made)
     return made
@@ -378,7 +380,7 @@ def _finished(made: Any) -> Any:
 def _add_special(made: Any, tokens: Iterable[str]) -> None:
     from tokenizers import AddedToken
 
-    # A mask stands for a word with the space before it, in RoBERTa's way of counting.
+    # RoBERTa's <mask> absorbs the space before it.
     made.add_special_tokens([AddedToken(token, lstrip=token == "<mask>", special=True) for token in tokens])
 
 
@@ -392,9 +394,9 @@ def _pairs_template(made: Any) -> Any:
 
 
 def _counted_words(documents: Iterable[list[str]], made: Any) -> Counter[str]:
-    """How often each word comes, cut as the tokenizer will cut it.
+    """Word counts after the tokenizer's pre-tokenization.
 
-    Text is counted between its spaces first, so that each distinct stretch is cut only once.
+    White-space-separated strings are counted first, so that each distinct one is split only once.
     """
     stretches: Counter[str] = Counter()
     for texts in documents:

@@ -1,4 +1,4 @@
-"""learn-vocab: a tokenizer folder in Hugging Face's form, learnt from text or adapted to it."""
+"""learn-vocab: train a tokenizer on text, or adapt one to it, and save it as a Hugging Face folder."""
 
 import hashlib
 import json
@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 import lexome
-from lexome.corpus.records import batches, is_records
-from lexome.corpus.vocab.adapt import Adapted, adapt
-from lexome.corpus.vocab.algorithms import BERT_SPECIAL, LEARNERS, ROBERTA_SPECIAL, Setting
+from lexome.corpus.records import column_batches, is_records
+from lexome.corpus.vocab.adapt import AdaptationStats, adapt
+from lexome.corpus.vocab.algorithms import BERT_SPECIAL, LEARNERS, ROBERTA_SPECIAL, VocabSettings
 from lexome.corpus.vocab.tokenizers import TOKENIZER_FILE, load_tokenizer, special_by_name, tokenizer_sha256
 from lexome.errors import FormatError, UsageError
 from lexome.files import atomic_folder
@@ -24,17 +24,16 @@ from lexome.formats.registry import get_format
 from lexome.progress import progress
 from lexome.recipe.corpus_stages import ADAPT_KEYS, VocabRecipe
 
-# A document falls into one of so many buckets by its id; a sample is the first few of them. So no pass holds a
-# list of documents, and a sample is exact to this fraction of the corpus.
+# Documents are hashed into buckets by id; a sample is the first few of them. So no pass holds a list of documents, and
+# sizes are exact to this fraction of the corpus.
 BUCKETS = 1 << 16
 
 
 @dataclass(frozen=True)
-class Texts:
-    """Documents of some files as pairs of id and passages' texts, as often as asked.
+class TextSample:
+    """The texts of documents in some files, or of a sample of them, re-iterable.
 
-    Only documents in buckets below `below` are given, which depends on their id and `seed` alone: neither order,
-    nor file, nor how many files there are.
+    The sample is all documents in buckets below `below`, which depends on id and `seed` alone, not on order or files.
     """
 
     files: tuple[Path, ...]
@@ -43,15 +42,15 @@ class Texts:
     below: int = BUCKETS
 
     def documents(self, what: str, *, progress_shown: bool = True) -> Iterator[list[str]]:
-        """The texts of each document of the sample; `what` names the pass on the progress bar."""
+        """The passages of each document of the sample; `what` labels the progress bar."""
         for doc_id, texts in self._all(what, progress_shown):
             if self.below == BUCKETS or bucket(doc_id, self.seed) < self.below:
                 yield texts
 
     def sampled(
         self, *, documents: int | None = None, megabytes: float | None = None, progress_shown: bool = True
-    ) -> "Texts":
-        """A sample of about so many documents or megabytes; all of it where neither is given or it has no more."""
+    ) -> "TextSample":
+        """A sample of about this many documents or megabytes; everything where neither is given."""
         wanted = documents if documents is not None else megabytes and megabytes * 1e6
         if not wanted:
             return self
@@ -59,7 +58,7 @@ class Texts:
         for doc_id, texts in self._all("counting", progress_shown):
             weights[bucket(doc_id, self.seed)] += 1 if documents else sum(len(text.encode()) for text in texts)
         filled = int(np.searchsorted(np.cumsum(weights), wanted)) + 1
-        return Texts(self.files, self.format, self.seed, min(filled, BUCKETS))
+        return TextSample(self.files, self.format, self.seed, min(filled, BUCKETS))
 
     def _all(self, what: str, progress_shown: bool) -> Iterator[tuple[str, list[str]]]:
         tally = Tally()
@@ -71,30 +70,30 @@ class Texts:
         others = []
         for file in self.files:
             if is_records(file, self.format):
-                yield from _columns(file, tally)
+                yield from _read_columns(file, tally)
             else:
                 others.append(file)
         if others:
-            # A plain text of gigabytes is not one document.
+            # A text file of gigabytes is not one document.
             lines = {"per": "line"} if self.format == "text" else {}
-            # Together, as some formats are spread over several files.
+            # Together, since some formats span several files.
             for doc in read(others, self.format, tally=tally, options_if_supported=lines):
                 yield doc.id, [passage.text for passage in doc.passages]
 
 
-def texts_of(inputs: Sequence[Path], format: str | None = None, *, seed: int = 0) -> Texts:
+def open_texts(inputs: Sequence[Path], format: str | None = None, *, seed: int = 0) -> TextSample:
     """The text of files, folders and archives."""
-    return Texts(tuple(expand(inputs, get_format(format) if format else None, Tally())), format, seed)
+    return TextSample(tuple(expand(inputs, get_format(format) if format else None, Tally())), format, seed)
 
 
 def bucket(doc_id: str, seed: int) -> int:
-    """A document's place between 0 and BUCKETS, random in its id and the seed, the same everywhere."""
+    """The bucket of a document: a hash of its id and the seed."""
     digest = hashlib.blake2b(f"{seed}:{doc_id}".encode(errors="surrogatepass"), digest_size=2).digest()
     return int.from_bytes(digest, "big")
 
 
-def digest_of(files: Sequence[Path]) -> str:
-    """A hash of the files' contents, whatever their names and order."""
+def content_hash(files: Sequence[Path]) -> str:
+    """A hash of the files' contents, independent of names and order."""
     digests = []
     for path in files:
         with path.open("rb") as stream:
@@ -102,9 +101,9 @@ def digest_of(files: Sequence[Path]) -> str:
     return hashlib.sha256("\n".join(sorted(digests)).encode()).hexdigest()
 
 
-def _columns(file: Path, tally: Tally) -> Iterator[tuple[str, list[str]]]:
-    """Ids and texts of records, their bytes counted when all is read."""
-    for batch in batches(file, ("text",)):
+def _read_columns(file: Path, tally: Tally) -> Iterator[tuple[str, list[str]]]:
+    """Ids and texts of records, read by column."""
+    for batch in column_batches(file, ("text",)):
         passages = batch.column("passages")
         ends = passages.offsets.to_numpy()
         texts = passages.values.field("text").to_pylist()
@@ -112,21 +111,21 @@ def _columns(file: Path, tally: Tally) -> Iterator[tuple[str, list[str]]]:
     tally.bytes_read += file.stat().st_size
 
 
-# What was made, from what and by which versions. No time and no machine in it: the same run gives the same bytes.
+# What was trained, from what, with which versions. No time and no machine, so that reruns give the same bytes.
 RUN_FILE = "lexome.json"
 
-# What does not change a vocabulary, so that moving the text or the output asks for no new one.
+# Keys that do not change the vocabulary: moving text or output does not require a new one.
 NOT_COUNTED = {"inputs", "out", "overwrite", "adapt"}
 
-# What an adapted vocabulary keeps from the folder it was adapted from.
+# Files that an adapted tokenizer keeps from its base.
 COMPANIONS = ("tokenizer_config.json", "special_tokens_map.json")
 
 
 @dataclass(frozen=True)
-class LearntVocab:
-    """A tokenizer folder and what it was learnt from; `new` is False where it was there already.
+class LearnedVocab:
+    """A tokenizer folder and the extent of its training text; `new` is False where it already existed.
 
-    `adapted` tells what became of another vocabulary, where the recipe named one to adapt.
+    `adapted` has the statistics of adapting a base vocabulary.
     """
 
     folder: Path
@@ -135,27 +134,27 @@ class LearntVocab:
     documents: int
     text_bytes: int
     new: bool = True
-    adapted: Adapted | None = None
+    adapted: AdaptationStats | None = None
 
 
-def learn_vocab(recipe: VocabRecipe, *, progress_shown: bool = True) -> LearntVocab:
-    """The tokenizer folder a recipe describes, learnt now unless the same recipe and text made it before.
+def learn_vocab(recipe: VocabRecipe, *, progress_shown: bool = True) -> LearnedVocab:
+    """Train the tokenizer of a recipe, unless the same recipe and text already did.
 
-    Text is streamed, twice or three times: for a sample's extent, for the alphabet, and for the words.
+    Text is streamed two or three times: for the sample size, the alphabet and the words.
     """
-    texts = texts_of(recipe.inputs, recipe.format, seed=recipe.seed)
+    texts = open_texts(recipe.inputs, recipe.format, seed=recipe.seed)
     base = None if recipe.adapt is None else load_tokenizer(recipe.adapt)
     fingerprint = _fingerprint(recipe, texts, base)
-    earlier = _earlier(recipe, fingerprint)
+    earlier = _existing_vocab(recipe, fingerprint)
     if earlier is not None:
         return earlier
     sample = texts.sampled(
         documents=recipe.sample_documents, megabytes=recipe.sample_megabytes, progress_shown=progress_shown
     )
-    counted = _Counted(sample, progress_shown)
+    counted = _CountedDocuments(sample, progress_shown)
     adapted = None
     if base is None:
-        setting = Setting(recipe.size, recipe.cased, recipe.min_frequency, recipe.alphabet)
+        setting = VocabSettings(recipe.size, recipe.cased, recipe.min_frequency, recipe.alphabet)
         tokenizer = LEARNERS[recipe.kind](counted, setting)
     else:
         tokenizer, adapted = adapt(counted, base, new=recipe.max_new_tokens, min_documents=recipe.min_documents)
@@ -168,13 +167,13 @@ def learn_vocab(recipe: VocabRecipe, *, progress_shown: bool = True) -> LearntVo
         "versions": _versions(recipe.kind),
     }
     sha256 = _write_folder(tokenizer, recipe, run)
-    return LearntVocab(recipe.out, sha256, **counts, adapted=adapted)
+    return LearnedVocab(recipe.out, sha256, **counts, adapted=adapted)
 
 
-class _Counted:
-    """The sample's documents, pass after pass, the extent of the last one kept."""
+class _CountedDocuments:
+    """The documents of the sample, re-iterable; counts those of the last pass."""
 
-    def __init__(self, texts: Texts, progress_shown: bool) -> None:
+    def __init__(self, texts: TextSample, progress_shown: bool) -> None:
         self._texts = texts
         self._shown = progress_shown
         self.documents = self.text_bytes = 0
@@ -187,40 +186,46 @@ class _Counted:
             yield texts
         if not self.text_bytes:
             names = ", ".join(map(str, self._texts.files[:3]))
-            raise FormatError(f"{names}: no text in them; a vocabulary needs some. Check inputs.")
+            raise FormatError(f"{names}: no text found. Check inputs.", code="no-text", value=names)
 
 
-def _fingerprint(recipe: VocabRecipe, texts: Texts, base: Any) -> str:
-    """A hash of all that decides the result: settings and text, and the tokenizer that is adapted."""
+def _fingerprint(recipe: VocabRecipe, texts: TextSample, base: Any) -> str:
+    """A hash of settings, text and base tokenizer."""
     settings = recipe.model_dump(mode="json", exclude=NOT_COUNTED | (set(ADAPT_KEYS) if base is None else set()))
     if base is not None:
         settings["base"] = hashlib.sha256(base.to_str().encode()).hexdigest()
-    told = json.dumps({**settings, "text": digest_of(texts.files)}, sort_keys=True)
+    told = json.dumps({**settings, "text": content_hash(texts.files)}, sort_keys=True)
     return hashlib.sha256(told.encode()).hexdigest()
 
 
-def _earlier(recipe: VocabRecipe, fingerprint: str) -> LearntVocab | None:
-    """What an earlier run left, if it is what this one would make; UsageError if it is something else."""
+def _existing_vocab(recipe: VocabRecipe, fingerprint: str) -> LearnedVocab | None:
+    """The vocabulary of an earlier run with the same fingerprint; UsageError for any other output."""
     out = recipe.out
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return None
-    run = _run_of(out)
+    run = _read_run(out)
     if run is None:
-        raise UsageError(f"{out}: exists, and learn-vocab did not make it. Move it away, or name another out.")
+        raise UsageError(
+            f"{out}: exists and was not written by `lexome learn-vocab`. Move it, or choose another out.",
+            code="foreign-output",
+            value=out,
+        )
     whole = (out / TOKENIZER_FILE).is_file() and tokenizer_sha256(out) == run.get("sha256")
     if whole and run.get("fingerprint") == fingerprint:
         counts = {name: run[name] for name in ("pieces", "documents", "text_bytes")}
-        adapted = Adapted(**run["adapted"]) if "adapted" in run else None
-        return LearntVocab(out, run["sha256"], **counts, new=False, adapted=adapted)
+        adapted = AdaptationStats(**run["adapted"]) if "adapted" in run else None
+        return LearnedVocab(out, run["sha256"], **counts, new=False, adapted=adapted)
     if recipe.overwrite:
         return None
-    seen = "made with other settings or from other text" if whole else f"whose {TOKENIZER_FILE} was changed since"
+    seen = "of other settings or other text" if whole else f"whose {TOKENIZER_FILE} was modified"
     raise UsageError(
-        f"{out}: holds a vocabulary {seen}. Name another out, or set overwrite = true (--set overwrite=true)."
+        f"{out}: holds a vocabulary {seen}. Choose another out, or set overwrite = true (--set overwrite=true).",
+        code="other-settings",
+        value=out,
     )
 
 
-def _run_of(folder: Path) -> dict[str, Any] | None:
+def _read_run(folder: Path) -> dict[str, Any] | None:
     try:
         run = json.loads((folder / RUN_FILE).read_bytes())
     except (OSError, ValueError):
@@ -236,7 +241,7 @@ def _versions(kind: str) -> dict[str, str]:
 
 
 def _write_folder(tokenizer: Any, recipe: VocabRecipe, run: dict[str, Any]) -> str:
-    """Write the folder under another name, then rename it; the hash of its tokenizer."""
+    """Write the tokenizer folder atomically; the hash of its tokenizer.json."""
     out = recipe.out
     try:
         with atomic_folder(out) as temporary:
@@ -257,7 +262,7 @@ def _write_folder(tokenizer: Any, recipe: VocabRecipe, run: dict[str, Any]) -> s
 
 
 def _write_companions(tokenizer: Any, recipe: VocabRecipe, folder: Path) -> None:
-    """What AutoTokenizer and older programs read beside tokenizer.json."""
+    """Write the files that AutoTokenizer and older programs read beside tokenizer.json."""
     special = _special_tokens(recipe) if recipe.adapt is None else special_by_name(tokenizer)
     settings: dict[str, Any] = {"clean_up_tokenization_spaces": False, "model_max_length": recipe.max_length, **special}
     if recipe.kind == "wordpiece":
@@ -270,7 +275,7 @@ def _write_companions(tokenizer: Any, recipe: VocabRecipe, folder: Path) -> None
         tokenizer.model.save(str(folder))
         settings |= {"tokenizer_class": "RobertaTokenizer", "add_prefix_space": False, "trim_offsets": True}
     else:
-        # No class of transformers has these rules; this one takes tokenizer.json as it is.
+        # No class of transformers has these rules; this one uses tokenizer.json as it is.
         settings["tokenizer_class"] = "PreTrainedTokenizerFast"
     typed = {
         key: {"__type": "AddedToken", **held} if isinstance(held, dict) else held for key, held in settings.items()
@@ -282,7 +287,7 @@ def _write_companions(tokenizer: Any, recipe: VocabRecipe, folder: Path) -> None
 
 
 def _keep_companions(adapted: Path, recipe: VocabRecipe, folder: Path) -> None:
-    """What lies beside the tokenizer that is adapted says the same of the new one, but for a length that is given."""
+    """Copy the companion files of the base tokenizer; only an explicit max_length is changed."""
     beside = adapted if adapted.is_dir() else adapted.parent
     for file in (beside / name for name in COMPANIONS):
         if file.is_file():
@@ -295,7 +300,7 @@ def _keep_companions(adapted: Path, recipe: VocabRecipe, folder: Path) -> None:
 def _special_tokens(recipe: VocabRecipe) -> dict[str, Any]:
     if recipe.kind == "byte-bpe":
         begin, pad, end, unknown, mask = ROBERTA_SPECIAL
-        # A mask takes the space before it, as RoBERTa's does.
+        # <mask> absorbs the space before it, as in RoBERTa.
         held = {"content": mask, "lstrip": True, "normalized": False, "rstrip": False, "single_word": False}
         return {
             "bos_token": begin,

@@ -1,4 +1,4 @@
-"""vocab-report: vocabularies side by side, by how they break up text and the names in it."""
+"""vocab-report: compare vocabularies by how they fragment text and entity names (fertility)."""
 
 import json
 import re
@@ -9,23 +9,23 @@ from pathlib import Path
 from typing import Any
 
 from lexome.corpus.vocab.algorithms import GREEK, SYMBOLS
-from lexome.corpus.vocab.learn import texts_of
+from lexome.corpus.vocab.learn import open_texts
 from lexome.corpus.vocab.tokenizers import load_tokenizer, unknown_id
 from lexome.document import Document, Span
 from lexome.errors import FormatError, MissingExtraError, UsageError
 from lexome.files import atomic_write
 from lexome.formats import read
 
-# Where a file does not say what its words are: letters and digits together, every other sign by itself.
+# For files without tokens: letters and digits together, every other character separately.
 WORD = re.compile(r"\w+|[^\w\s]")
 
-# Examples are sought among names so frequent that a reader has met them.
+# Examples are chosen among the most frequent names.
 FREQUENT = 300
 
 
 @dataclass
-class Broken:
-    """What became of some words: how many pieces they gave, how many of those say nothing."""
+class Fragmentation:
+    """Counts of words, pieces and unknown pieces."""
 
     words: int = 0
     pieces: int = 0
@@ -33,14 +33,14 @@ class Broken:
     characters: int = 0
 
     def add(self, ids: Sequence[int], unknown: int | None, *, words: int, characters: int) -> None:
-        """Count one more text."""
+        """Add a text."""
         self.words += words
         self.pieces += len(ids)
         self.unknown += 0 if unknown is None else ids.count(unknown)
         self.characters += characters
 
     def measures(self) -> dict[str, float | int]:
-        """Counts and rates, a rate of nothing being 0."""
+        """Counts and ratios; 0 where there is nothing."""
         return {
             "words": self.words,
             "pieces": self.pieces,
@@ -51,27 +51,27 @@ class Broken:
 
 
 @dataclass
-class Measured:
-    """One vocabulary's part of a report."""
+class VocabStats:
+    """The statistics of one vocabulary."""
 
     name: str
     pieces: int
     symbols_whole: int
     symbols_spelt: int
     symbols_unknown: str
-    text: Broken = field(default_factory=Broken)
-    entities: dict[str, Broken] = field(default_factory=dict)
+    text: Fragmentation = field(default_factory=Fragmentation)
+    entities: dict[str, Fragmentation] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class VocabReport:
-    """Vocabularies measured on the same text and the same names, with names as each breaks them."""
+    """Statistics of vocabularies on the same text and names, with example segmentations."""
 
-    vocabularies: tuple[Measured, ...]
+    vocabularies: tuple[VocabStats, ...]
     examples: dict[str, dict[str, list[str]]]
 
     def as_table(self) -> str:
-        """The report as text, a vocabulary a line, examples below."""
+        """The report as text: one vocabulary per line, examples below."""
         sets = list(self.vocabularies[0].entities)
         head = ["vocabulary", "pieces", "pieces/word", "chars/piece", "unknown", *sets, "symbols"]
         lines = [head, *(self._line(row, sets) for row in self.vocabularies)]
@@ -83,7 +83,7 @@ class VocabReport:
         return "\n".join(line.rstrip() for line in shown)
 
     def as_dict(self) -> dict[str, Any]:
-        """The report as JSON holds it."""
+        """The report as JSON-serializable values."""
         rows = [
             {
                 **asdict(row),
@@ -100,10 +100,10 @@ class VocabReport:
             stream.write(json.dumps(self.as_dict(), indent=1, ensure_ascii=False).encode() + b"\n")
 
     @staticmethod
-    def _line(row: Measured, sets: list[str]) -> list[str]:
+    def _line(row: VocabStats, sets: list[str]) -> list[str]:
         text = row.text.measures()
         seen = row.text.words > 0
-        every = Broken(
+        every = Fragmentation(
             pieces=row.text.pieces + sum(broken.pieces for broken in row.entities.values()),
             unknown=row.text.unknown + sum(broken.unknown for broken in row.entities.values()),
         )
@@ -127,7 +127,7 @@ def vocab_report(
     examples: int = 6,
     progress_shown: bool = True,
 ) -> VocabReport:
-    """Any number of vocabularies side by side.
+    """Compare vocabularies.
 
     `ner` are sets of annotated names, `texts` any files of text. A name is broken up as it stands in running text;
     its words are the file's own tokens where it has them, as CoNLL files do. `cased` says for a vocab.txt what
@@ -140,7 +140,7 @@ def vocab_report(
     if strangers:
         raise UsageError(f"{', '.join(sorted(strangers))}: said to be cased or not, but no vocabulary is named so.")
     loaded = {name: load_tokenizer(path, cased=cased.get(name)) for name, path in vocabularies.items()}
-    rows = {name: _begun(name, tokenizer) for name, tokenizer in loaded.items()}
+    rows = {name: _symbol_coverage(name, tokenizer) for name, tokenizer in loaded.items()}
     if texts:
         _measure_text(loaded, rows, texts, progress_shown)
     mentions: Counter[str] = Counter()
@@ -164,7 +164,7 @@ def named_paths(arguments: Iterable[str], *, what: str = "vocabulary") -> dict[s
     return named
 
 
-def break_up(documents: Iterable[Document]) -> Iterator[tuple[str, int]]:
+def mention_words(documents: Iterable[Document]) -> Iterator[tuple[str, int]]:
     """Each mention's text and how many words it has."""
     for doc in documents:
         tokens = [token for passage in doc.passages for token in passage.tokens]
@@ -176,7 +176,7 @@ def _words_in(span: Span, tokens: list[tuple[int, int]]) -> int:
     return sum(start < end and any(a <= start and end <= b for a, b in span.parts) for start, end in tokens)
 
 
-def _begun(name: str, tokenizer: Any) -> Measured:
+def _symbol_coverage(name: str, tokenizer: Any) -> VocabStats:
     """A row with what needs no text: the size, and the symbols the vocabulary can say."""
     whole = spelt = 0
     lost = ""
@@ -190,13 +190,13 @@ def _begun(name: str, tokenizer: Any) -> Measured:
             whole += 1
         else:
             spelt += 1
-    return Measured(name, tokenizer.get_vocab_size(), whole, spelt, lost)
+    return VocabStats(name, tokenizer.get_vocab_size(), whole, spelt, lost)
 
 
 def _measure_text(
-    loaded: Mapping[str, Any], rows: Mapping[str, Measured], paths: Sequence[Path], progress_shown: bool
+    loaded: Mapping[str, Any], rows: Mapping[str, VocabStats], paths: Sequence[Path], progress_shown: bool
 ) -> None:
-    for texts in texts_of(paths).documents("measuring", progress_shown=progress_shown):
+    for texts in open_texts(paths).documents("measuring", progress_shown=progress_shown):
         extents = [(len(WORD.findall(text)), len(text)) for text in texts]
         for name, tokenizer in loaded.items():
             unknown = unknown_id(tokenizer)
@@ -206,16 +206,16 @@ def _measure_text(
 
 
 def _measure_entities(
-    loaded: Mapping[str, Any], rows: Mapping[str, Measured], mentions: Counter[str], ner: tuple[str, Path]
+    loaded: Mapping[str, Any], rows: Mapping[str, VocabStats], mentions: Counter[str], ner: tuple[str, Path]
 ) -> None:
     set_name, path = ner
-    counted = Counter(break_up(read(path)))
+    counted = Counter(mention_words(read(path)))
     if not counted:
         raise FormatError(f"{path}: no names are marked in it; expected annotated documents, such as CoNLL files.")
     for (text, _), count in counted.items():
         mentions[text] += count
     for name, tokenizer in loaded.items():
-        broken = rows[name].entities[set_name] = Broken()
+        broken = rows[name].entities[set_name] = Fragmentation()
         unknown = unknown_id(tokenizer)
         for (text, words), count in counted.items():
             # A space before it, as in running text: byte-level vocabularies have other pieces for the start of a text.
@@ -247,7 +247,7 @@ def _pieces(tokenizer: Any, name: str) -> list[str]:
 ENDINGS = (".svg", ".png", ".pdf")
 
 
-def draw(report: VocabReport, path: Path) -> None:
+def plot(report: VocabReport, path: Path) -> None:
     """Write the report's picture: pieces per word in text and in each set's names, lower being better."""
     if path.suffix.lower() not in ENDINGS:
         raise UsageError(f"{path}: a picture ends in one of {', '.join(ENDINGS)}.")
@@ -257,7 +257,7 @@ def draw(report: VocabReport, path: Path) -> None:
         from matplotlib.figure import Figure
     except ImportError:
         raise MissingExtraError("matplotlib", extra="corpus", purpose="a picture") from None
-    groups = _groups(report)
+    groups = _bar_groups(report)
     # Room for each bar's number, and at least for the names above.
     width = max(5.0, 1 + len(groups) * (0.4 + 0.36 * len(report.vocabularies)))
     figure = Figure(figsize=(width, 4), layout="constrained")
@@ -271,7 +271,7 @@ def draw(report: VocabReport, path: Path) -> None:
         figure.savefig(stream, format=ending, dpi=150, metadata=dateless)
 
 
-def _groups(report: VocabReport) -> dict[str, list[float]]:
+def _bar_groups(report: VocabReport) -> dict[str, list[float]]:
     """For each set of names, and for the text where there was some, one height for each vocabulary."""
     rows = report.vocabularies
     groups: dict[str, list[float]] = {}

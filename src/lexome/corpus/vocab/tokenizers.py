@@ -1,4 +1,4 @@
-"""Tokenizers from wherever they lie: a folder, tokenizer.json, vocab.txt, or GPT-2's pair of files."""
+"""Loading tokenizers: from a folder, tokenizer.json, vocab.txt, or GPT-2's pair of files."""
 
 import hashlib
 import json
@@ -11,10 +11,10 @@ from lexome.errors import FormatError, MissingExtraError
 
 TOKENIZER_FILE = "tokenizer.json"
 
-# The names under which GPT-2's two files go about, vocabulary and merges; also behind a prefix, as in gpt2.vocab.bpe.
+# The names of GPT-2's two files, vocabulary and merges; also with a prefix, as in gpt2.vocab.bpe.
 PAIRS = (("encoder.json", "vocab.bpe"), ("vocab.json", "merges.txt"))
 
-# What the special tokens are called in the two families, BERT's and RoBERTa's, by what they do.
+# The special tokens of BERT and RoBERTa, by role.
 SPECIAL_NAMES = {
     "unk_token": ("[UNK]", "<unk>"),
     "sep_token": ("[SEP]", "</s>"),
@@ -25,7 +25,7 @@ SPECIAL_NAMES = {
 
 
 def tokenizer_sha256(path: Path) -> str:
-    """The identity of a tokenizer: the hash of its tokenizer.json."""
+    """The identity of a tokenizer: SHA-256 of its tokenizer.json."""
     file = path / TOKENIZER_FILE if path.is_dir() else path
     try:
         return hashlib.sha256(file.read_bytes()).hexdigest()
@@ -36,10 +36,10 @@ def tokenizer_sha256(path: Path) -> str:
 def load_tokenizer(path: Path, *, cased: bool | None = None) -> Any:
     """A tokenizers.Tokenizer from a tokenizer folder or a single file of any known kind.
 
-    A vocab.txt does not say whether it is cased; unless it is said here, its capital letters tell.
+    Whether a vocab.txt is cased is inferred from its capital letters unless given.
     """
     if not path.exists():
-        raise FormatError(f"{path}: there is no such file or folder. Check the path.")
+        raise FormatError(f"{path}: no such file or folder. Check the path.", code="missing-file", value=path)
     file = _file_of(path)
     try:
         if file.suffix == ".txt" and file.name != "merges.txt" and not file.name.endswith(".merges.txt"):
@@ -49,7 +49,7 @@ def load_tokenizer(path: Path, *, cased: bool | None = None) -> Any:
     except MissingExtraError:
         raise
     except Exception as error:  # the library raises bare Exception
-        raise FormatError(f"{file}: holds no tokenizer that can be read ({error}).") from error
+        raise FormatError(f"{file}: not a readable tokenizer ({error}).", code="bad-tokenizer", value=file) from error
 
 
 def _file_of(path: Path) -> Path:
@@ -58,11 +58,15 @@ def _file_of(path: Path) -> Path:
     for name in (TOKENIZER_FILE, "vocab.txt", "vocab.json", "encoder.json"):
         if (path / name).is_file():
             return path / name
-    raise FormatError(f"{path}: the folder holds none of {TOKENIZER_FILE}, vocab.txt, vocab.json and encoder.json.")
+    raise FormatError(
+        f"{path}: has none of {TOKENIZER_FILE}, vocab.txt, vocab.json and encoder.json.",
+        code="missing-tokenizer",
+        value=path,
+    )
 
 
 def _partner(file: Path) -> tuple[Path, Path] | None:
-    """GPT-2's two files, where this is one of them."""
+    """GPT-2's two files, if this is one of them."""
     for pair in PAIRS:
         for name in pair:
             if file.name == name or file.name.endswith(f".{name}"):
@@ -78,7 +82,7 @@ def _from_json(file: Path) -> Any:
     except ImportError:
         raise MissingExtraError("tokenizers", extra="corpus", purpose="reading a tokenizer") from None
     tokenizer = Tokenizer.from_file(str(file))
-    # A stored length limit would cut what is to be counted or annotated.
+    # A stored length limit would truncate texts.
     tokenizer.no_truncation()
     tokenizer.no_padding()
     return tokenizer
@@ -93,10 +97,9 @@ def _from_vocab_txt(file: Path, cased: bool | None) -> Any:
 
 
 def looks_cased(pieces: Collection[str]) -> bool:
-    """True where more than a hundredth of the pieces have a capital letter.
+    """Whether more than 1% of the pieces have a capital letter.
 
-    BERT's cased vocabulary has them in 28 of 100. Uncased ones have some too: the special tokens, and in SciBERT's
-    42 stray pieces of 31,090.
+    BERT's cased vocabulary has 28%. Uncased ones have some too: the special tokens, and 42 of SciBERT's 31,090 pieces.
     """
     return sum(piece != piece.lower() for piece in pieces) > len(pieces) / 100
 
@@ -110,13 +113,13 @@ def _from_pair(vocabulary: Path, merges: Path) -> Any:
     return roberta_tokenizer(BPE(pieces, [(left, right) for left, right in pairs]))
 
 
-def pieces_of(tokenizer: Any) -> int:
-    """How many rows a model needs: the highest id and one, which is more than the pieces where ids are left out."""
+def vocab_size(tokenizer: Any) -> int:
+    """Rows of the embedding matrix: the highest id plus one, which exceeds the pieces where ids are skipped."""
     return max(tokenizer.get_vocab().values(), default=-1) + 1
 
 
 def unknown_id(tokenizer: Any) -> int | None:
-    """The number of the piece that stands for what a vocabulary cannot say; None where it can say everything."""
+    """The id of the unknown token; None where the vocabulary covers everything."""
     for token in ("[UNK]", "<unk>"):
         if (number := tokenizer.token_to_id(token)) is not None:
             return int(number)
@@ -124,10 +127,9 @@ def unknown_id(tokenizer: Any) -> int | None:
 
 
 def special_by_name(tokenizer: Any) -> dict[str, str]:
-    """The special tokens of a tokenizer by the names that the two families give them.
+    """The special tokens of a tokenizer by role.
 
-    Where it has both names, the one that it treats as special counts: MPNet has BERT's [CLS] left over in its
-    vocabulary, untrained, beside the <s> that it begins a text with.
+    Where it has both names of a role, the one marked special counts: MPNet has an untrained [CLS] beside its <s>.
     """
     special = {token.content for token in tokenizer.get_added_tokens_decoder().values() if token.special}
     found = {}
@@ -141,8 +143,8 @@ def special_by_name(tokenizer: Any) -> dict[str, str]:
     return found
 
 
-def around(tokenizer: Any) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]] | None:
-    """The ids that a tokenizer puts before, between and after two texts; None where it puts nothing there."""
+def special_token_template(tokenizer: Any) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]] | None:
+    """The ids that a tokenizer adds before, between and after two texts; None where it adds none."""
     found = tokenizer.encode("a", "a")
     marks = list(found.special_tokens_mask)
     texts = [place for place, special in enumerate(marks) if not special]

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from lexome.corpus.dedup import words_of
 from lexome.corpus.leakage import pubmed_id, sentences_of
-from lexome.corpus.vocab.tokenizers import TOKENIZER_FILE, around, load_tokenizer
+from lexome.corpus.vocab.tokenizers import TOKENIZER_FILE, load_tokenizer, special_token_template
 from lexome.datasets import DataSet, find, folder
 from lexome.datasets.audit import counted, overlaps
 from lexome.datasets.splits import fold_numbers, part_off
@@ -52,7 +52,7 @@ def frame_of(found: Checkpoint, tokenizer: Path, *, max_tokens: int | None) -> F
     if max_tokens is not None and max_tokens > limit:
         raise UsageError(f"data.max_tokens is {max_tokens}, but the model takes {limit} at most. Lower it.")
     loaded = load_tokenizer(tokenizer / TOKENIZER_FILE)
-    before, between, after = around(loaded) or _stated(loaded, tokenizer)
+    before, between, after = special_token_template(loaded) or _stated(loaded, tokenizer)
     return Frame(before, between, after, max_tokens or limit, has_segments(found))
 
 

@@ -13,7 +13,7 @@ from strategies import documents, texts
 
 import lexome
 from lexome import Argument, Document, Passage, Relation, Span
-from lexome.corpus.normalise import normalise, normalise_text
+from lexome.corpus.normalize import normalize, normalize_text
 from lexome.document import Answer, Attribute, Question
 from lexome.formats.tally import Tally
 
@@ -49,7 +49,7 @@ any_text = st.one_of(texts(), strange())
     ],
 )
 def test_what_is_written_in_many_ways_is_written_in_one(old: str, new: str) -> None:
-    assert normalise_text(old)[0] == new
+    assert normalize_text(old)[0] == new
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_what_is_written_in_many_ways_is_written_in_one(old: str, new: str) -> N
     ],
 )
 def test_what_carries_meaning_stays(text: str) -> None:
-    assert normalise_text(text) == (text, None)
+    assert normalize_text(text) == (text, None)
 
 
 # Letters in another font that mean something else than the letter, or are drawings of it; they stay.
@@ -117,33 +117,33 @@ def test_every_character_between_a_letter_and_an_accent_is_as_in_the_slow_way() 
         ordinary = category == "Lo" and not unicodedata.decomposition(character)
         if category not in ("Cs", "Co", "Cn") and not ordinary:
             text = f"e{character}\u0301"
-            assert normalise_text(text)[0] == reference(text), hex(ord(character))
+            assert normalize_text(text)[0] == reference(text), hex(ord(character))
 
 
 def test_a_line_end_is_one_whatever_vanishes_inside_it() -> None:
-    assert normalise_text("a\r\x1b\nb")[0] == "a\nb"
+    assert normalize_text("a\r\x1b\nb")[0] == "a\nb"
 
 
 @given(any_text)
 def test_any_text_is_as_in_the_slow_way(text: str) -> None:
-    assert normalise_text(text)[0] == reference(text)
+    assert normalize_text(text)[0] == reference(text)
 
 
 @given(any_text)
 def test_once_is_enough(text: str) -> None:
-    once, _ = normalise_text(text)
-    assert normalise_text(once) == (once, None)
+    once, _ = normalize_text(text)
+    assert normalize_text(once) == (once, None)
 
 
 @given(any_text)
 def test_none_means_that_nothing_changed(text: str) -> None:
-    new, alignment = normalise_text(text)
+    new, alignment = normalize_text(text)
     assert (alignment is None) == (new == text)
 
 
 @given(any_text, st.data())
 def test_a_range_becomes_what_its_text_becomes(text: str, data: st.DataObject) -> None:
-    new, alignment = normalise_text(text)
+    new, alignment = normalize_text(text)
     assume(alignment is not None)
     assert alignment is not None
     start = data.draw(st.integers(0, len(text) - 1))
@@ -152,22 +152,22 @@ def test_a_range_becomes_what_its_text_becomes(text: str, data: st.DataObject) -
     assert 0 <= moved[0] <= moved[1] <= len(new)
     back = alignment.to_old(*moved)
     if moved[0] < moved[1]:
-        assert normalise_text(text[slice(*back)])[0] == new[slice(*moved)]
+        assert normalize_text(text[slice(*back)])[0] == new[slice(*moved)]
     if start <= back[0] and back[1] <= end:
         # No letter was cut from its marks.
-        assert normalise_text(text[start:end])[0].strip() == new[slice(*moved)].strip()
+        assert normalize_text(text[start:end])[0].strip() == new[slice(*moved)].strip()
 
 
 @given(any_text)
 def test_the_whole_text_becomes_the_whole_text(text: str) -> None:
-    new, alignment = normalise_text(text)
+    new, alignment = normalize_text(text)
     if alignment is not None:
         assert alignment.to_new(0, len(text)) == (0, len(new))
 
 
 @given(any_text)
 def test_borders_stay_in_order(text: str) -> None:
-    _, alignment = normalise_text(text)
+    _, alignment = normalize_text(text)
     if alignment is not None:
         places = [alignment.to_new(at, at)[0] for at in range(len(text) + 1)]
         assert places == sorted(places)
@@ -192,14 +192,14 @@ def full_documents(draw: st.DrawFn) -> Document:
 @given(full_documents())
 def test_a_document_keeps_what_its_spans_say(doc: Document) -> None:
     tally = Tally()
-    new = normalise(doc, tally=tally)
-    assert normalise(new) is new
-    assert [passage.text for passage in new.passages] == [normalise_text(passage.text)[0] for passage in doc.passages]
+    new = normalize(doc, tally=tally)
+    assert normalize(new) is new
+    assert [passage.text for passage in new.passages] == [normalize_text(passage.text)[0] for passage in doc.passages]
     kept = {span.id: span for span in new.spans}
     assert len(doc.spans) - len(kept) == tally.notes["span dropped: nothing is left of its text"]
     for span in doc.spans:
         if span.id in kept and whole(doc, span):
-            pieces = [normalise_text(doc.slice(*part))[0].strip() for part in span.parts]
+            pieces = [normalize_text(doc.slice(*part))[0].strip() for part in span.parts]
             assert kept[span.id].text.split() == " ".join(pieces).split()
 
 
@@ -208,7 +208,7 @@ def whole(doc: Document, span: Span) -> bool:
     for start, end in span.parts:
         passage = doc.passage_at(start)
         assert passage is not None
-        _, alignment = normalise_text(passage.text)
+        _, alignment = normalize_text(passage.text)
         if alignment is not None:
             low, high = start - passage.offset, end - passage.offset
             back = alignment.to_old(*alignment.to_new(low, high))
@@ -219,7 +219,7 @@ def whole(doc: Document, span: Span) -> bool:
 
 @given(full_documents())
 def test_gaps_between_passages_keep_their_width(doc: Document) -> None:
-    gaps = [[right.offset - left.end for left, right in pairwise(d.passages)] for d in (doc, normalise(doc))]
+    gaps = [[right.offset - left.end for left, right in pairwise(d.passages)] for d in (doc, normalize(doc))]
     assert gaps[0] == gaps[1]
 
 
@@ -233,7 +233,7 @@ def test_spans_sentences_tokens_and_answers_move_with_the_text() -> None:
         (Span("T1", "Ordinal", ((5, 9),), "ﬁrst"), Span("T2", "Drug", ((21, 32),), "inter\u00adferon")),
         questions=(Question("q", "Which?", answers=(Answer("inter\u00adferon", 21),)),),
     )
-    new = normalise(doc)
+    new = normalize(doc)
     assert [passage.text for passage in new.passages] == ["The first.", " 5 μg of interferon"]
     assert [passage.offset for passage in new.passages] == [0, 12]
     assert (new.passages[0].sentences, new.passages[0].tokens) == (((0, 10),), ((0, 3), (4, 9), (9, 10)))
@@ -246,7 +246,7 @@ def test_a_span_of_which_nothing_is_left_falls_with_what_refers_to_it() -> None:
     relation = Relation("R1", "binds", (Argument("a", "T1"), Argument("b", "T2")))
     doc = Document("1", (Passage(0, "a\u200bp53"),), spans, (relation,), (Attribute("A1", "T1", "Negation"),))
     tally = Tally()
-    new = normalise(doc, tally=tally)
+    new = normalize(doc, tally=tally)
     assert (new.spans, new.relations, new.attributes) == ((Span("T2", "Gene", ((1, 4),), "p53"),), (), ())
     assert tally.notes == {
         "span dropped: nothing is left of its text": 1,
@@ -258,28 +258,28 @@ def test_a_span_of_which_nothing_is_left_falls_with_what_refers_to_it() -> None:
 def test_a_span_that_loses_one_part_keeps_the_others() -> None:
     span = Span("T1", "Gene", ((0, 1), (2, 3)), "a \u200b")
     tally = Tally()
-    new = normalise(Document("1", (Passage(0, "a-\u200b"),), (span,)), tally=tally)
+    new = normalize(Document("1", (Passage(0, "a-\u200b"),), (span,)), tally=tally)
     assert new.spans == (Span("T1", "Gene", ((0, 1),), "a"),)
     assert tally.notes == {"span kept without a part: nothing is left of the part's text": 1}
 
 
 def test_an_answer_of_which_nothing_is_left_stands_nowhere() -> None:
     question = Question("q", "?", answers=(Answer("\u200b", 1), Answer("free  text")))
-    new = normalise(Document("1", (Passage(0, "a\u200bb"),), questions=(question,)))
+    new = normalize(Document("1", (Passage(0, "a\u200bb"),), questions=(question,)))
     assert new.questions[0].answers == (Answer(""), Answer("free  text"))
 
 
 def test_a_letter_cut_from_its_accent_belongs_to_the_first_token() -> None:
     doc = Document("1", (Passage(0, "e\u0301a", tokens=((0, 1), (1, 2), (2, 3))),))
-    assert normalise(doc).passages[0].tokens == ((0, 1), (1, 2))
+    assert normalize(doc).passages[0].tokens == ((0, 1), (1, 2))
 
 
 def test_real_mentions_stay_what_they_are(real_data: Path) -> None:
     path = real_data / "benchmarks" / "BC5CDR-pubtator" / "CDR_TestSet.PubTator.txt.xz"
     changed = 0
     for doc in lexome.read(path):
-        new = normalise(doc)
+        new = normalize(doc)
         changed += new is not doc
         for old, moved in zip(doc.spans, new.spans, strict=True):
-            assert moved.text == normalise_text(old.text)[0]
+            assert moved.text == normalize_text(old.text)[0]
     assert changed < 500

@@ -1,7 +1,7 @@
-"""One way to write each character, with spans, sentences and answers moved along.
+"""Unicode normalization with aligned offsets: spans, sentences and answers are moved along.
 
-Composed accents (NFC), one space for a run of white space, no control or zero-width characters, ligatures and
-mathematical alphabets in plain letters. What carries meaning stays: Greek, ♂, ±, CO₂, 10⁻³, quotes and dashes.
+NFC, runs of white space collapsed, control and zero-width characters removed, ligatures and mathematical alphabets as
+plain letters. Meaningful characters are kept: Greek, ♂, ±, CO₂, 10⁻³, quotes and dashes.
 """
 
 import re
@@ -14,18 +14,18 @@ from functools import partial
 from lexome.document import Answer, Document, Passage, Question, Range, Span
 from lexome.formats.tally import Tally, drop_dependents
 
-# White space is what str.isspace says it is, so the separators U+001C to U+001F part words and do not vanish.
+# White space as str.isspace defines it, so that the separators U+001C to U+001F separate words.
 _BREAKS = "\n\x0b\x0c\r\x85\u2028\u2029"
 _ODD_SPACES = "\t\x1c-\x1f\xa0\u1680\u2000-\u200a\u202f\u205f\u3000"
 
-# Controls, the soft hyphen, and what has no width: joiners, marks of direction, invisible operators, the BOM.
-# The zero-width joiner U+200D stays, because emoji and Indic letters are made with it.
+# Controls, the soft hyphen, and zero-width characters: joiners, direction marks, invisible operators, the BOM.
+# The zero-width joiner U+200D is kept: emoji and Indic scripts need it.
 _NOTHING = (
     "\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\xad\u061c\u180e\u200b\u200c\u200e\u200f\u202a-\u202e"
     "\u2060-\u2064\u2066-\u206f\ufeff"
 )
 
-# Ligatures, the micro sign, and mathematical letters with those that stand in the block of letter-like symbols.
+# Ligatures, the micro sign, and mathematical letters, also those among the letter-like symbols.
 _LETTERS = (
     "\xb5\ufb00-\ufb06\u2102\u210a-\u210e\u2110-\u2112\u2115\u2119-\u211d\u2124\u2128\u212c\u212d\u212f-\u2131"
     "\u2133\u2134\U0001d400-\U0001d7ff\U0001ee00-\U0001eeff"
@@ -37,22 +37,21 @@ _ODD = re.compile(rf"[ \n]{_GAP}+|[\r\x0b\x0c\x85\u2028\u2029{_ODD_SPACES}{_NOTH
 _INVISIBLE = re.compile(f"[{_NOTHING}]")
 _LINE_END = re.compile(rf"\r\n|[{_BREAKS}]")
 
-# Text below U+0300 is composed already, and nothing in it joins what stands before it. So composition is looked for
-# in runs of other characters, with the one before.
+# Text below U+0300 is already composed and does not combine with what precedes it, so only runs of other characters
+# need composition, each with the character before it.
 _REGION = re.compile(r"[\x00-\u02ff]?[\u0300-\U0010ffff]+")
 
-_EMPTY = "span dropped: nothing is left of its text"
+_EMPTY = "span dropped: no text left after normalization"
 
 Edit = tuple[int, int, str]
 
 
 @dataclass(frozen=True, slots=True)
 class Alignment:
-    """Where the ranges of a text went: pieces that became others; all between them moved and did not change.
+    """The replaced pieces of a text, to map ranges between old and new; text between them is only shifted.
 
-    `blank` says of each piece whether white space or nothing came of it. A range that cuts through letters that
-    became others (an "e" without its accent) takes in all of them; one that cuts through a run of white space
-    leaves the run out.
+    `blank` marks pieces that became white space or nothing. A range that cuts through replaced letters (an "e" without
+    its accent) is extended over them; one that cuts through white space excludes it.
     """
 
     old_starts: tuple[int, ...]
@@ -62,7 +61,7 @@ class Alignment:
     blank: tuple[bool, ...]
 
     def to_new(self, start: int, end: int) -> Range:
-        """Where a range of the old text is in the new one; it may be empty there."""
+        """Map a range of the old text to the new one, where it may be empty."""
         empty = start == end
         first = bisect_right(self.old_ends, start)
         if first < len(self.old_ends) and self.old_starts[first] < start:
@@ -80,7 +79,7 @@ class Alignment:
         return start, max(start, end)
 
     def to_old(self, start: int, end: int) -> Range:
-        """The range of the old text that this range of the new one was made of."""
+        """Map a range of the new text back to the old one."""
         first = bisect_right(self.new_ends, start)
         if first < len(self.new_ends) and self.new_starts[first] < start:
             start = self.old_starts[first]
@@ -94,10 +93,10 @@ class Alignment:
         return start, max(start, end)
 
 
-def normalise_text(text: str) -> tuple[str, Alignment | None]:
-    """The text in one way of writing, and where its ranges went; None where nothing changed.
+def normalize_text(text: str) -> tuple[str, Alignment | None]:
+    """The normalized text and its alignment to the original; None where nothing changed.
 
-    A run of white space becomes a space, a line break if it holds one, an empty line if it holds more.
+    A run of white space becomes a space, a line break if it has one, an empty line if it has more.
 
     >>> text, alignment = normalise_text("ﬁve\\u00a0µg")
     >>> text, alignment.to_new(4, 6), alignment.to_old(5, 7)
@@ -105,26 +104,26 @@ def normalise_text(text: str) -> tuple[str, Alignment | None]:
     """
     if _is_clean(text):
         return text, None
-    # Letters come first, because a letter written out or a character removed may let an accent compose.
-    plain, first = _applied(text, list(_plain_edits(text)))
-    new, second = _applied(plain, list(_composing_edits(plain)))
-    return new, _joined(first, second, new) if first and second else first or second
+    # Letters first: a replaced or removed character may let an accent compose.
+    plain, first = _apply_edits(text, list(_character_edits(text)))
+    new, second = _apply_edits(plain, list(_composing_edits(plain)))
+    return new, _compose(first, second, new) if first and second else first or second
 
 
 def _is_clean(text: str) -> bool:
-    """Whether a quick look finds nothing to change: no line breaks, controls, odd spaces or letters of _LETTERS."""
+    """Fast check that nothing changes: no line breaks, controls, unusual spaces or letters of _LETTERS."""
     if "  " in text or not text.isprintable():
         return False
     return text.isascii() or (_LETTER.search(text) is None and unicodedata.is_normalized("NFC", text))
 
 
-def normalise(doc: Document, *, tally: Tally | None = None) -> Document:
-    """The document with normalised passages, and all that points into them moved along.
+def normalize(doc: Document, *, tally: Tally | None = None) -> Document:
+    """The document with normalized passages and all offsets into them adjusted.
 
-    A span of which nothing is left is dropped with what refers to it; `tally` counts that. Gaps between passages
-    keep their width. Texts outside of passages (questions, headings, metadata) stay as they are.
+    A span with no text left is dropped with its references, counted in `tally`. Gaps between passages keep their width.
+    Texts outside of passages (questions, headings, metadata) are not changed.
     """
-    made = [normalise_text(passage.text) for passage in doc.passages]
+    made = [normalize_text(passage.text) for passage in doc.passages]
     if all(alignment is None for _, alignment in made):
         return doc
     layout = _Layout(doc.passages, made)
@@ -135,7 +134,7 @@ def normalise(doc: Document, *, tally: Tally | None = None) -> Document:
         tally.note(_EMPTY, len(dropped))
     shorter = sum(new is not None and len(new.parts) < len(span.parts) for span, new in moved)
     if shorter:
-        tally.note("span kept without a part: nothing is left of the part's text", shorter)
+        tally.note("span kept without a part: the part has no text left", shorter)
     relations, attributes = drop_dependents(dropped, doc.relations, doc.attributes, tally=tally)
     return replace(
         doc,
@@ -148,7 +147,7 @@ def normalise(doc: Document, *, tally: Tally | None = None) -> Document:
 
 
 class _Layout:
-    """The passages of a document before and after, to move ranges between them."""
+    """The passages of a document before and after, to map ranges."""
 
     def __init__(self, old: tuple[Passage, ...], made: list[tuple[str, Alignment | None]]) -> None:
         self.starts = [passage.offset for passage in old]
@@ -159,7 +158,7 @@ class _Layout:
             at += passage.offset - before
             before = passage.end
             move = partial(self._moved, alignment, passage.offset, at)
-            sentences, tokens = _apart(map(move, passage.sentences)), _apart(map(move, passage.tokens))
+            sentences, tokens = _disjoint(map(move, passage.sentences)), _disjoint(map(move, passage.tokens))
             self.passages.append(replace(passage, offset=at, text=text, sentences=sentences, tokens=tokens))
             at += len(text)
 
@@ -171,18 +170,18 @@ class _Layout:
         return start + new, end + new
 
     def move(self, part: Range) -> Range:
-        """A range of the old document in the new one."""
+        """Map a range of the old document to the new one."""
         index = bisect_right(self.starts, part[0]) - 1
         return self._moved(self.alignments[index], self.starts[index], self.passages[index].offset, part)
 
     def text(self, part: Range) -> str:
-        """What the new document says at a range that is not empty."""
+        """The new document's text at a non-empty range."""
         index = bisect_right(self.passages, part[0], key=lambda passage: passage.offset) - 1
         passage = self.passages[index]
         return passage.text[part[0] - passage.offset : part[1] - passage.offset]
 
     def span(self, span: Span) -> Span | None:
-        parts = _apart(map(self.move, span.parts))
+        parts = _disjoint(map(self.move, span.parts))
         return replace(span, parts=parts, text=" ".join(map(self.text, parts))) if parts else None
 
     def question(self, question: Question) -> Question:
@@ -197,8 +196,8 @@ class _Layout:
         return replace(answer, start=start, text=self.text((start, end)))
 
 
-def _apart(parts: Iterable[Range]) -> tuple[Range, ...]:
-    """The ranges that are not empty, each begun no earlier than the one before it ends."""
+def _disjoint(parts: Iterable[Range]) -> tuple[Range, ...]:
+    """The non-empty ranges, made disjoint."""
     kept: list[Range] = []
     for start, end in parts:
         start = max(start, kept[-1][1]) if kept else start
@@ -207,17 +206,17 @@ def _apart(parts: Iterable[Range]) -> tuple[Range, ...]:
     return tuple(kept)
 
 
-def _plain_edits(text: str) -> Iterator[Edit]:
-    """What characters alone and runs of white space become."""
+def _character_edits(text: str) -> Iterator[Edit]:
+    """Edits of single characters and runs of white space."""
     for found in _ODD.finditer(text):
         old = found[0]
-        new = unicodedata.normalize("NFKC", old) if found["letter"] else _gap(old)
+        new = unicodedata.normalize("NFKC", old) if found["letter"] else _collapse_whitespace(old)
         if new != old:
             yield found.start(), found.end(), new
 
 
-def _gap(run: str) -> str:
-    # What vanishes goes first: it may part the two halves of one line end.
+def _collapse_whitespace(run: str) -> str:
+    # Invisible characters first: one may separate the two halves of a line end.
     run = _INVISIBLE.sub("", run)
     breaks = len(_LINE_END.findall(run)) + run.count("\u2029")
     if breaks:
@@ -226,7 +225,7 @@ def _gap(run: str) -> str:
 
 
 def _composing_edits(text: str) -> Iterator[Edit]:
-    """What letters and the marks that follow them become in NFC."""
+    """Edits that compose letters and combining marks (NFC)."""
     if unicodedata.is_normalized("NFC", text):
         return
     for found in _REGION.finditer(text):
@@ -236,11 +235,11 @@ def _composing_edits(text: str) -> Iterator[Edit]:
 
 
 def _clusters(region: str, at: int) -> Iterator[Edit]:
-    """The edits of a region, each as short as a letter with its marks."""
+    """The edits of a region, each of a letter with its marks."""
     cuts = [index for index, character in enumerate(region) if not index or not _joins(character)]
     pieces = [region[start:end] for start, end in zip(cuts, [*cuts[1:], len(region)], strict=True)]
     composed = [unicodedata.normalize("NFC", piece) for piece in pieces]
-    # A later Unicode may join letters that are not marks; then the region is one edit.
+    # A later Unicode version may compose other letters; then the region is one edit.
     if "".join(composed) != unicodedata.normalize("NFC", region):
         pieces, composed, cuts = [region], [unicodedata.normalize("NFC", region)], [0]
     for start, old, new in zip(cuts, pieces, composed, strict=True):
@@ -249,11 +248,11 @@ def _clusters(region: str, at: int) -> Iterator[Edit]:
 
 
 def _joins(character: str) -> bool:
-    """Whether a character may compose with what stands before it: a mark, or a Korean vowel or final."""
+    """Whether a character may compose with the one before it: a mark, or a Hangul vowel or final."""
     return "\u1160" <= character <= "\u11ff" or unicodedata.category(character)[0] == "M"
 
 
-def _applied(text: str, edits: list[Edit]) -> tuple[str, Alignment | None]:
+def _apply_edits(text: str, edits: list[Edit]) -> tuple[str, Alignment | None]:
     if not edits:
         return text, None
     pieces: list[str] = []
@@ -266,10 +265,10 @@ def _applied(text: str, edits: list[Edit]) -> tuple[str, Alignment | None]:
         at = end
     pieces.append(text[at:])
     changed = "".join(pieces)
-    return changed, _aligned(moved, changed)
+    return changed, _alignment(moved, changed)
 
 
-def _aligned(moved: list[tuple[Range, Range]], text: str) -> Alignment:
+def _alignment(moved: list[tuple[Range, Range]], text: str) -> Alignment:
     return Alignment(
         tuple(old[0] for old, _ in moved),
         tuple(old[1] for old, _ in moved),
@@ -279,8 +278,8 @@ def _aligned(moved: list[tuple[Range, Range]], text: str) -> Alignment:
     )
 
 
-def _joined(first: Alignment, second: Alignment, text: str) -> Alignment:
-    """Both changes as one: what the second changed takes in the pieces of the first that it touches."""
+def _compose(first: Alignment, second: Alignment, text: str) -> Alignment:
+    """The composition of two alignments: a piece of the second absorbs the pieces of the first that it touches."""
     moved: list[tuple[Range, Range]] = []
     for middle in zip(second.old_starts, second.old_ends, strict=True):
         old = first.to_old(*middle)
@@ -291,4 +290,4 @@ def _joined(first: Alignment, second: Alignment, text: str) -> Alignment:
         index = bisect_right(ends, old[0])
         if index == len(ends) or old[1] <= moved[index][0][0]:
             apart.append((old, second.to_new(*first.to_new(*old))))
-    return _aligned(sorted(moved + apart), text)
+    return _alignment(sorted(moved + apart), text)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from errors import raises
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
@@ -271,24 +272,24 @@ def test_no_documents_make_no_pairs(make: Any) -> None:
 
 
 def test_one_document_has_no_other() -> None:
-    with pytest.raises(UsageError, match="need two documents"):
+    with raises(UsageError, code="too-few-documents"):
         next_sentence_pairs(*ends_of([[3, 4]]), 10, np.random.default_rng(0))
 
 
 @pytest.mark.parametrize(
-    ("document_ends", "sentence_ends", "max_tokens", "message"),
+    ("document_ends", "sentence_ends", "max_tokens", "code"),
     [
-        ([5], [3, 5], 0, "at least 1 is needed"),
-        ([4, 5], [3, 5], 9, "ends within a sentence"),
-        ([3], [3, 5], 9, "after the last document's end"),
-        ([5, 3], [3, 5], 9, "document ends do not ascend"),
-        ([5], [5, 3], 9, "sentence ends do not ascend"),
+        ([5], [3, 5], 0, "max-tokens"),
+        ([4, 5], [3, 5], 9, "document-in-sentence"),
+        ([3], [3, 5], 9, "sentences-after-end"),
+        ([5, 3], [3, 5], 9, "unsorted-ends"),
+        ([5], [5, 3], 9, "unsorted-ends"),
     ],
 )
 def test_ends_that_do_not_belong_together_are_refused(
-    document_ends: list[int], sentence_ends: list[int], max_tokens: int, message: str
+    document_ends: list[int], sentence_ends: list[int], max_tokens: int, code: str
 ) -> None:
-    with pytest.raises(UsageError, match=message):
+    with raises(UsageError, code=code):
         pack_sentences(np.array(document_ends), np.array(sentence_ends), max_tokens)
 
 

@@ -43,18 +43,28 @@ class Masking:
 
     def __post_init__(self) -> None:
         if self.unit not in ("token", "word", "span"):
-            raise UsageError(f"unknown masking unit {self.unit!r}. Say token, word or span.")
+            raise UsageError(
+                f"unknown masking unit {self.unit!r}; expected token, word or span.",
+                code="masking-unit",
+                value=self.unit,
+            )
         if not 0 < self.rate <= 1:
-            raise UsageError(f"the masking rate is {self.rate}. It must be above 0 and at most 1.")
+            raise UsageError(
+                f"masking rate {self.rate}; expected above 0 and at most 1.", code="masking-rate", value=self.rate
+            )
         if min(self.mask_share, self.random_share) < 0 or self.mask_share + self.random_share > 1 + 1e-9:
             raise UsageError(
-                f"shares of {self.mask_share} masked and {self.random_share} random. "
-                "Neither may be below 0, nor their sum above 1; what is left stays as it is."
+                f"{self.mask_share} masked and {self.random_share} random; expected ratios of 0 or more that add up to "
+                "at most 1.",
+                code="masking-ratios",
+                value=(self.mask_share, self.random_share),
             )
         if not 0 < self.span_stop < 1 or self.span_longest < 1:
             raise UsageError(
-                f"spans that stop with probability {self.span_stop} and have at most {self.span_longest} words. "
-                "The first must lie between 0 and 1, the second be 1 or more."
+                f"span_stop {self.span_stop} and span_longest {self.span_longest}; expected a probability between 0 and "
+                "1, and 1 or more words.",
+                code="masking-spans",
+                value=(self.span_stop, self.span_longest),
             )
 
 
@@ -82,11 +92,17 @@ def mask(
     ends = ends.astype(np.int64)
     lengths = np.diff(ends, prepend=0)
     if lengths.min(initial=0) < 0 or lengths.sum() != ids.size:
-        raise UsageError(f"sequence ends must ascend to the {ids.size} tokens of the batch; seen: {ends}.")
+        raise UsageError(
+            f"sequence ends {ends}; expected ascending numbers up to the {ids.size} tokens of the batch.",
+            code="sequence-ends",
+            value=ids.size,
+        )
     if ids.size and ids.max() >= vocabulary.special.size:
         raise UsageError(
-            f"token id {ids.max()} is outside the vocabulary of {vocabulary.special.size} pieces. "
-            "Use the tokenizer that the shards were made with."
+            f"token id {ids.max()} is outside the vocabulary of {vocabulary.special.size} tokens. "
+            "Use the tokenizer that the shards were made with.",
+            code="token-id",
+            value=int(ids.max()),
         )
     draws = rng.random((DRAWS, ids.size)) if isinstance(rng, np.random.Generator) else rng
     words = _find_words(ids, lengths, vocabulary, unit=masking.unit)
@@ -219,9 +235,16 @@ class Schedule:
     def __post_init__(self) -> None:
         places = [place for place, _ in self.points]
         if not places or places[0] != 0 or places[-1] > 1 or sorted(set(places)) != places:
-            raise UsageError(f"rates are given from progress {places}. Begin at 0 and ascend to at most 1.")
+            raise UsageError(
+                f"masking schedule at {places}; expected ascending points from 0 to at most 1.",
+                code="masking-schedule",
+                value=places,
+            )
         if not all(0 < rate <= 1 for _, rate in self.points):
-            raise UsageError(f"masking rates {[rate for _, rate in self.points]}. Each must be above 0 and at most 1.")
+            rates = [rate for _, rate in self.points]
+            raise UsageError(
+                f"masking rates {rates}; expected each above 0 and at most 1.", code="masking-rate", value=rates
+            )
 
 
 def rate_at(schedule: float | Schedule, progress: float) -> float:
@@ -261,7 +284,11 @@ def sequence_draws(seed: int, epoch: int, sequences: Ints, ends: Ints, *, duplic
 
 def _seed_sequence(seed: int, epoch: int, duplicates: int | None, *more: int) -> np.random.SeedSequence:
     if duplicates is not None and duplicates < 1:
-        raise UsageError(f"{duplicates} duplicates of the maskings. There must be at least 1; None masks anew.")
+        raise UsageError(
+            f"{duplicates} maskings; expected at least 1, or None to mask every epoch anew.",
+            code="dupe-factor",
+            value=duplicates,
+        )
     turn = epoch if duplicates is None else epoch % duplicates
     return np.random.SeedSequence(seed, spawn_key=(turn, *more))
 

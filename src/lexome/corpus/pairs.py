@@ -116,14 +116,23 @@ def _validate_ends(document_ends: Ints, sentence_ends: Ints, max_tokens: int, *,
     """Check that the ends are consistent; as signed integers, which can be subtracted."""
     document_ends, sentence_ends = document_ends.astype(np.int64), sentence_ends.astype(np.int64)
     if max_tokens < least:
-        raise UsageError(f"max_tokens is {max_tokens}; at least {least} is needed.")
+        raise UsageError(f"max_tokens is {max_tokens}; expected at least {least}.", code="max-tokens", value=max_tokens)
     for name, ends in (("document", document_ends), ("sentence", sentence_ends)):
         if np.diff(ends, prepend=0).min(initial=0) < 0:
-            raise UsageError(f"the {name} ends do not ascend. They are token counts from the start of the shard.")
+            raise UsageError(
+                f"{name} ends do not ascend; expected token counts from the start of the shard.",
+                code="unsorted-ends",
+                value=name,
+            )
     if not _contained(document_ends[document_ends > 0], sentence_ends).all():
-        raise UsageError("a document ends within a sentence. Every document end must also be a sentence end.")
+        raise UsageError(
+            "a document ends within a sentence; expected every document end to be a sentence end.",
+            code="document-in-sentence",
+        )
     if document_ends.max(initial=0) != sentence_ends.max(initial=0):
-        raise UsageError("there are sentences after the last document's end. Give the ends of the same shard.")
+        raise UsageError(
+            "sentences after the end of the last document; expected ends of the same shard.", code="sentences-after-end"
+        )
     return document_ends, sentence_ends
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from errors import raises
 from foreign_writers import mpnet_tokenizer
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -247,7 +248,7 @@ def test_the_same_again_is_nothing_to_do_and_another_tokenizer_is_refused(desk: 
     first, again = learnt(), learnt()
     assert (again.new, again.adapted, again.sha256) == (False, first.adapted, first.sha256)
     base("another").save("model/tokenizer.json")
-    with pytest.raises(UsageError, match="other settings or from other text"):
+    with raises(UsageError, code="other-settings"):
         learnt()
 
 
@@ -274,7 +275,7 @@ def test_only_word_pieces_are_adapted(desk: Path) -> None:
             {"stage": "learn-vocab", "kind": "byte-bpe", "inputs": ["records"], "out": "bytes", "size": 300}
         )
     )
-    with pytest.raises(RecipeError, match="of the kind BPE; expected WordPiece"):
+    with raises(RecipeError, code="not-wordpiece", value="BPE"):
         learnt(adapt="bytes")
 
 

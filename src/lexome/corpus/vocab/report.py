@@ -134,11 +134,15 @@ def vocab_report(
     cannot be told from it.
     """
     if not vocabularies:
-        raise UsageError("no vocabulary is named; expected at least one NAME=PATH.")
+        raise UsageError("no vocabulary given; expected at least one NAME=PATH.", code="no-vocabulary")
     cased = cased or {}
     strangers = cased.keys() - vocabularies.keys()
     if strangers:
-        raise UsageError(f"{', '.join(sorted(strangers))}: said to be cased or not, but no vocabulary is named so.")
+        raise UsageError(
+            f"casing given for {', '.join(sorted(strangers))}, but there is no such vocabulary.",
+            code="unknown-vocabulary",
+            value=sorted(strangers)[0],
+        )
     loaded = {name: load_tokenizer(path, cased=cased.get(name)) for name, path in vocabularies.items()}
     rows = {name: _symbol_coverage(name, tokenizer) for name, tokenizer in loaded.items()}
     if texts:
@@ -157,9 +161,11 @@ def named_paths(arguments: Iterable[str], *, what: str = "vocabulary") -> dict[s
         if not equals:
             name, path = Path(argument).name or argument, argument
         if not (name and path):
-            raise UsageError(f"{argument!r}: expected NAME=PATH for a {what}.")
+            raise UsageError(f"{argument!r}: expected NAME=PATH for a {what}.", code="name-path", value=argument)
         if name in named:
-            raise UsageError(f"two of these have the name {name!r}; give them others with NAME=PATH.")
+            raise UsageError(
+                f"name {name!r} is given twice; use different names with NAME=PATH.", code="duplicate-name", value=name
+            )
         named[name] = Path(path)
     return named
 
@@ -211,7 +217,11 @@ def _measure_entities(
     set_name, path = ner
     counted = Counter(mention_words(read(path)))
     if not counted:
-        raise FormatError(f"{path}: no names are marked in it; expected annotated documents, such as CoNLL files.")
+        raise FormatError(
+            f"{path}: no annotated entities; expected annotated documents, such as CoNLL files.",
+            code="no-entities",
+            value=path,
+        )
     for (text, _), count in counted.items():
         mentions[text] += count
     for name, tokenizer in loaded.items():
@@ -248,23 +258,25 @@ ENDINGS = (".svg", ".png", ".pdf")
 
 
 def plot(report: VocabReport, path: Path) -> None:
-    """Write the report's picture: pieces per word in text and in each set's names, lower being better."""
+    """Plot tokens per word in the text and in each dataset's entities; lower is better."""
     if path.suffix.lower() not in ENDINGS:
-        raise UsageError(f"{path}: a picture ends in one of {', '.join(ENDINGS)}.")
+        raise UsageError(
+            f"{path}: unknown image format; expected one of {', '.join(ENDINGS)}.", code="image-format", value=path
+        )
     try:
         import matplotlib
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError:
-        raise MissingExtraError("matplotlib", extra="corpus", purpose="a picture") from None
+        raise MissingExtraError("matplotlib", extra="corpus", purpose="plotting") from None
     groups = _bar_groups(report)
-    # Room for each bar's number, and at least for the names above.
+    # Room for bar labels and for the legend.
     width = max(5.0, 1 + len(groups) * (0.4 + 0.36 * len(report.vocabularies)))
     figure = Figure(figsize=(width, 4), layout="constrained")
     FigureCanvasAgg(figure)
     _bars(figure.subplots(), groups, [row.name for row in report.vocabularies])
     figure.legend(loc="outside upper center", ncols=max(2, int(width / 1.8)), frameon=False, fontsize=8)
-    # Neither date nor random ids, and text as text: the same report gives the same picture.
+    # No date and no random ids, so that the same report gives the same bytes.
     with matplotlib.rc_context({"svg.hashsalt": "lexome", "svg.fonttype": "none"}), atomic_write(path) as stream:
         ending = path.suffix.lower()[1:]
         dateless = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(ending)
@@ -280,7 +292,7 @@ def _bar_groups(report: VocabReport) -> dict[str, list[float]]:
     for name in rows[0].entities:
         groups[name] = [row.entities[name].measures()["pieces_per_word"] for row in rows]
     if not groups:
-        raise UsageError("nothing to draw: give the report text or a set of names.")
+        raise UsageError("nothing to plot: the report has neither text nor entities.", code="nothing-to-plot")
     return groups
 
 

@@ -196,7 +196,7 @@ def test_a_document_keeps_what_its_spans_say(doc: Document) -> None:
     assert normalize(new) is new
     assert [passage.text for passage in new.passages] == [normalize_text(passage.text)[0] for passage in doc.passages]
     kept = {span.id: span for span in new.spans}
-    assert len(doc.spans) - len(kept) == tally.notes["span dropped: nothing is left of its text"]
+    assert len(doc.spans) - len(kept) == tally.notes["span dropped: no text left after normalization"]
     for span in doc.spans:
         if span.id in kept and whole(doc, span):
             pieces = [normalize_text(doc.slice(*part))[0].strip() for part in span.parts]
@@ -249,7 +249,7 @@ def test_a_span_of_which_nothing_is_left_falls_with_what_refers_to_it() -> None:
     new = normalize(doc, tally=tally)
     assert (new.spans, new.relations, new.attributes) == ((Span("T2", "Gene", ((1, 4),), "p53"),), (), ())
     assert tally.notes == {
-        "span dropped: nothing is left of its text": 1,
+        "span dropped: no text left after normalization": 1,
         "relation dropped: it refers to a span that was dropped": 1,
         "attribute dropped: it refers to something that was dropped": 1,
     }
@@ -260,7 +260,7 @@ def test_a_span_that_loses_one_part_keeps_the_others() -> None:
     tally = Tally()
     new = normalize(Document("1", (Passage(0, "a-\u200b"),), (span,)), tally=tally)
     assert new.spans == (Span("T1", "Gene", ((0, 1),), "a"),)
-    assert tally.notes == {"span kept without a part: nothing is left of the part's text": 1}
+    assert tally.notes == {"span kept without a part: the part has no text left": 1}
 
 
 def test_an_answer_of_which_nothing_is_left_stands_nowhere() -> None:

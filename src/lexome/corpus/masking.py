@@ -61,8 +61,8 @@ class Masking:
             )
         if not 0 < self.span_stop < 1 or self.span_longest < 1:
             raise UsageError(
-                f"span_stop {self.span_stop} and span_longest {self.span_longest}; expected a probability between 0 and "
-                "1, and 1 or more words.",
+                f"span_stop {self.span_stop} and span_longest {self.span_longest}; expected a probability in (0, 1) "
+                "and at least one word.",
                 code="masking-spans",
                 value=(self.span_stop, self.span_longest),
             )

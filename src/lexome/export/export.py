@@ -202,7 +202,7 @@ def _settings(folder: Path, model: Checkpoint, name: str | None) -> ModelSetting
     config, encoder = model.config, encoder_of(model.model)
     assert isinstance(encoder, Encoder)
     special = _write_tokenizer(folder, model)
-    template = around(load_tokenizer(folder / TOKENIZER))
+    template = special_token_template(load_tokenizer(folder / TOKENIZER))
     if template is None:
         # The tokenizer has no template of its own: CLS before, SEP between and after.
         cls, sep = (() if special.get(token) is None else (special[token],) for token in ("cls_token", "sep_token"))

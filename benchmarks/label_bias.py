@@ -38,7 +38,7 @@ def main() -> None:
     chosen = [find(name, data=given.data) for name in given.sets.split(",")] if given.sets else every(data=given.data)
     rows: dict[str, Any] = {}
     for source in chosen:
-        if source.here:
+        if source.available:
             rows[source.card.name] = row = bias_of(source, tokens)
             print(source.card.name, json.dumps(row), flush=True)
     result = {"facts": facts("numpy"), "tokenizer": path.resolve().parent.name, "sets": rows}
@@ -52,7 +52,7 @@ def bias_of(source: DataSet, tokens: SubwordTokenizer) -> dict[str, Any]:
     separators = tuple(tokens.vocabulary[piece] for piece in ("[CLS]", "[SEP]"))
     frame = Frame(separators[:1], separators[1:], separators[1:], MAX_TOKENS)
     try:
-        docs = fold.split("train") if "train" in fold.found else fold.split(next(iter(fold.found)))
+        docs = fold.split("train") if "train" in fold.files else fold.split(next(iter(fold.files)))
     except LexomeError as error:
         return {"error": str(error)}
     rows = [row for doc in docs for row in task.encode(doc, tokens, frame, with_targets=True)]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lexome import Tally, datasets
-from lexome.datasets.audit import overlaps
+from lexome.datasets.audit import find_overlaps
 from lexome.formats import read
 from lexome.tasks import Relations
 from lexome.tasks.qa import base_question_id
@@ -57,7 +57,7 @@ def data(real_data: Path) -> Path:
 @cache
 def checked(data: Path, name: str) -> datasets.Report:
     found = datasets.find(name, data=data)
-    if not found.found:
+    if not found.files:
         pytest.skip(f"{name} is not among the benchmark sets")
     return found.check()
 
@@ -133,5 +133,5 @@ def test_masked_sentences_of_drug_interactions_are_blue_s(data: Path, split: str
 def test_articles_that_two_sets_share_are_found(data: Path) -> None:
     biored = datasets.find("BioRED", data=data)
     train = [*biored.split("train"), *biored.split("dev")]
-    (shared,) = overlaps({"train": train, "test": datasets.find("BC5CDR", data=data).split("test")})
+    (shared,) = find_overlaps({"train": train, "test": datasets.find("BC5CDR", data=data).split("test")})
     assert shared.ids == 69

@@ -52,7 +52,7 @@ def bert(real_data: Path, tmp_path_factory: pytest.TempPathFactory) -> SubwordTo
 @pytest.mark.parametrize("name", datasets.names())
 def test_what_a_set_says_comes_back(name: str, real_data: Path, bert: SubwordTokenizer) -> None:
     found = datasets.find(name, data=real_data / "benchmarks")
-    if not found.found:
+    if not found.files:
         pytest.skip(f"the set {name} is not beside the project")
     task = found.task
     asked = unexplained = 0
@@ -126,7 +126,7 @@ def test_what_a_set_says_comes_back_however_it_is_labelled(
     labelling: str, nested: bool, real_data: Path, bert: SubwordTokenizer
 ) -> None:
     found = datasets.find("BioRED", data=real_data / "benchmarks")
-    if not found.found:
+    if not found.files:
         pytest.skip("the set BioRED is not beside the project")
     task = task_of({**found.settings, "labelling": labelling, "nested": nested, "scheme": "iobes"})
     lost = 0

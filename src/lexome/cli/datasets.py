@@ -63,7 +63,7 @@ def datasets(
         _print_all(datasets.every(data=data), as_json=as_json)
         return
     dataset = datasets.find(name, data=data) if task is None else datasets.folder(name, task=task)
-    report = dataset.check() if dataset.found else None
+    report = dataset.check() if dataset.files else None
     if as_json:
         print(json.dumps({**_as_json(dataset), "check": asdict(report) if report else None}, ensure_ascii=False))
     else:
@@ -137,7 +137,7 @@ def _print_all(datasets: Sequence["DataSet"], *, as_json: bool) -> None:
         return
     rows = [("dataset", "task", "train/dev/test", "license", "found")]
     for dataset in datasets:
-        licence = _shorten(dataset.card.licence, _LICENCE_WIDTH)
+        licence = _shorten(dataset.card.license, _LICENCE_WIDTH)
         rows.append((dataset.name, str(dataset.settings["kind"]), _size(dataset), licence, _availability(dataset)))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)][:-1]
     for row in rows:
@@ -153,7 +153,7 @@ def set_table(datasets: Sequence["DataSet"]) -> str:
     for dataset in datasets:
         card = dataset.card
         papers = ", ".join(card.papers) or "-"
-        cells = (card.name, card.about, _size(dataset), papers, card.licence, card.get.rstrip("."))
+        cells = (card.name, card.description, _size(dataset), papers, card.license, card.source.rstrip("."))
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -163,21 +163,21 @@ def _as_json(dataset: "DataSet") -> dict[str, Any]:
     card = dataset.card
     return {
         "name": card.name,
-        "about": card.about,
+        "about": card.description,
         "task": dict(card.task),
-        "measure": card.measure,
+        "measure": card.metric,
         "expected": {split: dict(counts) for split, counts in card.expected.items()},
         "folds": len(card.folds),
-        "licence": card.licence,
-        "licensed": card.licensed,
+        "licence": card.license,
+        "licensed": card.restricted,
         "citation": card.citation,
         "papers": list(card.papers),
         "notes": list(card.notes),
-        "get": card.get,
+        "get": card.source,
         "files": {split: [list(files.patterns) for files in options] for split, options in card.splits.items()},
         "folders": list(card.folders),
         "folder": str(dataset.folder) if dataset.folder is not None else None,
-        "here": dataset.here,
+        "here": dataset.available,
         "missing": dataset.missing,
     }
 
@@ -185,17 +185,17 @@ def _as_json(dataset: "DataSet") -> dict[str, Any]:
 def _print_dataset(dataset: "DataSet", report: "Report | None") -> None:
     card, task = dataset.card, dataset.card.task
     classes = [str(name) for name in task.get("types") or task.get("labels") or [task.get("form", "")] if name]
-    missing = f"incomplete: no {', '.join(dataset.missing)}" if dataset.found else "no"
+    missing = f"incomplete: no {', '.join(dataset.missing)}" if dataset.files else "no"
     lines = [
-        ("dataset", f"{card.name}: {card.about}"),
+        ("dataset", f"{card.name}: {card.description}"),
         ("task", f"{task['kind']}: {', '.join(classes)}".rstrip(": ")),
-        ("metric", card.measure),
+        ("metric", card.metric),
         ("papers", ", ".join(card.papers)),
-        ("license", card.licence),
+        ("license", card.license),
         ("cite", card.citation),
-        ("source", card.get),
+        ("source", card.source),
         *(("note", note) for note in card.notes),
-        ("found", ("yes" if dataset.here else missing) + (f", in {dataset.folder}" if dataset.folder else "")),
+        ("found", ("yes" if dataset.available else missing) + (f", in {dataset.folder}" if dataset.folder else "")),
     ]
     if report is None:
         for split, options in card.splits.items():
@@ -233,12 +233,12 @@ def _count(counts: Mapping[str, int], unit: str) -> int:
 
 def _availability(dataset: "DataSet") -> str:
     """Whether the dataset was found, and otherwise where to get it."""
-    if dataset.here:
+    if dataset.available:
         return "yes"
-    source = _shorten(dataset.card.get, _SOURCE_WIDTH)
-    if dataset.found:
+    source = _shorten(dataset.card.source, _SOURCE_WIDTH)
+    if dataset.files:
         return f"incomplete: no {', '.join(dataset.missing)}; source: {source}"
-    return f"no; {'apply at' if dataset.card.licensed else 'source'}: {source}"
+    return f"no; {'apply at' if dataset.card.restricted else 'source'}: {source}"
 
 
 def _shorten(text: str, width: int) -> str:

@@ -1,8 +1,8 @@
-"""BioASQ's questions in SQuAD's form, each context with where it came from: article, section and place of the snippet.
+"""BioASQ questions in SQuAD's format, with the provenance of each context: article, section and place of the snippet.
 
-A factoid or list question is asked of each of its snippets, or, where the abstracts are given, of each of its articles.
-Answers are found by their words or a synonym's. Yes or no questions have no answer in the text and make a file of
-their own; summary questions are left out. Everything that is left out is counted.
+A factoid or list question is asked of each of its snippets, or, given the abstracts, of each of its articles. Answers
+are located by their text or a synonym. Yes/no questions have no answer in the text and make a file of their own;
+summary questions are skipped. Everything that is skipped is counted.
 """
 
 import json
@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from lexome.datasets.transforms import of_one_question
+from lexome.datasets.transforms import single_question
 from lexome.document import Answer, Document, Question
 from lexome.errors import DataSetError, FormatError, UsageError
 from lexome.files import atomic_write
@@ -27,12 +27,12 @@ from lexome.tasks.qa import base_question_id
 
 
 def answered_from_golden(sources: Iterator[Source], *, tally: Tally) -> Iterator[Document]:
-    """The documents of test files in SQuAD's form, each question with its type and answers from a golden file.
+    """The documents of test files in SQuAD's format, with the questions' types and answers from golden files.
 
-    In such a file a question is called <id>_000, <id>_001, ... once for each text it is asked of. One that no golden
-    file has is an error: what it scores could not be known.
+    In test files a question is <id>_000, <id>_001, ... once for each of its texts. One that no golden file has is an
+    error, for it could not be scored.
     """
-    asked: list[Document] = []
+    docs: list[Document] = []
     golden: dict[str, Question] = {}
     for source in sources:
         if detect(source).name == "bioasq":
@@ -40,17 +40,19 @@ def answered_from_golden(sources: Iterator[Source], *, tally: Tally) -> Iterator
                 (question.id, question) for doc in bioasq.read(source, tally=tally) for question in doc.questions
             )
         else:
-            asked += squad.read(source, tally=tally)
-    for doc in of_one_question(asked, tally):
-        yield replace(doc, questions=tuple(_answered(question, golden) for question in doc.questions))
+            docs += squad.read(source, tally=tally)
+    for doc in single_question(docs, tally):
+        yield replace(doc, questions=tuple(_with_golden_answers(question, golden) for question in doc.questions))
 
 
-def _answered(question: Question, golden: dict[str, Question]) -> Question:
+def _with_golden_answers(question: Question, golden: dict[str, Question]) -> Question:
     known = golden.get(base_question_id(question.id))
     if known is None:
         raise DataSetError(
-            f"the test question {question.id!r} is in no golden file; expected its answers there. Take the golden "
-            "files of the same edition."
+            f"the test question {question.id!r} is in no golden file; expected its answers there. Use the golden files "
+            "of the same edition.",
+            code="missing-answer",
+            value=question.id,
         )
     return replace(question, type=known.type, answers=known.answers, documents=known.documents)
 
@@ -63,12 +65,12 @@ _PMID = re.compile(r"(?:pubmed(?:\.ncbi\.nlm\.nih\.gov)?/|^)(\d+)/?$")
 
 
 @dataclass
-class Converted:
-    """What came of a conversion.
+class ConvertedQuestions:
+    """The result of a conversion.
 
-    squad  factoid and list questions: articles of paragraphs, as SQuAD has them
-    yesno  yes or no questions in the same form, with the answer in place of the list of answers
-    counts questions by type, and what became of them
+    squad   factoid and list questions, as articles of paragraphs
+    yesno   yes/no questions in the same format, with the answer in place of the list of answers
+    counts  questions by type, and what became of them
     """
 
     squad: Json
@@ -78,7 +80,7 @@ class Converted:
 
 @dataclass(frozen=True)
 class _Context:
-    """A text that a question is asked of: where it is from, and, in an abstract, where its snippets stand."""
+    """A text that a question is asked of, its provenance, and, of an abstract, the ranges of its snippets."""
 
     text: str
     source: Json
@@ -92,35 +94,40 @@ def convert_bioasq(
     unanswerable: Unanswerable = "drop",
     abstracts: Iterable[Document] = (),
     tally: Tally | None = None,
-) -> Converted:
-    """The questions of BioASQ files in SQuAD's form.
+) -> ConvertedQuestions:
+    """The questions of BioASQ files in SQuAD's format.
 
-    `forms` are the types of questions with answers in the text that are wanted. A context that holds no answer is
-    dropped, or with unanswerable="keep" kept as one where the question is impossible (SQuAD 2.0). Where a question has
-    no answers at all, as in test files, all its contexts are kept. `abstracts` are PubMed articles: a question is then
-    asked of each whole title and abstract, and its answers are looked for in the snippets' places first.
+    `forms` are the types of questions to convert. A context without an answer is dropped, or with unanswerable="keep"
+    kept as an impossible question (SQuAD 2.0). All contexts of a question without answers, as in test files, are kept.
+    `abstracts` are PubMed articles: a question is then asked of each whole title and abstract, and its answers are
+    searched in the snippets' ranges first.
     """
     wanted = set(forms)
-    if not wanted <= set(FORMS):
-        raise UsageError(f"the forms {', '.join(sorted(wanted))} were asked for; expected factoid, list or both.")
+    unknown = sorted(wanted - set(FORMS))
+    if unknown:
+        raise UsageError(
+            f"forms has {unknown[0]!r}; expected factoid, list or both.", code="invalid-choice", value=unknown[0]
+        )
     tally = tally if tally is not None else Tally()
     texts = {doc.meta.pmid or doc.id: _article_text(doc) for doc in abstracts}
     squad: list[Json] = []
     yesno: list[Json] = []
     for where, record in _questions(paths, tally):
-        made = attempt(tally, partial(_converted, record, texts, wanted, unanswerable, tally), record, where=where)
-        (yesno if made is not None and made[0] == "yesno" else squad).extend(made[1] if made is not None else ())
-    return Converted(
+        converted = attempt(tally, partial(_convert, record, texts, wanted, unanswerable, tally), record, where=where)
+        if converted is not None:
+            type, articles = converted
+            (yesno if type == "yesno" else squad).extend(articles)
+    return ConvertedQuestions(
         {"version": "BioASQ" if unanswerable == "drop" else "BioASQ-v2.0", "data": squad},
         {"version": "BioASQ-yesno", "data": yesno},
         dict(tally.notes),
     )
 
 
-def _converted(
+def _convert(
     record: object, texts: Mapping[str, str], wanted: set[str], unanswerable: Unanswerable, tally: Tally
 ) -> tuple[str, list[Json]]:
-    """The type of a question, and the question as an article of SQuAD, in a list that is empty if it is left out."""
+    """The type of a question, and the question as a SQuAD article, in a list that is empty if it is skipped."""
     fields = mapping(record, "questions")
     type = string(fields, "type") or "factoid"
     tally.note(f"{type} question read")
@@ -129,12 +136,12 @@ def _converted(
         return type, list(_yes_or_no(fields, contexts, tally))
     if type in wanted:
         return type, list(_with_answers(fields, type, contexts, unanswerable, tally))
-    tally.note(f"{type} question left out")
+    tally.note(f"{type} question skipped")
     return type, []
 
 
 def write_squad(path: Path, content: Json) -> None:
-    """The content as JSON, under its name only when it is complete."""
+    """Write the content as JSON, atomically."""
     with atomic_write(path) as stream:
         stream.write(json.dumps(content, ensure_ascii=False, indent=1).encode() + b"\n")
 
@@ -144,35 +151,39 @@ def _questions(paths: Iterable[str | Path], tally: Tally) -> Iterator[tuple[str,
         for source in open_sources(Path(path), tally):
             content = load(source)
             if not isinstance(content, dict) or not isinstance(content.get("questions"), list):
-                raise FormatError(f"{source.name}: there is no list 'questions'; expected a file of BioASQ.")
+                raise FormatError(
+                    f"{source.name}: there is no list 'questions'; expected a BioASQ file.",
+                    code="missing-key",
+                    value="questions",
+                )
             for number, record in enumerate(content["questions"], 1):
                 yield f"{source.name}, question {number}", record
 
 
 def _article_text(doc: Document) -> str:
-    """Title and abstract, as BioBERT's contexts have them: one after the other, a space between."""
+    """Title and abstract, separated by a space, as in BioBERT's contexts."""
     return " ".join(passage.text for passage in doc.passages if passage.kind in ("title", "abstract"))
 
 
 def _contexts(record: Json, texts: Mapping[str, str], tally: Tally) -> Iterator[_Context]:
-    """The snippets of a question, each once; or the abstracts of its articles."""
+    """The distinct snippets of a question, or the abstracts of its articles."""
     placed: dict[str, list[tuple[int, int]]] = {}
     seen: set[tuple[str, str]] = set()
     for snippet in objects(record, "snippets"):
         text, url = required(snippet, "text"), string(snippet, "document") or ""
         pmid = pmid_of(url)
         if (url, text) in seen:
-            tally.note("snippet given twice taken once")
+            tally.note("duplicate snippet skipped")
             continue
         seen.add((url, text))
         if not texts:
             yield _Context(text, _provenance(snippet, url, pmid))
         elif pmid is None or pmid not in texts:
-            tally.note("snippet left out: its abstract is not given")
+            tally.note("snippet skipped: its abstract is missing")
         else:
             at = texts[pmid].find(text)
             if at < 0:
-                tally.note("snippet is not in its abstract word for word")
+                tally.note("snippet is not in its abstract verbatim")
             placed.setdefault(pmid, []).extend([(at, at + len(text))] if at >= 0 else [])
     for pmid, ranges in placed.items():
         source = {"document": f"http://www.ncbi.nlm.nih.gov/pubmed/{pmid}", "pmid": pmid}
@@ -180,7 +191,7 @@ def _contexts(record: Json, texts: Mapping[str, str], tally: Tally) -> Iterator[
 
 
 def pmid_of(url: str) -> str | None:
-    """The PMID that an article's address ends on.
+    """The PMID at the end of an article's URL.
 
     >>> pmid_of("http://www.ncbi.nlm.nih.gov/pubmed/28293123")
     '28293123'
@@ -190,7 +201,7 @@ def pmid_of(url: str) -> str | None:
 
 
 def _provenance(snippet: Json, url: str, pmid: str | None) -> Json:
-    """Where a snippet stands: its article, and its place counted from the beginning of a section."""
+    """The provenance of a snippet: its article, and its place counted from the start of a section."""
     place = {
         "beginSection": snippet.get("beginSection"),
         "offsetInBeginSection": snippet.get("offsetInBeginSection"),
@@ -203,14 +214,14 @@ def _provenance(snippet: Json, url: str, pmid: str | None) -> Json:
 def _with_answers(
     record: Json, type: str, contexts: list[_Context], unanswerable: Unanswerable, tally: Tally
 ) -> Iterator[Json]:
-    """The question as an article of SQuAD, or nothing where none of its contexts is kept."""
+    """The question as a SQuAD article, or nothing if none of its contexts is kept."""
     name, asked = required(record, "id"), required(record, "body")
     known = exact_answers(record)
     paragraphs: list[Json] = []
     for context in contexts:
-        answers = [place for number, answer in enumerate(known) if (place := _found(answer, number, context))]
+        answers = [place for number, answer in enumerate(known) if (place := _locate_answer(answer, number, context))]
         if known and not answers:
-            tally.note(f"context {'kept as unanswerable' if unanswerable == 'keep' else 'left out'}: no answer in it")
+            tally.note(f"context {'kept as unanswerable' if unanswerable == 'keep' else 'skipped'}: no answer in it")
             if unanswerable == "drop":
                 continue
         qa: Json = {"id": f"{name}_{len(paragraphs):03}", "question": asked, "type": type, "answers": answers}
@@ -224,8 +235,8 @@ def _with_answers(
         yield {"title": name, "paragraphs": paragraphs}
 
 
-def _found(answer: Answer, number: int, context: _Context) -> Json | None:
-    """The answer where it or a synonym stands first, in a snippet's place before the rest of its abstract."""
+def _locate_answer(answer: Answer, number: int, context: _Context) -> Json | None:
+    """The first place of the answer or a synonym, in a snippet's range before the rest of its abstract."""
     pattern = answer_pattern(answer)
     if pattern is None:
         return None
@@ -239,14 +250,14 @@ def _found(answer: Answer, number: int, context: _Context) -> Json | None:
 def _yes_or_no(record: Json, contexts: list[_Context], tally: Tally) -> Iterator[Json]:
     name, asked = required(record, "id"), required(record, "body")
     known = exact_answers(record)
-    said = known[0].text.strip().lower().removesuffix(".") if known else None
-    if said not in ("yes", "no", None):
-        tally.note("yesno question left out: its answer is neither")
+    answer = known[0].text.strip().lower().removesuffix(".") if known else None
+    if answer not in ("yes", "no", None):
+        tally.note("yesno question skipped: its answer is neither")
         return
     paragraphs = [
         {
             "context": context.text,
-            "qas": [{"id": f"{name}_{number:03}", "question": asked, "type": "yesno", "answers": said}],
+            "qas": [{"id": f"{name}_{number:03}", "question": asked, "type": "yesno", "answers": answer}],
             **context.source,
         }
         for number, context in enumerate(contexts)

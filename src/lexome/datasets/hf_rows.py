@@ -1,8 +1,7 @@
 """Rows of Hugging Face datasets as Documents: Arrow, Parquet and JSON lines, read without the datasets library.
 
-What a row is, its columns say: tokens and their tags, a text and its label, two sentences, a question on a context, or
-BigBIO's passages and entities. The names of labels that are stored as numbers are in the file's own schema or in the
-dataset_info.json beside it.
+The columns of a row decide what it is: tokens and tags, a text and its label, two sentences, a question on a context,
+or BigBIO's passages and entities. Names of integer labels are in the file's schema or in a dataset_info.json beside it.
 """
 
 import io
@@ -26,8 +25,8 @@ _TAGS = ("ner_tags", "tags", "ner", "labels", "label")
 _PAIRS = (("sentence1", "sentence2"), ("premise", "hypothesis"), ("text_1", "text_2"))
 _LABELS = ("label", "labels", "gold_label", "score")
 _IDS = ("id", "document_id", "guid", "pairID", "idx")
-# What stands for "not known" in labels that are numbers.
-_UNKNOWN = -1
+# The integer label of rows without a label.
+_NO_LABEL = -1
 
 
 def read(paths: Iterable[Path], *, tally: Tally, split: str = "") -> Iterator[Document]:
@@ -38,7 +37,7 @@ def read(paths: Iterable[Path], *, tally: Tally, split: str = "") -> Iterator[Do
         for row in rows:
             number += 1
             name = _name(row, number, split or path.stem)
-            make = partial(_attempted, row, features, name, tally)
+            make = partial(_convert, row, features, name, tally)
             raw = json.dumps(row, default=str, ensure_ascii=False).encode(errors="backslashreplace")
             doc = tally.attempt(make, where=f"{path}, row {number}", id=name, raw=raw)
             if doc is not None:
@@ -46,31 +45,29 @@ def read(paths: Iterable[Path], *, tally: Tally, split: str = "") -> Iterator[Do
 
 
 def _name(row: Row, number: int, split: str) -> str:
-    """A row's id, or its split and number where it has none, or one that only counts and so comes again elsewhere."""
+    """A row's id, or its split and number if it has none or a mere row number, which other splits have too."""
     own = next((str(row[key]) for key in _IDS if row.get(key) not in (None, "")), None)
     return f"{split}-{number}" if own is None or own in (str(number - 1), str(number)) else own
 
 
-def _attempted(row: Row, features: Features, name: str, tally: Tally) -> Document:
+def _convert(row: Row, features: Features, name: str, tally: Tally) -> Document:
     try:
         return document(row, features, name, tally)
     except BadDocument:
         raise
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-        # Columns of the right names may hold anything.
-        raise BadDocument(
-            "bad_field", f"the columns {', '.join(row)} do not hold what their names say ({error!r})."
-        ) from error
+        # Columns may hold anything, whatever their names.
+        raise BadDocument("bad_field", f"the columns {', '.join(row)} hold unexpected values ({error!r}).") from error
 
 
 def document(row: Row, features: Features, name: str, tally: Tally) -> Document:
     """A row as a document."""
     if "tokens" in row:
-        return _tagged(row, features, name, tally)
+        return _from_tags(row, features, name, tally)
     if "passages" in row and "entities" in row:
-        return _bigbio(row, name)
+        return _from_bigbio(row, name)
     if "context" in row and "question" in row:
-        return _asked(row, name)
+        return _from_squad(row, name)
     if "passages" in row:
         return from_json(json.dumps(row))
     record = {key: value for key, value in row.items() if value is not None}
@@ -82,13 +79,13 @@ def document(row: Row, features: Features, name: str, tally: Tally) -> Document:
             break
     for key in _LABELS:
         if key in record:
-            record[key] = _named_labels(record[key], key, features, tally)
+            record[key] = _label_names(record[key], key, features, tally)
     record = {key: value for key, value in record.items() if key not in _IDS and value not in (None, [])}
     return from_record({**record, "id": name}, name, tally)
 
 
 def class_names(features: Features, column: str) -> tuple[str, ...]:
-    """The names of a column's classes, of a list's too; none where they are not stored as numbers."""
+    """The names of a column's classes, also of a list's; none unless they are stored as integers."""
     feature = features.get(column)
     while True:
         if isinstance(feature, list) and feature:
@@ -102,12 +99,12 @@ def class_names(features: Features, column: str) -> tuple[str, ...]:
 
 
 def _table(path: Path, tally: Tally) -> tuple[Iterator[Row], Features]:
-    """The rows of a file, and what is known of its columns."""
+    """The rows of a file, and the features of its columns."""
     if path.name.endswith((".arrow", ".parquet")):
         rows, features = _arrow(path)
     else:
         rows, features = _json_lines(path, tally), {}
-    return rows, features or _beside(path)
+    return rows, features or _features_beside(path)
 
 
 def _arrow(path: Path) -> tuple[Iterator[Row], Features]:
@@ -124,12 +121,18 @@ def _arrow(path: Path) -> tuple[Iterator[Row], Features]:
             schema, batches = _arrow_batches(path, pa)
     except (pa.ArrowException, OSError, ValueError) as error:
         first = str(error).split("\n", 1)[0]
-        raise FormatError(f"{path}: no Arrow or Parquet file, or a damaged one ({first}). Write it again.") from error
-    return (row for batch in batches for row in batch.to_pylist()), _features(schema)
+        raise FormatError(
+            f"{path}: not a valid Arrow or Parquet file ({first}). Write it again.",
+            code="invalid-table",
+            value=str(path),
+        ) from error
+    features = (schema.metadata or {}).get(b"huggingface")
+    rows = (row for batch in batches for row in batch.to_pylist())
+    return rows, _features_in(json.loads(features)) if features else {}
 
 
 def _arrow_batches(path: Path, pa: Any) -> tuple[Any, Iterable[Any]]:
-    """Arrow's stream form, in which datasets are saved, or its file form."""
+    """Arrow's streaming format, in which datasets are saved, or its file format."""
     source = pa.memory_map(str(path))
     try:
         stream = pa.ipc.open_stream(source)
@@ -147,77 +150,82 @@ def _json_lines(path: Path, tally: Tally) -> Iterator[Row]:
             try:
                 row = json.loads(line)
             except ValueError as error:
-                raise FormatError(f"{source.name}, line {number}: {error}; expected one JSON object a line.") from None
+                raise FormatError(
+                    f"{source.name}, line {number}: {error}; expected one JSON object per line.",
+                    code="invalid-json",
+                    value=number,
+                ) from None
             if not isinstance(row, dict):
                 raise FormatError(
-                    f"{source.name}, line {number}: {type(row).__name__}; expected one JSON object a line."
+                    f"{source.name}, line {number}: {type(row).__name__}; expected one JSON object per line.",
+                    code="invalid-json",
+                    value=number,
                 )
             yield row
 
 
-def _features(schema: Any) -> Features:
-    held = (schema.metadata or {}).get(b"huggingface")
-    return _features_in(json.loads(held)) if held else {}
-
-
-def _beside(path: Path) -> Features:
-    """What dataset_info.json or dataset_infos.json says that lies beside the file, or in the folder above."""
+def _features_beside(path: Path) -> Features:
+    """The features in a dataset_info.json or dataset_infos.json beside the file, or in the folder above."""
     for folder in (path.parent, path.parent.parent):
         for name in ("dataset_info.json", "dataset_infos.json"):
             if (folder / name).is_file():
                 try:
                     return _features_in(json.loads((folder / name).read_text(encoding="utf-8")))
                 except ValueError as error:
-                    raise FormatError(f"{folder / name}: {error}; expected JSON. Write the dataset again.") from None
+                    raise FormatError(
+                        f"{folder / name}: {error}; expected JSON. Write the dataset again.",
+                        code="invalid-json",
+                        value=str(folder / name),
+                    ) from None
     return {}
 
 
-def _features_in(said: Any) -> Features:
-    """The features, which stand at the top, under "info", or under the name of the only configuration."""
-    if not isinstance(said, dict):
+def _features_in(info: Any) -> Features:
+    """The features, which are at the top, under "info", or under the name of the only configuration."""
+    if not isinstance(info, dict):
         return {}
-    if isinstance(said.get("features"), dict):
-        return dict(said["features"])
-    inner = [said["info"]] if "info" in said else list(said.values()) if len(said) == 1 else []
+    if isinstance(info.get("features"), dict):
+        return dict(info["features"])
+    inner = [info["info"]] if "info" in info else list(info.values()) if len(info) == 1 else []
     return _features_in(inner[0]) if inner else {}
 
 
-def _tagged(row: Row, features: Features, name: str, tally: Tally) -> Document:
-    """Tokens and tags as the columns of a CoNLL file, so that there is one way in which tags are read."""
+def _from_tags(row: Row, features: Features, name: str, tally: Tally) -> Document:
+    """Tokens and tags, read by the CoNLL reader, so that there is one reader of tags."""
     column = next((key for key in _TAGS if isinstance(row.get(key), list)), None)
     tokens, tags = row["tokens"], row.get(column or "")
     if column is None or not isinstance(tags, list) or len(tags) != len(tokens):
         seen = ", ".join(row)
         raise BadDocument("bad_field", f"the columns are {seen}; expected tokens and as many {' or '.join(_TAGS[:2])}.")
-    names = _named_tags(tags, column, features)
+    names = _tag_names(tags, column, features)
     if any(str(token).split() not in ([], [str(token)]) for token in tokens):
-        raise BadDocument("bad_field", "a token holds white space; expected words without it.")
+        raise BadDocument("bad_field", "a token contains white space; expected words without it.")
     lines = "".join(f"{token}\t{tag}\n" for token, tag in zip(tokens, names, strict=True))
     source = open_stream(io.BytesIO(f"-DOCSTART- (row)\n\n{lines}".encode()), name, tally)
     (doc,) = conll.read(source, tally=tally)
     return Document(name, doc.passages, doc.spans)
 
 
-def _named_tags(tags: Sequence[Any], column: str, features: Features) -> list[str]:
+def _tag_names(tags: Sequence[Any], column: str, features: Features) -> list[str]:
     if all(isinstance(tag, str) for tag in tags):
         return list(tags)
     names = class_names(features, column)
     if not all(isinstance(tag, int) and 0 <= tag < len(names) for tag in tags):
         raise BadDocument(
             "unknown_label",
-            f"{column} holds numbers that {'have no names' if not names else f'are not below {len(names)}'}; expected "
-            "them in the schema or in a dataset_info.json beside the file. Add it, or store the tags as text.",
+            f"{column} has integers that {'have no names' if not names else f'are not below {len(names)}'}; expected "
+            "names in the schema or in a dataset_info.json beside the file. Add it, or store the tags as strings.",
         )
     return [names[tag] for tag in tags]
 
 
-def _named_labels(label: Any, column: str, features: Features, tally: Tally) -> Any:
-    """Labels by their names; a number that has none stays, and -1 is none."""
+def _label_names(label: Any, column: str, features: Features, tally: Tally) -> Any:
+    """The names of labels; an integer without a name stays, and -1 is no label."""
     names = class_names(features, column)
     if isinstance(label, list):
-        return [_named_labels(one, column, features, tally) for one in label]
+        return [_label_names(one, column, features, tally) for one in label]
     if names and isinstance(label, int) and not isinstance(label, bool):
-        if label == _UNKNOWN:
+        if label == _NO_LABEL:
             tally.note("row without a label")
             return None
         if not 0 <= label < len(names):
@@ -226,15 +234,15 @@ def _named_labels(label: Any, column: str, features: Features, tally: Tally) -> 
     return label
 
 
-def _asked(row: Row, name: str) -> Document:
-    """SQuAD's row: a question on a context, answers as two lists."""
+def _from_squad(row: Row, name: str) -> Document:
+    """A row in SQuAD's form: a question on a context, with answers as two lists."""
     answers = row.get("answers") or {}
     texts, starts = answers.get("text") or [], answers.get("answer_start") or []
     if starts and len(starts) != len(texts):
         raise BadDocument(
-            "bad_field", f"answers has {len(texts)} texts and {len(starts)} places; expected a place for each, or none."
+            "bad_field", f"answers has {len(texts)} texts and {len(starts)} starts; expected a start for each, or none."
         )
-    # Answers without places are looked for in the text; none at all says that there is no answer in it.
+    # Answers without starts are searched in the text; no answers at all mean that the question is unanswerable.
     found = tuple(Answer(text, start) for text, start in zip(texts, starts or [None] * len(texts), strict=True))
     title = row.get("title")
     passage = Passage(0, row["context"], section=(title,) if title else ())
@@ -242,8 +250,8 @@ def _asked(row: Row, name: str) -> Document:
     return Document(name, (passage,), questions=(question,))
 
 
-def _bigbio(row: Row, name: str) -> Document:
-    """BigBIO's kb schema: passages, entities and relations with offsets over the whole document."""
+def _from_bigbio(row: Row, name: str) -> Document:
+    """A row in BigBIO's kb schema: passages, entities and relations with document offsets."""
     passages = tuple(
         Passage(passage["offsets"][0][0], passage["text"][0], passage.get("type") or "paragraph")
         for passage in row["passages"]
@@ -255,7 +263,8 @@ def _bigbio(row: Row, name: str) -> Document:
         text = " ".join(plain.slice(start, end) for start, end in parts)
         if text.split() != " ".join(entity["text"]).split():
             raise BadDocument(
-                "offset_mismatch", f"entity {entity['id']!r} says {entity['text']}, the text at {parts} is {text!r}."
+                "offset_mismatch",
+                f"entity {entity['id']!r} has the text {entity['text']}; the text at {parts} is {text!r}.",
             )
         spans.append(Span(entity["id"], entity["type"], parts, text))
     relations = tuple(

@@ -1,12 +1,12 @@
-"""The i2b2 challenges' own files: concepts and relations of 2010, events of 2012, names and dates of 2014.
+"""Readers of the i2b2 challenges' files: concepts and relations of 2010, events of 2012, identifiers of 2014.
 
-They are licensed; the forms are told here so that a copy is read as it comes.
+The data is restricted; these are its formats:
 
 2010  a note is a .txt file; `c="the cough" 12:3 12:4||t="problem"` in its .con file is a concept from token 3 to 4 of
-      line 12, lines counted from 1 and tokens from 0, and a line of its .rel file has two of them with `||r="TrAP"||`
-      between
+      line 12, with lines counted from 1 and tokens from 0; a line of its .rel file has two of these with
+      `||r="TrAP"||` between them
 2012  XML with the note in <TEXT> and <EVENT> tags whose offsets count from 1; some files are not well-formed
-2014  XML with the note in <TEXT> and a tag for each identifier, its kind in TYPE, whose offsets count from 0
+2014  XML with the note in <TEXT> and a tag for each identifier, its type in TYPE, whose offsets count from 0
 """
 
 import re
@@ -36,18 +36,18 @@ _UNUSED = frozenset({".ast"})
 
 
 def concepts_2010(sources: Iterable[Source], *, tally: Tally) -> Iterator[Document]:
-    """A document for each note of 2010 that has concepts, with these and, where there are any, the relations."""
+    """A document for each note of 2010 with concepts, and its relations."""
     parts: defaultdict[str, dict[str, bytes]] = defaultdict(dict)
     for source in sources:
         part = _PARTS.get(source.extension)
         if part is not None:
             parts[source.stem][part] = source.read()
         elif source.extension not in _UNUSED:
-            tally.note(f"file of another kind skipped: {source.extension or 'no ending'}")
+            tally.note(f"file of another kind skipped: {source.extension or 'no extension'}")
     for name in sorted(parts):
         own = parts[name]
         if "concepts" not in own:
-            tally.note("note without concepts left out")
+            tally.note("note without concepts skipped")
             continue
         doc = tally.attempt(partial(_note, name, own, tally), where=name, id=name, raw=own.get("text"))
         if doc is not None:
@@ -55,18 +55,18 @@ def concepts_2010(sources: Iterable[Source], *, tally: Tally) -> Iterator[Docume
 
 
 def events_2012(sources: Iterable[Source], *, tally: Tally) -> Iterator[Document]:
-    """A document for each note of 2012, with its events; times and temporal links are left out and counted."""
+    """A document for each note of 2012, with its events; times and temporal links are skipped and counted."""
     yield from _tagged(sources, b"ClinicalNarrativeTemporalAnnotation", "EVENT", "type", (1, 0), tally)
 
 
 def identifiers_2014(sources: Iterable[Source], *, tally: Tally) -> Iterator[Document]:
-    """A document for each note of 2014, with what identifies a person in it."""
+    """A document for each note of 2014, with the identifiers of persons in it."""
     yield from _tagged(sources, b"deIdi2b2", None, "TYPE", (0,), tally)
 
 
 def _note(name: str, own: dict[str, bytes], tally: Tally) -> Document:
     if "text" not in own:
-        raise BadDocument("no_text", "there are concepts but no text of this name; expected both. Add the .txt file.")
+        raise BadDocument("no_text", "there are concepts but no text; expected both. Add the .txt file.")
     text = decode(own["text"]).replace("\r\n", "\n").removesuffix("\n")
     lines = _lines(text)
     tokens = [_tokens(text, line) for line in lines]
@@ -77,16 +77,16 @@ def _note(name: str, own: dict[str, bytes], tally: Tally) -> Document:
 
 
 def _concepts(listed: str, text: str, tokens: list[list[Range]], tally: Tally) -> dict[tuple[int, int, str], Span]:
-    """The concepts by their place and type; one that is listed twice is taken once."""
+    """The concepts by range and type, without duplicates."""
     spans: dict[tuple[int, int, str], Span] = {}
     ids = numbered_ids("T")
     for line in filter(str.strip, listed.split("\n")):
         match = _CONCEPT.fullmatch(line.strip())
         if match is None:
-            raise BadDocument("bad_line", f'{shorten(line)!r} was seen; expected c="text" 1:0 1:2||t="problem".')
+            raise BadDocument("bad_line", f'the line is {shorten(line)!r}; expected c="text" 1:0 1:2||t="problem".')
         start, end = _place(match.group(1, 2, 3, 4, 5), text, tokens)
         if (start, end, match[6]) in spans:
-            tally.note("concept listed twice taken once")
+            tally.note("duplicate concept skipped")
         else:
             spans[start, end, match[6]] = Span(next(ids), match[6], ((start, end),), text[start:end])
     return spans
@@ -100,28 +100,30 @@ def _relations(
     for line in filter(str.strip, listed.split("\n")):
         match = _RELATION.fullmatch(line.strip())
         if match is None:
-            raise BadDocument("bad_line", f'{shorten(line)!r} was seen; expected c="" 1:0 1:2||r="TrAP"||c="" 1:4 1:5.')
+            raise BadDocument(
+                "bad_line", f'the line is {shorten(line)!r}; expected c="" 1:0 1:2||r="TrAP"||c="" 1:4 1:5.'
+            )
         sides = [_place(match.group(*groups), text, tokens) for groups in ((1, 2, 3, 4, 5), (7, 8, 9, 10, 11))]
         found = [by_place.get(side) for side in sides]
         if found[0] is None or found[1] is None:
-            tally.note("relation left out: it is of a concept that is not listed")
+            tally.note("relation skipped: its concept is not listed")
             continue
         yield Relation(next(ids), match[6], (Argument("Arg1", found[0].id), Argument("Arg2", found[1].id)))
 
 
 def _place(cells: tuple[str | None, ...], text: str, tokens: list[list[Range]]) -> Range:
-    """Where a concept stands in the text; BadDocument where its words are not there."""
-    said, first_line, first, last_line, last = cells
+    """The range of a concept; BadDocument if the text there differs."""
+    expected, first_line, first, last_line, last = cells
     try:
         start = tokens[int(first_line or 0) - 1][int(first or 0)][0]
         end = tokens[int(last_line or 0) - 1][int(last or 0)][1]
     except IndexError:
         start = end = 0
-    if _plain(text[start:end]) != _plain(said or "") or start == end:
+    if _normalize(text[start:end]) != _normalize(expected or "") or start == end:
         raise BadDocument(
             "offset_mismatch",
-            f"the concept {shorten(said or '')!r} is placed at {first_line}:{first} {last_line}:{last}, where the text "
-            f"says {shorten(text[start:end])!r}. Check that text and concepts are of one release.",
+            f"the concept {shorten(expected or '')!r} is at {first_line}:{first} {last_line}:{last}, where the text "
+            f"is {shorten(text[start:end])!r}. Use text and concepts of one release.",
         )
     return start, end
 
@@ -136,13 +138,13 @@ def _lines(text: str) -> list[Range]:
 
 
 def _tokens(text: str, line: Range) -> list[Range]:
-    """The tokens of a line; where it begins with a space, an empty one stands before it, as the corpus counts."""
+    """The tokens of a line; a line that begins with a space has an empty first token, as the corpus counts."""
     start, end = line
     found = [match.span() for match in _TOKEN.finditer(text, start, end)]
     return [(start, start), *found] if found and found[0][0] > start else found
 
 
-def _plain(text: str) -> str:
+def _normalize(text: str) -> str:
     return " ".join(text.lower().split())
 
 
@@ -151,7 +153,7 @@ def _tagged(
 ) -> Iterator[Document]:
     for source in sources:
         if source.extension != ".xml":
-            tally.note(f"file of another kind skipped: {source.extension or 'no ending'}")
+            tally.note(f"file of another kind skipped: {source.extension or 'no extension'}")
             continue
         name = PurePosixPath(uncompressed_name(source.location)).stem
         for record in records(source, (root.decode(),)):
@@ -164,60 +166,60 @@ def _tagged(
 def _tagged_note(
     name: str, record: Record, tag: str | None, attribute: str, bases: tuple[int, ...], tally: Tally
 ) -> Document:
-    root = _parsed(record, tally)
+    root = _parse(record, tally)
     text = root.findtext("TEXT") or ""
     tags = root.find("TAGS")
     ids = numbered_ids("T")
     spans: list[Span] = []
     for element in tags if tags is not None else ():
         if tag is not None and element.tag != tag:
-            tally.note(f"<{element.tag!s}> left out")
+            tally.note(f"<{element.tag!s}> skipped")
             continue
-        place = _given_place(element, text, bases, tally)
+        place = _tag_range(element, text, bases, tally)
         if place is not None:
             kind = element.get(attribute) or str(element.tag)
             spans.append(Span(next(ids), kind, (place,), text[slice(*place)]))
     return Document(name, (Passage(0, text, "note", sentences=tuple(_lines(text))),) if text else (), tuple(spans))
 
 
-def _parsed(record: Record, tally: Tally) -> "etree._Element":
-    """The record; where it is not well-formed for an & that stands alone, read as if that were written &amp;"""
+def _parse(record: Record, tally: Tally) -> "etree._Element":
+    """The parsed record; bare ampersands that make it malformed are escaped."""
     try:
         return record.parse()
     except BadDocument:
         pieces = _CDATA.split(record.raw)
-        # Every second piece is what stands between the marks, where an & is only itself.
+        # Every second piece is a CDATA section, where an & needs no escape.
         pieces[::2] = [_BARE_AMPERSAND.sub(b"&amp;", piece) for piece in pieces[::2]]
-        mended = b"".join(pieces)
-        if mended == record.raw:
+        escaped = b"".join(pieces)
+        if escaped == record.raw:
             raise
-        root = Record(record.tag, mended, record.line).parse()
-        tally.note("XML with a bare & mended")
+        root = Record(record.tag, escaped, record.line).parse()
+        tally.note("XML with a bare & repaired")
         return root
 
 
-def _trimmed(text: str, place: Range) -> Range:
+def _trim(text: str, place: Range) -> Range:
     """The range without white space at its ends."""
     start, end = place
     inner = text[start:end]
     return start + len(inner) - len(inner.lstrip()), end - len(inner) + len(inner.rstrip())
 
 
-def _given_place(element: "etree._Element", text: str, bases: tuple[int, ...], tally: Tally) -> Range | None:
-    """Where a tag's text stands: at its offsets, counted from the first base that fits, else nearest to them."""
-    said = element.get("text") or ""
+def _tag_range(element: "etree._Element", text: str, bases: tuple[int, ...], tally: Tally) -> Range | None:
+    """The range of a tag's text: its offsets, counted from the first base that fits, else the nearest match."""
+    expected = element.get("text") or ""
     try:
         start, end = int(element.get("start") or ""), int(element.get("end") or "")
     except ValueError:
-        tally.note(f"<{element.tag!s}> without offsets left out")
+        tally.note(f"<{element.tag!s}> without offsets skipped")
         return None
     for base in bases:
         place = (start - base, end - base)
-        if 0 <= place[0] < place[1] and said and _plain(text[slice(*place)]) == _plain(said):
-            return _trimmed(text, place)
-    found = find_nearest(text, said, start) if said else None
-    if found is None:
-        tally.note("mention dropped: its text stands nowhere near its offsets")
+        if 0 <= place[0] < place[1] and expected and _normalize(text[slice(*place)]) == _normalize(expected):
+            return _trim(text, place)
+    nearest = find_nearest(text, expected, start) if expected else None
+    if nearest is None:
+        tally.note("mention skipped: its text is not near its offsets")
         return None
-    tally.note("mention moved to where its text stands")
-    return found, found + len(said)
+    tally.note("mention moved to its text")
+    return nearest, nearest + len(expected)

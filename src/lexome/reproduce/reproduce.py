@@ -280,10 +280,10 @@ def _missing_data(task: TaskTable, data: Path | None) -> tuple[str, str]:
         dataset = find(task.set, data=data)
     except UsageError:
         return "Lexome has no reader for this dataset", task.source or ""
-    if dataset.here:
+    if dataset.available:
         return "", ""
-    state = "incomplete" if dataset.found else "not found"
-    return f"the dataset is {state}; missing: {', '.join(dataset.missing)}", task.source or dataset.card.get
+    state = "incomplete" if dataset.files else "not found"
+    return f"the dataset is {state}; missing: {', '.join(dataset.missing)}", task.source or dataset.card.source
 
 
 def _run_tasks(

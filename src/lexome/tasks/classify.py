@@ -4,7 +4,7 @@ C labels
 """
 
 from collections import Counter
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Sequence
 from dataclasses import replace
 from math import isfinite
 from typing import Any, Literal, get_args
@@ -96,9 +96,11 @@ class Classes(Task):
         self.notes = Counter()
 
     @classmethod
-    def infer_settings(cls, docs: Sequence[Document]) -> dict[str, Any]:
+    def infer_settings(cls, docs: Iterable[Document]) -> dict[str, Any]:
         """The labels of the documents, and whether some have none or several."""
-        return {"kind": cls.kind, "labels": _labels_in(docs), "several": any(len(doc.labels) != 1 for doc in docs)}
+        labels = [doc.labels for doc in docs]
+        several = any(len(own) != 1 for own in labels)
+        return {"kind": cls.kind, "labels": sorted({label for own in labels for label in own}), "several": several}
 
     @property
     def closed_labels(self) -> tuple[str, ...]:
@@ -173,9 +175,9 @@ class Inference(Task):
         self.notes = Counter()
 
     @classmethod
-    def infer_settings(cls, docs: Sequence[Document]) -> dict[str, Any]:
+    def infer_settings(cls, docs: Iterable[Document]) -> dict[str, Any]:
         """The labels of the documents."""
-        return {"kind": cls.kind, "labels": _labels_in(docs)}
+        return {"kind": cls.kind, "labels": sorted({label for doc in docs for label in doc.labels})}
 
     @property
     def closed_labels(self) -> tuple[str, ...]:
@@ -364,7 +366,3 @@ def numeric_label(doc: Document) -> float:
             "not_a_number", f"document {shorten(doc.id)!r} has the labels {doc.labels!r}; expected one number."
         )
     return number
-
-
-def _labels_in(docs: Sequence[Document]) -> list[str]:
-    return sorted({label for doc in docs for label in doc.labels})

@@ -5,7 +5,7 @@ T tokens of a document, U units (words or tokens) of it, G groups of tags, K tag
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from itertools import pairwise, takewhile
@@ -199,7 +199,7 @@ class Ner(Task):
         return settings
 
     @classmethod
-    def infer_settings(cls, docs: Sequence[Document]) -> dict[str, Any]:
+    def infer_settings(cls, docs: Iterable[Document]) -> dict[str, Any]:
         """The mention types of the documents."""
         return {"kind": cls.kind, "types": sorted({span.type for doc in docs for span in doc.spans})}
 

@@ -1,7 +1,7 @@
 """Relation extraction: between two entities of an annotated document, or in a sentence with marked entities."""
 
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, islice
 from typing import Any, Literal, get_args
@@ -243,11 +243,14 @@ class Relations(Task):
         self.notes = Counter()
 
     @classmethod
-    def infer_settings(cls, docs: Sequence[Document]) -> dict[str, Any]:
+    def infer_settings(cls, docs: Iterable[Document]) -> dict[str, Any]:
         """The labels of the documents, or else their relation types."""
-        labels = sorted({label for doc in docs for label in doc.labels})
-        relations = sorted({relation.type for doc in docs for relation in doc.relations})
-        return {"kind": cls.kind, "labels": labels or relations}
+        labels: set[str] = set()
+        types: set[str] = set()
+        for doc in docs:
+            labels.update(doc.labels)
+            types.update(relation.type for relation in doc.relations)
+        return {"kind": cls.kind, "labels": sorted(labels or types)}
 
     @property
     def closed_labels(self) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ T tokens of an example, G groups of labels, K labels of a group, C outputs of th
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import signature
 from typing import Any, ClassVar, Literal, Protocol, Self
@@ -156,7 +156,7 @@ class Task(ABC):
         return {"kind": self.kind, **{name: _as_json(getattr(self, name)) for name in names}}
 
     @classmethod
-    def infer_settings(cls, docs: Sequence[Document]) -> dict[str, Any]:
+    def infer_settings(cls, docs: Iterable[Document]) -> dict[str, Any]:
         """Settings that the annotations of training documents imply, such as their labels."""
         return {"kind": cls.kind}
 

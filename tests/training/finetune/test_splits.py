@@ -112,7 +112,7 @@ def test_what_is_in_test_is_not_learnt_however_the_splits_are_made(
     assert parts.test is not None
     assert {doc.text for doc in parts.train.docs}.isdisjoint(doc.text for doc in parts.test.docs)
     assert parts.warnings == ()
-    assert parts.notes["document of train left out: it is in dev or test"] > 0
+    assert parts.notes["document of train skipped: it is in dev or test"] > 0
 
 
 def test_a_fold_without_positives_is_told(start: Path, tmp_path: Path) -> None:

@@ -16,8 +16,8 @@ from lexome.corpus.dedup import words_of
 from lexome.corpus.leakage import pubmed_id, sentences_of
 from lexome.corpus.vocab.tokenizers import TOKENIZER_FILE, load_tokenizer, special_token_template
 from lexome.datasets import DataSet, find, folder
-from lexome.datasets.audit import counted, overlaps
-from lexome.datasets.splits import fold_numbers, part_off
+from lexome.datasets.audit import count_contents, find_overlaps
+from lexome.datasets.splits import assign_folds, split_off
 from lexome.document import Document, Span
 from lexome.errors import DataSetError, UsageError
 from lexome.formats.jsonl import to_json
@@ -137,7 +137,7 @@ class HeldOut:
 
 def _split(source: DataSet, name: str) -> list[Document]:
     """One split of a set, without reading the others where it has a file of its own."""
-    if name in source.found and source.card.refine is None:
+    if name in source.files and source.card.refine is None:
         return source.split(name)
     read = source.splits(partial=True)
     if name not in read:
@@ -420,7 +420,7 @@ class Material:
         made = {name: self._split(docs, known=name == TRAIN) for name, docs in self._documents(fold).items()}
         self._check({name: split for name, split in made.items() if name != TEST})
         docs = {name: split.docs for name, split in made.items()}
-        warnings = [*map(str, overlaps(docs)), *lone_answers(docs)]
+        warnings = [*map(str, find_overlaps(docs)), *lone_answers(docs)]
         if self.task.loss == "binary" and "several" not in self.recipe.task:
             warnings += unlabelled(docs[TRAIN])
         where = "" if fold is None else f"fold {fold}: "
@@ -439,7 +439,7 @@ class Material:
         given: dict[str, Documents] = {}
         for source in self.sources:
             tally = Tally()
-            read = source.apart(_splits(source, self.recipe, fold), self.recipe.data.overlap, tally)
+            read = source.resolve_overlap(_splits(source, self.recipe, fold), self.recipe.data.overlap, tally)
             read = renamed(read, self.recipe.data.rename.get(source.card.name, {}), source.card.name)
             self.task.notes.update(tally.notes)
             for name, docs in read.items():
@@ -533,17 +533,17 @@ def _splits(source: DataSet, recipe: FinetuneRecipe, fold: int | None) -> dict[s
         rest, test = [*read[TRAIN], *read.get(DEV, ())], read[TEST]
     else:
         docs = [doc for name in recipe.data.train for doc in source.split(name)]
-        numbers = fold_numbers(docs, folds=recipe.folds.count, seed=recipe.folds.seed)
+        numbers = assign_folds(docs, folds=recipe.folds.count, seed=recipe.folds.seed)
         rest = [doc for doc, number in zip(docs, numbers, strict=True) if number != fold]
         test = [doc for doc, number in zip(docs, numbers, strict=True) if number == fold]
     if not recipe.folds.dev_fraction:
         return {TRAIN: rest, TEST: test}
-    rest, dev = part_off(rest, share=recipe.folds.dev_fraction, seed=recipe.folds.seed)
+    rest, dev = split_off(rest, fraction=recipe.folds.dev_fraction, seed=recipe.folds.seed)
     return {TRAIN: rest, DEV: dev, TEST: test}
 
 
 def _options(data: DataTable) -> dict[str, Any]:
-    return {"partial": True, "dev_share": data.dev_fraction}
+    return {"partial": True, "dev_fraction": data.dev_fraction}
 
 
 def _named(source: DataSet, read: dict[str, list[Document]], recipe: FinetuneRecipe) -> dict[str, list[Document]]:
@@ -576,7 +576,7 @@ def unlabelled(docs: list[Document]) -> list[str]:
 
 def lone_answers(docs: dict[str, list[Document]]) -> list[str]:
     """What to say about splits that lack what is learnt, or where all answers are one: scores there mean nothing."""
-    counts = {name: counted(given) for name, given in docs.items()}
+    counts = {name: count_contents(given) for name, given in docs.items()}
     said = []
     for name, count in counts.items():
         for what in ("mentions", "relations", "labels"):

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lexome.corpus.vocab.tokenizers import load_tokenizer, tokenizer_sha256
+from lexome.corpus.vocab.tokenizers import load_tokenizer, special_token_template, tokenizer_sha256
 from lexome.errors import CheckpointError, UsageError
 from lexome.export.acceptance import (
     CERTIFICATE,

@@ -184,7 +184,7 @@ def _start(course: Course) -> dict[str, Any]:
 def _card(course: Course, facts: Facts) -> Card:
     recipe, start = course.recipe, course.ground.start
     cards = [source.card for source in course.ground.material.sources]
-    data = recipe.card.data or " ".join(f"{card.name}: {card.about} Licence: {card.licence}." for card in cards)
+    data = recipe.card.data or " ".join(f"{card.name}: {card.description} License: {card.license}." for card in cards)
     rows = [
         (f"{split} {name}", f"{held:.4f}", f"seed {facts.seed}")
         for split, scores in facts.scores.items()

@@ -35,21 +35,21 @@ SHIPPED = ROOT / "models" / "lexome-12x384" / "run.json"
 F1_MINUTES = ROOT / "results" / "f1_minutes.json"
 # Shape, and what was done; in the order of the table.
 ENCODERS = {
-    "minilm-start": ("6 × 384", "MiniLM as it is"),
-    "minilm": ("6 × 384", "MiniLM continued"),
+    "minilm-start": ("6 × 384", "MiniLM, no further training"),
+    "minilm": ("6 × 384", "MiniLM, continued pre-training"),
     "scratch-8x512": ("8 × 512", "from random weights, own vocabulary"),
-    "start": ("12 × 384", "gte-small as it is"),
-    "lexome-4": ("12 × 384", "gte-small continued"),
-    "encoder": ("12 × 384", "gte-small continued, adapted vocabulary"),
-    "encoder-1": ("12 × 384", "that one, outputs 1"),
-    "entity-student": ("12 × 384", "that one, taught entities by 12 × 768"),
+    "start": ("12 × 384", "gte-small, no further training"),
+    "lexome-4": ("12 × 384", "gte-small, continued pre-training"),
+    "encoder": ("12 × 384", "gte-small, continued pre-training, adapted vocabulary"),
+    "encoder-1": ("12 × 384", "the previous one, outputs rescaled to 1"),
+    "entity-student": ("12 × 384", "the same encoder, distilled on entities from 12 × 768"),
     "shipped": ("12 × 384", "models/lexome-12x384"),
-    "shipped-1": ("12 × 384", "models/lexome-12x384, outputs 1"),
-    "shipped-2": ("12 × 384", "models/lexome-12x384, outputs 2"),
-    "control": ("12 × 384", "models/lexome-12x384 continued"),
-    "distilled": ("12 × 384", "models/lexome-12x384 taught by 12 × 768"),
-    "mpnet": ("12 × 768", "MPNet without relative positions, continued"),
-    "mpnet-1": ("12 × 768", "the same, from outputs 1"),
+    "shipped-1": ("12 × 384", "models/lexome-12x384, outputs rescaled to 1"),
+    "shipped-2": ("12 × 384", "models/lexome-12x384, outputs rescaled to 2"),
+    "control": ("12 × 384", "models/lexome-12x384, continued pre-training"),
+    "distilled": ("12 × 384", "models/lexome-12x384, distilled from 12 × 768"),
+    "mpnet": ("12 × 768", "MPNet without relative positions, continued pre-training"),
+    "mpnet-1": ("12 × 768", "the previous one, starting from outputs rescaled to 1"),
 }
 # Runs that another one stands on: their minutes count for it too.
 BEFORE = {
@@ -166,9 +166,9 @@ def picture(rows: dict[str, Any], path: Path) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(10.5, 4.8), layout="constrained")
+    figure = Figure(figsize=(12.5, 4.8), layout="constrained")
     FigureCanvasAgg(figure)
-    axes, legend = figure.subplots(1, 2, width_ratios=(1, 0.85))
+    axes, legend = figure.subplots(1, 2, width_ratios=(1, 1.05))
     legend.axis("off")
     shapes = sorted(
         {row["shape"] for row in rows.values()}, key=lambda shape: [int(part) for part in shape.split(" × ")]
@@ -191,8 +191,8 @@ def picture(rows: dict[str, Any], path: Path) -> None:
         legend.text(1.0, line, f"{f1:.2f}", color=colour, ha="right", va="center", fontsize=9)
     axes.set_xlim(-2, max(row["minutes_in_all"] for row in rows.values()) + 3)
     axes.set_ylim(bottom - 0.3, max(fmean(row["mean_f1"]) for row in rows.values()) + 0.3)
-    axes.set_xlabel("GPU minutes of training in all, compiling included")
-    axes.set_ylabel("mean F1 on seven development sets")
+    axes.set_xlabel("total GPU minutes of training, including compilation")
+    axes.set_ylabel("mean F1 on seven development splits")
     axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(path, dpi=150)
 

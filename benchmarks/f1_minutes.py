@@ -53,7 +53,7 @@ LENGTH, ROWS, RATE, WARM_UP = 512, 128, 5e-4, 0.05
 # Steps that tell the Trainer's speed before its run, and how many of them are not counted.
 TRIED, NOT_COUNTED = 60, 20
 CARRIED = "carried"
-LOOPS = {"lexome": "lexome pretrain", "trainer": "Hugging Face's Trainer"}
+LOOPS = {"lexome": "lexome pretrain", "trainer": "Hugging Face Trainer"}
 SHIPPED = ROOT / "models" / "lexome-12x384" / "run.json"
 
 
@@ -273,8 +273,8 @@ def picture(runs: dict[str, Any], path: Path) -> None:
     if shipped := runs.get("shipped"):
         said = f"models/lexome-12x384, {shipped['minutes']:.0f} minutes: {shipped['mean_f1']:.1f}"
         axes.axhline(shipped["mean_f1"], color="0.5", linestyle="--", linewidth=1, label=said)
-    axes.set_xlabel("GPU minutes of pre-training, compiling included")
-    axes.set_ylabel("mean F1 on seven development sets")
+    axes.set_xlabel("GPU minutes of pre-training, including compilation")
+    axes.set_ylabel("mean F1 on seven development splits")
     axes.margins(y=0.12)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, loc="lower right")

@@ -96,8 +96,8 @@ def ours(encoder: Encoder, texts: list[list[int]], scratch: Path, threads: int) 
 
     return {
         "Lexome's graph, one at a time": lambda: predictor.hidden(texts),
-        "Lexome's graph, batches of 8, sorted": lambda: predictor.hidden(texts, batch=BATCH),
-        "Lexome's graph, batches of 8 as they come": as_they_come,
+        "Lexome's graph, batch size 8, sorted": lambda: predictor.hidden(texts, batch=BATCH),
+        "Lexome's graph, batch size 8, unsorted": as_they_come,
     }
 
 

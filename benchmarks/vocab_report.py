@@ -50,17 +50,17 @@ def definitions(train: list[Mention], more: list[Mention], pieces: Callable[[str
     words = [word for _, inside in train for word in inside]
     unique = {text: inside for text, inside in train}
     return {
-        "pieces / words, each mention of the training set": rate(words),
-        "the same, training and development set": rate(word for _, inside in more for word in inside),
-        "the same, in lower case": rate(word.lower() for word in words),
+        "tokens / words, all mentions of the training split": rate(words),
+        "the same, training and development split": rate(word for _, inside in more for word in inside),
+        "the same, lowercased": rate(word.lower() for word in words),
         "the same, without punctuation": rate(word for word in words if word[0].isalnum()),
-        "each different mention once": rate(word for inside in unique.values() for word in inside),
-        "each different word once": rate(set(words)),
+        "distinct mentions": rate(word for inside in unique.values() for word in inside),
+        "distinct words": rate(set(words)),
         "first words only": rate(inside[0] for _, inside in train),
-        "mean over mentions of pieces / words": sum(rate(inside) for _, inside in train) / len(train),
-        "pieces / mentions": rate(text for text, _ in train),
-        "pieces beyond the first / words": rate(words) - 1,
-        "pieces / words that are broken": rate(word for word in words if pieces(word) > 1),
+        "mean over mentions of tokens / words": sum(rate(inside) for _, inside in train) / len(train),
+        "tokens / mentions": rate(text for text, _ in train),
+        "tokens after the first / words": rate(words) - 1,
+        "tokens / words that are split": rate(word for word in words if pieces(word) > 1),
     }
 
 

@@ -1,4 +1,4 @@
-"""Known vocabularies on BC5CDR, and the ways to count its break-up rate; writes results/vocab_report.json.
+"""Known vocabularies on BC5CDR, and alternative definitions of the break-up rate; writes results/vocab_report.json.
 
 python benchmarks/vocab_report.py DATA    DATA is the folder of real data
 """
@@ -30,7 +30,7 @@ Mention = tuple[str, list[str]]
 
 
 def mentions(paths: Iterable[Path]) -> list[Mention]:
-    """Each mention's text and the words of the file in it."""
+    """Each mention's text and its words in the file."""
     found: list[Mention] = []
     for doc in lexome.read(paths):
         tokens = [token for passage in doc.passages for token in passage.tokens]
@@ -41,7 +41,7 @@ def mentions(paths: Iterable[Path]) -> list[Mention]:
 
 
 def definitions(train: list[Mention], more: list[Mention], pieces: Callable[[str], int]) -> dict[str, float]:
-    """The break-up rate by each way of counting it."""
+    """The break-up rate under each definition."""
 
     def rate(words: Iterable[str]) -> float:
         counted = [pieces(word) for word in words]

@@ -60,7 +60,9 @@ def window_independence() -> str:
         (name, f"{part['windows']:,}", f"{part['mentions']:,}", f"{part['different']:,}", f"{part['share']:.2%}")
         for name, part in (("content-defined", result["anchored"]), ("counted from the beginning", result["fixed"]))
     ]
-    return rows(("window boundaries", "windows", "mentions", "changed", "fraction changed"), *lines) + measured(result["facts"])
+    return rows(("window boundaries", "windows", "mentions", "changed", "fraction changed"), *lines) + measured(
+        result["facts"]
+    )
 
 
 def install_size() -> str:

@@ -20,9 +20,7 @@ def read_speed() -> str:
 def memory() -> str:
     part = stored("read_speed")["memory"]
     size, documents, peak = part["file_megabytes"], part["documents"], part["peak_megabytes"]
-    return rows(
-        ("PubMed XML file", "documents", "peak memory"), (f"{size:,} MB", f"{documents:,}", f"{peak} MB")
-    )
+    return rows(("PubMed XML file", "documents", "peak memory"), (f"{size:,} MB", f"{documents:,}", f"{peak} MB"))
 
 
 def jats_recall() -> str:
@@ -32,7 +30,13 @@ def jats_recall() -> str:
         (name, *(part[key] for key in ("paragraphs", "pubmed_parser", "pubmed_parser_all", "lexome")))
         for name, part in files.items()
     ]
-    head = ("file", "paragraphs", "pubmed_parser: article, paragraphs", "pubmed_parser: also captions, tables", "Lexome")
+    head = (
+        "file",
+        "paragraphs",
+        "pubmed_parser: article, paragraphs",
+        "pubmed_parser: also captions, tables",
+        "Lexome",
+    )
     return rows(head, *lines) + measured(result["facts"])
 
 

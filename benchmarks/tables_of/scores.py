@@ -24,7 +24,12 @@ def default_scores() -> str:
         lines.append((name, *(f"{held:.1f}" for held in columns[-1])))
     means = [sum(column) / len(column) for column in zip(*columns, strict=True)]
     lines.append(("mean", *(f"{held:.2f}" for held in means)))
-    head = ("test F1", "default model", "lexome-12x384, one model per dataset", *(f"paper: {peer}" for peer in SHORT_PEERS))
+    head = (
+        "test F1",
+        "default model",
+        "lexome-12x384, one model per dataset",
+        *(f"paper: {peer}" for peer in SHORT_PEERS),
+    )
     return rows(head, *lines) + measured(result["facts"])
 
 
@@ -35,7 +40,7 @@ def fang2023_quick() -> str:
 
 
 def fang2023_short() -> str:
-    """One metric of each available dataset, and the mean of the entity datasets, next to three of the paper's models."""
+    """One metric per available dataset, and the mean of the entity datasets, next to three of the paper's models."""
     outcome = read_outcome(ROOT / "results" / "fang2023_quick.json")
     last = {row.task: row for row in outcome.rows if row.ours}
     lines = [

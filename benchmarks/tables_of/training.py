@@ -60,7 +60,14 @@ def attention_speed() -> str:
         (row["shape"], row["text"], *(f"{row[way]:.2f} ms" for way in ways), f"{row['ratio']:.2f}×", row["difference"])
         for row in result["rows"]
     ]
-    head = ("shape", "sequences", "forward, Lexome", "forward, torch", "forward + backward, Lexome", "forward + backward, torch")
+    head = (
+        "shape",
+        "sequences",
+        "forward, Lexome",
+        "forward, torch",
+        "forward + backward, Lexome",
+        "forward + backward, torch",
+    )
     where = f"{measured(result['facts'])}, {result['gpu']}"
     return rows((*head, "ratio", "gradient difference"), *lines) + where
 

@@ -1,24 +1,24 @@
-# run and test do all their own set-up on a machine with Python 3.11+ and make.
+# `make run` and `make test` set up their own environments; they need Python 3.11+ and make.
 
 PYTHON ?= python3
 LIGHT := .venv
 DEV := .venv-dev
 OUT := build/run
 
-# Where the benchmark sets lie that the default model is made from.
+# Folder of the datasets that the default model is trained on.
 DATA ?= ../shared/data/benchmarks
 HELD_OUT := BC5CDR NCBI-disease-pubtator BioRED-NER NLM-Gene SPECIES-pubtator
 
 .PHONY: run test check chromium types pages bench tables nightly default-model encoder clean
 
-# The light package alone, and the main job on the shipped abstracts: in the terminal, and as a page.
+# Installs the light package and annotates the sample abstracts, in the terminal and as an HTML page.
 run: $(LIGHT)/ready
 	@mkdir -p $(OUT)
 	$(LIGHT)/bin/lexome annotate samples/abstracts.jsonl
 	$(LIGHT)/bin/lexome annotate samples/abstracts.jsonl --out $(OUT)/abstracts.html --quiet
 	@echo "Open $(OUT)/abstracts.html in a browser."
 
-# Every gate, every code block in the docs, then every test; pytest's closing line comes last.
+# All static checks, all code blocks in the docs, then all tests.
 test: check chromium
 	$(DEV)/bin/pytest -n 2 --dist worksteal tests
 
@@ -27,34 +27,34 @@ check: $(DEV)/ready
 	$(DEV)/bin/ruff check .
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target types pages
 
-# The browser that the page is tested in: installed where that is allowed, or else those tests are skipped and say so.
+# Installs the browser for the tests of the web page if possible; otherwise those tests are skipped with a message.
 chromium:
 	@for name in chromium chromium-browser google-chrome; do command -v $$name > /dev/null && exit 0; done; \
-	if ! command -v apt-get > /dev/null; then why="there is no apt-get"; \
+	if ! command -v apt-get > /dev/null; then why="apt-get not found"; \
 	elif [ "$$(id -u)" = 0 ]; then as="env DEBIAN_FRONTEND=noninteractive"; \
 	elif sudo -n true 2> /dev/null; then as="sudo -n env DEBIAN_FRONTEND=noninteractive"; \
-	else why="that needs root, or sudo without a password"; fi; \
+	else why="requires root or passwordless sudo"; fi; \
 	if [ -z "$$why" ]; then \
 	  get="$$as apt-get -qq install --no-install-recommends -y chromium fonts-dejavu-core"; \
 	  { $$get || { $$as apt-get -qq update && $$get; }; } < /dev/null > /dev/null 2>&1 && exit 0; why="apt-get failed"; \
 	fi; \
-	echo "Chromium was not installed ($$why): the tests of the page will be skipped."
+	echo "Chromium was not installed ($$why): the tests of the web page will be skipped."
 
 types: $(DEV)/ready
 	$(DEV)/bin/mypy
 	$(DEV)/bin/lint-imports
 
-# The documentation, built and every code block in it run.
+# Builds the documentation and runs every code block in it.
 pages: $(DEV)/ready
 	$(DEV)/bin/mkdocs build --strict --quiet
 	$(DEV)/bin/pytest --quiet -p no:hypothesispytest README.md docs
 
-# The property tests at 20,000 examples each.
+# Property-based tests with 20,000 examples each.
 nightly: $(DEV)/ready
 	LEXOME_HYPOTHESIS=nightly $(DEV)/bin/pytest -n 2 -m property
 	LEXOME_HYPOTHESIS=nightly $(DEV)/bin/pytest tests/training/test_parallel.py tests/datasets/test_sets_real.py tests/infer/test_offsets.py
 
-# Each benchmark measures peers beside us and writes results/*.json.
+# Each benchmark also measures peer libraries and writes results/*.json.
 bench: $(DEV)/ready
 	$(DEV)/bin/pip install --quiet --constraint constraints.txt --group bench
 	$(DEV)/bin/python benchmarks/read_speed.py
@@ -70,8 +70,8 @@ bench: $(DEV)/ready
 	$(DEV)/bin/python benchmarks/model_speed.py inference
 	$(DEV)/bin/python benchmarks/bulk_memory.py
 
-# The model that comes with the package, from the encoder in models/: text for its teacher, the teacher, the student, and the
-# student again; five minutes on one H200, many hours without a GPU. Every step that is done is not done again.
+# Trains the default model from the encoder in models/: unlabeled text, the teacher, the student, and the student again;
+# five minutes on one H200, many hours without a GPU. Completed steps are not repeated.
 default-model: $(DEV)/ready
 	$(DEV)/bin/lexome build recipes/corpus/abstracts.toml
 	$(DEV)/bin/lexome shard recipes/shards/abstracts.toml
@@ -86,9 +86,9 @@ default-model: $(DEV)/ready
 	$(DEV)/bin/python benchmarks/default_training.py default-teacher=runs/default-teacher/runs/seed0/run.json \
 	  default-student=runs/default-student/runs/seed0/run.json default=runs/default/runs/seed1/run.json
 
-# An encoder like the one in models/, in twelve minutes on one GPU: gte-small from its published ONNX file, which lies with
-# its config.json and tokenizer.json in checkpoints/gte-small-onnx; the corpus, a vocabulary adapted to it, the shards, one run,
-# and the model in the form that models/ has. Every step that is done is not done again.
+# Trains an encoder like the one in models/, in twelve minutes on one GPU: converts gte-small from its published ONNX file,
+# expected with its config.json and tokenizer.json in checkpoints/gte-small-onnx; builds the corpus, an adapted vocabulary and
+# the shards; runs continued pre-training; and converts the model to the format of models/. Completed steps are not repeated.
 encoder: $(DEV)/ready
 	test -d checkpoints/gte-small || $(DEV)/bin/lexome convert-model checkpoints/gte-small-onnx checkpoints/gte-small
 	$(DEV)/bin/lexome build recipes/corpus/shared.toml
@@ -97,12 +97,12 @@ encoder: $(DEV)/ready
 	$(DEV)/bin/lexome pretrain recipes/pretrain/encoder.toml
 	test -d checkpoints/encoder || $(DEV)/bin/lexome convert-model runs/encoder/model checkpoints/encoder --outputs 1 --dtype bfloat16
 
-# The tables in README and docs, made again from results/*.json.
+# Regenerates the tables in README and docs from results/*.json.
 tables: $(DEV)/ready
 	$(DEV)/bin/python benchmarks/tables.py
 
 $(LIGHT)/ready: pyproject.toml constraints.txt
-	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Lexome needs Python 3.11 or newer; set PYTHON=")'
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Lexome requires Python 3.11 or newer; set PYTHON=")'
 	$(PYTHON) -m venv $(LIGHT)
 	$(LIGHT)/bin/pip install --quiet --upgrade pip
 	$(LIGHT)/bin/pip install --quiet --constraint constraints.txt --editable .

@@ -1,11 +1,11 @@
-"""Mentions a second on a CPU: Hugging Face's pipeline, transformers in sorted batches, and Lexome in fp32 and int8.
+"""Annotation throughput on a CPU: Hugging Face's pipeline, transformers with sorted batches, Lexome in fp32 and int8.
 
     python benchmarks/annotate_speed.py CHECKPOINT EXPORTED_FP32 EXPORTED_INT8 [--texts FILE|COUNT] [--gold SET]
 
-One fine-tuned token classifier in three forms, on the same texts. Each way runs in a process of its own, bound to one
-core and then to two; ways take turns over several rounds, and the rate is the median. Tokens are those of the model's
-tokenizer without special ones, the same count for every way. F1 is of the mentions that each way gives for documents of
-a set that the model was not trained on. Writes results/annotate_speed.json.
+One fine-tuned token classifier in three forms, on the same texts. Each system runs in a process of its own, pinned to
+one core and then to two; rounds alternate between systems, and the throughput is the median. Tokens are those of the
+model's tokenizer without special tokens, the same count for every system. F1 is of the predicted mentions on documents
+of a dataset that the model was not trained on. Writes results/annotate_speed.json.
 """
 
 import argparse
@@ -31,11 +31,11 @@ ROOT = Path(__file__).resolve().parents[1]
 RESULT = ROOT / "results" / "annotate_speed.json"
 ABSTRACTS = ROOT.parent / "shared" / "data" / "corpus" / "abstracts"
 SETS = ROOT.parent / "shared" / "data" / "benchmarks"
-# 35 million abstracts and 5 million full texts in 45,000 CPU hours: about 0.25 documents a second and CPU (Fang et al.
-# 2023), of about 1,250 tokens each.
+# 35 million abstracts and 5 million full texts in 45,000 CPU hours: about 0.25 documents per second and CPU (Fang et
+# al. 2023), of about 1,250 tokens each.
 BIOFORMER_TOKENS_PER_SECOND = 312
 BATCH = 8
-# Shorter ones are notices; longer ones do not fit into a row beside the special tokens.
+# Shorter ones are notices; longer ones do not fit into one sequence with the special tokens.
 FEWEST_TOKENS, MOST_TOKENS = 40, 500
 PEAK_SIZE = 1024
 
@@ -75,17 +75,19 @@ def main() -> None:
 
 
 def arguments() -> argparse.Namespace:
-    """What is asked for on the command line."""
+    """Command-line arguments."""
     options = argparse.ArgumentParser()
     options.add_argument("checkpoint", type=Path)
     options.add_argument("fp32", type=Path)
     options.add_argument("int8", type=Path)
-    options.add_argument("--texts", default="256", help="a file with a text a line, or how many abstracts")
+    options.add_argument("--texts", default="256", help="a file with one text per line, or the number of abstracts")
     options.add_argument("--gold", default="NCBI-disease-pubtator")
     options.add_argument("--split", default="test")
     options.add_argument("--data", type=Path, default=SETS)
-    options.add_argument("--gold-documents", type=int, default=100, help="at most so many are scored")
-    options.add_argument("--aggregation", default="simple", help="of the pipeline; its documentation has simple")
+    options.add_argument("--gold-documents", type=int, default=100, help="maximum number of documents to score")
+    options.add_argument(
+        "--aggregation", default="simple", help="aggregation strategy of the pipeline; its documentation uses simple"
+    )
     options.add_argument("--rounds", type=int, default=5)
     options.add_argument("--out", type=Path, default=RESULT)
     options.add_argument("--worker", choices=[*WAYS, "peak"], help=argparse.SUPPRESS)
@@ -96,7 +98,7 @@ def arguments() -> argparse.Namespace:
 def scored(
     given: argparse.Namespace, cores: Sequence[int], texts: list[str], gold: list[set[Mention]]
 ) -> dict[str, float]:
-    """F1 of each way, which does not hang on cores."""
+    """F1 of each system, which does not depend on the number of cores."""
     found = {}
     for name in WAYS:
         worker = Worker(name, given, cores)
@@ -106,7 +108,7 @@ def scored(
 
 
 def measured(given: argparse.Namespace, cores: Sequence[int], lengths: dict[str, int]) -> dict[str, Any]:
-    """Tokens a second of each way on these cores, and the share of the cores' peak that it reaches."""
+    """Throughput of each system on these cores, and the fraction of their peak FLOPs."""
     texts, tokens = list(lengths), sum(lengths.values())
     each = operations(given.checkpoint, lengths.values())
     workers = {name: Worker(name, given, cores) for name in (*WAYS, "peak")}
@@ -136,7 +138,7 @@ def measured(given: argparse.Namespace, cores: Sequence[int], lengths: dict[str,
 
 
 class Worker:
-    """A process bound to some cores that runs one way when asked."""
+    """A process pinned to some cores that runs one system on request."""
 
     def __init__(self, name: str, given: argparse.Namespace, cores: Sequence[int]) -> None:
         command = [sys.executable, __file__, *map(str, (given.checkpoint, given.fp32, given.int8))]
@@ -153,7 +155,7 @@ class Worker:
         )
 
     def ask(self, what: str, texts: list[str]) -> Any:
-        """The seconds that the texts take, or the mentions in them."""
+        """The seconds that the texts take, or their mentions."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.write(json.dumps({"what": what, "texts": texts}) + "\n")
@@ -164,14 +166,14 @@ class Worker:
         return json.loads(line)
 
     def end(self) -> None:
-        """Let it go."""
+        """Terminate the process."""
         assert self.process.stdin is not None
         self.process.stdin.close()
         self.process.wait()
 
 
 def work(given: argparse.Namespace) -> None:
-    """Answer requests, one a line, until there are no more."""
+    """Answer requests, one per line, until the input ends."""
     out, sys.stdout = sys.stdout, sys.stderr
     way = WAYS[given.worker](given) if given.worker in WAYS else None
     for line in sys.stdin:
@@ -212,7 +214,7 @@ def pipeline_way(given: argparse.Namespace) -> Way:
 
 
 def transformers_way(given: argparse.Namespace) -> Way:
-    """Batches of like length through transformers; rows and mentions are made as Lexome makes them."""
+    """Length-sorted batches through transformers, with Lexome's encoding and decoding."""
     import torch
     from transformers import AutoModelForTokenClassification
 
@@ -253,7 +255,7 @@ def mentions(doc: Document) -> list[Mention]:
 
 
 def lexome_way(folder: Path, threads: int) -> Way:
-    """Lexome's annotator as it is by default."""
+    """Lexome's annotator with its defaults."""
     from lexome.infer.annotator import Annotator
 
     annotator = Annotator.open(folder, threads=threads)
@@ -269,16 +271,16 @@ WAYS: dict[str, Callable[[argparse.Namespace], Way]] = {
 
 
 def texts_of(asked: str) -> list[str]:
-    """The texts of a file, one a line, or so many abstracts."""
+    """The texts of a file, one per line, or a number of abstracts."""
     if not asked.isdigit():
         return [line for line in Path(asked).read_text(encoding="utf-8").splitlines() if line.strip()]
     docs = (doc for path in sorted(ABSTRACTS.glob("*.jsonl.xz")) for doc in abstracts(path))
-    # Twice as many: those that are too short or too long are left out.
+    # Twice as many, because texts that are too short or too long are dropped.
     return list(islice(docs, 2 * int(asked)))
 
 
 def abstracts(path: Path) -> Iterator[str]:
-    """Titles and abstracts of a file of the corpus."""
+    """Titles and abstracts of a corpus file."""
     with lzma.open(path, "rt", encoding="utf-8") as stream:
         for line in stream:
             held = json.loads(line)
@@ -286,13 +288,13 @@ def abstracts(path: Path) -> Iterator[str]:
 
 
 def lengths_of(tokenizer: SubwordTokenizer, texts: Sequence[str]) -> dict[str, int]:
-    """The texts that fit into one row, with their tokens: no way may cut one off, or see more of it than others."""
+    """Texts that fit into one sequence, with their token counts, so that no system truncates or splits them."""
     found = {text: len(tokenizer.ids(text)) for text in texts}
     return {text: count for text, count in found.items() if FEWEST_TOKENS <= count <= MOST_TOKENS}
 
 
 def gold_of(given: argparse.Namespace, tokenizer: SubwordTokenizer) -> tuple[list[str], list[set[Mention]]]:
-    """The documents of a set that fit into one row, and the mentions in each, of types that the model knows."""
+    """Documents of a dataset that fit into one sequence, with their mentions of the model's types."""
     settings = read_settings(given.fp32)
     types = set((settings.task or {})["types"])
     docs = [
@@ -308,7 +310,7 @@ def gold_of(given: argparse.Namespace, tokenizer: SubwordTokenizer) -> tuple[lis
 
 
 def f1_of(gold: Sequence[set[Mention]], found: Sequence[Sequence[Sequence[Any]]]) -> float:
-    """F1 of mentions with the same characters and type, of types that gold has."""
+    """Exact-match mention F1 over the types in gold."""
     types = {type_ for mentions in gold for _, _, type_ in mentions}
     right = wanted = given = 0
     for mentions, said in zip(gold, found, strict=True):
@@ -318,7 +320,7 @@ def f1_of(gold: Sequence[set[Mention]], found: Sequence[Sequence[Sequence[Any]]]
 
 
 def operations(checkpoint: Path, lengths: Iterable[int]) -> float:
-    """Additions and multiplications a token: products with matrices, and attention over texts of these lengths."""
+    """FLOPs per token: matrix products, and attention over texts of these lengths."""
     config = json.loads((checkpoint / "config.json").read_bytes())
     width, inner, layers = config["hidden_size"], config["intermediate_size"], config["num_hidden_layers"]
     lengths = list(lengths)
@@ -327,7 +329,7 @@ def operations(checkpoint: Path, lengths: Iterable[int]) -> float:
 
 
 def described(given: argparse.Namespace) -> dict[str, Any]:
-    """The model, and what its certificate says of eight bits."""
+    """The model, and the int8 part of its certificate."""
     small = read_settings(given.int8)
     certificate = given.int8 / "certificate.json"
     said = json.loads(certificate.read_bytes()) if certificate.is_file() else {}
@@ -348,7 +350,7 @@ def _folders(given: argparse.Namespace) -> list[tuple[str, Path]]:
 
 
 def peak_seconds(threads: int) -> float:
-    """The seconds of one addition or multiplication in the fastest of several products of large fp32 matrices."""
+    """Seconds per FLOP in the fastest of several products of large fp32 matrices."""
     import torch
 
     torch.set_num_threads(threads)

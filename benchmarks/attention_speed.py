@@ -1,11 +1,11 @@
-"""Attention over packed sequences on one GPU: Lexome's kernels beside torch's packed one.
+"""Attention over packed sequences on one GPU: Lexome's kernels compared with torch's packed kernel.
 
     python benchmarks/attention_speed.py
 
-One layer's attention of 131,072 tokens, forward alone and with its backward pass, on lengths as abstracts have them
-(about 290 tokens), on short rows (about 40) and on full rows (512), for the heads of 8x512, 12x768, 16x384 and MiniLM.
-Query, key and value lie in one tensor, as the encoder has them. Differences are of the gradients, as a share of their
-size. Writes results/attention_speed.json.
+The attention of one layer over 131,072 tokens, forward only and with the backward pass, for sequence lengths of
+abstracts (about 290 tokens), short sequences (about 40) and full ones (512), for the heads of 8x512, 12x768, 16x384
+and MiniLM. Query, key and value are in one tensor, as in the encoder. Differences are those of the gradients, relative
+to their magnitude. Writes results/attention_speed.json.
 """
 
 import json
@@ -39,7 +39,7 @@ def main() -> None:
 
 
 def measured(shape: str, text: str) -> dict[str, Any]:
-    """Milliseconds of both ways, and how far apart their gradients are."""
+    """Milliseconds of both kernels, and the difference of their gradients."""
     heads, width = HEADS[shape]
     packing = packed(*LENGTHS[text])
     torch.manual_seed(0)
@@ -62,7 +62,7 @@ def measured(shape: str, text: str) -> dict[str, Any]:
 
 
 def packed(mean: int, deviation: int) -> Packing:
-    """Sequences of such lengths, and one that fills the tokens up."""
+    """Sequences of these lengths, and one that fills the remaining tokens."""
     lengths = np.random.default_rng(0).normal(mean, deviation, 2 * TOKENS // mean).clip(8, 512).astype(int)
     ends = np.cumsum(lengths)
     ends = ends[ends < TOKENS]

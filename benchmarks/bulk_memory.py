@@ -1,12 +1,11 @@
-"""Memory of bulk annotation over 100,000 short documents: does it stay flat?
+"""Memory of bulk annotation over 100,000 short documents: does it stay constant?
 
     python benchmarks/bulk_memory.py [DOCUMENTS]
 
 A tiny model with random weights annotates half of the documents in one large file and the rest in ten smaller ones,
 with one process and one thread, as `lexome annotate` does into a folder. Documents are the words of
-samples/abstracts.jsonl in random order, each with an identifier that no other has, so that what remembers words has
-something to remember. The memory of the command and its worker is read five times a second; how far they are is told by
-the size of the output.
+samples/abstracts.jsonl in random order, each with a unique identifier, so that any cache of words keeps growing. The
+memory of the command and its worker is sampled five times a second; progress is measured by the size of the output.
 Writes results/bulk_memory.json.
 """
 
@@ -39,10 +38,10 @@ SMALL_FILES = 10
 WORDS_A_DOCUMENT = 15
 EVERY_S = 0.2
 PAGE = os.sysconf("SC_PAGE_SIZE")
-# What is read before this share is done is start-up: the model, its first rows, the first words.
+# Samples before this fraction of the run are startup: the model, the first sequences, the first words.
 START = 0.1
 Sample = tuple[float, float]
-"""The share that is done, and memory in MB."""
+"""The completed fraction of the run, and memory in MB."""
 
 
 def main() -> None:
@@ -63,7 +62,7 @@ def main() -> None:
 
 
 def tiny_model(folder: Path) -> Path:
-    """Two layers of width 64 over the words of the samples, and letters for all others."""
+    """Two layers of hidden size 64, with the words of the samples and single letters as vocabulary."""
     letters = [chr(code) for code in range(33, 127)]
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     pieces = list(dict.fromkeys([*special, *letters, *(f"##{letter}" for letter in letters), *sample_words()]))
@@ -87,7 +86,7 @@ def sample_words() -> list[str]:
 
 
 def write_documents(folder: Path, count: int) -> None:
-    """One file with half of the documents, and the rest in ten."""
+    """One file with half of the documents, and ten with the rest."""
     words = sample_words()
     rng = random.Random(1)
 
@@ -103,7 +102,7 @@ def write_documents(folder: Path, count: int) -> None:
 
 
 def measured(folder: Path, model: Path) -> tuple[list[Sample], dict[str, Any]]:
-    """Samples over the whole run, and what the command says of it."""
+    """Samples over the whole run, and the summary of the command."""
     out = folder / "out"
     command = ["lexome.__main__", "annotate", folder / "in", "--model", model, "--out", out, "--jobs", "1"]
     started = [sys.executable, "-m", *map(str, command), "--threads", "1", "--json", "--quiet"]
@@ -116,7 +115,7 @@ def measured(folder: Path, model: Path) -> tuple[list[Sample], dict[str, Any]]:
         assert process.stdout is not None
         summary = json.loads(process.stdout.read())
     total = sum(size(path) for path in out.rglob("*"))
-    # The last samples are of processes that are ending.
+    # The last samples are of terminating processes.
     return [(written / total, megabytes) for written, megabytes in raw if 0 < written < total], summary
 
 
@@ -128,7 +127,7 @@ def size(path: Path) -> int:
 
 
 def family(pid: int) -> list[int]:
-    """A process and those that it started."""
+    """A process and its children."""
     try:
         found = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     except OSError:
@@ -137,7 +136,7 @@ def family(pid: int) -> list[int]:
 
 
 def memory(pid: int) -> int:
-    """Resident bytes of a process, those that it shares with others counted once for each."""
+    """Resident bytes of a process, including shared memory."""
     try:
         return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE
     except OSError:
@@ -145,7 +144,7 @@ def memory(pid: int) -> int:
 
 
 def judged(samples: list[Sample]) -> dict[str, Any]:
-    """The memory early and late, and how much it grows after the start."""
+    """Memory early and late in the run, and its growth after startup."""
     after = [(share, held) for share, held in samples if share >= START]
     late = [held for share, held in samples if share >= 1 - START]
     tenths = [tenth(samples, number) for number in range(10)]

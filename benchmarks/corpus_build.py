@@ -1,11 +1,11 @@
-"""The shared corpus from files to shards on this machine: time, memory of each process, disk, and the corpus table.
+"""The shared corpus from files to shards: time, peak memory per process, disk space, and the corpus table.
 
     python benchmarks/corpus_build.py [PART...]
 
-Runs the commands a user would: `lexome build recipes/corpus/shared.toml`, `lexome learn-vocab` for the three families,
-`lexome shard` for each; then builds from PubMed XML made of real records with new ids, for the rate of citations.
-Parts are "build", the vocabularies' names and "citations"; those not named keep their last result. Writes
-results/corpus_build.json. The corpus stays in build/, where benchmarks/corpus_speed.py looks for it.
+Runs the same commands as a user: `lexome build recipes/corpus/shared.toml`, `lexome learn-vocab` for the three
+families, `lexome shard` for each; then builds from PubMed XML made of real records with new IDs, to measure citations
+per second. Parts are "build", the names of the vocabularies and "citations"; parts not named keep their last result.
+Writes results/corpus_build.json. The corpus stays in build/, where benchmarks/corpus_speed.py expects it.
 """
 
 import gzip
@@ -73,7 +73,7 @@ def vocabulary(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def timed(*words: str) -> dict[str, Any]:
-    """Wall-clock seconds of a verb, and the peak memory of the largest of its processes."""
+    """Wall-clock seconds of a command, and the peak memory of its largest process."""
     started = time.monotonic()
     process = subprocess.Popen([sys.executable, "-m", "lexome", *words, "--quiet"], cwd=ROOT)
     peaks: dict[int, int] = {}
@@ -91,7 +91,7 @@ def timed(*words: str) -> dict[str, Any]:
 
 
 def watch(process: subprocess.Popen[bytes], peaks: dict[int, int]) -> None:
-    """Note the peak memory of a process and its children until it ends."""
+    """Record the peak memory of a process and its children until it ends."""
     while process.poll() is None:
         for pid in family(process.pid):
             try:
@@ -104,7 +104,7 @@ def watch(process: subprocess.Popen[bytes], peaks: dict[int, int]) -> None:
 
 
 def family(pid: int) -> list[int]:
-    """A process and all that descend from it."""
+    """A process and all its descendants."""
     found = [pid]
     for one in found:
         for path in Path(f"/proc/{one}/task").glob("*/children"):
@@ -116,7 +116,7 @@ def family(pid: int) -> list[int]:
 
 
 def citations() -> dict[str, Any]:
-    """How quickly PubMed XML is built into records, from real records under new ids in gzip files."""
+    """Throughput of building records from PubMed XML: real records with new IDs in gzip files."""
     folder = BUILD / "citations"
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "in").mkdir(parents=True)

@@ -1,11 +1,11 @@
-"""Speed and size of corpus work: sharding beside tokenizers' own encode_batch, masking, near duplicates.
+"""Throughput of corpus processing: sharding compared with tokenizers' encode_batch, masking, near duplicates.
 
     python benchmarks/corpus_speed.py [FOLDER]
 
-FOLDER is a corpus that `lexome build recipes/corpus/shared.toml` made; the default is build/corpus. Sharding and
-encode_batch take turns on the same text, one core each, and the ratio is the median over rounds, since machines are
-noisy; encode_batch has its text in memory, sharding reads Parquet and writes files. Near duplicates are removed among
-three numbers of abstracts, each twice the last. Writes results/corpus_speed.json.
+FOLDER is a corpus built by `lexome build recipes/corpus/shared.toml`; the default is build/corpus. Rounds alternate
+between sharding and encode_batch on the same text, one core each, and the ratio is the median over rounds, since
+machines are noisy; encode_batch has its text in memory, sharding reads Parquet and writes files. Near duplicates are
+removed among three numbers of abstracts, each twice the previous one. Writes results/corpus_speed.json.
 """
 
 import json
@@ -19,7 +19,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-# One core for everything that is compared; must be said before the library starts its threads.
+# One core for everything that is compared; must be set before the library starts its threads.
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 os.environ["RAYON_NUM_THREADS"] = "1"
 
@@ -65,7 +65,7 @@ def main() -> None:
 
 
 def sampled(records: list[Path], out: Path) -> Path:
-    """Some documents of every file of records, in one file."""
+    """A sample of documents from every records file, in one file."""
     docs = []
     for path in records:
         size = 0
@@ -92,7 +92,7 @@ def tokenizers() -> dict[str, Tokenizer]:
 
 
 def sharding(tokenizer: Tokenizer, sample: Path, folder: Path) -> dict[str, Any]:
-    """Tokens a second of a whole sharding job and of encode_batch on the same passages, and bytes a token."""
+    """Tokens per second of a whole sharding job and of encode_batch on the same passages, and bytes per token."""
     folder.mkdir()
     tokenizer.save(str(folder / "tokenizer.json"))
     passages = [passage.text for doc in lexome.read(sample) for passage in doc.passages]
@@ -125,7 +125,7 @@ def sharding(tokenizer: Tokenizer, sample: Path, folder: Path) -> dict[str, Any]
 
 
 def masking(sample: Path, folder: Path) -> dict[str, Any]:
-    """Tokens a second of masking packed batches of real sequences, random numbers included."""
+    """Tokens per second of masking packed batches of real sequences, including random number generation."""
     recipe = ShardRecipe(stage="shard", inputs=(sample,), tokenizer=folder / "wordpiece", out=folder / "shards")
     from lexome.corpus.shards import shard
 
@@ -163,7 +163,7 @@ def packed(shard: Shard) -> list[tuple[Any, Any]]:
 
 
 def near_duplicates(folder: Path) -> list[dict[str, Any]]:
-    """Seconds of finding near duplicates among growing numbers of abstracts, each tenth of which has a near copy."""
+    """Seconds to find near duplicates among growing numbers of abstracts, a tenth of which have a near copy."""
     whole = (text for path in sorted(folder.glob("*.parquet")) for text in read_texts((path,)))
     words = [dedup.words_of(" ".join(text.cuts)) for text in islice(whole, max(SIZES) * 10 // 11)]
     found = []
@@ -185,7 +185,7 @@ def near_duplicates(folder: Path) -> list[dict[str, Any]]:
 
 
 def removed(docs: list[list[str]]) -> int:
-    """How many documents are near duplicates of an earlier one, by the steps of a build."""
+    """The number of near duplicates of earlier documents, found by the stages of a build."""
     with tempfile.TemporaryDirectory() as scratch:
         path = Path(scratch) / "one.keys.npz"
         hashes = dedup.word_hashes(docs)
@@ -201,7 +201,7 @@ def removed(docs: list[list[str]]) -> int:
 
 
 def seconds(work: Callable[[], object]) -> float:
-    """Processor time of one run."""
+    """CPU time of one run."""
     started = time.process_time()
     work()
     return time.process_time() - started

@@ -1,11 +1,11 @@
-"""F1 of the model that comes with Lexome, or of another exported one, on sets that it was not trained on.
+"""F1 of the default model, or of another exported one, on datasets that it was not trained on.
 
     python benchmarks/default_scores.py [FOLDER] [--split test] [--data SETS] [--only SET ...]
 
-Documents go through `Annotator.annotate` as a user's would. On each of the seven entity sets the model is scored by the
-type that it has for that set (NCBI_Disease), which a model of that set alone is compared with, and by its general type
-(Disease), which other sets have taught as well. Sets with several types are scored by the general ones. A mention is
-right where characters and type are those of the set. Writes results/default_scores.json.
+Documents go through `Annotator.annotate` as they would for a user. On each of the seven entity datasets the model is
+scored on the type that it has for that dataset (NCBI_Disease), for comparison with single-dataset models, and on its
+general type (Disease), which is trained on other datasets as well. Datasets with several types are scored on the
+general ones. A mention is correct if offsets and type match. Writes results/default_scores.json.
 """
 
 import argparse
@@ -25,8 +25,8 @@ ROOT = Path(__file__).resolve().parents[1]
 MODEL = ROOT / "src" / "lexome" / "default_model"
 SETS = ROOT.parent / "shared" / "data" / "benchmarks"
 RESULT = ROOT / "results" / "default_scores.json"
-# The seven sets, what they call their mentions, the model's own type for the set, and its general one. JNLPBA marks
-# proteins, DNA and RNA together, for which there is no general type.
+# The seven datasets, their own type names, the model's type for the dataset, and its general type. JNLPBA merges
+# proteins, DNA and RNA, for which there is no general type.
 SEVEN = {
     "NCBI-disease": ("Disease", "NCBI_Disease", "Disease"),
     "BC5CDR-disease": ("Disease", "BC5CDR_Disease", "Disease"),
@@ -36,7 +36,7 @@ SEVEN = {
     "linnaeus": ("Species", "LINNAEUS_Species", "Species"),
     "s800": ("Species", "S800_Species", "Species"),
 }
-# Sets that are scored by general types alone, and what they call them.
+# Datasets that are scored on general types only, with their own type names.
 OTHERS = {
     "BioRED-NER": {name: name for name in ("Gene", "Disease", "Chemical", "Species", "CellLine", "Variant")},
     "NLM-Gene": {"Gene": "Gene", "FamilyName": "Gene"},
@@ -79,19 +79,19 @@ def main() -> None:
 
 
 def arguments() -> argparse.Namespace:
-    """What is asked for on the command line."""
+    """Command-line arguments."""
     options = argparse.ArgumentParser()
     options.add_argument("folder", type=Path, nargs="?", default=MODEL)
     options.add_argument("--split", default="test")
     options.add_argument("--data", type=Path, default=SETS)
     options.add_argument("--only", nargs="*")
-    options.add_argument("--limit", type=int, help="at most so many documents of a set")
+    options.add_argument("--limit", type=int, help="maximum number of documents per dataset")
     options.add_argument("--out", type=Path, default=RESULT)
     return options.parse_args()
 
 
 def documents(name: str, given: argparse.Namespace) -> list[Document]:
-    """The documents of a set's split, spread over all of it where there is a limit."""
+    """The documents of a split, spread evenly over it if there is a limit."""
     docs = find(name, data=given.data).splits(partial=True)[given.split]
     if given.limit is None or given.limit >= len(docs):
         return docs
@@ -99,7 +99,7 @@ def documents(name: str, given: argparse.Namespace) -> list[Document]:
 
 
 def seven(annotator: Annotator, name: str, docs: Sequence[Document]) -> dict[str, Any]:
-    """F1 by the type that the model has for the set, and by its general one."""
+    """F1 on the model's type for the dataset, and on its general type."""
     theirs, own, general = SEVEN[name]
     types = [type_ for type_ in (own, general) if type_ is not None]
     found = list(annotator.annotate(map(bare, docs), types=types))
@@ -110,7 +110,7 @@ def seven(annotator: Annotator, name: str, docs: Sequence[Document]) -> dict[str
 
 
 def other(annotator: Annotator, names: dict[str, str], docs: Sequence[Document]) -> dict[str, Any]:
-    """F1 of all types together, and of each."""
+    """F1 over all types, and of each."""
     types = list(dict.fromkeys(names.values()))
     found = list(annotator.annotate(map(bare, docs), types=types))
     row: dict[str, Any] = {"documents": len(docs), "f1": f1(docs, found, names)}
@@ -121,12 +121,12 @@ def other(annotator: Annotator, names: dict[str, str], docs: Sequence[Document])
 
 
 def bare(doc: Document) -> Document:
-    """The text alone."""
+    """The document without annotations."""
     return replace(doc, spans=(), relations=(), attributes=())
 
 
 def f1(gold: Sequence[Document], found: Sequence[Document], names: dict[str, str]) -> float:
-    """F1 in percent of mentions whose types in the set are named so in the model."""
+    """F1 in percent, with the dataset's types mapped to the model's."""
     wanted = [{(start, end, names[type_]) for start, end, type_ in places(doc, names)} for doc in gold]
     given = [set(places(doc, set(names.values()))) for doc in found]
     right = sum(len(one & other) for one, other in zip(wanted, given, strict=True))
@@ -135,7 +135,7 @@ def f1(gold: Sequence[Document], found: Sequence[Document], names: dict[str, str
 
 
 def places(doc: Document, types: Any) -> list[tuple[int, int, str]]:
-    """Where mentions of some types stand."""
+    """Offsets and types of the mentions of some types."""
     return [(span.start, span.end, span.type) for span in doc.spans if span.type in types]
 
 

@@ -1,9 +1,9 @@
-"""The runs that made the default model: recipe, seed, code, hardware and minutes of each, out of its run.json.
+"""The runs that produced the default model: recipe, seed, code, hardware and minutes of each, from its run.json.
 
     python benchmarks/default_training.py default-teacher=RUN default-student=RUN default=RUN
 
-RUN is the run.json of a recipe of that name in recipes/finetune. Nothing is measured here, and a run whose sets, seed
-or epochs are not its recipe's is refused. Writes results/default_training.json.
+RUN is the run.json of the recipe of that name in recipes/finetune. Nothing is measured here, and a run whose datasets,
+seed or epochs differ from its recipe is an error. Writes results/default_training.json.
 """
 
 import argparse
@@ -30,7 +30,7 @@ def main() -> None:
 
 
 def gathered(name: str, run: dict[str, Any]) -> dict[str, Any]:
-    """The facts of one run, with the file of its recipe."""
+    """Metadata of one run, with its recipe file."""
     path = ROOT / "recipes" / "finetune" / f"{name}.toml"
     recipe, ran = load(path, FinetuneRecipe), run["recipe"]
     told = {"seed": recipe.seeds, "epochs": recipe.epochs, "sets": list(recipe.data.sets)}

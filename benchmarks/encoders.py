@@ -1,13 +1,13 @@
-r"""Encoders made in different ways, by the one protocol of benchmarks/encoders.toml: F1 on dev beside GPU minutes.
+r"""Encoders trained in different ways, under the protocol of benchmarks/encoders.toml: dev F1 and GPU minutes.
 
     python benchmarks/encoders.py run NAME RECIPE FOLDER [KEY=VALUE ...]
     lexome reproduce benchmarks/encoders.toml -m NAME=FOLDER/NAME/model ... --out STUDY
     python benchmarks/encoders.py join FOLDER STUDY [STUDY ...]
 
-`run` is `lexome pretrain`, `lexome distill` or `lexome finetune` of a recipe, and writes down what the clock says of
-it, getting ready and compiling included. `join` puts F1 beside that, for each seed that a study has, and writes
-results/encoders.json and docs/images/encoders.png. Studies may have different models, those of
-benchmarks/f1_minutes.py too; what is not in ENCODERS is passed over.
+`run` executes `lexome pretrain`, `lexome distill` or `lexome finetune` with a recipe, and records its wall-clock time,
+including setup and compilation. `join` adds the F1 of each seed of a study, and writes results/encoders.json and
+docs/images/encoders.png. Studies may have different models, including those of benchmarks/f1_minutes.py; models that
+are not in ENCODERS are ignored.
 """
 
 import argparse
@@ -31,25 +31,25 @@ from lexome.training.pretrain import distill, pretrain
 ROOT = Path(__file__).resolve().parents[1]
 SHIPPED = ROOT / "models" / "lexome-12x384" / "run.json"
 F1_MINUTES = ROOT / "results" / "f1_minutes.json"
-# Shape, and what was done; in the order of the table.
+# Shape and description, in the order of the table.
 ENCODERS = {
-    "minilm-start": ("6 × 384", "MiniLM as it is"),
-    "minilm": ("6 × 384", "MiniLM continued"),
+    "minilm-start": ("6 × 384", "MiniLM, no further training"),
+    "minilm": ("6 × 384", "MiniLM, continued pre-training"),
     "scratch-8x512": ("8 × 512", "from random weights, own vocabulary"),
-    "start": ("12 × 384", "gte-small as it is"),
-    "lexome-4": ("12 × 384", "gte-small continued"),
-    "encoder": ("12 × 384", "gte-small continued, adapted vocabulary"),
-    "encoder-1": ("12 × 384", "that one, outputs 1"),
-    "entity-student": ("12 × 384", "that one, taught entities by 12 × 768"),
+    "start": ("12 × 384", "gte-small, no further training"),
+    "lexome-4": ("12 × 384", "gte-small, continued pre-training"),
+    "encoder": ("12 × 384", "gte-small, continued pre-training, adapted vocabulary"),
+    "encoder-1": ("12 × 384", "the previous one, outputs rescaled to 1"),
+    "entity-student": ("12 × 384", "the same encoder, distilled on entities from 12 × 768"),
     "shipped": ("12 × 384", "models/lexome-12x384"),
-    "shipped-1": ("12 × 384", "models/lexome-12x384, outputs 1"),
-    "shipped-2": ("12 × 384", "models/lexome-12x384, outputs 2"),
-    "control": ("12 × 384", "models/lexome-12x384 continued"),
-    "distilled": ("12 × 384", "models/lexome-12x384 taught by 12 × 768"),
-    "mpnet": ("12 × 768", "MPNet without relative positions, continued"),
-    "mpnet-1": ("12 × 768", "the same, from outputs 1"),
+    "shipped-1": ("12 × 384", "models/lexome-12x384, outputs rescaled to 1"),
+    "shipped-2": ("12 × 384", "models/lexome-12x384, outputs rescaled to 2"),
+    "control": ("12 × 384", "models/lexome-12x384, continued pre-training"),
+    "distilled": ("12 × 384", "models/lexome-12x384, distilled from 12 × 768"),
+    "mpnet": ("12 × 768", "MPNet without relative positions, continued pre-training"),
+    "mpnet-1": ("12 × 768", "the previous one, starting from outputs rescaled to 1"),
 }
-# Runs that another one stands on: their minutes count for it too.
+# Prerequisite runs, whose minutes count towards the total.
 BEFORE = {
     "encoder-1": ("encoder",),
     "entity-student": ("encoder", "mpnet-1", "entity-teacher"),
@@ -58,7 +58,7 @@ BEFORE = {
     "control": ("shipped",),
     "distilled": ("shipped", "mpnet"),
 }
-# Keys whose values are places on somebody's disk.
+# Keys whose values are local paths.
 PLACES = ("out=", "shards=", "start=", "teacher=", "student=", "teacher.models=", "teacher.shards=", "data.root=")
 
 
@@ -81,13 +81,13 @@ def main() -> None:
 
 
 def trained(name: str, path: Path, folder: Path, changes: list[str]) -> None:
-    """One run of a recipe, and a file beside it that says what it took and what it came to."""
+    """Run a recipe and store its time and results in a file next to it."""
     folder.mkdir(parents=True, exist_ok=True)
     changes = [*changes, f"out={folder / name}"]
     began = time.monotonic()
     told = None if (folder / f"{name}.json").is_file() else carried_out(path, changes)
     if told is None:
-        sys.exit(f"{folder / name} was finished before; what it took is in {name}.json, and is not measured again.")
+        sys.exit(f"{folder / name} is already finished; its time is in {name}.json and is not measured again.")
     row = {
         "recipe": str(path),
         "changes": [change for change in changes if not change.startswith(PLACES)],
@@ -100,7 +100,7 @@ def trained(name: str, path: Path, folder: Path, changes: list[str]) -> None:
 
 
 def carried_out(path: Path, changes: list[str]) -> dict[str, Any] | None:
-    """Run a recipe to its end; its seed, and what training alone took and came to. None where it was done before."""
+    """Run a recipe; returns its seed, training time and results, or None if it was already finished."""
     stage = stage_of(path)
     if stage == "finetune":
         tuning = load(path, FinetuneRecipe, overrides=changes)
@@ -121,7 +121,7 @@ def carried_out(path: Path, changes: list[str]) -> dict[str, Any] | None:
 
 
 def joined(folder: Path, studies: list[Path]) -> None:
-    """F1 of the encoders in the studies beside what their runs took, as one file and one picture."""
+    """Merge F1 from the studies with the times of the runs into one result and one plot."""
     outcomes = [read_result(study / STUDY) for study in studies]
     f1: dict[str, dict[str, list[float]]] = {}
     for outcome in outcomes:
@@ -140,7 +140,7 @@ def joined(folder: Path, studies: list[Path]) -> None:
 
 
 def told_of(folder: Path, name: str) -> dict[str, Any]:
-    """What was written down of a run; of an encoder that was there before, its minutes alone."""
+    """The stored record of a run; for a pre-existing encoder, only its minutes."""
     if (folder / f"{name}.json").is_file():
         run: dict[str, Any] = json.loads((folder / f"{name}.json").read_text())
         run["changes"] = [change for change in run["changes"] if not change.startswith(PLACES)]
@@ -152,7 +152,7 @@ def told_of(folder: Path, name: str) -> dict[str, Any]:
 
 
 def scored(sets: dict[str, list[float]]) -> dict[str, Any]:
-    """The mean over sets for each seed, and each set's mean over seeds."""
+    """The mean over datasets for each seed, and the mean over seeds for each dataset."""
     return {
         "mean_f1": [round(fmean(of_seed), 2) for of_seed in zip(*sets.values(), strict=True)],
         "f1": {task: round(fmean(found), 2) for task, found in sets.items()},
@@ -160,13 +160,13 @@ def scored(sets: dict[str, list[float]]) -> dict[str, Any]:
 
 
 def picture(rows: dict[str, Any], path: Path) -> None:
-    """Every encoder as a number at its minutes and the mean of its seeds, and what the numbers are beside it."""
+    """Plot every encoder as a numbered point, F1 over minutes, with a legend."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(10.5, 4.8), layout="constrained")
+    figure = Figure(figsize=(12.5, 4.8), layout="constrained")
     FigureCanvasAgg(figure)
-    axes, legend = figure.subplots(1, 2, width_ratios=(1, 0.85))
+    axes, legend = figure.subplots(1, 2, width_ratios=(1, 1.05))
     legend.axis("off")
     shapes = sorted(
         {row["shape"] for row in rows.values()}, key=lambda shape: [int(part) for part in shape.split(" × ")]
@@ -180,7 +180,7 @@ def picture(rows: dict[str, Any], path: Path) -> None:
         while any(abs(minutes - other) < 2.2 and abs(f1 - height) < 0.15 for other, height in taken):
             minutes += 0.5
         taken.append((minutes, f1))
-        # What lies far below stands at the edge, and what it comes to is in the list.
+        # Points far below are drawn at the lower edge; their values are in the legend.
         said = {"color": colour, "ha": "center", "va": "center", "weight": "bold"}
         axes.annotate(f"{number}\n↓" if f1 < bottom else str(number), (minutes, max(f1, bottom)), **said)
         line = 1 - (number - 0.5) / (len(rows) + 1)
@@ -189,8 +189,8 @@ def picture(rows: dict[str, Any], path: Path) -> None:
         legend.text(1.0, line, f"{f1:.2f}", color=colour, ha="right", va="center", fontsize=9)
     axes.set_xlim(-2, max(row["minutes_in_all"] for row in rows.values()) + 3)
     axes.set_ylim(bottom - 0.3, max(fmean(row["mean_f1"]) for row in rows.values()) + 0.3)
-    axes.set_xlabel("GPU minutes of training in all, compiling included")
-    axes.set_ylabel("mean F1 on seven development sets")
+    axes.set_xlabel("total GPU minutes of training, including compilation")
+    axes.set_ylabel("mean F1 on seven development splits")
     axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(path, dpi=150)
 

@@ -1,4 +1,4 @@
-r"""F1 against GPU minutes: what minutes of pre-training bring, by `lexome pretrain` and by Hugging Face's Trainer.
+r"""F1 against GPU minutes of pre-training, with `lexome pretrain` and with Hugging Face's Trainer.
 
     python benchmarks/f1_minutes.py lexome START SHARDS FOLDER --minutes 1 2 4
     python benchmarks/f1_minutes.py trainer START SHARDS FOLDER --minutes 1 2 4
@@ -6,16 +6,16 @@ r"""F1 against GPU minutes: what minutes of pre-training bring, by `lexome pretr
         -m shipped=models/lexome-12x384 --out STUDY
     python benchmarks/f1_minutes.py draw FOLDER STUDY [STUDY ...]
 
-Both loops begin with the same weights, START in the vocabulary of SHARDS, and read the same tokens. Minutes are those
-of the clock, compiling included: a first run of `lexome pretrain` tells how long it takes to get ready on a bare
-machine, and each run trains for what is left of its minutes. The Trainer gets the whole minutes from its first step on,
-and tries before how many steps fit into them. `lexome pretrain` follows recipes/pretrain/gte-small.toml. The Trainer
-works as Hugging Face's example of language modelling does: documents one after another cut into rows of 512, 15% of
-tokens masked by its collator, AdamW, linear decay; with what a careful user adds: bfloat16, batches of 65,536 tokens, a
-rate of 5e-4 after a warm-up, and processes that read ahead.
+Both training loops start from the same weights, START in the vocabulary of SHARDS, and read the same tokens. Minutes
+are wall-clock time including compilation: a first run of `lexome pretrain` measures the setup time on a fresh machine,
+and each run trains for the remaining time. The Trainer gets the full minutes from its first step on, after a trial that
+determines how many steps fit. `lexome pretrain` uses recipes/pretrain/gte-small.toml. The Trainer is set up like
+Hugging Face's language-modeling example: concatenated documents split into rows of 512, 15% of tokens masked by its
+collator, AdamW, linear decay; plus what a careful user adds: bfloat16, batches of 65,536 tokens, a learning rate of
+5e-4 with warm-up, and data-loader workers.
 
-F1 is the mean on the development sets of seven entity tasks under the one protocol of benchmarks/encoders.toml, and
-over studies that differ in nothing but their seed (`--set "seeds=[1]"`). `draw` writes results/f1_minutes.json and
+F1 is the mean on the development splits of seven entity tasks under the protocol of benchmarks/encoders.toml, and over
+studies that differ only in their seed (`--set "seeds=[1]"`). `draw` writes results/f1_minutes.json and
 docs/images/f1_minutes.png.
 """
 
@@ -50,10 +50,10 @@ from lexome.training.pretrain import pretrain
 ROOT = Path(__file__).resolve().parents[1]
 RECIPE = ROOT / "recipes" / "pretrain" / "gte-small.toml"
 LENGTH, ROWS, RATE, WARM_UP = 512, 128, 5e-4, 0.05
-# Steps that tell the Trainer's speed before its run, and how many of them are not counted.
+# Trial steps that measure the Trainer's speed, and how many of them are warm-up.
 TRIED, NOT_COUNTED = 60, 20
 CARRIED = "carried"
-LOOPS = {"lexome": "lexome pretrain", "trainer": "Hugging Face's Trainer"}
+LOOPS = {"lexome": "lexome pretrain", "trainer": "Hugging Face Trainer"}
 SHIPPED = ROOT / "models" / "lexome-12x384" / "run.json"
 
 
@@ -78,7 +78,7 @@ def main() -> None:
 
 
 def by_lexome(start: Path, shards: Path, folder: Path, minutes: list[float]) -> None:
-    """A short run on a bare machine tells how long getting ready takes; then one run for each number of minutes."""
+    """A short run measures the setup time on a fresh machine; then one run per number of minutes."""
     if not (folder / CARRIED).exists():
         carried(start, shards, folder / CARRIED)
     with tempfile.TemporaryDirectory() as scratch:
@@ -89,7 +89,7 @@ def by_lexome(start: Path, shards: Path, folder: Path, minutes: list[float]) -> 
 
 
 def lexome_run(start: Path, shards: Path, out: Path, seconds: float) -> dict[str, Any]:
-    """`lexome pretrain` for some seconds, and how long it took to get ready for them."""
+    """Run `lexome pretrain` for some seconds; returns its results and setup time."""
     began = time.monotonic()
     done = pretrain(recipe_of(start, shards, out, time_budget=seconds), progress_shown=False)
     return {
@@ -101,7 +101,7 @@ def lexome_run(start: Path, shards: Path, out: Path, seconds: float) -> dict[str
 
 
 def carried(start: Path, shards: Path, out: Path) -> None:
-    """START in the vocabulary of the shards, as both loops begin with it: a run of one step too small to change it."""
+    """START in the vocabulary of the shards, the common initialization: one step with a negligible learning rate."""
     with tempfile.TemporaryDirectory() as scratch:
         recipe = recipe_of(
             start, shards, Path(scratch), steps=1, time_budget=None, compile=False, optimizer={"lr": 1e-12}
@@ -110,7 +110,7 @@ def carried(start: Path, shards: Path, out: Path) -> None:
 
 
 def recipe_of(start: Path, shards: Path, out: Path, **changes: Any) -> PretrainRecipe:
-    """The recipe of the encoder, with other paths and another length."""
+    """The recipe of the encoder, with other paths and length."""
     held = load(RECIPE, PretrainRecipe).model_dump()
     held |= {"start": start, "shards": shards, "out": out} | changes
     held["evaluation"]["every"] = None
@@ -118,7 +118,7 @@ def recipe_of(start: Path, shards: Path, out: Path, **changes: Any) -> PretrainR
 
 
 def by_trainer(start: Path, shards: Path, folder: Path, minutes: list[float]) -> None:
-    """The Trainer for each number of minutes, from its first step on."""
+    """Run the Trainer for each number of minutes, counted from its first step."""
     if not (folder / CARRIED).exists():
         carried(start, shards, folder / CARRIED)
     rows = filled_rows(open_shards(shards))
@@ -130,7 +130,7 @@ def by_trainer(start: Path, shards: Path, folder: Path, minutes: list[float]) ->
 
 
 def filled_rows(shards: Shards) -> NDArray[np.unsignedinteger[Any]]:
-    """All documents one after another, each between its special tokens, cut into rows; the last piece is left out."""
+    """Concatenated documents with special tokens, split into rows; the remainder is dropped."""
     special = shards.manifest["tokenizer"]["special"]
     begin, end = (np.asarray([special[name]], dtype=np.uint16) for name in ("[CLS]", "[SEP]"))
     parts: list[NDArray[Any]] = []
@@ -143,7 +143,7 @@ def filled_rows(shards: Shards) -> NDArray[np.unsignedinteger[Any]]:
 
 
 class Clock(TrainerCallback):  # type: ignore[misc]
-    """When each step ended; it stops a run when its time is over."""
+    """Records when each step ended, and stops the run when its time is over."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
@@ -162,7 +162,7 @@ class Clock(TrainerCallback):  # type: ignore[misc]
 
 
 class Rows(torch.utils.data.Dataset[dict[str, Any]]):
-    """Rows of tokens as a collator takes them."""
+    """Token rows in the form that the collator expects."""
 
     def __init__(self, rows: NDArray[Any]) -> None:
         self.rows = rows
@@ -175,7 +175,7 @@ class Rows(torch.utils.data.Dataset[dict[str, Any]]):
 
 
 def trainer_run(start: Path, rows: NDArray[Any], out: Path | None, *, steps: int, seconds: float) -> dict[str, Any]:
-    """Train until the steps are done or the time is over, and keep the model where a folder is given."""
+    """Train for a number of steps or seconds, and save the model if a folder is given."""
     torch.manual_seed(0)
     tokenizer = AutoTokenizer.from_pretrained(start)
     model = AutoModelForMaskedLM.from_pretrained(start, dtype=torch.float32)
@@ -205,7 +205,7 @@ def trainer_run(start: Path, rows: NDArray[Any], out: Path | None, *, steps: int
 
 
 def trainer_settings(scratch: str, steps: int) -> TrainingArguments:
-    """As in Hugging Face's example, with a careful user's changes."""
+    """The settings of Hugging Face's example, with a careful user's changes."""
     return TrainingArguments(
         output_dir=scratch,
         max_steps=steps,
@@ -225,7 +225,7 @@ def trainer_settings(scratch: str, steps: int) -> TrainingArguments:
 
 
 def told(folder: Path, name: str, row: dict[str, Any]) -> None:
-    """Write down what a run came to at once, beside the others."""
+    """Store the result of a run immediately."""
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
     made = facts("torch", "transformers", "accelerate", "numpy") | {"gpu": gpu}
     (folder / f"{name}.json").write_text(json.dumps(row | {"facts": made}, indent=1) + "\n")
@@ -233,7 +233,7 @@ def told(folder: Path, name: str, row: dict[str, Any]) -> None:
 
 
 def drawn(folder: Path, studies: list[Path]) -> None:
-    """Join minutes and F1, write them down and draw them."""
+    """Merge minutes and F1, store and plot them."""
     outcomes = [read_result(study / STUDY) for study in studies]
     runs: dict[str, Any] = {}
     for name in outcomes[0].models:
@@ -248,7 +248,7 @@ def drawn(folder: Path, studies: list[Path]) -> None:
 
 
 def told_of(folder: Path, name: str) -> dict[str, Any]:
-    """What was written down of a run; of what needed none its minutes alone."""
+    """The stored record of a run; for models without a run, only their minutes."""
     if name == "start":
         return {"minutes": 0}
     if name == "shipped":
@@ -258,7 +258,7 @@ def told_of(folder: Path, name: str) -> dict[str, Any]:
 
 
 def picture(runs: dict[str, Any], path: Path) -> None:
-    """A line for each loop, both from what they began with."""
+    """Plot one line per training loop, both from the same starting point."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -275,8 +275,8 @@ def picture(runs: dict[str, Any], path: Path) -> None:
     if shipped := runs.get("shipped"):
         said = f"models/lexome-12x384, {shipped['minutes']:.0f} minutes: {shipped['mean_f1']:.1f}"
         axes.axhline(shipped["mean_f1"], color="0.5", linestyle="--", linewidth=1, label=said)
-    axes.set_xlabel("GPU minutes of pre-training, compiling included")
-    axes.set_ylabel("mean F1 on seven development sets")
+    axes.set_xlabel("GPU minutes of pre-training, including compilation")
+    axes.set_ylabel("mean F1 on seven development splits")
     axes.margins(y=0.12)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, loc="lower right")

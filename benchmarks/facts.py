@@ -1,4 +1,4 @@
-"""What a measurement must say about itself: machine, versions, date and code revision."""
+"""Environment of a measurement: machine, versions, date and code revision."""
 
 import os
 import platform
@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def facts(*packages: str) -> dict[str, object]:
-    """The facts to store beside a result, with the version of each package named (None if not installed).
+    """Environment facts to store with a result, including the version of each named package (None if not installed).
 
     >>> sorted(facts("lxml"))
     ['cores', 'cpu', 'date', 'memory_gib', 'packages', 'python', 'revision', 'system']
@@ -29,7 +29,7 @@ def facts(*packages: str) -> dict[str, object]:
 
 
 def cpu_model() -> str:
-    """The processor's name as the kernel gives it."""
+    """The CPU model name from the kernel."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").split("\n")
     except OSError:
@@ -39,7 +39,7 @@ def cpu_model() -> str:
 
 
 def memory_gib() -> float | None:
-    """The machine's memory, or None where the system does not tell."""
+    """The machine's memory, or None if unknown."""
     try:
         return round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1)
     except (AttributeError, OSError, ValueError):
@@ -55,7 +55,7 @@ def package_version(name: str) -> str | None:
 
 
 def revision() -> str | None:
-    """The code's git revision, with "+changes" where files differ from it."""
+    """The git revision, with "+changes" if the working tree is modified."""
     try:
         head = _git("rev-parse", "--short=12", "HEAD")
         changed = _git("status", "--porcelain", "--untracked-files=no")

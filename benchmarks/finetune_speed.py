@@ -1,16 +1,16 @@
-"""Speed of fine-tuning on one GPU: `lexome finetune` beside Hugging Face's Trainer, on the same mentions.
+"""Fine-tuning throughput on one GPU: `lexome finetune` compared with Hugging Face's Trainer, on the same examples.
 
     python benchmarks/finetune_speed.py MODEL [--set NCBI-disease] [--data FOLDER] [--epochs 5] [--seeds 3]
 
-Both learn the same rows (Lexome's own, so that tokens and tags are equal) from the same checkpoint, with the same batch
-size in sequences, learning rate, schedule, epochs and seeds. The Trainer runs as users run it: bfloat16 autocast,
-batches padded to their longest row by DataCollatorForTokenClassification, the dropout that the checkpoint says, and
-weights in float32 whatever the file has: in bfloat16, as it loads ours by default, small changes are lost and it scores
-7 points less. Lexome runs packed, without attention dropout, as its recipes do by default.
+Both train on the same examples (encoded by Lexome, so that tokens and tags are equal) from the same checkpoint, with
+the same batch size in sequences, learning rate, schedule, epochs and seeds. The Trainer runs as users run it: bfloat16
+autocast, batches padded to their longest sequence by DataCollatorForTokenClassification, the checkpoint's dropout, and
+float32 weights whatever the file has: in bfloat16, as it loads ours by default, small updates are lost and it scores 7
+points less. Lexome runs with packed sequences, without attention dropout, as its recipes do by default.
 
-Only real tokens count, and only time between a step after the warm-up and the last one; the whole time is beside it.
-Both models are scored on dev by Lexome's decoding. Writes results/finetune_speed.json. On a CPU it runs too, to try
-it: --device cpu --limit 20 --epochs 1.
+Only non-padding tokens count, and only the time between the end of the warm-up and the last step; the total time is
+reported separately. Both models are scored on dev with Lexome's decoding. Writes results/finetune_speed.json. It also
+runs on a CPU, for a trial: --device cpu --limit 20 --epochs 1.
 """
 
 import argparse
@@ -37,7 +37,7 @@ from lexome.training.finetune.trainer import answered, scored
 from lexome.training.journal import METRICS, read_metrics
 
 ROOT = Path(__file__).resolve().parents[1]
-# Steps that are not counted: kernels are chosen and compiled in them.
+# Warm-up steps, in which kernels are selected and compiled.
 WARM_UP = 50
 
 
@@ -45,14 +45,14 @@ def main() -> None:
     options = argparse.ArgumentParser()
     options.add_argument("model", type=Path)
     options.add_argument("--set", default="NCBI-disease")
-    options.add_argument("--data", type=Path, help="the folder of all sets; by default LEXOME_DATA")
+    options.add_argument("--data", type=Path, help="the folder of all datasets; default: LEXOME_DATA")
     options.add_argument("--epochs", type=float, default=5)
     options.add_argument("--batch", type=int, default=32)
     options.add_argument("--lr", type=float, default=5e-5)
     options.add_argument("--seeds", type=int, default=3)
     options.add_argument("--limit", type=int)
     options.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
-    options.add_argument("--compile", action="store_true", help="add a row of Lexome compiled")
+    options.add_argument("--compile", action="store_true", help="add a row for compiled Lexome")
     options.add_argument("--out", type=Path, default=ROOT / "results" / "finetune_speed.json")
     given = options.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
@@ -76,7 +76,7 @@ def main() -> None:
 
 
 def recipe_of(given: argparse.Namespace, scratch: Path) -> FinetuneRecipe:
-    """What is asked for, as a recipe; dev is scored once, at the end."""
+    """The arguments as a recipe; dev is evaluated once, at the end."""
     data = {"sets": [given.set], "root": given.data, "limit": given.limit}
     return FinetuneRecipe.model_validate(
         {
@@ -96,7 +96,7 @@ def recipe_of(given: argparse.Namespace, scratch: Path) -> FinetuneRecipe:
 
 
 def measured(given: argparse.Namespace, recipe: FinetuneRecipe, ground: Ground, scratch: Path) -> dict[str, Any]:
-    """Each way in turn, seed after seed."""
+    """Alternate between the systems, seed by seed."""
     ways: dict[str, Any] = {"lexome": lambda seed: lexome(recipe, ground, scratch, seed)}
     if given.compile:
         compiled = recipe.model_copy(update={"compile": True})
@@ -119,7 +119,7 @@ def measured(given: argparse.Namespace, recipe: FinetuneRecipe, ground: Ground, 
 
 
 def lexome(recipe: FinetuneRecipe, ground: Ground, scratch: Path, seed: int) -> dict[str, float]:
-    """One run of ours; its journal tells the rate from its second line on."""
+    """One run of Lexome; throughput is read from its metrics, starting with the second line."""
     run = Run(Cell(), seed)
     reset_memory()
     began = time.monotonic()
@@ -132,13 +132,13 @@ def lexome(recipe: FinetuneRecipe, ground: Ground, scratch: Path, seed: int) -> 
 
 
 class Clock(TrainerCallback):  # type: ignore[misc]
-    """When the warm-up and when training was over, with nothing left to compute."""
+    """Records the end of warm-up and of training, after synchronizing the GPU."""
 
     def __init__(self) -> None:
         self.times: dict[int, float] = {}
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Take the time after the warm-up and after the last step."""
+        """Record the time after the warm-up and after the last step."""
         if state.global_step in (WARM_UP, state.max_steps):
             if torch.cuda.is_available():
                 torch.cuda.synchronize()
@@ -148,7 +148,7 @@ class Clock(TrainerCallback):  # type: ignore[misc]
 def trainer(
     given: argparse.Namespace, recipe: FinetuneRecipe, ground: Ground, folder: Path, seed: int
 ) -> dict[str, float]:
-    """One run of the Trainer on the same rows."""
+    """One run of the Trainer on the same examples."""
     material, parts = ground.material, ground.material.parts(None)
     transformers.set_seed(seed)
     reset_memory()
@@ -190,13 +190,13 @@ def trainer(
 
 
 def arguments(given: argparse.Namespace, recipe: FinetuneRecipe, folder: Path, seed: int) -> TrainingArguments:
-    """The Trainer's settings: the recipe's where it has the same ones, else its own."""
+    """The Trainer's settings: the recipe's where they exist, else its defaults."""
     return TrainingArguments(
         output_dir=str(folder),
         per_device_train_batch_size=given.batch,
         num_train_epochs=given.epochs,
         learning_rate=given.lr,
-        warmup_steps=recipe.schedule.warmup_ratio,  # below 1 it is a fraction
+        warmup_steps=recipe.schedule.warmup_ratio,  # a ratio if below 1
         weight_decay=recipe.optimizer.weight_decay,
         max_grad_norm=recipe.optimizer.max_grad_norm,
         bf16=given.device == "cuda",
@@ -210,7 +210,7 @@ def arguments(given: argparse.Namespace, recipe: FinetuneRecipe, folder: Path, s
 
 
 def dev_f1(folder: Path, ground: Ground, given: argparse.Namespace) -> float:
-    """The score on dev of a saved model, by the decoding that ours are scored by."""
+    """The dev score of a saved model, with Lexome's decoding."""
     material = ground.material
     model = load(folder, kind="token").model.to(given.device)
     assert isinstance(model, Labeller)
@@ -223,20 +223,20 @@ def dev_f1(folder: Path, ground: Ground, given: argparse.Namespace) -> float:
 
 
 def text_facts(split: Split) -> dict[str, float]:
-    """How many rows there are, and how long."""
+    """The number of sequences, and their lengths."""
     lengths = [len(row.ids) for row in split.flat]
     return {"rows": len(lengths), "tokens": sum(lengths), "mean_tokens": round(fmean(lengths), 1), "most": max(lengths)}
 
 
 def reset_memory() -> None:
-    """Forget the peak of memory so far."""
+    """Reset the peak memory statistics."""
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
 
 
 def memory_gb() -> float:
-    """The peak of the GPU's memory since it was last forgotten."""
+    """Peak GPU memory since the last reset."""
     return round(torch.cuda.max_memory_allocated() / 1e9, 1) if torch.cuda.is_available() else 0.0
 
 

@@ -1,23 +1,23 @@
-"""Gold sentence boundaries: running text rebuilt from sets whose sentences are marked, in two parts.
+"""Gold sentence boundaries: running text reconstructed from datasets with marked sentences, in two parts.
 
     python benchmarks/gold_sentences.py [FOLDER]        documents, sentences and characters of each part
 
-FOLDER holds the benchmark sets; the default is ../shared/data/benchmarks. A document is a list of its
-sentences; its text is those with one space between them. A title is left out where the set has one, because
-it is a passage of its own and needs no splitter.
+FOLDER contains the benchmark datasets; the default is ../shared/data/benchmarks. A document is a list of its
+sentences; its text is these joined by one space. Titles are left out, because a title is a passage of its own and
+needs no splitter.
 
-| set   | boundaries                                        | development             | held out                |
-| ----- | ------------------------------------------------- | ----------------------- | ----------------------- |
-| genia | JNLPBA; by people, in the GENIA corpus            | train, 1,800 abstracts  | devel and test, 604     |
-| hoc   | Hallmarks of Cancer; the makers do not say who    | PMIDs of an even SHA-256 | PMIDs of an odd one    |
-| ddi   | DDI 2013; the makers do not say who               | Train                   | both Test folders       |
+| dataset | boundaries                                      | development              | held out                |
+| ------- | ----------------------------------------------- | ------------------------ | ----------------------- |
+| genia   | JNLPBA; manual, in the GENIA corpus             | train, 1,800 abstracts   | devel and test, 604     |
+| hoc     | Hallmarks of Cancer; origin not stated          | PMIDs of an even SHA-256 | PMIDs of an odd one     |
+| ddi     | DDI 2013; origin not stated                     | Train                    | both Test folders       |
 
-genia and hoc are published as tokens, and `detokenised` writes them as text. ddi cuts at semicolons and where its
-source had table cells and lines, whose layout is lost: a piece that does not end in a stop is joined to the next.
-hoc never cuts before a small letter ("cell lines. mRNA levels"), the mark of a tool. So genia decides.
-Sets whose CoNLL files were cut by a tool are no gold and are not used: NCBI-disease, BC5CDR, linnaeus, s800, AnatEM,
-the BioNLP sets and EBM-NLP.
-BC2GM, GAD, ChemProt and the like are single sentences out of their text.
+genia and hoc are published as tokens, and `detokenised` converts them to text. ddi splits at semicolons and where its
+source had table cells and lines, whose layout is lost: a fragment that does not end in a period is joined to the next.
+hoc never splits before a lowercase letter ("cell lines. mRNA levels"), an artifact of a tool. So genia decides.
+Datasets whose CoNLL files were split by a tool are not gold and are not used: NCBI-disease, BC5CDR, linnaeus, s800,
+AnatEM, the BioNLP datasets and EBM-NLP.
+BC2GM, GAD, ChemProt and the like are single sentences out of context.
 """
 
 import hashlib
@@ -56,7 +56,7 @@ class Gold(NamedTuple):
 
 
 def gold(folder: Path = BENCHMARKS) -> Iterator[Gold]:
-    """Every document of the three sets that has two sentences or more, once."""
+    """Every distinct document of the three datasets with at least two sentences."""
     seen: set[tuple[str, str]] = set()
     for doc in (*genia(folder), *hoc(folder), *ddi(folder)):
         key = (doc.set, doc.text)
@@ -98,7 +98,7 @@ def ddi(folder: Path) -> Iterator[Gold]:
 
 
 def joined(pieces: list[str]) -> list[str]:
-    """The pieces as sentences: one that ends without a stop goes on in the next, a stop alone ends the last."""
+    """Fragments merged into sentences: one without a final period continues in the next."""
     sentences: list[str] = []
     for piece in pieces:
         if sentences and (_STOPPED.search(sentences[-1]) is None or not any(map(str.isalnum, piece))):

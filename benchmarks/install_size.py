@@ -1,4 +1,4 @@
-"""What the light package costs: megabytes on disk with all it needs, its model apart, and the time of `lexome --help`.
+"""Size of the light package on disk with dependencies, its model separately, and the time of `lexome --help`.
 
     python benchmarks/install_size.py
 
@@ -42,7 +42,7 @@ def size(path: Path) -> int:
 
 
 def help_seconds(script: Path) -> float:
-    """The median over ten starts."""
+    """The median over ten runs."""
     times = []
     for _ in range(10):
         started = time.perf_counter()

@@ -1,11 +1,11 @@
-"""How much of the text of JATS files is found: paragraph by paragraph, beside pubmed_parser.
+"""Recall of the text of JATS files, by paragraph, compared with pubmed_parser.
 
     python benchmarks/jats_recall.py [FOLDER]
 
-FOLDER holds .xml and .nxml files; the default is ../shared/data/formats/jats. A paragraph is a <p> with
-text of its own, outside reference lists and licences. It is found if its own text, cut where blocks and
-formulas stand in it, is somewhere in the output; white space and accents are not compared, since
-pubmed_parser changes them in tables. Writes results/jats_recall.json.
+FOLDER contains .xml and .nxml files; the default is ../shared/data/formats/jats. A paragraph is a <p> with text of its
+own, outside reference lists and licenses. It is found if its own text, split at nested blocks and formulas, is
+somewhere in the output; white space and accents are ignored, since pubmed_parser changes them in tables. Writes
+results/jats_recall.json.
 """
 
 import json
@@ -45,7 +45,7 @@ def main() -> None:
 
 
 def recall(path: Path) -> dict[str, Any]:
-    """How many paragraphs the file has, and how many each finds."""
+    """The number of paragraphs in the file, and how many each reader finds."""
     paragraphs = list(paragraphs_of(etree.parse(path).getroot()))
     found = {"paragraphs": len(paragraphs)}
     for name, read in READERS.items():
@@ -55,7 +55,7 @@ def recall(path: Path) -> dict[str, Any]:
 
 
 def paragraphs_of(root: etree._Element) -> Iterator[list[str]]:
-    """Each paragraph with text of its own, as the pieces of it."""
+    """Each paragraph with text of its own, as fragments."""
     for element in root.iter("p"):
         if not any(outer.tag in ("ref", "permissions") for outer in element.iterancestors()):
             pieces = [piece for piece in map(plain, pieces_of(element)) if piece]
@@ -64,7 +64,7 @@ def paragraphs_of(root: etree._Element) -> Iterator[list[str]]:
 
 
 def pieces_of(element: etree._Element) -> list[str]:
-    """The element's own text, cut where something stands in it that is read in its own way."""
+    """The element's own text, split at nested elements that are read separately."""
     pieces = [element.text or ""]
     for child in element:
         if child.tag in APART:
@@ -93,7 +93,7 @@ def peer(path: Path) -> Any:
 
 
 def peer_all(path: Path) -> Any:
-    """The same, and its captions and tables."""
+    """The same, plus its captions and tables."""
     name = str(path)
     captions = attempt(pubmed_parser.parse_pubmed_caption, name)
     return [*peer(path), captions, attempt(pubmed_parser.parse_pubmed_table, name, return_xml=False)]
@@ -103,7 +103,7 @@ READERS = {"pubmed_parser": peer, "pubmed_parser_all": peer_all, "lexome": ours}
 
 
 def attempt(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-    """What a function of pubmed_parser returns; some raise on files without a date or a figure's id."""
+    """Result of a pubmed_parser function; some raise on files without a date or a figure ID."""
     try:
         return function(*arguments, **options)
     except (AttributeError, IndexError, KeyError, TypeError, UnboundLocalError, ValueError):
@@ -111,7 +111,7 @@ def attempt(function: Callable[..., Any], *arguments: Any, **options: Any) -> An
 
 
 def strings(value: Any) -> list[str]:
-    """Every string somewhere in a value."""
+    """Every string nested in a value."""
     if isinstance(value, str):
         return [value]
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()

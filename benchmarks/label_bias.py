@@ -1,11 +1,11 @@
-"""The label bias of every set that is here, beside BioMegatron's table 8.
+"""The label bias of every available dataset, compared with BioMegatron's table 8.
 
     python benchmarks/label_bias.py TOKENIZER [--data FOLDER] [--sets NCBI-disease,GAD]
 
-TOKENIZER is a model folder or a tokenizer.json. The bias is the share of what is asked in training whose right label is
-not the usual one: of tokens those in a mention, of pairs and documents those that are not of the largest class, of
-questions the tokens inside their answers. The numbers of Shin et al. (2020), of two digits, stand beside ours; how they
-counted is not known. Sets with folds are counted on their first one. Writes results/label_bias.json.
+TOKENIZER is a model folder or a tokenizer.json. The bias is the fraction of training targets that are not the most
+frequent label: for tokens those in a mention, for pairs and documents those outside the largest class, for questions
+the tokens inside their answers. The values of Shin et al. (2020), with two digits, are listed next to ours; how they
+were computed is not known. Datasets with folds are counted on their first one. Writes results/label_bias.json.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from lexome.tasks.task import Frame
 from lexome.training.finetune.examples import label_bias, label_counts
 
 ROOT = Path(__file__).resolve().parents[1]
-# Their names for the sets are shorter: BC5CDR without the type, BioASQ without the year.
+# The paper's dataset names are shorter: BC5CDR without the type, BioASQ without the year.
 PAPER = {"BC5CDR-chem": 0.08, "BC5CDR-disease": 0.08, "ChemProt-pairs": 0.27, "SQuAD-1.1": 0.4, "BioASQ-7b": 0.02}
 MAX_TOKENS = 512
 
@@ -29,8 +29,8 @@ MAX_TOKENS = 512
 def main() -> None:
     options = argparse.ArgumentParser()
     options.add_argument("tokenizer", type=Path)
-    options.add_argument("--data", type=Path, help="the folder of all sets; by default LEXOME_DATA")
-    options.add_argument("--sets", help="names, with commas; by default all that are here")
+    options.add_argument("--data", type=Path, help="the folder of all datasets; default: LEXOME_DATA")
+    options.add_argument("--sets", help="comma-separated names; default: all available datasets")
     options.add_argument("--out", type=Path, default=ROOT / "results" / "label_bias.json")
     given = options.parse_args()
     path = given.tokenizer / "tokenizer.json" if given.tokenizer.is_dir() else given.tokenizer
@@ -46,7 +46,7 @@ def main() -> None:
 
 
 def bias_of(source: DataSet, tokens: SubwordTokenizer) -> dict[str, Any]:
-    """The bias of a set's training split, how often each label is right, and what the paper says."""
+    """The label bias of a training split, the label counts, and the paper's value."""
     fold = source.folds[0] if source.folds else source
     task = source.task
     separators = tuple(tokens.vocabulary[piece] for piece in ("[CLS]", "[SEP]"))

@@ -3,10 +3,10 @@
     python benchmarks/model_speed.py train        on a GPU: training steps
     python benchmarks/model_speed.py inference    on a CPU
 
-Shapes are BERT-base's, DistilBERT's and those of Bioformer with 8 and 16 layers; weights are random, which changes no
-speed. Rows of 512 tokens, no padding, batches of 64 in training (bfloat16 autocast, AdamW) and of 4 in inference
-(float32), in transformers and in Lexome, and for training in Lexome compiled as well. Shapes take turns over several
-rounds; the ratio to BERT-base is the median over rounds. Each command writes its own part of results/model_speed.json.
+Shapes are those of BERT-base, DistilBERT and Bioformer with 8 and 16 layers; weights are random, which does not affect
+speed. Sequences of 512 tokens without padding, batch size 64 in training (bfloat16 autocast, AdamW) and 4 in inference
+(float32), in transformers and in Lexome, and for training also in compiled Lexome. Rounds alternate between shapes; the
+ratio to BERT-base is the median over rounds. Each command writes its own part of results/model_speed.json.
 """
 
 import json
@@ -35,7 +35,7 @@ ROOT = Path(__file__).resolve().parents[1]
 RESULT = ROOT / "results" / "model_speed.json"
 BASE = "bert-base"
 SHAPES = (BASE, "distilbert", "bioformer-8l", "bioformer-16l")
-# Bioformer's own, on a P100 and a Xeon; what it says of DistilBERT is that it is about as quick as the 8 layers.
+# Bioformer's own, on a P100 and a Xeon; DistilBERT is said to be about as fast as the 8-layer model.
 PAPER = {"train": {"bioformer-8l": 2.8, "bioformer-16l": 2.0}, "inference": {"bioformer-8l": 3.0, "bioformer-16l": 2.2}}
 LIBRARIES = {"train": ("transformers", "lexome", "lexome compiled"), "inference": ("transformers", "lexome")}
 LENGTH = 512
@@ -70,7 +70,7 @@ def main() -> None:
 
 
 def measured(library: str, what: str, device: str) -> dict[str, Any]:
-    """Sequences a second of every shape, and how many times BERT-base's that is."""
+    """Sequences per second of every shape, and the speedup over BERT-base."""
     torch._dynamo.reset()
     works = {shape: work(library, shape, what, device) for shape in SHAPES}
     for one in works.values():
@@ -89,7 +89,7 @@ def measured(library: str, what: str, device: str) -> dict[str, Any]:
 
 
 def rate(work: Work, what: str) -> float:
-    """Sequences a second."""
+    """Sequences per second."""
     if what == "train":
         torch.cuda.synchronize()
     began = time.monotonic()
@@ -101,7 +101,7 @@ def rate(work: Work, what: str) -> float:
 
 
 def work(library: str, shape: str, what: str, device: str) -> Work:
-    """One training step, or one pass."""
+    """One training step, or one forward pass."""
     torch.manual_seed(0)
     config = replace(preset(shape), attention_dropout=0.0, dropout=0.0)
     ids = torch.randint(5, config.vocab, (ROWS[what], LENGTH), device=device)

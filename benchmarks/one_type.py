@@ -1,9 +1,9 @@
-"""One type of a model that finds several, as a flat token classifier that any library can run.
+"""Extracts one type of a multi-type model as a flat token classifier that any library can run.
 
     python benchmarks/one_type.py CHECKPOINT TYPE FOLDER
 
-A nested model has tags of its own for each type. The encoder stays as it is; of the head, one type's rows are kept.
-What benchmarks/annotate_speed.py is given: the same weights for every way.
+A nested model has a tag set per type. The encoder is kept as it is, and only one type's rows of the head are kept. This
+is the input of benchmarks/annotate_speed.py: the same weights for every system.
 """
 
 import json

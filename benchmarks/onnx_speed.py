@@ -1,10 +1,10 @@
-"""Speed of an encoder on a CPU: the graph of `lexome export` beside torch's own export and torch itself.
+"""Encoder throughput on a CPU: the graph of `lexome export` compared with torch's own export and torch itself.
 
     python benchmarks/onnx_speed.py [--threads 1]
 
-Encoders of 8 x 512 and 12 x 384 with random weights, which change no speed, on the same texts of 40 to 300 tokens: one
-at a time, and in batches of 8, sorted by length or as they come. Ways take turns over several rounds; the rate is the
-median, in real tokens a second. Writes one part of results/onnx_speed.json for each number of threads.
+Encoders of 8 x 512 and 12 x 384 with random weights, which do not affect speed, on the same texts of 40 to 300 tokens:
+one at a time, and with batch size 8, sorted by length or unsorted. Rounds alternate between variants; the throughput is
+the median, in non-padding tokens per second. Writes one part of results/onnx_speed.json per number of threads.
 """
 
 import argparse
@@ -61,7 +61,7 @@ def main() -> None:
 
 
 def measured(shape: str, texts: list[list[int]], scratch: Path, threads: int) -> dict[str, int]:
-    """Real tokens a second of each way."""
+    """Non-padding tokens per second of each variant."""
     layers, width, heads = SHAPES[shape]
     scratch.mkdir()
     torch.manual_seed(0)
@@ -78,12 +78,12 @@ def measured(shape: str, texts: list[list[int]], scratch: Path, threads: int) ->
             began = time.monotonic()
             way()
             rounds[name].append(time.monotonic() - began)
-    # The first round warms up.
+    # The first round is warm-up.
     return {name: round(sum(map(len, texts)) / statistics.median(times[1:])) for name, times in rounds.items()}
 
 
 def ours(encoder: Encoder, texts: list[list[int]], scratch: Path, threads: int) -> dict[str, Way]:
-    """The exported folder, run by the predictor."""
+    """The exported folder, run by the Predictor."""
     (scratch / "vocab.txt").write_text("\n".join([*PIECES, *(f"w{number}" for number in range(30_517))]))
     card = Card(title="random", summary="", license="unknown", data="none")
     checkpoint.save(scratch / "model", encoder, architecture="bert", tokenizer=scratch, card=card)
@@ -96,8 +96,8 @@ def ours(encoder: Encoder, texts: list[list[int]], scratch: Path, threads: int) 
 
     return {
         "Lexome's graph, one at a time": lambda: predictor.hidden(texts),
-        "Lexome's graph, batches of 8, sorted": lambda: predictor.hidden(texts, batch=BATCH),
-        "Lexome's graph, batches of 8 as they come": as_they_come,
+        "Lexome's graph, batch size 8, sorted": lambda: predictor.hidden(texts, batch=BATCH),
+        "Lexome's graph, batch size 8, unsorted": as_they_come,
     }
 
 

@@ -1,4 +1,4 @@
-"""Pictures of the page for the documentation, taken in Chromium with a real model: docs/images/page-*.png."""
+"""Screenshots of the web page for the documentation, in Chromium with a real model: docs/images/page-*.png."""
 
 import argparse
 import json
@@ -36,7 +36,7 @@ TANGLED: dict[str, Any] = {
 
 @contextmanager
 def served(models: list[Path], limits: Limits | None = None) -> Iterator[str]:
-    """The page's address, as long as the block lasts."""
+    """Context manager: the address of a running server."""
     app = make_app(lexome.load(*models, threads=1), limits=limits, threads=1)
     server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="warning"))
     thread = threading.Thread(target=server.run)
@@ -63,7 +63,7 @@ def example(page: Page, name: str) -> None:
 
 
 def take(browser: Browser, address: str) -> None:
-    """All pictures but that of an error."""
+    """All screenshots except that of an error."""
     page = opened(browser, address, viewport=TALL)
     example(page, "A drug trial")
     page.screenshot(path=IMAGES / "page-light.png")
@@ -93,7 +93,7 @@ def take_error(browser: Browser, address: str) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("models", nargs="*", type=Path, help="Exported models; Lexome's own by default.")
+    parser.add_argument("models", nargs="*", type=Path, help="Exported models; the default model if none is given.")
     models = parser.parse_args().models
     with sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])

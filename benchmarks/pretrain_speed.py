@@ -1,15 +1,15 @@
-"""Speed of pre-training on one GPU: `lexome pretrain` beside Hugging Face's BertForMaskedLM, eager and compiled.
+"""Pre-training throughput on one GPU: `lexome pretrain` compared with Hugging Face's BertForMaskedLM.
 
     python benchmarks/pretrain_speed.py SHARDS [--seconds 8] [--shapes 8x512,16x384,12x768]
 
-SHARDS is a folder that `lexome shard` made of abstracts. Every row trains the same BERT on the same text with AdamW and
-clipping, whole words masked at 15%: Lexome through its own stage, without dropout, reading, masking and packing
-included; Hugging Face in bfloat16 autocast with scaled-dot-product attention on batches of 128 rows, which a thread
-makes ahead from the same sequences with the same masks, with the dropout of 0.1 that BertConfig has by default and
-without. "padded" is one sequence of one document a row, filled up to 512 tokens; "filled" is rows cut without regard to
-documents, so that hardly anything is padding. Only real tokens count. The share of the peak is the arithmetic that real
-tokens need, attention and the head at masks included, over a large matrix product measured in the same run. Writes
-results/pretrain_speed.json.
+SHARDS is a folder of abstracts written by `lexome shard`. Every row trains the same BERT on the same text with AdamW,
+gradient clipping and 15% whole-word masking: Lexome through its own stage, without dropout, including reading, masking
+and packing; Hugging Face in bfloat16 autocast with scaled-dot-product attention, eager and compiled, with batches of
+128 rows, which a thread prefetches from the same sequences with the same masks, with the default dropout of 0.1 in
+BertConfig and without. "padded" is one sequence of one document per row, padded to 512 tokens; "filled" is rows filled
+across documents, so that there is hardly any padding. Only non-padding tokens count. FLOPs utilization is the FLOPs
+needed for these tokens, including attention and the head at masks, relative to a large matrix product measured in the
+same run. Writes results/pretrain_speed.json.
 """
 
 import argparse
@@ -38,7 +38,7 @@ ROOT = Path(__file__).resolve().parents[1]
 SHAPES = {"8x512": (8, 512, 8), "16x384": (16, 384, 6), "12x768": (12, 768, 12)}
 LENGTH, ROWS, RATE = 512, 128, 0.15
 WARM_UP = 6
-# The shape for which every row is measured; for the others the ones that they are judged by.
+# The shape for which every row is measured; the others only have the main rows.
 WHOLE_SHAPE = "8x512"
 Rows = dict[str, torch.Tensor]
 
@@ -46,9 +46,9 @@ Rows = dict[str, torch.Tensor]
 def main() -> None:
     options = argparse.ArgumentParser()
     options.add_argument("shards", type=Path)
-    options.add_argument("--seconds", type=float, default=8.0, help="how long each row is measured")
+    options.add_argument("--seconds", type=float, default=8.0, help="measurement time of each row")
     options.add_argument("--shapes", default=",".join(SHAPES))
-    options.add_argument("--tokens", type=int, default=262_144, help="tokens of one of Lexome's batches")
+    options.add_argument("--tokens", type=int, default=262_144, help="tokens per batch of Lexome")
     options.add_argument("--ours-only", action="store_true")
     options.add_argument("--out", type=Path, default=ROOT / "results" / "pretrain_speed.json")
     given = options.parse_args()
@@ -86,7 +86,7 @@ def main() -> None:
 
 
 def matmul_tflops(size: int = 8192, rounds: int = 12, products: int = 10) -> float:
-    """The median rate of large bfloat16 matrix products on random numbers, after a second of them."""
+    """The median FLOP/s of large bfloat16 matrix products on random values, after a second of warm-up."""
     a, b = (torch.randn(size, size, device="cuda", dtype=torch.bfloat16) for _ in range(2))
     until = time.monotonic() + 1
     while time.monotonic() < until:
@@ -105,20 +105,20 @@ def matmul_tflops(size: int = 8192, rounds: int = 12, products: int = 10) -> flo
 
 
 def text_facts(text: Text) -> dict[str, float]:
-    """Mean length of its sequences, and the mean length of the sequence a token is in."""
+    """Mean sequence length, per sequence and per token."""
     lengths = text.epoch(0, LENGTH).ranges.lengths.astype(float)
     return {"mean_tokens": round(lengths.mean(), 1), "mean_seen": round((lengths**2).sum() / lengths.sum(), 1)}
 
 
 def flops_per_token(shape: str, vocab: int, text: dict[str, dict[str, float]]) -> dict[str, float]:
-    """Arithmetic that one real token needs, forward and backward, for each kind of text."""
+    """FLOPs per non-padding token, forward and backward, for each kind of text."""
     layers, width, _ = SHAPES[shape]
     matrices = layers * 12 * width**2 + RATE * (width**2 + width * vocab)
     return {name: 6 * (matrices + layers * 2 * width * found["mean_seen"]) for name, found in text.items()}
 
 
 def judge(rows: dict[str, Any], needed: dict[str, float], *, peak: float) -> None:
-    """Add each row's share of the peak, and how many times as fast as each compiled peer Lexome is."""
+    """Add each row's FLOPs utilization, and Lexome's speedup over each compiled peer."""
     for name, row in rows.items():
         kind = "filled" if "filled" in name else "padded"
         row["share_of_peak"] = round(row["tokens_per_s"] * needed[kind] / peak / 1e12, 4)
@@ -128,7 +128,7 @@ def judge(rows: dict[str, Any], needed: dict[str, float], *, peak: float) -> Non
 
 
 def lexome(shape: str, given: argparse.Namespace, *, precision: str) -> dict[str, Any]:
-    """`lexome pretrain` for some seconds; its own journal tells the rate from its second line on."""
+    """Run `lexome pretrain` for some seconds; throughput is read from its metrics, starting with the second line."""
     layers, width, heads = SHAPES[shape]
     with tempfile.TemporaryDirectory() as scratch:
         recipe = PretrainRecipe.model_validate(
@@ -169,7 +169,7 @@ def lexome(shape: str, given: argparse.Namespace, *, precision: str) -> dict[str
 
 
 def hugging_face(shape: str, texts: dict[str, Text], pieces: Pieces, *, seconds: float) -> dict[str, Any]:
-    """Rates of BertForMaskedLM: as it comes, eager and compiled, and without dropout on padded and filled rows."""
+    """Throughput of BertForMaskedLM: default, eager and compiled, and without dropout on padded and filled rows."""
     rows = {}
     for dropout, runs in (
         (0.1, (("hf eager, padded", "padded"), ("hf compiled, padded", "padded"))),
@@ -204,7 +204,7 @@ def bert(shape: str, vocab: int, *, dropout: float) -> BertForMaskedLM:
 
 
 def timed(run: Any, model: BertForMaskedLM, text: Text, pieces: Pieces, *, seconds: float) -> dict[str, Any]:
-    """Steps until the time is over, after some that are not counted."""
+    """Train until the time is over, after some warm-up steps."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
     began, step, tokens, loss = time.monotonic(), 0, 0, torch.zeros(())
     with ahead(padded_rows(text, pieces), 8) as made:
@@ -235,7 +235,7 @@ def timed(run: Any, model: BertForMaskedLM, text: Text, pieces: Pieces, *, secon
 
 
 def padded_rows(text: Text, pieces: Pieces) -> Iterator[Rows]:
-    """Batches as transformers takes them: masked ids, attention mask and labels, one sequence a row."""
+    """Batches for transformers: masked IDs, attention mask and labels, one sequence per row."""
     for epoch in range(1_000_000):
         ordered = text.epoch(epoch, LENGTH)
         for at in range(0, ordered.order.size - ROWS, ROWS):

@@ -1,12 +1,12 @@
-"""Reading speed and memory: PubMed XML and JATS beside pubmed_parser, in the same run, on one core.
+"""Reading throughput and memory: PubMed XML and JATS compared with pubmed_parser, in the same run, on one core.
 
     python benchmarks/read_speed.py [FOLDER]
 
-FOLDER holds pubmed_xml/ and jats/ with real files; the default is ../shared/data/formats. PubMed records
-are repeated to a gzip file of 40 MB of content for speed, as PubMed ships its files and as pubmed_parser needs
-them, and to a plain file of 1 GB for memory. Rounds alternate between the two readers, and the ratio is the
-median over rounds, since machines are noisy. Repeated records find headings and journals in Lexome's caches;
-"cold" is the other bound, each record once with empty caches. Writes results/read_speed.json.
+FOLDER contains pubmed_xml/ and jats/ with real files; the default is ../shared/data/formats. PubMed records are
+repeated to a gzip file of 40 MB of content for throughput, as PubMed ships its files and as pubmed_parser needs them,
+and to a plain file of 1 GB for memory. Rounds alternate between the two readers, and the ratio is the median over
+rounds, since machines are noisy. Repeated records hit Lexome's caches of headings and journals; "cold" is the other
+bound, each record once with empty caches. Writes results/read_speed.json.
 """
 
 import gzip
@@ -55,7 +55,7 @@ def main() -> None:
 
 
 def repeated(folder: Path, out: Path, size: int) -> Path:
-    """A PubMed XML file with at least this much content, made of the folder's records over and over."""
+    """A PubMed XML file of at least this size, made by repeating the folder's records."""
     records = [record for path in sorted(folder.glob("*.xml")) for record in RECORD.findall(path.read_bytes())]
     block = b"\n".join(records)
     with gzip.open(out, "wb") if out.suffix == ".gz" else out.open("wb") as file:
@@ -71,7 +71,7 @@ def read_lexome(path: Path) -> int:
 
 
 def read_cold(path: Path) -> int:
-    """Each distinct record once, every cache of headings, substances and journals emptied before."""
+    """Each distinct record once, after clearing the caches of headings, substances and journals."""
     for function in (*vars(byte_lists).values(), *vars(citation_fields).values()):
         if hasattr(function, "cache_clear"):
             function.cache_clear()
@@ -89,7 +89,7 @@ def size_of(paths: list[Path]) -> int:
 def compare(
     paths: list[Path], size: int, theirs: Callable[[Path], object], *, ours: Callable[[Path], object] = read_lexome
 ) -> dict[str, object]:
-    """MB of content a second of processor time, ours and theirs, and the median of their ratio."""
+    """MB of content per second of CPU time for both readers, and the median of their ratio."""
     megabytes = size / 1e6
     rounds = [(seconds(ours, paths), seconds(theirs, paths)) for _ in range(ROUNDS)]
     return {
@@ -103,7 +103,7 @@ def compare(
 
 
 def seconds(read: Callable[[Path], object], paths: list[Path]) -> float:
-    """Processor time of reading them all, again and again until it is long enough to measure."""
+    """CPU time of reading all files, repeated until it is long enough to measure."""
     started, passes = time.process_time(), 0
     while time.process_time() - started < SHORTEST_S:
         passes += 1
@@ -112,7 +112,7 @@ def seconds(read: Callable[[Path], object], paths: list[Path]) -> float:
     return (time.process_time() - started) / passes
 
 
-# Run in a process of its own, which has imported nothing but Lexome.
+# Run in a separate process that imports nothing but Lexome.
 COUNT = """
 import json, re, sys
 import lexome

@@ -1,11 +1,11 @@
-"""How far apart seeds are: test and dev scores of runs that differ in nothing but their seed.
+"""Variance between seeds: test and dev scores of runs that differ only in their seed.
 
     python benchmarks/seed_spread.py FOLDER [FOLDER ...]
 
-FOLDER is what `lexome reproduce` wrote, whole or stopped: every finished run counts, and a set may have fewer seeds
-than others, or have them in several folders. Nothing is measured here: scores, times, versions and hardware are copied
-out of each run.json. Scores are in percent. Of runs side by side on one GPU each counts its whole time. Writes
-results/seed_spread.json, or what --out says.
+FOLDER is the output of `lexome reproduce`, complete or interrupted: every finished run counts, and a dataset may have
+fewer seeds than others, or have them in several folders. Nothing is measured here: scores, times, versions and hardware
+are copied from each run.json. Scores are in percent. For concurrent runs on one GPU, each counts its whole time. Writes
+results/seed_spread.json, or the file given by --out.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from lexome.training.run_record import RUN
 
 ROOT = Path(__file__).resolve().parents[1]
 SPLITS = (DEV, TEST)
-# What a run.json says of where it was made; all runs of one result must say the same.
+# Environment keys of a run.json, which must be the same for all runs of one result.
 MADE = ("date", "versions", "hardware", "precision")
 Made = dict[str, Any]
 
@@ -57,7 +57,7 @@ def main() -> None:
 
 
 def study_of(folder: Path) -> str:
-    """The study that a folder is of, and what was changed in it."""
+    """The study of a folder, and its overrides."""
     if not (folder / STUDY).exists():
         return "unknown: it was stopped"
     outcome = read_result(folder / STUDY)
@@ -65,13 +65,13 @@ def study_of(folder: Path) -> str:
 
 
 def gathered(sets: dict[str, list[Facts]]) -> dict[str, Any]:
-    """Each set of a model, and the mean over sets with what its deviation would be with one seed of each."""
+    """Each dataset of a model, and the mean over datasets with its standard deviation for one seed each."""
     found = {task: spread(task, runs) for task, runs in sets.items()}
     return {"sets": found, "mean_over_sets": {split: over([one[split] for one in found.values()]) for split in SPLITS}}
 
 
 def over(sets: Sequence[dict[str, Any]]) -> dict[str, float | None]:
-    """The mean of means, and its standard deviation, sets being drawn apart; none where a set has but one seed."""
+    """The mean of means, and its standard deviation with independent datasets; None if one has a single seed."""
     deviations = [one["sd"] for one in sets]
     whole = all(deviation is not None for deviation in deviations)
     sd = round(math.hypot(*deviations) / len(sets), 2) if whole else None
@@ -79,7 +79,7 @@ def over(sets: Sequence[dict[str, Any]]) -> dict[str, float | None]:
 
 
 def spread(task: str, runs: Sequence[Facts]) -> dict[str, Any]:
-    """The scores of one set by the measure that its runs were chosen by, seeds in order."""
+    """The scores of one dataset on its selection metric, ordered by seed."""
     settings = {(cell_of(facts), facts.fold, facts.measure) for facts in runs}
     if len(settings) > 1:
         sys.exit(
@@ -102,20 +102,20 @@ def spread(task: str, runs: Sequence[Facts]) -> dict[str, Any]:
 
 
 def rounded(scores: Sequence[float]) -> dict[str, float | None]:
-    """Mean, standard deviation of a sample, least and most."""
+    """Mean, sample standard deviation, minimum and maximum."""
     found = Spread.of(scores)
     numbers = {"mean": found.mean, "sd": found.sd, "least": found.least, "most": found.most}
     return {name: None if number is None else round(number, 2) for name, number in numbers.items()}
 
 
 def made(run: Path) -> Made:
-    """Where and with what a run was made, the checkpoint by the hash of its weights."""
+    """Environment of a run, with the hash of its checkpoint's weights."""
     held = json.loads((run / RUN).read_bytes())
     return {name: held[name] for name in MADE} | {"checkpoint_sha256": held["start"]["sha256"]}
 
 
 def same(each: Sequence[Made]) -> Made:
-    """What all runs say, with every revision of the code; an end where they differ in more than that."""
+    """The common environment of all runs, with every code revision; exits if they differ in anything else."""
     revisions = sorted({str(one["versions"].pop("revision")) for one in each})
     for other in each:
         if other != each[0]:

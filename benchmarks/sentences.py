@@ -1,14 +1,14 @@
-"""Sentence splitters beside each other: boundary precision, recall and F1 on held-out text, and speed.
+"""Comparison of sentence splitters: boundary precision, recall and F1 on held-out text, and throughput.
 
     python benchmarks/sentences.py [FOLDER]
 
-FOLDER holds the benchmark sets; the default is ../shared/data/benchmarks. gold_sentences.py says how text and
-boundaries are made and divided. A boundary is the count of characters before it, white space left out; the end of
-a document is none. Rules were written on the development part, Punkt was trained on its text; the numbers are of
-the held-out part. hoc never cuts before a small letter or a digit (in its development part at none of 45 places where
-a stop follows a word, genia at 84 of 90), so such places are not scored there; "as published" scores them.
-Speed is that of splitting the same texts, one by one, in processor time, the best of up to three rounds.
-Writes results/sentences.json.
+FOLDER contains the benchmark datasets; the default is ../shared/data/benchmarks. gold_sentences.py describes how text
+and boundaries are reconstructed and split. A boundary is identified by the number of characters before it, without
+white space; the end of a document does not count. Rules were developed on the development part, Punkt was trained on
+its text; the scores are of the held-out part. hoc never splits before a lowercase letter or a digit (in its development
+part at none of 45 positions where a period follows a word, genia at 84 of 90), so such positions are not scored there;
+"as published" scores them. Throughput is that of splitting the same texts, one by one, in CPU time, the best of up to
+three rounds. Writes results/sentences.json.
 """
 
 import json
@@ -47,7 +47,7 @@ def main() -> None:
 
 
 def by_set(docs: list[Gold]) -> list[tuple[str, list[Gold]]]:
-    """The documents of each set, and all of them."""
+    """The documents of each dataset, and of all together."""
     names = sorted({doc.set for doc in docs})
     return [(name, [doc for doc in docs if doc.set == name]) for name in names] + [("all", docs)]
 
@@ -61,7 +61,7 @@ def size(docs: list[Gold]) -> dict[str, int]:
 
 
 def measured(split: Splitter, docs: list[Gold]) -> dict[str, Any]:
-    """Scores for each set and speed over all of them."""
+    """Scores for each dataset and throughput over all of them."""
     split(docs[0].text)
     rounds: list[float] = []
     while len(rounds) < 3 and sum(rounds) < 10:
@@ -98,7 +98,7 @@ def score(pairs: Iterable[tuple[Gold, list[str]]], *, every_place: bool = False)
 
 
 def edges(sentences: list[str]) -> set[int]:
-    """How many characters but white space stand before each boundary inside the text."""
+    """The number of non-space characters before each boundary inside the text."""
     at = 0
     places = set()
     for sentence in sentences:

@@ -1,13 +1,13 @@
-"""The service under load: many clients at once, beside the same model and texts without any service.
+"""The service under load: many concurrent clients, compared with the same model and texts without HTTP.
 
     python benchmarks/serve_load.py MODEL [--clients 64] [--seconds 60] [--cores 2]
 
 Each client sends abstracts of ../shared/data/corpus/abstracts one after another over one connection. Before and after,
-the same texts go through the annotator on the same cores: in one process that uses all of them, and in one process a
-core as bulk annotation does. The service is held against the faster of the two. Clients run in a process of their own,
-on other cores where there are any; where there are none, as the result says, they take their time from the service.
-The first answers are compared with what the annotator itself says. At last, a sentence is timed beside documents of
-400,000 characters. Writes results/serve_load.json.
+the same texts go through the annotator on the same cores: in one process that uses all of them, and in one process per
+core as in bulk annotation. The service is compared with the faster of the two. Clients run in a process of their own,
+on other cores if there are any; if not, as the result records, they take time from the service. The first responses are
+compared with the output of the annotator itself. Finally, a sentence is timed during requests of 400,000 characters.
+Writes results/serve_load.json.
 """
 
 import argparse
@@ -86,7 +86,7 @@ def abstracts(count: int) -> list[str]:
 
 
 def offline(model: Path, texts: Sequence[str], cores: int, seconds: float) -> dict[str, float]:
-    """Documents a second without a service: one process for all cores, and a process a core."""
+    """Documents per second without HTTP: one process for all cores, and one process per core."""
     with ProcessPoolExecutor(1) as pool:
         one = pool.submit(rate, model, texts, cores, seconds).result()
     with ProcessPoolExecutor(cores) as pool:
@@ -96,7 +96,7 @@ def offline(model: Path, texts: Sequence[str], cores: int, seconds: float) -> di
 
 
 def rate(model: Path, texts: Sequence[str], threads: int, seconds: float) -> float:
-    """Documents a second of an annotator on so many threads."""
+    """Documents per second of an annotator with a number of threads."""
     annotator = load(model, threads=threads)
     list(annotator.annotate(map(annotator.document, texts[:8])))
     done, began = 0, time.perf_counter()
@@ -109,7 +109,7 @@ def rate(model: Path, texts: Sequence[str], threads: int, seconds: float) -> flo
 
 @contextmanager
 def service(model: Path, cores: Sequence[int]) -> Iterator[int]:
-    """`lexome serve` on some cores; its port."""
+    """Context manager: `lexome serve` on some cores; yields its port."""
     command = [sys.executable, "-m", "lexome", "serve", "--model", str(model), "--port", "0"]
     process = subprocess.Popen(
         command, stderr=subprocess.PIPE, text=True, preexec_fn=lambda: os.sched_setaffinity(0, cores)
@@ -127,7 +127,7 @@ def service(model: Path, cores: Sequence[int]) -> Iterator[int]:
 
 
 async def loaded(port: int, texts: Sequence[str], clients: int, seconds: float) -> dict[str, Any]:
-    """What clients see: answers a second after the first seconds, and how long each took."""
+    """Responses per second after the first seconds, and the latency of each."""
     times: list[tuple[float, float]] = []
     codes: Counter[str] = Counter()
     answers: dict[int, bytes] = {}
@@ -153,7 +153,7 @@ async def loaded(port: int, texts: Sequence[str], clients: int, seconds: float) 
         writer.close()
 
     await asyncio.gather(*(client() for _ in range(clients)))
-    # From the first answer on to when the last client stopped asking: neither a cold start nor the end counts.
+    # From the first response until the last client stopped sending: neither startup nor shutdown counts.
     first = min(done for _, done in times)
     inside = [(sent, done) for sent, done in times if first < done <= end]
     waits = sorted(done - sent for sent, done in times)
@@ -171,7 +171,7 @@ async def loaded(port: int, texts: Sequence[str], clients: int, seconds: float) 
 
 
 async def beside_books(port: int, texts: Sequence[str], seconds: float) -> dict[str, Any]:
-    """How long a sentence takes alone, and while some clients send documents as long as are allowed."""
+    """Latency of a sentence on an idle server, and while some clients send documents of the maximum size."""
     book = " ".join(texts)[:BOOK]
     sentence = texts[0][:100]
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -184,7 +184,7 @@ async def beside_books(port: int, texts: Sequence[str], seconds: float) -> dict[
 
     async def send_books() -> None:
         books = await asyncio.open_connection("127.0.0.1", port)
-        # Each time after its limit of seconds the answer is 503, and the next one is sent.
+        # Each request times out with a 503, and the next one is sent.
         while True:
             await asked(*books, book)
 
@@ -208,7 +208,7 @@ async def beside_books(port: int, texts: Sequence[str], seconds: float) -> dict[
 
 
 async def asked(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, text: str) -> tuple[str, bytes]:
-    """Status and body of one request, with as little work for the client as can be."""
+    """Status and body of one request, with minimal client overhead."""
     body = json.dumps({"text": text}).encode()
     head = f"POST /annotate HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(body)}\r\n"
     writer.write(f"{head}content-type: application/json\r\n\r\n".encode() + body)
@@ -218,7 +218,7 @@ async def asked(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, text
 
 
 def compared(model: Path, answers: dict[int, tuple[str, bytes]]) -> dict[str, int]:
-    """How many answers were held against the annotator's own, and how many differ."""
+    """The number of responses compared with the annotator's output, and how many differ."""
     annotator: Annotator = load(model, threads=1)
     differ = 0
     for text, body in answers.values():

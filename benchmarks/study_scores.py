@@ -1,10 +1,10 @@
-"""What a study came to, as a result: the outcome that `lexome reproduce` wrote, with models called by what they are.
+"""Stores the outcome of a study as a result: what `lexome reproduce` wrote, with descriptive model names.
 
     python benchmarks/study_scores.py FOLDER --model NAME=WHAT [--model NAME=WHAT]
 
-FOLDER is what `lexome reproduce` wrote, and WHAT says what the model of that name is, in place of the folder where it
-lay. Nothing is measured here. Writes results/STUDY.json, of a quick look results/STUDY_quick.json, which `lexome
-report` reads too, and its picture in docs/images.
+FOLDER is the output of `lexome reproduce`, and WHAT describes the model of that name, instead of the path of its
+folder. Nothing is measured here. Writes results/STUDY.json, or results/STUDY_quick.json for a quick run, which `lexome
+report` can read, and its plot in docs/images.
 """
 
 import argparse

@@ -1,7 +1,7 @@
-"""Copies numbers from results/*.json into the tables of README and docs, between their marks; recipes' keys too.
+"""Generates the tables of README and docs from results/*.json and the recipe schemas.
 
 python benchmarks/tables.py            write the tables
-python benchmarks/tables.py --check    exit with 1 if one is out of date
+python benchmarks/tables.py --check    exit with 1 if a table is out of date
 """
 
 import re
@@ -17,7 +17,7 @@ PLACE = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def filled(page: str) -> str:
-    """The page with each table made anew."""
+    """The page with regenerated tables."""
     return PLACE.sub(lambda found: f"{found[1]}{TABLES[found[2]]()}\n{found[3]}", page)
 
 

@@ -1,10 +1,10 @@
-"""Memory of a training step on one GPU: what torch allocated at most, beside the formula of docs/how-to/many-gpus.md.
+"""Memory of a training step on one GPU: peak allocation compared with the formula of docs/how-to/many-gpus.md.
 
     python benchmarks/training_memory.py              on a GPU: measure
-    python benchmarks/training_memory.py --formula    anywhere: put what the formula says now beside what was measured
+    python benchmarks/training_memory.py --formula    anywhere: recompute the formula for the stored measurements
 
-Each preset makes two steps of AdamW in bfloat16 autocast, not compiled, on sequences of 512 tokens of which 15% are
-masked, with and without computing layers again in the backward pass. Writes results/training_memory.json.
+Each preset makes two AdamW steps in bfloat16 autocast, not compiled, on sequences of 512 tokens of which 15% are
+masked, with and without gradient checkpointing. Writes results/training_memory.json.
 """
 
 import json
@@ -24,7 +24,7 @@ from lexome.training.memory import Load, memory
 
 RESULT = Path(__file__).resolve().parents[1] / "results" / "training_memory.json"
 LENGTH, RATE = 512, 0.15
-# Presets with the tokens of a step: so many that what is kept for the backward pass weighs as much as the weights.
+# Presets with the tokens of a step, chosen so that activations take as much memory as the weights.
 STEPS = {"bioformer-8l": 65_536, "bert-base": 65_536, "biomegatron-345m": 32_768, "biomegatron-1.2b": 16_384}
 
 
@@ -43,12 +43,12 @@ def main() -> None:
 
 
 def masked_of(tokens: int) -> torch.Tensor:
-    """The places that are masked."""
+    """The masked positions."""
     return torch.arange(0, tokens, round(1 / RATE))
 
 
 def beside_formula(row: dict[str, Any]) -> dict[str, Any]:
-    """A measurement with what the formula says."""
+    """A measurement with the formula's estimate."""
     config = replace(preset(row["preset"]), attention_dropout=0.0)
     masked = masked_of(row["tokens"]).numel()
     said = memory(config, Load(row["tokens"], masked, half=True, checkpointing=row["checkpointing"])).total / 1e9
@@ -56,7 +56,7 @@ def beside_formula(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def measured(name: str, tokens: int, *, again: bool) -> dict[str, Any]:
-    """The largest memory of a step of a preset."""
+    """Peak memory of a training step of a preset."""
     config = replace(preset(name), attention_dropout=0.0)
     torch.cuda.empty_cache()
     with torch.device("cuda"):

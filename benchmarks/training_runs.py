@@ -1,9 +1,9 @@
-"""What trainings came to: the run folders of `lexome pretrain` and `lexome distill` gathered into one result.
+"""Collects the run folders of `lexome pretrain` and `lexome distill` into one result.
 
     python benchmarks/training_runs.py [--shared "what else ran on the GPU"] RUN...
 
-RUN is a recipe's `out`. Nothing is measured here: numbers are copied out of run.json and metrics.jsonl, the curve of
-held-out loss among them. Runs that results/training_runs.json has already and that are not named stay. Writes
+RUN is a recipe's `out`. Nothing is measured here: values are copied from run.json and metrics.jsonl, including the
+curve of the held-out loss. Runs that are already in results/training_runs.json and are not named are kept. Writes
 results/training_runs.json.
 """
 
@@ -22,7 +22,7 @@ RESULT = ROOT / "results" / "training_runs.json"
 def main() -> None:
     options = argparse.ArgumentParser()
     options.add_argument("runs", type=Path, nargs="+")
-    options.add_argument("--date", help="for a run whose run.json has none")
+    options.add_argument("--date", help="date of runs whose run.json has none")
     options.add_argument("--shared", help="what else ran on the GPU at the same time")
     given = options.parse_args()
     runs = json.loads(RESULT.read_text()) if RESULT.exists() else {}
@@ -32,7 +32,7 @@ def main() -> None:
 
 
 def gathered(folder: Path) -> dict[str, Any]:
-    """The outcome of one run."""
+    """The result of one run."""
     run = json.loads((folder / "run.json").read_text())
     lines = read_metrics(folder / METRICS)
     rates = sorted(line["tokens_per_s"] for line in lines if line.get("tokens_per_s"))

@@ -1,4 +1,4 @@
-"""What learning each kind of vocabulary costs on 50 MB of text, and what it gives; writes results/vocab_learning.json.
+"""Cost of learning each type of vocabulary on 50 MB of text; writes results/vocab_learning.json.
 
 python benchmarks/vocab_learning.py DATA    DATA is the folder of real data
 """
@@ -38,7 +38,7 @@ def some_text(data: Path) -> Iterator[lexome.Document]:
 
 
 def learn_here(name: str, folder: str) -> None:
-    """Learn one vocabulary in this process, and print what it cost."""
+    """Learn one vocabulary in this process, and print its cost."""
     recipe = VocabRecipe.model_validate(
         {"stage": "learn-vocab", "inputs": [f"{folder}/text.parquet"], "out": f"{folder}/{name}", **SETTINGS[name]}
     )

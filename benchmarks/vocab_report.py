@@ -1,4 +1,4 @@
-"""Known vocabularies on BC5CDR, and the ways to count its break-up rate; writes results/vocab_report.json.
+"""Known vocabularies on BC5CDR, and alternative definitions of the break-up rate; writes results/vocab_report.json.
 
 python benchmarks/vocab_report.py DATA    DATA is the folder of real data
 """
@@ -30,7 +30,7 @@ Mention = tuple[str, list[str]]
 
 
 def mentions(paths: Iterable[Path]) -> list[Mention]:
-    """Each mention's text and the words of the file in it."""
+    """Each mention's text and its words in the file."""
     found: list[Mention] = []
     for doc in lexome.read(paths):
         tokens = [token for passage in doc.passages for token in passage.tokens]
@@ -41,7 +41,7 @@ def mentions(paths: Iterable[Path]) -> list[Mention]:
 
 
 def definitions(train: list[Mention], more: list[Mention], pieces: Callable[[str], int]) -> dict[str, float]:
-    """The break-up rate by each way of counting it."""
+    """The break-up rate under each definition."""
 
     def rate(words: Iterable[str]) -> float:
         counted = [pieces(word) for word in words]
@@ -50,17 +50,17 @@ def definitions(train: list[Mention], more: list[Mention], pieces: Callable[[str
     words = [word for _, inside in train for word in inside]
     unique = {text: inside for text, inside in train}
     return {
-        "pieces / words, each mention of the training set": rate(words),
-        "the same, training and development set": rate(word for _, inside in more for word in inside),
-        "the same, in lower case": rate(word.lower() for word in words),
+        "tokens / words, all mentions of the training split": rate(words),
+        "the same, training and development split": rate(word for _, inside in more for word in inside),
+        "the same, lowercased": rate(word.lower() for word in words),
         "the same, without punctuation": rate(word for word in words if word[0].isalnum()),
-        "each different mention once": rate(word for inside in unique.values() for word in inside),
-        "each different word once": rate(set(words)),
+        "distinct mentions": rate(word for inside in unique.values() for word in inside),
+        "distinct words": rate(set(words)),
         "first words only": rate(inside[0] for _, inside in train),
-        "mean over mentions of pieces / words": sum(rate(inside) for _, inside in train) / len(train),
-        "pieces / mentions": rate(text for text, _ in train),
-        "pieces beyond the first / words": rate(words) - 1,
-        "pieces / words that are broken": rate(word for word in words if pieces(word) > 1),
+        "mean over mentions of tokens / words": sum(rate(inside) for _, inside in train) / len(train),
+        "tokens / mentions": rate(text for text, _ in train),
+        "tokens after the first / words": rate(words) - 1,
+        "tokens / words that are split": rate(word for word in words if pieces(word) > 1),
     }
 
 

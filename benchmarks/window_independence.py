@@ -1,12 +1,13 @@
-"""Whether what is found in a long article depends on where its windows fall.
+"""Do mentions in a long article depend on the positions of its windows?
 
     python benchmarks/window_independence.py [MODEL] [--articles 20]
 
 Each article is annotated as it is, and again without its first 37, 101, 251 and 499 words, which moves every window
-that is counted from the beginning. Mentions are compared from one window behind the cut on: before that the text around
-them is another one. A mention counts as different if its characters and type are found in one and not in the other; the
-share is of the mentions of both, so one whose bounds move counts twice. Beside it stands the share with windows at
-fixed steps, which is how much the model itself hangs on them. Writes results/window_independence.json.
+that is counted from the beginning. Mentions are compared from one window after the cut on, since before that their
+context differs. A mention counts as changed if its offsets and type are found in one but not in the other; the fraction
+is relative to the mentions of both, so a mention with moved boundaries counts twice. For comparison, the same is
+measured with windows at fixed steps, which shows how much the model itself depends on them. Writes
+results/window_independence.json.
 """
 
 import argparse
@@ -26,7 +27,7 @@ from lexome.tasks.windows import TokenizedText, anchored_windows, windows
 
 RESULT = ROOT / "results" / "window_independence.json"
 ARTICLES = ROOT.parent / "shared" / "data" / "corpus" / "pmc_fulltext"
-# Long enough for ten windows or so, and short enough to have many of them.
+# Long enough for about ten windows, and short enough that there are many.
 LENGTHS = (15_000, 60_000)
 CUTS = (37, 101, 251, 499)
 
@@ -36,7 +37,7 @@ Placing = Callable[..., list[tuple[int, int]]]
 
 def main() -> None:
     options = argparse.ArgumentParser()
-    options.add_argument("model", nargs="?", help="a folder; by default the model that comes with Lexome")
+    options.add_argument("model", nargs="?", help="a model folder; default: the default model")
     options.add_argument("--articles", type=int, default=20)
     given = options.parse_args()
     annotator = lexome.load(*([given.model] if given.model else []))
@@ -60,7 +61,7 @@ def fixed(tokens: TokenizedText, *, size: int, overlap: int) -> list[tuple[int, 
 
 
 def long_articles() -> Iterator[Document]:
-    """Articles of some ten windows, in the order of the files."""
+    """Articles of about ten windows, in file order."""
     for path in sorted(ARTICLES.glob("*.jsonl.xz")):
         for doc in lexome.read(path):
             if LENGTHS[0] <= len(doc.text) <= LENGTHS[1]:
@@ -68,8 +69,8 @@ def long_articles() -> Iterator[Document]:
 
 
 def measured(annotator: Annotator, docs: list[Document], placing: Placing) -> dict[str, Any]:
-    """Mentions of the articles, those that differ once words are cut off, and the time that annotation takes."""
-    ner.anchored = placing  # the one place that windows of mentions come from
+    """Mentions of the articles, those that change when words are removed, and the annotation time."""
+    ner.anchored = placing  # the single source of NER windows
     began = time.perf_counter()
     whole = {doc.id: mentions(annotator, [doc]) for doc in docs}
     seconds = time.perf_counter() - began
@@ -96,7 +97,7 @@ def measured(annotator: Annotator, docs: list[Document], placing: Placing) -> di
 
 
 def without_words(doc: Document, words: int) -> tuple[Document, int]:
-    """The document without its first words, everything else at its old place; and where it begins now."""
+    """The document without its first words, everything else at its old offsets, and its new start."""
     left = words
     for number, passage in enumerate(doc.passages):
         parts = passage.text.split(maxsplit=left)
@@ -109,7 +110,7 @@ def without_words(doc: Document, words: int) -> tuple[Document, int]:
 
 
 def window_characters(annotator: Annotator, doc: Document) -> int:
-    """About how many characters of a document a window of the model holds."""
+    """Approximate number of characters per window of the model."""
     model = annotator.models[0]
     tokens = sum(len(model.predictor.tokenizer.ids(passage.text)) for passage in doc.passages)
     return len(doc.text) * model.settings.max_tokens // max(1, tokens)

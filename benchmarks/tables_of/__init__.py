@@ -1,1 +1,1 @@
-"""The tables of README and docs, a module for each family; its TABLES has each under the name that pages give it."""
+"""Tables of README and docs, one module per family; TABLES maps the names used in pages to functions."""

@@ -1,4 +1,4 @@
-"""Tables of annotating: speed in bulk and as a service, whether windows change mentions, and what is installed."""
+"""Tables about annotation: throughput, service load, window independence and install size."""
 
 from tables_of.results import measured, rows, stored
 
@@ -14,13 +14,13 @@ def annotate_speed() -> str:
                     name,
                     f"{way['tokens_per_second']:,}",
                     f"{way['tokens_per_second_and_core']:,}",
-                    f"{way['times_pipeline']:.2f}",
-                    f"{way['times_bioformer']:.0f}",
+                    f"{way['times_pipeline']:.2f}×",
+                    f"{way['times_bioformer']:.0f}×",
                     f"{way['share_of_matmul_peak']:.0%}",
                     f"{100 * result['f1'][name]:.1f}",
                 )
             )
-    head = ("", "", "tokens/s", "a core", "times the pipeline", "times Bioformer's", "of the fp32 peak", "F1")
+    head = ("cores", "system", "tokens/s", "tokens/s per core", "vs. pipeline", "vs. Bioformer", "of fp32 peak", "F1")
     return rows(head, *lines) + measured(result["facts"])
 
 
@@ -28,21 +28,21 @@ def serve_load() -> str:
     result = stored("serve_load")
     offline, latency, beside = result["offline_docs_per_s"], result["latency_s"], result["short_beside_books"]
     lines = [
-        ("without a service, one process", f"{offline['one process']} abstracts/s"),
-        ("without a service, a process a core", f"{offline['a process a core']} abstracts/s"),
+        ("without HTTP, one process", f"{offline['one process']} abstracts/s"),
+        ("without HTTP, one process per core", f"{offline['a process a core']} abstracts/s"),
         (
-            f"the service, {result['clients']} clients for {result['seconds']:.0f} s",
+            f"service, {result['clients']} clients for {result['seconds']:.0f} s",
             f"{result['docs_per_s']} abstracts/s",
         ),
-        ("part of the faster", f"{result['part_of_offline']:.1%}"),
+        ("service relative to the faster of the two", f"{result['part_of_offline']:.1%}"),
         ("errors", f"{result['errors']} of {result['requests']:,}"),
-        ("latency, median, 95th and 99th percentile", f"{latency['p50']}, {latency['p95']}, {latency['p99']} s"),
+        ("latency: median, 95th and 99th percentile", f"{latency['p50']}, {latency['p95']}, {latency['p99']} s"),
         (
-            f"a sentence beside {beside['books']} documents of {beside['book_characters']:,} characters",
-            f"{beside['median_s']} s, at most {beside['largest_s']} s (alone {beside['alone_s']} s)",
+            f"latency of a sentence during {beside['books']} requests of {beside['book_characters']:,} characters",
+            f"{beside['median_s']} s, maximum {beside['largest_s']} s (idle server: {beside['alone_s']} s)",
         ),
     ]
-    return rows(("the default model on two cores, clients on the same two", ""), *lines) + measured(result["facts"])
+    return rows(("default model on two cores shared with the clients", ""), *lines) + measured(result["facts"])
 
 
 def onnx_speed() -> str:
@@ -50,7 +50,7 @@ def onnx_speed() -> str:
     columns = [(shape, threads) for shape in next(iter(parts.values()))["shapes"] for threads in parts]
     ways = next(iter(next(iter(parts.values()))["shapes"].values()))
     lines = [(way, *(f"{parts[threads]['shapes'][shape][way]:,}" for shape, threads in columns)) for way in ways]
-    head = ("tokens/s", *(f"{shape}, {threads}" for shape, threads in columns))
+    head = ("tokens/s", *(f"{shape}, {threads.replace('1 threads', '1 thread')}" for shape, threads in columns))
     return rows(head, *lines) + measured(next(iter(parts.values()))["facts"])
 
 
@@ -58,19 +58,21 @@ def window_independence() -> str:
     result = stored("window_independence")
     lines = [
         (name, f"{part['windows']:,}", f"{part['mentions']:,}", f"{part['different']:,}", f"{part['share']:.2%}")
-        for name, part in (("where the text says", result["anchored"]), ("counted from the beginning", result["fixed"]))
+        for name, part in (("content-defined", result["anchored"]), ("counted from the beginning", result["fixed"]))
     ]
-    return rows(("windows fall", "windows", "mentions", "different", "share"), *lines) + measured(result["facts"])
+    return rows(("window boundaries", "windows", "mentions", "changed", "fraction changed"), *lines) + measured(
+        result["facts"]
+    )
 
 
 def install_size() -> str:
-    """The model lies in the folder of lexome, and the total is stored without it: here it is a part of neither."""
+    """The model is inside the lexome folder but not in the stored total; it is shown separately."""
     result = stored("install_size")
     model = result["model_megabytes"]
     without = result["largest"] | {"lexome": result["largest"]["lexome"] - model}
     largest = ", ".join(f"{name} {without[name]:.1f}" for name in sorted(without, key=lambda name: -without[name])[:3])
     return rows(
-        ("light package with all it needs, without its model", "of which", "its model", "`lexome --help`"),
+        ("light package with dependencies, without model", "largest parts", "model", "`lexome --help`"),
         (f"{result['megabytes']} MB", f"{largest} MB", f"{model} MB", f"{result['help_s']} s"),
     ) + measured(result["facts"])
 

@@ -1,10 +1,10 @@
-"""Tables of a corpus: what is in it, and what it takes to build, to shard, to mask and to rid of near duplicates."""
+"""Tables about the corpus: contents, and the cost of building, sharding, masking and deduplication."""
 
 from typing import Any
 
 from tables_of.results import measured, rows, stored
 
-# Lewis et al. 2020 count 22 million abstracts in 27 GB; the rest of the 37 million citations are taken to be as long.
+# Lewis et al. 2020 count 22 million abstracts in 27 GB; the rest of the 37 million citations is assumed to be as long.
 PUBMED_CITATIONS = 37_000_000
 PUBMED_BYTES_A_CITATION = 27e9 / 22e6
 
@@ -26,11 +26,11 @@ def corpus_build() -> str:
         ),
     ]
     for name, part in result["learn_vocab"].items():
-        lines.append((f"`lexome learn-vocab`, {name}", "its sample", *_cost(part, "")))
+        lines.append((f"`lexome learn-vocab`, {name}", "its training sample", *_cost(part, "")))
     for name, part in result["shard"].items():
-        rate = f"{part['tokens_per_s'] / 1e6:.2f} M tokens/s, {part['bytes_per_token']} bytes a token"
+        rate = f"{part['tokens_per_s'] / 1e6:.2f} M tokens/s, {part['bytes_per_token']} bytes per token"
         lines.append((f"`lexome shard`, {name}", f"{part['tokens'] / 1e6:,.0f} M tokens", *_cost(part, rate)))
-    head = ("verb", "what", "seconds", "rate", "largest process")
+    head = ("command", "input", "seconds", "throughput", "peak memory per process")
     return rows(head, *lines) + measured(result["facts"])
 
 
@@ -55,7 +55,7 @@ def corpus_table() -> str:
 
 
 def corpus_extrapolated() -> str:
-    """Core hours and disk for all of PubMed, from the rates of the small corpus."""
+    """Core hours and disk space for all of PubMed, from the throughput on the small corpus."""
     result = stored("corpus_build")
     cores = result["facts"]["cores"]
     citations = result["citations"]
@@ -69,7 +69,7 @@ def corpus_extrapolated() -> str:
     lines = [
         ("build: PubMed", f"{read_hours:,.0f}", f"{text * result['records_bytes'] / built / 1e9:,.0f} GB of records"),
         (
-            "build: as much text of PMC",
+            "build: PMC, the same amount of text",
             f"{pmc_hours:,.0f}",
             f"{text * result['records_bytes'] / built / 1e9:,.0f} GB of records",
         ),
@@ -79,7 +79,7 @@ def corpus_extrapolated() -> str:
             f"{tokens * wordpiece['bytes_per_token'] / 1e9:,.0f} GB for {tokens / 1e9:,.1f} B tokens",
         ),
     ]
-    return rows(("work", "core hours, extrapolated", "disk, extrapolated"), *lines)
+    return rows(("step", "core hours, extrapolated", "disk, extrapolated"), *lines)
 
 
 def corpus_speed() -> str:
@@ -94,8 +94,8 @@ def corpus_speed() -> str:
         for name, part in result["sharding"].items()
     ]
     for unit, rate in result["masking"]["tokens_per_s"].items():
-        lines.append((f"masking, {unit}s", f"{rate / 1e6:.1f} M tokens/s", "", ""))
-    return rows(("work on one core", "Lexome", "peer", "ratio"), *lines) + measured(result["facts"])
+        lines.append((f"{unit} masking", f"{rate / 1e6:.1f} M tokens/s", "", ""))
+    return rows(("step, on one core", "Lexome", "peer", "ratio"), *lines) + measured(result["facts"])
 
 
 def near_duplicates() -> str:
@@ -103,7 +103,7 @@ def near_duplicates() -> str:
         (f"{part['documents']:,}", f"{part['words']:,}", f"{part['removed']:,}", part["seconds"], part["us_per_word"])
         for part in stored("corpus_speed")["near_duplicates"]
     ]
-    return rows(("documents", "words", "near duplicates", "seconds", "microseconds a word"), *lines)
+    return rows(("documents", "words", "near duplicates", "seconds", "microseconds per word"), *lines)
 
 
 TABLES = {

@@ -1,4 +1,4 @@
-"""The map of the modules in README: each with its duty."""
+"""Map of the source tree: each module with the first line of its docstring."""
 
 import ast
 from pathlib import Path
@@ -7,7 +7,7 @@ from tables_of.results import ROOT
 
 
 def source_map() -> str:
-    """Every module with the first line of its docstring, which is its duty."""
+    """Every module with the first line of its docstring."""
     package = ROOT / "src" / "lexome"
     lines = ["```", "src/lexome/"]
     for path in sorted(package.rglob("*.py"), key=lambda path: (path.parent, path.name)):
@@ -19,7 +19,7 @@ def source_map() -> str:
 
 
 def duty(path: Path) -> str:
-    """The first line of a module's docstring, without its full stop."""
+    """First line of a module's docstring, without the final period."""
     docstring = ast.get_docstring(ast.parse(path.read_text())) or ""
     return docstring.split("\n")[0].rstrip(".")
 

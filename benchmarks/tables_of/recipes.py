@@ -1,4 +1,4 @@
-"""The tables of docs/reference/recipes.md: every key of every recipe, what it takes, its default and its meaning."""
+"""The tables of docs/reference/recipes.md: every recipe key with its type, default and description."""
 
 import json
 from collections.abc import Iterator
@@ -14,33 +14,33 @@ from lexome.recipe.pretrain import TrainingRecipe
 from lexome.recipe.stages import STAGES, schema_of
 from tables_of.results import rows
 
-HEAD = ("key", "takes", "default", "means")
-WORDS = {str: "text", int: "whole number", float: "number", bool: "true or false", Path: "path"}
-# What distill shares with pretrain.
-APART = {"distill": {*TrainingRecipe.model_fields}}
+HEAD = ("key", "type", "default", "description")
+TYPE_NAMES = {str: "string", int: "integer", float: "number", bool: "boolean", Path: "path"}
+# Keys that distill shares with pretrain, documented there.
+DOCUMENTED_ELSEWHERE = {"distill": {*TrainingRecipe.model_fields}}
 
 
 def recipe_keys(stage: str) -> str:
-    """Every key of a stage's recipes; of a stage that is much like another, what it has beyond that."""
-    return rows(HEAD, *_keys(schema_of(stage), "", {"stage", *APART.get(stage, ())}))
+    """Every recipe key of a stage, except those documented under another stage."""
+    return rows(HEAD, *_keys(schema_of(stage), "", {"stage", *DOCUMENTED_ELSEWHERE.get(stage, ())}))
 
 
-def _keys(schema: type[BaseModel], prefix: str, apart: set[str]) -> Iterator[tuple[str, ...]]:
-    """A table's own keys, and below them the keys of the tables inside it."""
-    fields = [(name, field) for name, field in schema.model_fields.items() if name not in apart]
+def _keys(schema: type[BaseModel], prefix: str, excluded: set[str]) -> Iterator[tuple[str, ...]]:
+    """A table's own keys, followed by those of its nested tables."""
+    fields = [(name, field) for name, field in schema.model_fields.items() if name not in excluded]
     for name, field in fields:
         if _table_in(field.annotation) is None:
-            yield f"`{prefix}{name}`", _kind(field.annotation), _default(field), _said(field.description)
+            yield f"`{prefix}{name}`", _kind(field.annotation), _default(field), _first_line(field.description)
     for name, field in fields:
         if (table := _table_in(field.annotation)) is not None:
             many = get_origin(field.annotation) in (tuple, dict)
             kind = "list of tables" if get_origin(field.annotation) is tuple else "table of tables" if many else "table"
-            yield f"`{prefix}{name}`", kind, _default(field), _said(field.description or table.__doc__)
+            yield f"`{prefix}{name}`", kind, _default(field), _first_line(field.description or table.__doc__)
             yield from _keys(table, f"{prefix}{name}.{'N.' * many}", set())
 
 
 def _table_in(hint: Any) -> type[BaseModel] | None:
-    """The table that a key holds: itself, in a list, in a table of tables, or where it is there at all."""
+    """The schema of a nested table: direct, optional, in a list or in a table of tables."""
     if isinstance(hint, type) and issubclass(hint, BaseModel):
         return hint
     found = (_table_in(part) for part in get_args(hint))
@@ -48,7 +48,7 @@ def _table_in(hint: Any) -> type[BaseModel] | None:
 
 
 def _kind(hint: Any) -> str:
-    """A type in words: "drop" or "keep"; path; list of paths."""
+    """A type for the reader: "drop" or "keep"; path; list of paths."""
     origin, parts = get_origin(hint), get_args(hint)
     if origin is Annotated:
         return _kind(parts[0])
@@ -57,21 +57,21 @@ def _kind(hint: Any) -> str:
     if origin in (Union, UnionType):
         return " or ".join(_kind(part) for part in parts if part is not NoneType)
     if origin is tuple:
-        return f"list of {_kind(parts[0])}" + "s" * (_kind(parts[0]) in WORDS.values())
-    return "table" if origin is dict else WORDS[hint]
+        return f"list of {_kind(parts[0])}" + "s" * (_kind(parts[0]) in TYPE_NAMES.values())
+    return "table" if origin is dict else TYPE_NAMES[hint]
 
 
 def _default(field: FieldInfo) -> str:
-    """The default as TOML has it; nothing where there is none."""
+    """The default in TOML syntax; empty if there is none."""
     if field.is_required():
-        return "needed"
+        return "required"
     default = field.default
     none = default is None or isinstance(default, BaseModel) or default in ("", (), {})
     return "" if none else f"`{json.dumps(default, default=str, ensure_ascii=False)}`"
 
 
-def _said(text: str | None) -> str:
-    """The first line, with no bar that would end a cell."""
+def _first_line(text: str | None) -> str:
+    """The first line, with escaped bars."""
     return (text or "").split("\n")[0].replace("|", "\\|")
 
 

@@ -10,7 +10,7 @@ SHORT_PEERS = ("BioBERT-v1.1", "Bioformer-8L", "PubMedBERT-abs")
 
 
 def default_scores() -> str:
-    """The default model on the seven entity sets, beside models of one set each and the paper's."""
+    """The default model on the seven entity datasets, next to single-dataset models and the paper's."""
     result, outcome = stored("default_scores"), read_result(ROOT / "results" / "fang2023_quick.json")
     (single,) = stored("seed_spread")["models"].values()
     paper = {row.task: row.paper for row in outcome.rows}
@@ -23,7 +23,12 @@ def default_scores() -> str:
         lines.append((name, *(f"{held:.1f}" for held in columns[-1])))
     means = [sum(column) / len(column) for column in zip(*columns, strict=True)]
     lines.append(("mean", *(f"{held:.2f}" for held in means)))
-    head = ("test F1", "in one pass", "lexome-12x384, one set each", *(f"paper: {peer}" for peer in SHORT_PEERS))
+    head = (
+        "test F1",
+        "default model",
+        "lexome-12x384, one model per dataset",
+        *(f"paper: {peer}" for peer in SHORT_PEERS),
+    )
     return rows(head, *lines) + measured(result["facts"])
 
 
@@ -34,7 +39,7 @@ def fang2023_quick() -> str:
 
 
 def fang2023_short() -> str:
-    """One measure of each set that is there, and the mean of the entity sets, beside three of the paper's models."""
+    """One metric per available dataset, and the mean of the entity datasets, next to three of the paper's models."""
     outcome = read_result(ROOT / "results" / "fang2023_quick.json")
     last = {row.task: row for row in outcome.rows if row.ours}
     lines = [
@@ -48,17 +53,17 @@ def fang2023_short() -> str:
     ]
     mean = next(mean for mean in outcome.averages if mean.name == "NER")
     means = (*(mean.ours[model] for model in outcome.models), *(mean.paper[model] for model in SHORT_PEERS))
-    lines.append((f"mean of {len(mean.of)} entity sets", "F1", *(f"{number:.2f}" for number in means)))
-    head = ("set", "measure", *outcome.models, *(f"paper: {model}" for model in SHORT_PEERS))
+    lines.append((f"mean of {len(mean.of)} entity datasets", "F1", *(f"{number:.2f}" for number in means)))
+    head = ("dataset", "metric", *outcome.models, *(f"paper: {model}" for model in SHORT_PEERS))
     made = outcome.environment
     return f"{rows(head, *lines)}\n\n{made['date']}, {made['hardware']}, torch {made['torch']}"
 
 
 def f1_minutes() -> str:
-    """Minutes of pre-training, what they read, and what fine-tuning then comes to."""
+    """Minutes and tokens of pre-training, and F1 after fine-tuning."""
     result = stored("f1_minutes")
-    names = {"start": "gte-small as it is", "shipped": "models/lexome-12x384"}
-    loops = {"lexome": "lexome pretrain", "trainer": "Hugging Face's Trainer"}
+    names = {"start": "gte-small, no further training", "shipped": "models/lexome-12x384"}
+    loops = {"lexome": "lexome pretrain", "trainer": "Hugging Face Trainer"}
     lines = []
     for name, run in sorted(result["runs"].items(), key=lambda item: (item[1]["minutes"], item[0])):
         tokens = f"{run['tokens'] / 1e6:,.0f} M" if "tokens" in run else ""
@@ -68,11 +73,11 @@ def f1_minutes() -> str:
     made = result["facts"]
     versions = ", ".join(f"{name} {made['packages'][name]}" for name in ("torch", "transformers"))
     where = f"{made['date']}, {made['gpu']}, {versions}"
-    return f"{rows(('minutes', 'by', 'tokens', 'mean F1 on dev', 'each seed'), *lines)}\n\n{where}"
+    return f"{rows(('minutes', 'training', 'tokens', 'mean dev F1', 'by seed'), *lines)}\n\n{where}"
 
 
 def encoders() -> str:
-    """Encoders made in different ways: minutes, tokens, held-out loss, and F1 for each seed."""
+    """Encoders trained in different ways: minutes, tokens, held-out loss, and F1 of each seed."""
     result = stored("encoders")
     lines: list[tuple[str, ...]] = []
     made = [row["facts"] for row in result["encoders"].values() if "facts" in row]
@@ -80,10 +85,12 @@ def encoders() -> str:
         tokens = f"{row['tokens'] / 1e6:,.0f} M" if "tokens" in row else ""
         loss = f"{row['held_out']['loss']:.3f}" if "held_out" in row else ""
         seeds = ", ".join(f"{mean:.2f}" for mean in row["mean_f1"])
-        recipe = " ".join(f"`{said}`" for said in (row["recipe"], *row["changes"])) if "recipe" in row else ""
+        # Results keep the key names of their time.
+        changes = [change.replace("budget=", "time_budget=") for change in row.get("changes", ())]
+        recipe = " ".join(f"`{part}`" for part in (row["recipe"], *changes)) if "recipe" in row else ""
         minutes = f"{row['minutes']:g}" if row["minutes"] == row["minutes_in_all"] else f"+ {row['minutes']:g}"
         lines.append((row["shape"], row["done"], recipe, minutes, tokens, loss, seeds))
-    head = ("shape", "encoder", "recipe", "minutes", "tokens", "held-out loss", "mean F1 on dev, each seed")
+    head = ("shape", "encoder", "recipe", "minutes", "tokens", "held-out loss", "mean dev F1, by seed")
     dates = " and ".join(sorted({facts["date"] for facts in made}))
     where = f"{dates}, {made[0]['gpu']}, torch {made[0]['packages']['torch']}"
     return f"{rows(head, *lines)}\n\n{where}"
@@ -102,7 +109,7 @@ def pairs_spread() -> str:
 
 
 def two_rates() -> str:
-    """HoC with head and encoder at one rate and at two, and the paper's models; settings are the studies' own."""
+    """HoC with one learning rate and with a separate head learning rate, next to the paper's models."""
     result = stored("two_rates")
     [row] = [row for row in stored("fang2023_quick")["rows"] if row["task"] == "HoC"]
     [(model, found)] = result["models"].items()
@@ -123,8 +130,8 @@ def two_rates() -> str:
         ("the paper's models", "", "", f"{min(papers):.2f} to {max(papers):.2f}", ""),
     ]
     made = result["made"]
-    where = f"Two rates: {made['date']}, {made['hardware']['cores']} cores, no GPU, torch {made['versions']['torch']}"
-    return f"{rows(('HoC, rates', 'batch', 'epochs', 'F1 on test', 'on dev'), *lines)}\n\n{where}"
+    where = f"Second row: {made['date']}, {made['hardware']['cores']} cores, no GPU, torch {made['versions']['torch']}"
+    return f"{rows(('HoC, learning rate', 'batch size', 'epochs', 'test F1', 'dev F1'), *lines)}\n\n{where}"
 
 
 def _recipe(study: str, protocol: str) -> dict[str, Any]:
@@ -144,8 +151,8 @@ def _seeds(result: dict[str, Any], *, mean: bool) -> str:
             lines.append((model, name, measure, len(part["seeds"]), each, *_spread(test), ends, *_spread(dev)))
         over = found["mean_over_sets"]
         if mean:
-            lines.append((model, "mean over sets", "", "", "", *_spread(over["test"]), "", *_spread(over["dev"])))
-    head = ("model", "set", "measure", "seeds", "test, each", "mean", "sd", "least to most", "dev, mean", "sd")
+            lines.append((model, "mean over datasets", "", "", "", *_spread(over["test"]), "", *_spread(over["dev"])))
+    head = ("model", "dataset", "metric", "seeds", "test, by seed", "mean", "SD", "range", "dev mean", "dev SD")
     made = result["made"]
     where = f"{made['date']}, {made['hardware']['gpus'][0]}, torch {made['versions']['torch']}"
     return f"{rows(head, *lines)}\n\n{where}"

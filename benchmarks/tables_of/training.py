@@ -1,4 +1,4 @@
-"""Tables of training: the runs that were made, how fast it is beside other libraries, and in how much memory."""
+"""Tables about training: example runs, throughput compared with other libraries, and memory."""
 
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ PRETRAIN_WAYS = {
     "hf eager, padded": "Hugging Face",
     "hf compiled, padded": "Hugging Face, compiled",
     "hf compiled, padded, no dropout": "Hugging Face, compiled, no dropout",
-    "hf compiled, filled, no dropout": "Hugging Face, compiled, filled rows, no dropout",
+    "hf compiled, filled, no dropout": "Hugging Face, compiled, full rows, no dropout",
     "lexome autocast": "`lexome pretrain`, autocast",
     "lexome bf16": "`lexome pretrain`, bf16",
 }
@@ -30,10 +30,10 @@ def training_runs() -> str:
         )
         for name, part in runs.items()
     ]
-    head = ("run", "shape", "begun from", "teacher", "time", "tokens", "held-out loss", "right at masks")
+    head = ("run", "shape", "initialized from", "teacher", "time", "tokens", "held-out loss", "masked-token accuracy")
     first = next(iter(runs.values()))
     where = f"{first['date']}, {first['hardware']['gpus'][0]}, torch {first['versions']['torch']}"
-    return f"{rows(head, *lines)}\n\n{where}. On the GPU beside each: {first['shared']}"
+    return f"{rows(head, *lines)}\n\n{where}. Concurrent on the GPU: {first['shared']}"
 
 
 def model_speed() -> str:
@@ -60,9 +60,16 @@ def attention_speed() -> str:
         (row["shape"], row["text"], *(f"{row[way]:.2f} ms" for way in ways), f"{row['ratio']:.2f}×", row["difference"])
         for row in result["rows"]
     ]
-    head = ("heads of", "rows", "forward, Lexome", "forward, torch", "with backward, Lexome", "with backward, torch")
+    head = (
+        "shape",
+        "sequences",
+        "forward, Lexome",
+        "forward, torch",
+        "forward + backward, Lexome",
+        "forward + backward, torch",
+    )
     where = f"{measured(result['facts'])}, {result['gpu']}"
-    return rows((*head, "ratio", "gradients differ by"), *lines) + where
+    return rows((*head, "ratio", "gradient difference"), *lines) + where
 
 
 def pretrain_speed() -> str:
@@ -79,13 +86,13 @@ def pretrain_speed() -> str:
         for shape, found in result["shapes"].items()
         for name, row in found.items()
     ]
-    head = ("shape", f"pre-training, {result['gpu']}", "tokens/s", "of the matrix product's rate")
-    peers = ("beside Hugging Face compiled", "beside it on filled rows, no dropout", "memory")
+    head = ("shape", f"pre-training, {result['gpu']}", "tokens/s", "FLOPs utilization")
+    peers = ("vs. Hugging Face compiled", "vs. compiled, full rows, no dropout", "memory")
     return rows((*head, *peers), *lines) + measured(result["facts"])
 
 
 def _times(row: dict[str, Any], found: dict[str, Any], *peers: str) -> tuple[str, ...]:
-    """How many times as fast as each peer a row is; nothing where the peer was not measured."""
+    """Speedup over each peer; empty if the peer was not measured."""
     rates = (found[peer]["tokens_per_s"] if peer in found else None for peer in peers)
     return tuple("" if rate is None else f"{row['tokens_per_s'] / rate:.2f}×" for rate in rates)
 
@@ -104,7 +111,7 @@ def finetune_speed() -> str:
         for name, row in result["rows"].items()
     ]
     said = f"{result['model']} on {result['set']}, {result['settings']['epochs']:.0f} epochs, {result['gpu']}"
-    head = (said, "tokens/s", "ratio", "whole run", "dev F1 of each seed", "memory")
+    head = (said, "tokens/s", "speedup", "whole run", "dev F1 by seed", "memory")
     return rows(head, *lines) + measured(result["facts"])
 
 
@@ -121,7 +128,7 @@ def training_memory() -> str:
         )
         for step in result["steps"]
     ]
-    head = ("preset", "tokens", "checkpointing", f"measured, {result['gpu']}", "formula", "ratio")
+    head = ("preset", "tokens", "gradient checkpointing", f"measured, {result['gpu']}", "formula", "ratio")
     return rows(head, *lines) + measured(result["facts"])
 
 

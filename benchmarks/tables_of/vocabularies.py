@@ -1,4 +1,4 @@
-"""Tables of vocabularies: how many pieces a word becomes, and what learning one takes."""
+"""Tables about vocabularies: tokens per word, and the cost of learning one."""
 
 from tables_of.results import measured, rows, stored
 
@@ -17,15 +17,15 @@ def vocab_report() -> str:
         )
         for row in result["vocabularies"]
     ]
-    head = ("vocabulary", "pieces", "text", "BC5-chem", "BC5-disease", "symbols whole", "in bytes", "unknown")
+    head = ("vocabulary", "size", "text", "BC5-chem", "BC5-disease", "symbols as one token", "as bytes", "unknown")
     return rows(head, *lines) + measured(result["facts"])
 
 
 def break_up_definitions() -> str:
     result = stored("vocab_report")
-    paper = ("the paper's BERT cased", *result["paper"].values())
+    paper = ("BERT cased in the paper", *result["paper"].values())
     lines = [(way, *(f"{found[name]:.3f}" for name in result["paper"])) for way, found in result["definitions"].items()]
-    return rows(("counted as", "BC5-chem", "BC5-disease"), paper, *lines)
+    return rows(("definition", "BC5-chem", "BC5-disease"), paper, *lines)
 
 
 def vocab_learning() -> str:
@@ -40,7 +40,7 @@ def vocab_learning() -> str:
         )
         for name, part in result["kinds"].items()
     ]
-    head = ("recipe", "pieces", "processor time", "peak memory", "BC5-chem", "BC5-disease")
+    head = ("recipe", "size", "CPU time", "peak memory", "BC5-chem", "BC5-disease")
     return rows(head, *lines) + measured(result["facts"])
 
 

@@ -65,7 +65,7 @@ def _task_rows(result: StudyResult) -> Iterator[list[str]]:
             estimate = row.ours.get(model)
             cells.append(format_estimate(estimate))
             if model in paper:
-                cells.append(_difference(estimate and estimate.value, row.paper.get(model)))
+                cells.append(_difference(estimate.value if estimate is not None else None, row.paper.get(model)))
         if _has_labs(result):
             labs = row.labs.get(result.reference or "")
             shown = labs is not None and len(labs.labs) > 1

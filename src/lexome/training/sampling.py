@@ -284,7 +284,7 @@ class Arrays(NamedTuple):
     longest: int
     tokens: int
     masked: int
-    pack_sentences: int
+    sequences: int
 
 
 class StepArrays(NamedTuple):

@@ -43,11 +43,11 @@ def slow_mask(ids: Any, ends: Any, vocabulary: Vocabulary, masking: Masking, dra
             leader = next(other for other in units if unit[0] in other)[0][0]
             for token in [token for word in unit for token in word]:
                 positions.append(token)
-                roll = draws[1][leader if masking.together else token]
+                roll = draws[1][leader if masking.replace_whole_unit else token]
                 ordinary = [id_ for id_ in range(len(vocabulary.special)) if not vocabulary.special[id_]]
-                if roll < masking.mask_share:
+                if roll < masking.mask_ratio:
                     inputs[token] = vocabulary.mask_id
-                elif roll < masking.mask_share + masking.random_share:
+                elif roll < masking.mask_ratio + masking.random_ratio:
                     inputs[token] = ordinary[int(draws[2][token] * len(ordinary))]
         start = end
     positions.sort()

@@ -19,10 +19,11 @@ if sys.version_info >= (3, 14):
 else:
     from backports import zstd
 
-from lexome.errors import FormatError, UsageError
+from lexome.errors import FormatError, MissingExtraError, UsageError
 
 __all__ = [
     "atomic_folder",
+    "atomic_plot",
     "atomic_write",
     "fingerprint",
     "first_difference",
@@ -99,6 +100,25 @@ def atomic_folder(folder: Path) -> Iterator[Path]:
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
         shutil.rmtree(old, ignore_errors=True)
+
+
+@contextmanager
+def atomic_plot(path: Path, *, size: tuple[float, float]) -> Iterator[Any]:
+    """A matplotlib figure, written on success as PNG, SVG or PDF, by the path's suffix."""
+    try:
+        import matplotlib
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise MissingExtraError("matplotlib", extra="corpus", purpose="plotting") from None
+    figure = Figure(figsize=size, layout="constrained")
+    FigureCanvasAgg(figure)
+    yield figure
+    suffix = path.suffix.lower()[1:]
+    # Without dates and random ids, equal plots have equal bytes.
+    metadata = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(suffix)
+    with matplotlib.rc_context({"svg.hashsalt": "lexome", "svg.fonttype": "none"}), atomic_write(path) as stream:
+        figure.savefig(stream, format=suffix, dpi=150, metadata=metadata)
 
 
 def write_json(path: Path, content: object) -> None:

@@ -26,13 +26,13 @@ def cases(draw: st.DrawFn) -> tuple[Any, ...]:
     special[MASK], special[3] = True, False
     pieces = Vocabulary(MASK, special, np.array(draw(flags)), np.array(draw(flags)))
     sequences = draw(st.lists(st.lists(st.integers(0, size - 1), max_size=25), max_size=5))
-    mask_share = draw(st.floats(0, 1))
+    mask_ratio = draw(st.floats(0, 1))
     masking = Masking(
         draw(st.sampled_from(["token", "word", "span"])),
         rate=draw(st.floats(0.01, 1)),
-        mask_share=mask_share,
-        random_share=draw(st.floats(0, 1 - mask_share)),
-        together=draw(st.booleans()),
+        mask_ratio=mask_ratio,
+        random_ratio=draw(st.floats(0, 1 - mask_ratio)),
+        replace_whole_unit=draw(st.booleans()),
         independent=draw(st.booleans()),
         span_stop=draw(st.floats(0.05, 0.95)),
         span_longest=draw(st.integers(1, 12)),
@@ -104,7 +104,7 @@ def test_batches_with_nothing_to_mask(unit: Any, independent: bool) -> None:
 @pytest.mark.parametrize("independent", [False, True])
 def test_a_rate_of_one_asks_for_every_ordinary_token(unit: Any, independent: bool) -> None:
     ids, ends = batch([CLS, 5, 41, 42, 6, SEP, 41, SEP], [7])
-    masking = Masking(unit, rate=1.0, mask_share=1.0, random_share=0.0, independent=independent)
+    masking = Masking(unit, rate=1.0, mask_ratio=1.0, random_ratio=0.0, independent=independent)
     seen = mask(ids, ends, vocabulary(continuing=range(40, 50)), masking, np.random.default_rng(0))
     assert seen.inputs.tolist() == [CLS, MASK, MASK, MASK, MASK, SEP, MASK, SEP, MASK]
 
@@ -157,7 +157,7 @@ def test_a_span_does_not_cross_a_special_token() -> None:
 def test_together_gives_a_word_one_fate() -> None:
     ids, ends = batch([5, 41, 41, 41] * 200)
     pieces = vocabulary(continuing=range(40, 50))
-    seen = mask(ids, ends, pieces, Masking("word", rate=1.0, together=True), np.random.default_rng(1))
+    seen = mask(ids, ends, pieces, Masking("word", rate=1.0, replace_whole_unit=True), np.random.default_rng(1))
     masked = (seen.inputs == MASK).reshape(-1, 4)
     assert {tuple(word) for word in masked.tolist()} == {(True,) * 4, (False,) * 4}
     apart = mask(ids, ends, pieces, Masking("word", rate=1.0), np.random.default_rng(1))
@@ -170,8 +170,8 @@ def test_together_gives_a_word_one_fate() -> None:
         ({"unit": "sentence"}, "masking-unit"),
         ({"rate": 0.0}, "masking-rate"),
         ({"rate": 15.0}, "masking-rate"),
-        ({"mask_share": 0.95}, "masking-ratios"),
-        ({"random_share": -0.1}, "masking-ratios"),
+        ({"mask_ratio": 0.95}, "masking-ratios"),
+        ({"random_ratio": -0.1}, "masking-ratios"),
         ({"span_stop": 1.0}, "masking-spans"),
         ({"span_longest": 0}, "masking-spans"),
     ],
@@ -215,14 +215,14 @@ def fates(masking: Masking, seed: int = 3) -> list[int]:
 def test_the_split_is_80_10_10(unit: Any) -> None:
     masking = Masking(unit)
     assert chance(fates(masking), [0.8, 0.1, 0.1]) > RIGHT
-    assert chance(fates(replace(masking, mask_share=0.85)), [0.8, 0.1, 0.1]) < WRONG
-    assert chance(fates(replace(masking, random_share=0.12)), [0.8, 0.1, 0.1]) < WRONG
+    assert chance(fates(replace(masking, mask_ratio=0.85)), [0.8, 0.1, 0.1]) < WRONG
+    assert chance(fates(replace(masking, random_ratio=0.12)), [0.8, 0.1, 0.1]) < WRONG
 
 
 def test_any_split_is_drawn_as_given() -> None:
-    assert chance(fates(Masking(mask_share=0.5, random_share=0.2)), [0.5, 0.2, 0.3]) > RIGHT
-    assert fates(Masking(mask_share=1.0, random_share=0.0))[1:] == [0, 0]
-    assert fates(Masking(mask_share=0.0, random_share=0.0))[:2] == [0, 0]
+    assert chance(fates(Masking(mask_ratio=0.5, random_ratio=0.2)), [0.5, 0.2, 0.3]) > RIGHT
+    assert fates(Masking(mask_ratio=1.0, random_ratio=0.0))[1:] == [0, 0]
+    assert fates(Masking(mask_ratio=0.0, random_ratio=0.0))[:2] == [0, 0]
 
 
 @pytest.mark.parametrize("rate", [0.15, 0.2, 0.4])
@@ -249,7 +249,7 @@ def test_exchanged_pieces_are_uniform_over_ordinary_ones() -> None:
     rng = np.random.default_rng(7)
     ids, ends = text_of(rng, 200, 500, 40)
     ids[:] = 3
-    masking = Masking("token", rate=1.0, mask_share=0.0, random_share=1.0)
+    masking = Masking("token", rate=1.0, mask_ratio=0.0, random_ratio=1.0)
     counts = np.bincount(mask(ids, ends, vocabulary(40), masking, rng).inputs, minlength=40)
     assert counts[:3].tolist() == [0, 0, 0]
     assert chance(counts[3:], np.ones(37)) > RIGHT
@@ -324,14 +324,14 @@ def test_spans_cover_every_place_at_the_rate(independent: bool) -> None:
 # Epochs, seeds, schedules.
 
 
-def masks_of(epochs: int, *, duplicates: int | None = None, each: bool = False) -> Any:
+def masks_of(epochs: int, *, dupe_factor: int | None = None, each: bool = False) -> Any:
     """A row for each epoch: which of 100,000 tokens were chosen."""
     ids, ends = text_of(np.random.default_rng(12), 200, 500)
     chosen = np.zeros((epochs, ids.size), bool)
     for epoch in range(epochs):
-        rng: Any = mask_rng(1, epoch, 7, duplicates=duplicates)
+        rng: Any = mask_rng(1, epoch, 7, dupe_factor=dupe_factor)
         if each:
-            rng = sequence_draws(1, epoch, np.arange(200), ends, duplicates=duplicates)
+            rng = sequence_draws(1, epoch, np.arange(200), ends, dupe_factor=dupe_factor)
         chosen[epoch, mask(ids, ends, vocabulary(), Masking("token"), rng).positions] = True
     return chosen
 
@@ -348,7 +348,7 @@ def test_epochs_are_masked_independently(each: bool) -> None:
 
 @pytest.mark.parametrize("each", [False, True])
 def test_static_maskings_take_turns(each: bool) -> None:
-    chosen = masks_of(6, duplicates=3, each=each)
+    chosen = masks_of(6, dupe_factor=3, each=each)
     assert (chosen[:3] == chosen[3:]).all()
     assert len({row.tobytes() for row in chosen}) == 3
     # Turned into dynamic masking, the first epochs are the same.
@@ -360,7 +360,7 @@ def test_generators_differ_by_seed_epoch_and_index() -> None:
     assert len(set(numbers.values())) == 27
     assert mask_rng(1, 2, 3).random(5).tolist() == mask_rng(1, 2, 3).random(5).tolist()
     with raises(UsageError, code="dupe-factor"):
-        mask_rng(1, 2, 3, duplicates=0)
+        mask_rng(1, 2, 3, dupe_factor=0)
 
 
 def test_a_sequence_is_masked_alike_in_any_batch() -> None:

@@ -65,11 +65,11 @@ def test_a_whole_average_is_the_papers_own() -> None:
     theirs = next(row for row in study.reported if row.model == "Bioformer-8L").values
     estimates: dict[str, dict[str, Estimate]] = {}
     for task in study.tasks:
-        if not task.step:
+        if not task.intermediate:
             given = theirs[task.name]
             each = given if isinstance(given, tuple) else (given,)
             estimates[task.name] = {
-                measure: estimate(number) for measure, number in zip(task.measures, each, strict=True)
+                measure: estimate(number) for measure, number in zip(task.metrics, each, strict=True)
             }
     found = study_result(study, {"mine": estimates}, models={"mine": "x"}, missing=[], ranges={})
     overall = next(mean for mean in found.averages if mean.name == "Overall")

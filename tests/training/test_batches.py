@@ -67,7 +67,7 @@ def test_a_batch_decodes_back_to_the_text(shards: Shards, pieces: Pieces) -> Non
 
 
 def test_words_are_masked_whole_and_shown_as_the_mask(shards: Shards, pieces: Pieces) -> None:
-    plan = Plan(tokens=256, max_tokens=32, masking=Masking("word", mask_share=1.0, random_share=0.0), rate=0.4)
+    plan = Plan(tokens=256, max_tokens=32, masking=Masking("word", mask_ratio=1.0, random_ratio=0.0), rate=0.4)
     arrays = next(made(text_of(shards, pieces), pieces, plan)).passes[0]
     shown = tokenizer().decode(arrays.ids_T[: arrays.tokens].tolist(), skip_special_tokens=False)
     assert "[MASK] ##" not in shown
@@ -113,7 +113,7 @@ def test_batches_from_a_place_on_are_those_of_an_unbroken_run(shards: Shards, pi
 
 def test_with_duplicates_masks_take_turns(shards: Shards, pieces: Pieces) -> None:
     def masks(epoch: int) -> list[int]:
-        plan = Plan(tokens=256, max_tokens=32, duplicates=2)
+        plan = Plan(tokens=256, max_tokens=32, dupe_factor=2)
         return batch(
             text_of(shards, pieces), [(epoch, np.arange(5))], plan, pieces.vocabulary, rate=0.15, max_tokens=32
         ).positions_M.tolist()

@@ -13,7 +13,7 @@ import typer
 from lexome.cli.app import AsJson, Overrides, Quiet, RecipePath, app, needs
 
 if TYPE_CHECKING:
-    from lexome.infer.predictor import Settings
+    from lexome.infer.predictor import ModelSettings
     from lexome.training.pretrain import Pretrained
 
 
@@ -172,7 +172,7 @@ def export(
         print(f"wrote      {folder}")
 
 
-def _print_export(settings: "Settings", certificate: Mapping[str, Any] | None) -> None:
+def _print_export(settings: "ModelSettings", certificate: Mapping[str, Any] | None) -> None:
     print(f"exported   {settings.source['architecture']}, {settings.kind}, up to {settings.max_tokens:,} tokens")
     print(f"parity     outputs of torch and onnxruntime differ by at most {settings.difference:.2g}")
     if certificate is None:

@@ -28,15 +28,15 @@ class Masking:
     Spans are SpanBERT's: runs of words, their number geometric with `span_stop` up to `span_longest` (mean 3.8). The
     text is partitioned into such runs, so that none overlap. The last one is truncated at a word where the budget ends.
 
-    Of the chosen pieces `mask_share` become the mask, `random_share` any ordinary piece, and the rest stay; drawn for
-    each piece, or with `together` once for a word or span.
+    Of the chosen tokens a fraction `mask_ratio` becomes [MASK], `random_ratio` a random ordinary token, and the rest is
+    kept; decided per token, or with `replace_whole_unit` per word or span.
     """
 
     unit: Literal["token", "word", "span"] = "word"
     rate: float = 0.15
-    mask_share: float = 0.8
-    random_share: float = 0.1
-    together: bool = False
+    mask_ratio: float = 0.8
+    random_ratio: float = 0.1
+    replace_whole_unit: bool = False
     independent: bool = False
     span_stop: float = 0.2
     span_longest: int = 10
@@ -52,12 +52,12 @@ class Masking:
             raise UsageError(
                 f"masking rate {self.rate}; expected above 0 and at most 1.", code="masking-rate", value=self.rate
             )
-        if min(self.mask_share, self.random_share) < 0 or self.mask_share + self.random_share > 1 + 1e-9:
+        if min(self.mask_ratio, self.random_ratio) < 0 or self.mask_ratio + self.random_ratio > 1 + 1e-9:
             raise UsageError(
-                f"{self.mask_share} masked and {self.random_share} random; expected ratios of 0 or more that add up to "
+                f"{self.mask_ratio} masked and {self.random_ratio} random; expected ratios of 0 or more that add up to "
                 "at most 1.",
                 code="masking-ratios",
-                value=(self.mask_share, self.random_share),
+                value=(self.mask_ratio, self.random_ratio),
             )
         if not 0 < self.span_stop < 1 or self.span_longest < 1:
             raise UsageError(
@@ -115,7 +115,7 @@ def mask(
     )
     chosen = chosen[np.argsort(words.firsts[chosen])]
     positions = ranges(words.firsts[chosen], words.lengths[chosen])
-    rolled = np.repeat(leaders[chosen], words.lengths[chosen]) if masking.together else positions
+    rolled = np.repeat(leaders[chosen], words.lengths[chosen]) if masking.replace_whole_unit else positions
     return _replace(ids, positions, vocabulary, masking, (draws[_SPLIT, rolled], draws[_PIECE, positions]))
 
 
@@ -215,8 +215,8 @@ def _replace(
     split, piece = draws
     ordinary = np.flatnonzero(~vocabulary.special)
     inputs, labels = ids.copy(), ids[positions]
-    masked = split < masking.mask_share
-    exchanged = ~masked & (split < masking.mask_share + masking.random_share)
+    masked = split < masking.mask_ratio
+    exchanged = ~masked & (split < masking.mask_ratio + masking.random_ratio)
     inputs[positions[masked]] = vocabulary.mask_id
     inputs[positions[exchanged]] = ordinary[(piece[exchanged] * ordinary.size).astype(np.int64)]
     return Masked(inputs, positions, labels)
@@ -258,22 +258,22 @@ def rate_at(schedule: float | Schedule, progress: float) -> float:
     return [rate for place, rate in schedule.points if place <= max(progress, 0.0)][-1]
 
 
-def mask_rng(seed: int, epoch: int, index: int, *, duplicates: int | None = None) -> np.random.Generator:
+def mask_rng(seed: int, epoch: int, index: int, *, dupe_factor: int | None = None) -> np.random.Generator:
     """The generator for one batch or sequence: the same for the same numbers, so that resumed runs are bit-exact.
 
-    Without `duplicates` every epoch is masked anew. With them, that many maskings take turns, as with BERT's static
+    Without `dupe_factor` every epoch is masked anew. With them, that many maskings take turns, as with BERT's static
     masking: BioBERT has 10, Bioformer 20.
     """
-    return np.random.Generator(np.random.PCG64(_seed_sequence(seed, epoch, duplicates, index)))
+    return np.random.Generator(np.random.PCG64(_seed_sequence(seed, epoch, dupe_factor, index)))
 
 
-def sequence_draws(seed: int, epoch: int, sequences: Ints, ends: Ints, *, duplicates: int | None = None) -> Floats:
+def sequence_draws(seed: int, epoch: int, sequences: Ints, ends: Ints, *, dupe_factor: int | None = None) -> Floats:
     """Random draws for `mask` that depend on each sequence's index, not on its batch.
 
-    A sequence is then masked the same however batches are shuffled, split or distributed. `duplicates` need
+    A sequence is then masked the same however batches are shuffled, split or distributed. `dupe_factor` need
     this wherever the order of sequences changes between epochs.
     """
-    base = _seed_sequence(seed, epoch, duplicates).generate_state(1, np.uint64)
+    base = _seed_sequence(seed, epoch, dupe_factor).generate_state(1, np.uint64)
     ends = ends.astype(np.int64)
     lengths = np.diff(ends, prepend=0)
     keys = _splitmix64(base + sequences.astype(np.uint64) * _STEP)
@@ -282,14 +282,14 @@ def sequence_draws(seed: int, epoch: int, sequences: Ints, ends: Ints, *, duplic
     return (_splitmix64(np.repeat(keys, lengths) + counts * _STEP) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
-def _seed_sequence(seed: int, epoch: int, duplicates: int | None, *more: int) -> np.random.SeedSequence:
-    if duplicates is not None and duplicates < 1:
+def _seed_sequence(seed: int, epoch: int, dupe_factor: int | None, *more: int) -> np.random.SeedSequence:
+    if dupe_factor is not None and dupe_factor < 1:
         raise UsageError(
-            f"{duplicates} maskings; expected at least 1, or None to mask every epoch anew.",
+            f"{dupe_factor} maskings; expected at least 1, or None to mask every epoch anew.",
             code="dupe-factor",
-            value=duplicates,
+            value=dupe_factor,
         )
-    turn = epoch if duplicates is None else epoch % duplicates
+    turn = epoch if dupe_factor is None else epoch % dupe_factor
     return np.random.SeedSequence(seed, spawn_key=(turn, *more))
 
 

@@ -180,8 +180,8 @@ def _embeddings(graph: Graph, encoder: Encoder, positions_T: str, *, pairs: bool
     embed = encoder.embed
     sum_BTD = graph.op("Gather", graph.weight("embed.tokens", embed.tokens.weight), "ids")
     if embed.positions is not None:
-        table = embed.positions.weight[embed.position_offset :]
-        sum_BTD = graph.op("Add", sum_BTD, graph.op("Gather", graph.weight("embed.positions", table), positions_T))
+        table = graph.weight("embed.positions", embed.positions.weight[embed.position_offset :])
+        sum_BTD = graph.op("Add", sum_BTD, graph.op("Gather", table, positions_T))
     if embed.segments is not None and pairs:
         table = graph.weight("embed.segments", embed.segments.weight)
         sum_BTD = graph.op("Add", sum_BTD, graph.op("Gather", table, "segments"))

@@ -245,7 +245,7 @@ class ResultRow(_Stored):
 
     task: str
     group: str
-    metric: str = Field(alias="measure")
+    metric: str = Field(validation_alias="measure", serialization_alias="measure")
     ours: dict[str, Estimate]
     paper: dict[str, float]
     labs: dict[str, LabRange]
@@ -278,8 +278,8 @@ class MissingTask(_Stored):
 
     task: str
     set: str
-    reason: str = Field(alias="why")
-    source: str = Field(default="", alias="get")
+    reason: str = Field(validation_alias="why", serialization_alias="why")
+    source: str = Field(default="", validation_alias="get", serialization_alias="get")
     model: str | None = None
 
     def __str__(self) -> str:
@@ -301,12 +301,12 @@ class StudyResult(_Stored):
     study: str
     title: str
     paper: str
-    description: str = Field(alias="about")
+    description: str = Field(validation_alias="about", serialization_alias="about")
     models: dict[str, str]
     quick: bool
     changes: tuple[str, ...]
     rows: tuple[ResultRow, ...]
-    averages: tuple[AverageRow, ...] = Field(alias="means")
+    averages: tuple[AverageRow, ...] = Field(validation_alias="means", serialization_alias="means")
     missing: tuple[MissingTask, ...]
     protocols: dict[str, str]
     decisions: tuple[DecisionTable, ...]
@@ -315,7 +315,7 @@ class StudyResult(_Stored):
     failed: dict[str, dict[str, dict[str, str]]] = Field(default={})
     reference: str | None = None
     curve: str | None = None
-    environment: dict[str, str] = Field(default={}, alias="made")
+    environment: dict[str, str] = Field(default={}, validation_alias="made", serialization_alias="made")
 
     def within_lab_ranges(self) -> tuple[int, int]:
         """How many of our estimates lie within the range between labs, and how many can be compared."""

@@ -21,7 +21,6 @@ from lexome.recipe import merge, validate
 from lexome.recipe.finetune import FinetuneRecipe
 from lexome.recipe.study import ProtocolTable, StudyRecipe, TaskTable, disjoint, shipped
 from lexome.reproduce.aggregate import (
-    LEVEL,
     Estimate,
     MissingTask,
     RunScores,
@@ -31,6 +30,7 @@ from lexome.reproduce.aggregate import (
     lab_ranges,
     study_result,
 )
+from lexome.tasks.metrics.bootstrap import LEVEL
 from lexome.training.finetune.grid import RUNS, Facts, Row, read_facts
 from lexome.training.finetune.stage import Finetuned, finetune, in_processes
 from lexome.training.run_record import surroundings

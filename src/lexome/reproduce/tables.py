@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from lexome.errors import MissingExtraError, UsageError
-from lexome.files import atomic_write
+from lexome.files import atomic_plot, atomic_write
 from lexome.recipe.study import open_study, shipped
 from lexome.reproduce.aggregate import (
     AverageRow,
@@ -65,7 +65,7 @@ def _task_rows(result: StudyResult) -> Iterator[list[str]]:
             estimate = row.ours.get(model)
             cells.append(format_estimate(estimate))
             if model in paper:
-                cells.append(_difference(estimate and estimate.value, row.paper.get(model)))
+                cells.append(_difference(estimate.value if estimate is not None else None, row.paper.get(model)))
         if _has_labs(result):
             labs = row.labs.get(result.reference or "")
             shown = labs is not None and len(labs.labs) > 1
@@ -284,22 +284,14 @@ LABS, PAPER = "#bcd", "0.45"
 
 def plot(result: StudyResult, path: Path) -> None:
     """Write the result's plot as PNG: scores with intervals by task, or for a study of checkpoints, curves."""
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise MissingExtraError("matplotlib", extra="corpus", purpose="the plot of a study") from None
     rows = [row for row in result.rows if row.ours or row.paper]
     curve = result.curve is not None
-    figure = Figure(figsize=(7, 4.5) if curve else (8, 1.4 + 0.32 * max(3, len(rows))), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.subplots()
-    (_plot_curves if curve else _plot_scores)(axes, result, rows)
-    axes.set_title(result.title + (" (quick: one seed)" if result.quick else ""), fontsize=10)
-    axes.spines[["top", "right"]].set_visible(False)
-    figure.legend(loc="outside lower center", ncols=3, frameon=False, fontsize=8)
-    with atomic_write(path) as stream:
-        figure.savefig(stream, format="png", dpi=150)
+    with atomic_plot(path, size=(7, 4.5) if curve else (8, 1.4 + 0.32 * max(3, len(rows)))) as figure:
+        axes = figure.subplots()
+        (_plot_curves if curve else _plot_scores)(axes, result, rows)
+        axes.set_title(result.title + (" (quick: one seed)" if result.quick else ""), fontsize=10)
+        axes.spines[["top", "right"]].set_visible(False)
+        figure.legend(loc="outside lower center", ncols=3, frameon=False, fontsize=8)
 
 
 def _plot_scores(axes: Any, result: StudyResult, rows: list[ResultRow]) -> None:

@@ -108,7 +108,7 @@ class Text:
         *,
         kind: TextKind = "sentences",
         seed: int = 0,
-        duplicates: int | None = None,
+        dupe_factor: int | None = None,
         short: float = 0.1,
         repeat: Mapping[str, int] | None = None,
         shuffled: bool = True,
@@ -123,7 +123,7 @@ class Text:
         self.tokens = [np.asarray(shard.tokens) for shard in self.shards]
         self.offsets = np.cumsum([0] + [tokens.size for tokens in self.tokens])
         self.specials, self.kind, self.seed, self.short = specials, kind, seed, short
-        self.duplicates, self.shuffled = duplicates, shuffled
+        self.dupe_factor, self.shuffled = dupe_factor, shuffled
         self._sequences_of: dict[int, Ranges] = {}
         self._ordered: dict[tuple[int, int], Ordered] = {}
         self._coming: dict[tuple[int, int], Future[Ordered]] = {}
@@ -168,7 +168,7 @@ class Text:
     def _made(self, epoch: int, max_tokens: int) -> Ordered:
         """Sequences are the same in every epoch and made once; pairs are drawn anew, or take turns as masks do."""
         if self.paired:
-            ranges = self._pairs(epoch if self.duplicates is None else epoch % self.duplicates, max_tokens)
+            ranges = self._pairs(epoch if self.dupe_factor is None else epoch % self.dupe_factor, max_tokens)
         else:
             if max_tokens not in self._sequences_of:
                 self._sequences_of = {max_tokens: self._sequences(max_tokens)}
@@ -268,7 +268,7 @@ class Plan:
     lengths_ramp: tuple[tuple[float, float], ...] = ()
     masking: Masking = field(default_factory=Masking)
     rate: float | Schedule = 0.15
-    duplicates: int | None = None
+    dupe_factor: int | None = None
     seed: int = 0
 
 
@@ -284,7 +284,7 @@ class Arrays(NamedTuple):
     longest: int
     tokens: int
     masked: int
-    pack_sentences: int
+    sequences: int
 
 
 class StepArrays(NamedTuple):
@@ -349,7 +349,7 @@ def batch(
         ranges = text.epoch(epoch, max_tokens).ranges
         one = text.packed(ranges, numbers)
         packed.append(one)
-        draws.append(sequence_draws(plan.seed, epoch, numbers, one.ends, duplicates=plan.duplicates))
+        draws.append(sequence_draws(plan.seed, epoch, numbers, one.ends, dupe_factor=plan.dupe_factor))
         if ranges.labels is not None:
             labels.append(ranges.labels[numbers])
     sizes = np.cumsum([0] + [one.ids.size for one in packed])

@@ -49,7 +49,7 @@ class Feed:
             self.pieces.specials,
             kind=recipe.text.kind,
             seed=recipe.seed,
-            duplicates=recipe.masking.dupe_factor,
+            dupe_factor=recipe.masking.dupe_factor,
             short=recipe.text.short_seq_prob,
             repeat=recipe.text.repeat,
         )
@@ -130,9 +130,9 @@ def plan_of(recipe: TrainingRecipe) -> Plan:
     rate = Schedule(given.ramp, given.linear) if given.ramp else given.rate
     masking = Masking(
         given.unit,
-        mask_share=given.mask_ratio,
-        random_share=given.random_ratio,
-        together=given.replace_whole_unit,
+        mask_ratio=given.mask_ratio,
+        random_ratio=given.random_ratio,
+        replace_whole_unit=given.replace_whole_unit,
         independent=given.independent,
     )
     return Plan(
@@ -143,7 +143,7 @@ def plan_of(recipe: TrainingRecipe) -> Plan:
         lengths_ramp=recipe.text.ramp,
         masking=masking,
         rate=rate,
-        duplicates=given.dupe_factor,
+        dupe_factor=given.dupe_factor,
         seed=recipe.seed,
     )
 

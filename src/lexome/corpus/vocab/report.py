@@ -12,8 +12,8 @@ from lexome.corpus.vocab.algorithms import GREEK, SYMBOLS
 from lexome.corpus.vocab.learn import open_texts
 from lexome.corpus.vocab.tokenizers import load_tokenizer, unknown_id
 from lexome.document import Document, Span
-from lexome.errors import FormatError, MissingExtraError, UsageError
-from lexome.files import atomic_write
+from lexome.errors import FormatError, UsageError
+from lexome.files import atomic_plot, atomic_write
 from lexome.formats import read
 
 # For files without tokens: letters and digits together, every other character separately.
@@ -263,24 +263,12 @@ def plot(report: VocabReport, path: Path) -> None:
         raise UsageError(
             f"{path}: unknown image format; expected one of {', '.join(ENDINGS)}.", code="image-format", value=path
         )
-    try:
-        import matplotlib
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise MissingExtraError("matplotlib", extra="corpus", purpose="plotting") from None
     groups = _bar_groups(report)
     # Room for bar labels and for the legend.
     width = max(5.0, 1 + len(groups) * (0.4 + 0.36 * len(report.vocabularies)))
-    figure = Figure(figsize=(width, 4), layout="constrained")
-    FigureCanvasAgg(figure)
-    _bars(figure.subplots(), groups, [row.name for row in report.vocabularies])
-    figure.legend(loc="outside upper center", ncols=max(2, int(width / 1.8)), frameon=False, fontsize=8)
-    # No date and no random ids, so that the same report gives the same bytes.
-    with matplotlib.rc_context({"svg.hashsalt": "lexome", "svg.fonttype": "none"}), atomic_write(path) as stream:
-        ending = path.suffix.lower()[1:]
-        dateless = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(ending)
-        figure.savefig(stream, format=ending, dpi=150, metadata=dateless)
+    with atomic_plot(path, size=(width, 4)) as figure:
+        _bars(figure.subplots(), groups, [row.name for row in report.vocabularies])
+        figure.legend(loc="outside upper center", ncols=max(2, int(width / 1.8)), frameon=False, fontsize=8)
 
 
 def _bar_groups(report: VocabReport) -> dict[str, list[float]]:

@@ -1,4 +1,4 @@
-"""The two tables of README: the default model's scores, and throughput beside the usual tools. Eight rows at most each."""
+"""The two tables of README: scores of the default model, and throughput beside peers; at most eight rows each."""
 
 from typing import Any
 

@@ -1,5 +1,6 @@
 """Rules of the house that no linter checks."""
 
+import ast
 import importlib
 import json
 import re
@@ -45,6 +46,16 @@ def test_code_blocks_run_in_ci_or_say_why_not(page: Path) -> None:
     marked = [block for block in blocks if NOT_RUN.fullmatch(block["above"])]
     assert [block[0] for block in blocks if block["kind"] == "shell" and block not in marked] == []
     assert len(NOT_RUN.findall(page.read_text())) == len(marked), "a mark stands right above its block"
+
+
+def test_troubleshooting_quotes_messages_that_the_code_has() -> None:
+    page = (ROOT / "docs" / "how-to" / "troubleshooting.md").read_text().split("\n## No error")[0]
+    trees = [ast.parse(path.read_text()) for path in SOURCES]
+    nodes = [node for tree in trees for node in ast.walk(tree)]
+    texts = [node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    quoted = re.findall(r"^\| `([^`]+)` \|", page, re.MULTILINE)
+    assert len(quoted) > 20
+    assert [quote for quote in quoted if not any(quote in text for text in texts)] == []
 
 
 def test_readme_is_short() -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 from tables_of.results import rows, stored
 
-# Sung et al. 2022 (Bioinformatics 38(20)); scispaCy's documentation, en_ner_bc5cdr_md.
+# Sung et al. 2022 (Bioinformatics 38(20)), as Papers with Code lists it; scispaCy's documentation, en_ner_bc5cdr_md.
 BERN2 = {"NCBI-disease": "88.6", "BC2GM": "83.7", "linnaeus": "92.7"}
 SCISPACY = {"BC5CDR": "84.3"}
 PUBLISHED = ("BioBERT-v1.1", "PubMedBERT-abs")

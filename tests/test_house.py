@@ -1,5 +1,6 @@
 """Rules of the house that no linter checks."""
 
+import ast
 import importlib
 import json
 import re
@@ -15,6 +16,7 @@ from lexome.formats.registry import FORMATS
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def test_the_torch_contract_names_every_part_that_must_not_reach_it() -> None:
@@ -31,10 +33,33 @@ def test_every_module_says_what_it_is() -> None:
     assert [path.name for path in SOURCES if not path.read_text().lstrip().startswith('"""')] == []
 
 
-def test_code_blocks_are_of_kinds_that_are_run() -> None:
-    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
-    kinds = {kind for page in pages for kind in re.findall(r"^```(\S*)$", page.read_text(), re.MULTILINE)}
-    assert kinds <= {"", "python", "text", "console"}
+# Code blocks that conftest.py runs, and "shell" for commands that CI cannot run.
+KINDS = {"python", "text", "console", "toml", "shell"}
+BLOCK = re.compile(r"^(?P<above>[^\n]*)\n```(?P<kind>\S*)\n.*?^```$", re.MULTILINE | re.DOTALL)
+NOT_RUN = re.compile(r"<!-- not run: .+ -->")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[str(page.relative_to(ROOT)) for page in PAGES])
+def test_code_blocks_run_in_ci_or_say_why_not(page: Path) -> None:
+    blocks = list(BLOCK.finditer(page.read_text()))
+    assert {block["kind"] for block in blocks} <= KINDS
+    marked = [block for block in blocks if NOT_RUN.fullmatch(block["above"])]
+    assert [block[0] for block in blocks if block["kind"] == "shell" and block not in marked] == []
+    assert len(NOT_RUN.findall(page.read_text())) == len(marked), "a mark stands right above its block"
+
+
+def test_troubleshooting_quotes_messages_that_the_code_has() -> None:
+    page = (ROOT / "docs" / "how-to" / "troubleshooting.md").read_text().split("\n## No error")[0]
+    trees = [ast.parse(path.read_text()) for path in SOURCES]
+    nodes = [node for tree in trees for node in ast.walk(tree)]
+    texts = [node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    quoted = re.findall(r"^\| `([^`]+)` \|", page, re.MULTILINE)
+    assert len(quoted) > 20
+    assert [quote for quote in quoted if not any(quote in text for text in texts)] == []
+
+
+def test_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 150
 
 
 def test_the_version_of_torch_is_pinned() -> None:

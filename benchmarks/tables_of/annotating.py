@@ -65,6 +65,21 @@ def window_independence() -> str:
     )
 
 
+def bulk_memory() -> str:
+    """Memory at the start and at the end of a long stream of documents."""
+    result = stored("bulk_memory")
+    return rows(
+        ("documents", "tokens", "median, second tenth", "median, last tenth", "growth in the second half"),
+        (
+            f"{result['documents']:,}",
+            f"{result['tokens']:,}",
+            f"{result['median_mb_10_to_20_percent']} MB",
+            f"{result['median_mb_last_10_percent']} MB",
+            f"{result['growth_mb_in_second_half']} MB",
+        ),
+    ) + measured(result["facts"])
+
+
 def install_size() -> str:
     """The model is inside the lexome folder but not in the stored total; it is shown separately."""
     result = stored("install_size")
@@ -77,4 +92,7 @@ def install_size() -> str:
     ) + measured(result["facts"])
 
 
-TABLES = {made.__name__: made for made in (annotate_speed, serve_load, onnx_speed, window_independence, install_size)}
+TABLES = {
+    made.__name__: made
+    for made in (annotate_speed, serve_load, onnx_speed, window_independence, bulk_memory, install_size)
+}

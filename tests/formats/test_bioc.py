@@ -112,8 +112,8 @@ def test_ids_that_begin_anew_in_each_passage_are_told_apart() -> None:
     assert [span.id for span in doc.spans] == ["0", "0-2"]
     assert [(relation.id, relation.arguments[0].target) for relation in doc.relations] == [("R", "0"), ("R-2", "0-2")]
     assert tally.notes == {
-        "annotation id used twice in a document, renumbered": 1,
-        "relation id used twice in a document, renumbered": 1,
+        "duplicate annotation id renumbered": 1,
+        "duplicate relation id renumbered": 1,
     }
 
 
@@ -139,7 +139,7 @@ def test_an_annotation_without_a_place_falls_and_its_relations_with_it() -> None
         tally,
     )
     assert ([span.id for span in doc.spans], doc.relations) == (["1"], ())
-    assert tally.notes["annotation without a place in the text left out"] == 1
+    assert tally.notes["annotation without location skipped"] == 1
 
 
 def test_a_discontinuous_mention_has_its_parts_in_order() -> None:
@@ -190,7 +190,7 @@ def test_what_nothing_is_made_of_is_noted() -> None:
     read({"infons": {"size": "1"}, "passages": [first, passage(2, "b", year="1999", name_0="x", name_1="y")]}, tally)
     assert tally.notes == {
         "annotation infon 'colour' ignored": 1,
-        "score that is no number ignored": 1,
+        "score that is not a number ignored": 1,
         "field 'taste' ignored": 1,
         "annotation without a type read as Mention": 1,
         "passage infon 'shape' ignored": 1,

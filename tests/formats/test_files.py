@@ -104,7 +104,7 @@ def test_links_inside_an_archive_are_not_followed(tmp_path: Path) -> None:
             archive.addfile(member)
     tally = Tally()
     assert list(lexome.read(path, "text", tally=tally)) == []
-    assert tally.notes["archive member that is not a file, skipped"] == 2
+    assert tally.notes["archive member that is not a regular file skipped"] == 2
 
 
 def archive_of(path: Path, **members: bytes) -> Path:
@@ -128,7 +128,7 @@ def test_strangers_in_an_archive_are_noted(tmp_path: Path, format: str | None) -
     path = archive_of(tmp_path / "a.zip", figure_jpg=b"\xff\xd8", a_jsonl=b'{"id":"1","text":"x"}\n')
     tally = Tally()
     assert len(list(lexome.read(path, format, tally=tally))) == 1
-    assert tally.notes == {"file of another kind skipped: .jpg": 1}
+    assert tally.notes == {"file with unsupported extension skipped: .jpg": 1}
 
 
 def test_an_encrypted_member_is_an_error_of_the_archive(tmp_path: Path) -> None:
@@ -181,7 +181,7 @@ def test_a_folder_is_read_in_name_order_and_hidden_files_and_strangers_are_noted
         (tmp_path / name).write_text(f'{{"id":"{name}","text":"x"}}\n')
     tally = Tally()
     assert [doc.id for doc in lexome.read(tmp_path, tally=tally)] == ["a/c.jsonl", "b.jsonl"]
-    assert tally.notes == {"file of another kind skipped: no ending": 1, "hidden file or folder skipped": 3}
+    assert tally.notes == {"file with unsupported extension skipped: none": 1, "hidden file or folder skipped": 3}
 
 
 def test_a_folder_that_may_not_be_opened_is_named_and_the_others_are_read(tmp_path: Path) -> None:
@@ -206,7 +206,7 @@ def test_a_link_to_a_folder_and_one_to_nothing_are_noted(tmp_path: Path) -> None
     (tmp_path / "notes" / "b.jsonl").symlink_to(tmp_path / "gone.jsonl")
     tally = Tally()
     assert list(lexome.read(tmp_path / "notes", tally=tally)) == DOCS
-    assert tally.notes == {"link to a folder, not followed": 1, "link that leads to no file, skipped": 1}
+    assert tally.notes == {"symbolic link to a folder not followed": 1, "broken symbolic link skipped": 1}
 
 
 def test_an_empty_folder_is_an_error(tmp_path: Path) -> None:

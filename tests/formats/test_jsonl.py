@@ -110,7 +110,7 @@ def test_corpus_records_keep_their_source_licence_and_year() -> None:
 def test_a_year_that_is_none_is_counted() -> None:
     tally = Tally()
     assert read_record({"text": "Zorbs.", "year": "n.d."}, tally).meta.published is None
-    assert tally.notes == {"field 'year' ignored: it is no year": 1}
+    assert tally.notes == {"field 'year' ignored: not a year": 1}
 
 
 def test_ids_that_are_numbers_are_taken() -> None:

@@ -191,7 +191,7 @@ def test_each_tag_of_a_notice_is_known(tag: str, kind: str) -> None:
 def test_dates_in_words(written: str, date: str | None) -> None:
     tally = Tally()
     assert read_one(f"PMID- 1\nDP  - {written}\n", tally).meta.published == date
-    assert tally.notes["date not understood, ignored"] == (date is None)
+    assert tally.notes["unparsable date ignored"] == (date is None)
 
 
 def test_tags_without_a_field_are_counted() -> None:

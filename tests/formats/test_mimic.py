@@ -51,7 +51,7 @@ def test_a_note_is_a_document_with_its_facts() -> None:
 def test_notes_in_error_are_left_out_and_counted() -> None:
     tally = Tally()
     assert [doc.id for doc in read_text(HEADER + TIMED + NOTE, tally)] == ["174"]
-    assert tally.notes == {"note entered in error (ISERROR) left out": 1}
+    assert tally.notes == {"note entered in error (ISERROR) skipped": 1}
 
 
 def test_notes_in_error_can_be_kept() -> None:

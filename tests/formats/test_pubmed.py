@@ -262,8 +262,8 @@ def test_what_has_no_field_is_counted() -> None:
     read_one(article_set(CITATION.replace("<History/>", "<History/><Zorb/>")), tally)
     assert tally.notes == {
         "DateCompleted ignored": 1,
-        "id marked as not valid, ignored": 1,
-        "author marked as not valid, ignored": 1,
+        "id marked as invalid ignored": 1,
+        "author marked as invalid ignored": 1,
         "reference ignored": 1,
         "History ignored": 1,
         "unknown element ignored": 1,
@@ -298,7 +298,7 @@ def test_dates(inside: str, date: str | None) -> None:
     tally = Tally()
     journal = f"<Journal><JournalIssue><PubDate>{inside}</PubDate></JournalIssue></Journal>"
     assert read_one(article_set(article(1, journal)), tally).meta.published == date
-    assert tally.notes["date not understood, ignored"] == (date is None)
+    assert tally.notes["unparsable date ignored"] == (date is None)
 
 
 @pytest.mark.parametrize(

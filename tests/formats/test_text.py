@@ -37,7 +37,7 @@ def test_what_text_has_no_place_for_is_noted() -> None:
     doc = Document("1", (Passage(0, "Zorin binds.", "title"),), (Span("T1", "Gene", ((0, 5),), "Zorin"),))
     assert written(doc, Document("2"), tally=tally) == "Zorin binds.\n\n\n"
     assert tally.notes == {
-        "kinds and sections of passages not written": 1,
+        "passage kinds and sections not written": 1,
         "ids not written": 2,
         "spans not written": 1,
     }

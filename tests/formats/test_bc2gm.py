@@ -5,6 +5,7 @@ from itertools import permutations
 from pathlib import Path
 
 import pytest
+from errors import raises
 from hypothesis import given
 from hypothesis import strategies as st
 from strategies import texts
@@ -81,7 +82,7 @@ def test_a_bad_mention_is_set_aside_with_its_sentence_or_alone(tmp_path: Path, l
 
 
 def test_a_sentence_given_twice_is_rejected() -> None:
-    with pytest.raises(BadDocument, match="came before"):
+    with raises(BadDocument, code="duplicate_id"):
         read(SENTENCES, SENTENCES)
 
 

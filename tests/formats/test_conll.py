@@ -10,6 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from errors import raises
 from hypothesis import given
 from hypothesis import strategies as st
 from strategies import TRICKY, documents, texts
@@ -162,19 +163,19 @@ def test_a_mention_that_iobes_leaves_open_is_noted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "reason", "said"),
+    ("text", "reason", "mentions"),
     [
-        ("a\tO\nb\tQ-Gene\n", "bad_tag", "line 2: its last column is 'Q-Gene'"),
+        ("a\tO\nb\tQ-Gene\n", "bad_tag", "line 2"),
         ("a\tGene-B\n", "bad_tag", "line 1"),
         ("a\tO-Gene\n", "bad_tag", "line 1"),
         ("a\tb-Gene\n", "bad_tag", "line 1"),
-        ("\n\na\n", "one_column", "line 3: it has one column, 'a'"),
+        ("\n\na\n", "one_column", "line 3"),
         ("-DOCSTART- (1)\n\na\tO\nb\tX\n", "bad_tag", "line 4"),
         (b"a\tO\n\xff\tO\n", "wrong_encoding", "0xff"),
     ],
 )
-def test_a_bad_line_costs_its_document_and_says_where(tmp_path: Path, text: str, reason: str, said: str) -> None:
-    with pytest.raises(BadDocument, match=re.escape(said)):
+def test_a_bad_line_costs_its_document_and_says_where(tmp_path: Path, text: str, reason: str, mentions: str) -> None:
+    with raises(BadDocument, code=reason, mentions=mentions):
         read(text)
     with Tally(tmp_path / "rejects.jsonl") as tally:
         raw = text if isinstance(text, bytes) else text.encode()
@@ -184,7 +185,7 @@ def test_a_bad_line_costs_its_document_and_says_where(tmp_path: Path, text: str,
 
 def test_letters_are_checked_where_a_scheme_is_named() -> None:
     for scheme, tag in (("io", "B-X"), ("iob1", "S-X"), ("iob2", "E-X")):
-        with pytest.raises(BadDocument, match="name another scheme"):
+        with raises(BadDocument, code="bad_tag", value=tag):
             read(f"a\t{tag}\n", scheme=scheme)
 
 
@@ -494,7 +495,7 @@ def test_hostile_columns_stay_within_our_errors() -> None:
 
 def test_blank_lines_count_towards_the_size_of_a_document(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(conll, "MAX_RECORD_BYTES", 1000)
-    with pytest.raises(FormatError, match=r"train\.tsv: the document at line 1 .* more than 31 blank lines"):
+    with raises(FormatError, code="too-large", value=1, mentions="train.tsv"):
         read("-DOCSTART-\n" + "\n" * 32)
 
 

@@ -275,7 +275,7 @@ def test_links_leave_only_for_known_vocabularies() -> None:
 
 def test_documents_wait_on_disk_and_not_in_memory(monkeypatch) -> None:
     """The page is begun only when the last document is known, and none is kept until then."""
-    monkeypatch.setattr(html_page, "INDEXED", 2)
+    monkeypatch.setattr(html_page, "MAX_INDEXED", 2)
     tree = parsed(Document(str(number), (Passage(0, "x"),)) for number in range(5))
     assert len(tree.find_class("doc")) == 5
     assert tree.find_class("index") == []

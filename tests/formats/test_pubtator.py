@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from errors import raises
 from hypothesis import given
 from hypothesis import strategies as st
 from mutations import damaged
@@ -185,10 +186,10 @@ def test_a_block_that_makes_no_sense_is_refused(lines: str, reason: str) -> None
 
 
 def test_bytes_of_another_encoding_say_so() -> None:
-    with pytest.raises(BadDocument, match="encoding=latin-1"):
+    with raises(BadDocument, code="wrong_encoding", value=9):
         read(b"901|t|caf\xe9\n")
     assert read(b"\xe9|t|caf\xe9\n", encoding="latin-1")[0] == Document("é", (Passage(0, "café", "title"),))
-    with pytest.raises(UsageError, match="names no encoding"):
+    with raises(UsageError, code="unknown-encoding", value="nope"):
         read(BLOCK, encoding="nope")
 
 

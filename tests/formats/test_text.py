@@ -3,6 +3,7 @@
 import io
 
 import pytest
+from errors import raises
 
 from lexome import Document, Passage, Span, Tally
 from lexome.errors import FormatError
@@ -28,7 +29,7 @@ def test_paragraphs_are_apart_by_blank_lines() -> None:
 
 def test_a_paragraph_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plain_text, "MAX_RECORD_BYTES", 100)
-    with pytest.raises(FormatError, match=r"a\.txt: the paragraph at line 2 is larger"):
+    with raises(FormatError, code="too-large", value=2, mentions="a.txt"):
         read("\n" + "Zorin\n" * 100, per="paragraph")
 
 

@@ -268,7 +268,7 @@ def test_strict_fails_a_file_with_a_bad_document(given: Path, model: Path) -> No
 
 def test_nothing_to_do_is_said(tmp_path: Path, model: Path) -> None:
     (tmp_path / "in").mkdir()
-    with pytest.raises(FormatError, match="holds no file that can be read"):
+    with raises(FormatError, code="empty-folder", value=tmp_path / "in"):
         run(tmp_path / "in", model)
 
 

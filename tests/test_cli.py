@@ -41,7 +41,7 @@ def test_convert_writes_and_says_what_it_did(jsonl: Path, tmp_path: Path) -> Non
     assert result.stdout.decode().splitlines() == [
         "read       3 documents (1 jsonl files)",
         "spans      3 Gene",
-        "noted      3 passages: kinds, gaps, sections, sentences and the like not written",
+        "noted      3 passage kinds, gaps, sections and sentences not written",
         f"wrote      3 documents to {tmp_path / 'out.pubtator'}",
     ]
     assert next(lexome.read(tmp_path / "out.pubtator")).spans[0].text == "BRCA1"

@@ -1,14 +1,14 @@
 """Document, Passage, Span, Relation: frozen, in BioC's shape, offsets checked on construction.
 
-`start` is inclusive, `end` exclusive, both counted in characters over the whole document. A passage
-knows where its text begins; what lies between two passages is a gap that no span may touch.
-A Document whose spans do not slice to their own text cannot be constructed.
+Offsets are in characters of the whole document: `start` inclusive, `end` exclusive. A passage has the offset
+of its text; no span may reach into the gap between two passages. A Document with a span whose offsets do not
+slice to its text cannot be constructed.
 """
 
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from itertools import pairwise
+from itertools import count, pairwise
 from math import isfinite
 from typing import Any
 
@@ -17,10 +17,10 @@ from lexome.metadata import Metadata, fast_dataclass
 
 Range = tuple[int, int]
 
-# What doc.text puts between two passages: a line break never occurs inside a mention by accident.
+# Fills the gaps between passages in doc.text: no mention matches across a line break by accident.
 GAP = "\n"
 
-# No text of the field is as long; without a bound, one line of input could ask for a text of terabytes.
+# No document is this long; without a bound, one line of input could request terabytes of text.
 MAX_OFFSET = 1 << 26
 
 NO_METADATA = Metadata()
@@ -28,12 +28,12 @@ NO_METADATA = Metadata()
 
 @fast_dataclass
 class Passage:
-    """A stretch of text that belongs together, placed at `offset` in its document.
+    """A block of text at `offset` in its document.
 
-    `kind` is what it is (title, abstract, heading, paragraph, list, caption, table, formula, code,
-    footnote, reference, note, snippet, sentence); `section` the headings above it, outermost first;
-    `category` the section's role where the source names one (METHODS, RESULTS, ...). `sentences` and
-    `tokens` are ranges of the document, kept where the source has them.
+    `kind` is one of title, abstract, heading, paragraph, list, caption, table, formula, code, footnote, reference,
+    note, snippet and sentence; `section` are the headings above it, outermost first; `category` is the role of the
+    section (METHODS, RESULTS, ...) if the source gives one. `sentences` and `tokens` are document ranges, if the
+    source has them.
     """
 
     offset: int
@@ -48,7 +48,9 @@ class Passage:
 
     def __post_init__(self) -> None:
         if not 0 <= self.offset <= MAX_OFFSET:
-            raise DocumentError("bad_offset", f"a passage begins at {self.offset}; expected 0 to {MAX_OFFSET}")
+            raise DocumentError(
+                "bad_offset", f"a passage has offset {self.offset}; expected 0 to {MAX_OFFSET}", value=self.offset
+            )
         if not self.text.isascii():
             _require_unicode(self.text)
         if self.sentences or self.tokens:
@@ -57,16 +59,16 @@ class Passage:
 
     @property
     def end(self) -> int:
-        """Where the passage ends in the document, exclusive."""
+        """End of the passage in the document, exclusive."""
         return self.offset + len(self.text)
 
 
 @fast_dataclass
 class Span:
-    """A mention: its ranges in the document, the text they cover, a type and what it refers to.
+    """A mention: its document ranges, their text, an entity type and the concepts it refers to.
 
-    Most spans have one part. A discontinuous one has several, in reading order, and its text is
-    theirs joined by a space: "left and right ventricle" holds "left ventricle" as two parts.
+    Most spans have one part. A discontinuous span has several, in reading order, and its text is theirs joined
+    by a space: in "left and right ventricle", "left ventricle" has two parts.
     `concepts` are CURIEs such as mesh:D001943 or NCBIGene:672.
     """
 
@@ -79,33 +81,35 @@ class Span:
 
     def __post_init__(self) -> None:
         if not self.parts:
-            raise DocumentError("bad_span", f"span {self.id!r} has no parts; at least one was expected")
+            raise DocumentError("bad_span", f"span {self.id!r} has no parts; expected at least one", value=self.id)
         if any(start >= end for start, end in self.parts) or any(
             left[1] > right[0] for left, right in pairwise(self.parts)
         ):
             raise DocumentError(
                 "bad_span",
-                f"span {self.id!r} has parts {self.parts}; expected ranges that are not empty, in ascending "
-                "order and apart",
+                f"span {self.id!r} has parts {self.parts}; expected non-empty, ascending ranges that do not overlap",
+                value=self.id,
             )
         require_curies(self.concepts, owner=f"span {self.id!r}")
         if self.score is not None and not isfinite(self.score):
-            raise DocumentError("bad_score", f"span {self.id!r} has the score {self.score}; expected a finite number")
+            raise DocumentError(
+                "bad_score", f"span {self.id!r} has score {self.score}; expected a finite number", value=self.score
+            )
 
     @property
     def start(self) -> int:
-        """The first character, inclusive."""
+        """Start of the first part, inclusive."""
         return self.parts[0][0]
 
     @property
     def end(self) -> int:
-        """The last character, exclusive."""
+        """End of the last part, exclusive."""
         return self.parts[-1][1]
 
 
 @fast_dataclass
 class Argument:
-    """One side of a relation: a role, and either the id of a span or relation, or a concept."""
+    """An argument of a relation: a role, and either the id of a span or relation, or a concept."""
 
     role: str
     target: str | None = None
@@ -115,8 +119,9 @@ class Argument:
         if (self.target is None) == (self.concept is None):
             raise DocumentError(
                 "bad_relation",
-                f"an argument {self.role!r} has target {self.target!r} and concept {self.concept!r}; "
-                "expected exactly one of them",
+                f"argument {self.role!r} has target {self.target!r} and concept {self.concept!r}; "
+                "expected exactly one of the two",
+                value=self.role,
             )
         if self.concept is not None:
             require_curies((self.concept,), owner=f"argument {self.role!r}")
@@ -124,10 +129,9 @@ class Argument:
 
 @fast_dataclass
 class Relation:
-    """A typed link between spans, other relations or concepts, each in its role.
+    """A typed relation between spans, other relations or concepts, each in a role.
 
-    An event is a relation with a Trigger argument. `novel` is set where the source says whether the
-    finding is new.
+    An event is a relation with a Trigger argument. `novel` is set if the source marks novelty.
     """
 
     id: str
@@ -139,7 +143,7 @@ class Relation:
 
 @fast_dataclass
 class Attribute:
-    """A named judgement on a span or relation, such as Negation, with a value where it takes one."""
+    """An attribute of a span or relation, such as Negation, with an optional value."""
 
     id: str
     target: str
@@ -149,7 +153,7 @@ class Attribute:
 
 @fast_dataclass
 class Answer:
-    """An answer to a question; `start` is set where it stands in the document, `score` where a model gave it."""
+    """An answer to a question; `start` is its offset if it is a span of the document, `score` a model's."""
 
     text: str
     start: int | None = None
@@ -159,15 +163,17 @@ class Answer:
     def __post_init__(self) -> None:
         if self.score is not None and not isfinite(self.score):
             raise DocumentError(
-                "bad_score", f"the answer {shorten(self.text)!r} has the score {self.score}; expected a finite number"
+                "bad_score",
+                f"the answer {shorten(self.text)!r} has score {self.score}; expected a finite number",
+                value=self.score,
             )
 
 
 @fast_dataclass
 class Question:
-    """A question asked of a document, with what is known of its answer.
+    """A question about a document, with its answers.
 
-    `type` is the source's word (factoid, list, yesno, summary); `ideal` are answers in sentences.
+    `type` is the dataset's question type (factoid, list, yesno, summary); `ideal` are answers in full sentences.
     """
 
     id: str
@@ -182,7 +188,7 @@ class Question:
 
 @fast_dataclass
 class Document:
-    """One text with everything said about it."""
+    """A text with its annotations and metadata."""
 
     id: str
     passages: tuple[Passage, ...] = ()
@@ -198,8 +204,9 @@ class Document:
             if right.offset < left.end:
                 raise DocumentError(
                     "passage_overlap",
-                    f"document {self.id!r}: a passage begins at {right.offset}, inside the one that ends at "
-                    f"{left.end}; expected passages in order and apart",
+                    f"document {self.id!r}: a passage begins at {right.offset}, before the previous one ends at "
+                    f"{left.end}; expected ordered passages that do not overlap",
+                    value=right.offset,
                 )
         if self.spans:
             self._check_spans()
@@ -210,7 +217,7 @@ class Document:
 
     @property
     def text(self) -> str:
-        """The whole text: passages at their offsets, gaps filled with line breaks."""
+        """The full text: passages at their offsets, gaps filled with line breaks."""
         pieces: list[str] = []
         end = 0
         for passage in self.passages:
@@ -220,26 +227,27 @@ class Document:
 
     @property
     def title(self) -> str | None:
-        """The text of the first passage that is a title, if there is one."""
+        """The text of the first title passage, or None."""
         return next((passage.text for passage in self.passages if passage.kind == "title"), None)
 
     def text_of(self, span: Span) -> str:
-        """What the document says at the span's parts."""
+        """The text at the span's parts, joined by spaces."""
         return " ".join(self.slice(start, end) for start, end in span.parts)
 
     def slice(self, start: int, end: int) -> str:
-        """The text of a range that lies inside one passage."""
+        """The text of a range inside one passage."""
         passage = self.passage_at(start)
         if passage is None or end > passage.end:
             raise DocumentError(
                 "bad_offset",
-                f"document {self.id!r}: {start}-{end} is not inside one passage; its text is "
-                f"{self.passages[-1].end if self.passages else 0} characters long",
+                f"document {self.id!r}: {start}-{end} is not inside one passage; the document ends at "
+                f"{self.passages[-1].end if self.passages else 0}",
+                value=(start, end),
             )
         return passage.text[start - passage.offset : end - passage.offset]
 
     def passage_at(self, offset: int) -> Passage | None:
-        """The passage that holds the character at this offset."""
+        """The passage with the character at this offset, or None."""
         index = bisect_right(self.passages, offset, key=lambda passage: passage.offset) - 1
         if index < 0 or offset >= self.passages[index].end:
             return None
@@ -247,28 +255,33 @@ class Document:
 
     def _check_spans(self) -> None:
         for span in self.spans:
-            found = self.text_of(span)
-            if found != span.text:
+            text = self.text_of(span)
+            if text != span.text:
                 raise DocumentError(
                     "offset_mismatch",
                     f"document {self.id!r}, span {span.id!r} at {span.parts}: the text there is "
-                    f"{shorten(found)!r}, but the span says {shorten(span.text)!r}",
+                    f"{shorten(text)!r}, but the span's text is {shorten(span.text)!r}",
+                    value=span.id,
                 )
 
     def _check_links(self) -> None:
         ids = [span.id for span in self.spans] + [relation.id for relation in self.relations]
         known = set(ids)
         if len(known) < len(ids):
-            twice = Counter(ids).most_common(1)[0][0]
+            duplicate = Counter(ids).most_common(1)[0][0]
             raise DocumentError(
-                "duplicate_id", f"document {self.id!r}: the id {twice!r} is used twice; expected ids apart"
+                "duplicate_id",
+                f"document {self.id!r}: the id {duplicate!r} is used twice; expected unique ids",
+                value=duplicate,
             )
-        wanted = [argument.target for relation in self.relations for argument in relation.arguments]
-        for target in (*wanted, *(attribute.target for attribute in self.attributes)):
+        targets = [argument.target for relation in self.relations for argument in relation.arguments]
+        for target in (*targets, *(attribute.target for attribute in self.attributes)):
             if target is not None and target not in known:
                 raise DocumentError(
                     "unknown_target",
-                    f"document {self.id!r}: something refers to {target!r}, which is no span or relation of it",
+                    f"document {self.id!r}: a relation or attribute refers to {target!r}; the document has no span or "
+                    "relation of that id",
+                    value=target,
                 )
 
     def _check_answers(self) -> None:
@@ -276,12 +289,13 @@ class Document:
             for answer in question.answers:
                 if answer.start is None:
                     continue
-                found = self.slice(answer.start, answer.start + len(answer.text))
-                if found != answer.text:
+                text = self.slice(answer.start, answer.start + len(answer.text))
+                if text != answer.text:
                     raise DocumentError(
                         "offset_mismatch",
                         f"document {self.id!r}, question {question.id!r}: the text at {answer.start} is "
-                        f"{shorten(found)!r}, but the answer says {shorten(answer.text)!r}",
+                        f"{shorten(text)!r}, but the answer is {shorten(answer.text)!r}",
+                        value=question.id,
                     )
 
 
@@ -296,26 +310,24 @@ def lay_out(parts: Iterable[tuple[str, str, *tuple[Any, ...]]], *, gap: int = 1)
 
 
 def numbered_ids(prefix: str) -> Iterator[str]:
-    """Ids in order: T1, T2, ... for the prefix T."""
-    number = 0
-    while True:
-        number += 1
-        yield f"{prefix}{number}"
+    """T1, T2, ... for the prefix T."""
+    return (f"{prefix}{number}" for number in count(1))
 
 
 def shorten(text: str, limit: int = 60) -> str:
-    """The text cut for an error message."""
+    """The text, truncated for an error message."""
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 def require_curies(concepts: tuple[str, ...], *, owner: str) -> None:
-    """Raise unless each concept is a CURIE, prefix:id."""
+    """Raise DocumentError unless each concept is a CURIE, prefix:id."""
     for concept in concepts:
         prefix, colon, local = concept.partition(":")
         if not (prefix and colon and local):
             raise DocumentError(
                 "bad_concept",
-                f"{owner} refers to the concept {concept!r}; expected a CURIE such as mesh:D001943",
+                f"{owner} has the concept {concept!r}; expected a CURIE such as mesh:D001943",
+                value=concept,
             )
 
 
@@ -325,8 +337,8 @@ def _require_unicode(text: str) -> None:
     except UnicodeEncodeError as error:
         raise DocumentError(
             "not_unicode",
-            f"the text has half a surrogate pair, {text[error.start]!r}, at character {error.start}; "
-            "expected whole characters",
+            f"the text has a lone surrogate, {text[error.start]!r}, at character {error.start}; expected valid Unicode",
+            value=error.start,
         ) from None
 
 
@@ -336,6 +348,7 @@ def _require_inside(ranges: tuple[Range, ...], low: int, high: int, name: str) -
         if not last <= start <= end <= high:
             raise DocumentError(
                 "bad_offset",
-                f"{name} hold {start}-{end}, outside {last}-{high}; expected ranges in order inside the passage",
+                f"{name} has {start}-{end}, outside {last}-{high}; expected ordered ranges inside the passage",
+                value=(start, end),
             )
         last = end

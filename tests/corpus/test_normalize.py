@@ -250,8 +250,8 @@ def test_a_span_of_which_nothing_is_left_falls_with_what_refers_to_it() -> None:
     assert (new.spans, new.relations, new.attributes) == ((Span("T2", "Gene", ((1, 4),), "p53"),), (), ())
     assert tally.notes == {
         "span dropped: no text left after normalization": 1,
-        "relation dropped: it refers to a span that was dropped": 1,
-        "attribute dropped: it refers to something that was dropped": 1,
+        "relation dropped: it refers to a dropped span": 1,
+        "attribute dropped: its target was dropped": 1,
     }
 
 

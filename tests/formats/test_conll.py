@@ -10,6 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from errors import raises
 from hypothesis import given
 from hypothesis import strategies as st
 from strategies import TRICKY, documents, texts
@@ -115,7 +116,7 @@ def test_a_line_that_lost_its_token_still_tells_mentions_apart(tags: str, expect
     (doc,) = read("".join(f"{word}\t{tag}\n" for word, tag in zip(("a", "", "b"), tags.split(), strict=True)), tally)
     assert doc.text == "a b"
     assert [text for _, text in mentions(doc)] == expected
-    assert tally.notes["line without a token left out"] == 1
+    assert tally.notes["line without a token skipped"] == 1
 
 
 def test_windows_line_ends_and_a_bom_are_not_text() -> None:
@@ -162,19 +163,19 @@ def test_a_mention_that_iobes_leaves_open_is_noted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "reason", "said"),
+    ("text", "reason", "mentions"),
     [
-        ("a\tO\nb\tQ-Gene\n", "bad_tag", "line 2: its last column is 'Q-Gene'"),
+        ("a\tO\nb\tQ-Gene\n", "bad_tag", "line 2"),
         ("a\tGene-B\n", "bad_tag", "line 1"),
         ("a\tO-Gene\n", "bad_tag", "line 1"),
         ("a\tb-Gene\n", "bad_tag", "line 1"),
-        ("\n\na\n", "one_column", "line 3: it has one column, 'a'"),
+        ("\n\na\n", "one_column", "line 3"),
         ("-DOCSTART- (1)\n\na\tO\nb\tX\n", "bad_tag", "line 4"),
         (b"a\tO\n\xff\tO\n", "wrong_encoding", "0xff"),
     ],
 )
-def test_a_bad_line_costs_its_document_and_says_where(tmp_path: Path, text: str, reason: str, said: str) -> None:
-    with pytest.raises(BadDocument, match=re.escape(said)):
+def test_a_bad_line_costs_its_document_and_says_where(tmp_path: Path, text: str, reason: str, mentions: str) -> None:
+    with raises(BadDocument, code=reason, mentions=mentions):
         read(text)
     with Tally(tmp_path / "rejects.jsonl") as tally:
         raw = text if isinstance(text, bytes) else text.encode()
@@ -184,7 +185,7 @@ def test_a_bad_line_costs_its_document_and_says_where(tmp_path: Path, text: str,
 
 def test_letters_are_checked_where_a_scheme_is_named() -> None:
     for scheme, tag in (("io", "B-X"), ("iob1", "S-X"), ("iob2", "E-X")):
-        with pytest.raises(BadDocument, match="name another scheme"):
+        with raises(BadDocument, code="bad_tag", value=tag):
             read(f"a\t{tag}\n", scheme=scheme)
 
 
@@ -192,7 +193,7 @@ def test_task_tokens_are_left_out_and_noted_unless_kept() -> None:
     text = "<ALL>\tO\na\tB-X\n</ALL>\tO\n\n<ALL>\tO\nb\tO\n"
     tally = Tally()
     assert [doc.text for doc in read(text, tally)] == ["a", "<ALL> b"]
-    assert tally.notes["task token left out"] == 2
+    assert tally.notes["task token removed"] == 2
     assert [doc.text for doc in read(text, task_tokens=True)] == ["<ALL> a </ALL>", "<ALL> b"]
 
 
@@ -214,7 +215,7 @@ def test_tokens_are_cut_where_a_mention_ends_so_that_none_is_widened() -> None:
     (back,) = read(written([doc], tally))
     assert mentions(back) == [("Chem", "5-HT")]
     assert back.text == "a 5-HT 6 site"
-    assert tally.notes["token cut where a mention, sentence or column ends"] == 1
+    assert tally.notes["token split at the boundary of a mention, sentence or column"] == 1
 
 
 def test_the_longest_of_overlapping_mentions_is_kept_and_the_rest_noted() -> None:
@@ -238,7 +239,7 @@ def test_a_mention_across_sentences_joins_them_rather_than_being_two() -> None:
     (back,) = read(written([doc], tally))
     assert mentions(back) == [("D", "St . Zorin fire")]
     assert len(back.passages[0].sentences) == 2
-    assert tally.notes["sentences joined: a mention crosses their border"] == 1
+    assert tally.notes["sentences merged: a mention crosses their boundary"] == 1
 
 
 def test_touching_mentions_of_one_type_survive_all_schemes_but_io() -> None:
@@ -248,7 +249,7 @@ def test_touching_mentions_of_one_type_survive_all_schemes_but_io() -> None:
     tally = Tally()
     (merged,) = read(written([doc], tally, scheme="io"))
     assert mentions(merged) == [("X", "a b c"), ("Y", "d")]
-    assert tally.notes["touching spans of one type written as one"] == 1
+    assert tally.notes["adjacent spans of one type written as one"] == 1
 
 
 def test_touching_mentions_of_two_types_stay_apart_where_types_are_not_written() -> None:
@@ -286,7 +287,7 @@ def test_what_columns_cannot_hold_is_noted() -> None:
     )
     assert read(written([doc], tally))[0].text == "Title\nText"
     assert {note.removesuffix(" not written") for note in tally.notes} == {
-        "relations", "labels", "metadata", "concepts", "scores", "places of passages", "kinds and sections of passages",
+        "relations", "labels", "metadata", "concepts", "scores", "passage offsets", "passage kinds and sections",
     }  # fmt: skip
 
 
@@ -357,7 +358,7 @@ def test_mentions_of_any_document_come_back_with_their_text(doc: Document, schem
     backs = read(written([doc], tally, scheme=scheme, separator=separator), task_tokens=True)
     assert [back.id for back in backs] == [doc.id]
     lost = sum(count for note, count in tally.notes.items() if "span" in note and "one type" not in note)
-    merged = tally.notes["touching spans of one type written as one"]
+    merged = tally.notes["adjacent spans of one type written as one"]
     assert len(backs[0].spans) == len(doc.spans) - lost - merged
     if not merged:
         whole = {(span.type, bare(span.text)) for span in doc.spans}
@@ -431,7 +432,7 @@ def test_touching_mentions_are_lost_in_io_and_nowhere_else(real_data: Path) -> N
     tally = Tally()
     merged = read(written(docs, tally, scheme="io"), scheme="io")
     assert sum(len(doc.spans) for doc in merged) == 8575 - 215
-    assert tally.notes["touching spans of one type written as one"] == 215
+    assert tally.notes["adjacent spans of one type written as one"] == 215
 
 
 def test_jnlpba_in_one_class_is_protein_dna_and_rna(real_data: Path) -> None:
@@ -482,7 +483,7 @@ def test_pico_folds_are_read_from_their_archive(real_data: Path) -> None:
     tokens = sum(len(passage.tokens) for doc in lexome.read(path, tally=tally) for passage in doc.passages)
     assert (tally.files, tally.documents, tokens) == ({"conll": 45}, 4000, 485120)
     assert tally.spans == {"I": 13635, "O": 12825, "P": 5090, "C": 2615}
-    assert tally.notes == {"line without a token left out": 107, "I without B": 90}
+    assert tally.notes == {"line without a token skipped": 107, "I without B": 90}
 
 
 def test_hostile_columns_stay_within_our_errors() -> None:
@@ -494,14 +495,14 @@ def test_hostile_columns_stay_within_our_errors() -> None:
 
 def test_blank_lines_count_towards_the_size_of_a_document(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(conll, "MAX_RECORD_BYTES", 1000)
-    with pytest.raises(FormatError, match=r"train\.tsv: the document at line 1 .* more than 31 blank lines"):
+    with raises(FormatError, code="too-large", value=1, mentions="train.tsv"):
         read("-DOCSTART-\n" + "\n" * 32)
 
 
 def test_text_that_tokens_space_anew_is_noted() -> None:
     tally = Tally()
     assert "Zorin\tO\n.\tO\n" in written([Document("1", (Passage(0, "Zorin."), Passage(6, "Zorin.")))], tally)
-    assert tally.notes["text re-spaced into tokens"] == 1
+    assert tally.notes["white space between tokens changed"] == 1
 
 
 def test_white_space_at_the_edge_of_a_mention_is_noted() -> None:
@@ -509,4 +510,4 @@ def test_white_space_at_the_edge_of_a_mention_is_noted() -> None:
     spans = (Span("T1", "Gene", ((0, 6),), "Zorin "), Span("T2", "Gene", ((6, 11),), "binds"))
     (doc,) = read(written([Document("1", (Passage(0, "Zorin binds"),), spans)], tally))
     assert [span.text for span in doc.spans] == ["Zorin", "binds"]
-    assert tally.notes == {"white space at a mention's edge not written": 1}
+    assert tally.notes == {"white space at the edge of a mention not written": 1}

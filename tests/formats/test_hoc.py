@@ -45,7 +45,7 @@ def test_labels_are_spans_over_their_sentences_and_hallmarks_of_the_document(
             meta=Metadata(pmid="123"),
         )
     ]
-    assert tally.notes == {"label given twice or NULL left out": 1}
+    assert tally.notes == {"duplicate or NULL label ignored": 1}
 
 
 def test_a_text_alone_is_a_document_and_labels_alone_are_rejected(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ import lexome
 from lexome import Answer, Argument, Attribute, Document, Passage, Question, Relation, Span, Tally
 from lexome.document import lay_out
 from lexome.formats import html as html_page
-from lexome.formats.html import COLOURS, Colour, colour_of, linked
+from lexome.formats.html import COLORS, Color, color_of, concept_link
 
 SENTENCE = "Left and right ventricle need ZBL1 kinase activity."
 HEART = Document(
@@ -101,7 +101,7 @@ def test_every_document_can_be_shown() -> None:
     assert tally.written == len(docs)
     assert len(tree.find_class("doc")) == len(docs)
     assert texts_of(tree) == [as_shown(passage.text) for doc in docs for passage in doc.passages]
-    assert tally.notes == {"sentence and token ranges not shown": 4, "NUL shown as its symbol": 4}
+    assert tally.notes == {"sentence and token ranges not shown": 4, "NUL shown as a symbol": 4}
 
 
 def test_nested_mentions_are_one_element_inside_another() -> None:
@@ -265,17 +265,17 @@ def test_the_policy_allows_this_style_and_nothing_else() -> None:
 
 
 def test_links_leave_only_for_known_vocabularies() -> None:
-    assert linked("NCBITaxon:9606") == (
+    assert concept_link("NCBITaxon:9606") == (
         '<a rel="noreferrer noopener" href="https://identifiers.org/taxonomy:9606">NCBITaxon:9606</a>'
     )
-    assert "identifiers.org/CHEBI:35522" in linked("CHEBI:35522")
+    assert "identifiers.org/CHEBI:35522" in concept_link("CHEBI:35522")
     for other in ("local:LAB-17", "mesh:D 1", "mesh:../x", "http://example.org/x", "tmvar:p|SUB|V|600|E"):
-        assert "<a " not in linked(other)
+        assert "<a " not in concept_link(other)
 
 
 def test_documents_wait_on_disk_and_not_in_memory(monkeypatch) -> None:
     """The page is begun only when the last document is known, and none is kept until then."""
-    monkeypatch.setattr(html_page, "INDEXED", 2)
+    monkeypatch.setattr(html_page, "MAX_INDEXED", 2)
     tree = parsed(Document(str(number), (Passage(0, "x"),)) for number in range(5))
     assert len(tree.find_class("doc")) == 5
     assert tree.find_class("index") == []
@@ -316,14 +316,14 @@ def test_common_types_keep_their_colour_under_all_their_names() -> None:
         "cellline": ("CellLine", "cell_line", "Cell line"),
         "variant": ("Variant", "SequenceVariant", "DNAMutation", "SNP", "mutation"),
     }.items():
-        assert {colour_of(name) for name in names} == {COLOURS[family]}
-    assert colour_of("Zorblin class") == colour_of("Zorblin class") != colour_of("Quuxoid class")
+        assert {color_of(name) for name in names} == {COLORS[family]}
+    assert color_of("Zorblin class") == color_of("Zorblin class") != color_of("Quuxoid class")
 
 
 def test_lines_and_text_have_contrast_in_both_themes() -> None:
     light, dark = themes()
-    others = [Colour(0.50, 0.76, 0.12, hue) for hue in range(0, 360, 5)]
-    for colour in (*COLOURS.values(), *others):
+    others = [Color(0.50, 0.76, 0.12, hue) for hue in range(0, 360, 5)]
+    for colour in (*COLORS.values(), *others):
         line = oklch(colour.light, colour.chroma, colour.hue)
         tint = oklch(0.94, colour.chroma * 0.3, colour.hue)
         assert contrast(line, light["card"]) >= 3.5
@@ -343,7 +343,7 @@ def test_the_main_colours_differ_for_every_reader() -> None:
     full = ((1, 0, 0), (0, 1, 0), (0, 0, 1))
     protan = ((0.152286, 1.052583, -0.204868), (0.114503, 0.786281, 0.099216), (-0.003882, -0.048116, 1.051998))
     deutan = ((0.367322, 0.860646, -0.227968), (0.280085, 0.672501, 0.047413), (-0.011820, 0.042940, 0.968881))
-    main = [COLOURS[name] for name in ("gene", "protein", "disease", "chemical", "species", "variant", "cellline")]
+    main = [COLORS[name] for name in ("gene", "protein", "disease", "chemical", "species", "variant", "cellline")]
     for one, other in combinations(main, 2):
         for matrix in (full, protan, deutan):
             for a, b in (

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from errors import raises
 from full_document import full_document, full_documents
 from hypothesis import given
 from hypothesis import strategies as st
@@ -110,7 +111,7 @@ def test_corpus_records_keep_their_source_licence_and_year() -> None:
 def test_a_year_that_is_none_is_counted() -> None:
     tally = Tally()
     assert read_record({"text": "Zorbs.", "year": "n.d."}, tally).meta.published is None
-    assert tally.notes == {"field 'year' ignored: it is no year": 1}
+    assert tally.notes == {"field 'year' ignored: not a year": 1}
 
 
 def test_ids_that_are_numbers_are_taken() -> None:
@@ -188,7 +189,7 @@ def test_a_document_that_has_no_json_is_set_aside(tmp_path: Path) -> None:
 
 
 def test_a_message_names_the_line_and_the_field() -> None:
-    with pytest.raises(BadDocument, match=r"made/train\.jsonl, line 2: passages\.0\.text: Field required"):
+    with raises(BadDocument, code="bad_field", value="passages.0.text", mentions="made/train.jsonl, line 2"):
         read_raw(b'{"id":"a"}\n{"id":"b","passages":[{"offset":0}]}\n')
 
 

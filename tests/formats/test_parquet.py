@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from errors import raises
 from full_document import full_document, full_documents
 from hypothesis import given
 from strategies import documents
@@ -144,7 +145,7 @@ def test_a_document_that_arrow_cannot_hold_is_set_aside_and_the_others_are_kept(
     assert [doc.id for doc in read_back(raw)] == ["a", "b"]
     assert tally.rejected == {"not_unicode": 1, "not_storable": 1}
     assert tally.written == 2
-    with pytest.raises(BadDocument, match="document 'half"):
+    with raises(BadDocument, code="not_unicode", mentions="'half"):
         written([half])
 
 
@@ -160,7 +161,7 @@ def test_one_bad_row_is_set_aside_with_its_content(tmp_path: Path) -> None:
     reject = json.loads((tmp_path / "rejects.jsonl").read_text())
     assert reject["where"] == "x.parquet, row 301"
     assert json.loads(reject["raw"])["spans"][0]["text"] == "BRCA"
-    with pytest.raises(BadDocument, match="row 301"):
+    with raises(BadDocument, code="offset_mismatch", mentions="row 301"):
         read_back(raw)
 
 
@@ -200,20 +201,20 @@ def test_a_null_where_a_value_must_be_is_one_bad_document(tmp_path: Path) -> Non
 
 def test_a_column_of_the_wrong_type_is_named() -> None:
     table = pa.table({"id": ["a"], "passages": pa.array([[{"offset": "0", "text": "x"}]])})
-    with pytest.raises(FormatError, match=r"passages\[\]\.offset is string, not int64"):
+    with raises(FormatError, code="bad-schema", mentions="passages[].offset"):
         read_back(table_bytes(table))
 
 
 def test_a_missing_column_is_named() -> None:
     table = pa.table({"id": ["a"], "passages": pa.array([[{"offset": 0}]])})
-    with pytest.raises(FormatError, match=r"no column passages\[\]\.text"):
+    with raises(FormatError, code="bad-schema", mentions="passages[].text"):
         read_back(table_bytes(table))
 
 
 def test_a_newer_form_is_refused() -> None:
     table = pq.read_table(io.BytesIO(written([])))
     newer = table.replace_schema_metadata({b"lexome.form": b"document", b"lexome.version": b"2"})
-    with pytest.raises(FormatError, match="newer Lexome"):
+    with raises(FormatError, code="newer-version", value=b"2"):
         read_back(table_bytes(newer))
 
 
@@ -244,20 +245,20 @@ def test_rows_without_an_id_are_numbered_and_rows_without_text_are_set_aside(tmp
 
 
 def test_a_table_without_text_is_refused() -> None:
-    with pytest.raises(FormatError, match="has the columns a, b"):
+    with raises(FormatError, code="unknown-columns", mentions="a, b"):
         read_back(table_bytes(pa.table({"a": [1], "b": ["x"]})))
 
 
 @pytest.mark.parametrize("raw", [b"", b"PAR1", b"not parquet at all", b"PAR1" + b"\x00" * 50 + b"PAR1"])
 def test_what_is_no_parquet_is_refused(raw: bytes) -> None:
-    with pytest.raises(FormatError, match=r"x\.parquet: not a Parquet file"):
+    with raises(FormatError, code="truncated", value="x.parquet"):
         read_back(raw)
 
 
 def test_a_truncated_file_is_refused() -> None:
     raw = written(full_documents())
     for size in range(0, len(raw), 997):
-        with pytest.raises(FormatError, match="breaks off"):
+        with raises(FormatError, code="truncated"):
             read_back(raw[:size])
 
 
@@ -280,7 +281,7 @@ def test_flipped_bytes_end_in_our_errors_and_nearly_all_are_seen() -> None:
 
 def test_text_that_is_not_utf8_is_a_bad_document() -> None:
     column = pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(b"\0\0\0\0\2\0\0\0"), pa.py_buffer(b"\xff\xfe")])
-    with pytest.raises(BadDocument, match="expected text"):
+    with raises(BadDocument, code="bad_field"):
         read_back(table_bytes(pa.table({"text": column})))
 
 

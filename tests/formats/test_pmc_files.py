@@ -4,6 +4,7 @@ import io
 from pathlib import Path
 
 import pytest
+from errors import raises
 
 import lexome
 from lexome import Document, Tally
@@ -116,7 +117,7 @@ def test_nesting_as_deep_as_a_parser_takes_is_read_or_refused(tag: str, tmp_path
 
 
 def test_a_file_of_another_kind_is_refused() -> None:
-    with pytest.raises(FormatError, match="no <article>"):
+    with raises(FormatError, code="no-records", value="article"):
         read("<PubmedArticleSet><PubmedArticle><PMID>1</PMID></PubmedArticle></PubmedArticleSet>")
 
 

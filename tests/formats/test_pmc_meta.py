@@ -113,7 +113,7 @@ def test_authors_have_the_affiliations_they_point_to() -> None:
         Author("Ab Jr", "Cy", "C", orcid="0000-0002-1825-009X", affiliations=("Dept of X, Oz", "Inst, Oz")),
         Author(collective="The Zorblin Group", affiliations=("Inst, Oz",)),
     )
-    assert tally.notes["contributor who is no author left out"] == 1
+    assert tally.notes["contributor other than an author skipped"] == 1
 
 
 def test_affiliations_beside_authors_who_point_nowhere_are_everybodys() -> None:
@@ -231,7 +231,7 @@ def test_what_the_front_says_in_sentences_follows_the_abstract() -> None:
     ]
     tally = Tally()
     read(meta, tally=tally)
-    assert tally.notes == {"<corresp> left out": 1, "<award-group> left out": 1, "<history> left out": 1}
+    assert tally.notes == {"<corresp> skipped": 1, "<award-group> skipped": 1, "<history> skipped": 1}
 
 
 def test_metadata_of_a_real_article(real_data: Path) -> None:

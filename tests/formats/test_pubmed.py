@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from errors import raises
 from hypothesis import given
 from hypothesis import strategies as st
 from lxml import etree
@@ -262,8 +263,8 @@ def test_what_has_no_field_is_counted() -> None:
     read_one(article_set(CITATION.replace("<History/>", "<History/><Zorb/>")), tally)
     assert tally.notes == {
         "DateCompleted ignored": 1,
-        "id marked as not valid, ignored": 1,
-        "author marked as not valid, ignored": 1,
+        "id marked as invalid ignored": 1,
+        "author marked as invalid ignored": 1,
         "reference ignored": 1,
         "History ignored": 1,
         "unknown element ignored": 1,
@@ -298,7 +299,7 @@ def test_dates(inside: str, date: str | None) -> None:
     tally = Tally()
     journal = f"<Journal><JournalIssue><PubDate>{inside}</PubDate></JournalIssue></Journal>"
     assert read_one(article_set(article(1, journal)), tally).meta.published == date
-    assert tally.notes["date not understood, ignored"] == (date is None)
+    assert tally.notes["unparsable date ignored"] == (date is None)
 
 
 @pytest.mark.parametrize(
@@ -405,7 +406,7 @@ def test_a_file_that_breaks_off_gives_what_came_before(tally: Tally) -> None:
     text = article_set(article(1), article(2), article(3))
     docs = pubmed_xml.read(open_stream(io.BytesIO(text[:-80].encode()), "a.xml", tally), tally=tally)
     assert [next(docs).id, next(docs).id] == ["1", "2"]
-    with pytest.raises(FormatError, match="ends at line 4"), tally:
+    with raises(FormatError, code="truncated", value=4), tally:
         next(docs)
     assert tally.rejected == {"truncated": 1}
 
@@ -419,8 +420,8 @@ def test_a_compressed_file_that_breaks_off_gives_what_came_before(tmp_path: Path
     docs = list(lexome.read(path, tally=tally))
     assert [doc.id for doc in docs] == [str(number) for number in range(len(docs))]
     assert 500 < len(docs) < 1500
-    assert "breaks off" in tally.failures[0]
-    with pytest.raises(FormatError, match="breaks off"):
+    assert str(path) in tally.failures[0]
+    with raises(FormatError, code="truncated"):
         list(lexome.read(path))
 
 
@@ -454,11 +455,11 @@ def test_other_encodings_are_read_as_declared(encoding: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
-    [("", "it is empty"), ("<article>Zorb</article>", "its first element is <article>"), ("zorb", "no XML element")],
+    ("content", "mentions"),
+    [("", None), ("<article>Zorb</article>", "<article>"), ("zorb", None)],
 )
-def test_a_file_of_another_kind_says_what_it_is(content: str, message: str) -> None:
-    with pytest.raises(FormatError, match=message):
+def test_a_file_of_another_kind_says_what_it_is(content: str, mentions: str | None) -> None:
+    with raises(FormatError, code="no-records", value="PubmedArticle", mentions=mentions):
         read(content)
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from errors import raises
 from hypothesis import given
 from hypothesis import strategies as st
 from mutations import damaged
@@ -119,7 +120,7 @@ def test_spaces_that_end_a_title_go_where_mentions_do_not_count_them() -> None:
     tally = Tally()
     (doc,) = read("901|t|Title \n901|a|Zorin\n901\t6\t11\tZorin\tGene\t1\n", tally)
     assert [(passage.offset, passage.text) for passage in doc.passages] == [(0, "Title"), (6, "Zorin")]
-    assert tally.notes == {"spaces at the end of a title are not counted by its mentions, and were cut": 1}
+    assert tally.notes == {"trailing spaces of a title removed: offsets do not count them": 1}
 
 
 def test_mentions_may_hold_bars_and_tabs() -> None:
@@ -157,7 +158,7 @@ def test_offsets_are_repaired_on_request() -> None:
         (((10, 16),), "ulcers"),
         (((33, 37),), "quux"),
     ]
-    assert tally.notes == {"span moved to where its text stands": 2}
+    assert tally.notes == {"span moved to its text": 2}
 
 
 def test_a_range_that_is_too_long_does_not_swallow_the_type() -> None:
@@ -185,10 +186,10 @@ def test_a_block_that_makes_no_sense_is_refused(lines: str, reason: str) -> None
 
 
 def test_bytes_of_another_encoding_say_so() -> None:
-    with pytest.raises(BadDocument, match="encoding=latin-1"):
+    with raises(BadDocument, code="wrong_encoding", value=9):
         read(b"901|t|caf\xe9\n")
     assert read(b"\xe9|t|caf\xe9\n", encoding="latin-1")[0] == Document("é", (Passage(0, "café", "title"),))
-    with pytest.raises(UsageError, match="names no encoding"):
+    with raises(UsageError, code="unknown-encoding", value="nope"):
         read(BLOCK, encoding="nope")
 
 
@@ -225,7 +226,7 @@ def test_passages_keep_their_offsets_with_spaces_between() -> None:
     doc = Document("d", passages, (Span("T1", "Gene", ((15, 20),), "three"),))
     assert written(doc, tally=tally) == "d|t|Title\nd|a|  one twothree     x\nd\t15\t20\tthree\tGene\t-\n\n"
     assert tally.notes == {
-        "passages: kinds, gaps, sections, sentences and the like not written": 1,
+        "passage kinds, gaps, sections and sentences not written": 1,
         "line breaks in the text written as spaces": 1,
     }
 
@@ -267,8 +268,8 @@ def test_what_a_block_cannot_hold_is_noted_once_a_document() -> None:
     )
     assert read(written(doc, tally=tally))[0].spans == (Span("T1", "Gene", ((0, 1),), "a"),)
     assert tally.notes == {
-        "concepts that PubTator cannot hold not written": 1,
-        "relation that PubTator cannot hold not written": 2,
+        "concepts that PubTator cannot represent not written": 1,
+        "relation that PubTator cannot represent not written": 2,
         "ids of mentions, relations and attributes not written": 1,
         "scores not written": 1,
         "attributes not written": 1,

@@ -71,7 +71,7 @@ def test_counts(
     mended = Tally()
     assert len(docs_of(path, mended, offsets="repair")) == blocks
     assert mended.spans.total() == mentions - lost
-    assert mended.notes["span dropped: its text stands nowhere near its offsets"] == lost
+    assert mended.notes["span dropped: its text is not near its offsets"] == lost
 
 
 @pytest.mark.parametrize(
@@ -100,14 +100,14 @@ def test_the_passages_of_nlm_chem_are_documents_of_their_article(real_data: Path
 def test_offsets_that_miss_are_mostly_repaired(real_data: Path, name: str, moved: int) -> None:
     tally = Tally()
     docs_of(real_data / "benchmarks" / AIO.format(name), tally, offsets="repair")
-    assert tally.notes["span moved to where its text stands"] == moved
+    assert tally.notes["span moved to its text"] == moved
 
 
 def test_annotations_of_full_text_over_an_abstract_are_refused(real_data: Path, tmp_path: Path) -> None:
     tally = Tally(tmp_path / "rejects.jsonl")
     docs = docs_of(real_data / "formats" / "pubtator" / "greenelab_1-sample-annotations.txt", tally)
     assert (len(docs), tally.rejected.total()) == (98, 34)
-    assert tally.notes["spaces at the end of a title are not counted by its mentions, and were cut"] == 125
+    assert tally.notes["trailing spaces of a title removed: offsets do not count them"] == 125
     assert {concept.partition(":")[0] for doc in docs for span in doc.spans for concept in span.concepts} == {
         "mesh", "NCBITaxon", "NCBIGene", "cellosaurus", "hgvs", "omim",
     }  # fmt: skip

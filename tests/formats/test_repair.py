@@ -26,7 +26,7 @@ def test_a_span_that_is_right_stays_as_it_is() -> None:
 def test_a_span_moves_to_the_nearest_place_of_its_text() -> None:
     tally = Tally()
     assert mended(span(26, 31, "zorin"), tally) == (span(28, 33, "zorin"),)
-    assert tally.notes == {"span moved to where its text stands": 1}
+    assert tally.notes == {"span moved to its text": 1}
 
 
 def test_a_span_may_move_into_another_passage() -> None:
@@ -65,9 +65,9 @@ def test_what_refers_to_a_dropped_span_falls_with_it() -> None:
         attributes[:1],
     )
     assert tally.notes == {
-        "span dropped: its text stands nowhere near its offsets": 1,
-        "relation dropped: it refers to a span that was dropped": 2,
-        "attribute dropped: it refers to something that was dropped": 1,
+        "span dropped: its text is not near its offsets": 1,
+        "relation dropped: it refers to a dropped span": 2,
+        "attribute dropped: its target was dropped": 1,
     }
 
 
@@ -97,4 +97,4 @@ def test_a_long_chain_of_relations_falls_at_once() -> None:
     tally = Tally()
     _, relations, _ = repair_spans((TEXT,), (span(900, 905, "quux"),), (*reversed(chain), other, first), tally=tally)
     assert relations == (other,)
-    assert tally.notes["relation dropped: it refers to a span that was dropped"] == count
+    assert tally.notes["relation dropped: it refers to a dropped span"] == count

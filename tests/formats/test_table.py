@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from errors import raises
 from hypothesis import given
 from hypothesis import strategies as st
 from mutations import damaged
@@ -164,14 +165,13 @@ def test_a_row_with_another_number_of_cells_is_refused_alone(tmp_path: Path) -> 
 
 
 def test_the_message_of_a_bad_row_lists_the_columns() -> None:
-    with pytest.raises(BadDocument, match=r"line 2: there are 2 cells in the row; expected 3: index, sentence, label"):
+    with raises(BadDocument, code="wrong_columns", value=2, mentions="index, sentence, label"):
         read_text("index\tsentence\tlabel\na\tA zorb.\n")
 
 
 def test_a_row_without_text_is_refused() -> None:
-    with pytest.raises(BadDocument, match="'text' is empty") as caught:
+    with raises(BadDocument, code="no_text", value="text"):
         read_text("pmid\ttext\tlabels\n77\t\tA\n")
-    assert caught.value.reason == "no_text"
 
 
 @pytest.mark.parametrize(
@@ -185,7 +185,7 @@ def test_a_row_without_text_is_refused() -> None:
     ],
 )
 def test_unknown_columns_say_what_was_seen_what_is_known_and_what_to_do(head: str) -> None:
-    with pytest.raises(FormatError, match=r"line 1: .* the first row is .* Known are: .* header=yes"):
+    with raises(FormatError, code="unknown-columns", mentions="header=yes"):
         read_text(head)
 
 
@@ -211,7 +211,7 @@ def test_named_columns_leave_the_known_ones_known() -> None:
 
 @pytest.mark.parametrize("text", ["4", "0", "comments", "9" * 5000])
 def test_a_named_column_that_is_not_there_says_so(text: str) -> None:
-    with pytest.raises(FormatError, match=r"there is no column .* among 3; the first row is 'number'"):
+    with raises(FormatError, code="unknown-columns", value=text, mentions="'number'"):
         read_text("number\tcomment\tcategory\n1\tZorbs wobble.\tA\n", text=text)
 
 
@@ -232,14 +232,14 @@ def test_an_empty_table_has_no_documents_and_is_counted() -> None:
 
 def test_wrong_bytes_refuse_their_row_and_latin_1_can_be_named() -> None:
     raw = b"index\tsentence\tlabel\na\tNa\xefve zorbs.\t1\n"
-    with pytest.raises(BadDocument, match="encoding=latin-1"):
+    with raises(BadDocument, code="wrong_encoding", mentions="encoding=latin-1"):
         read_raw(raw)
     assert read_raw(raw, encoding="latin-1")[0].text == "Naïve zorbs."
     assert read_raw(raw.replace(b"\t", b","), "a.csv", encoding="latin-1")[0].text == "Naïve zorbs."
 
 
 def test_an_encoding_that_does_not_exist_is_wrong_usage() -> None:
-    with pytest.raises(UsageError, match="names no encoding"):
+    with raises(UsageError, code="unknown-encoding", value="latin-99"):
         read_text("index\tsentence\tlabel\na\tA zorb.\t1\n", encoding="latin-99")
 
 
@@ -283,7 +283,7 @@ def test_a_cell_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(rows, "MAX_CELL_BYTES", 1 << 18)
     csv.field_size_limit(1 << 18)
     raw = b'pmid,text,label\n1,"' + b"zorbs wobble\n" * 30_000 + b'",A\n'
-    with pytest.raises(FormatError, match=r"a\.csv, line 2: .* may never be closed"):
+    with raises(FormatError, code="unclosed-quote", value=2, mentions="a.csv"):
         read_raw(raw, "a.csv")
 
 

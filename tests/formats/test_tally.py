@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
+from errors import raises
 
 import lexome
 from lexome import Tally
@@ -26,7 +27,7 @@ def mixed(tmp_path: Path) -> Path:
 
 
 def test_without_a_place_for_rejects_the_first_bad_document_raises(mixed: Path) -> None:
-    with pytest.raises(DocumentError, match=r"mixed\.jsonl, line 2: document '2', span 'T1'"):
+    with raises(DocumentError, code="offset_mismatch", value="T1", mentions="mixed.jsonl, line 2"):
         list(lexome.read(mixed))
 
 

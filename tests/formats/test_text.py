@@ -3,6 +3,7 @@
 import io
 
 import pytest
+from errors import raises
 
 from lexome import Document, Passage, Span, Tally
 from lexome.errors import FormatError
@@ -28,7 +29,7 @@ def test_paragraphs_are_apart_by_blank_lines() -> None:
 
 def test_a_paragraph_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plain_text, "MAX_RECORD_BYTES", 100)
-    with pytest.raises(FormatError, match=r"a\.txt: the paragraph at line 2 is larger"):
+    with raises(FormatError, code="too-large", value=2, mentions="a.txt"):
         read("\n" + "Zorin\n" * 100, per="paragraph")
 
 
@@ -37,7 +38,7 @@ def test_what_text_has_no_place_for_is_noted() -> None:
     doc = Document("1", (Passage(0, "Zorin binds.", "title"),), (Span("T1", "Gene", ((0, 5),), "Zorin"),))
     assert written(doc, Document("2"), tally=tally) == "Zorin binds.\n\n\n"
     assert tally.notes == {
-        "kinds and sections of passages not written": 1,
+        "passage kinds and sections not written": 1,
         "ids not written": 2,
         "spans not written": 1,
     }

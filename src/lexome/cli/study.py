@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lexome.cli.app import AsJson, Quiet, app, needs
+from lexome.cli.app import AsJson, Quiet, app, interruptible, needs
 from lexome.errors import UsageError
 
 if TYPE_CHECKING:
@@ -67,11 +67,8 @@ def reproduce(
     def write(result: "StudyResult") -> None:
         write_result(result, folder)
 
-    try:
+    with interruptible(folder, kept="finished runs"):
         result = run(opened, models, options, on_update=write)
-    except KeyboardInterrupt:
-        print(f"interrupted: finished runs in {folder} are kept. Run the same command to resume.", file=sys.stderr)
-        raise typer.Exit(130) from None
     files = write_result(result, folder)
     if as_json:
         print(json.dumps(result.model_dump(mode="json"), ensure_ascii=False))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lexome.cli.app import AsJson, Overrides, Quiet, RecipePath, app, needs
+from lexome.cli.app import AsJson, Overrides, Quiet, RecipePath, app, interruptible, needs
 
 if TYPE_CHECKING:
     from lexome.infer.predictor import ModelSettings
@@ -92,11 +92,8 @@ def finetune(recipe: RecipePath, set_: Overrides = None, as_json: AsJson = False
     with needs("train", purpose="fine-tuning"):
         from lexome.training.finetune.grid import table_of
         from lexome.training.finetune.stage import finetune as run
-    try:
+    with interruptible(loaded.out, kept="finished runs"):
         done = run(loaded, progress_shown=not quiet)
-    except KeyboardInterrupt:
-        print(f"interrupted: finished runs in {loaded.out} are kept. Run the same command to resume.", file=sys.stderr)
-        raise typer.Exit(130) from None
     if as_json:
         print(json.dumps({**asdict(done.summary), "folder": str(done.folder), "model": done.model and str(done.model)}))
     elif not quiet:
@@ -127,11 +124,11 @@ def export(
     ] = None,
     agreement: Annotated[
         float | None,
-        typer.Option(metavar="SHARE", help="Minimum agreement of int8 and fp32 predictions. Default: 0.995."),
+        typer.Option(metavar="FRACTION", help="Minimum agreement of int8 and fp32 predictions. Default: 0.995."),
     ] = None,
     difference: Annotated[
         float | None,
-        typer.Option(metavar="SHARE", help="Maximum difference between int8 and fp32 scores. Default: 0.001."),
+        typer.Option(metavar="FRACTION", help="Maximum difference between int8 and fp32 scores. Default: 0.001."),
     ] = None,
     accept_less: Annotated[
         bool,
@@ -159,11 +156,8 @@ def export(
         if not quiet:
             print(line, file=sys.stderr, flush=True)
 
-    try:
+    with interruptible(folder):
         settings = run(checkpoint, folder, kind=kind, precision=precision, evaluation=evaluation, name=name, log=log)
-    except KeyboardInterrupt:
-        print(f"interrupted: {folder} was not written. Run the same command again.", file=sys.stderr)
-        raise typer.Exit(130) from None
     certificate = json.loads((folder / CERTIFICATE).read_bytes()) if evaluation else None
     if as_json:
         print(json.dumps({**asdict(settings), "certificate": certificate}, ensure_ascii=False))

@@ -43,7 +43,7 @@ def concepts_2010(sources: Iterable[Source], *, tally: Tally) -> Iterator[Docume
         if part is not None:
             parts[source.stem][part] = source.read()
         elif source.extension not in _UNUSED:
-            tally.note(f"file of another kind skipped: {source.extension or 'no extension'}")
+            tally.note(f"file with unsupported extension skipped: {source.extension or 'none'}")
     for name in sorted(parts):
         own = parts[name]
         if "concepts" not in own:
@@ -153,7 +153,7 @@ def _tagged(
 ) -> Iterator[Document]:
     for source in sources:
         if source.extension != ".xml":
-            tally.note(f"file of another kind skipped: {source.extension or 'no extension'}")
+            tally.note(f"file with unsupported extension skipped: {source.extension or 'none'}")
             continue
         name = PurePosixPath(uncompressed_name(source.location)).stem
         for record in records(source, (root.decode(),)):

@@ -1,4 +1,4 @@
-"""Bytes to Documents and back, in every format of the field: `read` and `write`."""
+"""Reading and writing documents in every supported format: `read` and `write`."""
 
 import os
 import sys
@@ -23,6 +23,7 @@ from lexome.formats.streams import (
     COMPRESSIONS,
     HIDDEN_NOTE,
     Source,
+    empty_file,
     is_archive,
     open_sources,
     open_stream,
@@ -34,9 +35,9 @@ STANDARD_INPUT = "standard input"
 
 Paths = str | Path | Iterable[str | Path]
 Reader = Callable[..., Iterator[Document]]
-Readers = Callable[[Format], Reader]
+ReaderFactory = Callable[[Format], Reader]
 
-__all__ = ["Paths", "Tally", "expand", "read", "units", "write", "writing_format"]
+__all__ = ["Paths", "Tally", "expand", "read", "work_units", "write", "writing_format"]
 
 
 def read(
@@ -48,19 +49,29 @@ def read(
     options_if_supported: Mapping[str, object] | None = None,
     **options: object,
 ) -> Iterator[Document]:
-    """The documents of files, folders and archives, one by one, in any format Lexome knows.
+    """Stream the documents of files, folders and archives in any supported format.
 
-    The format is told from the file's ending and first bytes unless it is named. A document that
-    cannot be read raises, or, where `rejects` names a file, is set aside there with its reason while
-    the rest is read. Pass a Tally to have everything counted; `options` are the format's own, and
-    `options_if_supported` holds those that are meant for whichever of the files' formats have them.
+    The format is detected from the file's extension and first bytes unless it is named. A document that
+    cannot be read raises; with `rejects`, it is written to that file with the reason, and reading continues.
+    Pass a Tally to get counts. `options` are those of the format; `options_if_supported` apply only to the
+    formats that have them.
     """
     if tally is not None and rejects is not None:
-        raise UsageError("give either rejects or a tally, not both; a Tally takes rejects itself.")
+        raise UsageError(
+            "pass either rejects or a tally, not both: Tally(rejects=...).", code="conflicting-options", value="rejects"
+        )
     chosen = get_format(format) if format is not None else None
     tally = tally if tally is not None else Tally(rejects)
     files = expand([paths] if isinstance(paths, str | Path) else paths, chosen, tally)
-    return _counted(_read_files(files, chosen, tally, _readers(options, options_if_supported or {})), tally)
+    docs = _read_files(files, chosen, tally, _reader_factory(options, options_if_supported or {}))
+
+    def count_documents() -> Iterator[Document]:
+        with tally:
+            for doc in docs:
+                tally.count(doc)
+                yield doc
+
+    return count_documents()
 
 
 def write(
@@ -71,43 +82,69 @@ def write(
     tally: Tally | None = None,
     **options: object,
 ) -> None:
-    """Write documents to a file (to standard output for "-"), in the format of its ending or the one named.
+    """Write documents to a file ("-" is standard output), in the format of its extension or the one named.
 
-    The file appears only when all is written; .gz, .xz and .zst compress it. A document that the
-    format cannot hold raises, or is set aside where the tally has a place for rejects.
+    The file is written atomically; .gz, .xz and .zst compress it. A document that the format cannot represent
+    raises; if the tally has a rejects file, it goes there.
     """
     path = Path(path)
     chosen = writing_format(path, format)
     function = chosen.write_function()
-    checked = parse_options(chosen, function, options)
+    parsed = parse_options(chosen, function, options)
     tally = tally if tally is not None else Tally()
     if is_archive(path.name):
-        raise UsageError(f"{path}: archives are read but not written. Name a file or, for brat, a folder.")
+        raise UsageError(
+            f"{path}: archives can be read but not written. Name a file or, for brat, a folder.",
+            code="archive-output",
+            value=path,
+        )
     if chosen.folder and str(path) == "-":
-        raise UsageError(f"the format {chosen.name!r} is written as a folder; name one instead of standard output.")
+        raise UsageError(
+            f"the format {chosen.name!r} is written as a folder, not to standard output. Name a folder.",
+            code="folder-format",
+            value=chosen.name,
+        )
     if chosen.folder:
-        function(docs, path, tally=tally, **checked)
+        function(docs, path, tally=tally, **parsed)
     elif str(path) == "-":
-        function(docs, sys.stdout.buffer, tally=tally, **checked)
+        function(docs, sys.stdout.buffer, tally=tally, **parsed)
         sys.stdout.buffer.flush()
     else:
         with atomic_write(path) as stream:
-            function(docs, stream, tally=tally, **checked)
+            function(docs, stream, tally=tally, **parsed)
 
 
-def _counted(docs: Iterator[Document], tally: Tally) -> Iterator[Document]:
-    with tally:
-        for doc in docs:
-            tally.count(doc)
-            yield doc
+def writing_format(path: Path, format: str | None) -> Format:
+    """The format to write a file in: the one named, else the one of its extension."""
+    if format is not None:
+        return get_format(format)
+    if str(path) == "-":
+        return get_format("text")
+    candidates = formats_by_extension(path.name, writing=True)
+    # A format's first extension is its primary one: .txt is one of PubTator's, but the first of plain text.
+    primary = [format for format in candidates if _has_extension(path.name, format.extensions[:1])]
+    if len(primary or candidates) == 1:
+        return (primary or candidates)[0]
+    if not candidates:
+        raise UsageError(
+            f"{path}: no format is written with this file extension. Name one with --to (in Python: format=).",
+            code="unknown-extension",
+            value=path,
+        )
+    names = ", ".join(format.name for format in candidates)
+    raise UsageError(
+        f"{path}: {names} all have this file extension. Name the format with --to (in Python: format=).",
+        code="ambiguous-extension",
+        value=path,
+    )
 
 
 def expand(paths: Iterable[str | Path], format: Format | None, tally: Tally) -> list[Path]:
-    """The files behind the paths: folders searched in name order, files that belong together added."""
+    """The files under the paths: folders searched in name order, companion files added."""
     files: list[Path] = []
     for path in map(Path, paths):
         if path.is_dir():
-            files += _in_folder(path, format, tally)
+            files += _files_in_folder(path, format, tally)
         elif str(path) != "-" and not path.exists():
             raise FormatError(f"{path}: no such file or folder. Check the path.", code="missing-file", value=path)
         else:
@@ -116,146 +153,105 @@ def expand(paths: Iterable[str | Path], format: Format | None, tally: Tally) -> 
 
 
 def work_units(paths: Iterable[str | Path], format: str | None, tally: Tally) -> list[tuple[Path, ...]]:
-    """The files behind the paths in the smallest sets that can be read apart: mostly one by one.
+    """The files under the paths in the smallest groups that can be read independently: mostly one by one.
 
-    Formats whose documents are spread over files, such as brat, are one set.
+    The files of a grouped format, such as brat, are one unit.
     """
     chosen = get_format(format) if format is not None else None
     files = expand(paths, chosen, tally)
-    group = chosen if chosen is not None else _shared_group(files)
+    group = chosen if chosen is not None else _common_grouped_format(files)
     return [tuple(files)] if group is not None and group.grouped else [(file,) for file in files]
 
 
-def _in_folder(folder: Path, format: Format | None, tally: Tally) -> list[Path]:
-    kept: list[Path] = []
+def _files_in_folder(folder: Path, format: Format | None, tally: Tally) -> list[Path]:
+    readable: list[Path] = []
     hidden_before = tally.notes[HIDDEN_NOTE]
-    for path in sorted(_found(folder, tally)):
-        fitting = formats_by_extension(path.name)
-        if is_archive(path.name) or (fitting and (format is None or _fits(path.name, format))) or path.is_dir():
-            kept.append(path)
+    for path in sorted(_walk(folder, tally)):
+        candidates = formats_by_extension(path.name)
+        fits = candidates and (format is None or _has_extension(path.name, format.extensions))
+        if is_archive(path.name) or fits or path.is_dir():
+            readable.append(path)
         else:
-            _note_stranger(path.name, tally)
-    if not kept:
-        what = f"{format.name} " if format is not None else ""
+            _note_unsupported(path.name, tally)
+    if not readable:
+        kind = f"{format.name} " if format is not None else ""
         hidden = tally.notes[HIDDEN_NOTE] - hidden_before
-        but = f" {hidden:,} hidden files or folders in it are skipped, unless they are named themselves." * (hidden > 0)
-        raise FormatError(f"{folder}: the folder holds no {what}file that can be read.{but}")
-    return kept
+        hint = f" {hidden:,} hidden files or folders were skipped; name them to read them." if hidden else ""
+        raise FormatError(f"{folder}: the folder has no readable {kind}file.{hint}", code="empty-folder", value=folder)
+    return readable
 
 
-def _found(folder: Path, tally: Tally) -> Iterator[Path]:
-    """The files in a folder and in those below it, without hidden ones, which are counted.
+def _walk(folder: Path, tally: Tally) -> Iterator[Path]:
+    """The files in a folder and its subfolders, without hidden ones, which are counted.
 
-    A folder that may not be opened is among them: it breaks when it is read, as a file does that may not be opened.
+    A folder without permission to list it is yielded too: like an unreadable file, it fails when it is read.
     """
-    closed: list[Path] = []
-    for place, folders, names in os.walk(folder, onerror=lambda error: closed.append(Path(error.filename))):
+    unreadable: list[Path] = []
+    for parent, folders, names in os.walk(folder, onerror=lambda error: unreadable.append(Path(error.filename))):
         if hidden := sum(name.startswith(".") for name in (*folders, *names)):
             tally.note(HIDDEN_NOTE, hidden)
         folders[:] = [name for name in folders if not name.startswith(".")]
-        for path in (Path(place, name) for name in (*folders, *names) if not name.startswith(".")):
+        for path in (Path(parent, name) for name in (*folders, *names) if not name.startswith(".")):
             if path.is_file():
                 yield path
             elif path.is_symlink():
-                tally.note("link to a folder, not followed" if path.is_dir() else "link that leads to no file, skipped")
-    yield from closed
+                tally.note(
+                    "symbolic link to a folder not followed" if path.is_dir() else "broken symbolic link skipped"
+                )
+    yield from unreadable
 
 
-def _fits(name: str, format: Format) -> bool:
-    return uncompressed_name(name).lower().endswith(format.extensions)
+def _has_extension(name: str, extensions: tuple[str, ...]) -> bool:
+    return uncompressed_name(name).lower().endswith(extensions)
 
 
-def _note_stranger(name: str, tally: Tally) -> None:
-    tally.note(f"file of another kind skipped: {PurePosixPath(name).suffix or 'no ending'}")
+def _note_unsupported(name: str, tally: Tally) -> None:
+    tally.note(f"file with unsupported extension skipped: {PurePosixPath(name).suffix or 'none'}")
 
 
 def _with_companions(path: Path, format: Format | None) -> list[Path]:
-    """The file, and beside it those that complete a format spread over several files."""
+    """The file, and the existing companion files of a grouped format."""
     candidates = [format] if format is not None else formats_by_extension(path.name)
     if len(candidates) != 1 or not candidates[0].companions or is_archive(path.name):
         return [path]
     stem = Path(uncompressed_name(path.name)).stem
-    wanted = [name.format(stem=stem) for name in candidates[0].companions]
-    found = [path.with_name(name + ending) for name in wanted for ending in ("", *COMPRESSIONS)]
-    return [path, *(file for file in found if file != path and file.exists())]
+    names = [name.format(stem=stem) for name in candidates[0].companions]
+    companions = [path.with_name(name + compression) for name in names for compression in ("", *COMPRESSIONS)]
+    return [path, *(file for file in companions if file != path and file.exists())]
 
 
-def _read_files(files: list[Path], format: Format | None, tally: Tally, reader: Readers) -> Iterator[Document]:
-    format = format if format is not None else _shared_group(files)
-    if format is not None and format.grouped:
-        sources = (source for file in files for source in _sources(file, tally))
-        yield from _surviving(_read_group(sources, format, tally, reader), tally)
-        return
-    for file in files:
-        yield from _surviving(_read_file(file, format, tally, reader), tally)
-
-
-def _shared_group(files: list[Path]) -> Format | None:
-    """The grouped format that all these files belong to, if one of them can belong to nothing else."""
+def _common_grouped_format(files: list[Path]) -> Format | None:
+    """The grouped format of all these files, if one of them can have no other."""
     for file in files:
         candidates = formats_by_extension(file.name)
-        if len(candidates) == 1 and candidates[0].grouped and all(_fits(other.name, candidates[0]) for other in files):
-            return candidates[0]
+        if len(candidates) == 1 and candidates[0].grouped:
+            group = candidates[0]
+            if all(_has_extension(other.name, group.extensions) for other in files):
+                return group
     return None
 
 
-def _read_file(file: Path, format: Format | None, tally: Tally, reader: Readers) -> Iterator[Document]:
-    sources = _sources(file, tally)
-    if is_archive(file.name):
-        yield from _read_archive(sources, format, tally, reader)
+def _reader_factory(options: Mapping[str, object], options_if_supported: Mapping[str, object]) -> ReaderFactory:
+    """A function from a format to its reader with these options, validated once and not per file."""
+
+    @cache
+    def reader_of(format: Format) -> Reader:
+        function = format.read_function()
+        known = option_parameters(function)
+        supported = {name: value for name, value in options_if_supported.items() if name in known}
+        return partial(function, **parse_options(format, function, {**supported, **options}))
+
+    return reader_of
+
+
+def _read_files(files: list[Path], format: Format | None, tally: Tally, reader_of: ReaderFactory) -> Iterator[Document]:
+    format = format if format is not None else _common_grouped_format(files)
+    if format is not None and format.grouped:
+        sources = (source for file in files for source in _sources(file, tally))
+        yield from _until_broken(_read_group(sources, format, tally, reader_of), tally)
         return
-    for source in sources:
-        if not source.head():
-            raise FormatError(f"{source.name}: the file is empty; expected documents.")
-        yield from _read_source(source, format if format is not None else _detected(source), tally, reader)
-
-
-def _read_archive(
-    sources: Iterator[Source], format: Format | None, tally: Tally, reader: Readers
-) -> Iterator[Document]:
-    """The documents of each file inside; as in a folder, one that breaks does not end the others."""
-    for source in sources:
-        candidates = formats_by_extension(source.name)
-        if not (_fits(source.name, format) if format is not None else candidates):
-            _note_stranger(source.name, tally)
-        elif format is None and len(candidates) == 1 and candidates[0].grouped:
-            # The first such file says that the rest of the archive belongs to it.
-            yield from _read_group(chain((source,), sources), candidates[0], tally, reader)
-        else:
-            yield from _surviving(_read_member(source, format, tally, reader), tally, member=True)
-
-
-def _read_member(source: Source, format: Format | None, tally: Tally, reader: Readers) -> Iterator[Document]:
-    if source.head():
-        yield from _read_source(source, format if format is not None else detect(source), tally, reader)
-    else:
-        tally.note("empty file in an archive skipped")
-
-
-def _read_source(source: Source, format: Format, tally: Tally, reader: Readers) -> Iterator[Document]:
-    yield from reader(format)(source, tally=tally)
-    tally.files[format.name] += 1
-
-
-def _read_group(sources: Iterator[Source], format: Format, tally: Tally, reader: Readers) -> Iterator[Document]:
-    def counted() -> Iterator[Source]:
-        for source in sources:
-            yield source
-            tally.files[format.name] += 1
-
-    yield from reader(format)(counted(), tally=tally)
-
-
-def _surviving(docs: Iterator[Document], tally: Tally, *, member: bool = False) -> Iterator[Document]:
-    """The documents up to where a file breaks; the break raises only where rejects have no place."""
-    try:
-        yield from docs
-    except FormatError as error:
-        if tally.rejects_path is None:
-            raise
-        tally.failures.append(str(error))
-        if member:
-            tally.member_failures.append(str(error))
+    for file in files:
+        yield from _until_broken(_read_file(file, format, tally, reader_of), tally)
 
 
 def _sources(file: Path, tally: Tally) -> Iterator[Source]:
@@ -265,35 +261,64 @@ def _sources(file: Path, tally: Tally) -> Iterator[Source]:
         yield from open_sources(file, tally)
 
 
-def _detected(source: Source) -> Format:
-    return detect_by_content(source) if source.name == STANDARD_INPUT else detect(source)
+def _read_file(file: Path, format: Format | None, tally: Tally, reader_of: ReaderFactory) -> Iterator[Document]:
+    sources = _sources(file, tally)
+    if is_archive(file.name):
+        yield from _read_archive(sources, format, tally, reader_of)
+        return
+    for source in sources:
+        if not source.head():
+            raise empty_file(source)
+        if format is None:
+            format = detect_by_content(source) if source.name == STANDARD_INPUT else detect(source)
+        yield from _read_source(source, format, tally, reader_of)
 
 
-def _readers(options: Mapping[str, object], options_if_supported: Mapping[str, object]) -> Readers:
-    """A function that gives a format's reader with these options, checked once and not for every file."""
+def _read_archive(
+    sources: Iterator[Source], format: Format | None, tally: Tally, reader_of: ReaderFactory
+) -> Iterator[Document]:
+    """The documents of each member; as in a folder, a broken member does not end the others."""
+    for source in sources:
+        candidates = formats_by_extension(source.name)
+        if not (_has_extension(source.name, format.extensions) if format is not None else candidates):
+            _note_unsupported(source.name, tally)
+        elif format is None and len(candidates) == 1 and candidates[0].grouped:
+            # The first file of a grouped format claims the rest of the archive.
+            yield from _read_group(chain((source,), sources), candidates[0], tally, reader_of)
+        else:
+            yield from _until_broken(_read_member(source, format, tally, reader_of), tally, member=True)
 
-    @cache
-    def reader(format: Format) -> Reader:
-        function = format.read_function()
-        known = option_parameters(function)
-        wanted = {**{name: value for name, value in options_if_supported.items() if name in known}, **options}
-        return partial(function, **parse_options(format, function, wanted))
 
-    return reader
+def _read_member(source: Source, format: Format | None, tally: Tally, reader_of: ReaderFactory) -> Iterator[Document]:
+    if source.head():
+        yield from _read_source(source, format if format is not None else detect(source), tally, reader_of)
+    else:
+        tally.note("empty file in an archive skipped")
 
 
-def writing_format(path: Path, format: str | None) -> Format:
-    """The format to write a file in: the one named, else the one of its ending."""
-    if format is not None:
-        return get_format(format)
-    if str(path) == "-":
-        return get_format("text")
-    candidates = formats_by_extension(path.name, writing=True)
-    # The first ending of a format is its own; .txt is PubTator's too, but first of all plain text.
-    owners = [format for format in candidates if uncompressed_name(path.name).lower().endswith(format.extensions[0])]
-    if len(owners or candidates) == 1:
-        return (owners or candidates)[0]
-    if not candidates:
-        raise UsageError(f"{path}: no format is written to files that end so. Name one with --to (in Python: format=).")
-    names = ", ".join(format.name for format in candidates)
-    raise UsageError(f"{path}: {names} all end so. Name the one you mean with --to (in Python: format=).")
+def _read_source(source: Source, format: Format, tally: Tally, reader_of: ReaderFactory) -> Iterator[Document]:
+    yield from reader_of(format)(source, tally=tally)
+    tally.files[format.name] += 1
+
+
+def _read_group(
+    sources: Iterator[Source], format: Format, tally: Tally, reader_of: ReaderFactory
+) -> Iterator[Document]:
+    def count_files() -> Iterator[Source]:
+        for source in sources:
+            yield source
+            tally.files[format.name] += 1
+
+    yield from reader_of(format)(count_files(), tally=tally)
+
+
+def _until_broken(docs: Iterator[Document], tally: Tally, *, member: bool = False) -> Iterator[Document]:
+    """The documents before the point where a file is damaged; the damage raises only without a rejects file."""
+    try:
+        yield from docs
+    except FormatError as error:
+        if tally.rejects_path is None:
+            raise
+        tally.failures.append(str(error))
+        if member:
+            tally.member_failures.append(str(error))

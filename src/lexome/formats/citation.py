@@ -1,10 +1,10 @@
-"""What PubMed XML, MEDLINE text and Europe PMC share: dates, notices, ids and how their text is folded."""
+"""Shared by PubMed XML, MEDLINE text and Europe PMC: dates, notices, ids and white-space normalization."""
 
 import re
 
 from lexome.metadata import Notice
 
-# White space as XML knows it. NBSP, U+0085 and the like are text.
+# XML white space. NBSP, U+0085 and the like are text.
 BLANKS = " \t\r\n"
 
 _YEAR = re.compile(r"(?<!\d)(1[5-9]\d\d|20\d\d)(?!\d)")
@@ -16,7 +16,7 @@ _MONTHS = {text: two for text, two in _DAYS.items() if two <= "12"} | {
 _MONTH = re.compile(r"(?<![a-z])(" + "|".join(_NAMES) + r")[a-z]*(?:\s+(\d\d?)(?!\d))?", re.IGNORECASE)
 _ORCID = re.compile(r"(\d{4})-?(\d{4})-?(\d{4})-?(\d{3}[\dXx])\s*/?$")
 
-# One spelling of each kind of notice, PubMed's own; MEDLINE text and Europe PMC have others for them.
+# Kinds of notices in PubMed's spelling; MEDLINE text and Europe PMC have others.
 NOTICE_KINDS = (
     "AssociatedDataset",
     "AssociatedPublication",
@@ -49,14 +49,14 @@ _KINDS = {kind.lower(): kind for kind in NOTICE_KINDS}
 
 
 def fold(text: str) -> str:
-    """The text with line breaks and their indentation made one space, and its ends stripped; nothing else changes."""
+    """The text with line breaks and indentation replaced by one space and its ends stripped; nothing else changes."""
     if "\n" in text:
         return " ".join(filter(None, (line.strip(BLANKS) for line in text.split("\n"))))
     return text.strip(BLANKS)
 
 
 def iso_date(year: str | None, month: str | None = None, day: str | None = None) -> str | None:
-    """An ISO date as exact as its parts allow: ("2021", "Mar", "9") is 2021-03-09, ("2021", "Spring") 2021."""
+    """An ISO date with the precision of its parts: ("2021", "Mar", "9") is 2021-03-09, ("2021", "Spring") 2021."""
     if year is None or len(year) != 4 or not year.isdecimal() or not year.isascii():
         return None
     month = _MONTHS.get(month or "") or _MONTHS.get((month or "")[:3].title())
@@ -67,7 +67,7 @@ def iso_date(year: str | None, month: str | None = None, day: str | None = None)
 
 
 def parse_free_date(text: str) -> str | None:
-    """The date that PubMed's free form begins with: "1998 Dec-1999 Jan" is 1998-12, "2000 Spring" 2000."""
+    """The first date in PubMed's free form: "1998 Dec-1999 Jan" is 1998-12, "2000 Spring" 2000."""
     year = _YEAR.search(text)
     if year is None:
         return None
@@ -76,38 +76,38 @@ def parse_free_date(text: str) -> str | None:
 
 
 def more_precise_date(issue: str | None, online: str | None) -> str | None:
-    """When an article appeared: the issue's date, or the day it went online where that says the same more exactly."""
+    """The date of publication: the issue's, or the online date if it is a more precise form of the same date."""
     if issue is None or (online is not None and online.startswith(issue)):
         return online
     return issue
 
 
 def pmcid(text: str) -> str:
-    """The PMC id as PMC writes it: some sources give its number alone."""
+    """The PMC id with its prefix, which some sources omit."""
     return f"PMC{text}" if text.isascii() and text.isdecimal() else text
 
 
 def orcid(text: str) -> str | None:
-    """The bare ORCID of a URL or number, or None where there is none."""
-    found = _ORCID.search(text)
-    return "-".join(found.groups()).upper() if found is not None else None
+    """The bare ORCID in a URL or number, or None."""
+    match = _ORCID.search(text)
+    return "-".join(match.groups()).upper() if match is not None else None
 
 
-def notice_kind(words: str) -> str:
-    """PubMed's own spelling of a kind of notice: "Retraction in" is RetractionIn; an unknown one stays as it is."""
-    return _KINDS.get(words.replace(" ", "").lower(), words)
+def notice_kind(name: str) -> str:
+    """PubMed's spelling of a kind of notice: "Retraction in" is RetractionIn; an unknown one is unchanged."""
+    return _KINDS.get(name.replace(" ", "").lower(), name)
 
 
 def notice(kind: str, citation: str, pmid: str | None = None) -> Notice:
     """A notice whose citation may end in "PMID: 123"."""
-    before, mark, number = citation.rpartition("PMID:")
+    before, label, number = citation.rpartition("PMID:")
     number = number.strip(BLANKS).removesuffix(".")
-    if mark and number.isascii() and number.isdecimal():
-        # The full stop before it is not part of the citation in PubMed XML.
+    if label and number.isascii() and number.isdecimal():
+        # PubMed XML has no full stop before it.
         pmid, citation = pmid or number, before.rstrip(BLANKS).removesuffix(".")
     return Notice(kind, pmid, citation or None)
 
 
 def registry_number(text: str | None) -> str | None:
-    """A CAS, EC or UNII number; PubMed writes 0 where there is none."""
+    """A CAS, EC or UNII number; PubMed writes 0 for none."""
     return None if text in (None, "", "0") else text

@@ -1,102 +1,44 @@
-"""The concept ids of BioC and PubTator files as CURIEs, and back.
+"""Conversion between the concept ids of BioC and PubTator files and CURIEs.
 
 | CURIE | in files |
 | --- | --- |
 | mesh:D001943 | MESH:D001943, or D001943 alone |
 | omim:114480 | OMIM:114480 |
-| NCBIGene:672 | 672 with the type Gene or a like one; NCBIGene:672 elsewhere; 672(Tax:9606) is read too |
-| NCBITaxon:9606 | 9606 with the type Species or a like one; NCBITaxon:9606 elsewhere |
+| NCBIGene:672 | 672 with the type Gene or a similar one; NCBIGene:672 elsewhere; 672(Tax:9606) is read too |
+| NCBITaxon:9606 | 9606 with the type Species or a similar one; NCBITaxon:9606 elsewhere |
 | cellosaurus:CVCL_0030 | CVCL_0030; CVCL:0030 is read too |
 | dbsnp:rs113488022 | rs113488022; RS#:113488022 is read too |
 | tmvar:p\\|SUB\\|V\\|600\\|E | p\\|SUB\\|V\\|600\\|E; tmVar:p\\|SUB\\|V\\|600\\|E is read too |
 | hgvs:p.V600E | p.V600E; HGVS:p.V600E is read too |
 | clingen:CA123643 | CA#:123643, the ClinGen allele |
 | homologene:532 | homologene:532, or the infon "NCBI Homologene" |
-| any other, such as GO:0005515 | as it is |
-| local:LAB-17 | LAB-17: an id that says nothing of where it comes from |
+| any other, such as GO:0005515 | unchanged |
+| local:LAB-17 | LAB-17: an id of an unknown vocabulary |
 
-Several ids stand apart by ; or | or , or + and are written with ;. A list of which a part is not
-understood is one local id, since the names of chemicals hold these characters too. "-1", "-" and
-nothing at all mean that there is no concept.
+Several ids are separated by ; or | or , or + and are written with ;. A list with a part that cannot be parsed is
+one local id, because names of chemicals contain these characters too. "-1", "-" and an empty field mean no concept.
 """
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import groupby
-from urllib.parse import quote, unquote
 
-from lexome.document import Argument, Relation, Span, shorten
-from lexome.errors import BadDocument
+from lexome.document import Argument, Relation, Span
 from lexome.formats.tally import Tally
 
-_UNFIT = re.compile(r"[\s%\x00-\x1f\x7f]")
-_NUMBERED = re.compile(r"(.*)%_[0-9]+", re.DOTALL)
+Ids = tuple[str, ...]
+Types = Mapping[str, set[str]]
+Side = tuple[str, Ids]
+LOCAL = "local"
+NO_CONCEPT = frozenset(("", "-", "-1", "None", "null"))
+NOVELTY = {True: "Novel", False: "No"}
+NOVELTY_VALUES = {"novel": True, "yes": True, "true": True, "no": False, "false": False}
 
-# File systems take 255 bytes; an ending, a number and the temporary name's parts need room too.
-LONGEST_STEM = 200
-
-
-def escape_name(name: str) -> str:
-    """The name without white space and control characters, as one field of a line."""
-    return _UNFIT.sub(lambda match: quote(match[0], safe=""), name)
-
-
-def unescape_name(field: str) -> str:
-    """The name that `escaped` made this field of, or the field itself where it did not."""
-    if "%" not in field:
-        return field
-    name = unquote(field)
-    return name if escape_name(name) == field else field
-
-
-def file_stem(id: str) -> str:
-    """The id as a file name without ending: one part of a path, never hidden, never above its folder."""
-    try:
-        stem = quote(id, safe="")
-    except UnicodeEncodeError:
-        raise BadDocument("not_unicode", f"the id {id!r} has half a surrogate pair; expected whole text.") from None
-    if len(stem) > LONGEST_STEM:
-        raise BadDocument(
-            "id_too_long",
-            f"the id {shorten(id)!r} makes a file name of {len(stem)} bytes; expected at most {LONGEST_STEM}. "
-            "Give the document a shorter id.",
-        )
-    return f"%2E{stem[1:]}" if stem.startswith(".") else stem
-
-
-def id_from_stem(stem: str) -> str:
-    """The id that a file name was made of, or the name itself where it was made otherwise."""
-    numbered = _NUMBERED.fullmatch(stem)
-    base = numbered[1] if numbered is not None else stem
-    id = unquote(base)
-    try:
-        return id if file_stem(id) == base else stem
-    except BadDocument:
-        return stem
-
-
-class FileStems:
-    """File names for ids, apart even where ids are the same or differ in case alone."""
-
-    def __init__(self) -> None:
-        self._used: dict[str, int] = {}
-
-    def take(self, id: str) -> str:
-        """The id's file name; a second one of the same name gets a number that `id_of` takes off again."""
-        stem = file_stem(id)
-        number = self._used[stem.lower()] = self._used.get(stem.lower(), 0) + 1
-        return stem if stem and number == 1 else f"{stem}%_{number}"
-
-
-UNKNOWN = "local"
-
-NOTHING = frozenset(("", "-", "-1", "None", "null"))
-
-# The prefixes that files use, without case, by ours.
+# Prefixes in files, in lower case, and the CURIE prefix of each.
 _PREFIXES = {
-    name: ours
-    for ours, names in {
+    name: prefix
+    for prefix, names in {
         "mesh": ("mesh", "msh", "medic"),
         "omim": ("omim", "mim"),
         "NCBIGene": ("ncbigene", "ncbi gene", "ncbi_gene", "entrezgene", "entrez", "geneid"),
@@ -108,12 +50,12 @@ _PREFIXES = {
         "tmvar": ("tmvar",),
         "hgvs": ("hgvs",),
         "CHEBI": ("chebi",),
-        UNKNOWN: (UNKNOWN,),
+        LOCAL: (LOCAL,),
     }.items()
     for name in names
 }
 
-# What an id without prefix must look like to be one of a vocabulary that its place names.
+# The form of ids without prefix, by vocabulary.
 _BARE = {
     "NCBIGene": re.compile(r"[0-9]+"),
     "NCBITaxon": re.compile(r"[0-9]+"),
@@ -127,7 +69,7 @@ _BARE = {
     "umls": re.compile(r"C[0-9]+"),
 }
 
-# Infons that hold concept ids, their names in small letters without spaces and signs, and the vocabulary.
+# Infons with concept ids, in lower case without spaces and punctuation, and their vocabulary.
 _INFONS = {
     "identifier": None,
     "medic": None,
@@ -151,7 +93,6 @@ _INFONS = {
     "chebi": "CHEBI",
     "umls": "umls",
 }
-
 _MESH = re.compile(r"[DC][0-9]{6,9}")
 _SNP = re.compile(r"rs[0-9]+")
 _CELL = re.compile(r"CVCL_[0-9A-Z]+")
@@ -161,44 +102,60 @@ _HGVS = re.compile(r"[cgmnpr]\.[^;\s]+")
 _PREFIXED = re.compile(r"([A-Za-z][\w.# -]*):(.*)", re.DOTALL)
 _PLAIN = re.compile(r"[^\s;|,+]+")
 _LIST = re.compile(r"[|,+]")
-# What tmVar says about a variant besides naming it.
-_CONTEXT = re.compile(r"(VariantGroup|CorrespondingGene|CorrespondingSpecies|OriginalGene):.*")
 
+# tmVar's fields about a variant other than its id.
+_CONTEXT = re.compile(r"(VariantGroup|CorrespondingGene|CorrespondingSpecies|OriginalGene):.*")
+_TYPED = re.compile(r"([A-Z][A-Za-z_]+)\|(.+)", re.DOTALL)
 _GENES = ("gene", "protein", "familyname", "domainmotif", "ggp")
 _TAXA = ("species", "organism", "taxon", "strain", "genus")
 
-Ids = tuple[str, ...]
-
 
 def read_ids(raw: str, type: str, tally: Tally) -> Ids:
-    """The CURIEs in a file's id field, for a mention of this type."""
-    return _noted(parse_ids(raw, vocabulary_of(type)), tally)
+    """The CURIEs in an id field, for a mention of this type."""
+    return _note_ignored(parse_ids(raw, vocabulary_of(type)), tally)
 
 
 def is_concept_infon(key: str) -> bool:
-    """True for the infons whose value is an id."""
-    return _folded(key) in _INFONS
+    """True for infons that contain concept ids."""
+    return _normalized(key) in _INFONS
 
 
 def read_infon(key: str, raw: str, type: str, tally: Tally) -> Ids:
-    """The CURIEs in an infon that holds ids, such as MESH, NCBI Gene or identifier."""
-    return _noted(parse_ids(raw, _INFONS[_folded(key)] or vocabulary_of(type)), tally)
+    """The CURIEs in an infon such as MESH, NCBI Gene or identifier."""
+    return _note_ignored(parse_ids(raw, _INFONS[_normalized(key)] or vocabulary_of(type)), tally)
+
+
+def _note_ignored(parsed: tuple[Ids, Ids], tally: Tally) -> Ids:
+    concepts, notes = parsed
+    for note in notes:
+        tally.note(note)
+    return concepts
 
 
 @lru_cache(maxsize=1 << 15)
 def write_ids(concepts: Ids, type: str) -> str | None:
-    """The id field that read_ids turns into these concepts for this type, or None where there is none."""
+    """The id field that read_ids parses as these concepts for this type, or None if there is none."""
     vocabulary = vocabulary_of(type)
-    usual = ";".join(_usual(concept, vocabulary) for concept in concepts)
+    usual = ";".join(_pubtator_id(concept, vocabulary) for concept in concepts)
     for field in (usual, ";".join(concepts)):
         if parse_ids(field, vocabulary)[0] == concepts:
             return field
     return None
 
 
+def _pubtator_id(concept: str, vocabulary: str | None) -> str:
+    """The id in PubTator's form."""
+    prefix, _, local = concept.partition(":")
+    if prefix in ("mesh", "omim"):
+        return f"{prefix.upper()}:{local}"
+    if prefix == vocabulary or prefix in ("cellosaurus", "dbsnp", "tmvar", "hgvs", LOCAL):
+        return local
+    return concept
+
+
 @lru_cache(maxsize=1 << 10)
 def vocabulary_of(type: str) -> str | None:
-    """The vocabulary that bare numbers belong to on a mention of this type."""
+    """The vocabulary of bare numbers in mentions of this type."""
     lower = type.lower()
     if any(word in lower for word in _GENES):
         return "NCBIGene"
@@ -206,40 +163,33 @@ def vocabulary_of(type: str) -> str | None:
 
 
 @lru_cache(maxsize=1 << 10)
-def _folded(key: str) -> str:
+def _normalized(key: str) -> str:
     return "".join(character for character in key.lower() if character.isalnum())
-
-
-def _noted(parsed: tuple[Ids, Ids], tally: Tally) -> Ids:
-    concepts, notes = parsed
-    for note in notes:
-        tally.note(note)
-    return concepts
 
 
 @lru_cache(maxsize=1 << 16)
 def parse_ids(raw: str, vocabulary: str | None) -> tuple[Ids, Ids]:
-    """The CURIEs in a field and the notes on what was left out of them."""
+    """The CURIEs in a field, and notes on what was ignored."""
     text = raw.strip()
-    if text in NOTHING:
+    if text in NO_CONCEPT:
         return (), ()
     notes: list[str] = []
     concepts: list[str] = []
-    for piece in [text] if _one(text, vocabulary) else text.split(";"):
-        found = _several(piece.strip(), vocabulary, notes)
-        if found is None:
-            return (f"{UNKNOWN}:{text}",), ()
-        concepts += found
-    return (tuple(concepts), tuple(notes)) if concepts or notes else ((f"{UNKNOWN}:{text}",), ())
+    for piece in [text] if _parse_id(text, vocabulary) else text.split(";"):
+        curies = _parse_list(piece.strip(), vocabulary, notes)
+        if curies is None:
+            return (f"{LOCAL}:{text}",), ()
+        concepts += curies
+    return (tuple(concepts), tuple(notes)) if concepts or notes else ((f"{LOCAL}:{text}",), ())
 
 
-def _several(piece: str, vocabulary: str | None, notes: list[str]) -> list[str] | None:
-    """The CURIEs in a list without semicolons, or None where one is not understood."""
-    one = _one(piece, vocabulary)
-    if one is not None:
+def _parse_list(piece: str, vocabulary: str | None, notes: list[str]) -> list[str] | None:
+    """The CURIEs in a list without semicolons, or None if one cannot be parsed."""
+    curie = _parse_id(piece, vocabulary)
+    if curie is not None:
         if _GENE_OF.fullmatch(piece):
             notes.append("taxon of a gene id ignored")
-        return [one]
+        return [curie]
     context = _CONTEXT.fullmatch(piece)
     if context is not None:
         notes.append(f"field {context[1]} of a variant ignored")
@@ -249,17 +199,17 @@ def _several(piece: str, vocabulary: str | None, notes: list[str]) -> list[str] 
         vocabulary, piece = "dbsnp", rest
     concepts: list[str] = []
     for part in map(str.strip, _LIST.split(piece)):
-        if part in NOTHING:
+        if part in NO_CONCEPT:
             notes.append("part without an id in a list of ids")
-        elif (found := _several(part, vocabulary, notes) if part != piece else None) is not None:
-            concepts += found
+        elif (curies := _parse_list(part, vocabulary, notes) if part != piece else None) is not None:
+            concepts += curies
         else:
             return None
     return concepts
 
 
-def _one(token: str, vocabulary: str | None) -> str | None:
-    """The CURIE of a single id, or None where it is not understood."""
+def _parse_id(token: str, vocabulary: str | None) -> str | None:
+    """The CURIE of a single id, or None if it cannot be parsed."""
     if vocabulary is not None and vocabulary in _BARE and _BARE[vocabulary].fullmatch(token):
         return f"{vocabulary}:{_local(vocabulary, token)}"
     if _MESH.fullmatch(token):
@@ -275,21 +225,21 @@ def _one(token: str, vocabulary: str | None) -> str | None:
     gene = _GENE_OF.fullmatch(token)
     if gene is not None:
         return f"NCBIGene:{gene[1]}"
-    return _prefixed(token)
+    return _parse_prefixed(token)
 
 
-def _prefixed(token: str) -> str | None:
-    """The CURIE of an id that names its vocabulary, ours by our name and others as they are."""
-    found = _PREFIXED.fullmatch(token)
-    if found is None or not found[2] or _CONTEXT.fullmatch(token):
+def _parse_prefixed(token: str) -> str | None:
+    """The CURIE of an id with prefix; unknown prefixes are unchanged."""
+    match = _PREFIXED.fullmatch(token)
+    if match is None or not match[2] or _CONTEXT.fullmatch(token):
         return None
-    prefix, local = _PREFIXES.get(found[1].lower()), found[2]
-    if prefix in ("tmvar", "hgvs", UNKNOWN):
+    prefix, local = _PREFIXES.get(match[1].lower()), match[2]
+    if prefix in ("tmvar", "hgvs", LOCAL):
         return f"{prefix}:{local}" if ";" not in local else None
     if not _PLAIN.fullmatch(local):
         return None
     if prefix is None:
-        return token if " " not in found[1] else None
+        return token if " " not in match[1] else None
     return f"{prefix}:{_local(prefix, local)}"
 
 
@@ -303,27 +253,8 @@ def _local(prefix: str, local: str) -> str:
     return local
 
 
-def _usual(concept: str, vocabulary: str | None) -> str:
-    """The id as PubTator writes it."""
-    prefix, _, local = concept.partition(":")
-    if prefix in ("mesh", "omim"):
-        return f"{prefix.upper()}:{local}"
-    if prefix == vocabulary or prefix in ("cellosaurus", "dbsnp", "tmvar", "hgvs", UNKNOWN):
-        return local
-    return concept
-
-
-NOVELTY = {True: "Novel", False: "No"}
-NOVELTY_VALUES = {"novel": True, "yes": True, "true": True, "no": False, "false": False}
-
-_TYPED = re.compile(r"([A-Z][A-Za-z_]+)\|(.+)", re.DOTALL)
-
-Types = Mapping[str, set[str]]
-Side = tuple[str, Ids]
-
-
 def types_by_concept(spans: Iterable[Span]) -> Types:
-    """For each concept the types of the mentions that refer to it."""
+    """The types of the mentions of each concept."""
     types: dict[str, set[str]] = {}
     for span in spans:
         for concept in span.concepts:
@@ -332,13 +263,13 @@ def types_by_concept(spans: Iterable[Span]) -> Types:
 
 
 def parse_sides(first: str, second: str, types: Types) -> tuple[Side, Side]:
-    """The roles and concepts of a relation's two id fields, in a document whose concepts have these types."""
+    """The roles and concepts in the two id fields of a relation, in a document whose concepts have these types."""
     return _with_roles(_side(first, types), _side(second, types))
 
 
 def sides_from_concepts(left: Ids, right: Ids, types: Types) -> tuple[Side, Side]:
-    """The same for concepts that are known already."""
-    return _with_roles((_only_type(left, types), left), (_only_type(right, types), right))
+    """The roles for two lists of concepts."""
+    return _with_roles((_common_type(left, types), left), (_common_type(right, types), right))
 
 
 def arguments_from_sides(sides: Sequence[Side]) -> tuple[Argument, ...]:
@@ -347,29 +278,26 @@ def arguments_from_sides(sides: Sequence[Side]) -> tuple[Argument, ...]:
 
 
 def relation_fields(relation: Relation, concepts: Mapping[str, Ids], types: Types) -> tuple[str, str] | None:
-    """The two id fields of a relation, or None where it has no two sides that ids can name.
+    """The two id fields of a relation, or None if it does not have two sides that ids can express.
 
-    An argument that is a mention counts as the concepts that the mapping has for it.
+    An argument that is a mention stands for its concepts in the mapping.
     """
-    pairs = [(argument.role, _concepts_of(argument, concepts)) for argument in relation.arguments]
-    # Arguments that follow one another in the same role are one side.
-    sides = (
-        pairs if len(pairs) == 2 else [(role, _joined(group)) for role, group in groupby(pairs, lambda pair: pair[0])]
-    )
+    sides: list[Side] = [
+        (argument.role, (argument.concept,) if argument.concept else concepts.get(str(argument.target), ()))
+        for argument in relation.arguments
+    ]
+    if len(sides) != 2:
+        # Consecutive arguments with the same role are one side.
+        sides = [
+            (role, tuple(concept for _, ids in group for concept in ids))
+            for role, group in groupby(sides, lambda side: side[0])
+        ]
     fields = [field for _, ids in sides if (field := _field(ids, types)) is not None]
     return (fields[0], fields[1]) if len(sides) == len(fields) == 2 else None
 
 
-def _concepts_of(argument: Argument, concepts: Mapping[str, Ids]) -> Ids:
-    return (argument.concept,) if argument.concept is not None else concepts.get(str(argument.target), ())
-
-
-def _joined(pairs: Iterable[Side]) -> Ids:
-    return tuple(concept for _, concepts in pairs for concept in concepts)
-
-
 def _field(concepts: Ids, types: Types) -> str | None:
-    """The id field that is read as these concepts in a document with these types."""
+    """The id field that is parsed as these concepts in a document with these types."""
     if not concepts:
         return None
     known = sorted(set[str]().union(*(types.get(concept, ()) for concept in concepts)))
@@ -380,17 +308,17 @@ def _field(concepts: Ids, types: Types) -> str | None:
 
 
 def _side(field: str, types: Types) -> tuple[str | None, Ids]:
-    """The concepts of an id field, and their type where they all have the same."""
+    """The concepts of an id field, and their type if it is the same for all."""
     typed = _TYPED.fullmatch(field)
     if typed is not None:
         return typed[1], parse_ids(typed[2], vocabulary_of(typed[1]))[0]
-    # A bare number is of the vocabulary that the document's mentions have it in.
+    # A bare number belongs to the vocabulary in which the document's mentions have it.
     readings = [parse_ids(field, vocabulary)[0] for vocabulary in (None, "NCBIGene", "NCBITaxon")]
     concepts = next((reading for reading in readings if all(concept in types for concept in reading)), readings[0])
-    return _only_type(concepts, types), concepts
+    return _common_type(concepts, types), concepts
 
 
-def _only_type(concepts: Ids, types: Types) -> str | None:
+def _common_type(concepts: Ids, types: Types) -> str | None:
     found = set[str]().union(*(types.get(concept, ()) for concept in concepts))
     return found.pop() if len(found) == 1 else None
 

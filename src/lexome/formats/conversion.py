@@ -1,4 +1,4 @@
-"""convert: documents from files of any format into one file of another."""
+"""The convert command: documents from files of any format to one file in another."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -21,46 +21,48 @@ def convert(
     rejects: Path | None = None,
     progress_shown: bool = True,
 ) -> Tally:
-    """Everything counted while documents went from `inputs` to `out`.
+    """Convert the documents of `inputs` and write them to `out`; returns the counts.
 
     Without `rejects` the first bad document raises, and nothing is written.
     """
     target = writing_format(out, to)
-    reading, writing = _share_out(options or {}, from_, target.name)
+    read_options, write_options = _split_options(options or {}, from_, target.name)
     with Tally(rejects) as tally:
-        files = _apart(inputs, out, rejects, expand(inputs, get_format(from_) if from_ else None, tally))
-        docs = read(files, from_, tally=tally, **reading)
+        files = _without_outputs(inputs, out, rejects, expand(inputs, get_format(from_) if from_ else None, tally))
+        docs = read(files, from_, tally=tally, **read_options)
         total = sum(path.stat().st_size for path in files if path.is_file())
         with progress("converting", total=total, position=lambda: tally.bytes_read, shown=progress_shown) as watched:
-            write(out, _something(watched(docs), tally), target.name, tally=tally, **writing)
+            write(out, _unless_nothing_read(watched(docs), tally), target.name, tally=tally, **write_options)
     return tally
 
 
-def _apart(inputs: Sequence[Path], out: Path, rejects: Path | None, files: list[Path]) -> list[Path]:
-    """The files to read, without what this run writes; UsageError where one was named as input itself."""
-    written = [path for path in (out, rejects) if path is not None and path.exists() and str(path) != "-"]
-    for path in written:
-        if any(given.exists() and given.samefile(path) for given in inputs):
-            raise UsageError(f"{path} is both input and output. Write to another file.")
+def _without_outputs(inputs: Sequence[Path], out: Path, rejects: Path | None, files: list[Path]) -> list[Path]:
+    """The files to read, without those that this run writes; UsageError if one of these is named as input."""
+    outputs = [path for path in (out, rejects) if path is not None and path.exists() and str(path) != "-"]
+    for path in outputs:
+        if any(input.exists() and input.samefile(path) for input in inputs):
+            raise UsageError(f"{path} is both input and output. Write to another file.", code="same-file", value=path)
     if rejects is not None and rejects.resolve() == out.resolve():
         raise UsageError(
-            f"{out} is both the output and the place for bad documents. Name another file for one of them."
+            f"{out} is both the output and the rejects file. Name another file for one of them.",
+            code="same-file",
+            value=out,
         )
-    kept = [file for file in files if str(file) == "-" or not any(file.samefile(path) for path in written)]
+    remaining = [file for file in files if str(file) == "-" or not any(file.samefile(path) for path in outputs)]
     if rejects is not None and rejects.is_file():
-        rejects.unlink()  # of an earlier run; this one begins its own
-    return kept
+        rejects.unlink()  # left by an earlier run
+    return remaining
 
 
-def _something(docs: Iterator[Document], tally: Tally) -> Iterator[Document]:
-    """The documents; if a file broke before its first one, an error, so that an older output stays."""
+def _unless_nothing_read(docs: Iterator[Document], tally: Tally) -> Iterator[Document]:
+    """The documents; raises if a damaged file left none, so that an existing output is not replaced."""
     yield from docs
     if tally.failures and not tally.documents:
-        raise FormatError(tally.failures[0])
+        raise FormatError(tally.failures[0], code="broken-file")
 
 
-def _share_out(options: dict[str, str], from_: str | None, to: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The options of the reader and of the writer: by their prefix, else by who knows the name."""
+def _split_options(options: dict[str, str], from_: str | None, to: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Reader options and writer options: by the prefix "read." or "write.", else by name."""
     reading: dict[str, str] = {}
     writing: dict[str, str] = {}
     known_to_writer = option_parameters(get_format(to).write_function())
@@ -71,7 +73,9 @@ def _share_out(options: dict[str, str], from_: str | None, to: str) -> tuple[dic
             (reading if side == "read" else writing)[name] = value
         elif key in known_to_writer and key in known_to_reader:
             raise UsageError(
-                f"--set {key}={value}: both {from_} and {to} have this option. Say read.{key}= or write.{key}="
+                f"--set {key}={value}: both {from_} and {to} have this option. Use read.{key}= or write.{key}=",
+                code="ambiguous-option",
+                value=key,
             )
         else:
             (writing if key in known_to_writer else reading)[key] = value

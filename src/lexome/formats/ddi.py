@@ -1,8 +1,8 @@
-"""DDI 2013 XML: documents of sentences, the drugs in them and which of them interact.
+"""DDI 2013 XML: sentences, drug mentions and drug-drug interactions.
 
-A document's sentences are its passages, a character apart, with the sentence's id as `source`. Each pair
-is a relation with the roles e1 and e2: DDI-effect, DDI-mechanism, DDI-advise or DDI-int, DDI-true where
-the corpus gives no type, and DDI-false for the pairs that do not interact.
+Each sentence is a passage, one character apart, with the sentence's id as `source`. Each pair is a relation with
+the roles e1 and e2: DDI-effect, DDI-mechanism, DDI-advise or DDI-int, DDI-true if the corpus gives no type, and
+DDI-false for pairs that do not interact.
 """
 
 import re
@@ -30,7 +30,7 @@ _KNOWN = {
 
 
 def read(source: Source, *, tally: Tally, offsets: Literal["strict", "repair"] = "strict") -> Iterator[Document]:
-    """A document for each `<document>`, its ids, entities and pairs as they are in the file."""
+    """One document per `<document>`, with the ids, entities and pairs of the file."""
     for record in records(source, ("document",)):
         doc = tally.attempt(
             partial(_document, record, offsets == "repair", tally),
@@ -47,33 +47,35 @@ def _document(record: Record, repair: bool, tally: Tally) -> Document:
     passages: list[Passage] = []
     spans: list[Span] = []
     relations: list[Relation] = []
-    at = 0
+    offset = 0
     for sentence in root.iterchildren("sentence"):
-        passage = Passage(at, _wanted(sentence, "text"), "sentence", source=sentence.get("id"))
+        passage = Passage(offset, _required(sentence, "text"), "sentence", source=sentence.get("id"))
         passages.append(passage)
         spans += (_entity(entity, passage, tally) for entity in sentence.iterchildren("entity"))
         relations += (_pair(pair) for pair in sentence.iterchildren("pair"))
-        at = passage.end + 1
-    found, related = tuple(spans), tuple(relations)
+        offset = passage.end + 1
     if repair:
-        found, related, _ = repair_spans(passages, found, related, tally=tally)
-    return Document(_wanted(root, "id"), tuple(passages), found, related)
+        repaired = repair_spans(passages, spans, relations, tally=tally)
+        return Document(_required(root, "id"), tuple(passages), *repaired)
+    return Document(_required(root, "id"), tuple(passages), tuple(spans), tuple(relations))
 
 
 def _entity(entity: "etree._Element", passage: Passage, tally: Tally) -> Span:
-    given = _wanted(entity, "charOffset")
-    if _OFFSETS.fullmatch(given) is None:
+    offsets = _required(entity, "charOffset")
+    if _OFFSETS.fullmatch(offsets) is None:
         raise BadDocument(
-            "bad_offset", f"charOffset is {shorten(given)!r}; expected first and last character, as in 0-5;16-22."
+            "bad_offset",
+            f"charOffset is {shorten(offsets)!r}; expected first and last characters, such as 0-5;16-22.",
+            value=offsets,
         )
-    parts = tuple(_range(part, passage.offset) for part in given.rstrip(";").split(";"))
-    text = _wanted(entity, "text")
+    parts = tuple(_range(part, passage.offset) for part in offsets.rstrip(";").split(";"))
+    text = _required(entity, "text")
     sizes = [end - start for start, end in parts]
     if len(parts) > 1 and len(text) == sum(sizes):
         tally.note("space added between the parts of a mention")
         ends = accumulate(sizes)
         text = " ".join(text[end - size : end] for end, size in zip(ends, sizes, strict=True))
-    return Span(_wanted(entity, "id"), _wanted(entity, "type"), parts, text)
+    return Span(_required(entity, "id"), _required(entity, "type"), parts, text)
 
 
 def _range(part: str, offset: int) -> Range:
@@ -82,28 +84,28 @@ def _range(part: str, offset: int) -> Range:
 
 
 def _pair(pair: "etree._Element") -> Relation:
-    interacts = _wanted(pair, "ddi")
+    interacts = _required(pair, "ddi")
     if interacts not in ("true", "false"):
-        raise BadDocument("bad_field", f"a pair has ddi={shorten(interacts)!r}; expected true or false.")
+        raise BadDocument("bad_field", f"a pair has ddi={shorten(interacts)!r}; expected true or false.", value="ddi")
     type = (pair.get("type") or "true") if interacts == "true" else "false"
-    ends = tuple(Argument(role, _wanted(pair, role)) for role in ("e1", "e2"))
-    return Relation(_wanted(pair, "id"), f"DDI-{type}", ends)
+    arguments = tuple(Argument(role, _required(pair, role)) for role in ("e1", "e2"))
+    return Relation(_required(pair, "id"), f"DDI-{type}", arguments)
 
 
-def _wanted(element: "etree._Element", name: str) -> str:
+def _required(element: "etree._Element", name: str) -> str:
     value = element.get(name)
     if value is None:
-        raise BadDocument("missing_field", f"a <{element.tag!s}> has no {name}; expected one. Mend the record.")
+        raise BadDocument("missing_field", f"a <{element.tag!s}> has no attribute {name!r}.", value=name)
     return str(value)
 
 
 def _note_unknown(root: "etree._Element", tally: Tally) -> None:
-    """Count elements and attributes that have no place in a Document."""
+    """Count elements and attributes that a Document cannot represent."""
     for element in root.iter():
         known = _KNOWN.get(str(element.tag))
         if known is None:
-            tally.note("element of an unknown kind ignored")
+            tally.note("unknown element ignored")
         elif not known.issuperset(element.keys()):
-            tally.note("attribute of an unknown kind ignored")
+            tally.note("unknown attribute ignored")
         if element.text and not element.text.isspace():
-            tally.note("text outside of sentences ignored")
+            tally.note("text outside sentences ignored")

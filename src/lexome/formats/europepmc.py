@@ -1,8 +1,8 @@
-"""Europe PMC JSON: what getpapers saves, where every value is a list, and what its search service answers.
+"""Europe PMC JSON: responses of the search service, and files of getpapers, where every value is a list.
 
-Markup in titles and abstracts (`<i>`, `<sup>`) is taken out and its characters stay; where it begins a line
-or a paragraph (`<br>`, `<p>`) a space is left. The headings of a structured abstract (`<h4>`) become the
-sections of its passages. Languages are codes of three letters, as in PubMed: "eng", where JATS has "en".
+Inline markup in titles and abstracts (`<i>`, `<sup>`) is removed; line and paragraph breaks (`<br>`, `<p>`) become
+a space. The headings of a structured abstract (`<h4>`) become the sections of its passages. Languages are
+three-letter codes, as in PubMed: "eng", not "en".
 """
 
 import html
@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from lexome.document import Document, Passage, lay_out
-from lexome.errors import BadDocument, FormatError
+from lexome.errors import BadDocument
 from lexome.formats.citation import (
     fold,
     more_precise_date,
@@ -23,13 +23,13 @@ from lexome.formats.citation import (
     pmcid,
     registry_number,
 )
-from lexome.formats.json_file import attempt, elements, mapping, members, note_unknown_fields, string
+from lexome.formats.json_file import attempt, elements, mapping, members, missing_list, note_unknown_fields, string
 from lexome.formats.streams import Source
 from lexome.formats.tally import Tally
 from lexome.metadata import Author, Journal, MeshHeading, MeshQualifier, Metadata, Notice, Substance
 
 _HEADING = re.compile(r"<h[1-6]>([^<]*(?:<(?!/?h[1-6]>)[^<]*)*)</h[1-6]>", re.IGNORECASE)
-# Only markup that Europe PMC uses: in "p<a and b>c" nothing is a tag.
+# Only the tags that Europe PMC uses: "p<a and b>c" has no markup.
 _INLINE = re.compile(r"</?(?:i|b|u|em|strong|sub|sup|sc|italic|bold|underline)\s*/?>", re.IGNORECASE)
 _BREAK = re.compile(r"</?(?:h[1-6]|p|br|div|title|sec|list|list-item|ul|ol|li)\s*/?>", re.IGNORECASE)
 _REFERENCE = re.compile(r"&#?\w{1,32};")
@@ -69,14 +69,14 @@ _RECORD = frozenset(
         "commentCorrectionList",
     ]
 )
-# What an answer of the search service says about the search.
-_ANSWER = frozenset({"version", "hitCount", "nextCursorMark", "nextPageUrl", "request"})
+# The fields of a search response other than its results.
+_RESPONSE = frozenset({"version", "hitCount", "nextCursorMark", "nextPageUrl", "request"})
 
 
 def read(source: Source, *, tally: Tally) -> Iterator[Document]:
-    """A document a result: its title and abstract, with the section headings that the abstract has.
+    """One document per result: title and abstract, with the section headings of the abstract.
 
-    Its id is the PMID, or the PMC id or Europe PMC's own where it has none.
+    The id is the PMID, else the PMC id, else Europe PMC's own.
     """
     for number, record in enumerate(_results(source, tally), 1):
         doc = attempt(tally, partial(_document, record, tally), record, where=f"{source.name}, result {number}")
@@ -85,30 +85,27 @@ def read(source: Source, *, tally: Tally) -> Iterator[Document]:
 
 
 def _results(source: Source, tally: Tally) -> Iterator[Any]:
-    """The results of a list of them, of the service's answer, or the one that is the whole file."""
+    """The results in a list, in a search response, or in a file that is a single result."""
     if source.head().removeprefix(b"\xef\xbb\xbf").lstrip()[:1] == b"[":
         yield from elements(source)
         return
-    alone: dict[str, Any] = {}
-    answered = False
+    fields: dict[str, Any] = {}
+    is_response = False
     for name, value in members(source):
         if name != "resultList":
-            alone[name] = value
+            fields[name] = value
             continue
         results = value.get("result") if isinstance(value, dict) else None
         if not isinstance(results, list):
-            raise FormatError(f"{source.name}: 'resultList' has no list 'result'; expected one. Fetch the file again.")
-        answered = True
+            raise missing_list(source, value, "result", "a list of results in 'resultList'")
+        is_response = True
         yield from results
-    if answered:
-        note_unknown_fields(alone, _ANSWER, tally)
-    elif "id" in alone or "pmid" in alone:
-        yield alone
+    if is_response:
+        note_unknown_fields(fields, _RESPONSE, tally)
+    elif "id" in fields or "pmid" in fields:
+        yield fields
     else:
-        raise FormatError(
-            f"{source.name}: there is no 'resultList' and no 'id' in it; expected Europe PMC. If it is of another "
-            "format, name that with --from (in Python: format=)."
-        )
+        raise missing_list(source, fields, "resultList", "Europe PMC")
 
 
 def _document(value: object, tally: Tally) -> Document:
@@ -117,28 +114,28 @@ def _document(value: object, tally: Tally) -> Document:
     pmc = pmcid(pmc) if pmc else None
     id_ = pmid or pmc or _text(record, "id")
     if not id_:
-        raise BadDocument("no_id", "the result has no pmid, pmcid or id; expected one. Refetch it.")
+        raise BadDocument("no_id", "the result has no pmid, pmcid or id. Download it again.")
     note_unknown_fields(record, _RECORD, tally)
     return Document(id_, _passages(record, tally), meta=_metadata(record, pmid, pmc, tally))
 
 
 def _one(record: dict[str, Any], key: str) -> Any:
-    """The value of a field; getpapers puts it into a list of its own."""
+    """The value of a field, which getpapers wraps in a list."""
     value = record.get(key)
     if not isinstance(value, list):
         return value
     if len(value) > 1:
-        raise BadDocument("bad_field", f"{key!r} has {len(value)} values; expected one")
+        raise BadDocument("bad_field", f"{key!r} has {len(value)} values; expected one", value=key)
     return value[0] if value else None
 
 
 def _text(record: dict[str, Any], key: str) -> str | None:
     value = _one(record, key)
     if isinstance(value, dict):
-        # An element with attributes, as getpapers writes it; the service has a value beside a type.
+        # getpapers writes an XML element with attributes so; the service has a value and a type.
         value = value.get("_", value.get("value"))
-    found = string({key: value}, key)
-    return fold(found) or None if found is not None else None
+    text = string({key: value}, key)
+    return fold(text) or None if text is not None else None
 
 
 def _inner(record: dict[str, Any], key: str) -> dict[str, Any]:
@@ -147,14 +144,14 @@ def _inner(record: dict[str, Any], key: str) -> dict[str, Any]:
 
 
 def _list(record: dict[str, Any], outer: str, key: str) -> list[Any]:
-    """The members of a list that is wrapped in an object: {"keywordList": {"keyword": [...]}}."""
+    """The items of a list wrapped in an object: {"keywordList": {"keyword": [...]}}."""
     value = _inner(record, outer).get(key)
     return value if isinstance(value, list) else [] if value is None else [value]
 
 
 def _texts(record: dict[str, Any], outer: str, key: str) -> tuple[str, ...]:
-    found = (_text({key: item}, key) for item in _list(record, outer, key))
-    return tuple(text for text in found if text)
+    texts = (_text({key: item}, key) for item in _list(record, outer, key))
+    return tuple(text for text in texts if text)
 
 
 def _objects(record: dict[str, Any], outer: str, key: str) -> list[dict[str, Any]]:
@@ -164,9 +161,9 @@ def _objects(record: dict[str, Any], outer: str, key: str) -> list[dict[str, Any
 def _plain(text: str) -> str:
     """The text without markup and character references."""
     if "<" in text:
-        # A line break, which becomes one space with the blanks around it.
+        # fold replaces the line break and the blanks around it by one space.
         text = _BREAK.sub("\n", _INLINE.sub("", text))
-    return fold(_REFERENCE.sub(lambda found: html.unescape(found[0]), text) if "&" in text else text)
+    return fold(_REFERENCE.sub(lambda match: html.unescape(match[0]), text) if "&" in text else text)
 
 
 def _passages(record: dict[str, Any], tally: Tally) -> tuple[Passage, ...]:
@@ -174,7 +171,7 @@ def _passages(record: dict[str, Any], tally: Tally) -> tuple[Passage, ...]:
     title = _plain(_text(record, "title") or "")
     if title:
         passages.append(("title", title, (), None, None))
-    # Text before the first heading, then a heading and its text by turns.
+    # The text before the first heading, then headings and texts alternating.
     before, *parts = _HEADING.split(_text(record, "abstractText") or "")
     for label, text in zip(("", *parts[::2]), (before, *parts[1::2]), strict=True):
         label, text = _plain(label), _plain(text)
@@ -186,7 +183,7 @@ def _passages(record: dict[str, Any], tally: Tally) -> tuple[Passage, ...]:
 
 
 def _metadata(record: dict[str, Any], pmid: str | None, pmc: str | None, tally: Tally) -> Metadata:
-    own = _text(record, "id")
+    id_ = _text(record, "id")
     version = _text(record, "versionNumber") or ""
     types = _texts(record, "pubTypeList", "pubType") or tuple((_text(record, "pubType") or "").split("; "))
     language = _text(record, "language")
@@ -194,8 +191,8 @@ def _metadata(record: dict[str, Any], pmid: str | None, pmc: str | None, tally: 
         pmid=pmid,
         pmcid=pmc,
         doi=_text(record, "DOI") or _text(record, "doi"),
-        other_ids=(f"{(_text(record, 'source') or 'europepmc').lower()}:{own}",)
-        if own not in (None, pmid, pmc)
+        other_ids=(f"{(_text(record, 'source') or 'europepmc').lower()}:{id_}",)
+        if id_ not in (None, pmid, pmc)
         else (),
         version=int(version) if version.isdecimal() and len(version) < 10 else None,
         article_types=tuple(filter(None, types)),
@@ -213,7 +210,7 @@ def _metadata(record: dict[str, Any], pmid: str | None, pmc: str | None, tally: 
 
 
 def _journal(record: dict[str, Any]) -> Journal | None:
-    """The journal, from a full result or the few fields of a short one."""
+    """The journal, from a full result or a short one."""
     issue = _inner(record, "journalInfo")
     about = _inner(issue, "journal")
     numbers = [_text(about, key) for key in ("ISSN", "issn", "ESSN", "essn")]
@@ -231,7 +228,7 @@ def _journal(record: dict[str, Any]) -> Journal | None:
 
 
 def _published(record: dict[str, Any], tally: Tally) -> str | None:
-    """The issue's date; printPublicationDate is not read, for it makes 2016-01-01 of 2016."""
+    """The issue's date; printPublicationDate is ignored, because it turns 2016 into 2016-01-01."""
     issue = _date(_inner(record, "journalInfo"), "dateOfPublication", tally)
     online = _date(record, "electronicPublicationDate", tally)
     return (
@@ -250,7 +247,7 @@ def _date(record: dict[str, Any], key: str, tally: Tally) -> str | None:
         return None
     date = text if _ISO.fullmatch(text) else parse_free_date(text)
     if date is None:
-        tally.note("date not understood, ignored")
+        tally.note("unparsable date ignored")
     return date
 
 
@@ -258,13 +255,13 @@ def _authors(record: dict[str, Any], tally: Tally) -> tuple[Author, ...]:
     people = _objects(record, "authorList", "author")
     if people:
         return _with_address([_author(person, tally) for person in people], _text(record, "affiliation"), tally)
-    # A short result has one text: "Doe J, Roe RR, Zorblin Study Group."
+    # A short result has one string: "Doe J, Roe RR, Zorblin Study Group."
     names = (_text(record, "authorString") or "").removesuffix(".").split(", ")
-    return tuple(map(_named, filter(None, names)))
+    return tuple(map(_author_from_name, filter(None, names)))
 
 
 def _with_address(authors: list[Author], address: str | None, tally: Tally) -> tuple[Author, ...]:
-    """The authors; the result's own address is the first one's where no author has one, as in older citations."""
+    """The authors; if none has an affiliation, the first gets the result's, as in older citations."""
     if address is not None and not any(author.affiliations for author in authors):
         authors[0] = replace(authors[0], affiliations=(address,))
     elif address is not None and address not in authors[0].affiliations:
@@ -274,28 +271,28 @@ def _with_address(authors: list[Author], address: str | None, tally: Tally) -> t
 
 def _author(person: dict[str, Any], tally: Tally) -> Author:
     id_ = _text(person, "authorId")
-    known = orcid(id_) if id_ else None
-    if id_ and known is None:
+    orcid_ = orcid(id_) if id_ else None
+    if id_ and orcid_ is None:
         tally.note("author's Identifier ignored")
-    places = _objects(person, "authorAffiliationDetailsList", "authorAffiliation")
-    affiliations = [_text(place, "affiliation") for place in places] or [_text(person, "affiliation")]
+    details = _objects(person, "authorAffiliationDetailsList", "authorAffiliation")
+    affiliations = [_text(detail, "affiliation") for detail in details] or [_text(person, "affiliation")]
     author = Author(
         _text(person, "lastName"),
         _text(person, "firstName"),
         _text(person, "initials"),
         _text(person, "collectiveName"),
-        known,
+        orcid_,
         tuple(text for text in affiliations if text),
     )
     if author.family or author.collective:
         return author
-    return _named(_text(person, "fullName") or "")
+    return _author_from_name(_text(person, "fullName") or "")
 
 
-def _named(name: str) -> Author:
-    """A person where the name ends in initials, else a group."""
-    found = _SHORT_NAME.fullmatch(name)
-    return Author(family=found[1], initials=found[2]) if found is not None else Author(collective=name or None)
+def _author_from_name(name: str) -> Author:
+    """A person if the name ends in initials, else a group."""
+    match = _SHORT_NAME.fullmatch(name)
+    return Author(family=match[1], initials=match[2]) if match is not None else Author(collective=name or None)
 
 
 def _heading(heading: dict[str, Any]) -> MeshHeading:

@@ -1,4 +1,7 @@
-"""JSON files: parsed whole or one entry at a time, and their fields read with their types checked."""
+"""JSON files, parsed in memory or one entry at a time, and type-checked access to fields.
+
+docs/decisions/0022-libraries-kept.md says why entries are not streamed with ijson.
+"""
 
 import codecs
 import json
@@ -11,70 +14,70 @@ from lexome.errors import BadDocument, FormatError
 from lexome.formats.streams import BLOCK_BYTES, MAX_RECORD_BYTES, Source
 from lexome.formats.tally import Tally
 
-Made = TypeVar("Made")
+T = TypeVar("T")
 
 _SPACE = re.compile(r"[ \t\r\n]*")
 _NAME = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"[ \t\r\n]*:[ \t\r\n]*')
 _DECODER = json.JSONDecoder()
-_WORDS = {dict: "an object", list: "a list", str: "text", int: "a number", float: "a number"}
+_TYPE_NAMES = {dict: "an object", list: "a list", str: "a string", int: "a number", float: "a number"}
 
 
 def load(source: Source) -> Any:
-    """What the whole file holds; FormatError names the place where it is not JSON."""
+    """The parsed content of the file; FormatError names the position of a syntax error."""
     raw = source.read()
     try:
         return json.loads(raw.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         raise FormatError(
-            f"{source.name}: byte {error.start:,} is 0x{raw[error.start]:02x}, which is not UTF-8. Convert the file."
+            f"{source.name}: byte {error.start:,} is 0x{raw[error.start]:02x}, which is not UTF-8. Convert the file.",
+            code="wrong-encoding",
+            value=error.start,
         ) from None
     except (ValueError, RecursionError) as error:
-        raise _malformed(source, str(error) if raw.strip() else "it is empty") from None
+        raise malformed_json(source, str(error) if raw.strip() else "the file is empty") from None
 
 
 def members(source: Source) -> Iterator[tuple[str, Any]]:
-    """Each name and value of the object that is the whole file, with no more than one of them in memory.
-
-    A name that occurs twice comes twice.
-    """
+    """The members of the file's top-level object, one in memory at a time; duplicate names are not merged."""
     return _entries(source, "{}", _Window.member)
 
 
 def elements(source: Source) -> Iterator[Any]:
-    """Each value of the list that is the whole file, with no more than one of them in memory."""
+    """The elements of the file's top-level array, one in memory at a time."""
     return _entries(source, "[]", _Window.element)
 
 
-def _entries(source: Source, brackets: str, entry: "Callable[[_Window], Made]") -> Iterator[Made]:
-    """Each entry between the brackets, which must be all there is in the file."""
+def _entries(source: Source, brackets: str, entry: "Callable[[_Window], T]") -> Iterator[T]:
     opening, closing = brackets[0], brackets[1]
     window = _Window(source)
     if window.skip(opening) is None:
-        raise _malformed(source, f"it begins with {window.ahead()}; expected {opening}")
+        raise malformed_json(source, f"it begins with {window.preview()}; expected {opening}")
     mark = window.skip(closing) or ","
     while mark == ",":
         yield entry(window)
         mark = window.skip(",", closing) or ""
     if not mark:
-        raise _malformed(source, f"{window.ahead()} follows an entry; expected , or {closing}")
+        raise malformed_json(source, f"{window.preview()} follows an entry; expected , or {closing}")
     if window.skip("") is None:
-        raise _malformed(source, f"{window.ahead()} follows the closing {closing}; expected the end of the file")
+        raise malformed_json(source, f"{window.preview()} follows the closing {closing}; expected the end of the file")
 
 
-def attempt(
-    tally: Tally, make: Callable[[], Made], record: object, *, where: str, id: str | None = None
-) -> Made | None:
-    """As tally.attempt; the record is turned back into bytes only where it is set aside."""
+def attempt(tally: Tally, make: Callable[[], T], record: object, *, where: str, id: str | None = None) -> T | None:
+    """As tally.attempt, but the record is serialized only if it is rejected."""
     try:
         return make()
     except BadDocument as error:
-        own = record.get("id") if isinstance(record, dict) else None
-        tally.reject(error, where=where, id=id or (own if isinstance(own, str) else None), raw=_bytes_of(record))
+        record_id = record.get("id") if isinstance(record, dict) else None
+        try:
+            raw = json.dumps(record).encode()
+        except RecursionError:
+            raw = None
+        tally.reject(error, where=where, id=id or (record_id if isinstance(record_id, str) else None), raw=raw)
         return None
 
 
 def string(record: Mapping[str, Any], key: str) -> str | None:
-    """The text of a field, None where it is missing or null; a number is taken as it is written."""
+    """The string in a field, or None if it is missing or null; a number is returned as its JSON text."""
     value = record.get(key)
     if value is None:
         return None
@@ -84,73 +87,73 @@ def string(record: Mapping[str, Any], key: str) -> str | None:
         return value
     if isinstance(value, int | float) and not isinstance(value, bool):
         return json.dumps(value)
-    raise _wrong(key, value, "text")
+    raise _wrong_type(key, value, "a string")
 
 
 def required(record: Mapping[str, Any], key: str) -> str:
-    """The text of a field that must be there."""
+    """The string in a required field."""
     value = string(record, key)
     if value is None:
-        raise BadDocument("bad_field", f"there is no {key!r} among {_names(record)}; expected text")
+        names = shorten(", ".join(map(repr, record)), 200) or "none"
+        raise BadDocument("bad_field", f"the field {key!r} is missing; the fields are {names}", value=key)
     return value
 
 
 def strings(record: Mapping[str, Any], key: str) -> tuple[str, ...]:
-    """The texts of a field that is a list of them, or one alone."""
+    """The strings in a field that is a list of strings, or one string."""
     value = record.get(key)
     if isinstance(value, list):
-        found = tuple(string({key: item}, key) for item in value)
-        return tuple(text for text in found if text is not None)
-    alone = string(record, key)
-    return () if alone is None else (alone,)
+        return tuple(text for item in value if (text := string({key: item}, key)) is not None)
+    single = string(record, key)
+    return () if single is None else (single,)
 
 
 def flag(record: Mapping[str, Any], key: str) -> bool:
-    """A field that is true or false; missing or null is false."""
+    """A boolean field; missing or null is False."""
     value = record.get(key)
     if value is None:
         return False
     if not isinstance(value, bool):
-        raise _wrong(key, value, "true or false")
+        raise _wrong_type(key, value, "true or false")
     return value
 
 
 def mapping(value: object, what: str) -> dict[str, Any]:
-    """The value, if it is a JSON object."""
+    """The value, which must be a JSON object."""
     if not isinstance(value, dict):
-        raise _wrong(what, value, "an object")
+        raise _wrong_type(what, value, "an object")
     return value
 
 
 def objects(record: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
-    """A field that is a list of objects; missing or null is an empty one."""
+    """A field that is a list of objects; missing or null is an empty list."""
     value = record.get(key)
     if value is None:
         return []
     if not isinstance(value, list):
-        raise _wrong(key, value, "a list")
+        raise _wrong_type(key, value, "a list")
     return [mapping(item, key) for item in value]
 
 
-def note_unknown_fields(record: Mapping[str, Any], read: frozenset[str], tally: Tally) -> None:
-    """Count the fields with something in them that are not among those read."""
-    for key in record.keys() - read:
+def note_unknown_fields(record: Mapping[str, Any], known: frozenset[str], tally: Tally) -> None:
+    """Count non-empty fields that are not read."""
+    for key in record.keys() - known:
         if record[key] not in (None, "", [], {}):
             tally.note(f"field {key!r} ignored")
 
 
 class _Window:
-    """The text that lies ahead in a file, read on as more is needed."""
+    """A sliding window over the text of a file that grows until the next entry is complete."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
         self.decoder = codecs.getincrementaldecoder("utf-8-sig")()
         self.text = ""
-        self.at = 0  # what lies before it in the text has been handed on
+        self.at = 0  # the text before this position has been consumed
         self.ended = False
 
     def skip(self, *marks: str) -> str | None:
-        """Pass white space and the mark that follows, if it is one of these; "" stands for the file's end."""
+        """Skip white space and, if it is one of these, the next character, which is returned; "" is the end of file."""
         while (at := _end(_SPACE, self.text, self.at)) == len(self.text) and self._grow():
             pass
         self.at = at
@@ -162,91 +165,94 @@ class _Window:
         return None
 
     def member(self) -> tuple[str, Any]:
-        """The name and value that stand next."""
-        return self._whole(self._parsed, "a name and a value")
+        """The next name and value."""
+        return self._complete(self._parse_member, "a name and a value")
 
     def element(self) -> Any:
-        """The value that stands next."""
-        return self._whole(self._parsed_alone, "a value")
+        """The next value."""
+        return self._complete(self._parse_value, "a value")
 
-    def _whole(self, parse: Callable[[], tuple[Made, int] | None], expected: str) -> Made:
-        """What stands next, with as much read on as it takes."""
+    def _complete(self, parse: Callable[[], tuple[T, int] | None], expected: str) -> T:
+        """The next entry, with as much of the file read as it takes."""
         while True:
-            found = parse()
-            # A number that reaches the window's end may go on behind it.
-            if found is not None and (found[1] < len(self.text) or self.ended):
-                self.at = found[1]
-                return found[0]
+            parsed = parse()
+            # A number at the window's end may continue beyond it.
+            if parsed is not None and (parsed[1] < len(self.text) or self.ended):
+                self.at = parsed[1]
+                return parsed[0]
             if not self._grow():
-                raise _malformed(self.source, f"near {self.text[self.at : self.at + 40]!r}; expected {expected}")
+                raise malformed_json(self.source, f"near {self.text[self.at : self.at + 40]!r}; expected {expected}")
 
-    def ahead(self) -> str:
+    def preview(self) -> str:
         """The next few characters, for a message."""
         return repr(self.text[self.at : self.at + 20])
 
-    def _parsed(self) -> tuple[tuple[str, Any], int] | None:
-        """The member that stands next and where it ends, if it is wholly in the window."""
+    def _parse_member(self) -> tuple[tuple[str, Any], int] | None:
+        """The next member and its end, or None if the window does not contain all of it."""
         start = _end(_SPACE, self.text, self.at)
-        found = _NAME.match(self.text, start)
-        if found is None:
+        opening = _NAME.match(self.text, start)
+        if opening is None:
             return None
         try:
             name, _ = _DECODER.raw_decode(self.text, start)
-            value, end = _DECODER.raw_decode(self.text, found.end())
+            value, end = _DECODER.raw_decode(self.text, opening.end())
             return (name, value), end
         except (ValueError, RecursionError):
             return None
 
-    def _parsed_alone(self) -> tuple[Any, int] | None:
-        """The value that stands next and where it ends, if it is wholly in the window."""
+    def _parse_value(self) -> tuple[Any, int] | None:
+        """The next value and its end, or None if the window does not contain all of it."""
         try:
             return _DECODER.raw_decode(self.text, _end(_SPACE, self.text, self.at))
         except (ValueError, RecursionError):
             return None
 
     def _grow(self) -> bool:
-        """Read on; False at the end of the file."""
+        """Read another block; False at the end of the file."""
         if self.ended:
             return False
         if len(self.text) - self.at > MAX_RECORD_BYTES:
-            raise _malformed(self.source, f"an entry is longer than {MAX_RECORD_BYTES >> 20} MiB, or never ends")
+            raise malformed_json(self.source, f"an entry is longer than {MAX_RECORD_BYTES >> 20} MiB, or never ends")
         block = self.source.stream.read1(BLOCK_BYTES)
         self.ended = not block
         try:
             self.text = self.text[self.at :] + self.decoder.decode(block, final=self.ended)
         except UnicodeDecodeError as error:
-            raise _malformed(self.source, f"0x{error.object[error.start]:02x} is not UTF-8") from None
+            raise malformed_json(self.source, f"0x{error.object[error.start]:02x} is not UTF-8") from None
         self.at = 0
         return True
 
 
 def _end(pattern: re.Pattern[str], text: str, start: int) -> int:
-    """Where a pattern that may match nothing ends."""
-    found = pattern.match(text, start)
-    return found.end() if found is not None else start
+    """The end of the match of a pattern that may match nothing."""
+    match = pattern.match(text, start)
+    return match.end() if match is not None else start
 
 
-def _bytes_of(record: object) -> bytes | None:
-    try:
-        return json.dumps(record).encode()
-    except RecursionError:
-        return None
-
-
-def _malformed(source: Source, problem: str) -> FormatError:
+def missing_list(source: Source, content: object, key: str, format: str) -> FormatError:
+    """The error for a file whose top-level object has no list of this name."""
+    seen = shorten(", ".join(map(repr, content)), 200) if isinstance(content, dict) else type(content).__name__
     return FormatError(
-        f"{source.name}: this is not whole JSON: {problem}. Fetch the file again; if it is of another format, name "
-        "that with --from (in Python: format=)."
+        f"{source.name}: there is no list {key!r}, only {seen}; expected {format}. If the file has another format, "
+        "name it with --from (in Python: format=).",
+        code="missing-key",
+        value=key,
     )
 
 
-def _wrong(key: str, value: object, expected: str) -> BadDocument:
-    seen = _WORDS.get(type(value)) or f"{value!r}"
-    return BadDocument("bad_field", f"{key!r} is {seen}; expected {expected}")
+def malformed_json(source: Source, problem: str) -> FormatError:
+    """The error for a file that is not valid JSON."""
+    return FormatError(
+        f"{source.name}: invalid or incomplete JSON: {problem}. Download the file again; if it has another format, "
+        "name it with --from (in Python: format=).",
+        code="malformed-json",
+        value=source.name,
+    )
 
 
-def _names(record: Mapping[str, Any]) -> str:
-    return shorten(", ".join(map(repr, record)), 200) or "no fields at all"
+def _wrong_type(key: str, value: object, expected: str) -> BadDocument:
+    seen = _TYPE_NAMES.get(type(value)) or f"{value!r}"
+    return BadDocument("bad_field", f"{key!r} is {seen}; expected {expected}", value=key)
 
 
 def _require_unicode(text: str, key: str) -> None:
@@ -255,6 +261,6 @@ def _require_unicode(text: str, key: str) -> None:
     except UnicodeEncodeError as error:
         raise BadDocument(
             "not_unicode",
-            f"{key!r} has half a surrogate pair, {text[error.start]!r}, at character {error.start}; "
-            "expected whole characters",
+            f"{key!r} has a lone surrogate, {text[error.start]!r}, at character {error.start}; expected valid Unicode",
+            value=key,
         ) from None

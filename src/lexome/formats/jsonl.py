@@ -1,4 +1,4 @@
-"""JSON lines: Lexome's own documents, complete and exact, and the plain records that others write."""
+"""JSON Lines: Lexome's own lossless form, and plain records with a text field."""
 
 import json
 import re
@@ -7,14 +7,14 @@ from dataclasses import fields, replace
 from functools import cache, partial
 from typing import Any, BinaryIO
 
-from lexome.document import Document, Passage, lay_out
+from lexome.document import Document, lay_out
 from lexome.errors import BadDocument, DocumentError
 from lexome.formats.json_file import mapping, note_unknown_fields, string, strings
 from lexome.formats.streams import Source, decode
 from lexome.formats.tally import Tally
 from lexome.metadata import Metadata
 
-# The fields of foreign records that are read, by what they become.
+# The fields of plain records that are read, by what they become.
 _IDS = ("id", "pmid", "pmcid", "_id", "doi", "guid", "pairID", "index")
 _KINDS = {
     "title": "title",
@@ -35,7 +35,7 @@ _OWN_FIELDS = frozenset(field.name for field in fields(Document))
 
 
 def read(source: Source, *, tally: Tally, encoding: str = "utf-8") -> Iterator[Document]:
-    """A document a line: Lexome's own form, or an object with a text (and id, title, abstract, label)."""
+    """One document per line: Lexome's own form, or an object with a text (and id, title, abstract, label)."""
     for number, raw in source.lines(tally):
         if not raw.strip():
             continue
@@ -49,7 +49,7 @@ def read(source: Source, *, tally: Tally, encoding: str = "utf-8") -> Iterator[D
 
 
 def write(docs: Iterable[Document], stream: BinaryIO, *, tally: Tally) -> None:
-    """Each document as one JSON object on one line, fields that are empty left out."""
+    """One JSON object per line, without empty fields."""
     for doc in docs:
         raw = tally.attempt(partial(to_json, doc), where=f"document {doc.id!r}", id=doc.id)
         if raw is not None:
@@ -58,18 +58,18 @@ def write(docs: Iterable[Document], stream: BinaryIO, *, tally: Tally) -> None:
 
 
 def to_json(doc: Document) -> bytes:
-    """The document as JSON; from_json gives it back exactly."""
+    """The document as JSON; from_json restores it exactly."""
     from pydantic_core import PydanticSerializationError
 
     try:
         raw: bytes = _adapter().dump_json(doc, exclude_defaults=True)
     except PydanticSerializationError as error:
-        raise BadDocument("not_unicode", f"{error}; expected whole Unicode characters") from None
+        raise BadDocument("not_unicode", f"{error}; expected valid Unicode") from None
     return raw
 
 
 def from_json(raw: bytes | str) -> Document:
-    """The document in Lexome's own JSON; BadDocument says which field is wrong."""
+    """The document from Lexome's own JSON; BadDocument names the invalid field."""
     from pydantic import ValidationError
 
     try:
@@ -82,28 +82,28 @@ def from_json(raw: bytes | str) -> Document:
         field = ".".join(str(step) for step in first["loc"]) or "the line"
         raise BadDocument(
             "malformed_json" if first["type"] == "json_invalid" else "bad_field",
-            f"{field}: {first['msg']}; expected a Lexome document. If it is of another format, name that with --from.",
+            f"{field}: {first['msg']}; expected a Lexome document. If it has another format, name it with --from.",
+            value=field,
         ) from None
     return doc
 
 
 def from_record(record: dict[str, Any], name: str, tally: Tally) -> Document:
-    """A document from an object of fields whose meaning is known; the others are noted.
-
-    Its id is the record's own, or `name` where it has none.
-    """
+    """A document from a record of known fields; unknown fields are noted. `name` is the id of a record without one."""
     passages = lay_out((kind, text) for key, kind in _KINDS.items() for text in strings(record, key) if text)
     if not passages:
-        seen = ", ".join(map(repr, record)) or "no fields"
-        raise BadDocument("no_text", f"no text in {seen}; expected one in {', '.join(_KINDS)}")
+        names = ", ".join(map(repr, record)) or "none"
+        raise BadDocument("no_text", f"the record has no text in one of {', '.join(_KINDS)}; its fields are {names}")
     note_unknown_fields(record, RECORD_FIELDS, tally)
     year = string(record, "year")
     if year and not _DATE.fullmatch(year):
-        tally.note("field 'year' ignored: it is no year")
+        tally.note("field 'year' ignored: not a year")
         year = None
+    if source := string(record, "source"):
+        passages = tuple(replace(passage, source=source) for passage in passages)
     return Document(
         next((text for key in _IDS if (text := string(record, key))), name),
-        _from(passages, string(record, "source")),
+        passages,
         labels=_labels(record, tally),
         meta=Metadata(
             pmid=string(record, "pmid"),
@@ -117,7 +117,7 @@ def from_record(record: dict[str, Any], name: str, tally: Tally) -> Document:
 
 @cache
 def _adapter() -> Any:
-    """pydantic's validator of Document, made on first use: it takes a tenth of a second to import."""
+    """pydantic's validator of Document, created on first use: importing pydantic takes 0.1 s."""
     from pydantic import TypeAdapter
 
     return TypeAdapter(Document)
@@ -125,31 +125,26 @@ def _adapter() -> Any:
 
 def _document(raw: bytes, name: str, encoding: str, tally: Tally) -> Document:
     text = decode(raw, encoding)
-    # What to_json writes for a document with text holds these words; in a foreign text the quotes would be escaped.
+    # to_json writes this key sequence for every document with text; inside a JSON string its quotes would be escaped.
     if '"passages":[{"offset":' in text:
         return from_json(text)
     try:
         record = mapping(json.loads(text), "the line")
     except (ValueError, RecursionError) as error:
-        raise BadDocument("malformed_json", f"{error}; expected one JSON object a line") from None
+        raise BadDocument("malformed_json", f"{error}; expected one JSON object per line") from None
     if "passages" in record or record.keys() <= _OWN_FIELDS:
         return from_json(text)
     return from_record(record, name, tally)
 
 
-def _from(passages: tuple[Passage, ...], source: str | None) -> tuple[Passage, ...]:
-    return tuple(replace(passage, source=source) for passage in passages) if source else passages
-
-
 def _labels(record: dict[str, Any], tally: Tally) -> tuple[str, ...]:
-    """The first field of labels that is filled; another one is noted."""
+    """The labels of the first non-empty label field; other label fields are noted."""
     filled = [key for key in _LABELS if record.get(key) not in (None, "", [])]
     for key in filled[1:]:
         tally.note(f"field {key!r} ignored")
     if not filled:
         return ()
-    value = record[filled[0]]
-    given = value if isinstance(value, list | tuple) else [value]
-    # JSON's own words for true and false; a label of text or a number is itself.
-    named = [json.dumps(label) if isinstance(label, bool) else label for label in given]
-    return strings({filled[0]: named}, filled[0])
+    key, value = filled[0], record[filled[0]]
+    labels = value if isinstance(value, list | tuple) else [value]
+    # Booleans become "true" and "false".
+    return strings({key: [json.dumps(label) if isinstance(label, bool) else label for label in labels]}, key)

@@ -1,4 +1,4 @@
-"""Tables of labelled texts, as BLUE, BioBERT and LitCovid write them: a row is a document."""
+"""Labelled tables, as in BLUE, BioBERT and LitCovid: one document per row."""
 
 import re
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from lexome.formats.streams import Source, uncompressed_name
 from lexome.formats.tally import Tally
 from lexome.metadata import Metadata
 
-# The columns of a header whose meaning is known. pandas writes its index under an empty name.
+# Known column names. pandas writes its index under an empty name.
 _IDS = ("pairid", "guid", "id", "index", "", "pmid")
 _TEXTS = {
     "title": "title",
@@ -25,29 +25,28 @@ _TEXTS = {
     "sentence2": "sentence",
 }
 _LABELS = ("label", "labels", "gold_label", "score")
-# MedSTS's and BIOSSES's own columns, and LitCovid's topics, which repeat what its label says.
-_UNREAD = frozenset({"genre", "filename", "year", "old_index", "source1", "source2"}) | {
+# Columns of MedSTS and BIOSSES, and LitCovid's topics, which repeat its label.
+_IGNORED = frozenset({"genre", "filename", "year", "old_index", "source1", "source2"}) | {
     topic.lower()
     for topic in (
         "Case Report", "Diagnosis", "Epidemic Forecasting", "Mechanism", "Prevention", "Transmission", "Treatment"
     )
 }  # fmt: skip
-_KNOWN = _UNREAD.union(_IDS, _TEXTS, _LABELS, ("keywords",))
+_KNOWN = _IGNORED.union(_IDS, _TEXTS, _LABELS, ("keywords",))
 
 _LAYOUTS = (
-    "with a header any of index, id, pmid, pairID, title, abstract, text, sentence, sentence1, sentence2, keywords, "
-    "label, labels, gold_label, score; without one, either a sentence and its label, or ChemProt pairs in nine columns "
+    "with a header, any of index, id, pmid, pairID, title, abstract, text, sentence, sentence1, sentence2, keywords, "
+    "label, labels, gold_label, score; without one, a sentence and its label, or ChemProt pairs in nine columns "
     "(label, CHEMICAL, GENE-Y or GENE-N, two distances, sentence, two entities, PMID)"
 )
 _ADVICE = (
-    "Name the columns with the options text, label and id, by name or number (text=2), and say with header=yes or "
-    "header=no whether the first row is a header."
+    "Name the columns with the options text, label and id, by name or number (text=2), and set header=yes or header=no."
 )
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Which cell of a row is what, by position; `ids` are joined by full stops."""
+    """The meaning of the columns, by index; the cells of `ids` are joined by full stops."""
 
     columns: tuple[str, ...]
     texts: tuple[tuple[int, str], ...]
@@ -57,10 +56,10 @@ class Layout:
     keywords: int | None = None
 
     @cached_property
-    def unread(self) -> list[int]:
-        """The columns that nothing is made of."""
-        read = {*(index for index, _ in self.texts), *self.ids, self.label, self.pmid, self.keywords}
-        return [index for index in range(len(self.columns)) if index not in read]
+    def ignored(self) -> list[int]:
+        """The columns that are ignored."""
+        used = {*(index for index, _ in self.texts), *self.ids, self.label, self.pmid, self.keywords}
+        return [index for index in range(len(self.columns)) if index not in used]
 
 
 _CHEMPROT_PAIRS = Layout(
@@ -84,15 +83,14 @@ def read(
     quotes: Literal["auto", "csv"] = "auto",
     encoding: str = "utf-8",
 ) -> Iterator[Document]:
-    """A document a row, with its text (or title and abstract, or a pair of sentences), labels and id.
+    """One document per row, with its text (or title and abstract, or a pair of sentences), labels and id.
 
-    The columns are known by their header or their number; `text`, `label` and `id` name others, by
-    name or by number from 1. Labels are cut at ";". A row without an id is called by file and line.
+    Columns are recognized by their header names or by their number; `text`, `label` and `id` select others, by
+    name or by number from 1. Labels are split at ";". The id of a row without one is made of file and line.
 
-    Commas part the cells of a .csv file, tabs those of others. Between tabs a quote is text, and never
-    reaches over the end of its line; but a cell that a CSV writer must have quoted (the quotes inside
-    it are doubled, or there is a tab) is read as it was before. quotes="csv" allows line breaks too,
-    and is understood where the first row is quoted throughout.
+    Cells are separated by commas in a .csv file, by tabs otherwise. In tab-separated files a quote is text, except
+    in a cell that a CSV writer must have quoted (it has doubled quotes or a tab inside). quotes="csv" also allows
+    line breaks in quoted cells; it is implied if the whole first row is quoted.
     """
     rows = _rows(source, quotes)
     first = next(rows, None)
@@ -103,7 +101,9 @@ def read(
         cells = first.cells(encoding)
         layout, has_header = _layout(cells, (text, label, id), header)
     except BadDocument as error:
-        raise FormatError(f"{source.name}, line {first.line}: {error}") from None
+        raise FormatError(
+            f"{source.name}, line {first.line}: {error}", code=error.reason.replace("_", "-"), value=error.value
+        ) from None
     file = _file_name(source)
     for row in rows if has_header else chain((first,), rows):
         if has_header and row.raw == first.raw:
@@ -125,31 +125,33 @@ def _rows(source: Source, quotes: str) -> Iterator[Row]:
 
 
 def _layout(cells: list[str], named: tuple[str, str, str], header: str) -> tuple[Layout, bool]:
-    """What the columns are, and whether the first row is a header."""
+    """The layout, and whether the first row is a header."""
     by_name = any(name and not name.isdecimal() for name in named)
     known = all(cell.strip().lower() in _KNOWN for cell in cells)
     has_header = by_name or known if header == "auto" else header == "yes"
     if any(named) or has_header:
-        return _headed(cells if has_header else [], len(cells), named, cells), has_header
+        return _layout_of_columns(cells if has_header else [], named, cells), has_header
     if len(cells) == 2 and " " in cells[0].strip():
         return _SENTENCE_LABEL, False
     if len(cells) == 9 and cells[1] == "CHEMICAL":
         return _CHEMPROT_PAIRS, False
-    raise _unknown("its columns are not known", cells)
+    raise _unknown_columns("the columns are unknown", cells)
 
 
-def _headed(names: list[str], width: int, named: tuple[str, str, str], cells: list[str]) -> Layout:
-    """The layout of a header, or of numbered columns where there are no names."""
-    columns = tuple(name.strip() for name in names) or tuple(str(number + 1) for number in range(width))
+def _layout_of_columns(names: list[str], named: tuple[str, str, str], cells: list[str]) -> Layout:
+    """The layout of a header, or of numbered columns if there are no names."""
+    columns = tuple(name.strip() for name in names) or tuple(str(number + 1) for number in range(len(cells)))
     lowered = [name.lower() for name in columns] if names else []
-    strange = [name for name in lowered if name not in _KNOWN]
-    if strange and not any(named):
-        raise _unknown(f"the columns {', '.join(map(repr, strange[:20]))} are not known", cells)
+    unknown = [name for name in lowered if name not in _KNOWN]
+    if unknown and not any(named):
+        raise _unknown_columns(f"the columns {', '.join(map(repr, unknown[:20]))} are unknown", cells)
     text, label, id = (_position(name, columns, cells) for name in named)
-    found = [(index, _TEXTS[name]) for index, name in enumerate(lowered) if name in _TEXTS]
-    texts = [(text, _TEXTS.get(columns[text].lower(), "paragraph"))] if text is not None else found
+    if text is not None:
+        texts = [(text, _TEXTS.get(columns[text].lower(), "paragraph"))]
+    else:
+        texts = [(index, _TEXTS[name]) for index, name in enumerate(lowered) if name in _TEXTS]
     if not texts:
-        raise _unknown("no column holds a text", cells)
+        raise _unknown_columns("there is no text column", cells)
     ids = [lowered.index(name) for name in _IDS if name in lowered] if id is None else [id]
     labels = [lowered.index(name) for name in _LABELS if name in lowered] if label is None else [label]
     return Layout(
@@ -163,23 +165,24 @@ def _headed(names: list[str], width: int, named: tuple[str, str, str], cells: li
 
 
 def _position(name: str, columns: tuple[str, ...], cells: list[str]) -> int | None:
-    """Where the column of this name or number is; None for no name."""
+    """The index of the column with this name or number; None for an empty name."""
     if not name:
         return None
     if name in columns:
         return columns.index(name)
     if name.isdecimal() and len(name) < 9 and 1 <= int(name) <= len(columns):
         return int(name) - 1
-    raise _unknown(f"there is no column {name!r} among {len(columns)}", cells)
+    raise _unknown_columns(f"there is no column {name!r} among {len(columns)}", cells, value=name)
 
 
-def _unknown(problem: str, cells: list[str]) -> BadDocument:
-    seen = ", ".join(repr(shorten(cell, 40)) for cell in cells[:20])
-    return BadDocument("unknown_columns", f"{problem}; the first row is {seen}. Known are: {_LAYOUTS}. {_ADVICE}")
+def _unknown_columns(problem: str, cells: list[str], *, value: str | None = None) -> BadDocument:
+    row = ", ".join(repr(shorten(cell, 40)) for cell in cells[:20])
+    message = f"{problem}; the first row is {row}. Known columns: {_LAYOUTS}. {_ADVICE}"
+    return BadDocument("unknown_columns", message, value=value)
 
 
 def _file_name(source: Source) -> str:
-    """What ids begin with: the file's name, inside an archive with its folders, where folds are called alike."""
+    """The prefix of ids: the file name; inside an archive with its folders, because folds have the same file names."""
     member = source.member
     return source.stem if member is None else uncompressed_name(member).rpartition(".")[0] or member
 
@@ -189,25 +192,27 @@ def _document(row: Row, layout: Layout, file: str, encoding: str, tally: Tally) 
     if len(cells) != len(layout.columns):
         raise BadDocument(
             "wrong_columns",
-            f"there are {len(cells)} cells in the row; expected {len(layout.columns)}: {', '.join(layout.columns)}. "
+            f"the row has {len(cells)} cells; expected {len(layout.columns)}: {', '.join(layout.columns)}. "
             "A tab or line break inside a text must be quoted; for line breaks read with quotes=csv.",
+            value=len(cells),
         )
     texts = [(kind, cells[index]) for index, kind in layout.texts if cells[index]]
     if not texts:
-        raise BadDocument("no_text", f"{layout.columns[layout.texts[0][0]]!r} is empty; expected a text")
-    for index in layout.unread:
+        column = layout.columns[layout.texts[0][0]]
+        raise BadDocument("no_text", f"the column {column!r} is empty; expected text", value=column)
+    for index in layout.ignored:
         if cells[index]:
             tally.note(f"column {layout.columns[index]!r} ignored")
     return Document(
         _id(cells, row, layout, file),
         lay_out(texts),
-        labels=_listed(cells, layout.label),
-        meta=Metadata(pmid=_cell(cells, layout.pmid), keywords=_listed(cells, layout.keywords)),
+        labels=_split_values(cells, layout.label),
+        meta=Metadata(pmid=_cell(cells, layout.pmid), keywords=_split_values(cells, layout.keywords)),
     )
 
 
 def _id(cells: list[str], row: Row, layout: Layout, file: str) -> str:
-    """The row's own id; a row's number alone, the file's or the table's, follows the file's name."""
+    """The row's id; a bare row number is prefixed with the file name."""
     name = ".".join(cells[index] for index in layout.ids)
     if not name:
         return f"{file}-{row.line}"
@@ -219,7 +224,7 @@ def _cell(cells: list[str], index: int | None) -> str | None:
     return (cells[index] or None) if index is not None else None
 
 
-def _listed(cells: list[str], index: int | None) -> tuple[str, ...]:
-    """The values of a cell, which semicolons part."""
-    joined = _cell(cells, index) or ""
-    return tuple(value for part in joined.split(";") if (value := part.strip()))
+def _split_values(cells: list[str], index: int | None) -> tuple[str, ...]:
+    """The values of a cell, separated by semicolons."""
+    values = (_cell(cells, index) or "").split(";")
+    return tuple(value for part in values if (value := part.strip()))

@@ -1,8 +1,8 @@
 """MEDLINE tagged text, as PubMed and citation managers save it (.nbib, .txt).
 
-A line is a tag in four columns, "- " and a value; lines that begin with blanks go on with the value before
-them. Line breaks inside a value, with the indentation around them, become one space; nothing else changes.
-Languages are PubMed's codes, of three letters: "eng", where JATS has "en".
+A line is a tag in four columns, "- " and a value; lines that begin with blanks continue the value before. Line
+breaks inside a value and their indentation become one space; nothing else changes. Languages are PubMed's
+three-letter codes: "eng", not "en".
 """
 
 import re
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache, partial
 
 from lexome.document import Document, Passage, lay_out, shorten
-from lexome.errors import BadDocument, FormatError
+from lexome.errors import BadDocument
 from lexome.formats.citation import (
     fold,
     iso_date,
@@ -21,7 +21,7 @@ from lexome.formats.citation import (
     pmcid,
     registry_number,
 )
-from lexome.formats.streams import MAX_RECORD_BYTES, Source, decode
+from lexome.formats.streams import MAX_RECORD_BYTES, Source, decode, empty_file
 from lexome.formats.tally import Tally
 from lexome.metadata import Author, Journal, MeshHeading, MeshQualifier, Metadata, Notice, Substance
 
@@ -32,58 +32,58 @@ _SUBSTANCE = re.compile(r"(EC \S+|\S+) \((.*)\)", re.DOTALL)
 _SUFFIX = re.compile(r"(.*\S) (Jr|Sr|[2-9](?:nd|rd|th)|I{2,3}|IV)\.?", re.DOTALL)
 _PMID_LINE = re.compile(rb"PMID- *(\d+)")
 
-# Stands for the rest of a record that is too large. No line holds a line break of its own.
+# Marks a record that is too large; no line contains a line break.
 _TOO_LARGE = b"\n\n"
 
 
 def read(source: Source, *, tally: Tally, encoding: str = "utf-8") -> Iterator[Document]:
-    """A document a citation: its title and abstract, then its title and abstracts in other languages.
+    """One document per citation: title and abstract, then title and abstracts in other languages.
 
-    The labels of a structured abstract are part of its text here; PubMed XML keeps them apart.
+    The labels of a structured abstract are part of its text, unlike in PubMed XML.
     """
     empty = True
     for line, lines in _blocks(source):
         empty = False
         raw = b"\n".join(lines)
-        found = _PMID_LINE.match(raw)
+        pmid = _PMID_LINE.match(raw)
         doc = tally.attempt(
             partial(_document, raw, encoding, tally),
             where=f"{source.name}, line {line}",
-            id=found[1].decode() if found is not None else None,
+            id=pmid[1].decode() if pmid is not None else None,
             raw=raw,
         )
         if doc is not None:
             yield doc
     if empty:
-        raise FormatError(f"{source.name}: the file is empty; expected citations that begin with PMID-.")
+        raise empty_file(source)
 
 
 def _blocks(source: Source) -> Iterator[tuple[int, list[bytes]]]:
-    """The first line's number and the lines of each record, which ends at a blank line or where a PMID comes again."""
-    held: list[bytes] = []
-    begun, size = 1, 0
-    with_pmid = ended = False
+    """The first line number and the lines of each record, which ends at a blank line or before another PMID."""
+    record: list[bytes] = []
+    first_line, size = 1, 0
+    has_pmid = ended = False
     for number, line in source.lines():
         if not line.strip():
             ended = True
             continue
         is_pmid = line.startswith(b"PMID-")
-        # A blank line before more of a value is part of that value.
-        if held and ((ended and line[:1] not in b" \t") or (with_pmid and is_pmid)):
-            yield begun, held
-            held, with_pmid = [], False
-        if not held:
-            begun, size = number, 0
-        with_pmid, ended = with_pmid or is_pmid, False
+        # A blank line before a continuation line is part of the value.
+        if record and ((ended and line[:1] not in b" \t") or (has_pmid and is_pmid)):
+            yield first_line, record
+            record, has_pmid = [], False
+        if not record:
+            first_line, size = number, 0
+        has_pmid, ended = has_pmid or is_pmid, False
         if size <= MAX_RECORD_BYTES:
             size += len(line) + 1
-            held.append(line if size <= MAX_RECORD_BYTES else _TOO_LARGE)
-    if held:
-        yield begun, held
+            record.append(line if size <= MAX_RECORD_BYTES else _TOO_LARGE)
+    if record:
+        yield first_line, record
 
 
 class _Draft:
-    """What has been found of one citation so far."""
+    """The fields of one citation, as they are read."""
 
     def __init__(self) -> None:
         self.first: dict[str, str] = {}
@@ -107,12 +107,12 @@ class _Draft:
             self.other_ids.append(other)
 
     def begin_author(self, **names: str) -> None:
-        """From here on names and affiliations belong to another author."""
+        """Start another author, to whom the names and affiliations that follow belong."""
         self.authors.append(names)
         self.affiliations.append([])
 
     def texts(self, tag: str) -> tuple[str, ...]:
-        """Every value of a tag, in order."""
+        """All values of a tag, in order."""
         return tuple(self.lists.get(tag, ()))
 
 
@@ -121,7 +121,7 @@ _Add = Callable[[_Draft, str, str, Tally], None]
 
 def _document(raw: bytes, encoding: str, tally: Tally) -> Document:
     if raw.endswith(_TOO_LARGE):
-        raise BadDocument("too_large", f"the record is larger than {MAX_RECORD_BYTES >> 20} MiB; expected a citation.")
+        raise BadDocument("too_large", f"the record is larger than {MAX_RECORD_BYTES >> 20} MiB.")
     draft = _Draft()
     for tag, value in _fields(decode(raw, encoding)):
         add = _TAGS.get(tag)
@@ -131,29 +131,29 @@ def _document(raw: bytes, encoding: str, tally: Tally) -> Document:
             add(draft, tag, value, tally)
     pmid = draft.first.get("PMID")
     if not pmid:
-        raise BadDocument("no_pmid", "the citation has no PMID; expected a line such as PMID- 123. Refetch the record.")
+        raise BadDocument("no_pmid", "the citation has no PMID; expected a line such as PMID- 123.")
     return Document(pmid, _passages(draft), meta=_metadata(draft, tally))
 
 
 def _fields(text: str) -> Iterator[tuple[str, str]]:
     """Each tag with its folded value."""
-    tag, held = "", [""]
+    tag, lines = "", [""]
     for number, line in enumerate(text.split("\n"), 1):
         if line[:1] in (" ", "\t") and tag:
-            held.append(line)
+            lines.append(line)
             continue
-        found = _TAG.match(line[:4])
-        if found is None or line[4:5] != "-":
-            seen = shorten(line)
+        match = _TAG.match(line[:4])
+        if match is None or line[4:5] != "-":
             raise BadDocument(
                 "malformed_line",
-                f"line {number} of the record is {seen!r}; expected a tag such as 'TI  - ', or six blanks before "
-                "more of the line above.",
+                f"line {number} of the record is {shorten(line)!r}; expected a tag such as 'TI  - ', or six blanks "
+                "before a continuation line.",
+                value=number,
             )
         if tag:
-            yield tag, fold("\n".join(held))
-        tag, held = found[1], [line[5:]]
-    yield tag, fold("\n".join(held))
+            yield tag, fold("\n".join(lines))
+        tag, lines = match[1], [line[5:]]
+    yield tag, fold("\n".join(lines))
 
 
 def _keep_first(draft: _Draft, tag: str, value: str, tally: Tally) -> None:
@@ -184,7 +184,7 @@ def _add_full_name(draft: _Draft, tag: str, value: str, tally: Tally) -> None:
 
 
 def _add_short_name(draft: _Draft, tag: str, value: str, tally: Tally) -> None:
-    """The family name and initials of the author whose full name came before, or of one that has none."""
+    """Family name and initials, of the author whose full name came before or of one without full name."""
     suffix = _SUFFIX.fullmatch(value)
     if suffix is not None:
         tally.note("author's Suffix ignored")
@@ -204,24 +204,24 @@ def _add_collective(draft: _Draft, tag: str, value: str, tally: Tally) -> None:
 
 
 def _add_author_id(draft: _Draft, tag: str, value: str, tally: Tally) -> None:
-    known = orcid(value)
-    if known is not None and draft.authors:
-        draft.authors[-1]["orcid"] = known
+    orcid_ = orcid(value)
+    if orcid_ is not None and draft.authors:
+        draft.authors[-1]["orcid"] = orcid_
     else:
         tally.note("author's Identifier ignored")
 
 
 def _add_affiliation(draft: _Draft, tag: str, value: str, tally: Tally) -> None:
-    # Until 2014 there was one address a citation, the first author's, and it stood before the names.
+    # Until 2014 citations had one affiliation, the first author's, before the names.
     (draft.affiliations[-1] if draft.affiliations else draft.early_affiliations).append(value)
 
 
 def _add_named_id(draft: _Draft, tag: str, value: str, tally: Tally) -> None:
-    found = _NAMED_ID.fullmatch(value)
-    if found is None:
+    match = _NAMED_ID.fullmatch(value)
+    if match is None:
         draft.add_id("other", value)
-    elif found[2] not in ("pubmed", "pmc"):
-        draft.add_id(found[2], found[1])
+    elif match[2] not in ("pubmed", "pmc"):
+        draft.add_id(match[2], match[1])
 
 
 def _add_other_id(draft: _Draft, tag: str, value: str, tally: Tally) -> None:
@@ -250,21 +250,21 @@ def _add_revised(draft: _Draft, tag: str, value: str, tally: Tally) -> None:
 
 
 def _day(value: str, tally: Tally) -> str | None:
-    found = _DAY.match(value)
-    date = iso_date(*found.groups()) if found is not None else None
+    match = _DAY.match(value)
+    date = iso_date(*match.groups()) if match is not None else None
     if date is None:
-        tally.note("date not understood, ignored")
+        tally.note("unparsable date ignored")
     return date
 
 
 @lru_cache(1 << 14)
 def _substance(text: str) -> Substance:
-    """A substance from "number (name)", or from its name alone."""
-    found = _SUBSTANCE.fullmatch(text)
-    return Substance(found[2], None, registry_number(found[1])) if found is not None else Substance(text)
+    """A substance from "number (name)" or a bare name."""
+    match = _SUBSTANCE.fullmatch(text)
+    return Substance(match[2], None, registry_number(match[1])) if match is not None else Substance(text)
 
 
-# Indexers use the same headings again and again ("Humans", "Mice"): one object serves all.
+# Headings such as "Humans" recur in most citations: they share one object.
 @lru_cache(1 << 16)
 def _heading(text: str) -> MeshHeading:
     """A heading from "Name/qualifier/*qualifier", where * marks a main topic."""
@@ -278,7 +278,7 @@ def _heading(text: str) -> MeshHeading:
 
 
 def _passages(draft: _Draft) -> tuple[Passage, ...]:
-    """In the order in which PubMed XML's come."""
+    """The passages, in the order of PubMed XML's."""
     first = draft.first.get
     foreign = next((language for language in draft.texts("LA") if language != "eng"), None)
     passages = [
@@ -294,7 +294,7 @@ def _metadata(draft: _Draft, tally: Tally) -> Metadata:
     first = draft.first.get
     issue_date = parse_free_date(first("DP", ""))
     if "DP" in draft.first and issue_date is None:
-        tally.note("date not understood, ignored")
+        tally.note("unparsable date ignored")
     return Metadata(
         pmid=first("PMID"),
         pmcid=first("PMC"),
@@ -374,7 +374,7 @@ _TAGS: Mapping[str, _Add] = {
     "OABL": _add_other_language,
     "FAU": _add_full_name,
     "AU": _add_short_name,
-    # The editors of a book; PubMed XML has them among its authors.
+    # The editors of a book, whom PubMed XML lists as authors.
     "FED": _add_full_name,
     "ED": _add_short_name,
     "CN": _add_collective,

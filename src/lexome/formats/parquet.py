@@ -1,7 +1,7 @@
-"""Parquet: a document a row, its passages, spans and metadata as real nested columns.
+"""Parquet: one document per row, with passages, spans and metadata as nested columns.
 
-Any tool that reads Parquet can ask for spans.type or meta.journal.title without knowing Lexome.
-Tables that others write are read by the same rules as foreign JSON lines.
+Any Parquet tool can query spans.type or meta.journal.title. Other tables are read by the same rules as plain JSON
+Lines.
 """
 
 import io
@@ -22,8 +22,263 @@ from lexome.formats.jsonl import RECORD_FIELDS, RECORD_TEXTS, from_record
 from lexome.formats.streams import BLOCK_BYTES, DISK_BYTES, Source
 from lexome.formats.tally import Tally
 
-# What stands in the columns of a struct that is null, and is never read.
+# In the file's metadata; incremented when older versions of Lexome cannot read the files.
+FORM_VERSION = 1
+
+# Limits of a row group, which is what writing and reading hold in memory.
+GROUP_ROWS = 10_000
+GROUP_CHARACTERS = 16 << 20
+
+# The approximate size of a span in that limit.
+SPAN_CHARACTERS = 100
+
+# Documents built at a time.
+BATCH_ROWS = 256
+
+# Values of the columns of a null struct, which are never read.
 _BLANK: dict[Any, Any] = {str: "", int: 0, float: 0.0, bool: False}
+Make = Callable[[Any, int], list[Document]]
+
+
+def read(source: Source, *, tally: Tally) -> Iterator[Document]:
+    """One document per row: Lexome's own columns, or a table with a text (and id, title, abstract, label)."""
+    with _table(source) as table:
+        names = table.schema_arrow.names
+        is_lexome = _is_lexome_table(table.schema_arrow)
+        if is_lexome:
+            _require_lexome_schema(table.schema_arrow, source.name)
+        elif not RECORD_TEXTS.intersection(names):
+            raise FormatError(
+                f"{source.name}: the table has the columns {', '.join(names) or '(none)'}; expected Lexome's own, or "
+                f"one of {', '.join(sorted(RECORD_TEXTS))}. Rename the text column.",
+                code="unknown-columns",
+                value=source.name,
+            )
+        known = [column.name for column in columns_of(Document)] if is_lexome else RECORD_FIELDS
+        make: Make = (
+            (lambda batch, first: documents_of(batch)) if is_lexome else partial(_from_records, source.stem, tally)
+        )
+        first = 1
+        for batch in _batches(table, [name for name in names if name in known], source, tally):
+            for name in names:
+                if name not in known:
+                    tally.note(f"field {name!r} ignored", batch.num_rows)
+            yield from _build(make, batch, first, source.name, tally)
+            first += batch.num_rows
+
+
+@contextmanager
+def _table(source: Source) -> Iterator[Any]:
+    """The opened Parquet file of a source."""
+    pa, pq = _pyarrow("reading Parquet")
+    with _random_access(source) as file:
+        try:
+            table = pq.ParquetFile(file, pre_buffer=False, page_checksum_verification=True)
+            table.schema_arrow  # noqa: B018  # raises for a schema that Arrow does not support
+        except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
+            raise FormatError(
+                f"{source.name}: not a Parquet file, or a truncated one ({_first_line(error)}). Download or write it "
+                "again.",
+                code="truncated",
+                value=source.name,
+            ) from error
+        with table:
+            yield table
+
+
+@contextmanager
+def _random_access(source: Source) -> Iterator[BinaryIO]:
+    """The file itself, or a temporary copy of a stream: Parquet needs random access."""
+    if source.path is not None and source.path.is_file():
+        with source.path.open("rb") as file:
+            yield file
+        return
+    with tempfile.TemporaryFile() as copy:
+        try:
+            shutil.copyfileobj(source.stream, copy, BLOCK_BYTES)
+        except OSError as error:
+            raise FormatError(
+                f"{source.name}: no space for a temporary copy in {tempfile.gettempdir()} ({error.strerror}), which "
+                "Parquet in a stream or archive needs. Free some, or unpack the file first.",
+                code="no-space",
+                value=source.name,
+            ) from error
+        copy.seek(0)
+        yield cast(BinaryIO, copy)
+
+
+def _batches(table: Any, names: list[str], source: Source, tally: Tally) -> Iterator[Any]:
+    """Record batches of the named columns; the bytes of each row group are counted after it is read."""
+    import pyarrow as pa
+
+    # The first block was counted when the file was opened.
+    left = max(0, source.path.stat().st_size - DISK_BYTES) if source.path is not None else 0
+    for number in range(table.num_row_groups):
+        try:
+            yield from table.iter_batches(BATCH_ROWS, row_groups=[number], columns=names)
+        except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
+            raise FormatError(
+                f"{source.name}, row group {number + 1} of {table.num_row_groups}: the data is damaged "
+                f"({_first_line(error)}). Everything before was read; download or write the file again.",
+                code="damaged",
+                value=number + 1,
+            ) from error
+        group = table.metadata.row_group(number)
+        done = min(left, sum(group.column(index).total_compressed_size for index in range(group.num_columns)))
+        tally.bytes_read += done
+        left -= done
+    tally.bytes_read += left
+
+
+def _is_lexome_table(schema: Any) -> bool:
+    """True for Lexome's own columns, even if another tool rewrote the file without its metadata."""
+    return b"lexome.form" in (schema.metadata or {}) or {"id", "passages"} <= set(schema.names)
+
+
+def _require_lexome_schema(schema: Any, name: str) -> None:
+    version = (schema.metadata or {}).get(b"lexome.version", str(FORM_VERSION).encode())
+    if not version.isdigit() or int(version) > FORM_VERSION:
+        raise FormatError(
+            f"{name}: the file has schema version {version.decode(errors='replace')}; this version of Lexome reads up "
+            f"to {FORM_VERSION}. Upgrade Lexome.",
+            code="newer-version",
+            value=version,
+        )
+    problem = schema_problem(Document, schema)
+    if problem is not None:
+        raise FormatError(
+            f"{name}: {problem}; expected the columns of Lexome documents. Write the file again.",
+            code="bad-schema",
+            value=problem,
+        )
+
+
+def _from_records(stem: str, tally: Tally, batch: Any, first: int) -> list[Document]:
+    import pyarrow as pa
+
+    try:
+        records = batch.to_pylist()
+    except (ValueError, OverflowError, pa.ArrowException) as error:
+        raise BadDocument("bad_field", f"{error}; expected strings and numbers") from None
+    return [from_record(record, f"{stem}-{number}", tally) for number, record in enumerate(records, first)]
+
+
+def _build(make: Make, batch: Any, first: int, name: str, tally: Tally) -> Iterator[Document]:
+    """The documents of a batch; if one is bad, row by row, so that only that one is rejected."""
+    try:
+        docs = make(batch, first)
+    except BadDocument:
+        for row in range(batch.num_rows):
+            one = batch.slice(row, 1)
+            doc = tally.attempt(partial(make, one, first + row), where=f"{name}, row {first + row}", raw=_raw(one))
+            yield from doc or ()
+    else:
+        yield from docs
+
+
+def _raw(row: Any) -> bytes | None:
+    """A row as JSON, for the rejects file."""
+    import pyarrow as pa
+
+    try:
+        return json.dumps(row.to_pylist()[0], ensure_ascii=False, default=str).encode()
+    except (ValueError, OverflowError, pa.ArrowException):
+        return None
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).split("\n", 1)[0]
+
+
+def write(docs: Iterable[Document], stream: BinaryIO, *, tally: Tally) -> None:
+    """One row per document, in row groups of bounded size, compressed with zstd and with checksums."""
+    write_rows(docs, stream, tally=tally)
+
+
+def write_rows(docs: Iterable[Document], stream: BinaryIO, *, tally: Tally) -> list[int]:
+    """As `write`; returns the indices of documents that were rejected and have no row."""
+    pa, pq = _pyarrow("writing Parquet")
+    metadata = {"lexome.form": "document", "lexome.version": str(FORM_VERSION)}
+    schema = pa.schema(arrow_fields(Document), metadata=metadata)
+    out = pa.PythonFile(_PositionStream(stream), "w")
+    first, rejected = 0, []
+    with pq.ParquetWriter(out, schema, compression="zstd", write_page_checksum=True) as writer:
+        for group in _groups(docs):
+            batch, indices = _batch(group, schema, tally)
+            writer.write_batch(batch)
+            tally.written += batch.num_rows
+            rejected += [first + index for index in indices]
+            first += len(group)
+    return rejected
+
+
+def _pyarrow(purpose: str) -> tuple[Any, Any]:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise MissingExtraError("pyarrow", extra="corpus", purpose=purpose) from None
+    return pyarrow, pyarrow.parquet
+
+
+class _PositionStream(io.RawIOBase):
+    """A write stream that tracks its position, which standard output and compressors may not."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        self._position = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, block: Any) -> int:
+        self._stream.write(block)
+        self._position += len(block)
+        return len(block)
+
+    def tell(self) -> int:
+        return self._position
+
+
+def _groups(docs: Iterable[Document]) -> Iterator[list[Document]]:
+    """The documents in row groups, whose boundaries depend on the documents only."""
+    group: list[Document] = []
+    size = 0
+    for doc in docs:
+        group.append(doc)
+        size += sum(len(passage.text) for passage in doc.passages) + SPAN_CHARACTERS * len(doc.spans)
+        if len(group) == GROUP_ROWS or size >= GROUP_CHARACTERS:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group
+
+
+def _batch(docs: list[Document], schema: Any, tally: Tally) -> tuple[Any, list[int]]:
+    """The documents as a record batch, and the indices of rejected ones, which Arrow cannot represent."""
+    try:
+        return _arrow(docs, schema), []
+    except BadDocument:
+        checked = [_check_document(doc, schema, tally) for doc in docs]
+        rejected = [index for index, doc in enumerate(checked) if doc is None]
+        return _arrow([doc for doc in checked if doc is not None], schema), rejected
+
+
+def _check_document(doc: Document, schema: Any, tally: Tally) -> Document | None:
+    name = doc.id.encode(errors="backslashreplace").decode()
+    batch = tally.attempt(partial(_arrow, [doc], schema), where=f"document {doc.id!r}", id=name)
+    return doc if batch is not None else None
+
+
+def _arrow(docs: list[Document], schema: Any) -> Any:
+    import pyarrow as pa
+
+    try:
+        return pa.RecordBatch.from_arrays(to_arrays(Document, docs), schema=schema)
+    except UnicodeEncodeError as error:
+        raise BadDocument("not_unicode", f"{error}; expected valid Unicode") from None
+    except (OverflowError, TypeError, pa.ArrowException) as error:
+        raise BadDocument("not_storable", f"{error}; expected numbers of 64 bits and the model's own types") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +325,7 @@ def _arrow_type(hint: Any) -> Any:
 
 
 def to_arrays(cls: type, objects: Sequence[Any]) -> list[Any]:
-    """The columns of some objects of a dataclass; None among them leaves its place blank."""
+    """Objects of a dataclass as Arrow columns; None gives blank values."""
     arrays = []
     for column in columns_of(cls):
         blank = None if column.optional else _BLANK.get(column.hint, ())
@@ -96,41 +351,41 @@ def _array(hint: Any, values: list[Any]) -> Any:
     return pa.array(values, _arrow_type(hint))
 
 
-def misfit(cls: type, kind: Any, path: str = "") -> str | None:
-    """What is wrong with a schema or struct as the columns of a dataclass, or None.
+def schema_problem(cls: type, kind: Any, path: str = "") -> str | None:
+    """The first incompatibility of a schema or struct with the fields of a dataclass, or None.
 
-    Strings and lists may be of Arrow's large kind, and columns with a default may be missing: other
-    tools change the former, and a later version of Lexome the latter.
+    Strings and lists may have Arrow's large types, which other tools write, and columns with a default may be
+    missing, which another version of Lexome may not have.
     """
     for column in columns_of(cls):
         name = f"{path}{column.name}"
         if kind.names.count(column.name) > 1:
             return f"there are two columns {name}"
         if column.name in kind.names:
-            wrong = _misfit(column.hint, kind.field(column.name).type, name)
-            if wrong is not None:
-                return wrong
+            problem = _column_problem(column.hint, kind.field(column.name).type, name)
+            if problem is not None:
+                return problem
         elif column.default is MISSING:
             return f"there is no column {name}"
     return None
 
 
-def _misfit(hint: Any, kind: Any, name: str) -> str | None:
+def _column_problem(hint: Any, kind: Any, name: str) -> str | None:
     import pyarrow as pa
 
     of = pa.types
     if of.is_null(kind):
-        # What a tool that guesses types makes of a column where nothing was ever set.
+        # Tools that infer types write a column without values so.
         return None
     if is_dataclass(hint):
-        return misfit(hint, kind, f"{name}.") if of.is_struct(kind) else f"{name} is {kind}, not a struct"  # type: ignore[arg-type]
+        return schema_problem(hint, kind, f"{name}.") if of.is_struct(kind) else f"{name} is {kind}, not a struct"  # type: ignore[arg-type]
     if hint == Range:
         fits = of.is_struct(kind) and kind.names == ["start", "end"] and all(of.is_integer(side.type) for side in kind)
         return None if fits else f"{name} is {kind}, not a struct of start and end"
     if get_origin(hint) is tuple:
         if not (of.is_list(kind) or of.is_large_list(kind)):
             return f"{name} is {kind}, not a list"
-        return _misfit(get_args(hint)[0], kind.value_type, f"{name}[]")
+        return _column_problem(get_args(hint)[0], kind.value_type, f"{name}[]")
     if hint is str:
         fits = of.is_string(kind) or of.is_large_string(kind)
     else:
@@ -139,11 +394,17 @@ def _misfit(hint: Any, kind: Any, name: str) -> str | None:
     return None if fits else f"{name} is {kind}, not {_arrow_type(hint)}"
 
 
-def from_struct(cls: type, array: Any) -> list[Any]:
-    """The objects in a struct array whose type has no misfit; null is None.
+def documents_of(batch: Any) -> list[Document]:
+    """The documents of a record batch in Lexome's own columns."""
+    import pyarrow as pa
 
-    A null in a column with a default is the default, whatever wrote it; without one it is a
-    BadDocument, as is text that is not Unicode.
+    return from_struct(Document, pa.StructArray.from_arrays(batch.columns, fields=list(batch.schema)))
+
+
+def from_struct(cls: type, array: Any) -> list[Any]:
+    """The objects of a struct array with a compatible schema; null is None.
+
+    A null in a column with a default becomes the default; in one without, BadDocument, as for invalid UTF-8.
     """
     sides = []
     for column in columns_of(cls):
@@ -155,17 +416,19 @@ def from_struct(cls: type, array: Any) -> list[Any]:
         if not column.optional and array.field(index).null_count:
             values = _without_null(values, column, array)
         sides.append(values)
-    # Documents hold thousands of these, so the objects are built from columns and not through dicts.
-    made = zip(*sides, strict=True)
+    # Documents have thousands of these, so the objects are built from columns and not from dicts.
+    rows = zip(*sides, strict=True)
     if array.null_count == 0:
-        return [cls(*row) for row in made]
-    return [cls(*row) if valid else None for row, valid in zip(made, array.is_valid().to_pylist(), strict=True)]
+        return [cls(*row) for row in rows]
+    return [cls(*row) if valid else None for row, valid in zip(rows, array.is_valid().to_pylist(), strict=True)]
 
 
 def _without_null(values: list[Any], column: Column, owner: Any) -> list[Any]:
-    here = owner.is_valid().to_pylist()
-    if column.default is MISSING and any(value is None and valid for value, valid in zip(values, here, strict=True)):
-        raise BadDocument("missing_field", f"{column.name} is null; expected a value in every row")
+    owner_valid = owner.is_valid().to_pylist()
+    if column.default is MISSING and any(
+        value is None and valid for value, valid in zip(values, owner_valid, strict=True)
+    ):
+        raise BadDocument("missing_field", f"{column.name} is null; expected a value in every row", value=column.name)
     return [column.default if value is None else value for value in values]
 
 
@@ -177,274 +440,26 @@ def _values(hint: Any, array: Any) -> list[Any]:
     if hint == Range:
         starts, ends = array.field("start").to_pylist(), array.field("end").to_pylist()
         if array.null_count or None in starts or None in ends:
-            raise BadDocument("missing_field", "a range has no start or end; expected two numbers")
+            raise BadDocument("missing_field", "a range has no start or end")
         return list(zip(starts, ends, strict=True))
     if get_origin(hint) is tuple:
         return _tuples(get_args(hint)[0], array)
     try:
         values: list[Any] = array.to_pylist()
     except UnicodeDecodeError as error:
-        raise BadDocument("wrong_encoding", f"{error}; expected text in UTF-8") from None
+        raise BadDocument("wrong_encoding", f"{error}; expected UTF-8") from None
     return values
 
 
 def _tuples(hint: Any, array: Any) -> list[Any]:
     """A tuple for each list; None for null."""
     bounds = array.offsets.to_pylist()
-    # A slice of a list array still holds the values of the whole.
+    # A slice of a list array still has all the values.
     flat = _values(hint, array.values.slice(bounds[0], bounds[-1] - bounds[0]))
     if None in flat:
-        raise BadDocument("missing_field", "a list holds null; expected values only")
+        raise BadDocument("missing_field", "a list contains null")
     first = bounds[0]
-    found = [tuple(flat[start - first : end - first]) for start, end in pairwise(bounds)]
+    tuples = [tuple(flat[start - first : end - first]) for start, end in pairwise(bounds)]
     if array.null_count == 0:
-        return found
-    return [value if valid else None for value, valid in zip(found, array.is_valid().to_pylist(), strict=True)]
-
-
-def documents_of(batch: Any) -> list[Document]:
-    """The documents of a record batch in Lexome's own columns."""
-    import pyarrow as pa
-
-    return from_struct(Document, pa.StructArray.from_arrays(batch.columns, fields=list(batch.schema)))
-
-
-# Stands in the file's metadata; raised when older versions of Lexome could not read what is written.
-FORM_VERSION = 1
-
-# A row group ends at so many rows or so much text: what writing and reading hold at a time.
-GROUP_ROWS = 10_000
-GROUP_CHARACTERS = 16 << 20
-
-# What a span weighs beside the text, roughly, when a row group is measured.
-SPAN_CHARACTERS = 100
-
-# Documents built at a time when reading.
-BATCH_ROWS = 256
-
-Make = Callable[[Any, int], list[Document]]
-
-
-def read(source: Source, *, tally: Tally) -> Iterator[Document]:
-    """A document a row: Lexome's own columns, or a table with a text (and id, title, abstract, label)."""
-    with _table(source) as table:
-        names = table.schema_arrow.names
-        own = _is_own(table.schema_arrow)
-        if own:
-            _require_own(table.schema_arrow, source.name)
-        elif not RECORD_TEXTS.intersection(names):
-            raise FormatError(
-                f"{source.name}: the table has the columns {', '.join(names) or '(none)'}; expected Lexome's own, or "
-                f"one of {', '.join(sorted(RECORD_TEXTS))}. Rename the column that holds the text."
-            )
-        known = [column.name for column in columns_of(Document)] if own else RECORD_FIELDS
-        make: Make = (lambda batch, first: documents_of(batch)) if own else partial(_foreign, source.stem, tally)
-        first = 1
-        for batch in _batches(table, [name for name in names if name in known], source, tally):
-            for name in names:
-                if name not in known:
-                    tally.note(f"field {name!r} ignored", batch.num_rows)
-            yield from _made(make, batch, first, source.name, tally)
-            first += batch.num_rows
-
-
-def write(docs: Iterable[Document], stream: BinaryIO, *, tally: Tally) -> None:
-    """Each document as one row, in row groups of bounded size, compressed with zstd and checksummed."""
-    write_rows(docs, stream, tally=tally)
-
-
-def write_rows(docs: Iterable[Document], stream: BinaryIO, *, tally: Tally) -> list[int]:
-    """Write as `write` does; the places, counted from 0, of documents that were set aside and so have no row."""
-    pa, pq = _pyarrow("writing Parquet")
-    metadata = {"lexome.form": "document", "lexome.version": str(FORM_VERSION)}
-    schema = pa.schema(arrow_fields(Document), metadata=metadata)
-    out = pa.PythonFile(_Forward(stream), "w")
-    first, aside = 0, []
-    with pq.ParquetWriter(out, schema, compression="zstd", write_page_checksum=True) as writer:
-        for group in _groups(docs):
-            batch, refused = _batch(group, schema, tally)
-            writer.write_batch(batch)
-            tally.written += batch.num_rows
-            aside += [first + place for place in refused]
-            first += len(group)
-    return aside
-
-
-def _pyarrow(purpose: str) -> tuple[Any, Any]:
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError:
-        raise MissingExtraError("pyarrow", extra="corpus", purpose=purpose) from None
-    return pyarrow, pyarrow.parquet
-
-
-class _Forward(io.RawIOBase):
-    """A stream to write that knows its own position: standard output and compressors may not."""
-
-    def __init__(self, stream: BinaryIO) -> None:
-        self._stream = stream
-        self._position = 0
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, block: Any) -> int:
-        self._stream.write(block)
-        self._position += len(block)
-        return len(block)
-
-    def tell(self) -> int:
-        return self._position
-
-
-def _groups(docs: Iterable[Document]) -> Iterator[list[Document]]:
-    """The documents in row groups; where one ends depends on the documents alone."""
-    group: list[Document] = []
-    size = 0
-    for doc in docs:
-        group.append(doc)
-        size += sum(len(passage.text) for passage in doc.passages) + SPAN_CHARACTERS * len(doc.spans)
-        if len(group) == GROUP_ROWS or size >= GROUP_CHARACTERS:
-            yield group
-            group, size = [], 0
-    if group:
-        yield group
-
-
-def _batch(docs: list[Document], schema: Any, tally: Tally) -> tuple[Any, list[int]]:
-    """The documents as a record batch, and the places of those that Arrow refuses, which are set aside."""
-    try:
-        return _arrow(docs, schema), []
-    except BadDocument:
-        checked = [_checked(doc, schema, tally) for doc in docs]
-        refused = [place for place, doc in enumerate(checked) if doc is None]
-        return _arrow([doc for doc in checked if doc is not None], schema), refused
-
-
-def _checked(doc: Document, schema: Any, tally: Tally) -> Document | None:
-    name = doc.id.encode(errors="backslashreplace").decode()
-    made = tally.attempt(partial(_arrow, [doc], schema), where=f"document {doc.id!r}", id=name)
-    return doc if made is not None else None
-
-
-def _arrow(docs: list[Document], schema: Any) -> Any:
-    import pyarrow as pa
-
-    try:
-        return pa.RecordBatch.from_arrays(to_arrays(Document, docs), schema=schema)
-    except UnicodeEncodeError as error:
-        raise BadDocument("not_unicode", f"{error}; expected whole Unicode characters") from None
-    except (OverflowError, TypeError, pa.ArrowException) as error:
-        raise BadDocument("not_storable", f"{error}; expected numbers of 64 bits and the model's own types") from None
-
-
-@contextmanager
-def _table(source: Source) -> Iterator[Any]:
-    """The Parquet file behind a source, its footer read."""
-    pa, pq = _pyarrow("reading Parquet")
-    with _random_access(source) as file:
-        try:
-            table = pq.ParquetFile(file, pre_buffer=False, page_checksum_verification=True)
-            table.schema_arrow  # noqa: B018  # a schema that Arrow does not know raises here
-        except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
-            raise FormatError(
-                f"{source.name}: not a Parquet file, or one that breaks off before its end ({_first_line(error)}); "
-                "expected a complete file. Fetch or write it again."
-            ) from error
-        with table:
-            yield table
-
-
-@contextmanager
-def _random_access(source: Source) -> Iterator[BinaryIO]:
-    """The file itself, or a temporary copy of what is only a stream: Parquet is read from its end."""
-    if source.path is not None and source.path.is_file():
-        with source.path.open("rb") as file:
-            yield file
-        return
-    with tempfile.TemporaryFile() as copy:
-        try:
-            shutil.copyfileobj(source.stream, copy, BLOCK_BYTES)
-        except OSError as error:
-            raise FormatError(
-                f"{source.name}: no room for a copy in {tempfile.gettempdir()} ({error.strerror}), which Parquet in a "
-                "stream or archive needs. Free some, or unpack the file and name it."
-            ) from error
-        copy.seek(0)
-        yield cast(BinaryIO, copy)
-
-
-def _batches(table: Any, names: list[str], source: Source, tally: Tally) -> Iterator[Any]:
-    """Record batches of the named columns, row group by row group, the bytes of each counted once read."""
-    import pyarrow as pa
-
-    # The first block was counted when the file was opened.
-    left = max(0, source.path.stat().st_size - DISK_BYTES) if source.path is not None else 0
-    for number in range(table.num_row_groups):
-        try:
-            yield from table.iter_batches(BATCH_ROWS, row_groups=[number], columns=names)
-        except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
-            raise FormatError(
-                f"{source.name}, row group {number + 1} of {table.num_row_groups}: the data is damaged "
-                f"({_first_line(error)}). What came before was read; fetch or write the file again."
-            ) from error
-        group = table.metadata.row_group(number)
-        done = min(left, sum(group.column(index).total_compressed_size for index in range(group.num_columns)))
-        tally.bytes_read += done
-        left -= done
-    tally.bytes_read += left
-
-
-def _is_own(schema: Any) -> bool:
-    """True for Lexome's own columns, also where another tool rewrote them and dropped the file's metadata."""
-    return b"lexome.form" in (schema.metadata or {}) or {"id", "passages"} <= set(schema.names)
-
-
-def _require_own(schema: Any, name: str) -> None:
-    version = (schema.metadata or {}).get(b"lexome.version", str(FORM_VERSION).encode())
-    if not version.isdigit() or int(version) > FORM_VERSION:
-        raise FormatError(
-            f"{name}: the documents have form {version.decode(errors='replace')}; this Lexome knows those up to "
-            f"{FORM_VERSION}. Use a newer Lexome."
-        )
-    wrong = misfit(Document, schema)
-    if wrong is not None:
-        raise FormatError(f"{name}: {wrong}; expected the columns of Lexome's documents. Write the file again.")
-
-
-def _foreign(stem: str, tally: Tally, batch: Any, first: int) -> list[Document]:
-    import pyarrow as pa
-
-    try:
-        records = batch.to_pylist()
-    except (ValueError, OverflowError, pa.ArrowException) as error:
-        raise BadDocument("bad_field", f"{error}; expected text and numbers") from None
-    return [from_record(record, f"{stem}-{number}", tally) for number, record in enumerate(records, first)]
-
-
-def _made(make: Make, batch: Any, first: int, name: str, tally: Tally) -> Iterator[Document]:
-    """The documents of a batch; where one is bad, row by row, so that only that one is set aside."""
-    try:
-        docs = make(batch, first)
-    except BadDocument:
-        for row in range(batch.num_rows):
-            one = batch.slice(row, 1)
-            doc = tally.attempt(partial(make, one, first + row), where=f"{name}, row {first + row}", raw=_raw(one))
-            yield from doc or ()
-    else:
-        yield from docs
-
-
-def _raw(row: Any) -> bytes | None:
-    """A row as JSON, for the file of rejects."""
-    import pyarrow as pa
-
-    try:
-        return json.dumps(row.to_pylist()[0], ensure_ascii=False, default=str).encode()
-    except (ValueError, OverflowError, pa.ArrowException):
-        return None
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).split("\n", 1)[0]
+        return tuples
+    return [value if valid else None for value, valid in zip(tuples, array.is_valid().to_pylist(), strict=True)]

@@ -1,4 +1,4 @@
-"""Plain text: a file, a paragraph or a line is a document."""
+"""Plain text: one document per file, paragraph or line."""
 
 from collections.abc import Iterable, Iterator
 from functools import partial
@@ -17,9 +17,9 @@ def read(
     per: Literal["file", "paragraph", "line"] = "file",
     encoding: str = "utf-8",
 ) -> Iterator[Document]:
-    """Documents of one passage each: the whole file, its paragraphs (apart by blank lines) or its lines.
+    """Documents of one passage: the whole file, its paragraphs (separated by blank lines) or its lines.
 
-    A document that is a file has the file's name as id; others have it with their line's number.
+    The id of a whole file is its name; paragraphs and lines have their line number appended.
     """
     for line, raw in _pieces(source, per, tally):
         name = source.stem if per == "file" else f"{source.stem}-{line}"
@@ -34,7 +34,7 @@ def read(
 
 
 def write(docs: Iterable[Document], stream: BinaryIO, *, tally: Tally) -> None:
-    """The text of each document, a blank line between two."""
+    """The text of each document, separated by blank lines."""
     for number, doc in enumerate(docs):
         stream.write((b"\n" if number else b"") + doc.text.encode() + b"\n")
         tally.written += 1
@@ -47,25 +47,27 @@ def _document(name: str, raw: bytes, encoding: str) -> Document:
 
 
 def _pieces(source: Source, per: str, tally: Tally) -> Iterator[tuple[int, bytes]]:
-    """Each document's first line number and bytes."""
+    """The first line number and the bytes of each document."""
     if per == "file":
         yield 1, source.read().removeprefix(b"\xef\xbb\xbf")
         return
-    held = bytearray()
-    begun = 1
+    paragraph = bytearray()
+    first_line = 1
     for number, line in source.lines(tally if per == "line" else None):
         if per == "line" and line.strip():
             yield number, line
         elif per == "paragraph" and line.strip():
-            begun = begun if held else number
-            held += b"\n" + line if held else line
-            if len(held) > MAX_RECORD_BYTES:
+            first_line = first_line if paragraph else number
+            paragraph += b"\n" + line if paragraph else line
+            if len(paragraph) > MAX_RECORD_BYTES:
                 raise FormatError(
-                    f"{source.name}: the paragraph at line {begun} is larger than {MAX_RECORD_BYTES >> 20} MiB; "
-                    "expected blank lines between paragraphs. Read it with per=line."
+                    f"{source.name}: the paragraph at line {first_line} is larger than {MAX_RECORD_BYTES >> 20} MiB; "
+                    "expected blank lines between paragraphs. Read it with per=line.",
+                    code="too-large",
+                    value=first_line,
                 )
-        elif held:
-            yield begun, bytes(held)
-            held.clear()
-    if held:
-        yield begun, bytes(held)
+        elif paragraph:
+            yield first_line, bytes(paragraph)
+            paragraph.clear()
+    if paragraph:
+        yield first_line, bytes(paragraph)

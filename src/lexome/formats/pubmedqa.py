@@ -1,4 +1,4 @@
-"""PubMedQA JSON: an abstract with one question and its yes, no or maybe is a document."""
+"""PubMedQA JSON: one document per abstract, with a question and its answer yes, no or maybe."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -16,10 +16,10 @@ _FIELDS = frozenset({"QUESTION", "CONTEXTS", "LABELS", "MESHES", "YEAR", "final_
 
 
 def read(source: Source, *, tally: Tally) -> Iterator[Document]:
-    """A document a PMID: its contexts as passages under their labels, its question with both answers.
+    """One document per PMID: its contexts are the passages, its question has the short and the long answer.
 
-    A file of decisions alone, such as the test set's ground truth, gives documents without text
-    whose question has an empty text. Entries are read one by one: the artificial set has 500 MB.
+    A file of decisions only, such as the test set's ground truth, gives documents without text whose question is
+    empty. Entries are streamed: the artificial set has 500 MB.
     """
     for pmid, record in members(source):
         doc = attempt(tally, partial(_document, pmid, record, tally), record, where=f"{source.name}, {pmid!r}", id=pmid)
@@ -28,7 +28,7 @@ def read(source: Source, *, tally: Tally) -> Iterator[Document]:
 
 
 def _document(pmid: str, record: object, tally: Tally) -> Document:
-    # The name is read as a field of its own, so that it is checked like one.
+    # Read like a field, so that it is validated like one.
     name = required({"PMID": pmid}, "PMID")
     meta = Metadata(pmid=name)
     if isinstance(record, str):
@@ -50,13 +50,15 @@ def _document(pmid: str, record: object, tally: Tally) -> Document:
 
 
 def _contexts(fields: dict[str, Any]) -> tuple[Passage, ...]:
-    """The parts of the abstract, each under its label."""
+    """The sections of the abstract, with their labels."""
     texts, labels = strings(fields, "CONTEXTS"), strings(fields, "LABELS")
     passages = lay_out(("abstract", text) for text in texts)
     if not labels:
         return passages
     if len(labels) != len(passages):
         raise BadDocument(
-            "bad_field", f"there are {len(passages)} CONTEXTS and {len(labels)} LABELS; expected a label for each"
+            "bad_field",
+            f"there are {len(passages)} CONTEXTS and {len(labels)} LABELS; expected one label each",
+            value="LABELS",
         )
     return tuple(replace(passage, section=(label,)) for passage, label in zip(passages, labels, strict=True))

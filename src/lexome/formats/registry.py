@@ -1,7 +1,7 @@
-"""The table of formats: names, endings, directions, and where each one's functions live.
+"""The table of formats: names, file extensions, and how a file's format is detected.
 
-Importing this imports no format. Each format is a module of this package with `read` and `write`
-functions; the table names them, and a test checks that every name is there.
+Importing this module imports no format. Each format is a module of this package with a `read` function, a
+`write` function, or both; their keyword-only parameters are the format's options.
 """
 
 import difflib
@@ -15,170 +15,136 @@ from functools import cache
 from typing import Any
 
 from lexome.errors import FormatError, UsageError
-from lexome.formats.streams import Source, uncompressed_name
+from lexome.formats.streams import Source, empty_file, uncompressed_name
 
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """One format: how it is called, how its files end, which functions read and write it.
+    """One file format.
 
-    A `grouped` format spreads a document over several files, so its reader is given all of them at
-    once; `beside` are the files that belong to one that was named alone. Where `folder` is true it is
-    written as a folder.
+    grouped     documents are spread over several files, so the reader takes all of them at once
+    companions  files that belong to a file of a grouped format
+    folder      written as a folder
     """
 
     name: str
     description: str
     module: str
     extensions: tuple[str, ...] = ()
-    reader: str | None = None
-    writer: str | None = None
+    reads: bool = True
+    writes: bool = False
     grouped: bool = False
     companions: tuple[str, ...] = ()
     folder: bool = False
 
     @property
     def directions(self) -> str:
-        """What can be done with it, for the help page."""
-        return " and ".join(word for word, way in (("read", self.reader), ("write", self.writer)) if way)
+        """ "read", "write" or "read and write", for the help page."""
+        return " and ".join(verb for verb, supported in (("read", self.reads), ("write", self.writes)) if supported)
 
     def read_function(self) -> Callable[..., Iterator[Any]]:
-        """The reader, or UsageError where the format is only written."""
-        return self._function(self.reader, "read")
+        """The reader; UsageError if the format is write-only."""
+        if not self.reads:
+            raise UsageError(
+                f"the format {self.name!r} can only be written, not read.", code="write-only-format", value=self.name
+            )
+        function: Callable[..., Iterator[Any]] = self._module().read
+        return function
 
     def write_function(self) -> Callable[..., None]:
-        """The writer, or UsageError where the format is only read."""
-        return self._function(self.writer, "written")
-
-    def _function(self, name: str | None, verb: str) -> Callable[..., Any]:
-        if name is None:
-            other = "written" if verb == "read" else "read"
-            raise UsageError(f"the format {self.name!r} cannot be {verb}, only {other}.")
-        function: Callable[..., Any] = getattr(importlib.import_module(f"lexome.formats.{self.module}"), name)
+        """The writer; UsageError if the format is read-only."""
+        if not self.writes:
+            raise UsageError(
+                f"the format {self.name!r} can only be read, not written.", code="read-only-format", value=self.name
+            )
+        function: Callable[..., None] = self._module().write
         return function
+
+    def _module(self) -> Any:
+        return importlib.import_module(f"lexome.formats.{self.module}")
 
 
 FORMATS: tuple[Format, ...] = (
-    Format(
-        "pubmed", "PubMed XML, baseline, update files and E-utilities", "pubmed.pubmed_xml", (".xml",), reader="read"
-    ),
-    Format("pmc", "PMC full text, JATS XML", "jats.pmc", (".nxml", ".xml"), reader="read"),
-    Format(
-        "bioc-xml",
-        "BioC XML, PubTator's included",
-        "bioc.bioc_xml",
-        (".bioc.xml", ".xml"),
-        reader="read",
-        writer="write",
-    ),
-    Format(
-        "bioc-json",
-        "BioC JSON, PubTator's included",
-        "bioc.bioc_json",
-        (".bioc.json", ".json"),
-        reader="read",
-        writer="write",
-    ),
-    Format(
-        "pubtator",
-        "PubTator text with relations",
-        "pubtator",
-        (".pubtator", ".txt"),
-        reader="read",
-        writer="write",
-    ),
+    Format("pubmed", "PubMed XML: baseline, update files, E-utilities", "pubmed.pubmed_xml", (".xml",)),
+    Format("pmc", "PMC full text, JATS XML", "jats.pmc", (".nxml", ".xml")),
+    Format("bioc-xml", "BioC XML, including PubTator's", "bioc.bioc_xml", (".bioc.xml", ".xml"), writes=True),
+    Format("bioc-json", "BioC JSON, including PubTator's", "bioc.bioc_json", (".bioc.json", ".json"), writes=True),
+    Format("pubtator", "PubTator text with relations", "pubtator", (".pubtator", ".txt"), writes=True),
     Format(
         "brat",
-        "brat standoff, .txt and .ann pairs; written as a folder",
+        "brat standoff, pairs of .txt and .ann; written as a folder",
         "brat",
         (".ann", ".txt"),
-        reader="read",
-        writer="write",
+        writes=True,
         grouped=True,
         companions=("{stem}.txt", "{stem}.ann"),
         folder=True,
     ),
     Format(
         "conll",
-        "columns of tokens and tags: IOB1, IOB2, IOBES, IO",
+        "CoNLL columns of tokens and tags: IOB1, IOB2, IOBES, IO",
         "conll",
         (".conll", ".iob", ".bio", ".tsv", ".txt"),
-        reader="read",
-        writer="write",
+        writes=True,
     ),
     Format(
         "bc2gm",
         "BioCreative II gene mention, .in and .eval files",
         "bc2gm",
         (".in", ".eval"),
-        reader="read",
         grouped=True,
         companions=("{stem}.in", "GENE.eval", "ALTGENE.eval"),
     ),
-    Format("ddi", "DDI 2013 XML, drugs and their interactions", "ddi", (".xml",), reader="read"),
-    Format("squad", "SQuAD 1.1 and 2.0 JSON", "squad", (".squad.json", ".json"), reader="read", writer="write"),
-    Format("bioasq", "BioASQ JSON, questions with snippets", "bioasq", (".json",), reader="read"),
-    Format("pubmedqa", "PubMedQA JSON", "pubmedqa", (".json",), reader="read"),
-    Format("mimic", "MIMIC NOTEEVENTS CSV", "mimic", (".csv",), reader="read"),
-    Format(
-        "tsv", "BLUE and BioBERT tables: a text and its label a row", "labelled_table", (".tsv", ".csv"), reader="read"
-    ),
-    Format(
-        "hoc",
-        "Hallmarks of Cancer, text and label files a document",
-        "hoc",
-        (".txt",),
-        reader="read",
-        grouped=True,
-    ),
-    Format("medline", "MEDLINE tagged text, .nbib", "medline", (".nbib", ".txt"), reader="read"),
-    Format("europepmc", "Europe PMC JSON", "europepmc", (".json",), reader="read"),
-    Format("text", "plain text", "plain_text", (".txt",), reader="read", writer="write"),
-    Format(
-        "jsonl",
-        "JSON lines, one document a line",
-        "jsonl",
-        (".jsonl", ".ndjson"),
-        reader="read",
-        writer="write",
-    ),
-    Format("parquet", "Parquet, one document a row", "parquet", (".parquet",), reader="read", writer="write"),
-    Format("spacy", "spaCy DocBin", "spacy_docs", (".spacy",), reader="read", writer="write"),
-    Format("html", "a page with highlighted mentions", "html", (".html", ".htm"), writer="write"),
+    Format("ddi", "DDI 2013 XML, drug-drug interactions", "ddi", (".xml",)),
+    Format("squad", "SQuAD 1.1 and 2.0 JSON", "squad", (".squad.json", ".json"), writes=True),
+    Format("bioasq", "BioASQ JSON, questions with snippets", "bioasq", (".json",)),
+    Format("pubmedqa", "PubMedQA JSON", "pubmedqa", (".json",)),
+    Format("mimic", "MIMIC clinical notes, NOTEEVENTS CSV", "mimic", (".csv",)),
+    Format("tsv", "labelled tables (BLUE, BioBERT), one text and label per row", "labelled_table", (".tsv", ".csv")),
+    Format("hoc", "Hallmarks of Cancer, one text file and one label file per document", "hoc", (".txt",), grouped=True),
+    Format("medline", "MEDLINE tagged text, .nbib", "medline", (".nbib", ".txt")),
+    Format("europepmc", "Europe PMC JSON", "europepmc", (".json",)),
+    Format("text", "plain text", "plain_text", (".txt",), writes=True),
+    Format("jsonl", "JSON Lines, one document per line", "jsonl", (".jsonl", ".ndjson"), writes=True),
+    Format("parquet", "Parquet, one document per row", "parquet", (".parquet",), writes=True),
+    Format("spacy", "spaCy DocBin", "spacy_docs", (".spacy",), writes=True),
+    Format("html", "web page with highlighted mentions", "html", (".html", ".htm"), reads=False, writes=True),
 )
 
 BY_NAME: Mapping[str, Format] = {format.name: format for format in FORMATS}
 
 
 def get_format(name: str) -> Format:
-    """The format of this name; UsageError lists the names there are."""
+    """The format of this name; UsageError lists the known ones."""
     if name not in BY_NAME:
-        near = difflib.get_close_matches(name, BY_NAME, n=1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
-        raise UsageError(f"there is no format {name!r}.{hint} There are: {', '.join(BY_NAME)}.")
+        raise UsageError(
+            f"unknown format {name!r}.{_suggestion(name, BY_NAME)} Known formats: {', '.join(BY_NAME)}.",
+            code="unknown-format",
+            value=name,
+        )
     return BY_NAME[name]
 
 
 def formats_by_extension(name: str, *, writing: bool = False) -> list[Format]:
-    """The formats a file of this name can have, by its longest ending, in the table's order."""
+    """The formats that a file of this name can have, by its longest known extension, in the table's order."""
     last = uncompressed_name(name).lower().rpartition("/")[2]
-    *_, before, ending = ("", "", *last.split("."))
-    table = _endings(writing)
-    return table.get(f".{before}.{ending}") or table.get(f".{ending}") or []
+    *_, before, extension = ("", "", *last.split("."))
+    table = _extension_table(writing)
+    return table.get(f".{before}.{extension}") or table.get(f".{extension}") or []
 
 
 @cache
-def _endings(writing: bool) -> Mapping[str, list[Format]]:
+def _extension_table(writing: bool) -> Mapping[str, list[Format]]:
     table: dict[str, list[Format]] = {}
     for format in FORMATS:
-        if format.writer if writing else format.reader:
-            for ending in format.extensions:
-                table.setdefault(ending, []).append(format)
+        if format.writes if writing else format.reads:
+            for extension in format.extensions:
+                table.setdefault(extension, []).append(format)
     return table
 
 
 def option_parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
-    """The keyword-only parameters of a reader or writer that a user may set."""
+    """The options of a reader or writer: its keyword-only parameters."""
     parameters = inspect.signature(function, eval_str=True).parameters.values()
     return {
         parameter.name: parameter
@@ -188,28 +154,90 @@ def option_parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Para
 
 
 def parse_options(format: Format, function: Callable[..., Any], options: Mapping[str, object]) -> dict[str, object]:
-    """The options as the function's own types; strings from a command line are converted."""
+    """Validated options for a reader or writer; strings from the command line are converted."""
     if not options:
         return {}
-    known = option_parameters(function)
     from pydantic import TypeAdapter, ValidationError
 
-    checked: dict[str, object] = {}
+    known = option_parameters(function)
+    parsed: dict[str, object] = {}
     for name, value in options.items():
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f" Did you mean {near[0]!r}?" if near else ""
-            allowed = f" It takes: {', '.join(known)}." if known else " It takes none."
-            raise UsageError(f"the format {format.name!r} has no option {name!r}.{hint}{allowed}")
-        adapter: TypeAdapter[Any] = TypeAdapter(known[name].annotation)
-        try:
-            checked[name] = (
-                adapter.validate_strings(value) if isinstance(value, str) else adapter.validate_python(value)
+            allowed = f" Options: {', '.join(known)}." if known else " It has no options."
+            raise UsageError(
+                f"the format {format.name!r} has no option {name!r}.{_suggestion(name, known)}{allowed}",
+                code="unknown-option",
+                value=name,
             )
+        adapter: TypeAdapter[Any] = TypeAdapter(known[name].annotation)
+        validate = adapter.validate_strings if isinstance(value, str) else adapter.validate_python
+        try:
+            parsed[name] = validate(value)
         except ValidationError as error:
-            problem = error.errors()[0]["msg"]
-            raise UsageError(f"the option {name}={value!r} of the format {format.name!r}: {problem}.") from None
-    return checked
+            raise UsageError(
+                f"option {name}={value!r} of the format {format.name!r}: {error.errors()[0]['msg']}.",
+                code="invalid-option",
+                value=value,
+            ) from None
+    return parsed
+
+
+def _suggestion(name: str, known: Mapping[str, object]) -> str:
+    close = difflib.get_close_matches(name, known, n=1)
+    return f" Did you mean {close[0]!r}?" if close else ""
+
+
+def detect(source: Source) -> Format:
+    """The format of a file, by its extension and, if several share that, its first bytes."""
+    candidates = formats_by_extension(source.name)
+    if len(candidates) == 1:
+        return candidates[0]
+    if not candidates:
+        extensions = sorted({extension for format in FORMATS if format.reads for extension in format.extensions})
+        raise UsageError(
+            f"{source.name}: no format has this file extension; expected one of {' '.join(extensions)}. "
+            "Name the format with --from (in Python: format=).",
+            code="unknown-extension",
+            value=source.name,
+        )
+    head = _utf8_head(source)
+    if not head.strip():
+        raise empty_file(source)
+    for format in candidates:
+        if _SNIFFERS[format.name](head):
+            return format
+    names = ", ".join(format.name for format in candidates)
+    raise FormatError(
+        f"{source.name}: the extension belongs to {names}, but the file begins with {head[:60]!r}, which matches none "
+        "of them. Name the format with --from (in Python: format=).",
+        code="undetected-format",
+        value=source.name,
+    )
+
+
+def detect_by_content(source: Source) -> Format:
+    """The format of an unnamed stream, such as standard input, by its first bytes."""
+    head = _utf8_head(source)
+    for name in _BINARY_XML_AND_JSON:
+        if _SNIFFERS[name](head):
+            return BY_NAME[name]
+    if head.lstrip().startswith(b"{"):
+        return BY_NAME["jsonl"]
+    return next((BY_NAME[name] for name in ("pubtator", "medline", "conll") if _SNIFFERS[name](head)), BY_NAME["text"])
+
+
+_BINARY_XML_AND_JSON = (
+    *("parquet", "pubmed", "pmc", "ddi", "bioc-xml"),
+    *("bioc-json", "squad", "bioasq", "pubmedqa", "europepmc"),
+)
+
+
+def _utf8_head(source: Source) -> bytes:
+    """The first bytes as UTF-8, without a byte order mark."""
+    head = source.head()
+    if head.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
+        head = head.decode("utf-16", errors="ignore").encode()
+    return head.removeprefix(BOM_UTF8)
 
 
 _PUBTATOR = re.compile(rb"^[^\s|]+\|[a-z]\|", re.MULTILINE)
@@ -218,63 +246,9 @@ _TABBED_TAG = re.compile(rb"^\S+(?:\t\S+)*?\t(?:[BIOESLU]|[BIESLU]-\S+)\s*$")
 _TAG_COLUMN = re.compile(rb"^\S+(?:[\t ]\S+)*?[\t ](?:[BIOESLU]|[BIESLU]-\S+)\s*$")
 
 
-def detect(source: Source) -> Format:
-    """The format of a file; FormatError or UsageError where that cannot be told."""
-    candidates = formats_by_extension(source.name)
-    if len(candidates) == 1:
-        return candidates[0]
-    if not candidates:
-        endings = sorted({ending for format in FORMATS if format.reader for ending in format.extensions})
-        raise UsageError(
-            f"{source.name}: no format reads files that end so. Expected one of {' '.join(endings)}, "
-            "or the format's name with --from (in Python: format=)."
-        )
-    head = _plain_head(source)
-    if not head.strip():
-        raise FormatError(f"{source.name}: the file is empty; expected documents.")
-    for format in candidates:
-        if _SNIFFERS[format.name](head):
-            return format
-    names = ", ".join(format.name for format in candidates)
-    raise FormatError(
-        f"{source.name}: it ends like {names}, but its beginning fits none of them: {head[:60]!r}. "
-        "Name the format with --from (in Python: format=)."
-    )
-
-
-def detect_by_content(source: Source) -> Format:
-    """The format of a stream that has no name, such as standard input, by its first bytes alone."""
-    head = _plain_head(source)
-    for name in (
-        "parquet",
-        "pubmed",
-        "pmc",
-        "ddi",
-        "bioc-xml",
-        "bioc-json",
-        "squad",
-        "bioasq",
-        "pubmedqa",
-        "europepmc",
-    ):
-        if _SNIFFERS[name](head):
-            return BY_NAME[name]
-    if head.lstrip().startswith(b"{"):
-        return BY_NAME["jsonl"]
-    return next((BY_NAME[name] for name in ("pubtator", "medline", "conll") if _SNIFFERS[name](head)), BY_NAME["text"])
-
-
-def _plain_head(source: Source) -> bytes:
-    """The first bytes as UTF-8 without a mark."""
-    head = source.head()
-    if head.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
-        head = head.decode("utf-16", errors="ignore").encode()
-    return head.removeprefix(BOM_UTF8)
-
-
 def _has_tag(*names: bytes) -> Callable[[bytes], bool]:
     opening = re.compile(rb"<(?:" + b"|".join(names) + rb")(?![\w.-])")
-    # The root element stands near the beginning, after a DOCTYPE and perhaps a comment.
+    # The root element is near the beginning, after a DOCTYPE and perhaps a comment.
     return lambda head: opening.search(head, 0, 1 << 13) is not None
 
 
@@ -282,28 +256,16 @@ def _has_key(*names: bytes) -> Callable[[bytes], bool]:
     return lambda head: head.lstrip()[:1] in (b"{", b"[") and all(b'"' + name + b'"' in head for name in names)
 
 
-def _is_pubmedqa(head: bytes) -> bool:
-    return re.match(rb'\s*\{\s*"\d+"\s*:\s*[{"]', head) is not None
-
-
-def _is_ddi(head: bytes) -> bool:
-    return b"<sentence " in head and b"<document " in head
-
-
-def _is_bioc(head: bytes) -> bool:
-    return b"<collection" in head or (b"<document>" in head and b"<passage>" in head)
-
-
 def _is_bioc_json(head: bytes) -> bool:
-    """True for BioC; Lexome's own lines have passages too, but none of the other words."""
+    """True for BioC; Lexome's own JSON Lines have "passages" too, but none of the other keys."""
     return _has_key(b"passages")(head) and any(word in head for word in (b'"infons"', b'"documents"', b'"annotations"'))
 
 
 def _is_conll(head: bytes) -> bool:
-    """True where most lines end in a column that is a tag.
+    """True if the last column of most lines is a tag.
 
-    Lines of a text may end so too, "hepatitis B" or "L-dopa". Where spaces part the columns, all lines must have as
-    many, and one of them must be outside of all mentions.
+    Lines of prose can end so too ("hepatitis B", "L-dopa"): with spaces between the columns, all lines must have the
+    same number of columns and at least one tag must be O.
     """
     lines = [line for line in head.split(b"\n")[:200] if line.strip() and not line.startswith(b"-DOCSTART-")]
     if sum(1 for line in lines if _TABBED_TAG.match(line)) >= 0.9 * len(lines):
@@ -322,12 +284,12 @@ def _is_mimic(head: bytes) -> bool:
 _SNIFFERS: dict[str, Callable[[bytes], bool]] = {
     "pubmed": _has_tag(b"PubmedArticleSet", b"PubmedArticle", b"PubmedBookArticle", b"MedlineCitationSet"),
     "pmc": _has_tag(b"article", b"pmc-articleset"),
-    "ddi": _is_ddi,
-    "bioc-xml": _is_bioc,
+    "ddi": lambda head: b"<sentence " in head and b"<document " in head,
+    "bioc-xml": lambda head: b"<collection" in head or (b"<document>" in head and b"<passage>" in head),
     "bioc-json": _is_bioc_json,
     "squad": _has_key(b"paragraphs"),
     "bioasq": _has_key(b"questions"),
-    "pubmedqa": _is_pubmedqa,
+    "pubmedqa": lambda head: re.match(rb'\s*\{\s*"\d+"\s*:\s*[{"]', head) is not None,
     "europepmc": lambda head: any(_has_key(name)(head) for name in (b"abstractText", b"authorString", b"resultList")),
     "pubtator": lambda head: _PUBTATOR.match(head.lstrip()) is not None,
     "medline": lambda head: _MEDLINE.match(head.removeprefix(b"\xef\xbb\xbf").lstrip()) is not None,

@@ -1,4 +1,4 @@
-"""Rows of CSV and TSV files, each with its line number and its own bytes."""
+"""Rows of CSV and TSV files, with line numbers and raw bytes."""
 
 import csv
 import re
@@ -9,22 +9,22 @@ from dataclasses import dataclass
 from lexome.errors import BadDocument, FormatError
 from lexome.formats.streams import Source, decode
 
-# A longer cell is no text of a table but a quote that was never closed.
+# A longer cell is an unclosed quote, not text.
 MAX_CELL_BYTES = 16 << 20
 
-# Lines are cut from so much of the file at a time.
+# Read size.
 BLOCK_BYTES = 1 << 16
 
-# A quoted cell of a line, or a plain one.
+# A quoted or plain cell of a line.
 _QUOTED_OR_PLAIN = re.compile(r'(?:\A|\t)("[^"]*(?:""[^"]*)*"(?=\t|\Z)|[^\t]*)')
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row: the line it begins on, its bytes, and what is wrong with them if they make no row.
+    """One row: its first line number, its bytes, and the problem if they are not a valid row.
 
-    `packed` holds the cells of a CSV row as latin-1, one character a byte; a TSV row is cut when its
-    cells are asked for, because where its quotes belong depends on how many cells are expected.
+    `packed` are the cells of a CSV row decoded as latin-1, one character per byte. A TSV row is split in `cells`,
+    because how its quotes are read depends on the expected number of cells.
     """
 
     line: int
@@ -33,7 +33,7 @@ class Row:
     problem: BadDocument | None = None
 
     def cells(self, encoding: str, width: int | None = None) -> list[str]:
-        """The cells as text; `width` is how many there should be, where that is known."""
+        """The decoded cells; `width` is their expected number, if known."""
         if self.problem is not None:
             raise self.problem
         if self.packed is not None:
@@ -45,13 +45,13 @@ class Row:
         if width is not None and len(cells) > width:
             joined = _QUOTED_OR_PLAIN.findall(text)
             cells = joined if len(joined) == width else cells
-        return [_unquoted(cell) for cell in cells]
+        return [_unquote(cell) for cell in cells]
 
 
 def tsv_rows(source: Source) -> Iterator[Row]:
-    """The lines of a file of tab-separated cells that are not blank.
+    """The non-blank lines of a tab-separated file.
 
-    A quote never reaches over the line's end, so that a stray one cannot swallow rows.
+    Quotes end with their line, so that an unbalanced one cannot swallow rows.
     """
     for number, raw in source.lines():
         if raw and not raw.isspace():
@@ -59,48 +59,48 @@ def tsv_rows(source: Source) -> Iterator[Row]:
 
 
 def csv_rows(source: Source, delimiter: str = ",") -> Iterator[Row]:
-    """The rows of a CSV file that are not blank; a quoted cell may hold line breaks, which stay as they are."""
-    # The limit is the whole process's, so it is only ever raised.
+    """The non-blank rows of a CSV file; quoted cells may contain line breaks."""
+    # The limit is process-wide, so it is only ever raised.
     csv.field_size_limit(max(csv.field_size_limit(), MAX_CELL_BYTES))
     lines = _Lines(source)
     reader = csv.reader(lines, delimiter=delimiter, strict=True)
     while True:
-        begun = lines.number + 1
-        lines.held.clear()
+        first_line = lines.number + 1
+        lines.row_lines.clear()
         try:
             cells = next(reader, None)
         except csv.Error as error:
-            yield _bad_row(error, begun, lines)
+            yield _bad_row(error, first_line, lines)
             continue
         if cells is None:
             return
         if len(cells) > 1 or "".join(cells).strip():
-            yield Row(begun, lines.raw(), tuple(cells))
+            yield Row(first_line, lines.raw(), tuple(cells))
 
 
 class _Lines:
-    """The lines of a file, a character a byte, with those of the row at hand kept."""
+    """The lines of a file as latin-1, with those of the current row retained."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
         self.number = 0
-        self.held: list[str] = []
+        self.row_lines: list[str] = []
         self.ended = False
 
     def __iter__(self) -> Iterator[str]:
-        held = self.held
-        for line in self._cut():
+        row_lines = self.row_lines
+        for line in self._split():
             self.number += 1
-            held.append(line)
+            row_lines.append(line)
             yield line
         self.ended = True
 
     def raw(self) -> bytes:
-        """The bytes of the row at hand."""
-        return "".join(self.held).encode("latin-1")
+        """The bytes of the current row."""
+        return "".join(self.row_lines).encode("latin-1")
 
-    def _cut(self) -> Iterator[str]:
-        """The lines with their ends, cut at \\n alone, a block of the file at a time."""
+    def _split(self) -> Iterator[str]:
+        """The lines with their line endings, split at \\n only."""
         rest = self.source.stream.read1(BLOCK_BYTES).removeprefix(BOM_UTF8).decode("latin-1")
         while rest:
             *lines, rest = rest.split("\n")
@@ -109,7 +109,9 @@ class _Lines:
             if len(rest) > MAX_CELL_BYTES:
                 raise FormatError(
                     f"{self.source.name}, line {self.number + 1}: the line is longer than {MAX_CELL_BYTES >> 20} MiB; "
-                    "expected a table. Check that the file is of the format you named."
+                    "expected a table. Check that the file has the format you named.",
+                    code="too-large",
+                    value=self.number + 1,
                 )
             block = self.source.stream.read1(BLOCK_BYTES)
             if not block and rest:
@@ -118,31 +120,36 @@ class _Lines:
             rest += block.decode("latin-1")
 
 
-def _bad_row(error: csv.Error, begun: int, lines: _Lines) -> Row:
-    """The row that csv refuses; FormatError where its quote runs to the file's end or too far."""
-    where = f"{lines.source.name}, line {begun}"
+def _bad_row(error: csv.Error, first_line: int, lines: _Lines) -> Row:
+    """The row that csv rejects; FormatError if its quote is never closed."""
+    where = f"{lines.source.name}, line {first_line}"
     if lines.ended:
         raise FormatError(
-            f'{where}: the row that begins here has a quote (") that is never closed; the file ends at line '
-            f"{lines.number}. Fetch the file again, or close the quote."
+            f'{where}: a quote (") in this row is never closed; the file ends at line {lines.number}. '
+            "Download the file again, or close the quote.",
+            code="unclosed-quote",
+            value=first_line,
         ) from None
     if "limit" in str(error):
         raise FormatError(
-            f'{where}: the row that begins here has a cell of more than {MAX_CELL_BYTES >> 20} MiB; a quote (") '
-            "in it may never be closed. Close the quote."
+            f'{where}: a cell of this row is larger than {MAX_CELL_BYTES >> 20} MiB; a quote (") may not be closed. '
+            "Close the quote.",
+            code="unclosed-quote",
+            value=first_line,
         ) from None
     problem = BadDocument(
         "malformed_csv",
-        f"{error}, in the row that began on line {begun} and ended on line {lines.number}; expected cells quoted "
-        'whole, with quotes inside them doubled. Check for a quote (") that is not closed.',
+        f"{error}, in the row on lines {first_line} to {lines.number}; expected quotes around whole cells and doubled "
+        'quotes inside them. Check for an unclosed quote (").',
+        value=first_line,
     )
-    return Row(begun, lines.raw(), problem=problem)
+    return Row(first_line, lines.raw(), problem=problem)
 
 
-def _unquoted(cell: str) -> str:
-    """The cell without the quotes around it, where it needed them: quotes inside it doubled, or a tab.
+def _unquote(cell: str) -> str:
+    """The cell without surrounding quotes that a CSV writer added: it has doubled quotes or a tab inside.
 
-    That is what csv writers do. A sentence that stands in quotes of its own has neither.
+    The quotes around a quoted sentence have neither and stay.
     """
     if len(cell) < 2 or cell[0] != '"' or cell[-1] != '"':
         return cell

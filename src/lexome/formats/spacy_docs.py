@@ -1,11 +1,11 @@
-"""spaCy: Documents as spaCy's Doc objects and back, and the DocBin files that hold them.
+"""spaCy: conversion between Documents and spaCy Docs, and DocBin files.
 
-The text of a spaCy doc is the Document's text, character for character. Each part of a span is a
-spaCy span in doc.spans["lexome"], with its type as label, its first concept as kb_id and the span's id;
-the parts of a discontinuous span share that id. Spans that are whole and apart are entities too. The
-complete Document goes along as JSON in doc.user_data["lexome"], so the way back is exact.
+The text of a spaCy Doc is the Document's text. Each part of a span is a spaCy span in doc.spans["lexome"], with its
+type as label, its first concept as kb_id and the span's id, which the parts of a discontinuous span share. Continuous
+spans that do not overlap are entities too. The complete Document is stored as JSON in doc.user_data["lexome"], so
+the round trip is exact.
 
-DocBin files are msgpack and hold no code: nothing in them is unpickled or run.
+DocBin files are msgpack: nothing in them is unpickled or executed.
 """
 
 import gc
@@ -28,16 +28,29 @@ if TYPE_CHECKING:
     from spacy.tokens import Doc
     from spacy.vocab import Vocab
 
-# The key of our span group and of our entry in user_data.
+
+T = TypeVar("T")
+
+# The key of the span group and of the entry in user_data.
 KEY = "lexome"
 
-# Annotations of foreign docs that a Document has no field for.
-UNREAD = ("TAG", "POS", "MORPH", "LEMMA", "DEP")
+# Annotations of other Docs that a Document cannot represent.
+IGNORED_ANNOTATIONS = ("TAG", "POS", "MORPH", "LEMMA", "DEP")
+
+# Token attributes in a DocBin: entities and sentence starts.
+ATTRIBUTES = ("ENT_IOB", "ENT_TYPE", "ENT_KB_ID", "ENT_ID", "SENT_START")
+
+# Larger gaps between passages would make a Doc of line breaks.
+MAX_GAP_CHARACTERS = 1 << 20
+
+# Tokens without a pipeline's tokenizer: runs of characters other than white space and ASCII punctuation; single
+# punctuation marks; single spaces; runs of other white space.
+_TOKEN = re.compile(r" |[^\S ]+|[!-/:-@\[-`{-~]|[^\s!-/:-@\[-`{-~]+")
 
 
 @dataclass(frozen=True, slots=True)
 class Mention:
-    """A spaCy span in characters, as far as a Document can use it."""
+    """The fields of a spaCy span that a Document uses, with character offsets."""
 
     start: int
     end: int
@@ -46,144 +59,19 @@ class Mention:
     id: str
 
 
-def plain_document(spacy_doc: "Doc", text: str, id: str, tally: Tally) -> Document:
-    """A document of one passage, without spans, from a spaCy doc that is not ours."""
-    for name in UNREAD:
-        if spacy_doc.has_annotation(name):
-            tally.note(f"spaCy's {name} ignored")
-    sentences = spacy_doc.sents if spacy_doc.has_annotation("SENT_START") else ()
-    passage = Passage(
-        0,
-        text,
-        sentences=tuple((sentence.start_char, sentence.end_char) for sentence in sentences),
-        tokens=tuple((token.idx, token.idx + len(token)) for token in spacy_doc if not token.is_space),
-    )
-    labels = tuple(label for label, score in spacy_doc.cats.items() if score >= 0.5)
-    return Document(id, (passage,) if text else (), labels=labels)
-
-
-def _mentions(spans: Iterable[Any], label: str, doc: Document, tally: Tally) -> Iterator[Mention]:
-    """spaCy spans as plain values, those without text or outside the passages left out and noted.
-
-    Only numbers and names are asked of spaCy here: a span group in a damaged file may point anywhere.
-    """
-    for span in spans:
-        start, end = span.start_char, span.end_char
-        passage = doc.passage_at(start) if 0 <= start < end else None
-        if passage is None or end > passage.end:
-            tally.note("spaCy span that is empty or not inside one passage, left out")
-        else:
-            yield Mention(start, end, span.label_ or label, span.kb_id_, span.id_)
-
-
-def current_spans(spacy_doc: "Doc", doc: Document, tally: Tally) -> Iterator[Span]:
-    """The spans a spaCy doc has now; those that the document knows come with all that it knows of them."""
-    group = list(_mentions(spacy_doc.spans.get(KEY, ()), "", doc, tally))
-    others = list(_mentions(spacy_doc.ents, "entity", doc, tally))
-    for name, spans in spacy_doc.spans.items():
-        if name != KEY:
-            others += _mentions(spans, name, doc, tally)
-    seen = {(mention.start, mention.end, mention.label) for mention in group}
-    taken = {mention.id for mention in group} | {relation.id for relation in doc.relations} | {""}
-    known = {span.id: span for span in doc.spans}
-    fresh = (id_ for id_ in numbered_ids("T") if id_ not in taken and id_ not in known)
-    yield from doc.spans if group == _own(doc) else _regrouped(group, doc, known, fresh)
-    for mention in others:
-        key = (mention.start, mention.end, mention.label)
-        if key not in seen:
-            seen.add(key)
-            id_ = mention.id if mention.id not in taken else next(fresh)
-            taken.add(id_)
-            yield _span(id_, [mention], doc, known)
-
-
-def _own(doc: Document) -> list[Mention]:
-    """What our span group holds after to_spacy."""
-    return [
-        Mention(start, end, span.type, span.concepts[0] if span.concepts else "", span.id)
-        for span in doc.spans
-        for start, end in span.parts
-    ]
-
-
-def _regrouped(group: list[Mention], doc: Document, known: dict[str, Span], fresh: Iterator[str]) -> Iterator[Span]:
-    """The spans of our group after someone changed it: one for each id, its parts in reading order."""
-    relations = {relation.id for relation in doc.relations} | {""}
-    parts: dict[str, list[Mention]] = {}
-    for mention in group:
-        parts.setdefault(mention.id if mention.id not in relations else next(fresh), []).append(mention)
-    for id_, mentions in parts.items():
-        yield _span(id_, sorted(mentions, key=lambda mention: mention.start), doc, known)
-
-
-def _span(id: str, mentions: list[Mention], doc: Document, known: dict[str, Span]) -> Span:
-    parts = tuple((mention.start, mention.end) for mention in mentions)
-    before = known.get(id)
-    concepts = _concepts(mentions[0])
-    if before is not None and (before.type, before.parts, before.concepts[:1]) == (mentions[0].label, parts, concepts):
-        return before
-    text = " ".join(doc.slice(start, end) for start, end in parts)
-    return Span(id, mentions[0].label, parts, text, concepts)
-
-
-def _concepts(mention: Mention) -> tuple[str, ...]:
-    # spaCy's linker says NIL for nothing found; its ids need not be CURIEs, ours are.
-    if mention.concept in ("", "NIL"):
-        return ()
-    prefix, colon, local = mention.concept.partition(":")
-    return (mention.concept if prefix and colon and local else f"kb:{mention.concept}",)
-
-
-def with_spans(doc: Document, spans: tuple[Span, ...], tally: Tally) -> Document:
-    """The document with other spans, and without the links to those that are gone."""
-    kept = list(doc.relations)
-    while True:
-        targets = _ids(spans, kept)
-        held = [relation for relation in kept if _holds(relation, targets)]
-        if len(held) == len(kept):
-            break
-        kept = held
-    attributes = tuple(attribute for attribute in doc.attributes if attribute.target in targets)
-    lost = len(doc.relations) - len(kept) + len(doc.attributes) - len(attributes)
-    if lost:
-        tally.note("relation or attribute of a span removed in spaCy, left out", lost)
-    return replace(doc, spans=spans, relations=tuple(kept), attributes=attributes)
-
-
-def _holds(relation: Relation, targets: set[str]) -> bool:
-    return all(argument.target is None or argument.target in targets for argument in relation.arguments)
-
-
-def _ids(spans: Iterable[Span], relations: Iterable[Relation]) -> set[str]:
-    return {span.id for span in spans} | {relation.id for relation in relations}
-
-
-Made = TypeVar("Made")
-
-# What a DocBin stores of each token beside its text: entities and sentence starts.
-ATTRIBUTES = ("ENT_IOB", "ENT_TYPE", "ENT_KB_ID", "ENT_ID", "SENT_START")
-
-# Offsets far beyond the text would make a spaCy doc of nothing but line breaks.
-MAX_GAP_CHARACTERS = 1 << 20
-
-# Without a pipeline's own tokenizer: runs of letters, digits and anything else that is neither space
-# nor ASCII punctuation; each mark of punctuation alone; each space alone; other white space in runs.
-_TOKEN = re.compile(r" |[^\S ]+|[!-/:-@\[-`{-~]|[^\s!-/:-@\[-`{-~]+")
-
-
 def read(source: Source, *, tally: Tally) -> Iterator[Document]:
     """The documents of a DocBin file: Lexome's own exactly, others with entities, span groups and sentences.
 
-    A DocBin is one block and is held in memory, documents are built one by one.
+    The DocBin is read into memory; documents are built one by one.
     """
     vocab = _spacy("reading spaCy files").vocab.Vocab()
-    packed = _safely(
-        partial(_unpacked, source.read(), source.name),
-        lambda cause: FormatError(f"{source.name}: not a DocBin, or a damaged one ({cause}). Write or fetch it again."),
+    packed = _wrap_errors(
+        partial(_unpack, source.read(), source.name),
+        lambda cause: _damaged(source, f"not a DocBin, or a damaged one ({cause})"),
     )
-    _safely(
+    _wrap_errors(
         lambda: [vocab[string] for string in packed.strings],
-        lambda cause: FormatError(f"{source.name}: its strings are damaged ({cause}). Write or fetch it again."),
+        lambda cause: _damaged(source, f"the string table is damaged ({cause})"),
     )
     packed.strings = set()
     for index in range(len(packed)):
@@ -195,71 +83,92 @@ def read(source: Source, *, tally: Tally) -> Iterator[Document]:
             yield doc
 
 
-def write(docs: Iterable[Document], stream: BinaryIO, *, tally: Tally, language: str = "en") -> None:
-    """All documents as one DocBin, tokens cut as spaCy's blank pipeline of the language cuts them.
+def _document(packed: Any, index: int, vocab: "Vocab", name: str, tally: Tally) -> Document:
+    """One document of a DocBin, unpacked separately so that a bad one does not affect the others."""
+    from spacy.tokens import DocBin
 
-    The form allows no streaming: the packed tokens of all documents are held until the end.
+    def build() -> Document:
+        one = DocBin()
+        one.attrs = packed.attrs
+        for column in ("tokens", "spaces", "cats", "span_groups", "flags", "user_data"):
+            setattr(one, column, [getattr(packed, column)[index]])
+        return from_spacy(next(one.get_docs(vocab)), id=name, tally=tally)
+
+    return _wrap_errors(build, lambda cause: BadDocument("malformed_doc", f"{cause}; expected a Doc in a DocBin"))
+
+
+def _unpack(raw: bytes, name: str) -> Any:
+    from spacy.tokens import DocBin
+
+    unzip = zlib.decompressobj()
+    size, remaining = 0, raw
+    while remaining and not unzip.eof:
+        size += len(unzip.decompress(remaining, BLOCK_BYTES))
+        remaining = unzip.unconsumed_tail
+        if size > 4 * MAX_WHOLE_BYTES:
+            raise FormatError(
+                f"{name}: larger than {4 * MAX_WHOLE_BYTES >> 20} MiB when decompressed, and a DocBin is read into "
+                "memory. Split it into several files.",
+                code="too-large",
+                value=name,
+            )
+    return DocBin().from_bytes(raw)
+
+
+def _wrap_errors(make: Callable[[], T], to_error: Callable[[str], Exception]) -> T:
+    """The result of `make`; exceptions of spaCy on malformed data become Lexome's."""
+    collecting = gc.isenabled()
+    try:
+        return make()
+    except (BadDocument, FormatError):
+        raise
+    except Exception as error:
+        cause = f"{type(error).__name__}: {error}".split("\n", 1)[0]
+        raise to_error(cause) from error
+    finally:
+        # spaCy's msgpack disables garbage collection while it reads; an error leaves it disabled.
+        if collecting:
+            gc.enable()
+
+
+def _damaged(source: Source, problem: str) -> FormatError:
+    return FormatError(f"{source.name}: {problem}. Write or download it again.", code="damaged", value=source.name)
+
+
+def write(docs: Iterable[Document], stream: BinaryIO, *, tally: Tally, language: str = "en") -> None:
+    """One DocBin of all documents, tokenized by spaCy's blank pipeline of the language.
+
+    A DocBin cannot be streamed: the packed tokens of all documents stay in memory until the end.
     """
     spacy = _spacy("writing spaCy files")
     nlp = _blank(language)
     packed = spacy.tokens.DocBin(attrs=ATTRIBUTES, store_user_data=True)
     for doc in docs:
         name = doc.id.encode(errors="backslashreplace").decode()
-        made = tally.attempt(partial(to_spacy, doc, nlp), where=f"document {doc.id!r}", id=name)
-        if made is not None:
-            packed.add(made)
+        spacy_doc = tally.attempt(partial(to_spacy, doc, nlp), where=f"document {doc.id!r}", id=name)
+        if spacy_doc is not None:
+            packed.add(spacy_doc)
             tally.written += 1
     try:
         stream.write(packed.to_bytes())
     except ValueError as error:
-        raise FormatError(f"spaCy cannot pack so much into one DocBin ({error}). Write several files.") from error
+        raise FormatError(
+            f"the documents are too large for one DocBin ({error}). Write several files.", code="too-large"
+        ) from error
 
 
-def to_spacy(doc: Document, nlp: "Language | Vocab") -> "Doc":
-    """The document as a spaCy doc; from_spacy gives it back exactly.
+def _blank(language: str) -> "Language":
+    import spacy
 
-    Tokens are those of the pipeline (or plain words, for a bare vocab), cut further wherever a span,
-    a sentence or a passage begins or ends, so that every mention is a whole number of tokens.
-    """
-    spacy = _spacy("making spaCy docs")
-    _require_text(doc)
-    text = doc.text
-    vocab = getattr(nlp, "vocab", nlp)
-    starts, ends = _edges(doc)
-    edges = _token_edges(text, nlp) | {passage.end for passage in doc.passages}
-    pieces, spaces = _cut(text, edges, starts, ends)
     try:
-        made = spacy.tokens.Doc(
-            vocab,
-            words=[text[start:end] for start, end in pieces],
-            spaces=spaces,
-            sent_starts=_sentence_starts(doc, pieces),
-        )
-        _add_spans(made, doc, pieces)
-        made.cats = dict.fromkeys(doc.labels, 1.0)
-        made.user_data[KEY] = to_json(doc).decode()
-    except ValueError as error:
-        # Half a surrogate pair in an id or a type, in spaCy's or pydantic's words.
-        raise BadDocument("not_unicode", f"{error}; expected whole Unicode characters in every field") from None
-    return made  # type: ignore[no-any-return]
-
-
-def from_spacy(spacy_doc: "Doc", *, id: str = "spacy", tally: Tally | None = None) -> Document:
-    """The Document of a spaCy doc: the one it was made from, or a new one of its text.
-
-    Its spans are what the spaCy doc has now, in the group "lexome", in other groups and as entities: what
-    a pipeline or a person added is there, what was removed is gone, with the relations that named
-    it. A doc that Lexome did not make (or of which only a part is left) has one passage with spaCy's
-    tokens and sentences, and labels from categories scored 0.5 or more; `id` is its name then.
-    """
-    tally = tally if tally is not None else Tally()
-    text = spacy_doc.text
-    stored = spacy_doc.user_data.get(KEY)
-    known = from_json(stored) if isinstance(stored, str) else None
-    if known is None or known.text != text:
-        known = plain_document(spacy_doc, text, id, tally)
-    spans = tuple(current_spans(spacy_doc, known, tally))
-    return known if spans == known.spans else with_spans(known, spans, tally)
+        return spacy.blank(language)
+    except ImportError as error:
+        raise UsageError(
+            f"spaCy has no tokenizer for the language {language!r} ({error}). "
+            "Set the option language to another code, or to xx for any language.",
+            code="unknown-language",
+            value=language,
+        ) from None
 
 
 def _spacy(purpose: str) -> Any:
@@ -272,64 +181,33 @@ def _spacy(purpose: str) -> Any:
     return spacy
 
 
-def _blank(language: str) -> "Language":
-    import spacy
+def to_spacy(doc: Document, nlp: "Language | Vocab") -> "Doc":
+    """The document as a spaCy Doc; from_spacy restores it exactly.
 
+    Tokens are those of the pipeline (or plain words, for a bare vocab), split further where a span, sentence or
+    passage begins or ends, so that every mention aligns with tokens.
+    """
+    spacy = _spacy("conversion to spaCy")
+    _require_text(doc)
+    text = doc.text
+    vocab = getattr(nlp, "vocab", nlp)
+    starts, ends = _edges(doc)
+    edges = _token_edges(text, nlp) | {passage.end for passage in doc.passages}
+    pieces, spaces = _split_tokens(text, edges, starts, ends)
     try:
-        return spacy.blank(language)
-    except ImportError as error:
-        raise UsageError(
-            f"spaCy has no tokenizer for the language {language!r} here ({error}). "
-            "Give another code with the option language, or xx for any language."
-        ) from None
-
-
-def _safely(make: Callable[[], Made], complaint: Callable[[str], Exception]) -> Made:
-    """What `make` returns; whatever spaCy raises over strange bytes becomes our own error."""
-    collecting = gc.isenabled()
-    try:
-        return make()
-    except (BadDocument, FormatError):
-        raise
-    except Exception as error:
-        cause = f"{type(error).__name__}: {error}".split("\n", 1)[0]
-        raise complaint(cause) from error
-    finally:
-        # spaCy's msgpack turns the collector off while it reads, and an error leaves it off.
-        if collecting:
-            gc.enable()
-
-
-def _unpacked(raw: bytes, name: str) -> Any:
-    from spacy.tokens import DocBin
-
-    unzip = zlib.decompressobj()
-    size, waiting = 0, raw
-    while waiting and not unzip.eof:
-        size += len(unzip.decompress(waiting, BLOCK_BYTES))
-        waiting = unzip.unconsumed_tail
-        if size > 4 * MAX_WHOLE_BYTES:
-            raise FormatError(
-                f"{name}: unpacks to more than {4 * MAX_WHOLE_BYTES >> 20} MiB, and a DocBin is read whole. "
-                "Cut it into several files."
-            )
-    return DocBin().from_bytes(raw)
-
-
-def _document(packed: Any, index: int, vocab: "Vocab", name: str, tally: Tally) -> Document:
-    """One document of a DocBin, on its own so that a bad one leaves the others readable."""
-    from spacy.tokens import DocBin
-
-    def build() -> Document:
-        one = DocBin()
-        one.attrs = packed.attrs
-        for column in ("tokens", "spaces", "cats", "span_groups", "flags", "user_data"):
-            setattr(one, column, [getattr(packed, column)[index]])
-        return from_spacy(next(one.get_docs(vocab)), id=name, tally=tally)
-
-    return _safely(
-        build, lambda cause: BadDocument("malformed_doc", f"{cause}; expected what spaCy's DocBin writes for a doc")
-    )
+        spacy_doc = spacy.tokens.Doc(
+            vocab,
+            words=[text[start:end] for start, end in pieces],
+            spaces=spaces,
+            sent_starts=_sentence_starts(doc, pieces),
+        )
+        _add_spans(spacy_doc, doc, pieces)
+        spacy_doc.cats = dict.fromkeys(doc.labels, 1.0)
+        spacy_doc.user_data[KEY] = to_json(doc).decode()
+    except ValueError as error:
+        # A lone surrogate in an id or a type.
+        raise BadDocument("not_unicode", f"{error}; expected valid Unicode in every field") from None
+    return spacy_doc  # type: ignore[no-any-return]
 
 
 def _require_text(doc: Document) -> None:
@@ -337,13 +215,14 @@ def _require_text(doc: Document) -> None:
     if gaps > MAX_GAP_CHARACTERS:
         raise BadDocument(
             "too_long",
-            f"{gaps:,} characters lie between the passages; a spaCy doc has them all, and at most "
-            f"{MAX_GAP_CHARACTERS:,} were expected. Place the passages closer together.",
+            f"there are {gaps:,} characters between the passages, which a spaCy Doc includes; the limit is "
+            f"{MAX_GAP_CHARACTERS:,}. Place the passages closer together.",
+            value=gaps,
         )
 
 
 def _edges(doc: Document) -> tuple[set[int], set[int]]:
-    """Where a passage, sentence or mention begins, and where a mention ends."""
+    """The starts of passages, sentences and mentions, and the ends of mentions."""
     starts = {passage.offset for passage in doc.passages}
     starts.update(start for passage in doc.passages for start, _ in passage.sentences)
     ends = set()
@@ -355,7 +234,7 @@ def _edges(doc: Document) -> tuple[set[int], set[int]]:
 
 
 def _token_edges(text: str, nlp: "Language | Vocab") -> set[int]:
-    """Where tokens begin and end: the pipeline's, where it has a tokenizer that keeps the text."""
+    """The boundaries of tokens: the pipeline's, if it has a tokenizer that preserves the text."""
     tokenizer = getattr(nlp, "tokenizer", None)
     tokens = tokenizer(text) if tokenizer is not None else None
     if tokens is not None and tokens.text == text:
@@ -363,11 +242,11 @@ def _token_edges(text: str, nlp: "Language | Vocab") -> set[int]:
     return {match.start() for match in _TOKEN.finditer(text)}
 
 
-def _cut(text: str, edges: set[int], starts: set[int], ends: set[int]) -> tuple[list[Range], list[bool]]:
-    """Token ranges that make up the whole text, and whether a single space follows each.
+def _split_tokens(text: str, edges: set[int], starts: set[int], ends: set[int]) -> tuple[list[Range], list[bool]]:
+    """Token ranges that cover the text, and whether a single space follows each.
 
-    A space at which something begins, or after which something ends, is a token of its own: spaCy
-    counts the space after a token to neither side.
+    A space where something begins, or after which something ends, is a token of its own, because in spaCy the space
+    after a token belongs to neither side.
     """
     pieces: list[Range] = []
     spaces: list[bool] = []
@@ -383,7 +262,7 @@ def _cut(text: str, edges: set[int], starts: set[int], ends: set[int]) -> tuple[
 
 
 def _sentence_starts(doc: Document, pieces: list[Range]) -> list[bool] | None:
-    """For each token whether a sentence begins there; None where the document has no sentences."""
+    """Whether a sentence begins at each token; None if the document has no sentences."""
     if not any(passage.sentences for passage in doc.passages):
         return None
     starts = {passage.offset for passage in doc.passages}
@@ -391,7 +270,7 @@ def _sentence_starts(doc: Document, pieces: list[Range]) -> list[bool] | None:
     return [start in starts for start, _ in pieces]
 
 
-def _add_spans(made: "Doc", doc: Document, pieces: list[Range]) -> None:
+def _add_spans(spacy_doc: "Doc", doc: Document, pieces: list[Range]) -> None:
     from spacy.tokens import Span as SpacySpan
 
     first = {start: index for index, (start, _) in enumerate(pieces)}
@@ -400,17 +279,151 @@ def _add_spans(made: "Doc", doc: Document, pieces: list[Range]) -> None:
     for span in doc.spans:
         concept = span.concepts[0] if span.concepts else ""
         for start, end in span.parts:
-            part = SpacySpan(made, first[start], after[end], label=span.type, kb_id=concept, span_id=span.id)
+            part = SpacySpan(spacy_doc, first[start], after[end], label=span.type, kb_id=concept, span_id=span.id)
             group.append(part)
-            # spaCy trains on entities, and refuses those that begin or end with white space.
+            # spaCy rejects entities that begin or end with white space.
             if len(span.parts) == 1 and span.type and span.text == span.text.strip():
                 whole.append(part)
-    made.spans[KEY] = group
-    taken: set[int] = set()
+    spacy_doc.spans[KEY] = group
+    used: set[int] = set()
     entities = []
     for part in sorted(whole, key=lambda part: (part.start - part.end, part.start)):
         tokens = range(part.start, part.end)
-        if taken.isdisjoint(tokens):
-            taken.update(tokens)
+        if used.isdisjoint(tokens):
+            used.update(tokens)
             entities.append(part)
-    made.ents = tuple(entities)
+    spacy_doc.ents = tuple(entities)
+
+
+def from_spacy(spacy_doc: "Doc", *, id: str = "spacy", tally: Tally | None = None) -> Document:
+    """The Document of a spaCy Doc: the one it was created from, or a new one of its text.
+
+    Its spans are the current ones of the Doc, in the group "lexome", in other groups and as entities: added spans are
+    included, removed ones are not, nor are relations that refer to them. A Doc that Lexome did not create (or a part
+    of one) gives one passage with spaCy's tokens and sentences, labels from categories with a score of at least 0.5,
+    and the id `id`.
+    """
+    tally = tally if tally is not None else Tally()
+    text = spacy_doc.text
+    stored = spacy_doc.user_data.get(KEY)
+    known = from_json(stored) if isinstance(stored, str) else None
+    if known is None or known.text != text:
+        known = document_from_text(spacy_doc, text, id, tally)
+    spans = tuple(current_spans(spacy_doc, known, tally))
+    return known if spans == known.spans else with_spans(known, spans, tally)
+
+
+def document_from_text(spacy_doc: "Doc", text: str, id: str, tally: Tally) -> Document:
+    """A document of one passage, without spans, from a Doc that Lexome did not create."""
+    for name in IGNORED_ANNOTATIONS:
+        if spacy_doc.has_annotation(name):
+            tally.note(f"spaCy's {name} ignored")
+    sentences = spacy_doc.sents if spacy_doc.has_annotation("SENT_START") else ()
+    passage = Passage(
+        0,
+        text,
+        sentences=tuple((sentence.start_char, sentence.end_char) for sentence in sentences),
+        tokens=tuple((token.idx, token.idx + len(token)) for token in spacy_doc if not token.is_space),
+    )
+    labels = tuple(label for label, score in spacy_doc.cats.items() if score >= 0.5)
+    return Document(id, (passage,) if text else (), labels=labels)
+
+
+def current_spans(spacy_doc: "Doc", doc: Document, tally: Tally) -> Iterator[Span]:
+    """The current spans of a spaCy Doc; unchanged ones keep all fields of the Document's span."""
+    group = list(_mentions(spacy_doc.spans.get(KEY, ()), "", doc, tally))
+    others = list(_mentions(spacy_doc.ents, "entity", doc, tally))
+    for name, spans in spacy_doc.spans.items():
+        if name != KEY:
+            others += _mentions(spans, name, doc, tally)
+    seen = {(mention.start, mention.end, mention.label) for mention in group}
+    used = {mention.id for mention in group} | {relation.id for relation in doc.relations} | {""}
+    known = {span.id: span for span in doc.spans}
+    fresh = (id_ for id_ in numbered_ids("T") if id_ not in used and id_ not in known)
+    yield from doc.spans if group == _group_of(doc) else _spans_by_id(group, doc, known, fresh)
+    for mention in others:
+        key = (mention.start, mention.end, mention.label)
+        if key not in seen:
+            seen.add(key)
+            id_ = mention.id if mention.id not in used else next(fresh)
+            used.add(id_)
+            yield _span(id_, [mention], doc, known)
+
+
+def _mentions(spans: Iterable[Any], label: str, doc: Document, tally: Tally) -> Iterator[Mention]:
+    """spaCy spans as plain values; empty ones and those outside the passages are skipped and noted.
+
+    Only numbers and names are read from spaCy here: a span group in a damaged file may point anywhere.
+    """
+    for span in spans:
+        start, end = span.start_char, span.end_char
+        passage = doc.passage_at(start) if 0 <= start < end else None
+        if passage is None or end > passage.end:
+            tally.note("spaCy span that is empty or not inside one passage skipped")
+        else:
+            yield Mention(start, end, span.label_ or label, span.kb_id_, span.id_)
+
+
+def _group_of(doc: Document) -> list[Mention]:
+    """The span group that to_spacy creates."""
+    return [
+        Mention(start, end, span.type, span.concepts[0] if span.concepts else "", span.id)
+        for span in doc.spans
+        for start, end in span.parts
+    ]
+
+
+def _spans_by_id(group: list[Mention], doc: Document, known: dict[str, Span], fresh: Iterator[str]) -> Iterator[Span]:
+    """The spans of an edited group: one per id, its parts in reading order."""
+    relations = {relation.id for relation in doc.relations} | {""}
+    parts: dict[str, list[Mention]] = {}
+    for mention in group:
+        parts.setdefault(mention.id if mention.id not in relations else next(fresh), []).append(mention)
+    for id_, mentions in parts.items():
+        yield _span(id_, sorted(mentions, key=lambda mention: mention.start), doc, known)
+
+
+def _span(id: str, mentions: list[Mention], doc: Document, known: dict[str, Span]) -> Span:
+    parts = tuple((mention.start, mention.end) for mention in mentions)
+    original = known.get(id)
+    concepts = _concepts(mentions[0])
+    if original is not None and (original.type, original.parts, original.concepts[:1]) == (
+        mentions[0].label,
+        parts,
+        concepts,
+    ):
+        return original
+    text = " ".join(doc.slice(start, end) for start, end in parts)
+    return Span(id, mentions[0].label, parts, text, concepts)
+
+
+def _concepts(mention: Mention) -> tuple[str, ...]:
+    # spaCy's entity linker writes NIL for no match; its ids need not be CURIEs.
+    if mention.concept in ("", "NIL"):
+        return ()
+    prefix, colon, local = mention.concept.partition(":")
+    return (mention.concept if prefix and colon and local else f"kb:{mention.concept}",)
+
+
+def with_spans(doc: Document, spans: tuple[Span, ...], tally: Tally) -> Document:
+    """The document with other spans, without relations and attributes of removed ones."""
+    kept = list(doc.relations)
+    while True:
+        targets = _ids(spans, kept)
+        intact = [relation for relation in kept if _is_intact(relation, targets)]
+        if len(intact) == len(kept):
+            break
+        kept = intact
+    attributes = tuple(attribute for attribute in doc.attributes if attribute.target in targets)
+    lost = len(doc.relations) - len(kept) + len(doc.attributes) - len(attributes)
+    if lost:
+        tally.note("relation or attribute of a span removed in spaCy dropped", lost)
+    return replace(doc, spans=spans, relations=tuple(kept), attributes=attributes)
+
+
+def _is_intact(relation: Relation, targets: set[str]) -> bool:
+    return all(argument.target is None or argument.target in targets for argument in relation.arguments)
+
+
+def _ids(spans: Iterable[Span], relations: Iterable[Relation]) -> set[str]:
+    return {span.id for span in spans} | {relation.id for relation in relations}

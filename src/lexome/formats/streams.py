@@ -1,7 +1,6 @@
-"""From paths to bytes and back: folders, archives, gz/xz/zst, and writing under a temporary name.
+"""Input streams: files, archive members and standard input, decompressed.
 
-Nothing is opened but the files that were given: archive members are streamed, never extracted, and
-links inside a tar are skipped and counted.
+Archive members are streamed, never extracted; links inside a tar are skipped and counted.
 """
 
 import gzip
@@ -26,21 +25,20 @@ COMPRESSIONS = (".gz", ".xz", ".zst")
 ARCHIVES = (".tar", ".tgz", ".tar.gz", ".tar.xz", ".tar.zst", ".zip")
 HEAD_BYTES = 1 << 16
 BLOCK_BYTES = 1 << 20
-# How what a folder or an archive hides, such as .DS_Store, is counted.
+# The note for hidden files in a folder or archive, such as .DS_Store.
 HIDDEN_NOTE = "hidden file or folder skipped"
-# What is read from disk at a time. A larger buffer costs a small file more than its parsing.
+# Read size. A larger buffer costs more than parsing a small file does.
 DISK_BYTES = 1 << 17
 
-# A line or record longer than this is no document of the field: the longest PMC article is under 20 MB.
+# Longer lines or records are not documents: the longest PMC article is under 20 MB.
 MAX_RECORD_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
 class Source:
-    """One file's decompressed bytes, with the name that messages give it.
+    """The decompressed bytes of one file, and its name for messages.
 
-    `path` is set where those bytes are a file's own, for formats that need to jump about in it, `member`
-    where they are those of a file inside an archive.
+    `path` is set for uncompressed files, for formats that need random access; `member` for files in an archive.
     """
 
     name: str
@@ -50,82 +48,91 @@ class Source:
 
     @property
     def location(self) -> str:
-        """Where the file is, an archive being a folder like any other."""
+        """The file's path, with an archive as a folder."""
         return self.name if self.member is None else f"{self.name[: -len(self.member) - 1]}/{self.member}"
 
     @cached_property
     def stem(self) -> str:
-        """The file's name without folders, compression and ending: the start of ids made from it."""
+        """The file name without folders, compression and extension: the prefix of generated ids."""
         return PurePosixPath(uncompressed_name(self.location)).stem
 
     @property
     def extension(self) -> str:
-        """The ending under any compression, in lower case: ".xml" for a.xml.gz."""
+        """The extension without compression, in lower case: ".xml" for a.xml.gz."""
         return PurePosixPath(uncompressed_name(self.location)).suffix.lower()
 
     def head(self) -> bytes:
-        """The first bytes, left in the stream."""
+        """The first bytes, without consuming them."""
         return self.stream.peek(HEAD_BYTES)[:HEAD_BYTES]
 
     def lines(self, tally: Tally | None = None) -> Iterator[tuple[int, bytes]]:
-        """Numbered lines without their end, cut at \\n alone; \\r before it and a leading BOM go.
+        """Numbered lines without line ending, split at \\n only; a preceding \\r and a leading BOM are removed.
 
-        U+0085, U+2028 and form feeds are text, not line ends. A line that is too long is a FormatError, or, where a
-        line is a document and a tally is given, is set aside there and passed over.
+        U+0085, U+2028 and form feeds are text. A line that is too long raises FormatError; with a tally (for formats
+        of one document per line) it is rejected and skipped.
         """
         number = 0
         while line := self.stream.readline(MAX_RECORD_BYTES):
             number += 1
             if len(line) == MAX_RECORD_BYTES and not line.endswith(b"\n"):
-                self._pass_over(number, tally)
+                self._skip_long_line(number, tally)
                 continue
             if number == 1:
                 line = line.removeprefix(b"\xef\xbb\xbf")
             yield number, line.removesuffix(b"\n").removesuffix(b"\r")
 
-    def _pass_over(self, number: int, tally: Tally | None) -> None:
-        """Set the line aside whose first bytes were read, and read the rest of it."""
-        seen = f"a line is longer than {MAX_RECORD_BYTES >> 20} MiB; expected documents of a readable size."
+    def _skip_long_line(self, number: int, tally: Tally | None) -> None:
+        """Reject the line whose first bytes were read, and skip the rest of it."""
+        problem = f"a line is longer than {MAX_RECORD_BYTES >> 20} MiB, the limit for a document."
         if tally is None:
-            raise FormatError(f"{self.name}: {seen} Check that the file is of the format you named.")
-        tally.reject(BadDocument("too_large", seen), where=f"{self.name}, line {number}")
+            raise FormatError(
+                f"{self.name}: {problem} Check that the file has the format you named.", code="too-large", value=number
+            )
+        tally.reject(BadDocument("too_large", problem), where=f"{self.name}, line {number}")
         while (rest := self.stream.readline(BLOCK_BYTES)) and not rest.endswith(b"\n"):
             pass
 
     def read(self) -> bytes:
-        """The whole file, for formats that cannot be streamed."""
+        """The whole content, for formats that cannot be streamed."""
         content = self.stream.read(MAX_WHOLE_BYTES + 1)
         if len(content) > MAX_WHOLE_BYTES:
             raise FormatError(
-                f"{self.name}: larger than {MAX_WHOLE_BYTES >> 20} MiB, and this format is read whole. "
-                "Cut it into several files."
+                f"{self.name}: larger than {MAX_WHOLE_BYTES >> 20} MiB, and this format is read into memory. "
+                "Split it into several files.",
+                code="too-large",
+                value=self.name,
             )
         return content
 
 
-# JSON collections (BioC, SQuAD, BioASQ) are parsed whole; this bounds their memory.
+# JSON collections (BioC, SQuAD, BioASQ) are parsed in memory; this bounds it.
 MAX_WHOLE_BYTES = 512 << 20
+
+
+def empty_file(source: Source) -> FormatError:
+    """The error for a file without content."""
+    return FormatError(f"{source.name}: the file is empty; expected documents.", code="empty-file", value=source.name)
 
 
 def pair_files(
     sources: Iterable[Source], parts: tuple[str, str], key_of: Callable[[Source], tuple[str, str] | None], tally: Tally
 ) -> Iterator[tuple[str, bytes | None, bytes | None]]:
-    """The contents of files that belong together in twos, in whatever order they come, each pair with its key.
+    """Keys with the contents of pairs of files, such as a text and its annotations, in any order.
 
-    `key_of` gives a file's key and which of the two parts it is, or None for a file to skip. What has no other
-    half comes last, with None in its place.
+    `key_of` returns a file's key and which of the two parts it is, or None for a file to skip. Files without a
+    counterpart come last, with None in its place.
     """
     waiting: dict[str, tuple[str, bytes]] = {}
     for source in sources:
-        found = key_of(source)
-        if found is None:
+        key_and_part = key_of(source)
+        if key_and_part is None:
             tally.note(f"file that is neither {parts[0]} nor {parts[1]} skipped")
             continue
-        key, part = found
+        key, part = key_and_part
         content = source.read()
         if waiting.get(key, ("",))[0] == part:
-            twice = BadDocument("duplicate_file", f"a file of this name came before; expected one {part} a name.")
-            tally.reject(twice, where=source.name, raw=content)
+            duplicate = BadDocument("duplicate_file", f"second {part} file of this name; expected one.", value=key)
+            tally.reject(duplicate, where=source.name, raw=content)
         elif key in waiting:
             other = waiting.pop(key)[1]
             yield (key, content, other) if part == parts[0] else (key, other, content)
@@ -136,40 +143,45 @@ def pair_files(
 
 
 def decode(raw: bytes, encoding: str = "utf-8") -> str:
-    """The text of some bytes; BadDocument names the first byte that is not of the encoding."""
+    """The decoded text; BadDocument names the first byte that is invalid in the encoding."""
     try:
         return raw.decode(encoding)
     except UnicodeDecodeError as error:
         raise BadDocument(
             "wrong_encoding",
-            f"byte {error.start} is 0x{raw[error.start]:02x}, which is not {encoding}. "
-            "Name the right one: `lexome convert IN OUT.jsonl --set encoding=latin-1`; in Python, encoding='latin-1'.",
+            f"byte {error.start} is 0x{raw[error.start]:02x}, which is invalid in {encoding}. "
+            "Set the encoding: `lexome convert IN OUT.jsonl --set encoding=latin-1`; in Python, encoding='latin-1'.",
+            value=error.start,
         ) from None
     except LookupError:
-        raise UsageError(f"the option encoding={encoding!r} names no encoding; utf-8 and latin-1 are two.") from None
+        raise UsageError(
+            f"unknown encoding {encoding!r}; expected one such as utf-8 or latin-1.",
+            code="unknown-encoding",
+            value=encoding,
+        ) from None
 
 
 def uncompressed_name(name: str) -> str:
-    """A file name without its compression ending, with forward slashes."""
+    """A file name without compression suffix, with forward slashes."""
     name = name.replace("\\", "/")
-    for ending in COMPRESSIONS:
-        if name.lower().endswith(ending):
-            return name[: -len(ending)]
+    for suffix in COMPRESSIONS:
+        if name.lower().endswith(suffix):
+            return name[: -len(suffix)]
     return name
 
 
 def printable_name(name: str) -> str:
-    """A file's name as text: bytes that are no UTF-8, which Linux allows in names, are written as \\xff."""
+    """A file name as text; bytes that are not UTF-8, which Linux allows, become escapes such as \\xff."""
     return os.fsencode(name).decode(errors="backslashreplace")
 
 
 def is_archive(name: str) -> bool:
-    """True for tar and zip files, by their ending."""
+    """True for tar and zip files, by extension."""
     return name.lower().endswith(ARCHIVES)
 
 
 class CountingReader(io.RawIOBase):
-    """A raw stream that adds what is read from it to a tally, for progress by bytes on disk."""
+    """A raw stream that counts the bytes read in a tally, for the progress bar."""
 
     def __init__(self, raw: BinaryIO, tally: Tally) -> None:
         self._raw = raw
@@ -179,7 +191,7 @@ class CountingReader(io.RawIOBase):
         return True
 
     def readinto(self, buffer: object) -> int:
-        # Straight into the buffer: a block of its own each time is a third of the time of reading a small file.
+        # Directly into the buffer: allocating a block per call takes a third of the time of reading a small file.
         count = cast(io.RawIOBase, self._raw).readinto(buffer) or 0  # type: ignore[arg-type]  # io's own protocol
         self._tally.bytes_read += count
         return count
@@ -201,7 +213,7 @@ DECOMPRESSION_ERRORS = (
 
 
 class DecompressingReader(io.RawIOBase):
-    """A decompressing stream whose failures say which file broke, where, and what to do."""
+    """A decompressing stream whose errors name the file, the position and what to do."""
 
     def __init__(self, stream: io.BufferedIOBase, name: str) -> None:
         self._stream = stream
@@ -224,18 +236,20 @@ class DecompressingReader(io.RawIOBase):
         return filled
 
     def _next(self, view: memoryview, pending: int) -> int:
-        """How much was read into the view; a failure waits until what came before it has been handed on."""
+        """Bytes read into the view; an error is held back until the data before it has been returned."""
         if self._failure is None:
             try:
-                # One read at a time hands over what is there before the break; a full read would lose it.
+                # readinto1 returns the data before the damage; a full read would lose it.
                 return self._stream.readinto1(view)
             except DECOMPRESSION_ERRORS as error:
                 self._failure = error
         if pending:
             return 0
         raise FormatError(
-            f"{self._name}: the compressed data breaks off or is damaged after {self._position:,} bytes of "
-            f"content ({self._failure}); expected a complete file. What came before was read; fetch the file again."
+            f"{self._name}: the compressed data is truncated or damaged after {self._position:,} bytes of content "
+            f"({self._failure}). Everything before was read; download the file again.",
+            code="truncated",
+            value=self._position,
         ) from self._failure
 
     def close(self) -> None:
@@ -244,7 +258,7 @@ class DecompressingReader(io.RawIOBase):
 
 
 def open_sources(path: Path, tally: Tally) -> Iterator[Source]:
-    """The file itself, or each file inside an archive, one after another."""
+    """The file itself, or each file inside an archive."""
     if is_archive(path.name):
         yield from _members(path, tally)
         return
@@ -253,10 +267,12 @@ def open_sources(path: Path, tally: Tally) -> Iterator[Source]:
 
 
 def open_stream(stream: BinaryIO, name: str, tally: Tally) -> Source:
-    """A Source from a stream that is already open, such as standard input."""
+    """A Source from an open stream, such as standard input."""
     raw = _buffered(CountingReader(stream, tally), HEAD_BYTES)
-    unpacked = _decompressor(raw, name)
-    return Source(name, raw if unpacked is raw else _buffered(DecompressingReader(unpacked, name), HEAD_BYTES))
+    decompressed = _decompressor(raw, name)
+    if decompressed is raw:
+        return Source(name, raw)
+    return Source(name, _buffered(DecompressingReader(decompressed, name), HEAD_BYTES))
 
 
 def _buffered(raw: io.RawIOBase, size: int) -> io.BufferedReader:
@@ -268,7 +284,9 @@ def _opened(path: Path, tally: Tally) -> Iterator[io.BufferedReader]:
     try:
         raw = path.open("rb", buffering=0)
     except OSError as error:
-        raise FormatError(f"{path}: cannot be opened ({error.strerror}); expected a file that can be read.") from error
+        raise FormatError(
+            f"{path}: cannot be opened ({error.strerror}).", code="unreadable-file", value=path
+        ) from error
     with _buffered(CountingReader(cast(BinaryIO, raw), tally), DISK_BYTES) as counted:
         yield counted
 
@@ -280,7 +298,7 @@ def _decompressed(raw: io.BufferedIOBase, name: str) -> Iterator[io.BufferedRead
 
 
 def _decompressor(raw: io.BufferedIOBase, name: str) -> io.BufferedIOBase:
-    """The stream unpacked, by the file's ending or, where that is missing, by its first bytes."""
+    """The decompressed stream, by the file's extension or, without one, its first bytes."""
     lower = name.lower()
     head = raw.peek(6)[:6] if isinstance(raw, io.BufferedReader) else b""
     if lower.endswith((".gz", ".tgz")) or head.startswith(b"\x1f\x8b"):
@@ -298,7 +316,7 @@ def _members(path: Path, tally: Tally) -> Iterator[Source]:
 
 
 def _is_skipped(name: str, tally: Tally) -> bool:
-    """Whether a file inside an archive is hidden, or what a Mac packs beside each of its files; it is counted."""
+    """Whether an archive member is hidden or macOS metadata; such files are counted."""
     parts = PurePosixPath(name).parts
     hidden = any(part == "__MACOSX" or (part.startswith(".") and part != "..") for part in parts)
     if hidden:
@@ -315,21 +333,23 @@ def _tar_members(path: Path, tally: Tally) -> Iterator[Source]:
                         continue
                     opened = archive.extractfile(member) if member.isfile() else None
                     if opened is None:
-                        tally.note("archive member that is not a file, skipped")
+                        tally.note("archive member that is not a regular file skipped")
                         continue
                     name = f"{path}!{member.name}"
                     with _decompressed(cast(io.BufferedIOBase, opened), name) as content:
                         yield Source(name, content, member=member.name)
         except tarfile.TarError as error:
             raise FormatError(
-                f"{path}: the archive breaks off or is damaged ({error}); expected a complete tar file. "
-                "What came before was read; fetch the file again."
+                f"{path}: the archive is truncated or damaged ({error}). Everything before was read; download the file "
+                "again.",
+                code="truncated",
+                value=path,
             ) from error
 
 
 def _zip_members(path: Path, tally: Tally) -> Iterator[Source]:
     with _opened(path, tally):
-        pass  # the clear message for a file that cannot be opened
+        pass  # raises the same error as for other files that cannot be opened
     try:
         with zipfile.ZipFile(path) as archive:
             for member in archive.infolist():
@@ -342,7 +362,9 @@ def _zip_members(path: Path, tally: Tally) -> Iterator[Source]:
                         yield Source(name, content, member=member.filename)
         tally.bytes_read += path.stat().st_size
     except (zipfile.BadZipFile, RuntimeError, NotImplementedError) as error:
-        # The last two are for members that are encrypted or packed in a way that is not known.
+        # The last two: members that are encrypted or use an unsupported compression.
         raise FormatError(
-            f"{path}: not a zip file, or one that cannot be read ({error}). Fetch it again, or unpack it yourself."
+            f"{path}: not a readable zip file ({error}). Download it again, or unpack it first.",
+            code="bad-archive",
+            value=path,
         ) from error

@@ -1,4 +1,4 @@
-"""What became of everything that was read: counts, notes, and documents set aside with their reason."""
+"""Counts of what was read, skipped and changed, the file of rejected documents, and span repair."""
 
 import base64
 import json
@@ -13,20 +13,23 @@ from typing import IO, Self, TypeVar
 from lexome.document import NO_METADATA, Attribute, Document, Passage, Range, Relation, Span
 from lexome.errors import BadDocument, FormatError
 
-T = TypeVar("Made")
+T = TypeVar("T")
 
-# The reason that stands for a file which broke inside an archive.
+# The reason counted for a damaged file inside an archive.
 BROKEN_FILE = "broken_file"
 
-# A rejected document is kept whole up to this size; a larger one is named by its place alone.
+# The source bytes of a rejected document are stored up to this size; of a larger one, only the beginning.
 MAX_RAW_BYTES = 1 << 20
+
+# A mention further away than this is more likely another occurrence of the same name.
+MAX_SHIFT = 100
 
 
 class Tally:
-    """Counts of one reading or writing, and the place where rejected documents go.
+    """Counts of one read or write, and where rejected documents go.
 
-    Without `rejects` the first bad document raises. With a path, bad documents are written there,
-    one JSON object a line, and reading goes on.
+    Without `rejects` the first bad document raises. With a path, bad documents are written there as JSON Lines,
+    and reading continues.
     """
 
     def __init__(self, rejects: str | Path | None = None) -> None:
@@ -39,7 +42,7 @@ class Tally:
         self.notes: Counter[str] = Counter()
         self.files: Counter[str] = Counter()
         self.failures: list[str] = []
-        self.member_failures: list[str] = []  # those of the failures that broke a file inside an archive and no more
+        self.member_failures: list[str] = []  # the failures that affected only one file inside an archive
         self.bytes_read = 0
         self._rejects: IO[str] | None = None
 
@@ -52,13 +55,13 @@ class Tally:
         self.close()
 
     def close(self) -> None:
-        """Close the rejects file, if one was begun."""
+        """Close the rejects file if it is open."""
         if self._rejects is not None:
             self._rejects.close()
             self._rejects = None
 
     def count(self, doc: Document) -> None:
-        """Add a document that was read."""
+        """Count a document that was read, with its spans and relations."""
         self.documents += 1
         for span in doc.spans:
             self.spans[span.type] += 1
@@ -66,15 +69,15 @@ class Tally:
             self.relations[relation.type] += 1
 
     def note(self, what: str, times: int = 1) -> None:
-        """Add something smaller than a document that was left out or changed, such as an unknown field."""
+        """Count something smaller than a document that was ignored or changed, such as an unknown field."""
         self.notes[what] += times
 
     def attempt(
         self, make: Callable[[], T], *, where: str, id: str | None = None, raw: bytes | None = None
     ) -> T | None:
-        """What `make` returns, or None where it raises BadDocument and the document was set aside.
+        """The result of `make`, or None if it raised BadDocument and the document was rejected.
 
-        `where` names file and place; `raw` is the source's own bytes, kept with the reject.
+        `where` names the file and line; `raw` are the source's bytes, stored with the reject.
         """
         try:
             return make()
@@ -83,35 +86,38 @@ class Tally:
             return None
 
     def reject(self, error: BadDocument, *, where: str, id: str | None = None, raw: bytes | None = None) -> None:
-        """Set a bad document aside; raises it instead where there is no place for rejects."""
+        """Write a bad document to the rejects file; without one, raise its error."""
         if self.rejects_path is None:
             raise type(error)(error.reason, f"{where}: {error}", value=error.value) from error
         self.rejected[error.reason] += 1
         if self._rejects is None:
-            begun = sum(self.rejected.values()) > 1
-            # Half a surrogate pair, in an id or a file's name, becomes its own JSON escape.
+            appending = sum(self.rejected.values()) > 1
+            # A lone surrogate, in an id or a file name, becomes its JSON escape.
             try:
                 self.rejects_path.parent.mkdir(parents=True, exist_ok=True)
                 self._rejects = self.rejects_path.open(
-                    "a" if begun else "w", encoding="utf-8", errors="backslashreplace"
+                    "a" if appending else "w", encoding="utf-8", errors="backslashreplace"
                 )
             except OSError as problem:
                 raise FormatError(
-                    f"{self.rejects_path}: bad documents cannot go there ({problem.strerror}). Name another file."
+                    f"{self.rejects_path}: rejected documents cannot be written there ({problem.strerror}). "
+                    "Name another file.",
+                    code="not-writable",
+                    value=self.rejects_path,
                 ) from problem
-        line = {"where": where, "id": id, "reason": error.reason, "message": str(error), **_kept(raw)}
+        line = {"where": where, "id": id, "reason": error.reason, "message": str(error), **_raw_fields(raw)}
         self._rejects.write(json.dumps(line, ensure_ascii=False) + "\n")
         self._rejects.flush()
 
     def raise_failures(self, where: str) -> None:
-        """FormatError where a file broke; one inside an archive, which ends no other, is set aside instead."""
+        """Raise FormatError if a file was damaged; a damaged file inside an archive is rejected instead."""
         for failure in self.member_failures:
             self.reject(BadDocument(BROKEN_FILE, failure), where=where)
         if broken := [failure for failure in self.failures if failure not in self.member_failures]:
-            raise FormatError(broken[0])
+            raise FormatError(broken[0], code="broken-file", value=where)
 
     def summary(self) -> dict[str, object]:
-        """Everything counted, as plain values for JSON."""
+        """All counts as plain values for JSON."""
         return {
             "documents": self.documents,
             "written": self.written,
@@ -124,16 +130,12 @@ class Tally:
         }
 
 
-def _kept(raw: bytes | None) -> dict[str, object]:
-    """The fields of a reject that hold the source's own bytes."""
+def _raw_fields(raw: bytes | None) -> dict[str, object]:
+    """The fields of a reject that hold the source's bytes."""
     if raw is None:
         return {}
     if len(raw) > MAX_RAW_BYTES:
-        return {"raw_bytes": len(raw), "raw_start": _as_text(raw[:1000])["raw"]}
-    return _as_text(raw)
-
-
-def _as_text(raw: bytes) -> dict[str, object]:
+        return {"raw_bytes": len(raw), "raw_start": raw[:1000].decode(errors="backslashreplace")}
     try:
         return {"raw": raw.decode()}
     except UnicodeDecodeError:
@@ -143,7 +145,7 @@ def _as_text(raw: bytes) -> dict[str, object]:
 def note_losses(
     doc: Document, tally: Tally, *, supported: frozenset[str] = frozenset(), lost: tuple[str, ...] = ()
 ) -> None:
-    """Note everything the document has that is not among what the format has `held`, and what else was `lost`."""
+    """Note what the document has and the format does not support, and what else was `lost`."""
     present = {
         "relations": doc.relations,
         "attributes": doc.attributes,
@@ -153,9 +155,9 @@ def note_losses(
         "concepts": any(span.concepts for span in doc.spans),
         "scores": any(span.score is not None for span in doc.spans)
         or any(relation.score is not None for relation in doc.relations),
-        "novelty of relations": any(relation.novel is not None for relation in doc.relations),
-        "places of passages": len(doc.passages) > 1 or (doc.passages and doc.passages[0].offset),
-        "kinds and sections of passages": any(map(_is_described, doc.passages)),
+        "relation novelty": any(relation.novel is not None for relation in doc.relations),
+        "passage offsets": len(doc.passages) > 1 or (doc.passages and doc.passages[0].offset),
+        "passage kinds and sections": any(map(_is_described, doc.passages)),
         "sentences and tokens": any(passage.sentences or passage.tokens for passage in doc.passages),
     }
     for name, has in present.items():
@@ -166,12 +168,8 @@ def note_losses(
 
 
 def _is_described(passage: Passage) -> bool:
-    told = passage.section or passage.category or passage.language or passage.source
-    return bool(told) or passage.kind not in ("sentence", "paragraph")
-
-
-# A mention further away than this is more likely another one of the same name.
-MAX_SHIFT = 100
+    described = passage.section or passage.category or passage.language or passage.source
+    return bool(described) or passage.kind not in ("sentence", "paragraph")
 
 
 def repair_spans(
@@ -182,42 +180,22 @@ def repair_spans(
     *,
     tally: Tally,
 ) -> tuple[tuple[Span, ...], tuple[Relation, ...], tuple[Attribute, ...]]:
-    """The spans that stand in the text, moved by up to REACH characters where that finds them, and what hangs on them.
+    """The spans whose text is in the document, moved by up to MAX_SHIFT characters, with their dependents.
 
-    A span that is found nowhere is dropped, and with it the relations and attributes that refer to it.
+    A span whose text is not found is dropped, and with it the relations and attributes that refer to it.
     """
     kept: list[Span] = []
     dropped: set[str] = set()
     for span in spans:
-        placed = _placed(passages, span)
-        if placed is None:
+        relocated = _relocate(passages, span)
+        if relocated is None:
             dropped.add(span.id)
-            tally.note("span dropped: its text stands nowhere near its offsets")
+            tally.note("span dropped: its text is not near its offsets")
             continue
-        if placed is not span:
-            tally.note("span moved to where its text stands")
-        kept.append(placed)
+        if relocated is not span:
+            tally.note("span moved to its text")
+        kept.append(relocated)
     return tuple(kept), *drop_dependents(dropped, relations, attributes, tally=tally)
-
-
-def find_nearest(text: str, mention: str, start: int) -> int | None:
-    """Where the mention begins in the text, nearest to `start` and at most REACH away, or None."""
-    if not mention:
-        return None
-    before = text.rfind(mention, max(0, start - MAX_SHIFT), max(0, start + len(mention)))
-    after = text.find(mention, max(0, start), max(0, start + MAX_SHIFT + len(mention)))
-    found = [place for place in (before, after) if place >= 0]
-    return min(found, key=lambda place: abs(place - start), default=None)
-
-
-def text_at(passages: Sequence[Passage], part: Range) -> str | None:
-    """The text of a range, or None where it is not inside one passage."""
-    start, end = part
-    index = bisect_right(passages, start, key=lambda passage: passage.offset) - 1
-    if index < 0 or end > passages[index].end:
-        return None
-    passage = passages[index]
-    return passage.text[start - passage.offset : end - passage.offset]
 
 
 def drop_dependents(
@@ -227,60 +205,75 @@ def drop_dependents(
     *,
     tally: Tally,
 ) -> tuple[tuple[Relation, ...], tuple[Attribute, ...]]:
-    """The relations and attributes that refer to none of these ids, nor to a relation that falls with them."""
-    related = tuple(relations)
-    referring: defaultdict[str | None, set[str]] = defaultdict(set)
-    for relation in related:
+    """The relations and attributes that refer, directly or through other relations, to none of these ids."""
+    relations, attributes = tuple(relations), tuple(attributes)
+    referrers: defaultdict[str | None, set[str]] = defaultdict(set)
+    for relation in relations:
         for argument in relation.arguments:
-            referring[argument.target].add(relation.id)
-    gone = set(dropped)
-    ahead = list(dropped)
-    fallen: set[str] = set()
-    while ahead:
-        new = referring.get(ahead.pop(), set()) - fallen
-        fallen |= new
-        ahead += new
-    left = tuple(relation for relation in related if relation.id not in fallen)
-    if fallen:
-        tally.note("relation dropped: it refers to a span that was dropped", len(fallen))
-    gone |= fallen
-    standing = tuple(attributes)
-    remaining = tuple(attribute for attribute in standing if attribute.target not in gone)
-    if len(remaining) < len(standing):
-        tally.note("attribute dropped: it refers to something that was dropped", len(standing) - len(remaining))
-    return left, remaining
+            referrers[argument.target].add(relation.id)
+    queue = list(dropped)
+    dropped_relations: set[str] = set()
+    while queue:
+        new = referrers.get(queue.pop(), set()) - dropped_relations
+        dropped_relations |= new
+        queue += new
+    if dropped_relations:
+        tally.note("relation dropped: it refers to a dropped span", len(dropped_relations))
+    gone = dropped | dropped_relations
+    remaining = tuple(attribute for attribute in attributes if attribute.target not in gone)
+    if len(remaining) < len(attributes):
+        tally.note("attribute dropped: its target was dropped", len(attributes) - len(remaining))
+    return tuple(relation for relation in relations if relation.id not in dropped_relations), remaining
 
 
-def _placed(passages: Sequence[Passage], span: Span) -> Span | None:
-    """The span itself where it is right, a moved one, or None."""
-    found = [text_at(passages, part) for part in span.parts]
-    if None not in found and " ".join(map(str, found)) == span.text:
+def text_at(passages: Sequence[Passage], part: Range) -> str | None:
+    """The text of a range, or None if it is not inside one passage."""
+    start, end = part
+    index = bisect_right(passages, start, key=lambda passage: passage.offset) - 1
+    if index < 0 or end > passages[index].end:
+        return None
+    passage = passages[index]
+    return passage.text[start - passage.offset : end - passage.offset]
+
+
+def find_nearest(text: str, mention: str, start: int) -> int | None:
+    """The position of the mention nearest to `start`, at most MAX_SHIFT away, or None."""
+    if not mention:
+        return None
+    before = text.rfind(mention, max(0, start - MAX_SHIFT), max(0, start + len(mention)))
+    after = text.find(mention, max(0, start), max(0, start + MAX_SHIFT + len(mention)))
+    return min((at for at in (before, after) if at >= 0), key=lambda at: abs(at - start), default=None)
+
+
+def _relocate(passages: Sequence[Passage], span: Span) -> Span | None:
+    """The span itself if its text matches, a moved copy, or None."""
+    if _matches(passages, span.parts, span.text):
         return span
     if len(span.parts) > 1:
-        return _shifted(passages, span)
-    # Some mentions were cut with the spaces around them, which the text may lack.
+        # The parts of a discontinuous span move by the same distance.
+        for shift in sorted(range(-MAX_SHIFT, MAX_SHIFT + 1), key=abs):
+            parts = tuple((start + shift, end + shift) for start, end in span.parts)
+            if _matches(passages, parts, span.text):
+                return replace(span, parts=parts)
+        return None
+    # Some mentions include surrounding spaces that the text may lack.
     for mention in dict.fromkeys((span.text, span.text.strip())):
-        start = _nearest_in(passages, mention, span.start)
+        start = _nearest_in_passages(passages, mention, span.start)
         if start is not None:
             return replace(span, parts=((start, start + len(mention)),), text=mention)
     return None
 
 
-def _nearest_in(passages: Sequence[Passage], mention: str, start: int) -> int | None:
-    places = (
+def _matches(passages: Sequence[Passage], parts: tuple[Range, ...], text: str) -> bool:
+    texts = [text_at(passages, part) for part in parts]
+    return None not in texts and " ".join(map(str, texts)) == text
+
+
+def _nearest_in_passages(passages: Sequence[Passage], mention: str, start: int) -> int | None:
+    matches = (
         (passage.offset, find_nearest(passage.text, mention, start - passage.offset))
         for passage in passages
         if passage.offset - MAX_SHIFT <= start <= passage.end + MAX_SHIFT
     )
-    found = [offset + place for offset, place in places if place is not None]
-    return min(found, key=lambda place: abs(place - start), default=None)
-
-
-def _shifted(passages: Sequence[Passage], span: Span) -> Span | None:
-    """A discontinuous span with all its parts moved by the same distance."""
-    for distance in sorted(range(-MAX_SHIFT, MAX_SHIFT + 1), key=abs):
-        parts = tuple((start + distance, end + distance) for start, end in span.parts)
-        found = [text_at(passages, part) for part in parts]
-        if None not in found and " ".join(map(str, found)) == span.text:
-            return replace(span, parts=parts)
-    return None
+    starts = [offset + at for offset, at in matches if at is not None]
+    return min(starts, key=lambda at: abs(at - start), default=None)

@@ -1,9 +1,8 @@
-"""XML files as a stream of records: cut at the bytes of their tags, parsed one by one.
+"""XML files as a stream of records, split at the bytes of their tags and parsed one by one.
 
-A file of 30,000 citations is never in memory, a record that is not well-formed costs that record
-alone, and since each record is parsed without the file's DTD there is no entity to expand and
-nothing outside the file to open. results/read_speed.json has its speed beside pubmed_parser's, which parses
-incrementally.
+Memory holds one record at a time, a malformed record does not affect the others, and because records are parsed
+without the file's DTD there are no entities to expand and no external files to open. results/read_speed.json
+compares its speed with the incremental parsing of pubmed_parser.
 """
 
 import codecs
@@ -20,7 +19,7 @@ from lexome.document import shorten
 from lexome.errors import BadDocument, FormatError
 from lexome.formats.streams import BLOCK_BYTES, HEAD_BYTES, MAX_RECORD_BYTES, Source
 
-# Patterns stop at the next "<", so that no input makes them look at the same bytes again and again.
+# Patterns stop at the next "<", so that no input makes them backtrack.
 _TAG = re.compile(rb"</?[A-Za-z_][^<>]*>")
 _OPENING = re.compile(rb"<([A-Za-z_][\w.:-]*)([^<>]*)(?<!/)>")
 _EMPTY_ROOT = re.compile(rb"<[A-Za-z_][^<>]*/>")
@@ -41,7 +40,7 @@ _NEVER, _TOO_FAR = -1, -2
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """The bytes of one element, where they stand, and what is wrong with them if they are not whole."""
+    """The bytes of one element, its line, and the problem if it is incomplete."""
 
     tag: bytes
     raw: bytes
@@ -50,7 +49,7 @@ class Record:
     namespaces: bytes = b""
 
     def parse(self) -> etree._Element:
-        """The element, with comments and processing instructions gone; BadDocument if malformed."""
+        """The parsed element without comments and processing instructions; BadDocument if malformed."""
         if self.problem is not None:
             raise self.problem
         try:
@@ -63,7 +62,7 @@ class Record:
             raise _malformed(error, self.line) from None
 
     def _parse_namespaced(self) -> etree._Element:
-        """A record whose prefixes are declared on the file's root."""
+        """Parse a record whose namespace prefixes are declared on the root element."""
         declared = _NAMESPACE.findall(self.namespaces)
         names = {part.partition(b"=")[0].strip() for part in declared}
         declared += [part for part in _COMMON_NAMESPACES if part.partition(b"=")[0] not in names]
@@ -74,7 +73,7 @@ class Record:
             raise _malformed(error, self.line) from None
 
     def _parse_named_characters(self, error: etree.XMLSyntaxError) -> etree._Element:
-        """A record that uses names such as &alpha; from a DTD that is not read."""
+        """Parse a record with entities such as &alpha; from the DTD, which is not read."""
         resolved = _ENTITY.sub(_character, self.raw)
         if resolved == self.raw:
             raise _malformed(error, self.line) from None
@@ -84,15 +83,15 @@ class Record:
 def records(source: Source, tags: tuple[str, ...], *, header: tuple[str, ...] = ()) -> Iterator[Record]:
     """Each element with one of these tags, in file order.
 
-    Text between two records that is not in a `header` element comes as a Record with a problem, so
-    that nothing is passed over. A file that ends early raises FormatError after its last whole record.
+    Text between records, outside of `header` elements, is yielded as a Record with a problem, so that nothing is
+    lost silently. A truncated file raises FormatError after its last complete record.
     """
-    yield from _Cutter(source, tags, header).cut()
+    yield from _Splitter(source, tags, header).split()
 
 
 @cache
 def _parser() -> etree.XMLParser:
-    """The one parser: making one takes as long as parsing a citation with it."""
+    """One parser for all records: creating one takes as long as parsing a citation."""
     return etree.XMLParser(
         resolve_entities=False,
         no_network=True,
@@ -106,80 +105,82 @@ def _parser() -> etree.XMLParser:
 def _malformed(error: etree.XMLSyntaxError, line: int) -> BadDocument:
     at = line + (error.lineno or 1) - 1
     reason = "too_large" if error.code == etree.ErrorTypes.ERR_RESOURCE_LIMIT else "malformed_xml"
-    return BadDocument(reason, f"line {at}: {error.msg}; expected well-formed XML. Mend or refetch this record.")
+    return BadDocument(reason, f"line {at}: {error.msg}; expected well-formed XML.", value=at)
 
 
-def _character(found: re.Match[bytes]) -> bytes:
-    """The character that a name of HTML's table stands for, escaped where XML needs it."""
-    text = html5.get(f"{found[1].decode()};")
-    if text is None or found[1] in _PREDEFINED:
-        return found[0]
+def _character(match: re.Match[bytes]) -> bytes:
+    """The character of an HTML entity, escaped for XML."""
+    text = html5.get(f"{match[1].decode()};")
+    if text is None or match[1] in _PREDEFINED:
+        return match[0]
     return html.escape(text, quote=False).encode()
 
 
-class _Cutter:
+class _Splitter:
     """A window over the file that moves from record to record."""
 
     def __init__(self, source: Source, tags: tuple[str, ...], header: tuple[str, ...]) -> None:
         self.name = source.name
         self.tags = tags
         self.blocks = _utf8_blocks(source)
-        self.open_tag = re.compile(rb"<(" + _either(tags) + rb")(?=[\s>/])")
-        self.header = re.compile(rb"<(" + _either(header) + rb")(?=[\s>/])[^<>]*>" if header else rb"(?!)")
+        self.open_tag = re.compile(rb"<(" + _alternatives(tags) + rb")(?=[\s>/])")
+        self.header = re.compile(rb"<(" + _alternatives(header) + rb")(?=[\s>/])[^<>]*>" if header else rb"(?!)")
         self.buffer = b""
-        self.at = 0  # what lies before it in the buffer has been handed on
+        self.at = 0  # the bytes before this position have been consumed
         self.line = 1
         self.root: bytes | None = None
         self.namespaces = b""
 
-    def cut(self) -> Iterator[Record]:
-        """Records and stray content until the file ends."""
+    def split(self) -> Iterator[Record]:
+        """Records and stray content until the end of the file."""
         first = True
-        while (found := self._find_open()) is not None:
-            line, between = self.line, self._take(found)
+        while (distance := self._find_open()) is not None:
+            line, between = self.line, self._take(distance)
             if first:
                 self._begin(between)
                 first = False
             yield from self._stray(between, line)
             yield self._record()
-        line, rest = self.line, self._take(self._ahead)
+        line, rest = self.line, self._take(self._buffered)
         if first:
             self._require_root(rest)
         yield from self._stray(rest, line)
         if self.root is not None and b"</" + self.root + b">" not in rest:
             raise FormatError(
-                f"{self.name}: the file ends at line {self.line} without </{self.root.decode()}>; expected a complete "
-                "file. What came before was read; fetch the file again."
+                f"{self.name}: the file is truncated: it ends at line {self.line} without </{self.root.decode()}>. "
+                "Everything before was read; download the file again.",
+                code="truncated",
+                value=self.line,
             )
 
     def _grow(self) -> bool:
-        """Read on; False at the end of the file."""
+        """Read another block; False at the end of the file."""
         block = next(self.blocks, b"")
         self.buffer = self.buffer[self.at :] + block
         self.at = 0
         return bool(block)
 
     def _take(self, size: int) -> bytes:
-        """Move past this many bytes, counting their lines."""
-        taken = self.buffer[self.at : self.at + size]
-        self.at += len(taken)
-        self.line += taken.count(b"\n")
-        return taken
+        """Consume this many bytes, counting their lines."""
+        content = self.buffer[self.at : self.at + size]
+        self.at += len(content)
+        self.line += content.count(b"\n")
+        return content
 
     @property
-    def _ahead(self) -> int:
-        """How many bytes are at hand."""
+    def _buffered(self) -> int:
+        """The number of buffered bytes."""
         return len(self.buffer) - self.at
 
     def _find_open(self) -> int | None:
-        """How far ahead the next record begins, or None if the file ends first."""
+        """The distance to the next record, or None if the file ends first."""
         searched = 0
         while True:
-            found = self.open_tag.search(self.buffer, self.at + searched)
-            if found is not None:
-                return found.start() - self.at
-            searched = max(0, self._ahead - _LONGEST_TAG)
-            if self._ahead > MAX_RECORD_BYTES:
+            match = self.open_tag.search(self.buffer, self.at + searched)
+            if match is not None:
+                return match.start() - self.at
+            searched = max(0, self._buffered - _LONGEST_TAG)
+            if self._buffered > MAX_RECORD_BYTES:
                 raise self._no_records(self.buffer)
             if not self._grow():
                 return None
@@ -187,19 +188,20 @@ class _Cutter:
     def _record(self) -> Record:
         """The record that begins here, up to its closing tag."""
         line = self.line
-        opened = self.open_tag.match(self.buffer, self.at)
-        assert opened is not None  # _find_open has just found it here
-        tag = opened[1]
+        match = self.open_tag.match(self.buffer, self.at)
+        assert match is not None  # _find_open stopped here
+        tag = match[1]
         size = self._size(tag)
         if size == _NEVER:
             problem = BadDocument(
-                "truncated", f"line {line}: the file ends inside <{tag.decode()}>. Fetch the file again."
+                "truncated", f"line {line}: the file ends inside <{tag.decode()}>. Download it again.", value=line
             )
-            return Record(tag, self._take(self._ahead), line, problem)
+            return Record(tag, self._take(self._buffered), line, problem)
         if size == _TOO_FAR:
             problem = BadDocument(
                 "too_large",
-                f"line {line}: a <{tag.decode()}> is larger than {MAX_RECORD_BYTES >> 20} MiB; expected one document.",
+                f"line {line}: a <{tag.decode()}> is larger than {MAX_RECORD_BYTES >> 20} MiB.",
+                value=line,
             )
             return Record(tag, self._skip_large(tag), line, problem)
         return Record(tag, self._take(size), line, namespaces=self.namespaces)
@@ -214,44 +216,44 @@ class _Cutter:
         return self._distance(b"</" + tag + b">", opening)
 
     def _distance(self, mark: bytes, searched: int) -> int:
-        """How far ahead the end of the next mark is."""
-        while (found := self.buffer.find(mark, self.at + searched)) < 0:
-            searched = max(searched, self._ahead - len(mark))
-            if self._ahead > MAX_RECORD_BYTES:
+        """The distance to the end of the next mark."""
+        while (begin := self.buffer.find(mark, self.at + searched)) < 0:
+            searched = max(searched, self._buffered - len(mark))
+            if self._buffered > MAX_RECORD_BYTES:
                 return _TOO_FAR
             if not self._grow():
                 return _NEVER
-        return found - self.at + len(mark)
+        return begin - self.at + len(mark)
 
     def _skip_large(self, tag: bytes) -> bytes:
-        """Pass over a record that is too large, to its closing tag; its beginning is returned."""
+        """Skip a record that is too large; returns its beginning."""
         start = self.buffer[self.at : self.at + 1000]
         closing = b"</" + tag + b">"
-        while (found := self.buffer.find(closing, self.at)) < 0:
-            self._take(max(0, self._ahead - len(closing)))
+        while (begin := self.buffer.find(closing, self.at)) < 0:
+            self._take(max(0, self._buffered - len(closing)))
             if not self._grow():
                 return start
-        self._take(found - self.at + len(closing))
+        self._take(begin - self.at + len(closing))
         return start
 
     def _begin(self, prolog: bytes) -> None:
-        """Learn the root element and the namespaces that it declares."""
+        """Set the root element and the namespaces that it declares."""
         opened = _OPENING.findall(self._outside(prolog))
         self.root = opened[0][0] if opened else None
         self.namespaces = b" ".join(part for _, attributes in opened for part in _NAMESPACE.findall(attributes))
 
     def _stray(self, between: bytes, line: int) -> Iterator[Record]:
-        """A Record with a problem, if there is text where no text belongs."""
+        """A Record with a problem, if there is text between records."""
         if not between or between.isspace():
             return
         text = _TAG.sub(b"", self._outside(between)).strip()
         if text:
-            seen = shorten(text.decode(errors="replace"))
-            message = f"line {line}: {seen!r} stands outside any <{self.tags[0]}>. A tag there may be misspelt."
-            yield Record(b"", between, line, BadDocument("outside_record", message))
+            stray = shorten(text.decode(errors="replace"))
+            message = f"line {line}: {stray!r} is outside any <{self.tags[0]}>. A tag there may be misspelt."
+            yield Record(b"", between, line, BadDocument("outside_record", message, value=stray))
 
     def _require_root(self, content: bytes) -> None:
-        """Raise unless a file without records is at least XML with a root that could hold them."""
+        """Raise unless a file without records is at least complete XML with a root element."""
         self._begin(content)
         closed = self.root is not None and b"</" + self.root + b">" in content
         outside = self._outside(content)
@@ -259,69 +261,71 @@ class _Cutter:
             raise self._no_records(content)
 
     def _outside(self, raw: bytes) -> bytes:
-        """What is left of the bytes without comments, instructions, DOCTYPE and header elements."""
-        return _cut_out(_cut_out(raw, _HIDDEN, _hidden_end), self.header, _element_end)
+        """The bytes without comments, processing instructions, DOCTYPE and header elements."""
+        return _remove(_remove(raw, _HIDDEN, _hidden_end), self.header, _element_end)
 
     def _no_records(self, content: bytes) -> FormatError:
-        found = _OPENING.search(self._outside(content[:BLOCK_BYTES]))
-        seen = f"its first element is <{found[1].decode(errors='replace')}>" if found else "it has no XML element"
+        match = _OPENING.search(self._outside(content[:BLOCK_BYTES]))
+        seen = f"its first element is <{match[1].decode(errors='replace')}>" if match else "it has no XML element"
         if not content.strip():
             seen = "it is empty"
         return FormatError(
-            f"{self.name}: there is no <{self.tags[0]}> in it; {seen}. If it is of another format, name that with "
-            "--from (in Python: format=)."
+            f"{self.name}: the file has no <{self.tags[0]}>; {seen}. If it has another format, name it with "
+            "--from (in Python: format=).",
+            code="no-records",
+            value=self.tags[0],
         )
 
 
-def _cut_out(raw: bytes, opening: re.Pattern[bytes], end_of: Callable[[bytes, re.Match[bytes]], int]) -> bytes:
-    """The bytes without each stretch from an opening to its end; one that never ends stays."""
+def _remove(raw: bytes, opening: re.Pattern[bytes], end_of: Callable[[bytes, re.Match[bytes]], int]) -> bytes:
+    """The bytes without each range from an opening to its end; one that never ends stays."""
     kept: list[bytes] = []
     at = 0
-    while (found := opening.search(raw, at)) is not None:
-        end = end_of(raw, found)
+    while (match := opening.search(raw, at)) is not None:
+        end = end_of(raw, match)
         if end < 0:
             break
-        kept.append(raw[at : found.start()])
+        kept.append(raw[at : match.start()])
         at = end
     kept.append(raw[at:])
     return b"".join(kept)
 
 
-def _hidden_end(raw: bytes, found: re.Match[bytes]) -> int:
-    """Where a comment, an instruction or a DOCTYPE with its internal subset ends, or -1."""
-    if found[0] != b"<!DOCTYPE":
-        closing = b"-->" if found[0] == b"<!--" else b"?>"
-        end = raw.find(closing, found.end())
+def _hidden_end(raw: bytes, match: re.Match[bytes]) -> int:
+    """The end of a comment, processing instruction or DOCTYPE with its internal subset, or -1."""
+    if match[0] != b"<!DOCTYPE":
+        closing = b"-->" if match[0] == b"<!--" else b"?>"
+        end = raw.find(closing, match.end())
         return end + len(closing) if end >= 0 else -1
-    end, subset = raw.find(b">", found.end()), raw.find(b"[", found.end())
+    end, subset = raw.find(b">", match.end()), raw.find(b"[", match.end())
     if 0 <= subset < end:
         inner = raw.find(b"]", subset)
         end = raw.find(b">", inner) if inner >= 0 else -1
     return end + 1 if end >= 0 else -1
 
 
-def _element_end(raw: bytes, found: re.Match[bytes]) -> int:
-    """Where a header element ends, or -1."""
-    if found[0].endswith(b"/>"):
-        return found.end()
-    closing = b"</" + found[1] + b">"
-    end = raw.find(closing, found.end())
+def _element_end(raw: bytes, match: re.Match[bytes]) -> int:
+    """The end of a header element, or -1."""
+    if match[0].endswith(b"/>"):
+        return match.end()
+    closing = b"</" + match[1] + b">"
+    end = raw.find(closing, match.end())
     return end + len(closing) if end >= 0 else -1
 
 
-def _either(names: tuple[str, ...]) -> bytes:
+def _alternatives(names: tuple[str, ...]) -> bytes:
     return b"|".join(re.escape(name.encode()) for name in names)
 
 
 def _utf8_blocks(source: Source) -> Iterator[bytes]:
-    """The file in blocks of UTF-8, whatever encoding its BOM or declaration names."""
+    """The file in blocks of UTF-8, converted from the encoding that its BOM or declaration names."""
     encoding = _encoding(source)
     if encoding is None:
         small = size = min(HEAD_BYTES, BLOCK_BYTES)
         block = source.stream.read1(size).removeprefix(codecs.BOM_UTF8)
         while block:
             yield block
-            # To ask for a large block where little is left takes longer than all else that a small file needs.
+            # Allocating a large block at the end of a file takes longer than parsing a small file.
             size = min(2 * size, BLOCK_BYTES) if len(block) == size else small
             block = source.stream.read1(size)
         return
@@ -332,14 +336,16 @@ def _utf8_blocks(source: Source) -> Iterator[bytes]:
             yield decoder.decode(block).encode()
         except UnicodeDecodeError as error:
             raise FormatError(
-                f"{source.name}: near byte {position + error.start:,} the content is not {encoding}, which the file "
-                "says it is. Convert it to UTF-8, or mend its declaration."
+                f"{source.name}: byte {position + error.start:,} is not valid {encoding}, the declared "
+                "encoding. Convert the file to UTF-8, or fix its declaration.",
+                code="wrong-encoding",
+                value=position + error.start,
             ) from None
         position += len(block)
 
 
 def _encoding(source: Source) -> str | None:
-    """The declared encoding where it is not UTF-8."""
+    """The declared encoding, or None for UTF-8."""
     head = source.head()
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "utf-16"
@@ -350,7 +356,9 @@ def _encoding(source: Source) -> str | None:
         name = codecs.lookup(declared[1].decode()).name
     except LookupError:
         raise FormatError(
-            f"{source.name}: it says its encoding is {declared[1].decode()!r}, which is none that is known. "
-            "Mend the XML declaration on its first line."
+            f"{source.name}: unknown encoding {declared[1].decode()!r} in the XML declaration on the first line. "
+            "Fix the declaration.",
+            code="unknown-encoding",
+            value=declared[1].decode(),
         ) from None
     return None if name in ("utf-8", "ascii") else name

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from unicodedata import combining, east_asian_width
 
 from lexome.document import Document, Passage, Relation, Span
-from lexome.formats.html import colour_of
+from lexome.formats.html import color_of
 
 BOLD, DIM, RESET = "\x1b[1m", "\x1b[2m", "\x1b[0m"
 # Hues of the terminal's colors in OKLCH, and their codes; dark blue is hard to read, so blue is the bright one.
@@ -70,7 +70,7 @@ def printable(text: str) -> str:
 
 def color_code(type_: str) -> str:
     """The escape code of a type's color, the nearest to that on the HTML page."""
-    color = colour_of(type_)
+    color = color_of(type_)
     if color.chroma < _GREY:
         return BOLD
     nearest = min(_HUES, key=lambda hue: abs((hue - color.hue + 180) % 360 - 180))

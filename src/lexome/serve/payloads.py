@@ -101,7 +101,7 @@ def documents_in(
 
 def readable() -> list[str]:
     """The formats that a body may have."""
-    kept = (one.name for one in BY_NAME.values() if one.reader and not one.grouped and one.name not in PACKED)
+    kept = (one.name for one in BY_NAME.values() if one.reads and not one.grouped and one.name not in PACKED)
     return [JSON, *kept]
 
 
@@ -248,7 +248,7 @@ _TEXT = "text/plain; charset=utf-8"
 
 def writable() -> list[str]:
     """The formats that documents can be asked for in, with what is installed."""
-    kept = (one for one in BY_NAME.values() if one.writer and find_spec(_PACKAGES.get(one.name, "lexome")))
+    kept = (one for one in BY_NAME.values() if one.writes and find_spec(_PACKAGES.get(one.name, "lexome")))
     return [JSON, *(one.name for one in kept)]
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from page_acts import FOUND, TEXT, annotate, drop, marked
 
-from lexome.formats.html import COLOURS, colour_of
+from lexome.formats.html import COLORS, color_of
 
 # The relative luminance and contrast of WCAG 2, over colours as the browser draws them.
 CONTRAST = """
@@ -120,7 +120,7 @@ def test_types_are_named_beside_their_mentions(page: Any) -> None:
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_text_on_every_colour_has_contrast_enough(visit: Any, scheme: str) -> None:
     page = visit(color_scheme=scheme)
-    types = [*COLOURS, *(f"type {number}" for number in range(24))]
+    types = [*COLORS, *(f"type {number}" for number in range(24))]
     text = " ".join("word" for _ in types)
     spans = [
         {"id": f"T{place}", "type": type_, "parts": [[5 * place, 5 * place + 4]], "text": "word"}
@@ -145,7 +145,7 @@ def test_colours_are_those_of_the_html_files(page: Any) -> None:
     seen = page.evaluate(
         "async types => { const {colourOf} = await import('/static/colours.js'); return types.map(colourOf); }", types
     )
-    known = [colour_of(type_) for type_ in types]
+    known = [color_of(type_) for type_ in types]
     assert seen == [[colour.light, colour.dark, colour.chroma, colour.hue] for colour in known]
 
 
@@ -156,5 +156,5 @@ def test_no_other_name_of_a_type_is_missing_from_the_page(page: Any) -> None:
         "async types => { const {colourOf} = await import('/static/colours.js'); return types.map(colourOf); }",
         list(_FAMILIES),
     )
-    known = [colour_of(type_) for type_ in _FAMILIES]
+    known = [color_of(type_) for type_ in _FAMILIES]
     assert seen == [[colour.light, colour.dark, colour.chroma, colour.hue] for colour in known]

@@ -1,4 +1,4 @@
-"""BioC XML, both ways: documents cut out of the file one by one, and written one by one."""
+"""BioC XML: streaming reader and writer."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -19,7 +19,7 @@ _HEADER = ("source", "date", "key", "infon")
 _HEADER_TEXT = re.compile(rb"<(source|date|key|infon)\b[^<>]*>([^<>]*)</")
 _ID = re.compile(rb"<id>\s*([^<]*?)\s*</id>")
 
-# The characters that XML 1.0 cannot hold in any way.
+# The characters that XML 1.0 cannot represent, not even as references.
 _NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff\ud800-\udfff]")
 _BEGIN = (
     b'<?xml version="1.0" encoding="UTF-8"?>\n<!DOCTYPE collection SYSTEM "BioC.dtd">\n'
@@ -28,33 +28,33 @@ _BEGIN = (
 _END = b"</collection>\n"
 _OUR_HEADER = (b"Lexome", b"lexome.key")
 
-# Elements by the name of their list in JSON.
+# Elements, and the name of their list in BioC JSON.
 _INNER = {"passage": "passages", "sentence": "sentences", "annotation": "annotations", "relation": "relations"}
 _LEAVES = {"location": "locations", "node": "nodes"}
 
 
 def read(source: Source, *, tally: Tally, offsets: Literal["strict", "repair"] = "strict") -> Iterator[Document]:
-    """A document for each `<document>` of the file."""
+    """One document per `<document>`."""
     _note_header(source, tally)
     for record in records(source, ("document",), header=_HEADER):
         try:
-            doc = read_document(_plain(record.parse(), tally), repairing=offsets == "repair", tally=tally)
+            doc = read_document(_to_record(record.parse(), tally), repair=offsets == "repair", tally=tally)
         except BadDocument as error:
-            found = _ID.search(record.raw)
-            id_ = found[1].decode(errors="replace") if found is not None else None
+            match = _ID.search(record.raw)
+            id_ = match[1].decode(errors="replace") if match is not None else None
             tally.reject(error, where=f"{source.name}, line {record.line}", id=id_, raw=record.raw)
         else:
             yield doc
 
 
 def write(docs: Iterable[Document], stream: BinaryIO, *, tally: Tally) -> None:
-    """One collection of all documents, each on a line of its own; read gives back the same documents.
+    """One collection, with one document per line; `read` restores the documents exactly.
 
-    A document with a character that XML cannot hold is refused.
+    A document with a character that XML cannot represent is rejected.
     """
     stream.write(_BEGIN)
     for doc in docs:
-        raw = tally.attempt(partial(_written, doc), where=f"document {doc.id!r}", id=doc.id)
+        raw = tally.attempt(partial(_document_bytes, doc), where=f"document {doc.id!r}", id=doc.id)
         if raw is not None:
             stream.write(raw)
             tally.written += 1
@@ -62,36 +62,36 @@ def write(docs: Iterable[Document], stream: BinaryIO, *, tally: Tally) -> None:
 
 
 def can_hold(text: str) -> bool:
-    """True where XML has a way to write every character of the text."""
+    """True if XML can represent every character of the text."""
     return _NOT_XML.search(text) is None
 
 
 def _note_header(source: Source, tally: Tally) -> None:
-    """Count what the collection says of itself, which no document has a place for."""
+    """Count the header fields of the collection, which documents cannot represent."""
     header = source.head().partition(b"<document>")[0]
     for tag, text in _HEADER_TEXT.findall(header):
         if text.strip() and text not in _OUR_HEADER:
             tally.note(f"<{tag.decode()}> of the collection ignored")
 
 
-def _plain(element: etree._Element, tally: Tally) -> dict[str, Any]:
-    """An element and what is in it as BioC JSON would have it."""
-    plain: dict[str, Any] = {}
+def _to_record(element: etree._Element, tally: Tally) -> dict[str, Any]:
+    """An element and its children in the form of BioC JSON."""
+    record: dict[str, Any] = {}
     if "id" in element.attrib:
-        plain["id"] = element.get("id")
+        record["id"] = element.get("id")
     for child in element:
         tag = child.tag
         if tag == "infon":
-            _add_infon(plain.setdefault("infons", {}), child, tally)
+            _add_infon(record.setdefault("infons", {}), child, tally)
         elif tag in _INNER:
-            plain.setdefault(_INNER[tag], []).append(_plain(child, tally))
+            record.setdefault(_INNER[tag], []).append(_to_record(child, tally))
         elif tag in _LEAVES:
-            plain.setdefault(_LEAVES[tag], []).append(dict(child.attrib))
+            record.setdefault(_LEAVES[tag], []).append(dict(child.attrib))
         elif tag in ("id", "offset", "text"):
-            plain[tag] = _content(child, tally)
+            record[tag] = _content(child, tally)
         else:
             tally.note(f"element {tag!r} ignored")
-    return plain
+    return record
 
 
 def _add_infon(infons: dict[str, Any], element: etree._Element, tally: Tally) -> None:
@@ -111,7 +111,7 @@ def _content(element: etree._Element, tally: Tally) -> str:
     return element.text or ""
 
 
-def _written(doc: Document) -> bytes:
+def _document_bytes(doc: Document) -> bytes:
     record = record_of(doc)
     text = "".join(_document(record))
     if _NOT_XML.search(text):
@@ -120,7 +120,7 @@ def _written(doc: Document) -> bytes:
 
 
 def _document(record: RecordDict) -> Iterator[str]:
-    yield f"<document><id>{_escaped(record['id'])}</id>"
+    yield f"<document><id>{_escape(record['id'])}</id>"
     yield from _infons(record)
     for passage in record["passages"]:
         yield from _passage(passage)
@@ -133,29 +133,29 @@ def _passage(record: RecordDict) -> Iterator[str]:
     yield from _infons(record)
     yield f"<offset>{record['offset']}</offset>"
     if not record["sentences"]:
-        yield f"<text>{_escaped(record['text'])}</text>"
+        yield f"<text>{_escape(record['text'])}</text>"
     for sentence in record["sentences"]:
-        yield f"<sentence><offset>{sentence['offset']}</offset><text>{_escaped(sentence['text'])}</text>"
+        yield f"<sentence><offset>{sentence['offset']}</offset><text>{_escape(sentence['text'])}</text>"
         yield from map(_annotation, sentence["annotations"])
         yield "</sentence>"
     yield from map(_annotation, record["annotations"])
     yield "</passage>"
 
 
-def _escaped(text: str) -> str:
-    """The text as it stands in an element. A carriage return as such would be read as a line feed."""
+def _escape(text: str) -> str:
+    """The text as element content. A bare carriage return would be read as a line feed."""
     text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return text.replace("\r", "&#13;") if "\r" in text else text
 
 
-def _quoted(text: str) -> str:
-    """The text as it stands in an attribute, where white space as such would be read as spaces."""
-    return _escaped(text).replace('"', "&quot;").replace("\t", "&#9;").replace("\n", "&#10;")
+def _escape_attribute(text: str) -> str:
+    """The text as an attribute value, in which bare white space would be read as spaces."""
+    return _escape(text).replace('"', "&quot;").replace("\t", "&#9;").replace("\n", "&#10;")
 
 
 def _infons(record: RecordDict) -> Iterator[str]:
     for key, value in record["infons"].items():
-        yield f'<infon key="{key}">{_escaped(value)}</infon>'
+        yield f'<infon key="{key}">{_escape(value)}</infon>'
 
 
 def _annotation(record: RecordDict) -> str:
@@ -163,33 +163,35 @@ def _annotation(record: RecordDict) -> str:
         f'<location offset="{place["offset"]}" length="{place["length"]}"/>' for place in record["locations"]
     )
     return (
-        f'<annotation id="{_quoted(record["id"])}">{"".join(_infons(record))}{places}'
-        f"<text>{_escaped(record['text'])}</text></annotation>"
+        f'<annotation id="{_escape_attribute(record["id"])}">{"".join(_infons(record))}{places}'
+        f"<text>{_escape(record['text'])}</text></annotation>"
     )
 
 
 def _relation(record: RecordDict) -> str:
     nodes = "".join(
-        f'<node refid="{_quoted(node["refid"])}" role="{_quoted(node["role"])}"/>' for node in record["nodes"]
+        f'<node refid="{_escape_attribute(node["refid"])}" role="{_escape_attribute(node["role"])}"/>'
+        for node in record["nodes"]
     )
-    return f'<relation id="{_quoted(record["id"])}">{"".join(_infons(record))}{nodes}</relation>'
+    return f'<relation id="{_escape_attribute(record["id"])}">{"".join(_infons(record))}{nodes}</relation>'
 
 
 def _not_xml(record: RecordDict) -> BadDocument:
-    """Which character it is, and where it stands."""
+    """The error for a character that XML cannot represent, with its location."""
     for place, text in _strings(record, "the document"):
-        found = _NOT_XML.search(text)
-        if found is not None:
+        match = _NOT_XML.search(text)
+        if match is not None:
             return BadDocument(
                 "not_xml_text",
-                f"{place} has the character U+{ord(found[0]):04X} at {found.start()}, which XML cannot hold; expected "
-                "text without control characters. Clean it, or write bioc-json.",
+                f"{place} has the character U+{ord(match[0]):04X} at {match.start()}, which XML cannot represent. "
+                "Remove it, or write bioc-json.",
+                value=match[0],
             )
     raise AssertionError("the character is in one of the strings")
 
 
 def _strings(value: object, place: str) -> Iterator[tuple[str, str]]:
-    """Every string of a record, with words for where it is."""
+    """Every string of a record, with a description of its location."""
     if isinstance(value, str):
         yield place, value
     elif isinstance(value, list):

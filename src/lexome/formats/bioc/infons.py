@@ -1,10 +1,10 @@
-"""What BioC's infons say about an article, as Metadata, and back as far as they reach."""
+"""Article metadata in BioC infons: reading it, and writing as much as they can represent."""
 
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from lexome.formats.citation import parse_free_date
+from lexome.formats.citation import parse_free_date, pmcid
 from lexome.formats.json_file import string, strings
 from lexome.formats.tally import Tally
 from lexome.metadata import Author, Journal, Metadata
@@ -27,47 +27,47 @@ _READ = frozenset(
 )  # fmt: skip
 
 
-def is_about_the_article(key: str) -> bool:
-    """True for the infons of a first passage that are read as metadata."""
+def is_metadata_infon(key: str) -> bool:
+    """True for infons of the first passage that are read as metadata."""
     lower = key.lower()
     return lower in _READ or lower.startswith(_ARTICLE_ID) or _AUTHOR.fullmatch(lower) is not None
 
 
 def note_infons(infons: Iterable[str], where: str, tally: Tally) -> None:
-    """Count infons that nothing is made of."""
+    """Count ignored infons."""
     for key in infons:
-        # name_0, name_1, ... are one kind of infon, and one line of the report.
+        # name_0, name_1, ... are one kind of infon and one line in the summary.
         tally.note(f"{where} infon {_NUMBERED.sub('_N', key)!r} ignored")
 
 
 def metadata(infons: Mapping[str, Any], record: Mapping[str, Any]) -> Metadata:
     """The metadata in the infons of a document and its first passage, and in the fields that PubTator3 adds."""
-    said = {key.lower(): string(infons, key) for key in infons if is_about_the_article(key) and infons[key] is not None}
-    ids, other_ids = _ids(said)
-    journal_line = said.get("journal") or ""
-    year = said.get("year") or ""
+    values = {key.lower(): string(infons, key) for key in infons if is_metadata_infon(key) and infons[key] is not None}
+    ids, other_ids = _ids(values)
+    journal_line = values.get("journal") or ""
+    year = values.get("year") or ""
     date = string(record, "date") or ""
-    licence = said.get("license") or said.get("licence")
+    licence = values.get("license") or values.get("licence")
     url = _LICENCE_URL.search(licence or "")
     day = _DAY.match(date)
     return Metadata(
         pmid=string(record, "pmid") or ids.get("pmid"),
-        pmcid=_pmcid(string(record, "pmcid") or ids.get("pmcid")),
+        pmcid=pmcid(id_) if (id_ := string(record, "pmcid") or ids.get("pmcid")) is not None else None,
         doi=ids.get("doi") or (doi[1] if (doi := _DOI.search(journal_line)) is not None else None),
         other_ids=other_ids,
-        journal=_journal(said, string(record, "journal")),
+        journal=_journal(values, string(record, "journal")),
         published=day[0] if day is not None else _published(journal_line, year),
-        authors=_authors(said, strings(record, "authors")),
-        keywords=_keywords(said.get("kwd") or said.get("keywords") or ""),
+        authors=_authors(values, strings(record, "authors")),
+        keywords=_keywords(values.get("kwd") or values.get("keywords") or ""),
         licence=licence,
         licence_url=url[0] if url is not None else None,
     )
 
 
 def meta_infons(meta: Metadata) -> dict[str, str]:
-    """The infons that say the most of this metadata in BioC's usual words."""
+    """The metadata as conventional BioC infons, as far as they can represent it."""
     journal = meta.journal or Journal()
-    said = {
+    values = {
         "article-id_pmid": meta.pmid,
         "article-id_pmc": meta.pmcid,
         "article-id_doi": meta.doi,
@@ -79,14 +79,14 @@ def meta_infons(meta: Metadata) -> dict[str, str]:
         "kwd": "; ".join(meta.keywords),
         "license": meta.licence,
     }
-    return {key: value for key, value in said.items() if value}
+    return {key: value for key, value in values.items() if value}
 
 
-def _ids(said: Mapping[str, str | None]) -> tuple[dict[str, str], tuple[str, ...]]:
-    """The ids that have a field of their own, by its name, and the others with what they are."""
+def _ids(values: Mapping[str, str | None]) -> tuple[dict[str, str], tuple[str, ...]]:
+    """The ids with a Metadata field, by its name, and the others as "kind:id"."""
     ids: dict[str, str] = {}
     other: list[str] = []
-    for key, value in said.items():
+    for key, value in values.items():
         word = key.removeprefix(_ARTICLE_ID)
         if not value:
             continue
@@ -97,41 +97,37 @@ def _ids(said: Mapping[str, str | None]) -> tuple[dict[str, str], tuple[str, ...
     return ids, tuple(other)
 
 
-def _pmcid(value: str | None) -> str | None:
-    return f"PMC{value}" if value is not None and value.isdecimal() else value
-
-
-def _journal(said: Mapping[str, str | None], name: str | None) -> Journal | None:
-    """The journal; PubTator gives "J. Cell Biol.; 1992 Apr; 117(2) 427-35", whose beginning is its name."""
-    abbreviation = name or (said.get("journal") or "").partition(";")[0].strip() or None
-    pages = "-".join(filter(None, (said.get("fpage"), said.get("lpage")))) or said.get("elocation-id") or None
-    journal = Journal(None, abbreviation, (), None, said.get("volume") or None, said.get("issue") or None, pages)
+def _journal(values: Mapping[str, str | None], name: str | None) -> Journal | None:
+    """The journal; PubTator writes "J. Cell Biol.; 1992 Apr; 117(2) 427-35", which begins with the name."""
+    abbreviation = name or (values.get("journal") or "").partition(";")[0].strip() or None
+    pages = "-".join(filter(None, (values.get("fpage"), values.get("lpage")))) or values.get("elocation-id") or None
+    journal = Journal(None, abbreviation, (), None, values.get("volume") or None, values.get("issue") or None, pages)
     return journal if journal != Journal() else None
 
 
 def _published(journal_line: str, year: str) -> str | None:
-    """The date in the journal's line where it agrees with the year, else the year."""
+    """The date in the journal infon if it agrees with the year, else the year."""
     date = parse_free_date(journal_line.partition(";")[2])
     if date is not None and (not year or date.startswith(year)):
         return date
     return year if _YEAR.fullmatch(year) else None
 
 
-def _authors(said: Mapping[str, str | None], listed: tuple[str, ...]) -> tuple[Author, ...]:
-    """The authors: as fields of surname and given names, as a list, or as names apart by commas."""
-    fields = sorted((int(found[1]), value or "") for key, value in said.items() if (found := _AUTHOR.fullmatch(key)))
+def _authors(values: Mapping[str, str | None], listed: tuple[str, ...]) -> tuple[Author, ...]:
+    """The authors: name_N infons with surname and given names, a list, or a comma-separated string."""
+    fields = sorted((int(match[1]), value or "") for key, value in values.items() if (match := _AUTHOR.fullmatch(key)))
     if fields:
-        return tuple(_from_fields(value) for _, value in fields)
-    names = listed or tuple((said.get("authors") or "").split(","))
-    return tuple(_from_name(name.strip()) for name in names if name.strip())
+        return tuple(_author_from_fields(value) for _, value in fields)
+    names = listed or tuple((values.get("authors") or "").split(","))
+    return tuple(_author_from_name(name.strip()) for name in names if name.strip())
 
 
-def _from_fields(value: str) -> Author:
+def _author_from_fields(value: str) -> Author:
     fields = dict(part.partition(":")[::2] for part in value.split(";"))
     return Author(family=fields.get("surname") or value or None, given=fields.get("given-names") or None)
 
 
-def _from_name(name: str) -> Author:
+def _author_from_name(name: str) -> Author:
     family, _, initials = name.rpartition(" ")
     return Author(family, initials=initials) if family and _INITIALS.fullmatch(initials) else Author(family=name)
 
@@ -143,5 +139,5 @@ def _name(author: Author) -> str:
 
 
 def _keywords(text: str) -> tuple[str, ...]:
-    """The keywords, apart by semicolons; PMC puts spaces between them, which cannot be told from those inside."""
+    """The keywords, separated by semicolons; PMC separates them by spaces, which cannot be split."""
     return tuple(word.strip() for word in text.split(";") if word.strip())

@@ -1,12 +1,12 @@
-"""BioC's documents, as XML and JSON share them: a record of plain values to a Document.
+"""Conversion between Documents and BioC records, for BioC XML and BioC JSON.
 
-A record is a document as BioC JSON has it: id, infons, passages (offset, infons, text, sentences,
-annotations, relations), annotations, relations. The XML reader makes the same records.
+A record is a document as in BioC JSON: id, infons, passages (offset, infons, text, sentences, annotations,
+relations), annotations, relations. The XML reader produces the same records.
 
-The infons of PubTator, PubTator Central, PubTator3, BC5CDR and BioRED are known: type, score, the ids
-(concepts.py), and what is said about the article (bioc_meta.py). PubTator3's
-relations name concepts in role1 and role2, and their nodes number nothing that is in the file. Infons
-that nothing is made of are noted.
+The infons of PubTator, PubTator Central, PubTator3, BC5CDR and BioRED are read: type, score, concept ids
+(concept_ids.py) and article metadata (infons.py); others are noted. PubTator3's relations have their concepts in
+role1 and role2, and their nodes refer to nothing in the file. What conventional infons cannot represent is written
+as JSON in an infon "lexome", so that every document survives the round trip.
 """
 
 import re
@@ -32,7 +32,7 @@ from lexome.document import (
     shorten,
 )
 from lexome.errors import BadDocument, DocumentError
-from lexome.formats.bioc.infons import is_about_the_article, meta_infons, metadata, note_infons
+from lexome.formats.bioc.infons import is_metadata_infon, meta_infons, metadata, note_infons
 from lexome.formats.concept_ids import (
     NOVELTY,
     NOVELTY_VALUES,
@@ -51,173 +51,19 @@ from lexome.formats.json_file import mapping, note_unknown_fields, objects, requ
 from lexome.formats.tally import Tally, drop_dependents, repair_spans, text_at
 from lexome.metadata import Metadata
 
-# Offsets beyond this are no text's; they would only fill the memory with spaces.
-_LARGEST_OFFSET = 10**12
-_WIDEST_GAP = 1_000_000
-
-
-def whole_number(value: object, what: str) -> int:
-    """An offset or length; BadDocument where it is none."""
-    text = value.strip() if isinstance(value, str) else ""
-    if text.isascii() and text.isdecimal() and len(text) <= 12:
-        return int(text)
-    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _LARGEST_OFFSET:
-        return value
-    raise BadDocument("bad_offset", f"{what} is {shorten(repr(value))}; expected a whole number from 0")
-
-
-def passage_text(
-    record: Mapping[str, Any], between: tuple[str, ...], repairing: bool, tally: Tally
-) -> tuple[str, tuple[Range, ...]]:
-    """The text of a passage and the ranges of its sentences.
-
-    Where only the sentences have text, the passage has theirs, with spaces between them or what
-    `between` says stood before, between and after them.
-    """
-    text = string(record, "text") or ""
-    offset = whole_number(record.get("offset"), "a passage's offset")
-    sentences = [
-        (whole_number(item.get("offset"), "a sentence's offset"), string(item, "text") or "")
-        for item in objects(record, "sentences")
-    ]
-    if not sentences:
-        return text, ()
-    if text:
-        return text, _checked(text, offset, sentences, repairing, tally)
-    return _rebuilt(offset, sentences, between), tuple((start, start + len(words)) for start, words in sentences)
-
-
-def _rebuilt(offset: int, sentences: list[tuple[int, str]], between: tuple[str, ...]) -> str:
-    if between and len(between) != len(sentences) + 1:
-        raise BadDocument(
-            "bad_field", f"{len(between)} texts lie between {len(sentences)} sentences; expected one more"
-        )
-    pieces: list[str] = []
-    at = offset
-    for number, (start, words) in enumerate(sentences):
-        gap = start - at
-        if not 0 <= gap <= _WIDEST_GAP or (between and len(between[number]) != gap):
-            raise BadDocument(
-                "bad_offset",
-                f"a sentence begins at {start} where the text before it ends at {at}; expected sentences in order, "
-                "inside their passage",
-            )
-        pieces += (between[number] if between else " " * gap, words)
-        at = start + len(words)
-    return "".join((*pieces, *between[-1:]))
-
-
-def _checked(
-    text: str, offset: int, sentences: list[tuple[int, str]], repairing: bool, tally: Tally
-) -> tuple[Range, ...]:
-    """The ranges of sentences that repeat the passage's text, if they do."""
-    ranges: list[Range] = []
-    for start, words in sentences:
-        if start >= offset and text.startswith(words, start - offset):
-            ranges.append((start, start + len(words)))
-        elif repairing:
-            tally.note("sentence left out: its text does not stand at its offset")
-        else:
-            raise BadDocument(
-                "offset_mismatch",
-                f"a sentence says {shorten(words)!r}, but at {start} the passage says "
-                f"{shorten(text[max(0, start - offset) : start - offset + len(words)])!r}",
-            )
-    return tuple(ranges)
-
-
-KEY = "lexome"
-
-
-@dataclass(frozen=True, slots=True)
-class OfDocument:
-    """A document's own fields; `meta` is None where the infons say it all."""
-
-    attributes: tuple[Attribute, ...] = ()
-    questions: tuple[Question, ...] = ()
-    labels: tuple[str, ...] = ()
-    meta: Metadata | None = None
-    spans: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class OfPassage:
-    """A passage's own fields; None and empty ones are as the infons say."""
-
-    kind: str | None = None
-    section: tuple[str, ...] = ()
-    category: str | None = None
-    language: str | None = None
-    source: str | None = None
-    sentences: tuple[Range, ...] = ()
-    tokens: tuple[Range, ...] = ()
-    between: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class OfAnnotation:
-    """The concepts of a mention, where its ids cannot be written in BioC's usual way."""
-
-    concepts: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class OfRelation:
-    """The arguments of a relation, where its nodes and infons cannot name them all."""
-
-    arguments: tuple[Argument, ...] = ()
-
-
-Own = TypeVar("Own", OfDocument, OfPassage, OfAnnotation, OfRelation)
-
-
-def infons_of(own: OfDocument | OfPassage | OfAnnotation | OfRelation) -> dict[str, str]:
-    """The infon that holds these fields, or none where all are empty."""
-    if own == type(own)():
-        return {}
-    try:
-        raw: str = _adapter(cast(Any, type(own))).dump_json(own, exclude_defaults=True).decode()
-    except ValueError:
-        raise BadDocument("not_unicode", "the document has half a surrogate pair; expected whole characters") from None
-    # JSON escapes control characters itself; these two XML cannot hold either.
-    return {KEY: raw.replace("\ufffe", "\\ufffe").replace("\uffff", "\\uffff")}
-
-
-def read_own(kind: type[Own], raw: str | None) -> Own | None:
-    """The fields in such an infon; BadDocument says which is wrong."""
-    if raw is None:
-        return None
-    from pydantic import ValidationError
-
-    try:
-        own: Own = _adapter(cast(Any, kind)).validate_json(raw, extra="forbid")
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        cause = first.get("ctx", {}).get("error")
-        if isinstance(cause, DocumentError):
-            raise cause from None
-        field = ".".join(str(step) for step in first["loc"]) or KEY
-        raise BadDocument("bad_field", f"infon {KEY!r}, {field}: {first['msg']}; expected what Lexome writes") from None
-    return own
-
-
-@cache
-def _adapter(kind: Any) -> Any:
-    """pydantic's validator, made on first use: it takes a tenth of a second to import."""
-    from pydantic import TypeAdapter
-
-    return TypeAdapter(kind)
-
-
 Record = Mapping[str, Any]
 Infons = Mapping[str, Any]
+RecordDict = dict[str, Any]
+KEY = "lexome"
 
 # How PMC marks a heading of the first level.
 HEADING = "title_1"
-
 UNTYPED_MENTION = "Mention"
 UNTYPED_RELATION = "Relation"
 
+# Larger offsets are errors; they would only fill memory with spaces.
+_MAX_OFFSET = 10**12
+_MAX_GAP = 1_000_000
 _SCORES = ("score", "confidence", "probability", "prob")
 _SIDES = (("role1", "role2"), ("entity1", "entity2"))
 _RELATION_TYPES = ("type", "relation", "relation type")
@@ -233,71 +79,156 @@ _DOCUMENT_FIELDS = frozenset(
 )  # fmt: skip
 
 
+@dataclass(frozen=True, slots=True)
+class DocumentFields:
+    """Fields of a document that BioC lacks; `meta` is None if the conventional infons represent it."""
+
+    attributes: tuple[Attribute, ...] = ()
+    questions: tuple[Question, ...] = ()
+    labels: tuple[str, ...] = ()
+    meta: Metadata | None = None
+    spans: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PassageFields:
+    """Fields of a passage that BioC lacks; None and empty ones are in the conventional infons."""
+
+    kind: str | None = None
+    section: tuple[str, ...] = ()
+    category: str | None = None
+    language: str | None = None
+    source: str | None = None
+    sentences: tuple[Range, ...] = ()
+    tokens: tuple[Range, ...] = ()
+    between: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AnnotationFields:
+    """The concepts of a mention whose ids an identifier infon cannot represent."""
+
+    concepts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RelationFields:
+    """The arguments of a relation that nodes and role infons cannot represent."""
+
+    arguments: tuple[Argument, ...] = ()
+
+
+Fields = TypeVar("Fields", DocumentFields, PassageFields, AnnotationFields, RelationFields)
+
+
+def own_infon(own: DocumentFields | PassageFields | AnnotationFields | RelationFields) -> dict[str, str]:
+    """The infon with these fields, or nothing if all have their defaults."""
+    if own == type(own)():
+        return {}
+    try:
+        raw: str = _adapter(cast(Any, type(own))).dump_json(own, exclude_defaults=True).decode()
+    except ValueError:
+        raise BadDocument("not_unicode", "the document has a lone surrogate; expected valid Unicode") from None
+    # JSON escapes control characters; XML cannot represent these two either.
+    return {KEY: raw.replace("\ufffe", "\\ufffe").replace("\uffff", "\\uffff")}
+
+
+def parse_own_infon(kind: type[Fields], raw: str | None) -> Fields | None:
+    """The fields in such an infon; BadDocument names an invalid one."""
+    if raw is None:
+        return None
+    from pydantic import ValidationError
+
+    try:
+        own: Fields = _adapter(cast(Any, kind)).validate_json(raw, extra="forbid")
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        cause = first.get("ctx", {}).get("error")
+        if isinstance(cause, DocumentError):
+            raise cause from None
+        field = ".".join(str(step) for step in first["loc"]) or KEY
+        raise BadDocument("bad_field", f"infon {KEY!r}, {field}: {first['msg']}", value=field) from None
+    return own
+
+
+@cache
+def _adapter(kind: Any) -> Any:
+    """pydantic's validator, created on first use: importing pydantic takes 0.1 s."""
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(kind)
+
+
+def get_infons(record: Record) -> Infons:
+    """The infons of a document, passage, annotation or relation."""
+    return mapping(record.get("infons") or {}, "infons")
+
+
 @dataclass(slots=True)
 class _Level:
-    """What is annotated in a sentence, a passage or the document, and what the ids there stand for, innermost first."""
+    """The annotations of a sentence, a passage or the document, and the id scopes there, innermost first."""
 
     annotations: list[dict[str, Any]]
     relations: list[dict[str, Any]]
-    names: tuple[dict[str, str], ...]
+    scopes: tuple[dict[str, str], ...]  # ids in the file to ids in the document
 
     @classmethod
-    def of(cls, record: Record, *names: dict[str, str]) -> Self:
-        return cls(objects(record, "annotations"), objects(record, "relations"), names)
+    def of(cls, record: Record, *scopes: dict[str, str]) -> Self:
+        return cls(objects(record, "annotations"), objects(record, "relations"), scopes)
 
-    def call(self, given: str, id_: str) -> None:
-        for names in self.names:
-            names.setdefault(given, id_)
+    def register(self, file_id: str, id_: str) -> None:
+        for scope in self.scopes:
+            scope.setdefault(file_id, id_)
 
-    def find(self, given: str) -> str:
-        return next((names[given] for names in self.names if given in names), given)
+    def resolve(self, file_id: str) -> str:
+        return next((scope[file_id] for scope in self.scopes if file_id in scope), file_id)
 
 
 class _Ids:
-    """Ids of one document, each handed out once."""
+    """Assigns unique ids in one document."""
 
     def __init__(self, levels: Iterable[_Level], tally: Tally) -> None:
-        things = (thing for level in levels for things in (level.annotations, level.relations) for thing in things)
-        given = [id_ for thing in things if (id_ := string(thing, "id")) is not None]
-        self.given = set(given)
-        # Some files have the id "" on everything, which names nothing.
-        self.nameless = {""} if given.count("") > 1 else set()
-        self.taken: set[str] = set()
+        records = (record for level in levels for group in (level.annotations, level.relations) for record in group)
+        file_ids = [id_ for record in records if (id_ := string(record, "id")) is not None]
+        self.file_ids = set(file_ids)
+        # Some files have the id "" everywhere, which identifies nothing.
+        self.placeholders = {""} if file_ids.count("") > 1 else set()
+        self.used: set[str] = set()
         self.repeats: dict[str, Iterator[int]] = {}
         self.tally = tally
 
-    def claim(self, given: str | None, fresh: Iterator[str], what: str) -> str:
-        """The id that was given, if it is still free, or another."""
-        if given is None or given in self.nameless:
-            id_ = next(name for name in fresh if name not in self.given)
-        elif given in self.taken:
-            self.tally.note(f"{what} id used twice in a document, renumbered")
-            names = (f"{given}-{number}" for number in self.repeats.setdefault(given, count(2)))
-            id_ = next(name for name in names if name not in self.given)
+    def assign(self, file_id: str | None, fresh: Iterator[str], what: str) -> str:
+        """The id in the file if it is unused, else a new one."""
+        if file_id is None or file_id in self.placeholders:
+            id_ = next(name for name in fresh if name not in self.file_ids)
+        elif file_id in self.used:
+            self.tally.note(f"duplicate {what} id renumbered")
+            names = (f"{file_id}-{number}" for number in self.repeats.setdefault(file_id, count(2)))
+            id_ = next(name for name in names if name not in self.file_ids)
         else:
-            id_ = given
-        self.taken.add(id_)
+            id_ = file_id
+        self.used.add(id_)
         return id_
 
 
-def read_document(record: Record, *, repairing: bool, tally: Tally) -> Document:
-    """The document of a record; BadDocument says what is wrong with it."""
-    infons = infons_in(record)
-    own = read_own(OfDocument, string(infons, KEY)) or OfDocument()
+def read_document(record: Record, *, repair: bool, tally: Tally) -> Document:
+    """The document of a record; BadDocument if it is invalid."""
+    infons = get_infons(record)
+    own = parse_own_infon(DocumentFields, string(infons, KEY)) or DocumentFields()
     note_unknown_fields(record, _DOCUMENT_FIELDS, tally)
-    passages, levels = _passages(record, repairing, tally)
+    passages, levels = _passages(record, repair, tally)
     ids = _Ids(levels, tally)
-    spans, dropped = _spans(levels, ids, passages, repairing, tally)
-    relations = _relations(levels, ids, spans, tally) or _displayed(record, levels, spans, tally)
+    spans, dropped = _spans(levels, ids, passages, repair, tally)
+    relations = _relations(levels, ids, spans, tally) or _display_relations(record, levels, spans, tally)
     attributes = own.attributes
     if dropped:
         relations, attributes = drop_dependents(dropped, relations, attributes, tally=tally)
-    if repairing:
+    if repair:
         spans, relations, attributes = repair_spans(passages, spans, relations, attributes, tally=tally)
     return Document(
         required(record, "id"),
         passages,
-        _ordered(spans, own.spans),
+        _sort_spans(spans, own.spans),
         relations,
         attributes,
         own.questions,
@@ -306,64 +237,44 @@ def read_document(record: Record, *, repairing: bool, tally: Tally) -> Document:
     )
 
 
-def infons_in(record: Record) -> Infons:
-    """The infons of anything."""
-    return mapping(record.get("infons") or {}, "infons")
+def _metadata(record: Record, infons: Infons, tally: Tally) -> Metadata:
+    note_infons((key for key in infons if key != KEY and not is_metadata_infon(key)), "document", tally)
+    first = next(iter(objects(record, "passages")), {})
+    return metadata({**infons, **get_infons(first)}, record)
 
 
-def described(infons: Infons) -> tuple[str, tuple[str, ...], str | None]:
-    """The kind, section and category that a passage's infons name."""
-    category = string(infons, "section_type")
-    section = string(infons, "section")
-    return _kind(string(infons, "type"), category), () if section is None else (section,), category
-
-
-def _kind(type_: str | None, category: str | None) -> str:
-    if type_ is None:
-        return "paragraph"
-    if type_ == "front":
-        return "title"
-    # PMC's headings are title_1, title_2, ...; that of the references is title, like the article's own.
-    if _HEADING.fullmatch(type_) and (type_ != "title" or category not in (None, "TITLE")):
-        return "heading"
-    for word in ("caption", "footnote"):
-        if type_.endswith(f"_{word}"):
-            return word
-    return type_
-
-
-def _passages(record: Record, repairing: bool, tally: Tally) -> tuple[tuple[Passage, ...], list[_Level]]:
-    """The passages, and all levels at which something can be annotated, in the order of the file."""
-    everywhere: dict[str, str] = {}
+def _passages(record: Record, repair: bool, tally: Tally) -> tuple[tuple[Passage, ...], list[_Level]]:
+    """The passages, and the levels of annotations in file order."""
+    document_scope: dict[str, str] = {}
     passages: list[Passage] = []
     levels: list[_Level] = []
     for number, item in enumerate(objects(record, "passages")):
-        passages.append(_passage(item, number == 0, repairing, tally))
-        inside: dict[str, str] = {}
+        passages.append(_read_passage(item, number == 0, repair, tally))
+        passage_scope: dict[str, str] = {}
         for sentence in objects(item, "sentences"):
             note_unknown_fields(sentence, _PASSAGE_FIELDS, tally)
-            note_infons(infons_in(sentence), "sentence", tally)
-            levels.append(_Level.of(sentence, {}, inside, everywhere))
-        levels.append(_Level.of(item, inside, everywhere))
-    levels.append(_Level.of(record, everywhere))
+            note_infons(get_infons(sentence), "sentence", tally)
+            levels.append(_Level.of(sentence, {}, passage_scope, document_scope))
+        levels.append(_Level.of(item, passage_scope, document_scope))
+    levels.append(_Level.of(record, document_scope))
     return tuple(passages), levels
 
 
-def _passage(record: Record, first: bool, repairing: bool, tally: Tally) -> Passage:
-    infons = infons_in(record)
-    own = read_own(OfPassage, string(infons, KEY)) or OfPassage()
-    kind, section, category = described(infons)
+def _read_passage(record: Record, first: bool, repair: bool, tally: Tally) -> Passage:
+    infons = get_infons(record)
+    own = parse_own_infon(PassageFields, string(infons, KEY)) or PassageFields()
+    kind, section, category = passage_description(infons)
     type_ = string(infons, "type")
     if type_ not in (None, kind, "front", HEADING) and own.kind is None:
         tally.note(f"passage type {type_!r} read as {kind}")
     known = {KEY, "type", "section", "section_type"}
     note_infons(
-        (key for key in infons if key not in known and not (first and is_about_the_article(key))), "passage", tally
+        (key for key in infons if key not in known and not (first and is_metadata_infon(key))), "passage", tally
     )
     note_unknown_fields(record, _PASSAGE_FIELDS, tally)
-    text, sentences = passage_text(record, own.between, repairing, tally)
+    text, sentences = passage_text(record, own.between, repair, tally)
     return Passage(
-        whole_number(record.get("offset"), "a passage's offset"),
+        parse_offset(record.get("offset"), "a passage's offset"),
         text,
         own.kind if own.kind is not None else kind,
         own.section or section,
@@ -375,76 +286,171 @@ def _passage(record: Record, first: bool, repairing: bool, tally: Tally) -> Pass
     )
 
 
+def passage_description(infons: Infons) -> tuple[str, tuple[str, ...], str | None]:
+    """The kind, section and category in a passage's infons."""
+    category = string(infons, "section_type")
+    section = string(infons, "section")
+    return _kind(string(infons, "type"), category), () if section is None else (section,), category
+
+
+def _kind(type_: str | None, category: str | None) -> str:
+    if type_ is None:
+        return "paragraph"
+    if type_ == "front":
+        return "title"
+    # PMC's headings are title_1, title_2, ...; the heading of the references is "title", like the article's.
+    if _HEADING.fullmatch(type_) and (type_ != "title" or category not in (None, "TITLE")):
+        return "heading"
+    for word in ("caption", "footnote"):
+        if type_.endswith(f"_{word}"):
+            return word
+    return type_
+
+
+def passage_text(
+    record: Mapping[str, Any], between: tuple[str, ...], repair: bool, tally: Tally
+) -> tuple[str, tuple[Range, ...]]:
+    """The text of a passage and the ranges of its sentences.
+
+    If only the sentences have text, it is joined with spaces, or with the texts before, between and after them in
+    `between`.
+    """
+    text = string(record, "text") or ""
+    offset = parse_offset(record.get("offset"), "a passage's offset")
+    sentences = [
+        (parse_offset(item.get("offset"), "a sentence's offset"), string(item, "text") or "")
+        for item in objects(record, "sentences")
+    ]
+    if not sentences:
+        return text, ()
+    if text:
+        return text, _match_sentences(text, offset, sentences, repair, tally)
+    return _join_sentences(offset, sentences, between), tuple((start, start + len(words)) for start, words in sentences)
+
+
+def parse_offset(value: object, what: str) -> int:
+    """An offset or length; BadDocument if it is not an integer from 0."""
+    text = value.strip() if isinstance(value, str) else ""
+    if text.isascii() and text.isdecimal() and len(text) <= 12:
+        return int(text)
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MAX_OFFSET:
+        return value
+    raise BadDocument("bad_offset", f"{what} is {shorten(repr(value))}; expected an integer from 0", value=value)
+
+
+def _join_sentences(offset: int, sentences: list[tuple[int, str]], between: tuple[str, ...]) -> str:
+    if between and len(between) != len(sentences) + 1:
+        raise BadDocument(
+            "bad_field",
+            f"'between' has {len(between)} texts for {len(sentences)} sentences; expected one more",
+            value="between",
+        )
+    pieces: list[str] = []
+    at = offset
+    for number, (start, words) in enumerate(sentences):
+        gap = start - at
+        if not 0 <= gap <= _MAX_GAP or (between and len(between[number]) != gap):
+            raise BadDocument(
+                "bad_offset",
+                f"a sentence begins at {start}, but the text before it ends at {at}; expected ordered sentences inside "
+                "their passage",
+                value=start,
+            )
+        pieces += (between[number] if between else " " * gap, words)
+        at = start + len(words)
+    return "".join((*pieces, *between[-1:]))
+
+
+def _match_sentences(
+    text: str, offset: int, sentences: list[tuple[int, str]], repair: bool, tally: Tally
+) -> tuple[Range, ...]:
+    """The ranges of sentences whose text repeats that of the passage."""
+    ranges: list[Range] = []
+    for start, words in sentences:
+        if start >= offset and text.startswith(words, start - offset):
+            ranges.append((start, start + len(words)))
+        elif repair:
+            tally.note("sentence skipped: its text is not at its offset")
+        else:
+            raise BadDocument(
+                "offset_mismatch",
+                f"a sentence is {shorten(words)!r}, but at {start} the passage has "
+                f"{shorten(text[max(0, start - offset) : start - offset + len(words)])!r}",
+                value=start,
+            )
+    return tuple(ranges)
+
+
 def _spans(
-    levels: list[_Level], ids: _Ids, passages: tuple[Passage, ...], repairing: bool, tally: Tally
+    levels: list[_Level], ids: _Ids, passages: tuple[Passage, ...], repair: bool, tally: Tally
 ) -> tuple[tuple[Span, ...], set[str]]:
-    """The mentions, and the ids of the annotations that are none."""
+    """The mentions, and the ids of annotations without location."""
     fresh = numbered_ids("T")
     spans: list[Span] = []
     dropped: set[str] = set()
     for level in levels:
         for record in level.annotations:
-            given = string(record, "id")
-            id_ = ids.claim(given, fresh, "annotation")
-            if given is not None:
-                level.call(given, id_)
+            file_id = string(record, "id")
+            id_ = ids.assign(file_id, fresh, "annotation")
+            if file_id is not None:
+                level.register(file_id, id_)
             text = string(record, "text")
-            parts = _parts(record, 1 if repairing and text else 0)
+            parts = _parts(record, 1 if repair and text else 0)
             if not parts or (not text and parts[0][0] == parts[0][1]):
-                tally.note("annotation without a place in the text left out")
+                tally.note("annotation without location skipped")
                 dropped.add(id_)
                 continue
-            spans.append(_span(record, id_, parts, _mention(text, parts, passages, tally), tally))
+            spans.append(_read_span(record, id_, parts, _mention(text, parts, passages, tally), tally))
     return tuple(spans), dropped
 
 
-def _parts(record: Record, least: int) -> tuple[Range, ...]:
-    """The ranges of an annotation, in reading order, none shorter than the least."""
+def _parts(record: Record, minimum: int) -> tuple[Range, ...]:
+    """The ranges of an annotation, in reading order, none shorter than `minimum`."""
     ranges = []
     for location in objects(record, "locations"):
-        start = whole_number(location.get("offset"), "a location's offset")
-        ranges.append((start, start + max(least, whole_number(location.get("length"), "a location's length"))))
+        start = parse_offset(location.get("offset"), "a location's offset")
+        ranges.append((start, start + max(minimum, parse_offset(location.get("length"), "a location's length"))))
     return tuple(sorted(ranges))
 
 
 def _mention(text: str | None, parts: tuple[Range, ...], passages: tuple[Passage, ...], tally: Tally) -> str:
-    """The text of an annotation, that of several parts joined by spaces."""
+    """The text of an annotation; several parts are joined by spaces."""
     if text is not None and len(parts) == 1:
         return text
-    found = [text_at(passages, part) for part in parts]
-    if None in found:
+    texts = [text_at(passages, part) for part in parts]
+    if None in texts:
         return text or ""
-    joined = " ".join(map(str, found))
+    joined = " ".join(map(str, texts))
     if text is None:
-        tally.note("annotation without a text, taken from its place")
+        tally.note("annotation without text: taken from its location")
         return joined
     whole = text_at(passages, (parts[0][0], parts[-1][1]))
     if text != joined and (text == whole or "".join(text.split()) == "".join(joined.split())):
-        tally.note("text of a discontinuous annotation joined another way")
+        tally.note("text of a discontinuous annotation normalized")
         return joined
     return text
 
 
-def _span(record: Record, id_: str, parts: tuple[Range, ...], text: str, tally: Tally) -> Span:
-    infons = infons_in(record)
+def _read_span(record: Record, id_: str, parts: tuple[Range, ...], text: str, tally: Tally) -> Span:
+    infons = get_infons(record)
     type_ = string(infons, "type")
     if type_ is None:
         tally.note(f"annotation without a type read as {UNTYPED_MENTION}")
         type_ = UNTYPED_MENTION
-    own = read_own(OfAnnotation, string(infons, KEY))
+    own = parse_own_infon(AnnotationFields, string(infons, KEY))
     concepts: list[str] = []
-    unread: list[str] = []
+    ignored: list[str] = []
     score = None
     for key, value in infons.items():
         if is_concept_infon(key):
-            found = [id_ for raw in strings(infons, key) for id_ in read_infon(key, raw, type_, tally)]
-            # The same id is often given twice, as identifier and under its vocabulary's name.
-            concepts += [concept for concept in found if concept not in concepts] if concepts else found
+            curies = [curie for raw in strings(infons, key) for curie in read_infon(key, raw, type_, tally)]
+            # The same id often occurs twice, as identifier and under its vocabulary's name.
+            concepts += [curie for curie in curies if curie not in concepts] if concepts else curies
         elif key in _SCORES and score is None and value is not None:
             score = _score(string(infons, key), tally)
         elif key not in ("type", KEY):
-            unread.append(key)
-    note_infons(unread, "annotation", tally)
+            ignored.append(key)
+    note_infons(ignored, "annotation", tally)
     note_unknown_fields(record, _ANNOTATION_FIELDS, tally)
     return Span(id_, type_, parts, text, tuple(concepts) if own is None else own.concepts, score)
 
@@ -455,38 +461,46 @@ def _score(text: str | None, tally: Tally) -> float | None:
     except ValueError:
         score = float("nan")
     if not isfinite(score):
-        tally.note("score that is no number ignored")
+        tally.note("score that is not a number ignored")
         return None
     return score
 
 
+def _sort_spans(spans: tuple[Span, ...], order: tuple[str, ...]) -> tuple[Span, ...]:
+    """The spans in the stored order, if there is one."""
+    if not order:
+        return spans
+    positions = {id_: position for position, id_ in enumerate(order)}
+    return tuple(sorted(spans, key=lambda span: positions.get(span.id, len(positions))))
+
+
 def _relations(levels: list[_Level], ids: _Ids, spans: tuple[Span, ...], tally: Tally) -> tuple[Relation, ...]:
-    found = [(level, record) for level in levels for record in level.relations]
-    if not found:
+    records = [(level, record) for level in levels for record in level.relations]
+    if not records:
         return ()
     fresh = numbered_ids("R")
     names: list[str] = []
-    # Relations may refer to relations that come later, so all are named before any is read.
-    for level, record in found:
-        given = string(record, "id")
-        names.append(ids.claim(given, fresh, "relation"))
-        if given is not None:
-            level.call(given, names[-1])
-    known = _Known(types_by_concept(spans), {span.type for span in spans}, tally)
-    return tuple(known.relation(level, record, id_) for (level, record), id_ in zip(found, names, strict=True))
+    # Relations may refer to later ones, so all get their ids before any is read.
+    for level, record in records:
+        file_id = string(record, "id")
+        names.append(ids.assign(file_id, fresh, "relation"))
+        if file_id is not None:
+            level.register(file_id, names[-1])
+    reader = _RelationReader(types_by_concept(spans), {span.type for span in spans}, tally)
+    return tuple(reader.relation(level, record, id_) for (level, record), id_ in zip(records, names, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
-    """What a document's mentions say that its relations need."""
+class _RelationReader:
+    """Reads relations, which depend on the types of the document's mentions."""
 
     types: Types
     span_types: set[str]
     tally: Tally
 
     def relation(self, level: _Level, record: Record, id_: str) -> Relation:
-        infons = infons_in(record)
-        own = read_own(OfRelation, string(infons, KEY))
+        infons = get_infons(record)
+        own = parse_own_infon(RelationFields, string(infons, KEY))
         type_ = next((text for key in _RELATION_TYPES if (text := string(infons, key)) is not None), None)
         if type_ is None:
             self.tally.note(f"relation without a type read as {UNTYPED_RELATION}")
@@ -512,9 +526,9 @@ class _Known:
                     return {first, second}, arguments_from_sides(sides)
         if nodes:
             return set(), tuple(
-                Argument(string(node, "role") or "", level.find(required(node, "refid"))) for node in nodes
+                Argument(string(node, "role") or "", level.resolve(required(node, "refid"))) for node in nodes
             )
-        # BC5CDR names the concepts of a relation under the types of their mentions.
+        # BC5CDR has the concepts of a relation in infons named after the types of their mentions.
         used = {key for key in infons if key in self.span_types}
         pairs = [
             (key, read_infon("identifier", string(infons, key) or "", key, self.tally)) for key in infons if key in used
@@ -523,7 +537,7 @@ class _Known:
 
 
 def _side_field(infons: Infons, key: str) -> str:
-    """A side of a relation as type and ids; PubTator3's JSON has an object with both."""
+    """An argument of a relation as "type|ids"; PubTator3's JSON has an object with both."""
     value = infons[key]
     if isinstance(value, dict):
         type_, ids = string(value, "type"), string(value, "identifier") or ""
@@ -531,64 +545,49 @@ def _side_field(infons: Infons, key: str) -> str:
     return string(infons, key) or ""
 
 
-def _displayed(record: Record, levels: list[_Level], spans: tuple[Span, ...], tally: Tally) -> tuple[Relation, ...]:
-    """The relations of a document that only names them for display: associate|@GENE_ZBL1|@DISEASE_Zorb."""
-    shown = [string(item, "name") or "" for item in objects(record, "relations_display")]
-    if not shown:
+def _display_relations(
+    record: Record, levels: list[_Level], spans: tuple[Span, ...], tally: Tally
+) -> tuple[Relation, ...]:
+    """The relations of a document that has them only for display: associate|@GENE_ZBL1|@DISEASE_Zorb."""
+    display_names = [string(item, "name") or "" for item in objects(record, "relations_display")]
+    if not display_names:
         return ()
     by_id = {span.id: span for span in spans}
     accessions: dict[str | None, Ids] = {}
     for level in levels:
         for annotation in level.annotations:
-            span = by_id.get(level.find(string(annotation, "id") or ""))
+            span = by_id.get(level.resolve(string(annotation, "id") or ""))
             if span is not None:
-                accessions.setdefault(string(infons_in(annotation), "accession"), span.concepts)
+                accessions.setdefault(string(get_infons(annotation), "accession"), span.concepts)
     types = types_by_concept(spans)
     relations: list[Relation] = []
-    for number, (type_, *ends) in enumerate((name.split("|") for name in shown), 1):
+    for number, (type_, *ends) in enumerate((name.split("|") for name in display_names), 1):
         if len(ends) != 2 or not all(ends):
-            tally.note("relation for display that has no two ends ignored")
+            tally.note("display relation without two arguments ignored")
             continue
         left, right = (accessions.get(end) or (f"pubtator3:{end}",) for end in ends)
         relations.append(Relation(f"R{number}", type_, arguments_from_sides(sides_from_concepts(left, right, types))))
     return tuple(relations)
 
 
-def _ordered(spans: tuple[Span, ...], order: tuple[str, ...]) -> tuple[Span, ...]:
-    """The spans in the order that is kept with the document, where one is."""
-    if not order:
-        return spans
-    places = {id_: place for place, id_ in enumerate(order)}
-    return tuple(sorted(spans, key=lambda span: places.get(span.id, len(places))))
-
-
-def _metadata(record: Record, infons: Infons, tally: Tally) -> Metadata:
-    note_infons((key for key in infons if key != KEY and not is_about_the_article(key)), "document", tally)
-    first = next(iter(objects(record, "passages")), {})
-    return metadata({**infons, **infons_in(first)}, record)
-
-
-RecordDict = dict[str, Any]
-
-
 def record_of(doc: Document) -> RecordDict:
-    """The document as BioC JSON has it, with an infon of our own wherever the others do not say all."""
-    about = meta_infons(doc.meta) if doc.passages else {}
-    passages = [_passage_record(passage, about if number == 0 else {}) for number, passage in enumerate(doc.passages)]
-    _place(doc, passages)
+    """The document as a BioC record, with an infon "lexome" where conventional infons do not suffice."""
+    meta = meta_infons(doc.meta) if doc.passages else {}
+    passages = [_passage_record(passage, meta if number == 0 else {}) for number, passage in enumerate(doc.passages)]
+    _place_annotations(doc, passages)
     written = [annotation["id"] for passage in passages for annotation in _annotations(passage)]
     order = tuple(span.id for span in doc.spans)
-    own = OfDocument(
+    own = DocumentFields(
         doc.attributes,
         doc.questions,
         doc.labels,
-        doc.meta if metadata(about, {}) != doc.meta else None,
+        doc.meta if metadata(meta, {}) != doc.meta else None,
         order if list(order) != written else (),
     )
     types = types_by_concept(doc.spans) if doc.relations else {}
     return {
         "id": doc.id,
-        "infons": infons_of(own),
+        "infons": own_infon(own),
         "passages": passages,
         "annotations": [],
         "relations": [_relation(relation, types) for relation in doc.relations],
@@ -601,16 +600,16 @@ def _annotations(passage: RecordDict) -> Iterable[RecordDict]:
     yield from passage["annotations"]
 
 
-def _passage_record(passage: Passage, about: dict[str, str]) -> RecordDict:
+def _passage_record(passage: Passage, meta: dict[str, str]) -> RecordDict:
     infons = {"type": HEADING if passage.kind == "heading" else passage.kind}
     if passage.category is not None:
         infons["section_type"] = passage.category
     if passage.section:
         infons["section"] = passage.section[-1]
-    infons |= about
-    kind, section, category = described(infons)
+    infons |= meta
+    kind, section, category = passage_description(infons)
     between = _between(passage)
-    own = OfPassage(
+    own = PassageFields(
         kind=passage.kind if passage.kind != kind else None,
         section=passage.section if passage.section != section else (),
         category=passage.category if passage.category != category else None,
@@ -618,21 +617,21 @@ def _passage_record(passage: Passage, about: dict[str, str]) -> RecordDict:
         source=passage.source,
         sentences=passage.sentences if between is None else (),
         tokens=passage.tokens,
-        between=tuple(between) if between is not None and not _is_usual(between) else (),
+        between=tuple(between) if between is not None and not _is_default_spacing(between) else (),
     )
-    cut = passage.sentences if between is not None else ()
+    sentences = passage.sentences if between is not None else ()
     return {
         "offset": passage.offset,
-        "infons": infons | infons_of(own),
-        "text": "" if cut else passage.text,
-        "sentences": [_sentence(passage, part) for part in cut],
+        "infons": infons | own_infon(own),
+        "text": "" if sentences else passage.text,
+        "sentences": [_sentence(passage, part) for part in sentences],
         "annotations": [],
         "relations": [],
     }
 
 
 def _between(passage: Passage) -> list[str] | None:
-    """What stands before, between and after the sentences, or None where that is more than white space."""
+    """The text before, between and after the sentences, or None if it is more than white space."""
     if not passage.sentences:
         return None
     edges = (passage.offset, *(edge for part in passage.sentences for edge in part), passage.end)
@@ -640,8 +639,8 @@ def _between(passage: Passage) -> list[str] | None:
     return pieces if not "".join(pieces).strip() else None
 
 
-def _is_usual(between: list[str]) -> bool:
-    """True where readers of BioC, who put spaces between sentences, get the text right by themselves."""
+def _is_default_spacing(between: list[str]) -> bool:
+    """True if BioC readers that put spaces between sentences restore the text."""
     return not between[-1] and not "".join(between).strip(" ")
 
 
@@ -656,29 +655,29 @@ def _sentence(passage: Passage, part: Range) -> RecordDict:
     }
 
 
-def _place(doc: Document, passages: list[RecordDict]) -> None:
-    """Put each mention into the sentence that holds it, or the passage where none does."""
+def _place_annotations(doc: Document, passages: list[RecordDict]) -> None:
+    """Add each mention to the sentence that contains it, or to its passage."""
     if not doc.spans:
         return
-    places = {passage.offset: record for passage, record in zip(doc.passages, passages, strict=True) if passage.text}
+    by_offset = {passage.offset: record for passage, record in zip(doc.passages, passages, strict=True) if passage.text}
     for span in doc.spans:
         passage = doc.passage_at(span.start)
         if passage is None:
             continue
-        record = places[passage.offset]
-        # Sentences stand in order, so only the last that begins before the mention can hold it.
+        record = by_offset[passage.offset]
+        # Sentences are ordered, so only the last one that begins before the mention can contain it.
         at = bisect_right(record["sentences"], span.start, key=itemgetter("offset")) - 1
-        holder = record["sentences"][at] if at >= 0 else record
-        if span.end > holder["offset"] + len(holder["text"]):
-            holder = record
-        holder["annotations"].append(_annotation(span))
+        container = record["sentences"][at] if at >= 0 else record
+        if span.end > container["offset"] + len(container["text"]):
+            container = record
+        container["annotations"].append(_annotation(span))
 
 
 def _annotation(span: Span) -> RecordDict:
     infons = {"type": span.type}
     if span.concepts:
         ids = write_ids(span.concepts, span.type)
-        infons |= infons_of(OfAnnotation(span.concepts)) if ids is None else {"identifier": ids}
+        infons |= own_infon(AnnotationFields(span.concepts)) if ids is None else {"identifier": ids}
     if span.score is not None:
         infons["score"] = repr(float(span.score))
     return {
@@ -701,12 +700,12 @@ def _relation(relation: Relation, types: Types) -> RecordDict:
         if argument.target is not None
     ]
     if len(nodes) < len(relation.arguments):
-        infons |= _sides(relation, types) if not nodes else infons_of(OfRelation(relation.arguments))
+        infons |= _role_infons(relation, types) if not nodes else own_infon(RelationFields(relation.arguments))
     return {"id": relation.id, "infons": infons, "nodes": nodes}
 
 
-def _sides(relation: Relation, types: Types) -> dict[str, str]:
-    """A relation between concepts as PubTator3 has it, or in our own infon where that says something else."""
+def _role_infons(relation: Relation, types: Types) -> dict[str, str]:
+    """A relation between concepts in PubTator3's form, or in the infon "lexome" if that is not exact."""
     fields = relation_fields(relation, {}, types)
     if fields is not None:
         roles = (relation.arguments[0].role, relation.arguments[-1].role)
@@ -714,4 +713,4 @@ def _sides(relation: Relation, types: Types) -> dict[str, str]:
         for first, second in (typed, fields):
             if arguments_from_sides(parse_sides(first, second, types)) == relation.arguments:
                 return {"role1": first, "role2": second}
-    return infons_of(OfRelation(relation.arguments))
+    return own_infon(RelationFields(relation.arguments))

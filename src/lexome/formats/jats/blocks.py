@@ -1,7 +1,7 @@
-"""The block structure of a JATS article as passages in reading order.
+"""The blocks of a JATS article as passages in reading order.
 
-A paragraph's own text is one passage; a list, figure or formula inside it follows as passages of its
-own. docs/explanation/jats.md has the whole table of elements and what becomes of them.
+A paragraph's own text is one passage; a list, figure or formula inside it follows as separate passages.
+docs/explanation/jats.md has the table of elements.
 """
 
 import re
@@ -18,15 +18,15 @@ from lexome.formats.jats.inline import (
     all_text,
     drop_namespace,
     fold,
-    left_out,
     math_text,
     only_references,
+    skip_note,
     stray_texts,
     tex_text,
 )
 from lexome.formats.tally import Tally
 
-# In this order: "Materials and methods" before "Results", the narrower wording before the wider one.
+# Ordered, narrower patterns first.
 _HEADINGS = (
     ("SUPPL", r"supplement|supporting (?:information|data|material)|additional (?:file|data|material)|web extra"),
     (
@@ -87,20 +87,20 @@ _NUMBER = re.compile(r"^(?:(?:\d+|[ivx]+|[a-z])[.):]?[\d.]*\s+)?(?:the |our )?")
 
 @lru_cache(maxsize=4096)
 def role_of(type_: str | None, heading: str) -> str | None:
-    """METHODS, RESULTS, ... where the heading or else the sec-type (fn-type, notes-type) tells, else None.
+    """METHODS, RESULTS, ... from the heading, else from the sec-type (fn-type, notes-type), else None.
 
-    The heading goes first: PLOS types its discussions as conclusions.
+    The heading has priority: PLOS types its discussions as conclusions.
     """
     plain = _NUMBER.sub("", heading.lower().replace("’", "'").strip(" .:"), count=1)
-    found = _ROLE.match(plain)
-    if found is not None:
-        return found.lastgroup
+    match = _ROLE.match(plain)
+    if match is not None:
+        return match.lastgroup
     return _SEC_TYPES.get(type_.strip().lower()) if type_ is not None else None
 
 
 LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"
 
-# The role of what stands in these, whatever their heading says.
+# The role of the content of these elements, whatever their heading.
 _ROLES: dict[object, str] = {
     "ack": "ACK_FUND",
     "app": "APPENDIX",
@@ -119,7 +119,7 @@ _NO_ROWS = frozenset(("col", "colgroup", "colspec", "spanspec"))
 
 
 class Place(NamedTuple):
-    """Where in the article a block stands: what its passages get besides their text."""
+    """The position of a block in the article: the fields of its passages other than text."""
 
     section: tuple[str, ...] = ()
     category: str | None = None
@@ -127,7 +127,7 @@ class Place(NamedTuple):
     kind: str = "paragraph"
 
 
-# Kind, text, section, category, language: what citation.lay_out places.
+# Kind, text, section, category, language: the arguments of document.lay_out.
 Draft = tuple[str, str, tuple[str, ...], str | None, str | None]
 
 
@@ -140,15 +140,15 @@ class Blocks:
         self.tally = tally
         self._language = language
         self._references = references
-        self._used: set[Element] = set()  # labels and titles that their parent has already given out
-        self._floating: list[Element] = []  # notes and figures inside them, still to be given out
+        self._used: set[Element] = set()  # labels and titles that were already read
+        self._floating: list[Element] = []  # notes and figures inside them, not yet read
 
     def block(self, element: Element, place: Place) -> None:
         """Add the passages of one block."""
         _HANDLERS.get(element.tag, Blocks.unknown)(self, element, place)
 
     def children(self, element: Element, place: Place) -> None:
-        """Add the passages of everything inside an element, and text that stands there outside any paragraph."""
+        """Add the passages of all children, and text outside any paragraph."""
         if (text := element.text) and not text.isspace():
             self.stray(text, place)
         for child in element:
@@ -157,7 +157,7 @@ class Blocks:
                 self.stray(tail, place)
 
     def flow(self, element: Element, place: Place) -> None:
-        """Add the element's own text as a passage, then the blocks that stand inside it."""
+        """Add the element's own text as a passage, then the blocks inside it."""
         text, blocks = self.inline.own(element)
         self._add(text, place)
         for block in blocks:
@@ -165,63 +165,63 @@ class Blocks:
 
     def titled(self, element: Element, place: Place) -> None:
         """Add a heading of label and title, then the content with the title in its section path."""
-        self.children(element, self._headed(element, place))
+        self.children(element, self._heading(element, place))
 
     def captioned(self, element: Element, place: Place) -> None:
-        """Add label, caption and content of a figure, table or supplement: the label leads the caption."""
+        """Add label, caption and content of a figure, table or supplement; the label precedes the caption."""
         category = _ROLES.get(element.tag) or place.category
         self.labelled(element, Place(place.section, category, place.language, "caption"))
 
     def labelled(self, element: Element, place: Place) -> None:
-        """Add the content, its label in front of the first passage."""
-        self._led(element, place, self._taken(_first(element, "label")))
+        """Add the content, with its label before the first passage."""
+        self._prefixed(element, place, self._take_text(_first(element, "label")))
 
     def listing(self, element: Element, place: Place) -> None:
         """Add a list: each paragraph of an item is a passage."""
         self.titled(element, place._replace(kind="list") if place.kind == "paragraph" else place)
 
     def definition(self, element: Element, place: Place) -> None:
-        """Add a term and its definition, a tab between them."""
-        terms = [self._taken(child) for child in element if child.tag in ("label", "term")]
-        self._led(element, place, "\t".join(filter(None, terms)), gap="\t")
+        """Add a term and its definition, separated by a tab."""
+        terms = [self._take_text(child) for child in element if child.tag in ("label", "term")]
+        self._prefixed(element, place, "\t".join(filter(None, terms)), gap="\t")
 
     def speech(self, element: Element, place: Place) -> None:
-        """Add what somebody says, the speaker's name in front."""
-        self._led(element, place, self._taken(_first(element, "speaker")))
+        """Add a speech, preceded by the speaker's name."""
+        self._prefixed(element, place, self._take_text(_first(element, "speaker")))
 
     def footnote(self, element: Element, place: Place) -> None:
-        """Add a note, its mark in front."""
+        """Add a note, preceded by its mark."""
         category = place.category or role_of(element.get("fn-type"), "")
         self.labelled(element, place._replace(category=category, kind="footnote"))
 
     def table_foot(self, element: Element, place: Place) -> None:
-        """Add what stands under a table."""
+        """Add the notes under a table."""
         self.titled(element, place._replace(kind="footnote"))
 
     def formula(self, element: Element, place: Place) -> None:
-        """Add a displayed formula in the best of its forms, its number in front."""
-        number = self._taken(_first(element, "label"))
+        """Add a displayed formula in its best form, preceded by its number."""
+        number = self._take_text(_first(element, "label"))
         text, blocks = self.inline.own(element)
-        self._add(_joined(number, text), place, kind="formula")
-        self._settle(place)
+        self._add(_join(number, text), place, kind="formula")
+        self._flush_floating(place)
         for block in blocks:
             self.block(block, place)
 
     def bare_math(self, element: Element, place: Place) -> None:
-        """Add a formula that stands between paragraphs without a wrapper."""
+        """Add a formula between paragraphs that has no wrapper."""
         text = tex_text(element) if element.tag == "tex-math" else math_text(element)
         self._add(text, place, kind="formula")
 
     def verse(self, element: Element, place: Place) -> None:
-        """Add a poem: a line of it is a line of the passage."""
-        place = self._headed(element, place)
-        lines = [self._taken(line) for line in element.iterchildren("verse-line")]
+        """Add a poem, with its line breaks."""
+        place = self._heading(element, place)
+        lines = [self._take_text(line) for line in element.iterchildren("verse-line")]
         self._add("\n".join(filter(None, lines)), place)
-        self._settle(place)
+        self._flush_floating(place)
         self.children(element, place)
 
     def preformatted(self, element: Element, place: Place) -> None:
-        """Add code or preformatted text with its white space as it stands."""
+        """Add code or preformatted text with its white space."""
         blocks: list[Element] = []
         text = self.inline.raw(element, blocks).strip("\r\n")
         self._add(text, place, kind="code")
@@ -229,56 +229,56 @@ class Blocks:
             self.block(block, place)
 
     def table(self, element: Element, place: Place) -> None:
-        """Add the cells of a table, tabs between them and a line for each row, then what floats out of them."""
+        """Add the cells of a table, tab-separated with one line per row, then the floating blocks in them."""
         rows: list[str] = []
         after: list[Element] = []
-        etree.strip_tags(element, *FONTS)  # which leaves most cells without children, quicker to read
+        etree.strip_tags(element, *FONTS)  # leaves most cells without children, which is faster
         self._rows(element, rows, after)
         self._add("\n".join(rows), place, kind="table")
         for block in after:
             self.block(block, place)
 
     def alternatives(self, element: Element, place: Place) -> None:
-        """Add one of several forms of the same thing."""
+        """Add the best of several forms of the same content."""
         for text in stray_texts(element):
             self.stray(text, place)
-        for child in self.inline.chosen(element):
+        for child in self.inline.best_form(element):
             self.block(child, place)
 
     def references(self, element: Element, place: Place) -> None:
-        """Add a list of references where they are wanted, else only what stands among them."""
+        """Add a reference list if references are wanted, else only its other content."""
         if not self._references and only_references(element):
-            self.tally.note("reference left out", sum(1 for _ in element.iterchildren("ref")))
+            self.tally.note("reference skipped", sum(1 for _ in element.iterchildren("ref")))
             return
         self.titled(element, place)
 
     def reference(self, element: Element, place: Place) -> None:
-        """Add one reference where references are wanted."""
+        """Add a reference if references are wanted."""
         if not self._references:
-            self.tally.note("reference left out")
+            self.tally.note("reference skipped")
             return
         self.labelled(element, place._replace(kind="reference"))
 
     def citation(self, element: Element, place: Place) -> None:
-        """Add a citation that stands alone, spaces between its fields."""
+        """Add a citation, with spaces between its fields."""
         self._add(self.inline.spaced(element), place)
 
     def title(self, element: Element, place: Place) -> None:
-        """Add a title that is no section's: a caption's, or a second one."""
+        """Add a title that is not a section's: a caption's, or a second one."""
         if element in self._used:
             return
-        self._add(self._taken(element), place, kind="caption" if place.kind == "caption" else "heading")
-        self._settle(place)
+        self._add(self._take_text(element), place, kind="caption" if place.kind == "caption" else "heading")
+        self._flush_floating(place)
 
     def label(self, element: Element, place: Place) -> None:
-        """Add a label, term or speaker that nothing else has taken."""
+        """Add a label, term or speaker that was not read with its parent."""
         if element in self._used:
             return
-        self._add(self._taken(element), place)
-        self._settle(place)
+        self._add(self._take_text(element), place)
+        self._flush_floating(place)
 
     def abstract(self, element: Element, place: Place) -> None:
-        """Add an abstract; one of a special type that has no title is named by its type."""
+        """Add an abstract; one of a special type without title gets the type as section."""
         place = place._replace(category="ABSTRACT", kind="abstract")
         type_ = element.get("abstract-type")
         if type_ and _first(element, "title") is None:
@@ -286,16 +286,16 @@ class Blocks:
         self.titled(element, place)
 
     def contributors(self, element: Element, place: Place) -> None:
-        """Add what is told about authors in paragraphs; their names are metadata."""
+        """Add biographies, comments and notes on authors; their names are metadata."""
         seen: set[Element] = set()
-        for told in element.iter("bio", "author-comment", "fn"):
-            if not any(outer in seen for outer in told.iterancestors()):
-                seen.add(told)
-                self.block(told, place)
+        for text in element.iter("bio", "author-comment", "fn"):
+            if not any(outer in seen for outer in text.iterancestors()):
+                seen.add(text)
+                self.block(text, place)
 
     def abbreviations(self, element: Element, place: Place) -> None:
-        """Add the abbreviations that some publishers list as keywords, a tab between short and long form."""
-        place = self._headed(element, place)
+        """Add abbreviations that are listed as keywords, with a tab between short and long form."""
+        place = self._heading(element, place)
         for word in element.iter("kwd", "compound-kwd"):
             parts = word.findall("compound-kwd-part")
             self._add("\t".join(map(self.inline.line, parts or [word])), place)
@@ -303,10 +303,10 @@ class Blocks:
     def skip(self, element: Element, place: Place) -> None:
         """Note something that is not read."""
         if all_text(element).strip():
-            self.tally.note(left_out(element))
+            self.tally.note(skip_note(element))
 
     def unknown(self, element: Element, place: Place) -> None:
-        """Add what an element holds that has no place between paragraphs, or only a name in another namespace."""
+        """Add the content of an unexpected element; a namespaced one is read under its local name."""
         if drop_namespace(element):
             self.block(element, place)
             return
@@ -316,9 +316,9 @@ class Blocks:
         else:
             self.flow(element, place)
 
-    def language_of(self, element: Element, otherwise: str | None = None) -> str | None:
-        """The language an element says it is in, where that is not the article's."""
-        language = element.get(LANGUAGE) or otherwise
+    def language_of(self, element: Element, default: str | None = None) -> str | None:
+        """The language of an element if it is not the article's, else None."""
+        language = element.get(LANGUAGE) or default
         return None if language == self._language else language
 
     def _add(self, text: str, place: Place, *, kind: str | None = None) -> None:
@@ -326,12 +326,12 @@ class Blocks:
             self.drafts.append((kind or place.kind, text, place.section, place.category, place.language))
 
     def stray(self, text: str, place: Place) -> None:
-        """Add text that stands where only elements should."""
+        """Add text where only elements are allowed."""
         self.tally.note("text outside any paragraph, kept as one")
         self._add(fold(text), place)
 
-    def _taken(self, element: Element | None) -> str:
-        """The text of a label or title, once: empty where there is none, or it was taken."""
+    def _take_text(self, element: Element | None) -> str:
+        """The text of a label or title, the first time it is asked for; then empty."""
         if element is None or element in self._used:
             return ""
         self._used.add(element)
@@ -341,13 +341,13 @@ class Blocks:
         self._floating += floats
         return text
 
-    def _settle(self, place: Place) -> None:
-        """Add what floats out of labels and titles."""
+    def _flush_floating(self, place: Place) -> None:
+        """Add the floating blocks of labels and titles."""
         while self._floating:
             self.block(self._floating.pop(0), place)
 
-    def _headed(self, element: Element, place: Place) -> Place:
-        """Add the heading of an element; the place of what stands under it."""
+    def _heading(self, element: Element, place: Place) -> Place:
+        """Add the heading of an element; returns the place of its content."""
         label = title = None
         for child in element:
             if child.tag == "label":
@@ -359,29 +359,29 @@ class Blocks:
                 break
             elif child.tag not in ("object-id", "sec-meta"):
                 break
-        number, name = self._taken(label), self._taken(title)
+        number, name = self._take_text(label), self._take_text(title)
         role = _ROLES.get(element.tag) or place.category
         if role is None:
             role = role_of(element.get("sec-type") or element.get("notes-type"), name or number)
         place = Place(place.section, role, self.language_of(element, place.language), place.kind)
-        self._add(_joined(number, name), place, kind="heading")
+        self._add(_join(number, name), place, kind="heading")
         if name or number:
             place = Place((*place.section, name or number), role, place.language, place.kind)
         if self._floating:
-            self._settle(place)
+            self._flush_floating(place)
         return place
 
-    def _led(self, element: Element, place: Place, leader: str, *, gap: str = " ") -> None:
-        """Add the content of an element, its label, term or speaker in front."""
-        begun = len(self.drafts)
+    def _prefixed(self, element: Element, place: Place, prefix: str, *, gap: str = " ") -> None:
+        """Add the content of an element, preceded by its label, term or speaker."""
+        begin = len(self.drafts)
         floating, self._floating = self._floating, []
         self.children(element, place)
-        if leader and begun < len(self.drafts) and self.drafts[begun][0] == place.kind:
-            first = self.drafts[begun]
-            self.drafts[begun] = (first[0], leader + gap + first[1], *first[2:])
-        elif leader:
-            # What follows is of another kind (a table in a list item), or there is nothing.
-            self.drafts.insert(begun, (place.kind, leader, place.section, place.category, place.language))
+        if prefix and begin < len(self.drafts) and self.drafts[begin][0] == place.kind:
+            first = self.drafts[begin]
+            self.drafts[begin] = (first[0], prefix + gap + first[1], *first[2:])
+        elif prefix:
+            # The content has another kind (a table in a list item), or is empty.
+            self.drafts.insert(begin, (place.kind, prefix, place.section, place.category, place.language))
         for block in floating:
             self.block(block, place)
 
@@ -415,7 +415,7 @@ def _first(element: Element, tag: str) -> Element | None:
     return next(element.iterchildren(tag), None)
 
 
-def _joined(label: str, text: str) -> str:
+def _join(label: str, text: str) -> str:
     return f"{label} {text}" if label and text else label or text
 
 
@@ -423,7 +423,7 @@ _Handler = Callable[[Blocks, Element, Place], None]
 
 
 def _table() -> dict[object, _Handler]:
-    """What is done with each element that can stand between paragraphs."""
+    """The handler of each block element."""
     groups: dict[_Handler, str] = {
         Blocks.flow: "p attrib address sig sig-block term-head def-head chem-struct funding-statement textual-form "
         "related-article related-object inline-formula email ext-link uri",

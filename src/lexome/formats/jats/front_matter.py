@@ -4,14 +4,14 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
 from lexome.formats.citation import iso_date, orcid, pmcid
-from lexome.formats.jats.inline import Element, Inline, fold, left_out
+from lexome.formats.jats.inline import Element, Inline, fold, skip_note
 from lexome.formats.tally import Tally
 from lexome.metadata import Author, Journal, Metadata, Notice
 
 _HREF = "{http://www.w3.org/1999/xlink}href"
 _LICENCE_REF = "{http://www.niso.org/schemas/ali/1.0/}license_ref"
 
-# PubMed's words for what JATS calls a related article.
+# PubMed's kinds of notices for JATS's related-article types.
 _NOTICES = {
     "retraction-forward": "RetractionIn",
     "retracted-article": "RetractionOf",
@@ -32,10 +32,10 @@ _NOTICES = {
 _NAMES = frozenset(("name", "string-name", "name-alternatives", "collab", "collab-alternatives"))
 _NO_JOURNAL = Journal()
 _PMC_IDS = frozenset(("pmc", "pmcid"))
-# The day something could first be read; a collection's date is its year or issue, often another one.
+# Dates of first publication; the date of a collection is its year or issue.
 _PUBLISHED = frozenset(("epub", "ppub", "epub-ppub", "pub", "fpub"))
 _NOT_PUBLISHED = frozenset(("pmc-release", "nihms-submitted", "epreprint", "preprint", "retracted", "corrected"))
-_LEFT_OUT = frozenset(
+_SKIPPED = frozenset(
     (
         *("history", "pub-history", "counts", "custom-meta-group", "custom-meta-wrap", "self-uri", "product"),
         *("conference", "article-version", "article-version-alternatives", "supplement", "related-object", "isbn"),
@@ -52,12 +52,12 @@ _READ = frozenset(
 )
 
 
-# The children of an article-meta or front-stub by their tags, each in order.
+# The children of an article-meta or front-stub, by tag.
 Parts = Mapping[object, list[Element]]
 
 
 def parts_of(meta: Element) -> Parts:
-    """What a front consists of, by tag; found once, since looking for each by name is slow."""
+    """The children of a front by tag, collected once because searching by name is slow."""
     parts: defaultdict[object, list[Element]] = defaultdict(list)
     for child in meta:
         parts[child.tag].append(child)
@@ -65,13 +65,13 @@ def parts_of(meta: Element) -> Parts:
 
 
 def metadata(article: Element, parts: Parts, inline: Inline, tally: Tally) -> Metadata:
-    """What the parts of an article's front say."""
+    """The metadata in the parts of an article's front."""
     for tag, children in parts.items():
         if tag not in _READ:
-            known = tag in _LEFT_OUT
-            tally.note(left_out(children[0]) if known else "unknown element of the front left out", len(children))
+            known = tag in _SKIPPED
+            tally.note(skip_note(children[0]) if known else "unknown front-matter element skipped", len(children))
     ids, others = _ids(parts)
-    # Before the second version of the DTD, rights stood beside everything else.
+    # Before version 2 of the DTD, permissions had no wrapper element.
     rights = parts_of(parts["permissions"][0]) if "permissions" in parts else parts
     type_ = article.get("article-type") or article.get("response-type")
     return Metadata(
@@ -108,7 +108,7 @@ def _each(parts: Parts, parent: str, *tags: str) -> Iterator[Element]:
 
 
 def _ids(parts: Parts) -> tuple[dict[str, str], tuple[str, ...]]:
-    """The ids that have a field of their own, and the others as type:value."""
+    """The ids with a Metadata field, and the others as "type:value"."""
     ids: dict[str, str] = {}
     others: list[str] = []
     for element in parts.get("article-id", ()):
@@ -159,44 +159,44 @@ def _pages(parts: Parts, inline: Inline) -> str | None:
 
 
 def _published(parts: Parts) -> str | None:
-    """The earliest day of publication, print or electronic; else the collection's, else PMC's own."""
+    """The earliest print or electronic publication date; else the collection's, else PMC's."""
     dates: list[tuple[int, str, str]] = []
     for element in parts.get("pub-date", ()):
         kind = element.get("pub-type") or element.get("date-type") or ""
         date = _date(element)
         if date is not None:
             rank = 0 if kind in _PUBLISHED else 2 if kind in _NOT_PUBLISHED else 1
-            # Of 2021 and 2021-03-09 the second sorts first: it says the same more exactly.
+            # 2021-03-09 sorts before 2021, because it is more precise.
             dates.append((rank, date + "-99-99"[len(date) - 4 :], date))
     return min(dates)[2] if dates else None
 
 
 def _date(element: Element) -> str | None:
-    given = {child.tag: fold(child.text or "") for child in element}
-    if "year" in given:
-        return iso_date(given["year"], given.get("month"), given.get("day"))
-    written = (element.get("iso-8601-date") or "")[:10].split("-")
-    return iso_date(*written) if len(written) <= 3 else None
+    fields = {child.tag: fold(child.text or "") for child in element}
+    if "year" in fields:
+        return iso_date(fields["year"], fields.get("month"), fields.get("day"))
+    iso_parts = (element.get("iso-8601-date") or "")[:10].split("-")
+    return iso_date(*iso_parts) if len(iso_parts) <= 3 else None
 
 
 def _authors(parts: Parts, inline: Inline, tally: Tally) -> Iterator[Author]:
     groups = parts.get("contrib-group", ())
-    places = dict(_places(parts, inline))
-    # Where nobody points to an affiliation, those beside the authors are everybody's.
-    pointing = any(xref.get("ref-type") == "aff" for group in groups for xref in group.iter("xref"))
-    common = [] if pointing else [_affiliation(aff, inline) for aff in parts.get("aff", ())]
+    by_id = dict(_affiliations_by_id(parts, inline))
+    # If no author refers to an affiliation, those next to the author list belong to all.
+    has_references = any(xref.get("ref-type") == "aff" for group in groups for xref in group.iter("xref"))
+    common = [] if has_references else [_affiliation(aff, inline) for aff in parts.get("aff", ())]
     for group in groups:
         shared = [_affiliation(aff, inline) for aff in group.iterchildren("aff")] + common
         for contrib in group.iterchildren("contrib"):
             if (contrib.get("contrib-type") or "author").lower() != "author":
-                tally.note("contributor who is no author left out")
+                tally.note("contributor other than an author skipped")
                 continue
-            if (author := _author(contrib, places, shared, inline)) is not None:
+            if (author := _author(contrib, by_id, shared, inline)) is not None:
                 yield author
 
 
-def _places(parts: Parts, inline: Inline) -> Iterator[tuple[str, str]]:
-    """Each affiliation's id and text; of several forms of one, the first counts."""
+def _affiliations_by_id(parts: Parts, inline: Inline) -> Iterator[tuple[str, str]]:
+    """Id and text of each affiliation; of alternative forms, the first."""
     beside = [*parts.get("aff", ()), *_each(parts, "aff-alternatives", "aff")]
     for aff in [*beside, *_each(parts, "contrib-group", "aff")]:
         parent = aff.getparent()
@@ -210,7 +210,7 @@ def _places(parts: Parts, inline: Inline) -> Iterator[tuple[str, str]]:
 
 
 def _affiliation(aff: Element, inline: Inline) -> str:
-    """The address on one line, without the mark that authors point to."""
+    """The affiliation on one line, without the mark that authors refer to."""
     text = inline.spaced(aff, ", ")
     mark = aff[0] if len(aff) else None
     if mark is None or mark.tag not in ("label", "sup") or (aff.text or "").strip():
@@ -218,17 +218,17 @@ def _affiliation(aff: Element, inline: Inline) -> str:
     return text.removeprefix(inline.line(mark)).lstrip(", ")
 
 
-def _author(contrib: Element, places: dict[str, str], shared: list[str], inline: Inline) -> Author | None:
-    """A person or group with the affiliations that it points to or holds, else those that are shared."""
+def _author(contrib: Element, by_id: dict[str, str], shared: list[str], inline: Inline) -> Author | None:
+    """A person or group with its own affiliations, by reference or inside, else the shared ones."""
     name = collective = orcid_ = None
-    found: list[str] = []
+    affiliations: list[str] = []
     for child in contrib:
         tag = child.tag
         if tag == "xref":
             if child.get("ref-type") == "aff":
-                found += (places.get(rid, "") for rid in child.get("rid", "").split())
+                affiliations += (by_id.get(rid, "") for rid in child.get("rid", "").split())
         elif tag == "aff":
-            found.append(_affiliation(child, inline))
+            affiliations.append(_affiliation(child, inline))
         elif tag in _NAMES:
             first = next(iter(child), None) if tag in ("name-alternatives", "collab-alternatives") else child
             if tag in ("collab", "collab-alternatives"):
@@ -237,11 +237,11 @@ def _author(contrib: Element, places: dict[str, str], shared: list[str], inline:
                 name = name if name is not None else first
         elif tag in ("contrib-id", "uri", "ext-link"):
             orcid_ = orcid_ or _orcid(child)
-    affiliations = _unique(iter(found or shared))
+    unique = _unique(iter(affiliations or shared))
     if name is not None:
-        return Author(**_person(name, inline), orcid=orcid_, affiliations=affiliations)
+        return Author(**_person(name, inline), orcid=orcid_, affiliations=unique)
     if collective is not None:
-        return Author(collective=inline.spaced(collective) or None, affiliations=affiliations)
+        return Author(collective=inline.spaced(collective) or None, affiliations=unique)
     return None
 
 
@@ -293,7 +293,7 @@ def _licence_texts(rights: Parts, inline: Inline) -> Iterator[str]:
 
 
 def _licence_url(rights: Parts) -> str | None:
-    """The address on the licence itself, else the first one in its text, Creative Commons before others."""
+    """The URL of the license element, else the first in its text, preferably of Creative Commons."""
     for licence in rights.get("license", ()):
         if href := licence.get(_HREF):
             return href
@@ -309,5 +309,5 @@ def _copyright(rights: Parts, inline: Inline) -> str | None:
     statement = _line(rights, "copyright-statement", inline)
     if statement:
         return statement
-    held = (_line(rights, tag, inline) for tag in ("copyright-year", "copyright-holder"))
-    return " ".join(filter(None, held)) or None
+    year_and_holder = (_line(rights, tag, inline) for tag in ("copyright-year", "copyright-holder"))
+    return " ".join(filter(None, year_and_holder)) or None

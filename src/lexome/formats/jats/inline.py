@@ -1,6 +1,6 @@
-"""The text of a JATS element: inline markup flattened, white space folded, one form of each formula.
+"""The text of a JATS element: inline markup removed, white space folded, one form of each formula.
 
-Used by the PMC reader; docs/explanation/jats.md says why each choice was made.
+docs/explanation/jats.md gives the reasons.
 """
 
 import re
@@ -23,7 +23,7 @@ def _names(words: str) -> frozenset[str]:
     return frozenset(words.split())
 
 
-# Elements that stand in a paragraph of their own, wherever they are nested.
+# Elements that form passages of their own, wherever they are nested.
 BLOCKS = _names(
     "address answer answer-set app app-group array attrib block-alternatives body boxed-text caption chem-struct-wrap "
     "code def def-head def-item def-list disp-formula disp-formula-group disp-quote explanation fig fig-group fn "
@@ -32,25 +32,25 @@ BLOCKS = _names(
     "subtitle supplementary-material table table-wrap table-wrap-foot table-wrap-group term term-head textual-form "
     "title verse-group verse-line bio ack sec-meta abstract trans-abstract author-notes"
 )
-# Those that leave even a table cell: a figure or a note in a cell follows its table.
+# Blocks that are moved even out of a table cell: a figure or note in a cell follows its table.
 FLOATS = _names("boxed-text fig fig-group fn graphic media supplementary-material table-wrap")
-# Where all stays in its place: what is short, or a field of a citation.
+# No blocks: for short elements and the fields of a citation.
 _NONE: frozenset[str] = frozenset()
-# Not text to read: descriptions for machines and readers of images, ids, index entries, rights of a part.
-LEFT_OUT = _names(
+# Not running text: image descriptions, ids, index entries, permissions of a part.
+SKIPPED = _names(
     "alt-text long-desc object-id institution-id contrib-id index-term index-term-range-end private-char "
     "inline-graphic permissions contrib-group custom-meta-group custom-meta-wrap processing-meta colgroup col"
 )
 _CITATIONS = _names("element-citation nlm-citation citation mixed-citation")
 _SPACES = frozenset(("break", "hr"))
-# Inside these, not every child is read: they hold the same thing in several forms.
+# Elements with the same content in several forms, of which one is read.
 _FORMS = frozenset(("alternatives", "block-alternatives", "citation-alternatives", "inline-formula", "disp-formula"))
-_SPECIAL = BLOCKS | LEFT_OUT | _CITATIONS | _SPACES | _FORMS | {"math", MATH, "tex-math"}
+_SPECIAL = BLOCKS | SKIPPED | _CITATIONS | _SPACES | _FORMS | {"math", MATH, "tex-math"}
 
 _BEST_FORMS = ("math", "tex-math", "table", "array", "textual-form", "mixed-citation", "element-citation")
-# A mark that no text has, for a space in a formula that stays: XML allows it, Unicode gives it no meaning.
+# A placeholder for spaces to keep in a formula: a Unicode non-character that XML allows.
 _KEPT_SPACE = "\ufdd0"
-# Markup within a line that stands for nothing but itself.
+# Inline markup whose text is kept as it is.
 FONTS = _names(
     "italic bold sup sub sc underline overline strike monospace roman sans-serif named-content styled-content "
     "ext-link uri xref abbrev fixed-case"
@@ -59,7 +59,7 @@ _WITHIN_FIELDS = FONTS | {"inline-formula"}
 
 
 def fold(text: str) -> str:
-    """The text with each run of XML white space made one space and none at its ends; NBSP and its kin stay."""
+    """The text with each run of XML white space replaced by one space and its ends stripped; NBSP is text."""
     if "\n" in text or "\t" in text or "\r" in text:
         text = text.replace("\n", " ").replace("\t", " ").replace("\r", " ")
     while "  " in text:
@@ -68,12 +68,12 @@ def fold(text: str) -> str:
 
 
 def all_text(element: Element) -> str:
-    """Every character inside the element, as it stands."""
+    """All characters inside the element, unchanged."""
     return etree.tostring(element, method="text", encoding="unicode", with_tail=False)
 
 
 def _is_plain(element: Element) -> bool:
-    """True where everything inside is read letter by letter."""
+    """True if no element inside needs special treatment."""
     for child in element:
         if child.tag in _SPECIAL:
             return False
@@ -83,7 +83,7 @@ def _is_plain(element: Element) -> bool:
 
 
 def drop_namespace(element: Element) -> bool:
-    """Give an element in a namespace and all in it their plain names, MathML apart; False if it is in none."""
+    """Remove the namespace of an element and its content, except MathML; False if it has none."""
     if not isinstance(element.tag, str) or not element.tag.startswith("{") or element.tag.startswith(_MATHML):
         return False
     for inner in element.iter("{*}*"):
@@ -99,40 +99,40 @@ def only_references(element: Element) -> bool:
 
 
 def stray_texts(element: Element) -> list[str]:
-    """What stands in an element beside its children, white space apart."""
+    """The texts in an element between its children, except white space."""
     texts = (element.text, *(child.tail for child in element))
     return [text for text in texts if text and not text.isspace()]
 
 
-def left_out(element: Element) -> str:
+def skip_note(element: Element) -> str:
     """The note for an element that is not read."""
-    return f"<{element.tag!s}> left out"
+    return f"<{element.tag!s}> skipped"
 
 
 class Inline:
-    """Reads the inline text of one article's elements, and notes what it leaves out."""
+    """Reads the inline text of an article's elements, and notes what it skips."""
 
     def __init__(self, tally: Tally) -> None:
         self._tally = tally
 
     def own(self, element: Element) -> tuple[str, list[Element]]:
-        """The element's own text, folded, and the blocks that stand inside it, in order."""
+        """The element's own text, folded, and the blocks inside it."""
         blocks: list[Element] = []
         return fold(self.raw(element, blocks)), blocks
 
     def flat(self, element: Element) -> tuple[str, list[Element]]:
-        """The text with blocks left in their place, a space around each; only floating ones are handed back."""
+        """The text including blocks, with spaces around them, and the floating blocks."""
         floats: list[Element] = []
         return fold(self.raw(element, floats, apart=FLOATS)), floats
 
     def line(self, element: Element | None) -> str:
-        """The text of something short, such as a label or a keyword; empty where there is none."""
+        """The text of a short element, such as a label or keyword; empty for None."""
         if element is None:
             return ""
         return fold(self.raw(element, [], apart=_NONE) if len(element) else element.text or "")
 
     def raw(self, element: Element, blocks: list[Element], *, apart: frozenset[str] = BLOCKS) -> str:
-        """The text with its white space as it stands; what stands `apart` inside it is added to `blocks`."""
+        """The text with its white space; elements inside with a tag in `apart` are added to `blocks`."""
         if not len(element):
             return element.text or ""
         if _is_plain(element):
@@ -142,12 +142,12 @@ class Inline:
         return "".join(pieces)
 
     def spaced(self, element: Element, gap: str = " ") -> str:
-        """The text of a record of fields, such as a citation: a gap where nothing stands between two fields."""
+        """The text of an element of fields, such as a citation, with a gap between adjacent fields."""
         pieces = [element.text or ""]
-        unread = set(self._other_forms(element)) if element.tag in _FORMS else ()
+        skipped = set(self._other_forms(element)) if element.tag in _FORMS else ()
         for child in element:
-            if child.tag in LEFT_OUT or child in unread:
-                self._leave_out(child)
+            if child.tag in SKIPPED or child in skipped:
+                self._skip(child)
             elif child.tag in _WITHIN_FIELDS:
                 pieces.append(self.raw(child, [], apart=_NONE))
             elif not len(child):
@@ -163,29 +163,29 @@ class Inline:
                 pieces.append(gap if pieces[-1] and child.getnext() is not None else " ")
         return fold("".join(pieces))
 
-    def chosen(self, element: Element) -> list[Element]:
-        """The children to read of an element that holds one thing in several forms."""
-        unread = self._other_forms(element)
-        for child in unread:
-            self._leave_out(child)
-        others = set(unread)
+    def best_form(self, element: Element) -> list[Element]:
+        """The children to read of an element with the same content in several forms."""
+        skipped = self._other_forms(element)
+        for child in skipped:
+            self._skip(child)
+        others = set(skipped)
         return [child for child in element if child not in others]
 
     def _gather(self, element: Element, pieces: list[str], blocks: list[Element], apart: frozenset[str]) -> None:
         if text := element.text:
             pieces.append(text)
-        unread = set(self._other_forms(element)) if element.tag in _FORMS else ()
+        skipped = set(self._other_forms(element)) if element.tag in _FORMS else ()
         for child in element:
             tag = child.tag
-            if tag not in _SPECIAL and child not in unread:
+            if tag not in _SPECIAL and child not in skipped:
                 if len(child):
                     self._gather(child, pieces, blocks, apart)
                 elif text := child.text:
                     pieces.append(text)
             elif tag in _SPACES:
                 pieces.append(" ")
-            elif tag in LEFT_OUT or child in unread:
-                self._leave_out(child)
+            elif tag in SKIPPED or child in skipped:
+                self._skip(child)
             elif tag in apart:
                 pieces.append(" ")
                 blocks.append(child)
@@ -200,7 +200,7 @@ class Inline:
                 pieces.append(tail)
 
     def _special_text(self, element: Element) -> str | None:
-        """The text of an element that is not read letter by letter, or None for one that is."""
+        """The text of an element that needs special treatment, or None for others."""
         tag = element.tag
         if tag in (MATH, "math"):
             return math_text(element)
@@ -211,45 +211,45 @@ class Inline:
         return None
 
     def _other_forms(self, element: Element) -> list[Element]:
-        """The children that say again what another one says better."""
+        """The children that are alternatives to the best form."""
         if element.tag in ("inline-formula", "disp-formula"):
-            other = list(element.iterchildren("tex-math"))
-            return other if other and next(element.iterchildren(MATH, "math"), None) is not None else []
+            tex = list(element.iterchildren("tex-math"))
+            return tex if tex and next(element.iterchildren(MATH, "math"), None) is not None else []
         best = next(element.iterchildren(MATH), None)
         if best is None or not len(best):
             first = (child for tag in _BEST_FORMS for child in element.iterchildren(tag))
-            read = (child for child in element if child.tag not in LEFT_OUT)
+            read = (child for child in element if child.tag not in SKIPPED)
             best = next((child for child in (*first, *read) if all_text(child).strip()), None)
         return [child for child in element if child is not best]
 
-    def _leave_out(self, element: Element) -> None:
+    def _skip(self, element: Element) -> None:
         if all_text(element).strip():
-            known = element.tag in LEFT_OUT
-            self._tally.note(left_out(element) if known else "second form of a formula or table left out")
+            known = element.tag in SKIPPED
+            self._tally.note(skip_note(element) if known else "alternative form of a formula or table skipped")
 
 
 def tex_text(element: Element) -> str:
-    """TeX without the preamble that publishers wrap around it."""
+    """TeX without the document preamble that publishers add."""
     text = all_text(element)
     body = _TEX_BODY.search(text)
     return fold(body[1] if body is not None else text)
 
 
 def math_text(math: Element) -> str:
-    """MathML on one line: (a+b)/2 for a fraction, scripts beside what they belong to.
+    """MathML on one line: (a+b)/2 for a fraction, scripts next to their base.
 
-    What layout alone would show is written into the tree, which is read once and then dropped.
+    Brackets and separators that only the layout shows are written into the tree, which is discarded afterwards.
     """
     prefixed = isinstance(math.tag, str) and math.tag.startswith("{")
     layouts = _LAYOUTS_PREFIXED if prefixed else _LAYOUTS
-    # Inner ones first, so that a fraction sees whether its parts hold another.
+    # Inner elements first, so that a fraction knows whether its parts contain another.
     for element in reversed(list(math.iter(*layouts))):
         layouts[str(element.tag)](element)
-    return _unblanked(all_text(math)).replace(_KEPT_SPACE, " ")
+    return _without_blanks(all_text(math)).replace(_KEPT_SPACE, " ")
 
 
-def _unblanked(text: str) -> str:
-    """The text without white space: between the elements of a formula it means nothing."""
+def _without_blanks(text: str) -> str:
+    """The text without white space, which has no meaning between the elements of a formula."""
     return text.replace(" ", "").replace("\n", "").replace("\t", "").replace("\r", "")
 
 
@@ -257,9 +257,9 @@ def _write_fraction(element: Element) -> None:
     if len(element) != 2:
         return
     above, below = element
-    # Brackets, unless a part is one number or name.
-    opening, bar = ("", "/") if _unblanked(all_text(above)).isalnum() else ("(", ")/")
-    closing = "" if _unblanked(all_text(below)).isalnum() else ")"
+    # Brackets, unless a part is a single number or name.
+    opening, bar = ("", "/") if _without_blanks(all_text(above)).isalnum() else ("(", ")/")
+    closing = "" if _without_blanks(all_text(below)).isalnum() else ")"
     element.text = opening + (element.text or "")
     above.tail = (above.tail or "") + bar + ("(" if closing else "")
     below.tail = (below.tail or "") + closing
@@ -284,12 +284,12 @@ def _write_text(element: Element) -> None:
 
 
 def _write_annotation(element: Element) -> None:
-    """Nothing: it says the formula again, in TeX or otherwise."""
+    """Remove an annotation, which repeats the formula in TeX or otherwise."""
     element.clear(keep_tail=True)
 
 
 def _write_around(element: Element, opening: str, marks: list[str], closing: str) -> None:
-    """Write marks between the children of an element, the last of them again and again, and brackets around all."""
+    """Write separators between the children of an element (repeating the last) and brackets around them."""
     last = len(element) - 1
     element.text = opening + (element.text or "") + (closing if last < 0 else "")
     for number, child in enumerate(element):

@@ -1,9 +1,9 @@
-"""PMC full text in JATS XML: every paragraph, in reading order, with its section and role.
+"""PMC full text in JATS XML: all paragraphs in reading order, with section and role.
 
-Titles, abstracts, body, back matter and floating figures become passages; the front becomes metadata.
-Sub-articles and responses are documents of their own that follow their article. What is not read is
-noted in the tally. Languages are as the file gives them: mostly "en", where PubMed has "eng".
-docs/explanation/jats.md says how each element is read and why.
+Titles, abstracts, body, back matter and floating figures become passages; the front matter becomes metadata.
+Sub-articles and responses are separate documents that follow their article. What is skipped is noted in the tally.
+Languages are as in the file: mostly "en", where PubMed has "eng". docs/explanation/jats.md describes how each
+element is read and why.
 """
 
 import re
@@ -22,12 +22,12 @@ from lexome.formats.xml import Record, records
 from lexome.metadata import Metadata
 
 _OPENING = re.compile(rb"<article[\s>]")
-# What may stand beside the articles in an answer of the OAI-PMH service.
+# Elements next to the articles in a response of the OAI-PMH service.
 _HEADER = ("header", "responseDate", "request", "resumptionToken")
 
 _TITLES = frozenset(("article-title", "subtitle", "trans-title", "trans-subtitle"))
-# What of the front is written in sentences, besides titles, in the order it is read.
-_SENTENCES = (
+# Front matter with running text other than titles, in reading order.
+_FRONT_TEXT = (
     "abstract",
     "trans-abstract",
     "contrib-group",
@@ -40,19 +40,19 @@ _SEPARATE = frozenset(("sub-article", "response"))
 
 
 def read(source: Source, *, tally: Tally, references: bool = False) -> Iterator[Document]:
-    """A document an article: title, abstracts, body, back matter, floating figures and tables.
+    """One document per article: title, abstracts, body, back matter, floating figures and tables.
 
-    `references` adds the reference list, a passage a reference. Sub-articles and responses (decision
-    letters, translations, replies) follow their article, named after it: PMC123.s1.
+    `references` adds the reference list, one passage per reference. Sub-articles and responses (decision letters,
+    translations, replies) follow their article, with ids such as PMC123.s1.
     """
     for record in records(source, ("article",), header=_HEADER):
-        docs = _attempted(record, source, tally, references)
-        if docs is None and (inner := _swallowed(record)) is not None:
-            docs = _attempted(inner, source, tally, references)
+        docs = _read_record(record, source, tally, references)
+        if docs is None and (inner := _last_inner_article(record)) is not None:
+            docs = _read_record(inner, source, tally, references)
         yield from docs or ()
 
 
-def _attempted(record: Record, source: Source, tally: Tally, references: bool) -> list[Document] | None:
+def _read_record(record: Record, source: Source, tally: Tally, references: bool) -> list[Document] | None:
     return tally.attempt(
         partial(_documents, record, f"{source.stem}-{record.line}", tally, references),
         where=f"{source.name}, line {record.line}",
@@ -60,9 +60,9 @@ def _attempted(record: Record, source: Source, tally: Tally, references: bool) -
     )
 
 
-def _swallowed(record: Record) -> Record | None:
-    """The last article that begins inside a bad one: others have lost their closing tags, it has its own."""
-    start = max((found.start() for found in _OPENING.finditer(record.raw)), default=0)
+def _last_inner_article(record: Record) -> Record | None:
+    """The last article inside a malformed record: the ones before it lack their closing tags."""
+    start = max((match.start() for match in _OPENING.finditer(record.raw)), default=0)
     if not start or record.problem is not None:
         return None
     return replace(record, raw=record.raw[start:], line=record.line + record.raw.count(b"\n", 0, start))
@@ -74,39 +74,37 @@ def _documents(record: Record, name: str, tally: Tally, references: bool) -> lis
     try:
         docs = _Article(Inline(tally), tally, references).documents(root, name)
     except RecursionError:
-        raise BadDocument(
-            "too_deep", f"line {record.line}: elements are nested too deeply to read; expected an article."
-        ) from None
+        raise BadDocument("too_deep", f"line {record.line}: elements are nested too deeply.") from None
     if not any(doc.passages for doc in docs):
-        raise BadDocument("no_text", f"line {record.line}: the article has no text; expected a title, abstract or body")
+        raise BadDocument("no_text", f"line {record.line}: the article has no title, abstract or body text")
     return docs
 
 
 def _parse_text(record: Record, tally: Tally) -> Element:
-    """The article without its references, which need no parsing to be left out."""
+    """The article without its references, which are removed before parsing."""
     short, count = _without_references(record.raw)
     if not count or record.problem is not None:
         return record.parse()
     try:
         root = replace(record, raw=short).parse()
     except BadDocument:
-        return record.parse()  # which says the right line
-    tally.note("reference left out", count)
+        return record.parse()  # for the right line number
+    tally.note("reference skipped", count)
     return root
 
 
 def _without_references(raw: bytes) -> tuple[bytes, int]:
-    """The article's bytes with each <ref> cut out, and how many were; nothing is cut unless all is beyond doubt.
+    """The article's bytes without <ref> elements, and their number; nothing is removed unless this is safe.
 
-    From the first to the last of them there may be no comment, CDATA or processing instruction, none that began
-    before, and between <ref> and </ref> no other <ref>: then each "<" begins a tag, and the cut is exact.
+    There may be no comment, CDATA or processing instruction between the first and the last of them, none that began
+    before, and no <ref> inside another: then each "<" begins a tag, and the removal is exact.
     """
-    # Searched from the end of the body, where they mostly are: those before it are parsed and then left out.
+    # Searched from the end of the body: references before it are parsed and then skipped.
     first, last = raw.find(b"<ref ", max(raw.rfind(b"</body>"), 0)), raw.rfind(b"</ref>")
     head, between = raw[: max(first, 0)], raw[first:last]
-    if first < 0 or _stands_beside(between, b"!", b"<", b"") or _stands_beside(between, b"?", b"<", b">"):
+    if first < 0 or _has_neighbor(between, b"!", b"<", b"") or _has_neighbor(between, b"?", b"<", b">"):
         return raw, 0
-    if _stands_beside(head, b"!", b"<", b"") and (b"<![" in head or head.rfind(b"<!--") > head.rfind(b"-->")):
+    if _has_neighbor(head, b"!", b"<", b"") and (b"<![" in head or head.rfind(b"<!--") > head.rfind(b"-->")):
         return raw, 0
     kept = [head]
     at = first
@@ -120,8 +118,8 @@ def _without_references(raw: bytes) -> tuple[bytes, int]:
     return b"".join(kept), len(kept) - 2
 
 
-def _stands_beside(raw: bytes, mark: bytes, left: bytes, right: bytes) -> bool:
-    """True where a rare character follows `left` or comes before `right`: far quicker than looking for the pair."""
+def _has_neighbor(raw: bytes, mark: bytes, left: bytes, right: bytes) -> bool:
+    """Whether a rare character is preceded by `left` or followed by `right`: far faster than searching the pair."""
     if raw.count(mark) > 1000:  # not rare here
         return left + mark in raw or (right != b"" and mark + right in raw)
     at = raw.find(mark)
@@ -133,7 +131,7 @@ def _stands_beside(raw: bytes, mark: bytes, left: bytes, right: bytes) -> bool:
 
 
 class _Article:
-    """What an article and its sub-articles share while they are read."""
+    """Reads an article and its sub-articles."""
 
     def __init__(self, inline: Inline, tally: Tally, references: bool) -> None:
         self.inline = inline
@@ -144,12 +142,12 @@ class _Article:
         """The article's document, then those of its sub-articles and responses."""
         language = article.get(LANGUAGE)
         front, parts = _front(article)
-        facts = metadata(article, parts, self.inline, self.tally)
-        facts = replace(facts, languages=(language,) if language else ())
+        meta = metadata(article, parts, self.inline, self.tally)
+        meta = replace(meta, languages=(language,) if language else ())
         if parent is None:
-            id_ = facts.pmcid or facts.pmid or facts.doi or name
+            id_ = meta.pmcid or meta.pmid or meta.doi or name
         else:
-            id_, facts = name, _inherited(facts, parent)
+            id_, meta = name, _inherit(meta, parent)
         blocks = Blocks(self.inline, self.tally, language=language, references=self.references)
         self._read_front(front, parts, blocks)
         others = []
@@ -160,17 +158,17 @@ class _Article:
                 others.append(child)
             elif child is not front:
                 blocks.block(child, Place())
-        doc = Document(id_, lay_out(blocks.drafts), meta=facts)
+        doc = Document(id_, lay_out(blocks.drafts), meta=meta)
         docs = [doc]
         for number, other in enumerate(others, 1):
             docs += self.documents(other, f"{id_}.s{number}", doc)
         return docs
 
     def _read_front(self, front: Element | None, parts: Parts, blocks: Blocks) -> None:
-        """Titles, then abstracts, then whatever else of the front is written in sentences."""
+        """Add titles, then abstracts, then other running text of the front matter."""
         for group in parts.get("title-group", ()):
             self._read_titles(group, blocks, None)
-        for tag in _SENTENCES:
+        for tag in _FRONT_TEXT:
             for element in parts.get(tag, ()):
                 blocks.block(element, Place(category="ACK_FUND" if tag == "funding-group" else None))
         for group in parts.get("kwd-group", ()):
@@ -182,11 +180,11 @@ class _Article:
 
     def _read_titles(self, group: Element, blocks: Blocks, language: str | None) -> None:
         for child in group:
-            own = blocks.language_of(child, language)
+            child_language = blocks.language_of(child, language)
             if child.tag in _TITLES:
-                blocks.flow(child, Place(category="TITLE", language=own, kind="title"))
+                blocks.flow(child, Place(category="TITLE", language=child_language, kind="title"))
             elif child.tag == "trans-title-group":
-                self._read_titles(child, blocks, own)
+                self._read_titles(child, blocks, child_language)
             elif child.tag == "fn-group":
                 blocks.block(child, Place())
             else:
@@ -194,22 +192,22 @@ class _Article:
 
 
 def _front(article: Element) -> tuple[Element | None, Parts]:
-    """The front and the parts of its metadata; none where the article has no front."""
+    """The front matter, and the parts of its metadata."""
     front = next(article.iterchildren("front", "front-stub"), None)
     meta = front.find("article-meta") if front is not None and front.tag == "front" else front
     return front, parts_of(meta) if meta is not None else {}
 
 
-def _inherited(facts: Metadata, parent: Document) -> Metadata:
-    """A sub-article's facts, with those of its article where it is silent, as JATS means it."""
-    whole = parent.meta
+def _inherit(meta: Metadata, parent: Document) -> Metadata:
+    """The metadata of a sub-article, completed from its article, as JATS specifies."""
+    inherited = parent.meta
     return replace(
-        facts,
+        meta,
         part_of=parent.id,
-        languages=facts.languages or whole.languages,
-        journal=facts.journal or whole.journal,
-        published=facts.published or whole.published,
-        licence=facts.licence or whole.licence,
-        licence_url=facts.licence_url or whole.licence_url,
-        copyright=facts.copyright or whole.copyright,
+        languages=meta.languages or inherited.languages,
+        journal=meta.journal or inherited.journal,
+        published=meta.published or inherited.published,
+        licence=meta.licence or inherited.licence,
+        licence_url=meta.licence_url or inherited.licence_url,
+        copyright=meta.copyright or inherited.copyright,
     )

@@ -1,9 +1,9 @@
-"""What of a PubMed record is read from its bytes, so that the parser has less to do.
+"""Fast path for PubMed records: frequent lists are read from the bytes before the rest is parsed as XML.
 
-Most elements of a citation are in a few lists: authors, MeSH headings, substances, references, the dates
-of its history. Headings, substances and journals come again and again, so each is looked up by its bytes;
-authors are matched all at once; what has no place in a document is passed over, unparsed. Only the plain
-form that NLM writes is taken so. Whatever looks different stays in the record for the parser.
+Most elements of a citation are in a few lists: authors, MeSH headings, substances, references, history dates.
+Headings, substances and journals recur, so they are cached by their bytes; authors are matched with one regular
+expression; what a document does not need is skipped unparsed. Only the plain form that NLM writes is read this way;
+anything else stays in the record for the parser.
 """
 
 import re
@@ -29,7 +29,7 @@ _SUBSTANCE = re.compile(
 _DATE = re.compile(r"\s*<Year>(\d{4})</Year>\s*<Month>(\d\d)</Month>\s*<Day>(\d\d)</Day>\s*", re.ASCII)
 _TYPE = re.compile(rf'<PublicationType(?: UI="[^"<>&]*")?>{_TEXT}</PublicationType>')
 _FIELD = re.compile(rf'<(\w+)(?: [A-Za-z]+="[^"<>&]*")?>{_TEXT}</\1>')
-# What a journal's issue is without the texts in it.
+# A journal issue without the texts in it.
 _ISSUES = {
     f"<JournalIssue{medium}><PubDate></PubDate></JournalIssue>"
     for medium in ("", 'CitedMedium="Print"', 'CitedMedium="Internet"')
@@ -45,8 +45,8 @@ _AUTHOR = re.compile(
 
 
 def lift(raw: bytes, draft: Draft) -> bytes:
-    """The record without its plain lists; what was in them goes to the draft."""
-    # Inside a comment or CDATA a tag is no tag; both are rare, so such a record goes to the parser whole.
+    """The record without its plain lists, whose content goes to the draft."""
+    # Comments and CDATA can contain tags; both are rare, so such a record goes to the parser unchanged.
     if (b"!" in raw and b"<!" in raw) or (b"?" in raw and b"<?" in raw):
         return raw
     article = raw.find(b"<Article")
@@ -62,7 +62,7 @@ def lift(raw: bytes, draft: Draft) -> bytes:
     return b"".join(kept)
 
 
-def _pass_over(tag: str) -> Callable[[bytes, Draft], bool]:
+def _ignore(tag: str) -> Callable[[bytes, Draft], bool]:
     def take(raw: bytes, draft: Draft) -> bool:
         draft.notes.append(f"{tag} ignored")
         return True
@@ -71,23 +71,23 @@ def _pass_over(tag: str) -> Callable[[bytes, Draft], bool]:
 
 
 def _authors(raw: bytes, draft: Draft) -> bool:
-    text = _decoded(raw)
+    text = _decode(raw)
     if text is None:
         return False
-    # The stretch before each author, its five groups, the next stretch and so on.
+    # The text before each author, its five groups, the text before the next, and so on.
     parts = _AUTHOR.split(text)
     if "".join(parts[::6]).strip():
         return False
     people = zip(parts[1::6], parts[2::6], parts[3::6], parts[4::6], parts[5::6], strict=True)
     draft.authors += [
-        Author(family, given, initials, None, known and orcid(known), _affiliations(places) if places else ())
-        for family, given, initials, known, places in people
+        Author(family, given, initials, None, orcid_ and orcid(orcid_), _affiliations(places) if places else ())
+        for family, given, initials, orcid_, places in people
     ]
     return True
 
 
 def _affiliations(text: str) -> tuple[str, ...]:
-    """What stands in each element of a stretch that _AUTHOR has matched."""
+    """The affiliations in a text that _AUTHOR has matched."""
     return tuple([part.partition("<")[0] for part in text.split("<Affiliation>")[1:]])
 
 
@@ -120,9 +120,9 @@ def _journal(raw: bytes, draft: Draft) -> bool:
 
 
 def _headings(raw: bytes, draft: Draft) -> bool:
-    *lumps, rest = raw.split(b"</MeshHeading>")
-    headings = [heading for lump in lumps if (heading := _heading(lump)) is not None]
-    if len(headings) < len(lumps) or rest.strip():
+    *items, rest = raw.split(b"</MeshHeading>")
+    headings = [heading for item in items if (heading := _heading(item)) is not None]
+    if len(headings) < len(items) or rest.strip():
         return False
     draft.mesh += headings
     return True
@@ -130,34 +130,34 @@ def _headings(raw: bytes, draft: Draft) -> bool:
 
 @lru_cache(1 << 15)
 def _heading(raw: bytes) -> MeshHeading | None:
-    """The heading in these bytes, or None where they are not plain."""
+    """The heading in these bytes, or None if they are not plain."""
     before, closing, rest = raw.partition(b"</DescriptorName>")
     heading = _descriptor(before) if closing else None
     if heading is None or not rest.strip():
         return heading
-    *lumps, rest = rest.split(b"</QualifierName>")
-    qualifiers = [qualifier for lump in lumps if (qualifier := _qualifier(lump)) is not None]
-    if len(qualifiers) < len(lumps) or rest.strip():
+    *items, rest = rest.split(b"</QualifierName>")
+    qualifiers = [qualifier for item in items if (qualifier := _qualifier(item)) is not None]
+    if len(qualifiers) < len(items) or rest.strip():
         return None
     return MeshHeading(heading.name, heading.id, heading.major, tuple(qualifiers))
 
 
 @lru_cache(1 << 15)
 def _descriptor(raw: bytes) -> MeshHeading | None:
-    found = _DESCRIPTOR.fullmatch(_decoded(raw) or "")
-    return MeshHeading(found[3], _curie(found[1]), found[2] == "Y") if found is not None else None
+    match = _DESCRIPTOR.fullmatch(_decode(raw) or "")
+    return MeshHeading(match[3], _curie(match[1]), match[2] == "Y") if match is not None else None
 
 
 @lru_cache(1 << 10)
 def _qualifier(raw: bytes) -> MeshQualifier | None:
-    found = _QUALIFIER.fullmatch(_decoded(raw) or "")
-    return MeshQualifier(found[3], _curie(found[1]), found[2] == "Y") if found is not None else None
+    match = _QUALIFIER.fullmatch(_decode(raw) or "")
+    return MeshQualifier(match[3], _curie(match[1]), match[2] == "Y") if match is not None else None
 
 
 def _substances(raw: bytes, draft: Draft) -> bool:
-    *lumps, rest = raw.split(b"</Chemical>")
-    substances = [substance for lump in lumps if (substance := _substance(lump)) is not None]
-    if len(substances) < len(lumps) or rest.strip():
+    *items, rest = raw.split(b"</Chemical>")
+    substances = [substance for item in items if (substance := _substance(item)) is not None]
+    if len(substances) < len(items) or rest.strip():
         return False
     draft.substances += substances
     return True
@@ -165,8 +165,8 @@ def _substances(raw: bytes, draft: Draft) -> bool:
 
 @lru_cache(1 << 15)
 def _substance(raw: bytes) -> Substance | None:
-    found = _SUBSTANCE.fullmatch(_decoded(raw) or "")
-    return Substance(found[3], _curie(found[2]), registry_number(found[1])) if found is not None else None
+    match = _SUBSTANCE.fullmatch(_decode(raw) or "")
+    return Substance(match[3], _curie(match[2]), registry_number(match[1])) if match is not None else None
 
 
 def _curie(id_: str | None) -> str | None:
@@ -175,27 +175,27 @@ def _curie(id_: str | None) -> str | None:
 
 @lru_cache(1 << 13)
 def _date(raw: bytes) -> str | None:
-    found = _DATE.fullmatch(raw.decode(errors="replace"))
-    return iso_date(*found.groups()) if found is not None else None
+    match = _DATE.fullmatch(raw.decode(errors="replace"))
+    return iso_date(*match.groups()) if match is not None else None
 
 
 @lru_cache(1 << 13)
 def _type_names(raw: bytes) -> tuple[str, ...] | None:
-    text = _decoded(raw)
+    text = _decode(raw)
     parts = _TYPE.split(text) if text is not None else ["?"]
     return tuple(parts[1::2]) if not "".join(parts[::2]).strip() else None
 
 
-# An issue's articles stand together in the files, and a journal's come again and again.
+# The articles of an issue are adjacent in the files, and journals recur.
 @lru_cache(1 << 12)
 def _fields(raw: bytes) -> tuple[str, Mapping[str, str]]:
-    """The texts in these bytes by tag, after what is left of the bytes without them and without blanks."""
-    parts = _FIELD.split(_decoded(raw) or "?")
+    """The rest of the bytes without their elements and blanks, and the texts of the elements by tag."""
+    parts = _FIELD.split(_decode(raw) or "?")
     return "".join("".join(parts[::3]).split()), dict(zip(parts[1::3], parts[2::3], strict=True))
 
 
-def _decoded(raw: bytes) -> str | None:
-    """The text of some bytes with &amp; put in, or None where there is any other entity or no UTF-8."""
+def _decode(raw: bytes) -> str | None:
+    """The text with &amp; resolved, or None if there is another entity or invalid UTF-8."""
     if b"&" in raw:
         if raw.count(b"&") > raw.count(b"&amp;"):
             return None
@@ -210,10 +210,10 @@ def _element(tag: str, take: Callable[[bytes, Draft], bool], attributes: str = "
     return f"<{tag}{attributes}>".encode(), f"</{tag}>".encode(), take, tag.startswith("Date")
 
 
-# In the order of the schema; one that stands elsewhere is left to the parser.
+# In the order of the schema; an element elsewhere is left to the parser.
 _LISTS = (
-    _element("DateCreated", _pass_over("DateCreated")),
-    _element("DateCompleted", _pass_over("DateCompleted")),
+    _element("DateCreated", _ignore("DateCreated")),
+    _element("DateCompleted", _ignore("DateCompleted")),
     _element("DateRevised", _revised),
     _element("Journal", _issue),
     _element("AuthorList", _authors, ' CompleteYN="Y"'),
@@ -221,6 +221,6 @@ _LISTS = (
     _element("MedlineJournalInfo", _journal),
     _element("ChemicalList", _substances),
     _element("MeshHeadingList", _headings),
-    _element("History", _pass_over("History")),
-    _element("ReferenceList", _pass_over("ReferenceList")),
+    _element("History", _ignore("History")),
+    _element("ReferenceList", _ignore("ReferenceList")),
 )

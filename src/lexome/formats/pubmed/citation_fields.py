@@ -1,8 +1,7 @@
-"""The elements of a PubMed citation, each with what it adds to a draft of the document.
+"""Element handlers: what each element of a PubMed citation adds to the draft of the document.
 
-A table maps an element's tag to a function of that element and the draft; an element that is in no
-table is counted as ignored. Lists (authors, headings) are walked flat, with `iter`: an iterator for each
-small element in them would cost more than all the rest.
+Tables map tags to functions of the element and the draft; elements in no table are counted as ignored. Lists
+(authors, headings) are walked flat with `iter`: an iterator per small element would cost more than the rest.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -19,7 +18,7 @@ _MATHML = "{http://www.w3.org/1998/Math/MathML}"
 
 
 class Draft:
-    """What has been found of one citation so far."""
+    """The fields of one citation, as they are read."""
 
     def __init__(self) -> None:
         self.notes: list[str] = []
@@ -48,9 +47,9 @@ class Draft:
         self.notices: list[Notice] = []
 
     def require_pmid(self) -> str:
-        """The citation's id; BadDocument where it has none."""
+        """The citation's id; BadDocument if it is missing."""
         if not self.pmid:
-            raise BadDocument("no_pmid", "the citation has no PMID; expected <PMID> with a number. Refetch the record.")
+            raise BadDocument("no_pmid", "the citation has no PMID; expected <PMID> with a number.")
         return self.pmid
 
     def add_id(self, kind: str, value: str) -> None:
@@ -66,7 +65,7 @@ class Draft:
             self.other_ids.append(other)
 
     def add_journal(self, fields: Mapping[str, str]) -> None:
-        """Keep what is said of the journal, by PubMed's names; what was said first stays."""
+        """Add journal fields by PubMed's names; the first value of a field counts."""
         for tag, name in _JOURNAL_FIELDS:
             if name not in self.journal and (value := fields.get(tag)):
                 self.journal[name] = value
@@ -75,14 +74,14 @@ class Draft:
                 self.issns.append(value)
 
 
-# The label of a part of an abstract, its role in NLM's words, and its text.
+# Label, NLM category and text of a section of an abstract.
 Section = tuple[str | None, str | None, str]
 Add = Callable[[Element, Draft], None]
 Table = Mapping[str, Add]
 
 
 def each(elements: Iterable[Element], table: Table, draft: Draft) -> None:
-    """Add what each of these elements says to the draft."""
+    """Add each of these elements to the draft."""
     for element in elements:
         tag = str(element.tag)
         add = table.get(tag)
@@ -93,12 +92,12 @@ def each(elements: Iterable[Element], table: Table, draft: Draft) -> None:
 
 
 def _inside(table: Table) -> Add:
-    """A function that adds what the children of an element say."""
+    """A handler that adds the children of an element."""
     return lambda element, draft: each(element, table, draft)
 
 
 def text_of(element: Element) -> str:
-    """The characters of an element without its markup, folded."""
+    """The text of an element without markup, folded."""
     if len(element):
         for formula in element.iter(_MATHML + "math"):
             _tighten(formula)
@@ -108,7 +107,7 @@ def text_of(element: Element) -> str:
 
 
 def _tighten(formula: Element) -> None:
-    """Take the white space between its elements, and its annotations, out of a formula."""
+    """Remove the white space between the elements of a formula, and its annotations."""
     for note in list(formula.iter(_MATHML + "annotation", _MATHML + "annotation-xml")):
         note.clear(keep_tail=True)
     for part in formula.iter():
@@ -138,7 +137,7 @@ def _vernacular_title(element: Element, draft: Draft) -> None:
 
 
 def _sections(element: Element, draft: Draft) -> list[Section]:
-    """The parts of an abstract; its copyright goes to the draft."""
+    """The sections of an abstract; its copyright goes to the draft."""
     sections: list[Section] = []
     if element.text is not None and (bare := fold(element.text)):
         sections.append((None, None, bare))
@@ -164,7 +163,7 @@ def date_of(parts: Mapping[str, str], draft: Draft) -> str | None:
     date = iso_date(parts.get("Year"), parts.get("Month"), parts.get("Day"))
     date = date or parse_free_date(parts.get("MedlineDate", ""))
     if date is None:
-        draft.notes.append("date not understood, ignored")
+        draft.notes.append("unparsable date ignored")
     return date
 
 
@@ -203,7 +202,7 @@ def _pages(element: Element, draft: Draft) -> None:
 
 def _location(element: Element, draft: Draft) -> None:
     if element.get("ValidYN") == "N":
-        draft.notes.append("id marked as not valid, ignored")
+        draft.notes.append("id marked as invalid ignored")
     else:
         draft.add_id(element.get("EIdType", "other"), text_of(element))
 
@@ -246,13 +245,13 @@ def _authors(element: Element, draft: Draft) -> None:
         elif tag == "Author":
             names, affiliations = {}, []
             people.append((part, names, affiliations))
-        elif tag == "Identifier" and part.get("Source") == "ORCID" and (known := orcid(text_of(part))):
-            names[tag] = known
+        elif tag == "Identifier" and part.get("Source") == "ORCID" and (orcid_ := orcid(text_of(part))):
+            names[tag] = orcid_
         elif tag in ("Identifier", "Suffix"):
             draft.notes.append(f"author's {tag} ignored")
     for author, names, affiliations in people:
         if author.get("ValidYN") == "N":
-            draft.notes.append("author marked as not valid, ignored")
+            draft.notes.append("author marked as invalid ignored")
         elif names:
             name = names.get
             family, given, initials = name("LastName"), name("ForeName"), name("Initials")
@@ -364,7 +363,7 @@ RECORD: Table = {
     "PubmedBookData": _inside(_DATA),
 }
 
-# Elements of the schema for which a document has no field.
+# Elements of the schema without a field in Document.
 _IGNORED = {
     tag: f"{tag} ignored"
     for tag in [

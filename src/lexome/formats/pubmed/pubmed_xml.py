@@ -1,10 +1,9 @@
 """PubMed XML: baseline and update files, E-utilities exports, articles and book chapters.
 
-Text is flattened: bold, italic, superscript and the like lose their tags and keep their characters. In
-a formula (MathML) the characters stand in reading order without the white space between its elements,
-and annotations, which say the same again in TeX or otherwise, are left out. Line breaks inside text, with
-the indentation around them, become one space and its ends are stripped; nothing else is changed.
-Languages are PubMed's codes, of three letters: "eng", where JATS has "en".
+Inline markup (bold, italic, superscript) is removed. The text of a formula (MathML) is in reading order without
+the white space between its elements and without annotations, which repeat it in TeX or otherwise. Line breaks
+inside text and their indentation become one space, and the ends are stripped; nothing else is changed.
+Languages are PubMed's three-letter codes: "eng", not "en".
 """
 
 import re
@@ -28,7 +27,7 @@ from lexome.metadata import Journal, Metadata
 Abstract = Literal["sections", "joined"]
 
 _TAGS = ("PubmedArticle", "PubmedBookArticle", "DeleteCitation")
-# In the files of before 2017 the citations stand alone.
+# Files from before 2017 have bare citations.
 _OLD_SET, _OLD_TAGS = b"<MedlineCitationSet", ("MedlineCitation", "DeleteCitation")
 _PMID = re.compile(rb"<PMID[^<>]*>\s*(\d+)\s*</PMID>")
 
@@ -36,10 +35,10 @@ _PMID = re.compile(rb"<PMID[^<>]*>\s*(\d+)\s*</PMID>")
 def read(
     source: Source, *, tally: Tally, abstract: Abstract = "sections", deletions: bool = False
 ) -> Iterator[Document]:
-    """A document a citation: its title and abstract, then titles and abstracts in other languages.
+    """One document per citation: title and abstract, then titles and abstracts in other languages.
 
-    A structured abstract gives a passage for each of its sections; abstract="joined" gives one for all,
-    "LABEL: text LABEL: text", as PubTator has it, so that offsets agree with PubTator's.
+    A structured abstract has one passage per section; with abstract="joined" it is one passage,
+    "LABEL: text LABEL: text", so that offsets agree with PubTator's.
     Citations that an update file deletes are counted; `deletions` yields a document without text for each.
     """
     tags = _OLD_TAGS if _OLD_SET in source.head() else _TAGS
@@ -48,15 +47,15 @@ def read(
             docs = _documents(record, tally, abstract, deletions)
         except BadDocument as error:
             docs = ()
-            for part in _apart(record, error):
+            for part in _split_record(record, error):
                 doc = partial(_documents, part, tally, abstract, deletions)
                 where = f"{source.name}, line {part.line}"
                 docs += tally.attempt(doc, where=where, id=_pmid_in(part.raw), raw=part.raw) or ()
         yield from docs
 
 
-def _apart(record: Record, error: BadDocument) -> list[Record]:
-    """A record that could not be read, cut where others begin inside it because its closing tag is lost."""
+def _split_record(record: Record, error: BadDocument) -> list[Record]:
+    """A bad record, split where others begin inside it because its closing tag is missing."""
     begins = [found.start() for found in re.finditer(rb"<" + record.tag + rb"[\s>]", record.raw)] if record.tag else []
     if len(begins) < 2:
         return [replace(record, problem=error)]
@@ -71,8 +70,8 @@ def _apart(record: Record, error: BadDocument) -> list[Record]:
 
 
 def _documents(record: Record, tally: Tally, abstract: Abstract, deletions: bool) -> tuple[Document, ...]:
-    """What one record holds: a citation, or a list of deleted ones."""
-    root, draft = _begun(record)
+    """The documents of one record: a citation, or a list of deleted ones."""
+    root, draft = _parse(record)
     if root.tag == "DeleteCitation":
         return _deleted(root, tally, deletions)
     each((root,) if root.tag == "MedlineCitation" else root, RECORD, draft)
@@ -81,19 +80,19 @@ def _documents(record: Record, tally: Tally, abstract: Abstract, deletions: bool
     return (doc,)
 
 
-def _begun(record: Record) -> tuple[etree._Element, Draft]:
-    """The record's element, and a draft of what could be read without parsing."""
+def _parse(record: Record) -> tuple[etree._Element, Draft]:
+    """The record's element, and a draft with what was read by the fast path."""
     if record.problem is None:
         draft = Draft()
         try:
             short = Record(record.tag, lift(record.raw, draft), record.line, namespaces=record.namespaces)
             return short.parse(), draft
         except BadDocument:
-            pass  # the whole record is parsed below, which says the right line
+            pass  # parse the unchanged record below, for the right line number
     return record.parse(), Draft()
 
 
-def _deleted(root: etree._Element, tally: Tally, wanted: bool) -> tuple[Document, ...]:
+def _deleted(root: etree._Element, tally: Tally, deletions: bool) -> tuple[Document, ...]:
     docs: list[Document] = []
     for element in root:
         draft = Draft()
@@ -101,11 +100,11 @@ def _deleted(root: etree._Element, tally: Tally, wanted: bool) -> tuple[Document
         pmid = draft.require_pmid()
         docs.append(Document(pmid, meta=Metadata(pmid=pmid, version=draft.version, deleted=True)))
     tally.note("deleted citation", len(docs))
-    return tuple(docs) if wanted else ()
+    return tuple(docs) if deletions else ()
 
 
 def _passages(draft: Draft, abstract: Abstract) -> tuple[Passage, ...]:
-    """Title and abstract first, where PubTator has them, then what is in other languages."""
+    """Title and abstract, as in PubTator, then those in other languages."""
     passages: list[Passage] = []
     if draft.title or draft.book_title:
         passages.append(Passage(0, draft.title or draft.book_title, "title"))
@@ -123,7 +122,7 @@ def _passages(draft: Draft, abstract: Abstract) -> tuple[Passage, ...]:
 
 
 def _add(passages: list[Passage], kind: str, sections: list[Section], language: str | None = None) -> None:
-    """Lay sections out behind the passages that are there, a character apart."""
+    """Append sections to the passages, one character apart."""
     offset = passages[-1].end + 1 if passages else 0
     for label, category, text in sections:
         passages.append(Passage(offset, text, kind, (label,) if label else (), category or None, language))
@@ -154,6 +153,6 @@ def _metadata(draft: Draft) -> Metadata:
 
 
 def _pmid_in(raw: bytes) -> str | None:
-    """The id of a record that could not be read, if it can be seen."""
-    found = _PMID.search(raw)
-    return found[1].decode() if found is not None else None
+    """The id of a record that could not be parsed, or None."""
+    match = _PMID.search(raw)
+    return match[1].decode() if match is not None else None

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
+from services import wait_until
 
 LONG = {"text": "BRCA1 w1 w2 w3 " * 16_000}
 
@@ -46,8 +47,7 @@ def test_it_serves_with_a_token_and_stops_when_all_is_answered(ner_folder: Path)
             assert client.get("/model").json()["documents"] > 0
             assert httpx.get(f"{address}/model").status_code == 401
             long = pool.submit(client.post, "/annotate", json=LONG)
-            while "lexome_queue_documents 1" not in client.get("/metrics").text:
-                time.sleep(0.01)
+            wait_until(lambda: "lexome_queue_documents 1" in client.get("/metrics").text)
             process.send_signal(signal.SIGTERM)
             assert long.result().status_code == 200
         assert process.wait(20) == 0
@@ -61,13 +61,12 @@ def test_what_takes_too_long_does_not_keep_it_from_stopping(ner_folder: Path) ->
         assert httpx.get(f"{address}/model", headers={"host": "elsewhere.example"}).status_code == 403
         docs = [{"id": str(number), "passages": [{"offset": 0, **LONG}]} for number in range(30)]
         long = pool.submit(httpx.post, f"{address}/annotate", json={"documents": docs}, timeout=30)
-        while "lexome_queue_documents 30" not in httpx.get(f"{address}/metrics").text:
-            time.sleep(0.01)
+        wait_until(lambda: "lexome_queue_documents 30" in httpx.get(f"{address}/metrics").text)
         began = time.monotonic()
         process.send_signal(signal.SIGINT)
         assert process.wait(20) == 0
         assert time.monotonic() - began < 10
-        assert (long.result().status_code, "is stopping" in long.result().json()["error"]) == (503, True)
+        assert (long.result().status_code, list(long.result().json())) == (503, ["error"])
         assert process.stderr is not None
         assert "Traceback" not in process.stderr.read()
 

@@ -39,7 +39,7 @@ def served(*options: object, token: str = "") -> Iterator[tuple[subprocess.Popen
         process.communicate()
 
 
-def test_it_serves_with_a_token_and_stops_when_all_is_answered(ner_folder: Path) -> None:
+def test_it_requires_the_token_and_finishes_open_requests(ner_folder: Path) -> None:
     with served("--model", ner_folder, "--documents", "samples/pubmed.xml", token="sesame") as (process, address):
         client = httpx.Client(base_url=address, headers={"authorization": "Bearer sesame"}, timeout=30)
         with client, ThreadPoolExecutor(1) as pool:
@@ -55,7 +55,7 @@ def test_it_serves_with_a_token_and_stops_when_all_is_answered(ner_folder: Path)
         assert process.stdout.read() == ""
 
 
-def test_what_takes_too_long_does_not_keep_it_from_stopping(ner_folder: Path) -> None:
+def test_slow_requests_do_not_delay_the_shutdown(ner_folder: Path) -> None:
     stopping = served("--model", ner_folder, "--stop-timeout", 1, "--threads", 1)
     with stopping as (process, address), ThreadPoolExecutor(1) as pool:
         assert httpx.get(f"{address}/model", headers={"host": "elsewhere.example"}).status_code == 403
@@ -76,7 +76,7 @@ def run(*options: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=60)
 
 
-def test_an_address_that_is_taken_is_said(ner_folder: Path) -> None:
+def test_a_port_in_use_is_reported(ner_folder: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         done = run("--model", ner_folder, "--port", port)
@@ -85,7 +85,7 @@ def test_an_address_that_is_taken_is_said(ner_folder: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_a_token_file_that_is_empty_is_said(ner_folder: Path, tmp_path: Path) -> None:
+def test_an_empty_token_file_is_refused(ner_folder: Path, tmp_path: Path) -> None:
     (tmp_path / "token").write_text("\n")
     done = run("--model", ner_folder, "--token-file", tmp_path / "token")
     assert done.returncode == 2

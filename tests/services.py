@@ -3,9 +3,11 @@
 import asyncio
 import socket
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+import time
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,14 +20,53 @@ from onnx import TensorProto, helper, numpy_helper
 
 from lexome.corpus.vocab.algorithms import bert_tokenizer
 from lexome.document import Document, Passage, Span
+from lexome.infer.annotator import Model
 from lexome.infer.predictor import MODEL, TOKENIZER
 from lexome.metadata import Author, Journal, Metadata
 from lexome.serve.limits import Limits
-from lexome.serve.server import configured, listening
+from lexome.serve.server import listening, uvicorn_config
 from lexome.serve.service import Library
 from lexome.tasks import Task
+from lexome.tasks.task import Example, Floats
 
 Made = TypeVar("Made")
+
+# Longer than anything waits that works; a test that fails is not to hang.
+PATIENCE_S = 30.0
+
+
+class BlockingModel(Model):
+    """A model with windows of 64 tokens whose first run waits until `release` is set, and which records all runs."""
+
+    def __init__(self, model: Model, *, fails: int = 0) -> None:
+        super().__init__(model.predictor, model.task)
+        self.frame = replace(self.frame, max_tokens=64)
+        self.runs: list[list[int]] = []
+        self.first_ids: list[int] = []
+        self.fails = fails
+        self.started, self.release = threading.Event(), threading.Event()
+
+    def run(self, examples: Sequence[Example], *, batch_tokens: int = 0) -> list[Floats]:
+        """Fails at windows of the length `fails`."""
+        lengths = [len(example.ids) for example in examples]
+        is_first = not self.runs
+        self.runs.append(lengths)
+        self.first_ids.append(int(examples[0].ids[1]))
+        self.started.set()
+        if is_first:
+            assert self.release.wait(PATIENCE_S), "nobody released the model"
+        if self.fails in lengths:
+            raise RuntimeError("a model that breaks")
+        return super().run(examples, batch_tokens=batch_tokens)
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Wait for something in another thread or process that signals no event."""
+    end = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < end, "the condition did not come true"
+        time.sleep(0.005)
+
 
 Serving = Callable[..., AbstractContextManager[httpx.Client]]
 
@@ -85,12 +126,19 @@ def awaited(work: Coroutine[Any, Any, Made]) -> Made:
 
 
 @contextmanager
-def running(app: Any, limits: Limits, *, send_buffer: int = 0) -> Iterator[int]:
-    """An application on a free port, in a thread of its own; with so small a buffer of the system's, if it is said."""
+def running(
+    app: Any, limits: Limits, *, send_buffer: int = 0, servers: list[uvicorn.Server] | None = None
+) -> Iterator[int]:
+    """An application on a free port, in a thread of its own; with a send buffer of this size, where it is given.
+
+    The server is added to `servers`.
+    """
     with listening("127.0.0.1", 0) as listener:
         if send_buffer:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
-        server = uvicorn.Server(configured(app, limits))
+        server = uvicorn.Server(uvicorn_config(app, limits))
+        if servers is not None:
+            servers.append(server)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()
         try:

@@ -35,7 +35,7 @@ def jsonl(tmp_path: Path) -> Path:
     return tmp_path / "in.jsonl"
 
 
-def test_convert_writes_and_says_what_it_did(jsonl: Path, tmp_path: Path) -> None:
+def test_convert_writes_and_prints_a_summary(jsonl: Path, tmp_path: Path) -> None:
     result = run("convert", jsonl, tmp_path / "out.pubtator")
     assert result.returncode == 0, result.stderr
     assert result.stdout.decode().splitlines() == [
@@ -58,7 +58,7 @@ def test_standard_input_and_output(jsonl: Path) -> None:
     assert b"read       3 documents" in result.stderr
 
 
-def test_bad_documents_are_set_aside_beside_the_output(jsonl: Path, tmp_path: Path) -> None:
+def test_malformed_documents_go_to_the_rejects_file(jsonl: Path, tmp_path: Path) -> None:
     jsonl.write_bytes(jsonl.read_bytes() + b"{broken\n")
     result = run("convert", jsonl, tmp_path / "out.jsonl")
     assert result.returncode == 0
@@ -84,7 +84,7 @@ def test_a_broken_file_ends_with_code_1_and_keeps_what_was_read(tmp_path: Path) 
     assert len(list(lexome.read(tmp_path / "out.jsonl"))) > 1000
 
 
-def test_quiet_still_names_what_is_broken_and_what_was_set_aside(jsonl: Path, tmp_path: Path) -> None:
+def test_quiet_still_reports_broken_files_and_rejects(jsonl: Path, tmp_path: Path) -> None:
     jsonl.write_bytes(jsonl.read_bytes() + b"{broken\n")
     (tmp_path / "cut.jsonl.gz").write_bytes(gzip.compress(jsonl.read_bytes() * 100)[:-30])
     result = run("convert", "--quiet", "in.jsonl", "cut.jsonl.gz", "out.jsonl", cwd=tmp_path)
@@ -193,7 +193,7 @@ def test_a_full_disk_is_an_error_and_no_traceback(jsonl: Path) -> None:
     assert (result.returncode, b"Traceback" in result.stderr) == (1, False)
 
 
-def test_an_option_both_formats_have_must_say_whose(tmp_path: Path) -> None:
+def test_an_ambiguous_format_option_needs_a_prefix(tmp_path: Path) -> None:
     (tmp_path / "in.conll").write_text("BRCA1\tB-Gene\n")
     result = run("convert", "in.conll", "out.conll", "--from", "conll", "--set", "scheme=iobes", cwd=tmp_path)
     assert (result.returncode, b"write.scheme=" in result.stderr) == (2, True)
@@ -214,7 +214,7 @@ def test_an_interrupted_conversion_writes_nothing_and_ends_with_code_130(tmp_pat
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_reader_that_goes_away_ends_the_work_quietly(jsonl: Path) -> None:
+def test_a_closed_pipe_is_not_an_error(jsonl: Path) -> None:
     lexome.write(jsonl, [Document(str(n), (Passage(0, "x" * 1000),)) for n in range(2000)])
     command = f"{sys.executable} -m lexome convert -q {jsonl} - --to jsonl | head -1"
     result = subprocess.run(["bash", "-c", command], capture_output=True, timeout=60)

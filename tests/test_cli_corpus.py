@@ -76,7 +76,7 @@ def test_a_broken_file_inside_an_archive_ends_with_code_1_and_the_corpus_is_buil
     assert (desk / "tiny/corpus/corpus.json").exists()
 
 
-def test_parts_that_must_wait_say_so(desk: Path) -> None:
+def test_waiting_parts_are_reported(desk: Path) -> None:
     done = run("build", "recipes/tiny/build.toml", "--part", "2/2", cwd=desk)
     assert (done.returncode, "waiting    1 files of other parts" in done.stdout) == (0, True)
 
@@ -120,7 +120,7 @@ def test_check_prints_a_recipe_that_checks(desk: Path, name: str) -> None:
         (("pretrain", "recipes/tiny/pretrain.toml"), "train"),
     ],
 )
-def test_without_its_packages_a_verb_says_what_to_install(desk: Path, words: tuple[str, ...], extra: str) -> None:
+def test_a_missing_package_names_the_extra_to_install(desk: Path, words: tuple[str, ...], extra: str) -> None:
     (desk / "numpy.py").write_text("raise ModuleNotFoundError(\"No module named 'numpy'\", name='numpy')\n")
     (desk / "torch.py").write_text("raise ModuleNotFoundError(\"No module named 'torch'\", name='torch')\n")
     done = run(*words, cwd=desk)  # python -m looks for modules here first

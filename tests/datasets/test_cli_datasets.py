@@ -35,7 +35,7 @@ def test_the_table_as_json(tmp_path: Path) -> None:
     assert own["task"] == {"kind": "ner", "types": ["Gene"]}
 
 
-def test_one_set_is_described_and_checked(tmp_path: Path) -> None:
+def test_one_dataset_is_described_and_checked(tmp_path: Path) -> None:
     columns(tmp_path, train=LONG, test=LONG)
     result = run("datasets", "BC2GM", "--data", tmp_path)
     assert result.returncode == 0, result.stderr
@@ -90,7 +90,7 @@ def test_bioasq_is_converted(tmp_path: Path) -> None:
     assert [article["title"] for article in json.loads(yesno.read_text())["data"]] == ["b"]
 
 
-def test_yes_or_no_questions_are_not_lost_in_silence(tmp_path: Path) -> None:
+def test_skipped_yes_no_questions_are_counted(tmp_path: Path) -> None:
     result = run("convert-bioasq", golden(tmp_path), tmp_path / "out.json")
     assert "1 yes/no questions" in result.stderr
     assert "--yesno" in result.stderr

@@ -26,7 +26,7 @@ def drawn(count: int, *, slope: float, offset: float) -> ScoredMentions:
     return ScoredMentions(1 / (1 + np.exp(-odds)), right.astype(np.float64), rng.integers(0, 200, count))
 
 
-def test_the_curve_that_scores_were_bent_by_is_found() -> None:
+def test_platt_scaling_recovers_the_curve() -> None:
     own = drawn(20_000, slope=0.5, offset=-0.4)
     assert platt(own.scores_N, own.correct_N) == pytest.approx((0.5, -0.4), abs=0.05)
 
@@ -38,11 +38,11 @@ def test_the_error_falls_on_documents_not_fitted_on() -> None:
     assert found.mentions == 2_000
 
 
-def test_true_scores_stay_as_they_are() -> None:
+def test_calibrated_scores_are_unchanged() -> None:
     assert fit(drawn(20_000, slope=1.0, offset=0.0)).curve == pytest.approx((1.0, 0.0), abs=0.05)
 
 
-def test_a_higher_score_stays_higher_even_where_high_scores_are_wrong() -> None:
+def test_the_order_of_scores_is_kept() -> None:
     scores = np.linspace(0.5, 0.99, 100)
     curve = platt(scores, (scores < 0.7).astype(np.float64))
     assert curve[0] > 0
@@ -51,13 +51,13 @@ def test_a_higher_score_stays_higher_even_where_high_scores_are_wrong() -> None:
 
 
 @pytest.mark.parametrize("all_right", [0.0, 1.0])
-def test_one_sided_answers_do_not_run_away(all_right: float) -> None:
+def test_one_sided_data_gives_finite_parameters(all_right: float) -> None:
     slope, offset = platt(np.full(30, 0.9), np.full(30, all_right))
     assert np.isfinite([slope, offset]).all()
     assert 0 < calibrated(0.9, (slope, offset)) < 1
 
 
-def test_the_error_is_the_distance_from_what_is_promised() -> None:
+def test_expected_calibration_error() -> None:
     scores = np.array([0.95, 0.95, 0.95, 0.95, 0.15, 0.15])
     right = np.array([1.0, 1.0, 1.0, 0.0, 0.0, 0.0])
     assert expected_calibration_error(scores, right) == pytest.approx((4 * abs(0.95 - 0.75) + 2 * 0.15) / 6)
@@ -73,7 +73,7 @@ def document(number: int, *spans: tuple[int, int, str, float | None]) -> Documen
     return Document(str(number), (Passage(0, text),), tuple(made))
 
 
-def test_a_type_is_judged_only_where_its_source_annotates_it() -> None:
+def test_a_type_is_calibrated_only_on_sources_that_annotate_it() -> None:
     task = Ner(["Gene", "Drug"], nested=True, annotated={"genes": ["Gene"]})
     gold = [document(0, (0, 2, "Gene", None))]
     both = [document(0, (0, 2, "Gene", None), (8, 9, "Drug", None))]
@@ -88,7 +88,7 @@ def test_a_type_is_judged_only_where_its_source_annotates_it() -> None:
     assert scored_mentions(task, [HeldOutSource("file", None, gold)], [found])["Drug"].scores_N.tolist() == []
 
 
-def test_types_with_few_mentions_have_no_curve() -> None:
+def test_types_with_few_mentions_are_not_calibrated() -> None:
     task = Ner(["Gene", "Drug"])
     gold = [document(number, (0, 2, "Gene", None)) for number in range(MIN_MENTIONS)]
     found = [document(number, (0, 2, "Gene", 0.9)) for number in range(MIN_MENTIONS)]

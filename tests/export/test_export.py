@@ -43,7 +43,7 @@ def expected(folder: Path, row: list[int], *more: torch.Tensor, kind: str | None
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_words_and_hidden_states_are_torchs(architecture: str, tmp_path: Path) -> None:
+def test_masked_lm_and_hidden_states_equal_torch(architecture: str, tmp_path: Path) -> None:
     source = checkpoint(tmp_path / "theirs", architecture)
     settings = export(source, tmp_path / "onnx")
     predictor = Predictor.open(tmp_path / "onnx", threads=1)
@@ -57,7 +57,7 @@ def test_words_and_hidden_states_are_torchs(architecture: str, tmp_path: Path) -
 
 @pytest.mark.parametrize("kind", ["token", "sequence", "span"])
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_labels_are_torchs(architecture: str, kind: str, tmp_path: Path) -> None:
+def test_label_heads_equal_torch(architecture: str, kind: str, tmp_path: Path) -> None:
     changes = {} if kind == "span" else {"id2label": {0: "O", 1: "B", 2: "I"}}
     source = checkpoint(tmp_path / "theirs", architecture, kind, **changes)
     export(source, tmp_path / "onnx")
@@ -67,7 +67,7 @@ def test_labels_are_torchs(architecture: str, kind: str, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("heads", [2, 3, 4])
-def test_a_few_heads_at_a_time_are_all_of_them(heads: int) -> None:
+def test_attention_by_heads_equals_full_attention(heads: int) -> None:
     torch.manual_seed(2)
     config = EncoderConfig(vocab=64, layers=2, width=8 * heads, heads=heads, inner=48, max_tokens=40, initial_std=0.3)
     graph = onnx_graph.build_graph(build(config, "token", labels=3).eval(), "token")
@@ -84,7 +84,7 @@ def test_a_few_heads_at_a_time_are_all_of_them(heads: int) -> None:
         assert np.abs(plain - by_heads)[seen].max() < CLOSE
 
 
-def test_segments_are_heard_where_texts_come_in_pairs(tmp_path: Path) -> None:
+def test_segments_are_an_input_for_text_pairs(tmp_path: Path) -> None:
     source = checkpoint(tmp_path / "theirs", "bert", "sequence", id2label={0: "no", 1: "yes"})
     settings = export(source, tmp_path / "onnx")
     segments = [[0] * 10 + [1] * (len(row) - 10) if len(row) > 10 else [0] * len(row) for row in ROWS]
@@ -112,7 +112,7 @@ def test_a_checkpoint_with_a_pair_head_is_a_masked_model(tmp_path: Path) -> None
     assert export(source, tmp_path / "onnx").kind == "masked"
 
 
-def test_the_folder_says_what_it_is(tmp_path: Path) -> None:
+def test_the_exported_folder_is_self_describing(tmp_path: Path) -> None:
     model = load(checkpoint(tmp_path / "theirs", "bert")).model
     tokenizer = tokenizer_folder(tmp_path / "tokenizer")
     save(tmp_path / "tiny", model, architecture="bert", tokenizer=tokenizer, card=CARD)
@@ -142,14 +142,14 @@ def test_the_embedding_is_stored_once_and_operators_are_onnxs_own(tmp_path: Path
     assert {opset.domain for opset in model.opset_import} == {""}
 
 
-def test_large_weights_lie_beside_the_graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_weights_are_external_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(onnx_graph, "INLINE_BYTES", 1000)
     export(checkpoint(tmp_path / "theirs", "bert"), tmp_path / "onnx")
     assert (tmp_path / "onnx" / "model.onnx.data").stat().st_size > 50_000
     assert len(Predictor.open(tmp_path / "onnx").hidden(ROWS)) == 3
 
 
-def test_a_difference_is_said_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_parity_is_an_error_and_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = checkpoint(tmp_path / "theirs", "bert")
     # The smallest wrong thing: a norm with another epsilon, as a mistake in the graph would have it.
     right = stage.build_graph
@@ -181,7 +181,7 @@ def test_an_unknown_kind_is_refused(tmp_path: Path) -> None:
         export(tmp_path, tmp_path / "onnx", kind="pairs")
 
 
-def test_an_architecture_of_others_is_refused(tmp_path: Path) -> None:
+def test_an_unsupported_architecture_is_refused(tmp_path: Path) -> None:
     (tmp_path / "theirs").mkdir()
     (tmp_path / "theirs" / "config.json").write_text(json.dumps({"model_type": "deberta-v2"}))
     with pytest.raises(CheckpointError, match="deberta-v2"):

@@ -78,7 +78,7 @@ def certificate(folder: Path) -> dict[str, Any]:
     return held
 
 
-def test_the_answers_are_those_of_fp32(small: Path, learnt: Path, folder: Path) -> None:
+def test_int8_predictions_equal_fp32(small: Path, learnt: Path, folder: Path) -> None:
     export(learnt, folder / "exact")
     docs = ner_documents(10)
     found = [list(Annotator.open(own, threads=1).annotate(docs)) for own in (small, folder / "exact")]
@@ -112,7 +112,7 @@ def test_the_certificate_says_what_was_measured(small: Path, data: Path) -> None
     assert "certificate.json" in (small / "README.md").read_text()
 
 
-def test_scores_are_calibrated_and_the_annotator_hears_of_it(small: Path) -> None:
+def test_the_annotator_applies_the_calibration(small: Path) -> None:
     settings = read_settings(small)
     assert settings.calibration is not None
     assert settings.calibration.keys() == {"Gene", "Drug"}
@@ -166,7 +166,7 @@ def test_a_weight_that_quantization_spoils_stays_in_fp32(
     assert "layers.0.mlp.down.weight.int8" in names
 
 
-def test_other_answers_are_refused_and_leave_nothing(
+def test_int8_with_other_predictions_is_rejected(
     learnt: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spoil(monkeypatch, "embed.tokens")
@@ -224,7 +224,7 @@ def test_a_model_without_a_task_cannot_be_evaluated(folder: Path, learnt: Path, 
         export(folder / "tiny", tmp_path / "small", evaluation=Evaluation((str(data),)))
 
 
-def test_a_file_is_held_out_whole(tmp_path: Path) -> None:
+def test_a_file_is_held_out_as_a_whole(tmp_path: Path) -> None:
     lexome.write(tmp_path / "mine.jsonl", ner_documents(4))
     found = load_held_out(str(tmp_path / "mine.jsonl"), split="dev", task=Ner(["Gene"]))
     assert (found.name, found.split, len(found.docs)) == ("mine", None, 4)
@@ -238,7 +238,7 @@ def test_sources_of_one_name_are_refused(learnt: Path, tmp_path: Path) -> None:
         export(learnt, tmp_path / "onnx", evaluation=Evaluation(held))
 
 
-def test_types_go_by_the_names_that_the_model_learnt(learnt: Path, data: Path, folder: Path, tmp_path: Path) -> None:
+def test_types_are_renamed_as_in_training(learnt: Path, data: Path, folder: Path, tmp_path: Path) -> None:
     theirs = [
         replace(doc, spans=tuple(replace(span, type=f"their {span.type}") for span in doc.spans))
         for doc in lexome.read(data / "dev.jsonl")
@@ -253,7 +253,7 @@ def test_types_go_by_the_names_that_the_model_learnt(learnt: Path, data: Path, f
     assert certificate(tmp_path / "onnx")["score"]["value"] == 1.0
 
 
-def test_agreement_counts_what_both_say_by_the_kind_of_task() -> None:
+def test_agreement_by_kind_of_task() -> None:
     one, other = ner_documents(1)[0], ner_documents(1)[0]
     other = replace(other, spans=other.spans[:1])
     assert agreement(Ner(["Gene", "Drug"]), [[one]], [[other]]) == Counts(1, 0, 1)

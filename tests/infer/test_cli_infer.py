@@ -50,13 +50,13 @@ def test_fill_refuses_in_one_line(exported: Path, text: str) -> None:
     assert result.stderr.startswith("error: the text has ")
 
 
-def test_fill_names_the_way_from_a_checkpoint(checkpoint: Path) -> None:
+def test_fill_refuses_a_checkpoint_that_is_not_exported(checkpoint: Path) -> None:
     result = run("fill", checkpoint, "[MASK]")
     assert result.returncode == 1
     assert f"lexome export {checkpoint} " in result.stderr
 
 
-def test_embed_counts_what_it_did(exported: Path, tmp_path: Path) -> None:
+def test_embed_prints_counts(exported: Path, tmp_path: Path) -> None:
     (tmp_path / "lines.txt").write_text("w1 w2\nw3\n" + "w4 " * 50 + "\n")
     result = run("embed", exported, tmp_path / "lines.txt", "--lines", "--out", tmp_path / "v.npy")
     assert result.returncode == 0, result.stderr
@@ -73,7 +73,7 @@ def test_embed_json_is_for_programs(exported: Path, tmp_path: Path) -> None:
     assert (counts["documents"], counts["vectors"], counts["tokens"]) == (1, 1, 2)
 
 
-def test_embed_stopped_leaves_nothing_and_can_run_again(exported: Path, tmp_path: Path) -> None:
+def test_an_interrupted_embed_writes_nothing(exported: Path, tmp_path: Path) -> None:
     pipe = tmp_path / "docs.jsonl"
     os.mkfifo(pipe)
     out = tmp_path / "v.npy"

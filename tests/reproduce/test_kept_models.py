@@ -14,7 +14,7 @@ from lexome.models.checkpoint import load
 from lexome.training.pretrain import pretrain
 
 
-def test_models_of_steps_are_kept_and_change_nothing(tmp_path: Path) -> None:
+def test_intermediate_checkpoints_do_not_change_training(tmp_path: Path) -> None:
     shards = make_shards(tmp_path / "made")
     ends = []
     for name, steps in (("with", (10, 2)), ("without", ())):
@@ -30,7 +30,7 @@ def test_models_of_steps_are_kept_and_change_nothing(tmp_path: Path) -> None:
     assert not torch.equal(first["encoder.embed.tokens.weight"], second["encoder.embed.tokens.weight"])
 
 
-def test_a_run_that_kept_no_model_is_refused(tmp_path: Path) -> None:
+def test_a_run_without_checkpoints_is_refused(tmp_path: Path) -> None:
     with raises(UsageError, code="no-checkpoints", value=str(tmp_path)):
         checkpoints_of_run(tmp_path)
 

@@ -28,19 +28,19 @@ def test_the_mean_of_five_seeds_has_students_interval() -> None:
     assert (found.runs, found.level, found.over) == (5, 0.95, "seeds")
 
 
-def test_the_median_of_five_seeds_lies_between_the_least_and_the_most() -> None:
+def test_the_interval_of_five_seeds_is_their_range() -> None:
     found = aggregate(runs(0.9, 0.5, 0.7, 0.8, 0.6), "f1", folds=None, seeds="median")
     assert (found.value, found.low, found.high) == pytest.approx((70, 50, 90))
     assert found.level == pytest.approx(1 - 2 / 2**5)
 
 
-def test_the_median_of_nine_numbers_needs_not_the_outermost() -> None:
+def test_the_interval_of_nine_values_is_narrower_than_their_range() -> None:
     found = aggregate(runs(*(number / 10 for number in range(1, 10))), "f1", folds=None, seeds="median")
     # Two of nine outside on either side: 1 - 2 (1 + 9) / 512.
     assert (found.low, found.high, found.level) == pytest.approx((20, 80, 1 - 20 / 512))
 
 
-def test_folds_are_taken_before_seeds() -> None:
+def test_folds_are_aggregated_before_seeds() -> None:
     table = {0: [0.1, 0.2, 0.9], 1: [0.3, 0.4, 0.5], 2: [0.6, 0.7, 0.8]}
     medians = aggregate(folded(table), "f1", folds="median", seeds="median")
     assert medians.each == pytest.approx((20, 40, 70))

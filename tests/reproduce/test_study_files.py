@@ -33,7 +33,7 @@ def test_the_four_papers_are_there() -> None:
     assert {"lee2020", "lewis2020", "fang2023", "shin2020"} <= {study.name for study in shipped()}
 
 
-def test_every_set_is_one_that_lexome_knows() -> None:
+def test_every_dataset_is_known() -> None:
     unknown = {task.set: task.source for study in shipped() for task in study.tasks if task.set not in names()}
     assert set(unknown) == UNREAD
     assert all(unknown.values())
@@ -73,7 +73,7 @@ def _renamed(dataset: str, study: str) -> str:
 
 
 @pytest.mark.skipif(not TARGETS.is_file(), reason="the list of the papers' numbers is not here")
-def test_every_number_is_in_the_list_of_the_papers_numbers() -> None:
+def test_every_value_is_in_the_list_of_reported_values() -> None:
     listed: dict[str, set[tuple[str, float]]] = {}
     with TARGETS.open(encoding="utf-8") as stream:
         for line in csv.DictReader(stream):
@@ -159,7 +159,7 @@ def test_the_small_study_itself_is_valid() -> None:
     assert StudyRecipe.model_validate(small()).task("NCBI-disease").metrics == ("f1",)
 
 
-def test_runs_that_choose_may_be_of_folds_where_those_reported_are_not() -> None:
+def test_selection_may_use_folds_where_the_report_does_not() -> None:
     keys = {"variants": [{"epochs": 1}, {"epochs": 2}], "selection": {"folds": {"count": 3, "dev_fraction": 0.2}}}
     study = StudyRecipe.model_validate(small(protocols={"plain": keys}))
     assert study.protocols["plain"].folds is None
@@ -167,7 +167,7 @@ def test_runs_that_choose_may_be_of_folds_where_those_reported_are_not() -> None
         StudyRecipe.model_validate(small(protocols={"plain": keys | {"report": {"folds": {"use": [0]}}}}))
 
 
-def test_an_unknown_study_is_named_with_those_there_are() -> None:
+def test_an_unknown_study_is_refused_with_the_known_names() -> None:
     with raises(UsageError, code="unknown-study", value="lee2021", mentions="lee2020"):
         open_study("lee2021")
 
@@ -179,7 +179,7 @@ def test_an_ablation_has_the_tasks_and_averages_of_its_paper() -> None:
     assert child.reported != parent.reported
 
 
-def test_a_task_that_is_taken_alone_comes_with_all_its_steps(tmp_path: Path) -> None:
+def test_a_single_task_comes_with_its_intermediate_tasks(tmp_path: Path) -> None:
     tasks = [after("a", None), after("b", "a"), after("c", "b"), after("d", None)]
     (tmp_path / "small.toml").write_text(explain(StudyRecipe.model_validate(small(tasks=tasks))), encoding="utf-8")
     mine = 'stage = "reproduce"\nname = "mine"\ntitle = "T"\npaper = "P"\nextends = "small"\nonly = ["c"]\n'
@@ -187,7 +187,7 @@ def test_a_task_that_is_taken_alone_comes_with_all_its_steps(tmp_path: Path) -> 
     assert [task.name for task in open_study(tmp_path / "mine.toml").tasks] == ["a", "b", "c"]
 
 
-def test_a_study_that_is_like_itself_is_refused(tmp_path: Path) -> None:
+def test_a_study_that_extends_itself_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     path.write_text('stage = "reproduce"\nname = "mine"\ntitle = "T"\npaper = "P"\nextends = "mine"\n')
     with raises(RecipeError, code="circular-extends", value="mine"):

@@ -20,7 +20,7 @@ def gene(number: int) -> Document:
     return Document(f"d{number}", lay_out([("text", "TP53")]), (Span("T1", "Gene", ((0, 4),), "TP53"),))
 
 
-def test_half_of_the_documents_right_is_somewhere_round_two_thirds() -> None:
+def test_the_interval_covers_the_expected_sampling_error() -> None:
     gold = [gene(number) for number in range(40)]
     found = [doc if number % 2 else replace(doc, spans=()) for number, doc in enumerate(gold)]
     low, high = bootstrap_intervals(GENES, gold, found)["f1"]
@@ -29,7 +29,7 @@ def test_half_of_the_documents_right_is_somewhere_round_two_thirds() -> None:
     assert high == pytest.approx(79, abs=5)
 
 
-def test_counts_give_what_scoring_every_draw_gives() -> None:
+def test_resampled_counts_equal_scoring_resampled_documents() -> None:
     gold = [gene(number) for number in range(12)]
     found = [doc if number % 4 else replace(doc, spans=()) for number, doc in enumerate(gold)]
     places = np.random.default_rng(0).integers(12, size=12)
@@ -41,12 +41,12 @@ def test_counts_give_what_scoring_every_draw_gives() -> None:
     assert 0 < expected["f1"] < 1
 
 
-def test_an_interval_of_what_is_all_right_has_no_width() -> None:
+def test_the_interval_of_perfect_predictions_has_no_width() -> None:
     gold = [gene(number) for number in range(5)]
     assert bootstrap_intervals(GENES, gold, gold)["f1"] == (100, 100)
 
 
-def test_the_same_draws_come_each_time() -> None:
+def test_the_bootstrap_is_reproducible() -> None:
     gold = [gene(number) for number in range(9)]
     found = [doc if number % 3 else replace(doc, spans=()) for number, doc in enumerate(gold)]
     assert bootstrap_intervals(GENES, gold, found) == bootstrap_intervals(GENES, gold, found)
@@ -58,7 +58,7 @@ def question(number: int, text: int, answer: str) -> Document:
     return Document(f"q{number}-{text}", lay_out([("text", "TP53 or MYC")]), questions=(asked,))
 
 
-def test_a_question_is_drawn_with_all_its_texts_and_counts_each_time_it_is_bootstrap_intervals() -> None:
+def test_a_question_is_resampled_with_all_its_contexts() -> None:
     gold = [question(number, text, "TP53") for number in range(30) for text in range(3)]
     found = [question(number, text, "TP53" if number % 2 else "MYC") for number in range(30) for text in range(3)]
     low, high = bootstrap_intervals(FACTOIDS, gold, found)["strict"]
@@ -66,13 +66,13 @@ def test_a_question_is_drawn_with_all_its_texts_and_counts_each_time_it_is_boots
     assert (low, high) == (pytest.approx(32, abs=6), pytest.approx(68, abs=6))
 
 
-def test_answers_to_other_documents_are_refused() -> None:
+def test_predictions_for_other_documents_are_refused() -> None:
     with raises(DataSetError, code="document-mismatch", value=1):
         bootstrap_intervals(GENES, [gene(0), gene(1)], [gene(0)])
 
 
 @pytest.mark.parametrize("texts", [1, 2])
-def test_the_interval_of_macro_f1_of_yes_and_no_is_round_the_score(texts: int) -> None:
+def test_the_interval_of_yes_no_macro_f1_contains_the_score(texts: int) -> None:
     task = task_of({"kind": "questions", "form": "yesno"})
     known = [("yes", "no")[number % 2] for number in range(40)]
     said = [answer if number % 5 else "no" for number, answer in enumerate(known)]
@@ -91,7 +91,7 @@ def _yes_or_no(number: int, text: int, answer: str) -> Document:
     return Document(f"q{number}-{text}", lay_out([("text", "TP53")]), questions=(asked,))
 
 
-def test_a_draw_with_nothing_to_find_is_left_out() -> None:
+def test_a_sample_without_positives_is_dropped() -> None:
     task = task_of({"kind": "classes", "labels": ["no", "yes"], "scored": ["yes"]})
     docs = [
         Document(f"d{number}", lay_out([("text", "TP53")]), labels=("no" if number else "yes",)) for number in range(3)

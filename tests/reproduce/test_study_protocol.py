@@ -38,7 +38,7 @@ def test_bioformers_grid_is_nine_cells_of_five_seeds() -> None:
     assert (set(made.grid.batch), set(made.grid.lr)) == ({8, 16, 32}, {1e-5, 3e-5, 5e-5})
 
 
-def test_bio_lm_chooses_on_the_first_fold_and_reports_the_other_nine() -> None:
+def test_bio_lm_selects_on_the_first_fold_and_reports_the_other_nine() -> None:
     first, second = both("lewis2020", "GAD", 3)
     assert first.folds is not None
     assert second.folds is not None
@@ -48,18 +48,18 @@ def test_bio_lm_chooses_on_the_first_fold_and_reports_the_other_nine() -> None:
     assert first.out != second.out
 
 
-def test_bio_lm_learns_classes_with_the_codes_rate() -> None:
+def test_bio_lm_has_the_learning_rate_of_its_code() -> None:
     made = reported("lewis2020", "ChemProt")
     assert (made.optimizer.lr, made.batch.sequences, made.evaluation.every) == (2e-5, 16, 200)
 
 
-def test_biobert_chooses_on_dev_and_then_learns_from_it_too() -> None:
+def test_biobert_selects_on_dev_and_then_trains_on_it_too() -> None:
     first, second = both("lee2020", "BC2GM", 1)
     assert (first.data.train, first.data.dev, first.score_test) == (("train",), "dev", "never")
     assert (second.data.train, second.data.dev, second.score_test) == (("train", "dev"), "none", "every")
 
 
-def test_biomegatron_has_four_heads_and_labels_words_of_one_set_whole() -> None:
+def test_biomegatron_has_four_heads_and_one_word_level_dataset() -> None:
     heads = [plan("shin2020", "BC5CDR-chem").selection_recipe(variant).head for variant in range(4)]
     assert {(head.layers, head.hidden_size, head.dropout) for head in heads} == {
         (layers, width, 0.5) for layers in (1, 2) for width in (512, 1024)
@@ -68,12 +68,12 @@ def test_biomegatron_has_four_heads_and_labels_words_of_one_set_whole() -> None:
     assert labelling == {"BC5CDR-chem": "pieces", "NCBI-disease": "words"}
 
 
-def test_where_nothing_is_chosen_apart_the_runs_that_choose_are_reported() -> None:
+def test_without_a_separate_selection_its_runs_are_reported() -> None:
     selection, report = both("shin2020", "ChemProt", 2)
     assert selection == report
 
 
-def test_a_quick_look_has_one_run_with_an_early_end_in_a_folder_of_its_own() -> None:
+def test_a_quick_recipe_has_one_run_early_stopping_and_its_own_folder() -> None:
     whole, quick = (reported("fang2023", "GAD", quick=quick) for quick in (False, True))
     assert quick.folds is not None
     assert (quick.seeds, quick.folds.use, quick.folds.dev_fraction) == ((0,), (0,), 0.1)
@@ -82,11 +82,11 @@ def test_a_quick_look_has_one_run_with_an_early_end_in_a_folder_of_its_own() -> 
     assert (whole.out.name, quick.out.name) == ("report", "quick-report")
 
 
-def test_a_quick_look_without_dev_goes_on_to_its_end() -> None:
+def test_a_quick_recipe_without_dev_has_no_early_stopping() -> None:
     assert reported("fang2023", "SQuAD-1.1", quick=True).evaluation.patience is None
 
 
-def test_a_quick_look_takes_one_variant_and_no_fold_that_chooses() -> None:
+def test_a_quick_recipe_has_one_variant_and_no_selection_fold() -> None:
     whole, quick = (plan("lewis2020", "EU-ADR", quick=quick).variants for quick in (False, True))
     assert (len(whole), quick) == (8, [0])
     made = reported("lewis2020", "EU-ADR", quick=True)
@@ -94,20 +94,20 @@ def test_a_quick_look_takes_one_variant_and_no_fold_that_chooses() -> None:
     assert made.folds.use == (1,)
 
 
-def test_the_callers_keys_come_last() -> None:
+def test_overrides_come_last() -> None:
     keys = {"grid": {"seeds": "first"}, "epochs": 2}
     made = reported("fang2023", "BC2GM", jobs=3, device="cpu", overrides=keys)
     assert (made.epochs, made.grid.seeds, made.jobs, made.device) == (2, "first", 3, "cpu")
     assert len(made.grid.batch) == 3
 
 
-def test_squad_comes_before_what_starts_from_it() -> None:
+def test_squad_runs_before_the_tasks_that_start_from_it() -> None:
     names = [task.name for task in tasks_to_run(open_study("fang2023"), ["BioASQ-7b"])]
     assert names == ["SQuAD-1.1", "BioASQ-7b-after-SQuAD", "BioASQ-7b"]
     assert [task.name for task in tasks_to_run(open_study("fang2023"), ["HoC"])] == ["HoC"]
 
 
-def test_a_task_that_is_not_there_is_refused() -> None:
+def test_an_unknown_task_is_refused() -> None:
     with raises(UsageError, code="unknown-task", value="MedNLI", mentions="BC2GM"):
         tasks_to_run(open_study("fang2023"), ["MedNLI"])
 

@@ -20,13 +20,13 @@ def test_five_labs_report_biobert_on_ncbi_disease() -> None:
     assert not found.contains(90)
 
 
-def test_a_macro_average_is_not_put_beside_micro_ones() -> None:
+def test_macro_and_micro_averages_are_not_compared() -> None:
     found = lab_ranges(shipped())
     assert set(found[BIOBERT, "ChemProt", "f1"].labs) == {"lee2020", "lewis2020", "shin2020"}
     assert set(found[BIOBERT, "ChemProt", "macro_f1"].labs) == {"fang2023"}
 
 
-def test_questions_after_squad_are_apart_from_those_without() -> None:
+def test_question_answering_with_and_without_squad_is_separate() -> None:
     found = lab_ranges(shipped())
     assert set(found[BIOBERT, "BioASQ-7b-after-SQuAD", "mrr"].labs) == {"fang2023", "shin2020"}
     assert set(found[BIOBERT, "BioASQ-7b", "mrr"].labs) == {"fang2023"}

@@ -46,7 +46,7 @@ def fang(model: str = BIOBERT, *, quick: bool = False, shift: float = 0.0) -> St
     )
 
 
-def test_an_average_is_over_what_is_there_and_the_papers_over_the_same() -> None:
+def test_averages_of_ours_and_the_paper_are_over_the_same_tasks() -> None:
     means = {mean.name: mean for mean in fang().averages}
     # (88.48 + 74.78) / 2 of table 3; the paper's own average of eight sets is 85.03.
     assert means["NER"].ours[BIOBERT] == pytest.approx(74)
@@ -56,11 +56,11 @@ def test_an_average_is_over_what_is_there_and_the_papers_over_the_same() -> None
     assert len(means["NER"].left_out) == 6
 
 
-def test_an_average_of_which_nothing_is_there_is_not_shown() -> None:
+def test_an_average_without_any_task_is_dropped() -> None:
     assert {mean.name for mean in fang().averages} == {"NER", "DC", "Overall"}
 
 
-def test_a_whole_average_is_the_papers_own() -> None:
+def test_a_complete_average_equals_the_printed_one() -> None:
     study = open_study("fang2023")
     theirs = next(row for row in study.reported if row.model == "Bioformer-8L").values
     estimates: dict[str, dict[str, Estimate]] = {}
@@ -78,13 +78,13 @@ def test_a_whole_average_is_the_papers_own() -> None:
     assert overall.paper["Bioformer-8L"] == pytest.approx(overall.ours["mine"])
 
 
-def test_our_numbers_are_counted_that_lie_within_lab_ranges() -> None:
+def test_scores_within_the_range_between_labs_are_counted() -> None:
     # 88 lies between 87.5 and 89.71; 60 is below every lab's s800. HoC's measure is one lab's alone.
     assert fang().within_lab_ranges() == (1, 2)
     assert fang("mine").within_lab_ranges() == (0, 0)
 
 
-def test_a_model_of_the_papers_is_compared_with_it() -> None:
+def test_a_model_of_the_paper_has_a_difference_column() -> None:
     assert "Δ paper" in column_names(fang())
     assert "Δ paper" not in column_names(fang("mine"))
     line = next(line for line in text_table(fang()).splitlines() if line.startswith("NCBI-disease"))
@@ -101,19 +101,19 @@ def test_every_table_lists_missing_tasks_and_quick_runs(render: object) -> None:
     assert "quick" not in whole.replace('class="quick"', "").replace(".quick", "")
 
 
-def test_decisions_are_in_the_page_and_not_on_the_terminal() -> None:
+def test_decisions_are_in_markdown_and_not_in_text() -> None:
     decision = fang().decisions[1].decided
     assert decision in markdown_page(fang())
     assert decision not in text_table(fang())
 
 
 @pytest.mark.parametrize("render", [markdown_page, html_page])
-def test_the_page_says_what_the_study_is_about(render: Callable[[StudyResult], str]) -> None:
+def test_pages_have_the_description_of_the_study(render: Callable[[StudyResult], str]) -> None:
     assert "best on dev" in fang().description
     assert fang().description in render(fang())
 
 
-def test_the_page_has_as_many_cells_in_every_row() -> None:
+def test_all_rows_of_the_html_table_have_as_many_cells() -> None:
     class Cells(HTMLParser):
         rows: list[int]
 
@@ -133,14 +133,14 @@ def test_the_page_has_as_many_cells_in_every_row() -> None:
     assert len(cells.rows) > 10
 
 
-def test_what_is_written_is_read_again(tmp_path: Path) -> None:
+def test_results_round_trip(tmp_path: Path) -> None:
     files = write_result(fang(), tmp_path)
     assert {path.name for path in files} == {"study.json", "table.txt", "table.md", "table.html", "picture.png"}
     assert read_result(tmp_path / "study.json") == fang()
     assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_curve_is_drawn_over_steps(tmp_path: Path) -> None:
+def test_a_study_of_checkpoints_is_plotted_as_curves(tmp_path: Path) -> None:
     found = study_result(
         open_study("shin2020-transfer"),
         {steps: {"BC5CDR-chem": {"f1": estimate(number)}} for steps, number in (("1000", 60.0), ("10000", 70.0))},
@@ -153,7 +153,7 @@ def test_a_curve_is_drawn_over_steps(tmp_path: Path) -> None:
     assert (tmp_path / "picture.png").stat().st_size > 10_000
 
 
-def test_models_of_one_study_are_put_into_one_table() -> None:
+def test_results_of_one_study_are_merged() -> None:
     (found,) = merge_results([fang(), fang("mine", shift=1.0)])
     assert list(found.models) == [BIOBERT, "mine"]
     row = next(row for row in found.rows if row.task == "HoC")
@@ -161,7 +161,7 @@ def test_models_of_one_study_are_put_into_one_table() -> None:
     assert [lost.task for lost in found.missing] == ["LitCovid"]
 
 
-def test_tasks_of_one_model_from_two_runs_are_put_together() -> None:
+def test_tasks_of_one_model_are_merged() -> None:
     first, second = fang(), fang()
     parts = [
         first.model_copy(update={"rows": tuple(row for row in first.rows if row.task == "HoC")}),
@@ -172,17 +172,17 @@ def test_tasks_of_one_model_from_two_runs_are_put_together() -> None:
     assert next(mean for mean in found.averages if mean.name == "NER").of == ("s800",)
 
 
-def test_models_of_a_study_of_ones_own_have_a_table_each(tmp_path: Path) -> None:
+def test_results_of_a_user_study_stay_separate(tmp_path: Path) -> None:
     for name in (BIOBERT, "mine"):
         write_result(fang(name).model_copy(update={"study": "own"}), tmp_path / "runs" / name)
     assert list(report([tmp_path / "runs"], tmp_path / "report").studies) == ["own", "own-2"]
 
 
-def test_a_quick_look_is_not_put_beside_the_whole_protocol() -> None:
+def test_quick_and_full_results_stay_separate() -> None:
     assert len(merge_results([fang(), fang("mine", quick=True)])) == 2
 
 
-def test_a_report_leads_to_studies_and_lists_fine_tunings(tmp_path: Path) -> None:
+def test_a_report_links_studies_and_lists_fine_tunings(tmp_path: Path) -> None:
     write_result(fang(), tmp_path / "in" / "a")
     write_result(fang("mine"), tmp_path / "in" / "b")
     (tmp_path / "in" / "other.json").write_text("[1]")
@@ -203,7 +203,7 @@ def test_a_report_leads_to_studies_and_lists_fine_tunings(tmp_path: Path) -> Non
     assert (tmp_path / "out" / "fang2023" / "table.html").is_file()
 
 
-def test_a_study_with_other_keys_is_another_in_a_report(tmp_path: Path) -> None:
+def test_a_study_with_overrides_is_separate_in_a_report(tmp_path: Path) -> None:
     write_result(fang(), tmp_path / "whole")
     write_result(fang().model_copy(update={"changes": ("data.limit 60",)}), tmp_path / "cut")
     tuned = {"measure": None, "best": 0, "rows": [{"cell": {}, "runs": ["x"], "spreads": {}}]}

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
+from services import wait_until
 
 LONG = {"text": "BRCA1 w1 w2 w3 " * 16_000}
 
@@ -38,7 +39,7 @@ def served(*options: object, token: str = "") -> Iterator[tuple[subprocess.Popen
         process.communicate()
 
 
-def test_it_serves_with_a_token_and_stops_when_all_is_answered(ner_folder: Path) -> None:
+def test_it_requires_the_token_and_finishes_open_requests(ner_folder: Path) -> None:
     with served("--model", ner_folder, "--documents", "samples/pubmed.xml", token="sesame") as (process, address):
         client = httpx.Client(base_url=address, headers={"authorization": "Bearer sesame"}, timeout=30)
         with client, ThreadPoolExecutor(1) as pool:
@@ -46,8 +47,7 @@ def test_it_serves_with_a_token_and_stops_when_all_is_answered(ner_folder: Path)
             assert client.get("/model").json()["documents"] > 0
             assert httpx.get(f"{address}/model").status_code == 401
             long = pool.submit(client.post, "/annotate", json=LONG)
-            while "lexome_queue_documents 1" not in client.get("/metrics").text:
-                time.sleep(0.01)
+            wait_until(lambda: "lexome_queue_documents 1" in client.get("/metrics").text)
             process.send_signal(signal.SIGTERM)
             assert long.result().status_code == 200
         assert process.wait(20) == 0
@@ -55,19 +55,18 @@ def test_it_serves_with_a_token_and_stops_when_all_is_answered(ner_folder: Path)
         assert process.stdout.read() == ""
 
 
-def test_what_takes_too_long_does_not_keep_it_from_stopping(ner_folder: Path) -> None:
+def test_slow_requests_do_not_delay_the_shutdown(ner_folder: Path) -> None:
     stopping = served("--model", ner_folder, "--stop-timeout", 1, "--threads", 1)
     with stopping as (process, address), ThreadPoolExecutor(1) as pool:
         assert httpx.get(f"{address}/model", headers={"host": "elsewhere.example"}).status_code == 403
         docs = [{"id": str(number), "passages": [{"offset": 0, **LONG}]} for number in range(30)]
         long = pool.submit(httpx.post, f"{address}/annotate", json={"documents": docs}, timeout=30)
-        while "lexome_queue_documents 30" not in httpx.get(f"{address}/metrics").text:
-            time.sleep(0.01)
+        wait_until(lambda: "lexome_queue_documents 30" in httpx.get(f"{address}/metrics").text)
         began = time.monotonic()
         process.send_signal(signal.SIGINT)
         assert process.wait(20) == 0
         assert time.monotonic() - began < 10
-        assert (long.result().status_code, "is stopping" in long.result().json()["error"]) == (503, True)
+        assert (long.result().status_code, list(long.result().json())) == (503, ["error"])
         assert process.stderr is not None
         assert "Traceback" not in process.stderr.read()
 
@@ -77,7 +76,7 @@ def run(*options: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=60)
 
 
-def test_an_address_that_is_taken_is_said(ner_folder: Path) -> None:
+def test_a_port_in_use_is_reported(ner_folder: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         done = run("--model", ner_folder, "--port", port)
@@ -86,7 +85,7 @@ def test_an_address_that_is_taken_is_said(ner_folder: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_a_token_file_that_is_empty_is_said(ner_folder: Path, tmp_path: Path) -> None:
+def test_an_empty_token_file_is_refused(ner_folder: Path, tmp_path: Path) -> None:
     (tmp_path / "token").write_text("\n")
     done = run("--model", ner_folder, "--token-file", tmp_path / "token")
     assert done.returncode == 2

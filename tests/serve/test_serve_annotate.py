@@ -14,7 +14,7 @@ import lexome
 from lexome.document import Document, Passage
 from lexome.formats.jsonl import from_json, to_json
 from lexome.infer.annotator import Annotator
-from lexome.serve.payloads import media_type, writable
+from lexome.serve.payloads import media_type, output_formats
 
 TEXT = "Olaparib in BRCA1 breast cancer."
 FOUND = [("Olaparib", "Chemical"), ("BRCA1", "Gene"), ("breast cancer", "Disease")]
@@ -59,7 +59,7 @@ def test_types_and_scores_are_chosen(client: httpx.Client) -> None:
 
 def test_a_word_in_the_query_that_means_nothing_is_said(client: httpx.Client) -> None:
     answer = client.post("/annotate?min-score=0.99", json={"text": TEXT})
-    assert (answer.status_code, "'min-score'; expected some of from, name" in answer.json()["error"]) == (422, True)
+    assert (answer.status_code, "'min-score'" in answer.json()["error"]) == (422, True)
 
 
 def test_extra_types_are_found_only_by_name(serving: Serving, tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ def test_a_format_is_told_by_name_kind_or_first_bytes(
     assert mentions(answer) == [("BRCA1", "Gene"), ("aspirin", "Chemical")]
 
 
-@pytest.mark.parametrize("form", [form for form in writable() if form not in ("json", "brat", "squad", "conll")])
+@pytest.mark.parametrize("form", [form for form in output_formats() if form not in ("json", "brat", "squad", "conll")])
 def test_any_format_is_written(client: httpx.Client, form: str, tmp_path: object) -> None:
     doc = Document("1", (Passage(0, TEXT, "title"),))
     body = b'{"documents":[' + to_json(doc) + b"]}"
@@ -197,5 +197,4 @@ def test_a_question_of_another_form_is_not_answered(full_client: httpx.Client) -
 @pytest.mark.parametrize("path", ["/classify", "/ask"])
 def test_what_no_model_does_is_said(client: httpx.Client, path: str) -> None:
     answer = client.post(path, json={"text": "x", "question": "which?"})
-    assert answer.status_code == 404
-    assert "no model that" in answer.json()["error"]
+    assert (answer.status_code, "words" in answer.json()["error"]) == (404, True)

@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import select
 import socket
 import time
 import zipfile
@@ -9,7 +10,8 @@ from collections.abc import Iterator
 
 import httpx
 import pytest
-from services import Serving, running
+import uvicorn
+from services import Serving, running, wait_until
 
 from lexome.infer.annotator import Annotator
 from lexome.serve.limits import Limits
@@ -100,7 +102,7 @@ def test_a_packed_body_is_refused(client: httpx.Client) -> None:
     body = gzip.compress(b'{"text": "BRCA1"}')
     answer = client.post("/annotate", content=body, headers={"content-encoding": "gzip"})
     assert answer.status_code == 415
-    assert "without compression" in answer.json()["error"]
+    assert "gzip" in answer.json()["error"]
 
 
 @pytest.mark.parametrize("path", ["/static/../app.py", "/static/%2e%2e/app.py", "/static/..%2fapp.py", "/nowhere"])
@@ -130,7 +132,7 @@ def test_mentions_in_one_another_without_end_are_no_page(client: httpx.Client) -
     doc = {"id": "1", "passages": [{"offset": 0, "text": text}], "spans": spans}
     answer = client.post("/annotate?to=html", json={"documents": [doc]})
     assert answer.status_code == 413
-    assert "lie over each other" in answer.json()["error"]
+    assert "50,000" in answer.json()["error"]
     assert client.post("/annotate", json={"documents": [doc]}).status_code == 200
 
 
@@ -167,24 +169,32 @@ def everything_of(wire: socket.socket) -> bytes:
     return b"".join(parts)
 
 
+def trickle(wire: socket.socket, data: bytes) -> int:
+    """Send the data byte by byte until the service answers or it is all sent; how many bytes were sent."""
+    for sent, byte in enumerate(data):
+        if select.select([wire], [], [], 0.01)[0]:
+            return sent
+        wire.sendall(bytes([byte]))
+    return len(data)
+
+
 def test_a_head_that_trickles_is_cut_off(hurried: httpx.Client) -> None:
-    began = time.monotonic()
     with connected(hurried) as wire:
-        for byte in b"GET /health HTTP/1.1\r\n":
-            wire.sendall(bytes([byte]))
-            time.sleep(0.01)
+        endless = b"GET /health HTTP/1.1\r\nx: " + b"y" * 10_000
+        assert trickle(wire, endless) < len(endless)
         answer = everything_of(wire)
     assert answer.startswith(b"HTTP/1.1 408")
-    assert b"did not arrive within 1.5 s" in answer
-    assert time.monotonic() - began < 8
+    assert b"1.5 s" in answer
 
 
 def test_a_second_head_that_never_comes_whole_is_cut_off(hurried: httpx.Client) -> None:
     with connected(hurried) as wire:
         wire.sendall(b"GET /health HTTP/1.1\r\nhost: a\r\n\r\n")
-        time.sleep(0.2)
+        answer = b""
+        while not answer.endswith(b'{"status":"alive"}'):
+            answer += wire.recv(1 << 16)
         wire.sendall(b"GET /hea")
-        answer = everything_of(wire)
+        answer += everything_of(wire)
     assert answer.count(b"HTTP/1.1 200") == 1
     assert b"HTTP/1.1 408" in answer
 
@@ -200,24 +210,18 @@ def test_an_idle_connection_is_closed(hurried: httpx.Client) -> None:
 def test_a_body_that_trickles_is_cut_off(hurried: httpx.Client) -> None:
     with connected(hurried) as wire:
         wire.sendall(b"POST /annotate HTTP/1.1\r\nhost: a\r\ncontent-length: 1000\r\n\r\n")
-        for _ in range(20):
-            wire.sendall(b" ")
-            time.sleep(0.01)
+        assert 0 < trickle(wire, b" " * 1000) < 1000
         answer = everything_of(wire)
     assert answer.startswith(b"HTTP/1.1 408")
-    assert b"20 bytes did" in answer
 
 
 def test_a_client_that_goes_while_it_sends_is_no_failure(client: httpx.Client) -> None:
     def counted(code: int) -> bool:
-        return f'path="/annotate",code="{code}"' in client.get("/metrics").text
+        return f'lexome_requests_total{{code="{code}",path="/annotate"}}' in client.get("/metrics").text
 
     with connected(client) as wire:
         wire.sendall(b"POST /annotate HTTP/1.1\r\nhost: a\r\ncontent-length: 1000\r\n\r\n{")
-    end = time.monotonic() + 10
-    while not counted(499):
-        assert time.monotonic() < end
-        time.sleep(0.01)
+    wait_until(lambda: counted(499))
     assert not counted(500)
 
 
@@ -226,7 +230,7 @@ def test_a_body_in_crumbs_is_cut_off(wire: socket.socket) -> None:
     wire.sendall(b"1\r\n \r\n" * 10_001)
     answer = everything_of(wire)
     assert answer.startswith(b"HTTP/1.1 400")
-    assert b"pieces of less than 64 bytes" in answer
+    assert b"64 bytes" in answer
 
 
 def test_a_body_in_pieces_is_read(client: httpx.Client) -> None:
@@ -258,8 +262,12 @@ def test_too_many_connections_are_refused(hurried: httpx.Client) -> None:
     finally:
         for wire in many:
             wire.close()
-    time.sleep(0.1)
-    assert hurried.get("/health").status_code == 200
+    wait_until(lambda: hurried.get("/health").status_code == 200)
+
+
+def wait_for_close(server: uvicorn.Server) -> None:
+    """Wait until the service has answered a request and closed its connection."""
+    wait_until(lambda: server.server_state.total_requests > 0 and not server.server_state.connections)
 
 
 def test_a_client_that_does_not_read_is_cut_off() -> None:
@@ -272,10 +280,11 @@ def test_a_client_that_does_not_read_is_cut_off() -> None:
         await send({"type": "http.response.start", "status": 200, "headers": head})  # type: ignore[operator]
         await send({"type": "http.response.body", "body": b"x" * size})  # type: ignore[operator]
 
-    with running(large, Limits(send_s=0.5, stop_s=3)) as port:
+    servers: list[uvicorn.Server] = []
+    with running(large, Limits(send_s=0.5, stop_s=3), servers=servers) as port:
         with socket.create_connection(("127.0.0.1", port), timeout=10) as wire:
             wire.sendall(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n")
-            time.sleep(1.0)
+            wait_for_close(servers[0])
             assert len(everything_of(wire)) < size
         with socket.create_connection(("127.0.0.1", port), timeout=10) as wire:
             wire.sendall(b"GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n")
@@ -293,12 +302,14 @@ def test_a_client_that_leaves_a_little_unread_is_cut_off_too() -> None:
         await send({"type": "http.response.start", "status": 200, "headers": head})  # type: ignore[operator]
         await send({"type": "http.response.body", "body": b"x" * size})  # type: ignore[operator]
 
-    with running(small, Limits(send_s=0.5, idle_s=1, stop_s=3), send_buffer=4096) as port, socket.socket() as wire:
+    servers: list[uvicorn.Server] = []
+    limits = Limits(send_s=0.5, idle_s=1, stop_s=3)
+    with running(small, limits, send_buffer=4096, servers=servers) as port, socket.socket() as wire:
         wire.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         wire.settimeout(10)
         wire.connect(("127.0.0.1", port))
         wire.sendall(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n")
-        time.sleep(1.0)
+        wait_for_close(servers[0])
         assert len(everything_of(wire)) < size
 
 

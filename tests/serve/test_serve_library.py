@@ -4,6 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from errors import raises
 
 import lexome
 from lexome.document import Document, Passage
@@ -45,5 +46,5 @@ def test_a_file_or_a_folder_is_read(tmp_path: Path, name: str) -> None:
 
 def test_nothing_to_answer_from_is_said(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text("\n")
-    with pytest.raises(FormatError, match="no documents"):
+    with raises(FormatError, code="no-documents", value=tmp_path / "a.jsonl"):
         Library.open(tmp_path / "a.jsonl", Tally())

@@ -1,21 +1,20 @@
 """One queue for all: each request in its turn, rows of several together, and a failure that stays with its own."""
 
 import asyncio
-import time
-from collections.abc import AsyncIterator, Sequence
+import threading
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 from errors import raises
-from services import awaited
+from services import PATIENCE_S, BlockingModel, awaited
 
 from lexome.document import Document
-from lexome.infer.annotator import Annotator, Model
+from lexome.infer.annotator import Annotator
 from lexome.serve.limits import Limits, RequestError
 from lexome.serve.queue import Queue
-from lexome.tasks.task import Example, Floats
 
 LIMITS = Limits()
 
@@ -51,49 +50,35 @@ def test_the_result_is_the_annotators_however_it_is_shared_out(
     assert [doc for part in found for doc in part] == [doc for n in range(4) for doc in expected[n::4]]
 
 
-class Watched(Model):
-    """A model with windows of 64 tokens that keeps what it is run on, takes a while, and fails at a given length."""
-
-    def __init__(self, model: Model, fails: int = 0) -> None:
-        super().__init__(model.predictor, model.task)
-        self.frame = replace(self.frame, max_tokens=64)
-        self.runs: list[list[int]] = []
-        self.firsts: list[int] = []
-        self.fails = fails
-
-    def run(self, rows: Sequence[Example], *, batch_tokens: int = 0) -> list[Floats]:
-        lengths = [len(row.ids) for row in rows]
-        self.runs.append(lengths)
-        self.firsts.append(int(rows[0].ids[1]))
-        time.sleep(0.001)
-        if self.fails in lengths:
-            raise RuntimeError("a model that breaks")
-        return super().run(rows, batch_tokens=batch_tokens)
+async def happens(event: threading.Event) -> None:
+    assert await asyncio.to_thread(event.wait, PATIENCE_S)
 
 
 def test_a_short_request_waits_for_one_window_of_each_other(annotator: Annotator) -> None:
-    model = Watched(annotator.models[0])
+    model = BlockingModel(annotator.models[0])
     [long] = documents(annotator, 1, 6000)
     [short] = documents(annotator, 1, 3)
 
     async def run() -> None:
         async with working(1) as queue:
             first = asyncio.ensure_future(queue.run([long, long], [model], annotator.select()))
-            while not model.runs:
-                await asyncio.sleep(0.001)
-            await queue.run([short], [model], annotator.select())
+            await happens(model.started)
+            second = asyncio.ensure_future(queue.run([short], [model], annotator.select()))
+            await asyncio.sleep(0)  # it is in the queue now
+            model.release.set()
+            await second
             assert not first.done()
             await first
 
     awaited(run())
     lengths = [length for run in model.runs for length in run]
     assert len(lengths) > 150
-    # The others go on until the short one has arrived; what counts is that it came long before their end.
-    assert lengths.index(min(lengths)) < len(lengths) / 2
+    assert lengths.index(min(lengths)) <= 2
 
 
 def test_requests_take_turns(annotator: Annotator) -> None:
-    model = Watched(annotator.models[0])
+    model = BlockingModel(annotator.models[0])
+    model.release.set()
     docs = [annotator.document(f"w{number} " * 5000) for number in range(3)]
 
     async def run() -> None:
@@ -101,20 +86,22 @@ def test_requests_take_turns(annotator: Annotator) -> None:
             await asyncio.gather(*(queue.run([doc], [model], annotator.select()) for doc in docs))
 
     awaited(run())
-    turns = model.firsts[len(model.firsts) // 3 : -len(docs)]
+    turns = model.first_ids[len(model.first_ids) // 3 : -len(docs)]
     assert len(turns) > 100
     assert all(one != other for one, other in pairwise(turns))
 
 
 def test_rows_of_several_clients_are_run_together(annotator: Annotator) -> None:
-    model = Watched(annotator.models[0])
+    model = BlockingModel(annotator.models[0])
+    model.release.set()
     docs = documents(annotator, 8)
 
     async def run() -> None:
         queue = Queue(LIMITS, threads=1, batch_tokens=500)
-        queue._open = True  # orders come in before the first thread takes one
+        queue._open = True  # requests come in before the first thread takes one
         waiting = [asyncio.ensure_future(queue.run([doc], [model], annotator.select())) for doc in docs]
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0)
+        assert queue.documents == 8
         queue.start()
         await asyncio.gather(*waiting)
         queue.close()
@@ -128,12 +115,13 @@ def test_rows_of_several_clients_are_run_together(annotator: Annotator) -> None:
 def test_a_failure_is_an_answer_to_its_own_client(annotator: Annotator) -> None:
     docs = documents(annotator, 3)
     length = len(annotator.models[0].encode(docs[1])[0].ids)
-    model = Watched(annotator.models[0], fails=length)
+    model = BlockingModel(annotator.models[0], fails=length)
+    model.release.set()
 
     async def run() -> list[object]:
         async with working(2) as queue:
-            orders = (queue.run([doc], [model], annotator.select()) for doc in docs)
-            found = await asyncio.gather(*orders, return_exceptions=True)
+            requests = (queue.run([doc], [model], annotator.select()) for doc in docs)
+            found = await asyncio.gather(*requests, return_exceptions=True)
             assert (queue.documents, queue.characters) == (0, 0)
             return found
 
@@ -144,24 +132,24 @@ def test_a_failure_is_an_answer_to_its_own_client(annotator: Annotator) -> None:
 
 
 def test_what_is_no_longer_awaited_is_not_done(annotator: Annotator) -> None:
-    model = Watched(annotator.models[0])
+    model = BlockingModel(annotator.models[0])
     [long] = documents(annotator, 1, 30_000)
-    total = len(model.encode(long))
+    [short] = documents(annotator, 1, 3)
+    assert len(model.encode(long)) > 100
 
-    async def run() -> tuple[int, int]:
+    async def run() -> None:
         async with working(1) as queue:
             task = asyncio.ensure_future(queue.run([long], [model], annotator.select()))
-            while not model.runs:
-                await asyncio.sleep(0.001)
+            await happens(model.started)
             task.cancel()
-            await asyncio.sleep(0.05)
-            seen = len(model.runs)
-            await asyncio.sleep(0.1)
+            with pytest.raises(asyncio.CancelledError):
+                await task
             assert (queue.documents, queue.characters) == (0, 0)
-            return seen, len(model.runs)
+            model.release.set()
+            await queue.run([short], [model], annotator.select())
 
-    seen, later = awaited(run())
-    assert seen == later < total
+    awaited(run())
+    assert len(model.runs) == 2
 
 
 def test_a_closed_queue_takes_nothing(annotator: Annotator) -> None:
@@ -175,7 +163,7 @@ def test_a_closed_queue_takes_nothing(annotator: Annotator) -> None:
 
 
 def test_a_model_that_is_not_wanted_is_not_run(everything: Annotator) -> None:
-    model = Watched(everything.models[0])
+    model = BlockingModel(everything.models[0])
 
     async def run() -> list[Document]:
         async with working(1) as queue:

@@ -3,41 +3,12 @@
 import signal
 import sys
 
-from lexome.cli.annotate import annotate, embed, fill
+# Importing these registers their commands.
+from lexome.cli import annotate, convert, corpus, datasets, evaluate, serve, study, train  # noqa: F401
 from lexome.cli.app import app
-from lexome.cli.convert import convert, convert_model
-from lexome.cli.corpus import build, check, learn_vocab, shard, vocab_report
-from lexome.cli.datasets import convert_bioasq, datasets
-from lexome.cli.evaluate import evaluate
-from lexome.cli.serve import serve
-from lexome.cli.study import report, reproduce
-from lexome.cli.train import distill, export, finetune, pretrain
 from lexome.errors import LexomeError
 
-__all__ = [
-    "annotate",
-    "app",
-    "build",
-    "check",
-    "convert",
-    "convert_bioasq",
-    "convert_model",
-    "datasets",
-    "distill",
-    "embed",
-    "evaluate",
-    "export",
-    "fill",
-    "finetune",
-    "learn_vocab",
-    "main",
-    "pretrain",
-    "report",
-    "reproduce",
-    "serve",
-    "shard",
-    "vocab_report",
-]
+__all__ = ["app", "main"]
 
 
 def main() -> None:

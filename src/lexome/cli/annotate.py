@@ -137,13 +137,11 @@ def annotate(
     parsed = parse_inputs(_arguments(inputs), text=text and bool(inputs))
     rejects_path = None if strict else rejects or default_rejects(output.path)
     if explain and not (output.printed and output.format is None):
-        raise UsageError(
-            "--explain cannot be combined with --out or --to.", code="conflicting-options", value="--explain"
-        )
+        message = "--explain cannot be combined with --out or --to."
+        raise UsageError(message, code="conflicting-options", value="--explain")
     if not output.bulk and (redo or part is not None or engine != "local" or jobs is not None):
-        raise UsageError(
-            "--jobs, --engine, --part and --redo need a folder as --out.", code="conflicting-options", value="--out"
-        )
+        message = "--jobs, --engine, --part and --redo need a folder as --out."
+        raise UsageError(message, code="conflicting-options", value="--out")
     folders = tuple(model or [default_model()])
     kept = "finished files" if output.bulk else None
     with interruptible(None if output.printed else output.path, kept=kept), _ignore_closed_pipe():
@@ -157,11 +155,8 @@ def annotate(
             from lexome.infer.bulk import BulkSettings, annotate_files
 
             if parsed.texts or STANDARD_OUTPUT in parsed.paths:
-                raise UsageError(
-                    "a text or standard input cannot be annotated into a folder. Name a file with --out.",
-                    code="conflicting-options",
-                    value="--out",
-                )
+                message = "a text or standard input cannot be annotated into a folder. Name a file with --out."
+                raise UsageError(message, code="conflicting-options", value="--out")
             del annotator
             result = annotate_files(
                 parsed.paths,
@@ -203,9 +198,8 @@ def _output(out: str | None, to: str | None) -> _Output:
     from lexome.formats.registry import get_format
 
     if out is not None and not out.strip():
-        raise UsageError(
-            "--out is empty; expected a file, a folder, or - for standard output.", code="empty-option", value="--out"
-        )
+        message = "--out is empty; expected a file, a folder, or - for standard output."
+        raise UsageError(message, code="empty-option", value="--out")
     if to is not None:
         get_format(to).write_function()  # raises for a format that is only read
     in_one_folder = to is not None and get_format(to).folder

@@ -69,9 +69,8 @@ def convert(
     from lexome.formats.conversion import convert as run
 
     if len(paths) < 2:
-        raise UsageError(
-            "expected at least one input and the output: lexome convert IN... OUT", code="missing-argument"
-        )
+        message = "expected at least one input and the output: lexome convert IN... OUT"
+        raise UsageError(message, code="missing-argument")
     *inputs, out = paths
     with interruptible(out):
         tally = run(

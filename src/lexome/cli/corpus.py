@@ -175,7 +175,6 @@ def check(recipe: RecipePath, set_: Overrides = None) -> None:
     stage = stage_of(recipe)
     if stage not in STAGES:
         expected = ", ".join(map(json.dumps, STAGES))
-        raise UsageError(
-            f"{recipe}: stage is {stage!r}; expected one of {expected}.", code="unknown-stage", value=stage
-        )
+        message = f"{recipe}: stage is {stage!r}; expected one of {expected}."
+        raise UsageError(message, code="unknown-stage", value=stage)
     print(explain(load(recipe, schema_of(stage), overrides=set_ or [])))

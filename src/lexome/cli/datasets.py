@@ -103,13 +103,11 @@ def convert_bioasq(
     from lexome.formats import read
 
     if len(paths) < 2:
-        raise UsageError(
-            "expected BioASQ files and the output: lexome convert-bioasq IN... OUT", code="missing-argument"
-        )
+        message = "expected BioASQ files and the output: lexome convert-bioasq IN... OUT"
+        raise UsageError(message, code="missing-argument")
     if unanswerable not in ("drop", "keep"):
-        raise UsageError(
-            f"--unanswerable {unanswerable!r}: expected drop or keep.", code="unknown-value", value=unanswerable
-        )
+        message = f"--unanswerable {unanswerable!r}: expected drop or keep."
+        raise UsageError(message, code="unknown-value", value=unanswerable)
     *inputs, out = paths
     converted = run(
         inputs,

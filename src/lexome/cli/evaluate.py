@@ -10,12 +10,12 @@ from lexome.cli.app import AsJson, app, parse_options
 from lexome.errors import UsageError
 
 if TYPE_CHECKING:
-    from lexome.tasks.evaluation.evaluate import Reading
+    from lexome.tasks.evaluation.evaluate import ReadOptions
 
 
 @app.command()
 def evaluate(
-    found: Annotated[Path, typer.Argument(metavar="PRED", help="Predicted documents: a file, folder or archive.")],
+    predicted: Annotated[Path, typer.Argument(metavar="PRED", help="Predicted documents: a file, folder or archive.")],
     gold: Annotated[Path, typer.Argument(metavar="GOLD", help="Gold documents, with the same ids and texts.")],
     against: Annotated[
         Path | None,
@@ -44,19 +44,19 @@ def evaluate(
     and must have the same text. Mentions are scored by exact match, by overlap, without types and by character, and
     with tokens also as conlleval and seqeval do; relations, labels and answers are scored if the documents have them.
     """
-    from lexome.tasks.evaluation.comparison import Draws
+    from lexome.tasks.evaluation.comparison import Resampling
     from lexome.tasks.evaluation.evaluate import as_json as plain
     from lexome.tasks.evaluation.evaluate import evaluate as run
     from lexome.tasks.evaluation.evaluate import lines
 
     result = run(
-        found,
+        predicted,
         gold,
         against=against,
-        reading=_reading(from_, set_, "pred"),
-        gold_reading=_reading(gold_from or from_, set_, "gold"),
+        options=_reading(from_, set_, "pred"),
+        gold_options=_reading(gold_from or from_, set_, "gold"),
         only=only or None,
-        draws=Draws(samples=samples, seed=seed),
+        resampling=Resampling(samples=samples, seed=seed),
     )
     if as_json:
         print(json.dumps(plain(result, explain=explain), ensure_ascii=False))
@@ -65,9 +65,9 @@ def evaluate(
         print(line)
 
 
-def _reading(format: str | None, pairs: list[str] | None, side: str) -> "Reading":
+def _reading(format: str | None, pairs: list[str] | None, side: str) -> "ReadOptions":
     """The format options of one side: those without a prefix, and those with its own."""
-    from lexome.tasks.evaluation.evaluate import Reading
+    from lexome.tasks.evaluation.evaluate import ReadOptions
 
     options: dict[str, str] = {}
     for key, value in parse_options(pairs, example="gold.type=Gene").items():
@@ -77,4 +77,4 @@ def _reading(format: str | None, pairs: list[str] | None, side: str) -> "Reading
             raise UsageError(message, code="unknown-prefix", value=owner)
         if not dot or owner == side:
             options[name or key] = value
-    return Reading(format, options)
+    return ReadOptions(format, options)

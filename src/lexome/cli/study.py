@@ -52,10 +52,8 @@ def reproduce(
     opened = open_study(study)
     models = named_models(model or []) | (checkpoints_of_run(run_) if run_ is not None else {})
     if not models:
-        raise UsageError(
-            "no models; expected --model FOLDER, or --run with the output folder of `lexome pretrain`.",
-            code="no-models",
-        )
+        message = "no models; expected --model FOLDER, or --run with the output folder of `lexome pretrain`."
+        raise UsageError(message, code="no-models")
     with needs("train", purpose="reproducing a study"):
         from lexome.reproduce.reproduce import StudyOptions
         from lexome.reproduce.reproduce import reproduce as run
@@ -117,9 +115,8 @@ def named_models(options: list[str]) -> dict[str, Path]:
             message = f"--model: two models have the name {name!r}; expected different names. Use NAME=FOLDER."
             raise UsageError(message, code="duplicate-model", value=name)
         if not path.exists():
-            raise UsageError(
-                f"--model {option!r}: no such folder; expected a checkpoint.", code="missing-file", value=str(path)
-            )
+            message = f"--model {option!r}: no such folder; expected a checkpoint."
+            raise UsageError(message, code="missing-file", value=str(path))
         models[name] = path
     return models
 
@@ -128,9 +125,6 @@ def checkpoints_of_run(run: Path) -> dict[str, Path]:
     """The checkpoints that a pre-training run kept, by step, the earliest first."""
     checkpoints = {path.name.removeprefix("step-"): path for path in run.glob("models/step-*") if path.is_dir()}
     if not checkpoints:
-        raise UsageError(
-            f"--run {run}: has no checkpoints models/step-N. Pre-train with log.checkpoint_steps = [1000, 10000].",
-            code="no-checkpoints",
-            value=str(run),
-        )
+        message = f"--run {run}: has no checkpoints models/step-N. Pre-train with log.checkpoint_steps = [1000, 10000]."
+        raise UsageError(message, code="no-checkpoints", value=str(run))
     return {steps: checkpoints[steps] for steps in sorted(checkpoints, key=int)}

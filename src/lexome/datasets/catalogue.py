@@ -22,7 +22,7 @@ FOLDER = Path(__file__).parent / "cards"
 GROUPS = ("biobert_ner", "ner", "relations", "classification", "questions", "clinical")
 
 _FILE_KEYS = ("reader", "options", "changes")
-_TYPES: Mapping[str, type | tuple[type, ...]] = {
+_TYPES: Mapping[str, type] = {
     "dev_fraction": float,
     "expected": dict,
     "options": dict,
@@ -58,12 +58,9 @@ def _card(name: str, table: dict[str, Any], where: str) -> DatasetCard:
         for split, value in table.pop("splits").items()
     }
     refine = table.pop("refine", None)
-    return DatasetCard(
-        name=name,
-        splits=splits,
-        refine=named_refinement(refine) if refine is not None else None,
-        **{key: tuple(value) if isinstance(value, list) else value for key, value in table.items()},
-    )
+    values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in table.items()}
+    refinement = named_refinement(refine) if refine is not None else None
+    return DatasetCard(name=name, splits=splits, refine=refinement, **values)
 
 
 def _alternatives(value: Any) -> list[Any]:
@@ -71,8 +68,8 @@ def _alternatives(value: Any) -> list[Any]:
 
 
 def _files(value: Any, defaults: Mapping[str, Any], where: str) -> Files:
-    table = dict(value) if isinstance(value, dict) else {"patterns": [value] if isinstance(value, str) else value}
-    table = {**defaults, **table}
+    own = value if isinstance(value, dict) else {"patterns": [value] if isinstance(value, str) else value}
+    table: dict[str, Any] = {**defaults, **own}
     _check_keys(table, Files, where)
     changes = tuple(named_change(change) for change in table.pop("changes", ()))
     folders, patterns = tuple(table.pop("folders", ())), tuple(table.pop("patterns"))
@@ -89,7 +86,7 @@ def _check_keys(table: Mapping[str, Any], schema: type, where: str, *, given: tu
         expected = _TYPES.get(key, str)
         if not isinstance(value, expected):
             raise DataSetError(
-                f"{where}: {key} is {value!r}; expected {getattr(expected, '__name__', expected)}.",
+                f"{where}: {key} is {value!r}; expected {expected.__name__}.",
                 code="wrong-type",
                 value=key,
             )

@@ -58,9 +58,8 @@ class Thresholds:
         difference = DIFFERENCE if difference is None else difference
         for name, value in (("agreement", agreement), ("difference", difference)):
             if not 0 <= value <= 1:
-                raise UsageError(
-                    f"{name} is {value:g}; expected a fraction from 0 to 1.", code="not-a-fraction", value=value
-                )
+                message = f"{name} is {value:g}; expected a fraction from 0 to 1."
+                raise UsageError(message, code="not-a-fraction", value=value)
         lowered = agreement < AGREEMENT or difference > DIFFERENCE
         if lowered and not accept_lower:
             raise UsageError(
@@ -147,11 +146,8 @@ def load_held_out(name: str, *, split: str, task: Task, data: Path | None = None
             )
         source = HeldOutSource(dataset.card.name, split, splits[split])
     else:
-        raise UsageError(
-            f"{name!r} is not a file, a folder or a dataset. `lexome datasets` lists the datasets.",
-            code="unknown-dataset",
-            value=name,
-        )
+        message = f"{name!r} is not a file, a folder or a dataset. `lexome datasets` lists the datasets."
+        raise UsageError(message, code="unknown-dataset", value=name)
     if not source.docs:
         raise UsageError(f"{name} has no documents to evaluate on.", code="no-documents", value=name)
     return source

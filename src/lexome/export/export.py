@@ -59,16 +59,12 @@ def export(
     LM. `name` is the model's name, whatever folder it lies in.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise CheckpointError(
-            f"{folder}: exists and is not empty. Choose another folder, or remove it.",
-            code="folder-exists",
-            value=folder,
-        )
+        message = f"{folder}: exists and is not empty. Choose another folder, or remove it."
+        raise CheckpointError(message, code="folder-exists", value=folder)
     for option, value, known in (("kind", kind, tuple(HEADS)), ("precision", precision, PRECISIONS)):
         if value is not None and value not in known:
-            raise UsageError(
-                f"{option} is {value!r}; expected one of {', '.join(known)}.", code=f"unknown-{option}", value=value
-            )
+            message = f"{option} is {value!r}; expected one of {', '.join(known)}."
+            raise UsageError(message, code=f"unknown-{option}", value=value)
     model = load(checkpoint, kind=kind, backend="lexome")
     if model.kind == "paired":
         model = load(checkpoint, kind="masked", backend="lexome")
@@ -257,11 +253,8 @@ def _task_settings(folder: Path) -> dict[str, Any] | None:
         settings: dict[str, Any] = json.loads(path.read_bytes())
         task_of(settings)
     except (ValueError, UsageError) as error:
-        raise CheckpointError(
-            f"{path}: not a task ({error}). Fine-tune the model again, or remove the file.",
-            code="not-a-task",
-            value=path,
-        ) from None
+        message = f"{path}: not a task ({error}). Fine-tune the model again, or remove the file."
+        raise CheckpointError(message, code="not-a-task", value=path) from None
     return settings
 
 

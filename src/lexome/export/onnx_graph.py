@@ -122,11 +122,8 @@ def build_graph(model: nn.Module, kind: str) -> onnx.ModelProto:
     Outputs: hidden, (B, T, D), and logits if there is a head.
     """
     if kind not in HEADS:
-        raise CheckpointError(
-            f"cannot export a model of kind {kind!r}; expected one of {', '.join(HEADS)}.",
-            code="unknown-kind",
-            value=kind,
-        )
+        message = f"cannot export a model of kind {kind!r}; expected one of {', '.join(HEADS)}."
+        raise CheckpointError(message, code="unknown-kind", value=kind)
     encoder = model if isinstance(model, Encoder) else model.encoder
     assert isinstance(encoder, Encoder)
     graph = Graph()

@@ -98,7 +98,9 @@ def read_settings(folder: Path) -> ModelSettings:
         raise CheckpointError(
             f"{path}: {problem} {wrong[0]!r}. Export the model again.", code=problem.replace(" ", "-"), value=wrong[0]
         )
-    values = {name: tuple(value) if isinstance(value, list) else value for name, value in content.items()}
+    values: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in content.items()
+    }
     return ModelSettings(**{**values, "calibration": _curves(path, content["calibration"])})
 
 

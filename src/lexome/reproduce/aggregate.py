@@ -70,16 +70,12 @@ def aggregate(runs: Sequence[RunScores], metric: str, *, folds: Statistic | None
     scores: dict[int, dict[int | None, float]] = {}
     for run in runs:
         if metric not in run.scores:
-            raise UsageError(
-                f"the runs have no metric {metric!r}; expected one of {', '.join(run.scores)}.",
-                code="unknown-metric",
-                value=metric,
-            )
+            message = f"the runs have no metric {metric!r}; expected one of {', '.join(run.scores)}."
+            raise UsageError(message, code="unknown-metric", value=metric)
         of_seed = scores.setdefault(run.seed, {})
         if run.fold in of_seed:
-            raise UsageError(
-                f"seed {run.seed} has two runs for one fold; expected one.", code="duplicate-run", value=run.seed
-            )
+            message = f"seed {run.seed} has two runs for one fold; expected one."
+            raise UsageError(message, code="duplicate-run", value=run.seed)
         of_seed[run.fold] = 100 * run.scores[metric]
     if any(run.fold is not None for run in runs) and folds is None:
         raise UsageError(
@@ -88,10 +84,8 @@ def aggregate(runs: Sequence[RunScores], metric: str, *, folds: Statistic | None
             code="no-fold-statistic",
         )
     if len({len(of_seed) for of_seed in scores.values()}) > 1:
-        raise UsageError(
-            "seeds have different numbers of folds; expected the same. Run the study again to complete them.",
-            code="incomplete-folds",
-        )
+        message = "seeds have different numbers of folds; expected the same. Run the study again to complete them."
+        raise UsageError(message, code="incomplete-folds")
     by_seed = [
         [of_seed[fold] for fold in sorted(of_seed, key=lambda fold: fold or 0)] for _, of_seed in sorted(scores.items())
     ]

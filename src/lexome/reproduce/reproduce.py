@@ -81,9 +81,8 @@ def tasks_to_run(study: StudyRecipe, only: Iterable[str] = ()) -> list[TaskTable
     unknown = sorted(selected - {name for task in study.tasks for name in (task.name, task.set)})
     if unknown:
         names = ", ".join(task.name for task in study.tasks if not task.intermediate)
-        raise UsageError(
-            f"{study.name} has no task {unknown[0]!r}; expected one of {names}.", code="unknown-task", value=unknown[0]
-        )
+        message = f"{study.name} has no task {unknown[0]!r}; expected one of {names}."
+        raise UsageError(message, code="unknown-task", value=unknown[0])
     ordered: dict[str, TaskTable] = {}
     for task in study.tasks:
         if task.intermediate or (selected and not selected & {task.name, task.set}):
@@ -128,7 +127,11 @@ class TaskPlan:
 
     def report_recipe(self, variant: int) -> FinetuneRecipe:
         """The recipe of the reported runs, with one variant of the protocol."""
-        return self._recipe(variant, self.protocol.report, "report")
+        recipe = self._recipe(variant, self.protocol.report, "report")
+        if recipe.folds is not None and self.protocol.folds is None:
+            message = "--set folds: the protocol has no statistic over folds. Leave folds out of --set."
+            raise RecipeError(message, code="no-fold-statistic", value="folds")
+        return recipe
 
     def _recipe(self, variant: int, phase: Mapping[str, Any], folder: str) -> FinetuneRecipe:
         task, protocol, options = self.task, self.protocol, self.options
@@ -144,11 +147,8 @@ class TaskPlan:
         )
         recipe = validate(keys, FinetuneRecipe, task.name)
         if recipe.grid.lr and "lr" in (options.overrides.get("optimizer") or {}):
-            raise RecipeError(
-                f"--set optimizer.lr: the grid of {task.name} has learning rates of its own. Use --set grid.lr=[...].",
-                code="overridden-by-grid",
-                value="optimizer.lr",
-            )
+            message = f"--set optimizer.lr: {task.name} has a grid of learning rates. Use --set grid.lr=[...]."
+            raise RecipeError(message, code="overridden-by-grid", value="optimizer.lr")
         return _quick_recipe(recipe, keys) if options.quick else recipe
 
 
@@ -333,26 +333,10 @@ def _run_task(study: StudyRecipe, task: TaskTable, model: str, start: Path, opti
     if task.init_from is not None:
         start = runs_folder / task.init_from / _reported_folder(runs_folder / task.init_from)
     plan = TaskPlan(study.protocols[task.protocol], task, start, runs_folder / task.name, options)
-    protocol, variants = plan.protocol, plan.variants
-    best = variants[0]
-    _require_fold_statistic(protocol, plan.report_recipe(best))
+    protocol, failed = plan.protocol, dict[str, str]()
     finetuned: dict[Path, Finetuned] = {}
-    failed: dict[str, str] = {}
-    if len(variants) > 1:
-        selections = {variant: plan.selection_recipe(variant) for variant in variants}
-        _require_disjoint_folds(protocol, selections[best], plan.report_recipe(best))
-        scores: dict[int, float] = {}
-        for variant, selection in selections.items():
-            try:
-                finetuned[selection.out] = finetune(selection, progress_shown=options.progress_shown)
-                scores[variant] = _selection_score(finetuned[selection.out], protocol.select_on)
-            except DivergedError as error:
-                failed[selection.out.name] = str(error)
-        if not scores:
-            name, reason = next(iter(failed.items()))
-            raise DivergedError(f"every variant diverged. {name}: {reason}", code="no-finished-run", value=name)
-        best = max(scores, key=lambda variant: scores[variant])
-    recipe = plan.report_recipe(best)
+    variant = _select_variant(plan, finetuned, failed)
+    recipe = plan.report_recipe(variant)
     if recipe.out not in finetuned:
         finetuned[recipe.out] = finetune(recipe, progress_shown=options.progress_shown)
     (plan.out / REPORTED).write_text(recipe.out.name, encoding="utf-8")
@@ -366,34 +350,40 @@ def _run_task(study: StudyRecipe, task: TaskTable, model: str, start: Path, opti
             interval = {"low": low, "high": high, "level": LEVEL, "over": "documents"}
             estimates[metric] = estimates[metric].model_copy(update=interval)
     summary = finetuned[recipe.out].summary
-    chosen = [format_keys(protocol.variants[best])] if len(variants) > 1 else []
+    chosen = [format_keys(protocol.variants[variant])] if len(plan.variants) > 1 else []
     chosen += [cell.cell.name] if len(summary.rows) > 1 else []
     for folder, result in finetuned.items():
         failed |= {f"{folder.name}/{run}": reason for run, reason in result.summary.failed.items()}
     return TaskResult(estimates, ", ".join(filter(None, chosen)), summary.warnings, failed)
 
 
-def _require_fold_statistic(protocol: ProtocolTable, report: FinetuneRecipe) -> None:
-    """RecipeError where overrides ask for cross-validation and the protocol has no statistic over folds."""
-    if report.folds is not None and protocol.folds is None:
-        raise RecipeError(
-            "--set folds asks for cross-validation, but the protocol has no statistic over folds. Leave folds out of "
-            "--set.",
-            code="no-fold-statistic",
-            value="folds",
-        )
-
-
-def _require_disjoint_folds(protocol: ProtocolTable, selection: FinetuneRecipe, report: FinetuneRecipe) -> None:
-    """RecipeError where overrides would select variants on a fold that is also reported."""
-    selected, reported = (recipe.folds.use if recipe.folds is not None else () for recipe in (selection, report))
-    if protocol.select_on == "test" and not disjoint(selected, reported):
+def _select_variant(plan: TaskPlan, finetuned: dict[Path, Finetuned], failed: dict[str, str]) -> int:
+    """The variant with the best score; its runs, and those that diverged, are added to the two dictionaries."""
+    report = plan.report_recipe(plan.variants[0])
+    if len(plan.variants) == 1:
+        return plan.variants[0]
+    recipes = {variant: plan.selection_recipe(variant) for variant in plan.variants}
+    both = (recipes[plan.variants[0]], report)
+    selected, reported = (recipe.folds.use if recipe.folds is not None else () for recipe in both)
+    split = plan.protocol.select_on
+    if split == "test" and not disjoint(selected, reported):
         raise RecipeError(
             f"variants are selected on the test split of folds {list(selected)}, and folds {list(reported)} are "
             "reported; expected disjoint folds. Leave folds out of --set.",
             code="overlapping-folds",
             value=selected,
         )
+    scores: dict[int, float] = {}
+    for variant, recipe in recipes.items():
+        try:
+            finetuned[recipe.out] = finetune(recipe, progress_shown=plan.options.progress_shown)
+            scores[variant] = _selection_score(finetuned[recipe.out], split)
+        except DivergedError as error:
+            failed[recipe.out.name] = str(error)
+    if not scores:
+        name, reason = next(iter(failed.items()))
+        raise DivergedError(f"every variant diverged. {name}: {reason}", code="no-finished-run", value=name)
+    return max(scores, key=lambda variant: scores[variant])
 
 
 def format_keys(keys: Mapping[str, Any], prefix: str = "") -> str:
@@ -410,9 +400,8 @@ def _best_runs(result: Finetuned) -> tuple[Row, list[Facts]]:
     """The best cell of the grid and its finished runs; where some failed, those of the seeds with the most folds."""
     summary = result.summary
     if summary.best is None:
-        raise UsageError(
-            f"{result.folder}: the grid has no best cell without a dev split.", code="no-dev-split", value=result.folder
-        )
+        message = f"{result.folder}: the grid has no best cell without a dev split."
+        raise UsageError(message, code="no-dev-split", value=result.folder)
     cell = summary.rows[summary.best]
     runs = [run for name in cell.runs if (run := read_facts(result.folder / RUNS / name)) is not None]
     folds = {run.seed: sum(other.seed == run.seed for other in runs) for run in runs}
@@ -424,22 +413,16 @@ def _selection_score(result: Finetuned, split: str) -> float:
     cell, _ = _best_runs(result)
     spread = cell.spreads.get(split, {}).get(result.summary.measure or "")
     if spread is None:
-        raise UsageError(
-            f"{result.folder}: its runs have no score on {split} to select a variant by.",
-            code="no-selection-score",
-            value=split,
-        )
+        message = f"{result.folder}: its runs have no score on {split} to select a variant by."
+        raise UsageError(message, code="no-selection-score", value=split)
     return -inf if isnan(spread.mean) else spread.mean
 
 
 def _reported_folder(folder: Path) -> str:
     path = folder / REPORTED
     if not path.is_file():
-        raise UsageError(
-            f"{folder}: the task to start from was not finished. Run the study again.",
-            code="unfinished-task",
-            value=folder.name,
-        )
+        message = f"{folder}: the task to start from was not finished. Run the study again."
+        raise UsageError(message, code="unfinished-task", value=folder.name)
     return path.read_text(encoding="utf-8")
 
 

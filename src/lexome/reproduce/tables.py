@@ -382,11 +382,8 @@ def read_result(path: Path) -> StudyResult:
     try:
         return StudyResult.model_validate(json.loads(path.read_text(encoding="utf-8")))
     except (ValueError, ValidationError) as error:
-        raise UsageError(
-            f"{path}: not the result of a study ({type(error).__name__}). Run the study again.",
-            code="not-a-result",
-            value=path,
-        ) from None
+        message = f"{path}: not the result of a study ({type(error).__name__}). Run the study again."
+        raise UsageError(message, code="not-a-result", value=path) from None
 
 
 def merge_results(results: Iterable[StudyResult]) -> list[StudyResult]:
@@ -452,11 +449,8 @@ def report(folders: Iterable[Path], out: Path) -> Report:
     folders = list(folders)
     lost = next((folder for folder in folders if not folder.exists()), None)
     if lost is not None:
-        raise UsageError(
-            f"{lost}: no such folder; expected the output of `lexome reproduce` or `lexome finetune`.",
-            code="missing-folder",
-            value=lost,
-        )
+        message = f"{lost}: no such folder; expected the output of `lexome reproduce` or `lexome finetune`."
+        raise UsageError(message, code="missing-folder", value=lost)
     studies: dict[str, StudyResult] = {}
     for result in merge_results(read_result(path) for path in _result_files(folders)):
         name = result.study + ("-quick" if result.quick else "")

@@ -1,4 +1,4 @@
-"""The service as an ASGI application: routes and what they answer."""
+"""The service as an ASGI application: routes, static page, and errors as JSON."""
 
 import logging
 from collections.abc import AsyncIterator, Sequence
@@ -18,69 +18,13 @@ from lexome.files import usable_cores
 from lexome.infer.annotator import Annotator
 from lexome.serve import compat, routes
 from lexome.serve.limits import Limits, RequestError
-from lexome.serve.middleware import OPEN, Callers, Gate
-from lexome.serve.schemas import Plain, with_schemas
+from lexome.serve.middleware import OPEN_PATHS, Gate, protect
+from lexome.serve.schemas import Plain, describe_bodies
 from lexome.serve.service import Library, Service
-
-_MEDIA = {
-    "html": "text/html; charset=utf-8",
-    "css": "text/css; charset=utf-8",
-    "js": "text/javascript; charset=utf-8",
-    "svg": "image/svg+xml",
-    "png": "image/png",
-    "json": "application/json",
-}
-PAGE = "index.html"
-
-
-def page_routes() -> APIRouter:
-    """`/` and `/static/`, which are for people and so not in the OpenAPI description."""
-    router = APIRouter(include_in_schema=False)
-    files = {name: _File(name, content) for name, content in _contents().items()}
-
-    @router.get("/")
-    async def page(request: Request) -> Response:
-        return _found(files, PAGE, request)
-
-    @router.get("/static/{name}")
-    async def static(name: str, request: Request) -> Response:
-        return _found(files, name, request)
-
-    return router
-
-
-class _File:
-    def __init__(self, name: str, content: bytes) -> None:
-        self.content = content
-        self.media_type = _MEDIA[name.rpartition(".")[2]]
-        self.tag = f'"{sha256(content).hexdigest()[:16]}"'
-
-
-def _contents() -> dict[str, bytes]:
-    folder = resources.files("lexome.serve") / "static"
-    if not folder.is_dir():
-        return {}
-    return {
-        path.name: path.read_bytes()
-        for path in folder.iterdir()
-        if path.is_file() and path.name.rpartition(".")[2] in _MEDIA
-    }
-
-
-def _found(files: dict[str, _File], name: str, request: Request) -> Response:
-    file = files.get(name)
-    if file is None:
-        raise HTTPException(404, "there is no such file")
-    # Asked for again each time, and sent again only where it has changed.
-    headers = {"etag": file.tag, "cache-control": "no-cache"}
-    if request.headers.get("if-none-match") == file.tag:
-        return Response(status_code=304, headers=headers)
-    return Response(file.content, media_type=file.media_type, headers=headers)
-
 
 log = logging.getLogger("lexome.serve")
 
-_ABOUT = """Annotate biomedical text: mentions with exact places, relations, classes and answers.
+_DESCRIPTION = """Annotate biomedical text: mentions with exact offsets, relations, classes and answers.
 
 Every error is JSON, `{"error": "what was seen, what was expected, what to do"}`.
 """
@@ -97,15 +41,19 @@ def make_app(
     threads: int | None = None,
     batch_tokens: int = 0,
 ) -> Gate:
-    """The whole service around an annotator, whose models should run on one thread each.
+    """The service for an annotator, whose models should run on one thread each.
 
-    `threads` of them work at once, by default one a core. With a `token`, requests must have it; pages of other
-    `origins` may ask only if named. With `hosts`, it answers only where it is asked for by one of these names.
+    `threads` of them work at once, by default one per core. With a `token`, requests must have it; web pages of other
+    origins may send requests only if listed in `origins`. With `hosts`, only requests for these host names are
+    answered.
     """
     limits = limits or Limits()
-    library = library or Library()
     service = Service(
-        annotator, library=library, limits=limits, threads=threads or usable_cores(), batch_tokens=batch_tokens
+        annotator,
+        library=library or Library(),
+        limits=limits,
+        threads=threads or usable_cores(),
+        batch_tokens=batch_tokens,
     )
 
     @asynccontextmanager
@@ -115,35 +63,74 @@ def make_app(
         service.close()
 
     app = FastAPI(
-        title="Lexome", version=__version__, description=_ABOUT, lifespan=lifespan, docs_url=None, redoc_url=None
+        title="Lexome", version=__version__, description=_DESCRIPTION, lifespan=lifespan, docs_url=None, redoc_url=None
     )
     app.state.service = service
-    for router in (page_routes(), routes.router, compat.router, routes.operator_router):
+    for router in (_page_routes(), routes.router, compat.router, routes.operator_router):
         app.include_router(router)
     for kind in (LexomeError, HTTPException, RequestValidationError, Exception):
-        app.add_exception_handler(kind, _explain)
-    with_schemas(app, [*routes.BODIES, Plain], secured=token is not None, open_to_all=OPEN)
-    return Gate(app, limits=limits, metrics=service.metrics, token=token, callers=Callers(origins, hosts))
+        app.add_exception_handler(kind, _error_response)
+    describe_bodies(app, [*routes.BODIES, Plain], secured=token is not None, open_paths=OPEN_PATHS)
+    return protect(app, limits=limits, metrics=service.metrics, token=token, origins=origins, hosts=hosts)
 
 
-async def _explain(request: Request, error: Exception) -> Response:
-    """An error as JSON, with the status that says whose it is."""
-    status, message, headers = _status(error)
-    if status == 500:
+async def _error_response(request: Request, error: Exception) -> Response:
+    """An error as JSON, with the status of the kind of error."""
+    status, message, headers = 500, "internal error; see the log of the service.", None
+    if isinstance(error, RequestError):
+        status, message = error.status, str(error)
+        headers = None if error.retry_after_s is None else {"retry-after": str(error.retry_after_s)}
+    elif isinstance(error, FormatError | BadDocument | UsageError | MissingExtraError):
+        status, message = 422, str(error)
+    elif isinstance(error, RequestValidationError):
+        first = error.errors()[0]
+        field = ".".join(str(step) for step in first["loc"])
+        status, message = 422, f"{field}: {first['msg']}. /openapi.json describes this path."
+    elif isinstance(error, HTTPException):
+        status, message = error.status_code, f"{error.detail}. /openapi.json describes all paths."
+        headers = dict(error.headers or {}) or None
+    else:
         log.error("%s %r failed", request.method, request.url.path, exc_info=error)
     return JSONResponse({"error": message}, status, headers)
 
 
-def _status(error: Exception) -> tuple[int, str, dict[str, str] | None]:
-    if isinstance(error, RequestError):
-        after = error.retry_after_s
-        return error.status, str(error), None if after is None else {"retry-after": str(after)}
-    if isinstance(error, FormatError | BadDocument | UsageError | MissingExtraError):
-        return 422, str(error), None
-    if isinstance(error, RequestValidationError):
-        first = error.errors()[0]
-        where = ".".join(str(step) for step in first["loc"])
-        return 422, f"{where}: {first['msg']}. Expected what /openapi.json says of this path.", None
-    if isinstance(error, HTTPException):
-        return error.status_code, f"{error.detail}. /openapi.json has what there is.", dict(error.headers or {}) or None
-    return 500, "something failed that should not have; the service's own log says what.", None
+# Not guessed by the system's tables: a wrong type with nosniff would break the page.
+_MEDIA_TYPES = {
+    "html": "text/html; charset=utf-8",
+    "css": "text/css; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "svg": "image/svg+xml",
+    "png": "image/png",
+    "json": "application/json",
+}
+
+
+def _page_routes() -> APIRouter:
+    """`/` and `/static/`, which are for people and so not in the OpenAPI description."""
+    router = APIRouter(include_in_schema=False)
+    folder = resources.files("lexome.serve") / "static"
+    files = {
+        path.name: path.read_bytes()
+        for path in (folder.iterdir() if folder.is_dir() else ())
+        if path.is_file() and path.name.rpartition(".")[2] in _MEDIA_TYPES
+    }
+    etags = {name: f'"{sha256(content).hexdigest()[:16]}"' for name, content in files.items()}
+
+    def file_response(name: str, request: Request) -> Response:
+        if name not in files:
+            raise HTTPException(404, "no such file")
+        # Revalidated each time, and sent again only if it has changed.
+        headers = {"etag": etags[name], "cache-control": "no-cache"}
+        if request.headers.get("if-none-match") == etags[name]:
+            return Response(status_code=304, headers=headers)
+        return Response(files[name], media_type=_MEDIA_TYPES[name.rpartition(".")[2]], headers=headers)
+
+    @router.get("/")
+    async def page(request: Request) -> Response:
+        return file_response("index.html", request)
+
+    @router.get("/static/{name}")
+    async def static(name: str, request: Request) -> Response:
+        return file_response(name, request)
+
+    return router

@@ -1,10 +1,10 @@
-"""Request bodies to documents: Lexome's own JSON, or any format that can be read from one file."""
+"""Request bodies to documents and documents to response bodies, in Lexome's own JSON or any format of one file."""
 
 import asyncio
 import io
 import tempfile
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import cache
 from importlib.util import find_spec
@@ -27,20 +27,19 @@ from lexome.serve.limits import CLIENT_CLOSED, Limits, RequestError
 from lexome.serve.queue import text_length
 
 JSON = "json"
-# A few bytes of these may hold gigabytes, or nothing but a path to look into.
-PACKED = ("parquet", "spacy")
-_PACKED_BYTES = (b"\x1f\x8b", b"PK\x03\x04", b"\xfd7zXZ\x00", b"\x28\xb5\x2f\xfd", b"BZh")
-# What curl and others say when nobody told them what a body is.
-_UNSAID = ("", "application/x-www-form-urlencoded", "application/octet-stream")
 
+# Requests
 
-# A body may hold millions of errors, and what pydantic says of each takes a kilobyte.
-MANY = 1000
+# A few bytes of these formats may contain gigabytes, or nothing but a path to open.
+COMPRESSED_FORMATS = ("parquet", "spacy")
+_COMPRESSED_BYTES = (b"\x1f\x8b", b"PK\x03\x04", b"\xfd7zXZ\x00", b"\x28\xb5\x2f\xfd", b"BZh")
+# Content types that curl and others send by default.
+_DEFAULT_TYPES = ("", "application/x-www-form-urlencoded", "application/octet-stream")
+# A body may have millions of errors, and pydantic's description of each takes a kilobyte.
+MAX_ERRORS = 1000
 
-Shape = TypeVar("Shape", bound=BaseModel)
-
-Make = Callable[[str], Document]
-"""A bare text made into a document."""
+BodyModel = TypeVar("BodyModel", bound=BaseModel)
+MakeDocument = Callable[[str], Document]
 
 
 class Given(BaseModel):
@@ -53,13 +52,18 @@ class Given(BaseModel):
     )
 
     text: str | None = Field(None, description="A bare text.")
-    id: str | None = Field(None, description="What the document made of `text` is called.")
-    documents: list[Document] | None = Field(None, description="Documents as JSON lines have them.")
+    id: str | None = Field(None, description="Id of the document made from `text`.")
+    documents: list[Document] | None = Field(None, description="Documents as in JSON lines.")
 
 
-async def body_of(request: Request, limits: Limits) -> bytes:
-    """All bytes of a request's body; RequestError where there are too many, or they take too long."""
-    _check_head(request, limits)
+async def read_body(request: Request, limits: Limits) -> bytes:
+    """The request body; RequestError if it is too large or too slow."""
+    encoding = request.headers.get("content-encoding", "identity")
+    if encoding.lower() != "identity":
+        raise RequestError(415, f"the body is compressed ({encoding[:40]!r}). Send it without compression.")
+    length = request.headers.get("content-length", "0")
+    if length.isdecimal() and int(length[:20]) > limits.body_bytes:
+        raise _too_large(f"{int(length[:20]):,} bytes", limits)
     parts: list[bytes] = []
     size = 0
     try:
@@ -71,166 +75,123 @@ async def body_of(request: Request, limits: Limits) -> bytes:
                 parts.append(part)
     except TimeoutError:
         raise RequestError(
-            408, f"the body did not arrive within {limits.read_s:g} s; {size:,} bytes did. Send it faster, or in parts."
+            408, f"timeout: {size:,} bytes of the body arrived within {limits.read_s:g} s. Send it faster, or in parts."
         ) from None
     except ClientDisconnect:
-        raise RequestError(CLIENT_CLOSED, "the client has gone.") from None
+        raise RequestError(CLIENT_CLOSED, "the client has disconnected.") from None
     return b"".join(parts)
 
 
-def documents_in(
-    body: bytes, limits: Limits, *, form: str | None, name: str | None, content_type: str, make: Make
+def _too_large(size: str, limits: Limits) -> RequestError:
+    return RequestError(
+        413,
+        f"the body has {size}; expected at most {limits.body_bytes:,}. Send fewer documents per request, or annotate "
+        "files with `lexome annotate`.",
+    )
+
+
+def parse_documents(
+    body: bytes, limits: Limits, *, format: str | None, name: str | None, content_type: str, make: MakeDocument
 ) -> list[Document]:
-    """The documents of a body: of the format `form`, else of a file called `name`, else as the body itself says."""
-    if form == JSON or (form is None and (_is_own(body) or (name is None and _is_json(body, content_type)))):
-        return bounded(given_documents(parsed(body, Given), make), limits)
-    if body.startswith(_PACKED_BYTES) or (name is not None and is_archive(name)):
+    """The documents of a body in `format`, or in that of a file called `name`, or else in a detected one."""
+    content_type = content_type.partition(";")[0].strip().lower()
+    # A response of ours that was saved and is sent again.
+    saved = body.startswith(b'{"documents":[')
+    is_json = content_type == "application/json" or (content_type in _DEFAULT_TYPES and body.lstrip()[:1] == b"{")
+    if format == JSON or (format is None and (saved or (name is None and is_json))):
+        return check_limits(documents_of(parse_json(body, Given), make), limits)
+    if body.startswith(_COMPRESSED_BYTES) or (name is not None and is_archive(name)):
+        raise RequestError(415, "the body is compressed or an archive; expected a single file. Unpack it first.")
+    stream = cast(io.BufferedReader, io.BufferedReader(cast(io.RawIOBase, io.BytesIO(body)), HEAD_BYTES))
+    source = Source(name or "the body", stream)
+    if format is not None:
+        chosen = get_format(format)
+    elif name:
+        chosen = detect(source)
+    else:
+        chosen = get_format("text") if content_type == "text/plain" else detect_by_content(source)
+    if chosen.name in COMPRESSED_FORMATS or chosen.grouped:
+        reason = "may decompress to any size" if chosen.name in COMPRESSED_FORMATS else "consists of several files"
         raise RequestError(
-            415, "the body is packed or an archive; expected a single file. Unpack it, and send what is in it."
+            415, f"the format {chosen.name!r} {reason} and is not accepted. Send jsonl, bioc-xml or another."
         )
-    source = _source(body, name)
-    format = _format(source, form, content_type)
-    if format.name in PACKED or format.grouped:
-        why = "may unpack to any size" if format.name in PACKED else "is spread over several files"
-        raise RequestError(
-            415, f"the format {format.name!r} {why}, so it is not read here. Send jsonl, bioc-xml or another."
-        )
-    tally = Tally()
-    return bounded(format.read_function()(source, tally=tally), limits)
+    return check_limits(chosen.read_function()(source, tally=Tally()), limits)
 
 
-def readable() -> list[str]:
-    """The formats that a body may have."""
-    kept = (one.name for one in BY_NAME.values() if one.reads and not one.grouped and one.name not in PACKED)
-    return [JSON, *kept]
+def input_formats() -> list[str]:
+    """The formats that a request body may have."""
+    accepted = (one for one in BY_NAME.values() if one.reads and not one.grouped)
+    return [JSON, *(one.name for one in accepted if one.name not in COMPRESSED_FORMATS)]
 
 
-def parsed(body: bytes, kind: type[Shape]) -> Shape:
-    """The body as one of pydantic's models; RequestError says which field is wrong."""
+def parse_json(body: bytes, model: type[BodyModel]) -> BodyModel:
+    """The body as a pydantic model; RequestError names the first invalid field."""
     try:
-        fields, _, _ = _validator(kind).validate_json(body)
-        return kind.model_construct(**fields)
+        fields, _, _ = _validator(model).validate_json(body)
+        return model.model_construct(**fields)
     except ValidationError as error:
-        if error.error_count() > MANY:
-            raise RequestError(
-                422, f"{error.error_count():,} fields of the body are not known. Leave them out."
-            ) from None
+        if error.error_count() > MAX_ERRORS:
+            raise RequestError(422, f"the body has {error.error_count():,} unknown fields. Remove them.") from None
         first = error.errors(include_url=False)[0]
         cause = first.get("ctx", {}).get("error")
         if isinstance(cause, DocumentError):
             raise cause from None
         field = ".".join(str(step) for step in first["loc"]) or "the body"
         status = 400 if first["type"] == "json_invalid" else 422
-        raise RequestError(
-            status, f"{field[:200]}: {first['msg']}. Expected what /openapi.json says of this path."
-        ) from None
+        raise RequestError(status, f"{field[:200]}: {first['msg']}. /openapi.json describes this path.") from None
 
 
 @cache
-def _validator(kind: type[BaseModel]) -> SchemaValidator:
-    """pydantic's own for the fields of a model, but ended by the first wrong item of a list."""
-    schema = _failing_fast(kind.__pydantic_core_schema__)
-    # The whole schema would not do: for a class that has a validator, pydantic takes that one.
+def _validator(model: type[BaseModel]) -> SchemaValidator:
+    """pydantic's validator of a model's fields, but stopped by the first invalid item of a list."""
+
+    def fail_fast(schema: Any) -> Any:
+        if isinstance(schema, list):
+            return [fail_fast(part) for part in schema]
+        if not isinstance(schema, dict):
+            return schema
+        copied = {name: fail_fast(part) for name, part in schema.items()}
+        return {**copied, "fail_fast": True} if copied.get("type") in ("list", "tuple") else copied
+
+    schema = fail_fast(model.__pydantic_core_schema__)
+    # Only the fields: for a class that has a validator already, pydantic would use that one.
     return SchemaValidator(schema["schema"], schema["config"])
 
 
-def _failing_fast(schema: Any) -> Any:
-    if isinstance(schema, list):
-        return [_failing_fast(one) for one in schema]
-    if not isinstance(schema, dict):
-        return schema
-    made = {name: _failing_fast(held) for name, held in schema.items()}
-    return {**made, "fail_fast": True} if made.get("type") in ("list", "tuple") else made
+def documents_of(body: Given, make: MakeDocument) -> list[Document]:
+    """The documents of a body in Lexome's own form."""
+    if (body.text is None) == (body.documents is None):
+        count = "neither" if body.text is None else "both"
+        raise RequestError(422, f'the body has {count} of "text" and "documents"; expected one of them.')
+    if body.documents is not None:
+        return body.documents
+    doc = make(body.text or "")
+    return [replace(doc, id=body.id) if body.id else doc]
 
 
-def given_documents(given: Given, make: Make) -> list[Document]:
-    """The documents that a body in Lexome's own form holds; RequestError where it does not say one thing."""
-    if (given.text is None) == (given.documents is None):
-        seen = "neither" if given.text is None else "both"
-        raise RequestError(422, f'the body has {seen} of "text" and "documents"; expected one of them.')
-    if given.documents is not None:
-        return given.documents
-    doc = make(given.text or "")
-    return [replace(doc, id=given.id) if given.id else doc]
+def check_limits(docs: Iterable[Document], limits: Limits) -> list[Document]:
+    """The documents; RequestError if there are too many or one is too large, before more are read."""
+    accepted: list[Document] = []
+    for doc in docs:
+        if len(accepted) == limits.documents:
+            raise RequestError(413, f"more than {limits.documents:,} documents. Send them in several requests.")
+        question = max((len(question.text) for question in doc.questions), default=0)
+        for size, what, limit, remedy in (
+            (len(doc.relations), "relations", limits.relations, "Send it without them."),
+            (question, "characters in a question", limits.question, "Ask a shorter one."),
+            (text_length(doc), "characters", limits.characters, "Split it, or use `lexome annotate`, without limits."),
+        ):
+            if size > limit:
+                raise RequestError(
+                    413, f"document {doc.id[:60]!r} has {size:,} {what}; expected at most {limit:,}. {remedy}"
+                )
+        accepted.append(doc)
+    return accepted
 
 
-def _is_own(body: bytes) -> bool:
-    """Whether it begins as an answer of ours does, which someone saved and sends again."""
-    return body.startswith(b'{"documents":[')
+# Responses
 
-
-def _is_json(body: bytes, content_type: str) -> bool:
-    kind = content_type.partition(";")[0].strip().lower()
-    return kind == "application/json" or (kind in _UNSAID and body.lstrip()[:1] == b"{")
-
-
-def _source(body: bytes, name: str | None) -> Source:
-    stream = cast(io.BufferedReader, io.BufferedReader(cast(io.RawIOBase, io.BytesIO(body)), HEAD_BYTES))
-    return Source(name or "the body", stream)
-
-
-def _format(source: Source, form: str | None, content_type: str) -> Format:
-    if form is not None:
-        return get_format(form)
-    if source.name != "the body":
-        return detect(source)
-    if content_type.partition(";")[0].strip().lower() == "text/plain":
-        return get_format("text")
-    return detect_by_content(source)
-
-
-def bounded(docs: Iterable[Document], limits: Limits) -> list[Document]:
-    """The documents; RequestError where there are too many, or one is too long, before more are read."""
-    return list(_bounded(docs, limits))
-
-
-def _bounded(docs: Iterable[Document], limits: Limits) -> Iterator[Document]:
-    for number, doc in enumerate(docs, 1):
-        if number > limits.documents:
-            raise RequestError(413, f"more than {limits.documents:,} documents in one request. Send them in several.")
-        if len(doc.relations) > limits.relations:
-            raise RequestError(
-                413,
-                f"document {doc.id[:60]!r} comes with {len(doc.relations):,} relations; expected {limits.relations:,} "
-                "at most. Send it without them.",
-            )
-        asked = max((len(question.text) for question in doc.questions), default=0)
-        if asked > limits.question:
-            raise RequestError(
-                413,
-                f"document {doc.id[:60]!r} has a question of {asked:,} characters; expected {limits.question:,} at "
-                "most. Ask a shorter one.",
-            )
-        size = text_length(doc)
-        if size > limits.characters:
-            raise RequestError(
-                413,
-                f"document {doc.id[:60]!r} has {size:,} characters; expected {limits.characters:,} at most. Cut it, or "
-                "annotate it with `lexome annotate`, which has no such bound.",
-            )
-        yield doc
-
-
-def _check_head(request: Request, limits: Limits) -> None:
-    packed = request.headers.get("content-encoding", "identity")
-    if packed.lower() != "identity":
-        raise RequestError(
-            415, f"the body is packed ({packed[:40]!r}); expected it as it is. Send it without compression."
-        )
-    told = request.headers.get("content-length", "0")
-    if told.isdecimal() and int(told[:20]) > limits.body_bytes:
-        raise _too_large(f"{int(told[:20]):,} bytes", limits)
-
-
-def _too_large(seen: str, limits: Limits) -> RequestError:
-    return RequestError(
-        413,
-        f"the body has {seen}; expected {limits.body_bytes:,} at most. Send fewer documents at a time, or annotate "
-        "files with `lexome annotate`.",
-    )
-
-
-_MEDIA = {
+_MEDIA_TYPES = {
     "bioc-xml": "application/xml",
     "bioc-json": "application/json",
     "squad": "application/json",
@@ -240,73 +201,65 @@ _MEDIA = {
     "html": "text/html; charset=utf-8",
 }
 _PACKAGES = {"parquet": "pyarrow", "spacy": "spacy"}
-# Each takes a tenth of a millisecond, and overlapping mentions make more of them than there are mentions.
-MARKS = 50_000
-_ZIP = "application/zip"
-_TEXT = "text/plain; charset=utf-8"
+# Marks of an HTML page take 0.1 ms each, and overlapping mentions have more marks than there are mentions.
+MAX_MARKS = 50_000
 
 
-def writable() -> list[str]:
-    """The formats that documents can be asked for in, with what is installed."""
-    kept = (one for one in BY_NAME.values() if one.writes and find_spec(_PACKAGES.get(one.name, "lexome")))
-    return [JSON, *(one.name for one in kept)]
+def output_formats() -> list[str]:
+    """The formats of responses that the installed packages can write."""
+    available = (one for one in BY_NAME.values() if one.writes and find_spec(_PACKAGES.get(one.name, "lexome")))
+    return [JSON, *(one.name for one in available)]
 
 
-def media_type(form: str) -> str:
-    """What an answer in a format says it is."""
-    if form == JSON:
+def media_type(format: str) -> str:
+    """The content type of a response in a format."""
+    if format == JSON:
         return "application/json"
-    return _ZIP if get_format(form).folder else _MEDIA.get(form, _TEXT)
+    return "application/zip" if get_format(format).folder else _MEDIA_TYPES.get(format, "text/plain; charset=utf-8")
 
 
-def answer(docs: Sequence[Document], form: str) -> Response:
-    """The documents in a format, as a file unless it is JSON; BadDocument where the format cannot hold one of them."""
-    if form == JSON:
-        return Response(as_json(docs), media_type="application/json")
-    ending = ".zip" if get_format(form).folder else get_format(form).extensions[0]
-    # Saved and never shown: an HTML answer holds a stranger's text, and this origin may hold a user's token.
-    headers = {"content-disposition": f'attachment; filename="annotations{ending}"'}
-    return Response(content(docs, form), media_type=media_type(form), headers=headers)
+def document_response(docs: Sequence[Document], format: str) -> Response:
+    """The documents in a format, as a download unless it is JSON; BadDocument if the format cannot represent one."""
+    if format == JSON:
+        return Response(b'{"documents":[' + b",".join(map(to_json, docs)) + b"]}", media_type="application/json")
+    extension = ".zip" if get_format(format).folder else get_format(format).extensions[0]
+    # A download, never rendered: an HTML response has text of strangers, and this origin may have a user's token.
+    headers = {"content-disposition": f'attachment; filename="annotations{extension}"'}
+    return Response(write_format(docs, format), media_type=media_type(format), headers=headers)
 
 
-def content(docs: Sequence[Document], form: str) -> bytes:
-    """The bytes of a file of a format; of what is written as a folder, those of a zip file."""
-    format = get_format(form)
-    if form == "html":
+def write_format(docs: Sequence[Document], format: str) -> bytes:
+    """A file of a format; for a format that is written as a folder, a zip file."""
+    chosen = get_format(format)
+    if format == "html":
         _check_marks(docs)
-    if format.folder:
-        return _zipped(format, docs)
+    if chosen.folder:
+        return _zip_folder(chosen, docs)
     stream = io.BytesIO()
-    format.write_function()(docs, stream, tally=Tally())
+    chosen.write_function()(docs, stream, tally=Tally())
     return stream.getvalue()
 
 
-def as_json(docs: Sequence[Document]) -> bytes:
-    """Documents in Lexome's own form, as one JSON object."""
-    return b'{"documents":[' + b",".join(map(to_json, docs)) + b"]}"
-
-
 def _check_marks(docs: Sequence[Document]) -> None:
-    """RequestError where mentions lie in one another so deep that a page of them would never end."""
+    """RequestError if mentions are nested so deeply that rendering them would never end."""
     marks = 0
     for doc in docs:
         parts = [part for span in doc.spans for part in span.parts]
         edges = sorted({edge for part in parts for edge in part})
         marks += sum(bisect_left(edges, end) - bisect_left(edges, start) for start, end in parts)
-    if marks > MARKS:
+    if marks > MAX_MARKS:
         raise RequestError(
             413,
-            f"mentions lie over each other in {marks:,} places; expected {MARKS:,} at most for a page. Ask for another "
-            "format, or for fewer documents.",
+            f"mentions overlap in {marks:,} places; expected at most {MAX_MARKS:,} for HTML. Request another format, "
+            "or fewer documents.",
         )
 
 
-def _zipped(format: Format, docs: Sequence[Document]) -> bytes:
-    """What a format writes as a folder, in one file."""
+def _zip_folder(format: Format, docs: Sequence[Document]) -> bytes:
     stream = io.BytesIO()
-    with tempfile.TemporaryDirectory(prefix="lexome-") as name, ZipFile(stream, "w", ZIP_DEFLATED) as out:
+    with tempfile.TemporaryDirectory(prefix="lexome-") as name, ZipFile(stream, "w", ZIP_DEFLATED) as archive:
         folder = Path(name) / "annotations"
         format.write_function()(docs, folder, tally=Tally())
         for path in sorted(folder.rglob("*")):
-            out.write(path, path.relative_to(folder))
+            archive.write(path, path.relative_to(folder))
     return stream.getvalue()

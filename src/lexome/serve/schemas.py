@@ -1,4 +1,4 @@
-"""What the service promises in /openapi.json: the shapes of its answers, and the errors of every route."""
+"""Models of responses and errors in /openapi.json. Class names are part of the API: clients are generated from them."""
 
 from collections.abc import Collection
 from typing import Any
@@ -13,40 +13,38 @@ Responses = dict[int | str, dict[str, Any]]
 
 
 class Problem(BaseModel):
-    """Why there is no other answer: what was seen, what was expected, what to do."""
+    """Why a request failed: what was seen, what was expected, what to do."""
 
     error: str
 
 
 class Annotated(BaseModel):
-    """Documents with what the models say."""
+    """Annotated documents."""
 
     documents: list[Document]
 
 
 class About(BaseModel):
-    """The models loaded, and what may be asked."""
+    """The loaded models, formats and limits."""
 
-    types: list[str] = Field(description="Types of mentions that are found unless others are asked for.")
-    extra_types: list[str] = Field(
-        description="Types of mentions that are found only where they are asked for by name."
-    )
+    types: list[str] = Field(description="Mention types that are predicted by default.")
+    extra_types: list[str] = Field(description="Mention types that are predicted only on request.")
     models: list[dict[str, Any]]
-    formats: list[str] = Field(description="What `to` may be.")
-    reads: list[str] = Field(description="What `from` may be.")
+    formats: list[str] = Field(description="Values of `to`.")
+    reads: list[str] = Field(description="Values of `from`.")
     limits: dict[str, float]
-    documents: int = Field(description="How many documents the service was given at its start.")
+    documents: int = Field(description="Documents in the library.")
 
 
 class Place(BaseModel):
-    """Characters of a text, the end exclusive."""
+    """Character offsets in a text, the end exclusive."""
 
     begin: int
     end: int
 
 
 class Bern2Annotation(BaseModel):
-    """A mention as BERN2 gives it."""
+    """A mention in BERN2's format."""
 
     id: list[str]
     is_neural_normalized: bool
@@ -57,7 +55,7 @@ class Bern2Annotation(BaseModel):
 
 
 class Bern2Text(BaseModel):
-    """A text as BERN2 answers it."""
+    """A text in BERN2's format."""
 
     annotations: list[Bern2Annotation]
     text: str
@@ -65,26 +63,26 @@ class Bern2Text(BaseModel):
 
 
 class Bern2Citation(Bern2Text):
-    """A citation as BERN2 answers it."""
+    """A citation in BERN2's format."""
 
     pmid: str
 
 
 class Classified(BaseModel):
-    """A document's id and its classes."""
+    """A document's id and its labels."""
 
     id: str
     labels: list[str]
 
 
 class Classes(BaseModel):
-    """What classes documents are of."""
+    """Labels of documents."""
 
     documents: list[Classified]
 
 
 class Found(BaseModel):
-    """An answer, which document it is from, and where it stands in it."""
+    """An answer, its document, and its offsets there."""
 
     document: str
     text: str
@@ -94,13 +92,13 @@ class Found(BaseModel):
 
 
 class Answers(BaseModel):
-    """Answers to a question, of each document best first; none where the texts do not say."""
+    """Answers to a question, best first within each document; empty if there are none."""
 
     answers: list[Found]
 
 
 class Plain(BaseModel):
-    """What BERN2 takes."""
+    """A request in BERN2's format."""
 
     model_config = ConfigDict(strict=True)
 
@@ -108,26 +106,26 @@ class Plain(BaseModel):
 
 
 _REASONS = {
-    400: "The body is not what it says it is.",
-    401: "There is no token, or a wrong one.",
-    403: "A web page of another origin asks, or by a name that is not the service's.",
-    404: "There is no such document, or no model that could answer.",
+    400: "The body is malformed.",
+    401: "The token is missing or wrong.",
+    403: "The request comes from a web page of another origin, or is for another host.",
+    404: "There is no such document, or no model for this request.",
     408: "The body did not arrive in time.",
-    413: "Too much at once.",
-    415: "A kind of body that is not read here.",
-    422: "Something in the request is wrong.",
-    429: "Too much is waiting; Retry-After says when to come again.",
-    503: "No answer in time, or the service is stopping.",
+    413: "The request is too large.",
+    415: "The format of the body is not accepted.",
+    422: "The request is invalid.",
+    429: "Too many requests; see Retry-After.",
+    503: "Timeout, or the service is stopping.",
 }
 
 
-def problems(*codes: int) -> Responses:
-    """The errors that a route may answer with."""
+def error_responses(*codes: int) -> Responses:
+    """The errors of a route."""
     return {code: {"model": Problem, "description": _REASONS[code]} for code in codes}
 
 
 def body(schema: type[BaseModel], *, files: bool = False) -> dict[str, Any]:
-    """The request body of a route that reads it by itself."""
+    """The request body of a route that reads it itself."""
     content: dict[str, Any] = {"application/json": {"schema": {"$ref": f"#/components/schemas/{schema.__name__}"}}}
     if files:
         content["text/plain"] = {"schema": {"type": "string"}}
@@ -135,34 +133,33 @@ def body(schema: type[BaseModel], *, files: bool = False) -> dict[str, Any]:
     return {"requestBody": {"required": True, "content": content}}
 
 
-def with_schemas(
-    app: FastAPI, bodies: list[type[BaseModel]], *, secured: bool, open_to_all: Collection[str] = ()
+def describe_bodies(
+    app: FastAPI, models: list[type[BaseModel]], *, secured: bool, open_paths: Collection[str] = ()
 ) -> None:
-    """Let the application describe bodies that it does not read through FastAPI, and what is refused before a route."""
+    """Add bodies that FastAPI does not read, and errors of the middleware, to the application's OpenAPI schema."""
 
-    def described() -> dict[str, Any]:
+    def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
-            held = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
-            schemas = held.setdefault("components", {}).setdefault("schemas", {})
-            for kind in bodies:
-                own = kind.model_json_schema(ref_template="#/components/schemas/{model}")
-                for name, schema in own.pop("$defs", {}).items():
-                    schemas.setdefault(name, schema)
-                schemas[kind.__name__] = own
+            schema = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
+            components = schema.setdefault("components", {}).setdefault("schemas", {})
+            for model in models:
+                model_schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
+                for name, definition in model_schema.pop("$defs", {}).items():
+                    components.setdefault(name, definition)
+                components[model.__name__] = model_schema
             if secured:
-                held["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
-                held["security"] = [{"token": []}]
-            for path, operations in held["paths"].items():
+                schema["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+                schema["security"] = [{"token": []}]
+            for path, operations in schema["paths"].items():
                 for operation in operations.values():
-                    _add_refusals(operation, secured=secured, is_open=path in open_to_all)
-            app.openapi_schema = held
+                    _add_middleware_errors(operation, secured=secured, is_open=path in open_paths)
+            app.openapi_schema = schema
         return app.openapi_schema
 
-    app.openapi = described  # type: ignore[method-assign]  # FastAPI's own way to extend it
+    app.openapi = openapi  # type: ignore[method-assign]  # FastAPI's documented way to extend it
 
 
-def _add_refusals(operation: dict[str, Any], *, secured: bool, is_open: bool) -> None:
-    """Say what a request is refused with before its route sees it."""
+def _add_middleware_errors(operation: dict[str, Any], *, secured: bool, is_open: bool) -> None:
     if is_open:
         operation["security"] = []
         return

@@ -1,4 +1,4 @@
-"""What the routes share: the annotator, the queue, the documents, and a bound on how long any answer takes."""
+"""What the routes share: annotator, queue, stored documents, and a timeout for every response."""
 
 import asyncio
 import tempfile
@@ -17,14 +17,21 @@ from lexome.formats.jsonl import from_json, to_json
 from lexome.infer.annotator import Annotator, Model
 from lexome.serve.limits import CLIENT_CLOSED, Limits, RequestError
 from lexome.serve.metrics import Metrics
-from lexome.serve.payloads import readable, writable
+from lexome.serve.payloads import input_formats, output_formats
 from lexome.serve.queue import Queue
+
+Result = TypeVar("Result")
+
+# Smaller bodies are parsed, and responses written, in less time than it takes to wake another thread.
+SMALL_BYTES = 1 << 16
+# Threads for large bodies and responses: so few that such clients wait for each other, not all others.
+LARGE_BODY_THREADS = 2
 
 
 class Library:
     """Documents by PubMed id, and by their own id.
 
-    They stand in a temporary file that has no name, so memory holds a hundred bytes a document however long they are.
+    They are in a temporary file, so that memory grows by about a hundred bytes per document, however long it is.
     """
 
     def __init__(self) -> None:
@@ -37,7 +44,7 @@ class Library:
     def of(cls, docs: Iterable[Document]) -> "Library":
         """A library of these documents; of two with one id, the first."""
         library = cls()
-        library._file = file = tempfile.TemporaryFile(prefix="lexome-")  # noqa: SIM115  # open as long as it is served
+        library._file = file = tempfile.TemporaryFile(prefix="lexome-")  # noqa: SIM115  # open while it is served
         end = 0
         for doc in docs:
             raw = to_json(doc)
@@ -54,15 +61,11 @@ class Library:
         library = cls.of(read(path, tally=tally))
         if not library.documents:
             library.close()
-            raise FormatError(f"{path}: there are no documents in it; expected some to answer from.")
+            raise FormatError(f"{path}: contains no documents.", code="no-documents", value=path)
         return library
 
     def __contains__(self, name: str) -> bool:
         return name in self._places
-
-    def size(self, names: Iterable[str]) -> int:
-        """How many bytes documents have as JSON."""
-        return sum(self._places[name][1] for name in names)
 
     def __getitem__(self, name: str) -> Document:
         start, size = self._places[name]
@@ -72,61 +75,56 @@ class Library:
             raw = self._file.read(size)
         return from_json(raw)
 
+    def size(self, names: Iterable[str]) -> int:
+        """Total size of documents as JSON, in bytes."""
+        return sum(self._places[name][1] for name in names)
+
     def close(self) -> None:
-        """Give the file back."""
+        """Close the file."""
         if self._file is not None:
             self._file.close()
 
 
-Made = TypeVar("Made")
-
-# Below this a body is read, and an answer written, in less time than another thread is woken in.
-SMALL = 1 << 16
-# Threads that read large bodies and write large answers: so few that such clients wait for each other, not all others.
-READERS = 2
-
-
 class Service:
-    """An annotator at work for many clients at once."""
+    """An annotator that serves many clients at once."""
 
     def __init__(
         self, annotator: Annotator, *, library: Library, limits: Limits, threads: int, batch_tokens: int = 0
     ) -> None:
         self.annotator, self.library, self.limits = annotator, library, limits
-        self.metrics = Metrics()
         self.queue = Queue(limits, threads=threads, batch_tokens=batch_tokens)
+        self.metrics = Metrics(self.queue)
         self.ready = False
-        self._readers = ThreadPoolExecutor(READERS, "lexome-read")
+        self._large_bodies = ThreadPoolExecutor(LARGE_BODY_THREADS, "lexome-read")
 
     def start(self) -> None:
-        """Begin to work."""
+        """Start the worker threads."""
         self.queue.start()
         self.ready = True
 
     def close(self) -> None:
-        """End the work, and give back what was held."""
+        """Stop the threads and close files."""
         self.ready = False
         self.queue.close()
-        self._readers.shutdown(cancel_futures=True)
+        self._large_bodies.shutdown(cancel_futures=True)
         self.library.close()
 
     def about(self) -> dict[str, Any]:
-        """The models' facts, and what may be asked of this service."""
-        limits = self.limits
-        bounds = {
-            "body_bytes": limits.body_bytes,
-            "documents": limits.documents,
-            "characters": limits.characters,
-            "seconds": limits.answer_s,
+        """Description of the models, formats and limits."""
+        limits = {
+            "body_bytes": self.limits.body_bytes,
+            "documents": self.limits.documents,
+            "characters": self.limits.characters,
+            "seconds": self.limits.answer_s,
         }
-        held = {"formats": writable(), "reads": readable(), "limits": bounds, "documents": self.library.documents}
-        return {**self.annotator.about(), **held}
+        formats = {"formats": output_formats(), "reads": input_formats()}
+        return {**self.annotator.about(), **formats, "limits": limits, "documents": self.library.documents}
 
     def models(self, *kinds: str) -> Sequence[Model]:
-        """The models of some kinds; of all, where none is named."""
+        """The models of some kinds; all models without kinds."""
         return [model for model in self.annotator.models if not kinds or model.kind in kinds]
 
-    async def annotated(
+    async def annotate(
         self,
         docs: Sequence[Document],
         models: Sequence[Model],
@@ -134,40 +132,38 @@ class Service:
         types: Sequence[str] | None = None,
         min_score: float | None = None,
     ) -> list[Document]:
-        """The documents with what models say of them."""
+        """The annotated documents."""
         return await self.queue.run(docs, models, self.annotator.select(types=types, min_score=min_score))
 
-    async def apart(self, size: int, work: Callable[[], Made]) -> Made:
-        """What `work` on so many bytes gives, from another thread where it may take long."""
-        if size <= SMALL:
+    async def offload(self, size: int, work: Callable[[], Result]) -> Result:
+        """The result of `work` on so many bytes, computed in another thread if it may take long."""
+        if size <= SMALL_BYTES:
             return work()
-        return await asyncio.get_running_loop().run_in_executor(self._readers, work)
+        return await asyncio.get_running_loop().run_in_executor(self._large_bodies, work)
 
-    async def in_time(self, request: Request, work: Awaitable[Made]) -> Made:
+    async def in_time(self, request: Request, work: Awaitable[Result]) -> Result:
         """The result of `work`; RequestError on a timeout or shutdown, cancelled if the client disconnects."""
         task = asyncio.ensure_future(work)
-        watch = asyncio.ensure_future(_gone(request))
+        disconnect = asyncio.ensure_future(_disconnect(request))
         try:
-            await asyncio.wait({task, watch}, timeout=self.limits.answer_s, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({task, disconnect}, timeout=self.limits.answer_s, return_when=asyncio.FIRST_COMPLETED)
             if task.done():
                 return task.result()
         except asyncio.CancelledError:
-            # Nobody but the server cancels a request: when it was told to stop, and has waited long enough.
-            raise RequestError(
-                503, "the service is stopping, and has no more time for this. Try again elsewhere."
-            ) from None
+            # Only the server cancels a request: when it was told to stop and has waited long enough.
+            raise RequestError(503, "the service is stopping. Retry later, or use another instance.") from None
         finally:
             task.cancel()
-            watch.cancel()
-        if watch.done():
-            raise RequestError(CLIENT_CLOSED, "the client has gone.")
+            disconnect.cancel()
+        if disconnect.done():
+            raise RequestError(CLIENT_CLOSED, "the client has disconnected.")
         raise RequestError(
             503,
-            f"no answer within {self.limits.answer_s:g} s. Send less text at a time, or try again when less is asked.",
+            f"no response within {self.limits.answer_s:g} s. Send less text per request, or retry later.",
             retry_after_s=5,
         )
 
 
-async def _gone(request: Request) -> None:
+async def _disconnect(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from lexome.document import Document, shorten
 from lexome.errors import BadDocument, UsageError
 from lexome.tasks.metrics import accuracy, classification, multilabel, pearson, spearman
-from lexome.tasks.metrics.spans import NO_COUNTS, agreement
+from lexome.tasks.metrics.spans import NO_COUNTS, Agreement
 from lexome.tasks.task import (
     Example,
     Floats,
@@ -294,7 +294,8 @@ def label_scores(
     else:
         own, other = [names[0] for names in gold], [names[0] for names in predicted]
         occurs = not {*own, *other}.isdisjoint(scored)
-        agreed = classification(own, other, labels=scored) if occurs else agreement(dict.fromkeys(scored, NO_COUNTS))
+        no_counts = Agreement.from_types(dict.fromkeys(scored, NO_COUNTS))
+        agreed = classification(own, other, labels=scored) if occurs else no_counts
         right = examples = accuracy(own, other)
     scores = {"micro": agreed.f1, "macro": agreed.macro_f1, "accuracy": right, "examples": examples}
     ordered = {name: scores[name] for name in (average, *(name for name in scores if name != average))}

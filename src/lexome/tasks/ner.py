@@ -384,7 +384,7 @@ class Ner(Task):
         """The tag indices of the units in some groups, (U, G)."""
         if self.transitions is None:
             if self.decoding == "repair":
-                return scores_UGK.argmax(2)
+                return np.asarray(scores_UGK.argmax(2), np.int64)
             return best_valid_tags(scores_UGK, runs, self._grammar)
         # The CRF's scores, which keep to the scheme as well.
         crf, grammar, chosen = self.transitions, self._grammar, list(groups)

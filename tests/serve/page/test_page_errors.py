@@ -41,7 +41,7 @@ def test_the_server_s_own_words_are_shown(visit: Any, serving: Any, annotator: A
     with serving(annotator, Limits(characters=20)) as client:
         page = visit(str(client.base_url.join("/")))
         refused(page)
-        assert f"{len(TEXT)} characters; expected 20 at most" in page.locator("#error").inner_text()
+        assert f"{len(TEXT)} characters" in page.locator("#error").inner_text()
 
 
 def test_without_a_connection_the_text_and_the_last_result_stay(page: Any) -> None:

@@ -7,7 +7,7 @@ import scipy.stats
 
 from lexome import Document, Passage, Span
 from lexome.document import Answer, Argument, Question, Relation
-from lexome.tasks.evaluation.comparison import Draws, Loaded
+from lexome.tasks.evaluation.comparison import LoadedFile, Resampling
 from lexome.tasks.evaluation.evaluate import Evaluation, compare
 from lexome.tasks.metrics import Counts
 from lexome.tasks.qa import Questions
@@ -17,12 +17,12 @@ TEXT = "aspirin helps, ibuprofen harms"
 
 
 def compared(found: list[Document], gold: list[Document], **options: object) -> Evaluation:
-    sides = (Loaded(name, tuple(docs), None) for name, docs in (("PRED", found), ("GOLD", gold)))
-    return compare(*sides, draws=Draws(samples=20), **options)
+    sides = (LoadedFile(name, tuple(docs), None) for name, docs in (("PRED", found), ("GOLD", gold)))
+    return compare(*sides, resampling=Resampling(samples=20), **options)
 
 
 def values(result: Evaluation, section: str) -> dict[tuple[str, str], float]:
-    own = [one.measured for one in result.scores if one.measured.section == section]
+    own = [one.result for one in result.scores if one.result.section == section]
     return {(one.name, one.score): one.value for one in own}
 
 
@@ -56,7 +56,7 @@ def test_roles_and_types_count() -> None:
         ("type and arguments, roles ignored", "F1"): pytest.approx(2 / 3),
         ("type and arguments, roles ignored", "macro F1"): 1 / 2,
     }
-    assert [(one.kind, one.gold, one.found) for one in result.differences] == [
+    assert [(one.kind, one.gold, one.predicted) for one in result.differences] == [
         (
             "wrong type",
             "effect: e1: 'aspirin' at 0-7; e2: 'ibuprofen' at 15-24",
@@ -79,10 +79,10 @@ def test_pairs_are_scored_as_the_task_scores_them() -> None:
 def test_relations_that_say_there_is_none_do_not_count() -> None:
     gold = related(("DDI-effect", "aspirin", "ibuprofen"), ("DDI-false", "ibuprofen", "aspirin"))
     result = compared([related(("DDI-false", "ibuprofen", "aspirin"))], [gold])
-    agreement = next(one.measured.agreement for one in result.scores if one.measured.section == "relations")
+    agreement = next(one.result.agreement for one in result.scores if one.result.section == "relations")
     assert agreement is not None
     assert agreement.total == Counts(0, 0, 1)
-    assert result.notes == ("relations of DDI-false say that there is none, and do not count",)
+    assert result.notes == ("relations of DDI-false mean no relation, and are not scored",)
 
 
 def test_relations_between_concepts_and_of_relations_count() -> None:
@@ -126,7 +126,7 @@ def test_sets_of_labels_are_scored_by_label_and_by_document() -> None:
         ("example-based", "F1"): pytest.approx(2.5 / 3),
         ("all labels right", "accuracy"): 1 / 3,
     }
-    assert [(one.kind, one.gold, one.found) for one in result.differences] == [
+    assert [(one.kind, one.gold, one.predicted) for one in result.differences] == [
         ("wrong label", "a, b", "a"),
         ("wrong label", "c", "b, c"),
     ]
@@ -143,7 +143,7 @@ def test_numbers_are_correlated() -> None:
 
 def test_documents_without_a_number_are_noted() -> None:
     result = compared(labelled(("1.0",), (), ("2.0",)), labelled(("1.0",), ("1.5",), ("2.0",)))
-    assert result.notes == ("1 documents were given no number, and are in no correlation",)
+    assert result.notes == ("1 documents have no predicted number, and are in no correlation",)
 
 
 def asked(*questions: Question) -> Document:
@@ -181,11 +181,11 @@ def test_questions_are_scored_by_their_types() -> None:
         ("yes/no", "macro F1"): pytest.approx((2 / 3 + 0) / 2),
         ("yes/no", "accuracy"): 1 / 2,
     }
-    assert result.notes == ("1 questions have no gold answer that could be compared, and do not count",)
-    assert [(one.kind, one.gold, one.found) for one in result.differences] == [
+    assert result.notes == ("1 questions have no gold answer to compare with, and are not scored",)
+    assert [(one.kind, one.gold, one.predicted) for one in result.differences] == [
         ("right, but not first", "BRCA1", "BRCA2; Breast cancer 1"),
         ("not answered", "TP53", None),
-        ("list not right", "p; q", "p; r; s"),
+        ("wrong list", "p; q", "p; r; s"),
         ("wrong", "no", "yes"),
     ]
 
@@ -231,4 +231,4 @@ def test_a_question_of_several_documents_counts_once_as_the_task_scores_it() -> 
         ("factoid", "MRR"): scores["mrr"],
     }
     assert [one.kind for one in result.differences] == ["right, but not first"]
-    assert result.notes == ("2 times a question is asked of one more document; it counts once, with all answers",)
+    assert result.notes == ("2 times a question is asked of a further document; it counts once, with all answers",)

@@ -1,1 +1,1 @@
-"""Two files of annotations, predicted and gold, side by side: every measure that fits, and what explains them."""
+"""Evaluation of predicted annotations on gold ones: every applicable metric, and the differences behind them."""

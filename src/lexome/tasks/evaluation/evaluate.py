@@ -1,4 +1,4 @@
-"""evaluate: predicted documents against gold ones, every measure that fits them, with intervals and tests."""
+"""evaluate: predicted documents against gold ones, by every applicable metric, with intervals and tests."""
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -9,63 +9,72 @@ from typing import Any
 
 from lexome.document import shorten
 from lexome.errors import UsageError
-from lexome.tasks.evaluation.comparison import Difference, Draws, Loaded, Measured, Pair, Pairs, load, paired
-from lexome.tasks.evaluation.labels import (
+from lexome.tasks.evaluation.annotations import (
+    count_repeated,
     label_differences,
-    label_measures,
+    label_metrics,
     negative_types,
-    pooled,
     question_differences,
-    question_measures,
+    question_metrics,
     relation_differences,
-    relation_measures,
+    relation_metrics,
     unscored,
     without_number,
+)
+from lexome.tasks.evaluation.comparison import (
+    Difference,
+    DocumentPair,
+    DocumentPairs,
+    LoadedFile,
+    MetricResult,
+    Resampling,
+    load,
+    pair_documents,
 )
 from lexome.tasks.evaluation.mentions import (
     ALTERNATIVE,
     mention_differences,
-    mention_measures,
-    tagged,
+    mention_metrics,
+    tag_pairs,
     token_differences,
-    token_measures,
+    token_metrics,
 )
-from lexome.tasks.metrics.bootstrap import Interval, Paired, approximate_randomization, paired_bootstrap
+from lexome.tasks.metrics.bootstrap import Interval, PairedTest, approximate_randomization, paired_bootstrap
 from lexome.tasks.metrics.spans import Counts
 
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """A measure with its interval, and each type's."""
+    """A metric with its interval, and those of its types."""
 
-    measured: Measured
+    result: MetricResult
     interval: Interval
     types: Mapping[str, Interval]
 
 
 @dataclass(frozen=True, slots=True)
-class Versus:
-    """A measure of two systems on the same documents, and two tests of the difference."""
+class SystemComparison:
+    """A metric of two systems on the same documents, and two tests of the difference."""
 
-    measured: Measured
-    other: Measured
-    bootstrap: Paired
-    randomization: Paired
+    result: MetricResult
+    other: MetricResult
+    bootstrap: PairedTest
+    randomization: PairedTest
 
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """All that can be said of predictions and gold."""
+    """All metrics and differences of predictions and gold."""
 
-    pairs: Pairs
+    pairs: DocumentPairs
     scores: tuple[Score, ...]
     differences: tuple[Difference, ...]
     notes: tuple[str, ...]
-    versus: tuple[Versus, ...]
-    draws: Draws
+    comparisons: tuple[SystemComparison, ...]
+    resampling: Resampling
 
     def counts(self) -> dict[str, Counter[str]]:
-        """How many differences there are of each kind, section by section."""
+        """The number of differences of each kind, by section."""
         counts: dict[str, Counter[str]] = {}
         for difference in self.differences:
             counts.setdefault(difference.section, Counter())[difference.kind] += 1
@@ -73,210 +82,213 @@ class Evaluation:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """How a file is to be read: its format, if it isn't told from the file, and the format's options."""
+class ReadOptions:
+    """How to read a file: its format, None to detect it, and the format's options."""
 
     format: str | None = None
     options: Mapping[str, str] | None = None
 
 
-AS_IT_IS = Reading()
+DEFAULT_OPTIONS = ReadOptions()
 
 
 def evaluate(
-    found: Path,
+    predicted: Path,
     gold: Path,
     *,
     against: Path | None = None,
-    reading: Reading = AS_IT_IS,
-    gold_reading: Reading = AS_IT_IS,
+    options: ReadOptions = DEFAULT_OPTIONS,
+    gold_options: ReadOptions = DEFAULT_OPTIONS,
     only: Collection[str] | None = None,
-    draws: Draws | None = None,
+    resampling: Resampling | None = None,
 ) -> Evaluation:
-    """What can be said of the predictions in one file, and of another system's in `against`, beside the gold file."""
-    golden = load(gold, gold_reading.format, gold_reading.options)
-    theirs = load(against, reading.format, reading.options) if against is not None else None
-    return compare(load(found, reading.format, reading.options), golden, against=theirs, only=only, draws=draws)
+    """The evaluation of the predictions in a file, and of another system's in `against`, on a gold file."""
+    gold_file = load(gold, gold_options.format, gold_options.options)
+    other = load(against, options.format, options.options) if against is not None else None
+    predictions = load(predicted, options.format, options.options)
+    return compare(predictions, gold_file, against=other, only=only, resampling=resampling)
 
 
 def compare(
-    found: Loaded,
-    gold: Loaded,
+    predicted: LoadedFile,
+    gold: LoadedFile,
     *,
-    against: Loaded | None = None,
+    against: LoadedFile | None = None,
     only: Collection[str] | None = None,
-    draws: Draws | None = None,
+    resampling: Resampling | None = None,
 ) -> Evaluation:
-    """What can be said of predicted documents beside gold ones; `only` names the types and labels that count."""
-    draws = draws if draws is not None else Draws()
-    pairs = paired(found, gold)
-    measures, differences, notes = _measured(pairs, only)
-    if not measures:
-        raise UsageError(_nothing(found, gold, only))
-    notes += _strange_types(pairs.pairs)
-    scores = tuple(Score(one, one.interval(draws), one.type_intervals(draws)) for one in measures)
-    versus: tuple[Versus, ...] = ()
+    """The evaluation of predicted documents on gold ones; `only` names the types and labels to score."""
+    resampling = resampling if resampling is not None else Resampling()
+    pairs = pair_documents(predicted, gold)
+    results, differences, notes = _apply_metrics(pairs, only)
+    if not results:
+        types = f" of {', '.join(sorted(only))}" if only is not None else ""
+        raise UsageError(
+            f"neither {predicted.name} nor {gold.name} has a mention, relation, label or answer{types}; expected "
+            "annotated documents. Check the files, their format and the types asked for.",
+            code="nothing-to-score",
+            value=sorted(only) if only is not None else predicted.name,
+        )
+    notes += _note_disjoint_types(pairs.pairs)
+    scores = tuple(Score(one, one.interval(resampling), one.type_intervals(resampling)) for one in results)
+    comparisons: tuple[SystemComparison, ...] = ()
     if against is not None:
-        others, _, _ = _measured(paired(against, gold), only)
-        versus = _versus(measures, others, draws)
-        tested = {one.measured.name for one in versus}
-        left = sorted({f"{one.section}: {one.name}" for one in measures if one.name not in tested})
-        notes += [f"not tested, for the other predictions have no such numbers: {name}" for name in left]
-    return Evaluation(pairs, scores, tuple(differences), tuple(notes), versus, draws)
+        others, _, _ = _apply_metrics(pair_documents(against, gold), only)
+        comparisons = _compare_systems(results, others, resampling)
+        tested = {one.result.name for one in comparisons}
+        untested = sorted({f"{one.section}: {one.name}" for one in results if one.name not in tested})
+        notes += [f"not tested, as the metric does not apply to the other predictions: {name}" for name in untested]
+    return Evaluation(pairs, scores, tuple(differences), tuple(notes), comparisons, resampling)
 
 
-def _measured(pairs: Pairs, only: Collection[str] | None) -> tuple[list[Measured], list[Difference], list[str]]:
-    """Every measure that fits, every difference, and what is to be known of them."""
+def _apply_metrics(
+    pairs: DocumentPairs, only: Collection[str] | None
+) -> tuple[list[MetricResult], list[Difference], list[str]]:
+    """Every applicable metric, every difference, and notes on them."""
     docs = pairs.pairs
-    measures = mention_measures(docs, only)
+    results = mention_metrics(docs, only)
     differences = list(mention_differences(docs, only))
     notes: list[str] = []
-    both = tagged(pairs, only) if measures else None
-    if both is not None:
-        measures += token_measures(both)
-        differences += token_differences(docs, both)
-        notes += both.notes
-    measures += relation_measures(docs, only) + label_measures(docs, only) + question_measures(docs)
+    tags = tag_pairs(pairs, only) if results else None
+    if tags is not None:
+        results += token_metrics(tags)
+        differences += token_differences(docs, tags)
+        notes += tags.notes
+    results += relation_metrics(docs, only) + label_metrics(docs, only) + question_metrics(docs)
     for section in (relation_differences(docs, only), label_differences(docs, only), question_differences(docs)):
         differences += section
     negative = negative_types(docs, only)
     if negative:
-        notes.append(f"relations of {', '.join(negative)} say that there is none, and do not count")
-    left_out = unscored(docs)
-    if left_out:
-        notes.append(f"{left_out:,} questions have no gold answer that could be compared, and do not count")
-    again = pooled(docs)
-    if again:
-        notes.append(f"{again:,} times a question is asked of one more document; it counts once, with all answers")
-    silent = without_number(docs)
-    if silent:
-        notes.append(f"{silent:,} documents were given no number, and are in no correlation")
-    return measures, differences, notes
+        notes.append(f"relations of {', '.join(negative)} mean no relation, and are not scored")
+    for count, note in (
+        (unscored(docs), "questions have no gold answer to compare with, and are not scored"),
+        (count_repeated(docs), "times a question is asked of a further document; it counts once, with all answers"),
+        (without_number(docs), "documents have no predicted number, and are in no correlation"),
+    ):
+        if count:
+            notes.append(f"{count:,} {note}")
+    return results, differences, notes
 
 
-def _versus(measures: Sequence[Measured], others: Sequence[Measured], draws: Draws) -> tuple[Versus, ...]:
-    """Each measure that both systems have, tested."""
-    theirs = {(one.section, one.name, one.score): one for one in others}
-    found: list[Versus] = []
-    for one in measures:
-        other = theirs.get((one.section, one.name, one.score))
+def _compare_systems(
+    results: Sequence[MetricResult], others: Sequence[MetricResult], resampling: Resampling
+) -> tuple[SystemComparison, ...]:
+    """Tests of each metric that both systems have."""
+    by_name = {(one.section, one.name, one.score): one for one in others}
+    comparisons: list[SystemComparison] = []
+    for one in results:
+        other = by_name.get((one.section, one.name, one.score))
         if other is None or one.rows.shape != other.rows.shape:
             continue
         bootstrap, randomization = (
-            test(one.rows, other.rows, one.measure, samples=draws.samples, level=draws.level, seed=draws.seed)
+            test(
+                one.rows,
+                other.rows,
+                one.statistic,
+                samples=resampling.samples,
+                level=resampling.level,
+                seed=resampling.seed,
+            )
             for test in (paired_bootstrap, approximate_randomization)
         )
-        found.append(Versus(one, other, bootstrap, randomization))
-    return tuple(found)
+        comparisons.append(SystemComparison(one, other, bootstrap, randomization))
+    return tuple(comparisons)
 
 
-def _strange_types(pairs: Sequence[Pair]) -> list[str]:
-    """A note where predictions and gold share no type of mention: they may be called otherwise."""
-    gold, found = (
-        {span.type for pair in pairs for span in (pair.gold, pair.found)[side].spans} - {ALTERNATIVE} for side in (0, 1)
-    )
-    if not gold or not found or gold & found:
+def _note_disjoint_types(pairs: Sequence[DocumentPair]) -> list[str]:
+    """A note if predictions and gold share no mention type: they may be named differently."""
+    gold = {span.type for pair in pairs for span in pair.gold.spans} - {ALTERNATIVE}
+    predicted = {span.type for pair in pairs for span in pair.predicted.spans} - {ALTERNATIVE}
+    if not gold or not predicted or gold & predicted:
         return []
-    names = " and ".join(", ".join(sorted(types)[:5]) for types in (found, gold))
-    return [f"no type of mention is in both: {names}. Where they mean the same, see the scores that ignore types"]
-
-
-def _nothing(found: Loaded, gold: Loaded, only: Collection[str] | None) -> str:
-    what = f" of {', '.join(sorted(only))}" if only is not None else ""
-    return (
-        f"neither {found.name} nor {gold.name} has a mention, relation, label or answer{what}; expected annotated "
-        "documents. Check the files, their format and the types asked for."
-    )
+    names = " and ".join(", ".join(sorted(types)[:5]) for types in (predicted, gold))
+    return [f"no mention type is in both: {names}. If they mean the same, see the scores that ignore types"]
 
 
 _NAME_WIDTH = 34
 _SAMPLE_IDS = 3
 
 
-def lines(result: Evaluation, *, explain: int = 0, types: bool = True) -> Iterator[str]:
+def lines(evaluation: Evaluation, *, explain: int = 0, types: bool = True) -> Iterator[str]:
     """What `lexome evaluate` prints, with up to `explain` examples of each kind of difference."""
-    yield from _documents(result)
-    for section in dict.fromkeys(score.measured.section for score in result.scores):
+    yield from _document_lines(evaluation.pairs)
+    for section in dict.fromkeys(score.result.section for score in evaluation.scores):
         yield ""
-        yield from _section(section, result, types=types)
-    counts = result.counts()
+        yield from _section_lines(section, evaluation, types=types)
+    counts = evaluation.counts()
     for section in counts:
         yield ""
         yield f"{section} that differ: " + ", ".join(f"{count:,} {kind}" for kind, count in counts[section].items())
         if explain:
             for kind in counts[section]:
-                own = [one for one in result.differences if (one.section, one.kind) == (section, kind)]
-                yield from _examples(kind, own, explain)
-    if result.versus:
+                matching = [one for one in evaluation.differences if (one.section, one.kind) == (section, kind)]
+                yield from _example_lines(kind, matching, explain)
+    if evaluation.comparisons:
         yield ""
-        yield from _versus_line(result.versus)
-    if result.notes:
+        yield from _comparison_lines(evaluation.comparisons)
+    if evaluation.notes:
         yield ""
-        yield from (f"note: {note}" for note in result.notes)
+        yield from (f"note: {note}" for note in evaluation.notes)
 
 
-def _documents(result: Evaluation) -> Iterator[str]:
-    pairs = result.pairs
+def _document_lines(pairs: DocumentPairs) -> Iterator[str]:
     how = "by place, since no id is in both" if pairs.by_place else "by id"
     yield f"documents  {len(pairs.pairs):,} gold, {pairs.matched:,} of them predicted (matched {how})"
     if pairs.missing:
-        yield f"missing    {len(pairs.missing):,} gold documents are not among the predictions ({_some(pairs.missing)})"
-        yield "           and are scored as if nothing was found in them"
+        ids = _some_ids(pairs.missing)
+        yield f"missing    {len(pairs.missing):,} gold documents are not among the predictions ({ids})"
+        yield "           and are scored as documents without predictions"
     if pairs.extra:
-        yield f"extra      {len(pairs.extra):,} predicted documents are not gold ({_some(pairs.extra)})"
-        yield "           and do not count"
+        yield f"extra      {len(pairs.extra):,} predicted documents are not gold ({_some_ids(pairs.extra)})"
+        yield "           and are not scored"
 
 
-def _some(ids: Sequence[str]) -> str:
+def _some_ids(ids: Sequence[str]) -> str:
     shown = ", ".join(shorten(id, 30) for id in ids[:_SAMPLE_IDS])
     return f"{shown}, ..." if len(ids) > _SAMPLE_IDS else shown
 
 
-def _section(section: str, result: Evaluation, *, types: bool) -> Iterator[str]:
-    scores = [score for score in result.scores if score.measured.section == section]
-    if any(score.measured.agreement is not None for score in scores):
-        columns = f"{'P':>7}{'R':>7}{'F1':>7}  {_level(result):<13}{'right':>8}{'spurious':>10}{'missed':>8}"
+def _section_lines(section: str, evaluation: Evaluation, *, types: bool) -> Iterator[str]:
+    scores = [score for score in evaluation.scores if score.result.section == section]
+    if any(score.result.agreement is not None for score in scores):
+        level = f"{100 * evaluation.resampling.level:g}%"
+        columns = f"{'P':>7}{'R':>7}{'F1':>7}  {level:<13}{'right':>8}{'spurious':>10}{'missed':>8}"
         yield f"{section:<{_NAME_WIDTH}}{columns}"
     else:
         yield section
     for score in scores:
-        yield from _score(score, types=types)
+        yield from _score_lines(score, types=types)
 
 
-def _level(result: Evaluation) -> str:
-    return f"{100 * result.draws.level:g}%"
-
-
-def _score(score: Score, *, types: bool) -> Iterator[str]:
-    measured = score.measured
-    whole = measured.agreement
-    if whole is None:
-        others = "".join(f"  {name} {_percent(number)}" for name, number in measured.others.items())
-        name = shorten(f"  {measured.name}, {measured.score}", _NAME_WIDTH + 13)
-        numbers = f"{_percent(score.interval.value):>7}  {_interval(score.interval):<13}{others}"
-        yield f"{name:<{_NAME_WIDTH + 14}}{numbers}".rstrip()
+def _score_lines(score: Score, *, types: bool) -> Iterator[str]:
+    metric, agreement = score.result, score.result.agreement
+    if agreement is None:
+        others = "".join(f"  {name} {_percent(number)}" for name, number in metric.others.items())
+        name = shorten(f"  {metric.name}, {metric.score}", _NAME_WIDTH + 13)
+        value = f"{_percent(score.interval.value):>7}  {_interval(score.interval):<13}{others}"
+        yield f"{name:<{_NAME_WIDTH + 14}}{value}".rstrip()
         return
-    yield _counted(f"  {measured.name}", whole.total, score.interval)
-    if types and len(whole.types) > 1:
-        for name, counts in whole.types.items():
-            yield _counted(f"    {shorten(name or '(no type)', 28)}", counts, score.types[name])
-        means = _three(whole.macro_precision, whole.macro_recall, whole.macro_f1)
+    yield _count_line(f"  {metric.name}", agreement.total, score.interval)
+    if types and len(agreement.types) > 1:
+        for name, counts in agreement.types.items():
+            yield _count_line(f"    {shorten(name or '(no type)', 28)}", counts, score.types[name])
+        means = _percents(agreement.macro_precision, agreement.macro_recall, agreement.macro_f1)
         yield f"{'    mean of types':<{_NAME_WIDTH}}{means}"
-    for name, number in measured.others.items():
+    for name, number in metric.others.items():
         yield f"    {name:<{_NAME_WIDTH - 4}}{_percent(number):>21}"
 
 
-def _counted(name: str, counts: Counts, interval: Interval) -> str:
+def _count_line(name: str, counts: Counts, interval: Interval) -> str:
     numbers = f"{counts.true_positives:>8,}{counts.false_positives:>10,}{counts.false_negatives:>8,}"
-    scores = _three(counts.precision, counts.recall, counts.f1)
+    scores = _percents(counts.precision, counts.recall, counts.f1)
     return f"{shorten(name, _NAME_WIDTH):<{_NAME_WIDTH}}{scores}  {_interval(interval):<13}{numbers}"
 
 
-def _three(precision: float, recall: float, f1: float) -> str:
-    return "".join(f"{_percent(number):>7}" for number in (precision, recall, f1))
+def _percents(*numbers: float) -> str:
+    return "".join(f"{_percent(number):>7}" for number in numbers)
 
 
-def _interval(interval: Interval | Paired) -> str:
+def _interval(interval: Interval) -> str:
     return f"{_percent(interval.low)}-{_percent(interval.high)}"
 
 
@@ -284,35 +296,32 @@ def _percent(number: float) -> str:
     return "none" if isnan(number) else f"{100 * number:.2f}"
 
 
-def _examples(kind: str, differences: Sequence[Difference], most: int) -> Iterator[str]:
+def _example_lines(kind: str, differences: Sequence[Difference], most: int) -> Iterator[str]:
     yield f"  {kind}"
     for one in differences[:most]:
-        said = [
-            f"gold {one.gold}" if one.gold is not None else "",
-            f"found {one.found}" if one.found is not None else "",
-        ]
-        yield f"    {shorten(one.document, 40)}: {', '.join(part for part in said if part)}"
+        sides = (("gold", one.gold), ("predicted", one.predicted))
+        texts = ", ".join(f"{side} {text}" for side, text in sides if text is not None)
+        yield f"    {shorten(one.document, 40)}: {texts}"
         if one.context is not None:
             yield f"      {one.context}"
     if len(differences) > most:
         yield f"    and {len(differences) - most:,} more"
 
 
-def _versus_line(pairs: Sequence[Versus]) -> Iterator[str]:
+def _comparison_lines(comparisons: Sequence[SystemComparison]) -> Iterator[str]:
     heads = f"{'this':>8}{'other':>8}{'differ':>9}  {'bootstrap':<16}{'p':>7}{'p (random)':>12}"
     yield f"{'against the other predictions':<{_NAME_WIDTH + 12}}{heads}"
-    for pair in pairs:
-        name = f"{pair.measured.section}: {pair.measured.name}, {pair.measured.score}"
-        scores = f"{_percent(pair.measured.value):>8}{_percent(pair.other.value):>8}"
-        low, high = (f"{100 * number:+.2f}" for number in (pair.bootstrap.low, pair.bootstrap.high))
-        tests = f"{100 * pair.bootstrap.difference:>+9.2f}  {f'{low} {high}':<16}{pair.bootstrap.p_value:>7.3f}"
-        name = f"  {shorten(name, _NAME_WIDTH + 9)}"
-        yield f"{name:<{_NAME_WIDTH + 12}}{scores}{tests}{pair.randomization.p_value:>12.3f}"
+    for one in comparisons:
+        name = f"  {shorten(f'{one.result.section}: {one.result.name}, {one.result.score}', _NAME_WIDTH + 9)}"
+        scores = f"{_percent(one.result.value):>8}{_percent(one.other.value):>8}"
+        low, high = (f"{100 * number:+.2f}" for number in (one.bootstrap.low, one.bootstrap.high))
+        tests = f"{100 * one.bootstrap.difference:>+9.2f}  {f'{low} {high}':<16}{one.bootstrap.p_value:>7.3f}"
+        yield f"{name:<{_NAME_WIDTH + 12}}{scores}{tests}{one.randomization.p_value:>12.3f}"
 
 
-def as_json(result: Evaluation, *, explain: int = 0) -> dict[str, Any]:
-    """The evaluation as plain values; differences are counted, and given up to `explain` of each kind."""
-    pairs = result.pairs
+def as_json(evaluation: Evaluation, *, explain: int = 0) -> dict[str, Any]:
+    """The evaluation in JSON's types; differences are counted, with up to `explain` examples of each kind."""
+    pairs, resampling = evaluation.pairs, evaluation.resampling
     return {
         "documents": {
             "gold": len(pairs.pairs),
@@ -321,78 +330,70 @@ def as_json(result: Evaluation, *, explain: int = 0) -> dict[str, Any]:
             "missing": list(pairs.missing),
             "extra": list(pairs.extra),
         },
-        "interval": {"level": result.draws.level, "samples": result.draws.samples, "seed": result.draws.seed},
-        "scores": [_score_json(score) for score in result.scores],
-        "differences": {section: dict(kinds) for section, kinds in result.counts().items()},
-        "examples": list(_examples_json(result.differences, explain)),
-        "against": [_versus_json(pair) for pair in result.versus],
-        "notes": list(result.notes),
+        "interval": {"level": resampling.level, "samples": resampling.samples, "seed": resampling.seed},
+        "scores": [_score_json(score) for score in evaluation.scores],
+        "differences": {section: dict(kinds) for section, kinds in evaluation.counts().items()},
+        "examples": list(_examples_json(evaluation.differences, explain)),
+        "against": [_comparison_json(one) for one in evaluation.comparisons],
+        "notes": list(evaluation.notes),
     }
 
 
 def _score_json(score: Score) -> dict[str, Any]:
-    measured = score.measured
-    found: dict[str, Any] = {
-        "section": measured.section,
-        "measure": measured.name,
-        "score": measured.score,
+    metric, agreement = score.result, score.result.agreement
+    fields: dict[str, Any] = {
+        "section": metric.section,
+        "measure": metric.name,
+        "score": metric.score,
         "value": _number(score.interval.value),
         "low": _number(score.interval.low),
         "high": _number(score.interval.high),
-        **{name.replace(" ", "_"): number for name, number in measured.others.items()},
+        **{name.replace(" ", "_"): number for name, number in metric.others.items()},
     }
-    whole = measured.agreement
-    if whole is not None:
-        found |= {**_counts_json(whole.total), "macro_f1": whole.macro_f1}
-        found["types"] = {
+    if agreement is not None:
+        fields |= {**_counts_json(agreement.total), "macro_f1": agreement.macro_f1}
+        fields["types"] = {
             name: {**_counts_json(counts), "low": score.types[name].low, "high": score.types[name].high}
-            for name, counts in whole.types.items()
+            for name, counts in agreement.types.items()
         }
-    return found
+    return fields
 
 
 def _counts_json(counts: Counts) -> dict[str, Any]:
-    return {
-        "precision": counts.precision,
-        "recall": counts.recall,
-        "f1": counts.f1,
-        "true_positives": counts.true_positives,
-        "false_positives": counts.false_positives,
-        "false_negatives": counts.false_negatives,
-    }
+    names = ("precision", "recall", "f1", "true_positives", "false_positives", "false_negatives")
+    return {name: getattr(counts, name) for name in names}
 
 
 def _examples_json(differences: Sequence[Difference], most: int) -> Iterator[dict[str, Any]]:
-    given: dict[tuple[str, str], int] = {}
+    counts: Counter[tuple[str, str]] = Counter()
     for one in differences:
-        key = (one.section, one.kind)
-        given[key] = given.get(key, 0) + 1
-        if given[key] <= most:
+        counts[one.section, one.kind] += 1
+        if counts[one.section, one.kind] <= most:
             yield {
                 "section": one.section,
                 "kind": one.kind,
                 "document": one.document,
                 "gold": one.gold,
-                "found": one.found,
+                "found": one.predicted,
                 "context": one.context,
             }
 
 
-def _versus_json(pair: Versus) -> dict[str, Any]:
+def _comparison_json(one: SystemComparison) -> dict[str, Any]:
     return {
-        "section": pair.measured.section,
-        "measure": pair.measured.name,
-        "score": pair.measured.score,
-        "this": _number(pair.measured.value),
-        "other": _number(pair.other.value),
-        "difference": _number(pair.bootstrap.difference),
-        "low": _number(pair.bootstrap.low),
-        "high": _number(pair.bootstrap.high),
-        "p_bootstrap": pair.bootstrap.p_value,
-        "p_randomization": pair.randomization.p_value,
+        "section": one.result.section,
+        "measure": one.result.name,
+        "score": one.result.score,
+        "this": _number(one.result.value),
+        "other": _number(one.other.value),
+        "difference": _number(one.bootstrap.difference),
+        "low": _number(one.bootstrap.low),
+        "high": _number(one.bootstrap.high),
+        "p_bootstrap": one.bootstrap.p_value,
+        "p_randomization": one.randomization.p_value,
     }
 
 
 def _number(number: float) -> float | None:
-    """The number, or None where there is none: JSON has no nan."""
+    """The number, or None for NaN, which JSON does not have."""
     return None if isnan(number) else number

@@ -1,4 +1,4 @@
-"""How good predictions are: the field's measures on plain values, each equal to the program that defined it."""
+"""The field's metrics on plain values, each equal to the program that defined it."""
 
 from lexome.tasks.metrics.answers import (
     Factoid,
@@ -12,7 +12,7 @@ from lexome.tasks.metrics.answers import (
 )
 from lexome.tasks.metrics.bootstrap import (
     Interval,
-    Paired,
+    PairedTest,
     approximate_randomization,
     bootstrap_interval,
     count_rows,
@@ -27,7 +27,7 @@ from lexome.tasks.metrics.classification import (
     classification,
     multilabel,
     pearson,
-    pooled,
+    pool_labels,
     spearman,
 )
 from lexome.tasks.metrics.spans import (
@@ -40,7 +40,7 @@ from lexome.tasks.metrics.spans import (
     spans_discontinuous,
     spans_relaxed,
     spans_strict,
-    together,
+    sum_agreements,
 )
 from lexome.tasks.metrics.tagging import conlleval, seqeval, token_accuracy
 
@@ -53,7 +53,7 @@ __all__ = [
     "ListAnswers",
     "Mention",
     "MultiLabel",
-    "Paired",
+    "PairedTest",
     "Squad",
     "YesNo",
     "accuracy",
@@ -73,13 +73,13 @@ __all__ = [
     "multilabel",
     "paired_bootstrap",
     "pearson",
-    "pooled",
+    "pool_labels",
     "seqeval",
     "spans_discontinuous",
     "spans_relaxed",
     "spans_strict",
     "spearman",
     "squad",
-    "together",
+    "sum_agreements",
     "token_accuracy",
 ]

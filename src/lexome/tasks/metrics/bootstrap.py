@@ -31,7 +31,7 @@ class Interval:
 
 
 @dataclass(frozen=True, slots=True)
-class Paired:
+class PairedTest:
     """The difference of two systems' scores, its confidence interval, and the p-value of no difference."""
 
     difference: float
@@ -107,7 +107,7 @@ def f1_intervals(
 
 def paired_bootstrap(
     ours: Rows, theirs: Rows, statistic: Statistic, *, samples: int = 1000, level: float = LEVEL, seed: int = 0
-) -> Paired:
+) -> PairedTest:
     """The difference of two systems on the same documents, which are resampled together.
 
     The p-value is two-sided: how often a resampled difference is as far from the observed one as that is from zero.
@@ -118,14 +118,14 @@ def paired_bootstrap(
         statistic(ours[places]) - statistic(theirs[places])
         for places in resample(len(ours), samples=samples, seed=seed)
     ]
-    return Paired(
+    return PairedTest(
         observed, *percentile_interval(differences, level), _p_value(np.asarray(differences) - observed, observed)
     )
 
 
 def approximate_randomization(
     ours: Rows, theirs: Rows, statistic: Statistic, *, samples: int = 10_000, level: float = LEVEL, seed: int = 0
-) -> Paired:
+) -> PairedTest:
     """The difference of two systems, and how often swapping their documents at random makes one as large.
 
     Each sample swaps the two systems' rows of every document with probability 1/2, which would change nothing if they
@@ -138,7 +138,7 @@ def approximate_randomization(
     for _ in range(samples):
         swap = rng.integers(2, size=(len(ours), 1)).astype(bool)
         differences.append(statistic(np.where(swap, theirs, ours)) - statistic(np.where(swap, ours, theirs)))
-    return Paired(observed, *percentile_interval(differences, level), _p_value(np.asarray(differences), observed))
+    return PairedTest(observed, *percentile_interval(differences, level), _p_value(np.asarray(differences), observed))
 
 
 def _f1_of_sums(sums: Rows) -> Rows:

@@ -1,4 +1,4 @@
-"""Classes of texts and of pairs: one label each, or any number of them."""
+"""Metrics of labels: one per text, any number per text, or a number."""
 
 from collections import defaultdict
 from collections.abc import Collection, Hashable, Mapping, Sequence
@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lexome.errors import UsageError
-from lexome.tasks.metrics.spans import NO_COUNTS, Agreement, Counts, agreement, mean, ratio, require_pairs
+from lexome.tasks.metrics.spans import NO_COUNTS, Agreement, Counts, mean, ratio, require_pairs
 
 _CHEMPROT = ("CPR:3", "CPR:4", "CPR:5", "CPR:6", "CPR:9")
 _DDI = ("DDI-advise", "DDI-effect", "DDI-int", "DDI-mechanism")
@@ -45,21 +45,21 @@ CLASS_SETS: Mapping[str, tuple[str, ...]] = {
     "hoc": _HALLMARKS,
     "litcovid": _LITCOVID,
 }
-"""The classes of each set whose counts make the score: of ChemProt, DDI and i2b2 as micro averages in every paper (the
-one that says macro computes micro as well), of GAD and EU-ADR the positive pairs alone."""
+"""The classes of each dataset that are scored: of ChemProt, DDI and i2b2 by micro average in every paper (the one that
+says macro computes micro as well), of GAD and EU-ADR the positive class only."""
 
 
 @dataclass(frozen=True, slots=True)
 class MultiLabel:
-    """How far sets of labels agree.
+    """The agreement of sets of labels.
 
-    agreement  micro and macro averages, and each label on its own
-    precision  example-based: the mean over texts of the share of its found labels that are right
-    recall     example-based: the mean over texts of the share of its gold labels that were found
+    agreement  micro and macro averages, and counts by label
+    precision  example-based: the mean over texts of each one's precision
+    recall     example-based: the mean over texts of each one's recall
     f1         the harmonic mean of these two, as BLUE scores HoC
     mean_f1    the mean over texts of each one's F1
-    exact      the share of texts whose labels are exactly right
-    hamming    the share of all decisions, text by label, that are wrong
+    exact      subset accuracy: the fraction of texts whose labels are exactly right
+    hamming    Hamming loss: the fraction of all decisions, text by label, that are wrong
     """
 
     agreement: Agreement
@@ -75,72 +75,68 @@ class MultiLabel:
         return ratio(2 * self.precision * self.recall, self.precision + self.recall)
 
 
-def classification(gold: Sequence[str], found: Sequence[str], *, labels: Collection[str] | None = None) -> Agreement:
-    """The agreement of one label a text with its gold one, over `labels`, or over all that occur.
+def classification(
+    gold: Sequence[str], predicted: Sequence[str], *, labels: Collection[str] | None = None
+) -> Agreement:
+    """The agreement of one label per text, over `labels`, or over all that occur.
 
-    With the positive classes as `labels`, a text that is of none of them and is said to be of none counts nowhere: that
-    is how relation sets are scored. Over all labels, micro F1 is accuracy.
+    With the positive classes as `labels`, a true negative counts nowhere: that is how relation datasets are scored.
+    Over all labels, micro F1 is accuracy.
     """
-    require_pairs(gold, found, what="labels")
-    names = _names(labels, {*gold, *found})
+    require_pairs(gold, predicted, what="labels")
+    names = _scored_labels(labels, {*gold, *predicted})
     right: defaultdict[str, int] = defaultdict(int)
     missed: defaultdict[str, int] = defaultdict(int)
     spurious: defaultdict[str, int] = defaultdict(int)
-    for wanted, given in zip(gold, found, strict=True):
-        if wanted == given:
-            right[wanted] += 1
+    for gold_label, label in zip(gold, predicted, strict=True):
+        if gold_label == label:
+            right[label] += 1
         else:
-            missed[wanted] += 1
-            spurious[given] += 1
-    return agreement({name: Counts(right[name], spurious[name], missed[name]) for name in names})
+            missed[gold_label] += 1
+            spurious[label] += 1
+    return Agreement.from_types({name: Counts(right[name], spurious[name], missed[name]) for name in names})
 
 
 def multilabel(
-    gold: Sequence[Collection[str]], found: Sequence[Collection[str]], *, labels: Collection[str] | None = None
+    gold: Sequence[Collection[str]], predicted: Sequence[Collection[str]], *, labels: Collection[str] | None = None
 ) -> MultiLabel:
-    """The agreement of sets of labels, a set a text, over `labels`, or over all that occur.
+    """The agreement of one set of labels per text, over `labels`, or over all that occur.
 
-    Of a text without gold labels precision, recall and F1 are 1 where nothing was found for it, and 0 otherwise. Where
-    something is to be found and nothing was, precision is 0.
+    Precision, recall and F1 of a text without gold labels are 1 if nothing was predicted, and 0 otherwise. Precision of
+    a text with gold labels is 0 if nothing was predicted.
     """
-    require_pairs(gold, found, what="sets of labels")
-    names = _names(labels, {name for names in (*gold, *found) for name in names})
+    require_pairs(gold, predicted, what="sets of labels")
+    names = _scored_labels(labels, {name for names in (*gold, *predicted) for name in names})
     types = dict.fromkeys(names, NO_COUNTS)
     rows = []
-    for wanted, given in zip(gold, found, strict=True):
-        left, right = types.keys() & set(wanted), types.keys() & set(given)
+    for gold_labels, predicted_labels in zip(gold, predicted, strict=True):
+        left, right = types.keys() & set(gold_labels), types.keys() & set(predicted_labels)
         for name in left | right:
             types[name] += Counts(name in left and name in right, name not in left, name not in right)
-        rows.append(example(left, right))
-    whole = agreement(types)
+        rows.append(example_scores(left, right))
+    whole = Agreement.from_types(types)
     wrong = whole.total.false_positives + whole.total.false_negatives
-    return MultiLabel(
-        whole,
-        mean([row[0] for row in rows]),
-        mean([row[1] for row in rows]),
-        mean([row[2] for row in rows]),
-        mean([row[3] for row in rows]),
-        ratio(wrong, len(gold) * len(names)),
-    )
+    precision, recall, mean_f1, exact = (mean([row[place] for row in rows]) for place in range(4))
+    return MultiLabel(whole, precision, recall, mean_f1, exact, ratio(wrong, len(gold) * len(names)))
 
 
-def example(gold: Collection[str], found: Collection[str]) -> tuple[float, float, float, float]:
-    """Precision, recall and F1 of one text's labels, and 1 where they are exactly right."""
+def example_scores(gold: Collection[str], predicted: Collection[str]) -> tuple[float, float, float, float]:
+    """Precision, recall and F1 of one text's labels, and 1 if they are exactly right."""
     if not gold:
-        return (0.0, 0.0, 0.0, 0.0) if found else (1.0, 1.0, 1.0, 1.0)
-    right = len(set(gold) & set(found))
+        return (0.0, 0.0, 0.0, 0.0) if predicted else (1.0, 1.0, 1.0, 1.0)
+    right = len(set(gold) & set(predicted))
     return (
-        ratio(right, len(found)),
+        ratio(right, len(predicted)),
         ratio(right, len(gold)),
-        ratio(2 * right, len(gold) + len(found)),
-        float(right == len(gold) == len(found)),
+        ratio(2 * right, len(gold) + len(predicted)),
+        float(right == len(gold) == len(predicted)),
     )
 
 
-def pooled(documents: Sequence[Hashable], labels: Sequence[Collection[str]]) -> list[set[str]]:
-    """The labels of each document, in the order of first sight: all those of its sentences.
+def pool_labels(documents: Sequence[Hashable], labels: Sequence[Collection[str]]) -> list[set[str]]:
+    """The labels of each document, in order of first occurrence: the union of those of its sentences.
 
-    `documents` says for each sentence whose it is. So sentence-level predictions are scored on documents, as HoC is.
+    `documents` has the document of each sentence. So sentence-level predictions are scored by document, as for HoC.
     """
     require_pairs(documents, labels, what="sentences")
     pools: dict[Hashable, set[str]] = {}
@@ -149,16 +145,18 @@ def pooled(documents: Sequence[Hashable], labels: Sequence[Collection[str]]) -> 
     return list(pools.values())
 
 
-def _names(labels: Collection[str] | None, seen: set[str]) -> list[str]:
-    """The labels to count; an error where the ones that were named occur nowhere, which makes every score 0."""
+def _scored_labels(labels: Collection[str] | None, occurring: set[str]) -> list[str]:
+    """The labels to score; an error if none of those named occurs, which would make every score 0."""
     if labels is None:
-        return sorted(seen)
+        return sorted(occurring)
     if not labels:
-        raise UsageError("no label is to be counted; expected at least one. Name the classes of the score.")
-    if seen and not seen & set(labels):
+        raise UsageError("there are no labels to score; expected at least one.", code="no-labels", value=labels)
+    if occurring and not occurring & set(labels):
         raise UsageError(
-            f"none of the labels to count ({', '.join(sorted(labels)[:5])}) occurs; seen were "
-            f"{', '.join(sorted(seen)[:5])}. Check how the labels are written."
+            f"none of the labels to score ({', '.join(sorted(labels)[:5])}) occurs; the labels are "
+            f"{', '.join(sorted(occurring)[:5])}. Check their spelling.",
+            code="unknown-labels",
+            value=sorted(labels),
         )
     return sorted(set(labels))
 
@@ -166,22 +164,22 @@ def _names(labels: Collection[str] | None, seen: set[str]) -> list[str]:
 Numbers = NDArray[np.float64]
 
 
-def accuracy(gold: Sequence[object], found: Sequence[object]) -> float:
-    """The share of predictions that are right."""
-    require_pairs(gold, found, what="labels")
-    return mean([left == right for left, right in zip(gold, found, strict=True)])
+def accuracy(gold: Sequence[object], predicted: Sequence[object]) -> float:
+    """The fraction of predictions that are right."""
+    require_pairs(gold, predicted, what="labels")
+    return mean([left == right for left, right in zip(gold, predicted, strict=True)])
 
 
-def pearson(gold: Sequence[float], found: Sequence[float]) -> float:
-    """Pearson's correlation; nan where one of the series doesn't vary, or there are fewer than two numbers."""
-    require_pairs(gold, found, what="numbers")
-    return correlation(_checked(gold), _checked(found))
+def pearson(gold: Sequence[float], predicted: Sequence[float]) -> float:
+    """Pearson's correlation; NaN if one of the series is constant, or there are fewer than two numbers."""
+    require_pairs(gold, predicted, what="numbers")
+    return correlation(_finite(gold), _finite(predicted))
 
 
-def spearman(gold: Sequence[float], found: Sequence[float]) -> float:
-    """Spearman's correlation: Pearson's of the ranks, where equal numbers share the mean of their ranks."""
-    require_pairs(gold, found, what="numbers")
-    return correlation(ranks(_checked(gold)), ranks(_checked(found)))
+def spearman(gold: Sequence[float], predicted: Sequence[float]) -> float:
+    """Spearman's correlation: Pearson's of the ranks, where ties have their mean rank."""
+    require_pairs(gold, predicted, what="numbers")
+    return correlation(ranks(_finite(gold)), ranks(_finite(predicted)))
 
 
 def correlation(left: Numbers, right: Numbers) -> float:
@@ -193,14 +191,14 @@ def correlation(left: Numbers, right: Numbers) -> float:
 
 
 def ranks(numbers: Numbers) -> Numbers:
-    """The rank of each number, from 1; equal ones have the mean of theirs."""
+    """The rank of each number, from 1; ties have their mean rank."""
     _, place, counts = np.unique(numbers, return_inverse=True, return_counts=True)
     last = np.cumsum(counts)
     return np.asarray((last - (counts - 1) / 2)[place], dtype=np.float64)
 
 
-def _checked(numbers: Sequence[float]) -> Numbers:
+def _finite(numbers: Sequence[float]) -> Numbers:
     for number in numbers:
         if not isfinite(number):
-            raise UsageError(f"one of the numbers is {number}; expected finite ones.")
+            raise UsageError(f"one of the numbers is {number}; expected finite ones.", code="not-finite", value=number)
     return np.asarray(numbers, dtype=np.float64)

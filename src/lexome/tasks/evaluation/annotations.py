@@ -1,0 +1,442 @@
+"""Evaluation of relations, labels and answers: metrics and differences."""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+import numpy as np
+
+from lexome.document import Document, Question, Relation
+from lexome.tasks.evaluation.comparison import (
+    Difference,
+    DocumentPair,
+    MetricResult,
+    macro_f1_result,
+    mean_result,
+    micro_f1_result,
+)
+from lexome.tasks.metrics.answers import CANDIDATES, answer_scores, list_scores, reciprocal_rank, yes_or_no
+from lexome.tasks.metrics.bootstrap import Rows, Statistic
+from lexome.tasks.metrics.classification import correlation, example_scores, ranks
+from lexome.tasks.metrics.spans import ANY_TYPE, compare_sets, mean, merge_parts, ratio, sum_agreements
+from lexome.tasks.qa import QuestionPair, base_question_id, merge_questions, normalize
+
+RELATIONS = "relations"
+
+Key = tuple[str, tuple[str, ...]]
+"""What identifies a relation: its type, and its arguments in the order of their text."""
+
+ROLES_IGNORED = "type and arguments, roles ignored"
+
+_NEGATIVE = frozenset({"false", "none", "na", "0", "negative"})
+
+
+def relation_metrics(pairs: Sequence[DocumentPair], only: Collection[str] | None = None) -> list[MetricResult]:
+    """Typed, untyped and macro F1; none if neither side has a relation that is scored.
+
+    If roles make a difference, typed and macro F1 are also computed without them: models of pairs do not predict roles.
+    """
+    keys = [(_keys(pair.gold, only), _keys(pair.predicted, only)) for pair in pairs]
+    if not any(gold or predicted for gold, predicted in keys):
+        return []
+    typed = [compare_sets(_by_type(gold), _by_type(predicted)) for gold, predicted in keys]
+    untyped = [compare_sets(_untyped(gold), _untyped(predicted)) for gold, predicted in keys]
+    types = list(sum_agreements(typed).types)
+    results = [
+        micro_f1_result(RELATIONS, "type and arguments", typed),
+        micro_f1_result(RELATIONS, "arguments alone", untyped),
+    ]
+    if len(types) > 1:
+        results.append(macro_f1_result(RELATIONS, "type and arguments", typed, types))
+    bare = [tuple(_keys(doc, only, roles=False) for doc in (pair.gold, pair.predicted)) for pair in pairs]
+    unordered = [compare_sets(_by_type(gold), _by_type(predicted)) for gold, predicted in bare]
+    if sum_agreements(unordered).total != sum_agreements(typed).total:
+        results.append(micro_f1_result(RELATIONS, ROLES_IGNORED, unordered))
+        if len(types) > 1:
+            results.append(macro_f1_result(RELATIONS, ROLES_IGNORED, unordered, types))
+    return results
+
+
+def relation_differences(pairs: Sequence[DocumentPair], only: Collection[str] | None = None) -> Iterator[Difference]:
+    """Each relation that was missed, is spurious, or has a wrong type."""
+    for pair in pairs:
+        gold, predicted = _keys(pair.gold, only), _keys(pair.predicted, only)
+        missed, spurious = sorted(gold - predicted), sorted(predicted - gold)
+        for key in missed:
+            other = next((one for one in spurious if one[1] == key[1]), None)
+            if other is not None:
+                spurious.remove(other)
+            kind = "missed" if other is None else "wrong type"
+            yield Difference(RELATIONS, kind, pair.gold.id, _relation_text(key), _relation_text(other))
+        for key in spurious:
+            yield Difference(RELATIONS, "spurious", pair.gold.id, None, _relation_text(key))
+
+
+def negative_types(pairs: Sequence[DocumentPair], only: Collection[str] | None = None) -> list[str]:
+    """The types that mean no relation, which are not scored unless they were asked for."""
+    types = {relation.type for pair in pairs for doc in (pair.gold, pair.predicted) for relation in doc.relations}
+    return sorted(type for type in types if is_negative(type)) if only is None else []
+
+
+def is_negative(type: str) -> bool:
+    """Whether a type means no relation, as DDI-false does."""
+    return type.lower() in _NEGATIVE or type.lower().endswith(("-false", ":false"))
+
+
+def _keys(doc: Document, only: Collection[str] | None, *, roles: bool = True) -> set[Key]:
+    scored = [
+        relation
+        for relation in doc.relations
+        if (not is_negative(relation.type) if only is None else relation.type in only)
+    ]
+    # Ids differ between files, so mentions are named by text and place.
+    names = {
+        span.id: f"{span.text!r} at {','.join(f'{start}-{end}' for start, end in merge_parts(span.parts))}"
+        for span in (doc.spans if scored else ())
+    }
+    relations = {relation.id: relation for relation in doc.relations}
+    return {(relation.type, _arguments(relation, names, relations, (relation.id,), roles=roles)) for relation in scored}
+
+
+def _arguments(
+    relation: Relation, names: dict[str, str], relations: dict[str, Relation], above: tuple[str, ...], *, roles: bool
+) -> tuple[str, ...]:
+    """The arguments as texts, sorted; a relation among them is named by its own arguments."""
+    texts: list[str] = []
+    for argument in relation.arguments:
+        target = argument.target
+        if target is None:
+            name = str(argument.concept)
+        elif target in names:
+            name = names[target]
+        elif target in above:
+            name = "itself"
+        else:
+            inner = relations[target]
+            name = f"{inner.type}({'; '.join(_arguments(inner, names, relations, (*above, target), roles=roles))})"
+        texts.append(f"{argument.role}: {name}" if roles else name)
+    return tuple(sorted(texts))
+
+
+def _by_type(keys: set[Key]) -> dict[str, set[Key]]:
+    types: defaultdict[str, set[Key]] = defaultdict(set)
+    for key in keys:
+        types[key[0]].add(key)
+    return types
+
+
+def _untyped(keys: set[Key]) -> dict[str, set[tuple[str, ...]]]:
+    return {ANY_TYPE: {arguments for _, arguments in keys}}
+
+
+def _relation_text(key: Key | None) -> str | None:
+    return None if key is None else f"{key[0]}: {'; '.join(key[1])}"
+
+
+LABELS = "labels"
+
+
+def label_metrics(pairs: Sequence[DocumentPair], only: Collection[str] | None = None) -> list[MetricResult]:
+    """The metrics that fit the labels: of numbers, of one label per document, or of sets of labels."""
+    if not any(pair.gold.labels or pair.predicted.labels for pair in pairs):
+        return []
+    if are_numbers(pairs):
+        return _number_metrics(pairs)
+    if all(len(pair.gold.labels) == 1 and len(pair.predicted.labels) <= 1 for pair in pairs):
+        return _single_metrics(pairs, only)
+    return _multi_metrics(pairs, only)
+
+
+def label_differences(pairs: Sequence[DocumentPair], only: Collection[str] | None = None) -> Iterator[Difference]:
+    """Each document with wrong labels."""
+    if are_numbers(pairs):
+        return
+    for pair in pairs:
+        gold, predicted = (
+            sorted({label for label in doc.labels if only is None or label in only})
+            for doc in (pair.gold, pair.predicted)
+        )
+        if gold != predicted:
+            kind = "wrong label" if gold and predicted else ("missed" if gold else "spurious")
+            text = " ".join(pair.gold.text[:80].split())
+            gold_text, predicted_text = (", ".join(labels) or None for labels in (gold, predicted))
+            yield Difference(LABELS, kind, pair.gold.id, gold_text, predicted_text, text or None)
+
+
+def are_numbers(pairs: Sequence[DocumentPair]) -> bool:
+    """Whether every gold label is a number, one per document, and at least one has a decimal point: a similarity."""
+    labels = [pair.gold.labels for pair in pairs]
+    return all(len(own) == 1 and _number(own[0]) is not None for own in labels) and any("." in own[0] for own in labels)
+
+
+def without_number(pairs: Sequence[DocumentPair]) -> int:
+    """How many documents with a number as gold label have none predicted, and so are in no correlation."""
+    predicted = [pair.predicted.labels for pair in pairs] if are_numbers(pairs) else []
+    return sum(len(labels) != 1 or _number(labels[0]) is None for labels in predicted)
+
+
+def _number_metrics(pairs: Sequence[DocumentPair]) -> list[MetricResult]:
+    """Correlations over the documents with a predicted number."""
+    both = [
+        (float(pair.gold.labels[0]), number)
+        for pair in pairs
+        if len(pair.predicted.labels) == 1 and (number := _number(pair.predicted.labels[0])) is not None
+    ]
+    if not both:
+        return []
+    rows = np.asarray(both, dtype=np.float64)
+    statistics: list[tuple[str, Statistic]] = [("Pearson", _pearson), ("Spearman", _spearman)]
+    return [MetricResult(LABELS, name, "correlation", rows, statistic) for name, statistic in statistics]
+
+
+def _pearson(rows: Rows) -> float:
+    return correlation(rows[:, 0], rows[:, 1])
+
+
+def _spearman(rows: Rows) -> float:
+    return correlation(ranks(rows[:, 0]), ranks(rows[:, 1]))
+
+
+def _single_metrics(pairs: Sequence[DocumentPair], only: Collection[str] | None) -> list[MetricResult]:
+    """Accuracy, and F1 over all classes and, if one is negative or some were asked for, over the scored ones."""
+    right = [[float(pair.gold.labels == pair.predicted.labels)] for pair in pairs]
+    results = [mean_result(LABELS, "one label each", "accuracy", right)]
+    classes = {label for pair in pairs for label in (*pair.gold.labels, *pair.predicted.labels)}
+    positive = {name for name in classes if (not is_negative(name) if only is None else name in only)}
+    results += _f1_metrics(pairs, classes, "all classes")
+    if positive and positive != classes:
+        names = ", ".join(sorted(classes - positive))
+        results += _f1_metrics(pairs, positive, "asked classes" if only is not None else f"without {names}")
+    return results
+
+
+def _multi_metrics(pairs: Sequence[DocumentPair], only: Collection[str] | None) -> list[MetricResult]:
+    """Micro and macro F1, and means over documents."""
+    names = {label for pair in pairs for label in (*pair.gold.labels, *pair.predicted.labels)}
+    chosen = names if only is None else names & set(only)
+    rows = [example_scores(chosen & set(pair.gold.labels), chosen & set(pair.predicted.labels)) for pair in pairs]
+    others = {name: mean([row[place] for row in rows]) for place, name in enumerate(("precision", "recall", "mean F1"))}
+    matrix = np.asarray(rows, dtype=np.float64)
+    by_example = MetricResult(LABELS, "example-based", "F1", matrix, _example_f1, others=others)
+    exact = mean_result(LABELS, "all labels right", "accuracy", [[row[3]] for row in rows])
+    return [*_f1_metrics(pairs, chosen, "any number of labels"), by_example, exact]
+
+
+def _f1_metrics(pairs: Sequence[DocumentPair], classes: Collection[str], name: str) -> list[MetricResult]:
+    documents = [
+        compare_sets(_present(pair.gold.labels, classes), _present(pair.predicted.labels, classes)) for pair in pairs
+    ]
+    return [
+        micro_f1_result(LABELS, name, documents),
+        macro_f1_result(LABELS, name, documents, sorted(classes)),
+    ]
+
+
+def _present(labels: Sequence[str], classes: Collection[str]) -> dict[str, set[int]]:
+    return {label: {0} for label in labels if label in classes}
+
+
+def _example_f1(rows: Rows) -> float:
+    """The harmonic mean of mean precision and mean recall, as BLUE scores HoC."""
+    precision, recall = (float(column) for column in rows[:, :2].mean(axis=0))
+    return ratio(2 * precision * recall, precision + recall)
+
+
+def _number(label: str) -> float | None:
+    try:
+        number = float(label)
+    except ValueError:
+        return None
+    return number if np.isfinite(number) else None
+
+
+QUESTIONS = "questions"
+
+TYPES = ("factoid", "list", "yesno")
+
+
+@dataclass(frozen=True, slots=True)
+class _ScoredQuestion:
+    """A question with its gold answers, and with predicted ones if there are any."""
+
+    document: str
+    gold: Question
+    predicted: Question | None
+
+    @property
+    def forms(self) -> list[list[str]]:
+        """The gold answers, each with its synonyms."""
+        return [[answer.text, *answer.synonyms] for answer in self.gold.answers]
+
+    @property
+    def answers(self) -> list[str]:
+        """The predicted answers, best first."""
+        if self.predicted is None or self.predicted.impossible:
+            return []
+        return [answer.text for answer in self.predicted.answers]
+
+
+def question_metrics(pairs: Sequence[DocumentPair]) -> list[MetricResult]:
+    """The metrics of each type of question that occurs."""
+    asked = _scored_questions(pairs)
+    results: list[MetricResult] = []
+    for type in (*TYPES, None):
+        own = [[one for one in doc if _type(one.gold) == type] for doc in asked]
+        if any(own):
+            results += _METRICS[type](own)
+    return results
+
+
+def question_differences(pairs: Sequence[DocumentPair]) -> Iterator[Difference]:
+    """Each question whose first answer, or whose list, is wrong."""
+    for one in chain.from_iterable(_scored_questions(pairs)):
+        kind = _problem(one)
+        if kind is not None:
+            gold = "; ".join(answer.text for answer in one.gold.answers) or None
+            yield Difference(QUESTIONS, kind, one.document, gold, "; ".join(one.answers) or None, one.gold.text)
+
+
+def unscored(pairs: Sequence[DocumentPair]) -> int:
+    """How many questions have no gold answer, or only one in prose."""
+    return sum(not _can_be_scored(question) for pair in pairs for question in pair.gold.questions)
+
+
+def count_repeated(pairs: Sequence[DocumentPair]) -> int:
+    """How often a question is asked of a further document."""
+    scored = sum(_can_be_scored(question) for pair in pairs for question in pair.gold.questions)
+    return scored - sum(map(len, _scored_questions(pairs)))
+
+
+def _can_be_scored(question: Question) -> bool:
+    """Whether it has a gold answer, or is marked as unanswerable; summaries cannot be scored."""
+    return bool(question.answers or question.impossible) and question.type != "summary"
+
+
+def _scored_questions(pairs: Sequence[DocumentPair]) -> list[list[_ScoredQuestion]]:
+    """The questions that can be scored, document by document.
+
+    A question of BioASQ's types that several documents ask counts once, for the first one, with the answers of all.
+    """
+    same: dict[tuple[int | str, str, str], list[tuple[int, QuestionPair]]] = {}
+    for place, pair in enumerate(pairs):
+        predicted = {question.id: question for question in pair.predicted.questions}
+        for question in filter(_can_be_scored, pair.gold.questions):
+            once = _type(question) is not None
+            key = ("", base_question_id(question.id), normalize(question.text)) if once else (place, question.id, "")
+            same.setdefault(key, []).append((place, (question, predicted.get(question.id))))
+    documents: dict[int, list[_ScoredQuestion]] = {}
+    for group in same.values():
+        place = group[0][0]
+        for question, answered in merge_questions(asked for _, asked in group):
+            documents.setdefault(place, []).append(_ScoredQuestion(pairs[place].gold.id, question, answered))
+    return [documents[place] for place in sorted(documents)]
+
+
+def _type(question: Question) -> str | None:
+    return question.type if question.type in TYPES else None
+
+
+def _factoid(docs: Sequence[Sequence[_ScoredQuestion]]) -> list[MetricResult]:
+    ranks = [[reciprocal_rank(one.forms, one.answers[:CANDIDATES]) for one in doc] for doc in docs]
+    return [
+        mean_result(QUESTIONS, "factoid, strict", "accuracy", [[float(rank == 1) for rank in own] for own in ranks]),
+        mean_result(QUESTIONS, "factoid, lenient", "accuracy", [[float(rank > 0) for rank in own] for own in ranks]),
+        mean_result(QUESTIONS, "factoid", "MRR", ranks),
+    ]
+
+
+def _list(docs: Sequence[Sequence[_ScoredQuestion]]) -> list[MetricResult]:
+    scores = [[list_scores(one.forms, one.answers) for one in doc] for doc in docs]
+    return [
+        mean_result(QUESTIONS, "list", f"mean {name}", [[score[place] for score in own] for own in scores])
+        for place, name in ((2, "F1"), (0, "precision"), (1, "recall"))
+    ]
+
+
+def _yes_no(docs: Sequence[Sequence[_ScoredQuestion]]) -> list[MetricResult]:
+    """BioASQ's metrics; if gold has other answers too, such as maybe, accuracy and macro F1."""
+    gold = {one.gold.answers[0].text.lower() for doc in docs for one in doc}
+    if gold - {"yes", "no"}:
+        return _choices(docs, sorted(gold))
+    rows = [_yes_no_row(doc) for doc in docs]
+    right = [[float(_first(one) == yes_or_no(one.gold.answers[0].text)) for one in doc] for doc in docs]
+    counts = np.asarray(rows, dtype=np.float64).reshape(-1, 3)
+    return [
+        MetricResult(QUESTIONS, "yes/no", "macro F1", counts, _yes_no_f1),
+        mean_result(QUESTIONS, "yes/no", "accuracy", right),
+    ]
+
+
+def _yes_no_row(doc: Sequence[_ScoredQuestion]) -> tuple[int, int, int]:
+    """The number of right yes answers, of right no answers, and of wrong ones."""
+    right = [yes_or_no(one.gold.answers[0].text) for one in doc if _first(one) == yes_or_no(one.gold.answers[0].text)]
+    return right.count("yes"), right.count("no"), len(doc) - len(right)
+
+
+def _yes_no_f1(rows: Rows) -> float:
+    yes, no, wrong = (float(number) for number in rows.sum(axis=0))
+    return (ratio(2 * yes, 2 * yes + wrong) + ratio(2 * no, 2 * no + wrong)) / 2
+
+
+def _first(one: _ScoredQuestion) -> str | None:
+    return yes_or_no(one.answers[0]) if one.answers else None
+
+
+def _choices(docs: Sequence[Sequence[_ScoredQuestion]], classes: Sequence[str]) -> list[MetricResult]:
+    """Metrics of answers as classes."""
+    pairs = [
+        [(one.gold.answers[0].text.lower(), [text.lower() for text in one.answers[:1]]) for one in doc] for doc in docs
+    ]
+    agreements = [
+        compare_sets(
+            {name: {place for place, (gold, _) in enumerate(doc) if gold == name} for name in classes},
+            {name: {place for place, (_, answer) in enumerate(doc) if answer == [name]} for name in classes},
+        )
+        for doc in pairs
+    ]
+    right = [[float([gold] == answer) for gold, answer in doc] for doc in pairs]
+    return [
+        mean_result(QUESTIONS, "/".join(classes), "accuracy", right),
+        macro_f1_result(QUESTIONS, "/".join(classes), agreements, classes),
+    ]
+
+
+def _squad(docs: Sequence[Sequence[_ScoredQuestion]]) -> list[MetricResult]:
+    scores = [[_squad_scores(one) for one in doc] for doc in docs]
+    results = [
+        mean_result(QUESTIONS, "SQuAD", name, [[score[place] for score in own] for own in scores])
+        for place, name in ((1, "F1"), (0, "exact match"))
+    ]
+    for name, impossible in (("SQuAD, with an answer", False), ("SQuAD, without an answer", True)):
+        own = [[_squad_scores(one)[1] for one in doc if one.gold.impossible == impossible] for doc in docs]
+        if any(own) and any(one.gold.impossible for doc in docs for one in doc):
+            results.append(mean_result(QUESTIONS, name, "F1", own))
+    return results
+
+
+def _squad_scores(one: _ScoredQuestion) -> tuple[float, float]:
+    gold = [] if one.gold.impossible else [answer.text for answer in one.gold.answers]
+    return answer_scores(gold, one.answers[0] if one.answers else "")
+
+
+def _problem(one: _ScoredQuestion) -> str | None:
+    """The kind of error in an answer, or None."""
+    type = _type(one.gold)
+    if one.gold.impossible:
+        return "answered, but unanswerable" if one.answers and one.answers[0] else None
+    if not one.answers:
+        return "not answered"
+    if type == "list":
+        precision, recall, _ = list_scores(one.forms, one.answers)
+        return None if precision == recall == 1 else "wrong list"
+    if type == "factoid":
+        rank = reciprocal_rank(one.forms, one.answers[:CANDIDATES])
+        return None if rank == 1 else ("wrong" if not rank else "right, but not first")
+    if type == "yesno":
+        return None if one.answers[0].lower() == one.gold.answers[0].text.lower() else "wrong"
+    exact, f1 = _squad_scores(one)
+    return None if exact else ("partly right" if f1 else "wrong")
+
+
+_METRICS = {"factoid": _factoid, "list": _list, "yesno": _yes_no, None: _squad}

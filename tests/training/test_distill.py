@@ -16,7 +16,7 @@ from lexome.corpus.shards import Shards
 from lexome.errors import CheckpointError, UsageError
 from lexome.models import checkpoint
 from lexome.models.heads import MaskedLM
-from lexome.models.weights import weights_sha256
+from lexome.models.hf_folder import weights_sha256
 from lexome.recipe import explain, load
 from lexome.recipe.pretrain import DistillRecipe
 from lexome.training.journal import read_metrics

@@ -491,8 +491,8 @@ def _missing_head(where: str, kind: str, first: str, *, model_type: str = "") ->
     # Sentence encoders often declare a head in config.json that was not saved.
     mpnet = f" To train it with Lexome's own encoder, {DROP_RELATIVE_POSITIONS}." if model_type == "mpnet" else ""
     return CheckpointError(
-        f"{where}: no usable weights for a {kind} head (first {first!r}). Load it as another kind (convert-model --kind "
-        f"encoder needs no head), or request a new head (new_head=True), which has to be trained.{mpnet}",
+        f"{where}: no usable weights for a {kind} head (first {first!r}). Load it as another kind (convert-model "
+        f"--kind encoder needs no head), or request a new head (new_head=True), which has to be trained.{mpnet}",
         code="missing-head",
         value=kind,
     )

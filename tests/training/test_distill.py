@@ -23,7 +23,7 @@ from lexome.training.journal import read_metrics
 from lexome.training.pretrain import distill, pretrain
 from lexome.training.session import Feed
 
-SMALL = TINY | {"layers": 1, "width": 16, "inner": 32}
+SMALL = TINY | {"layers": 1, "hidden_size": 16, "intermediate_size": 32}
 
 
 @pytest.fixture(scope="module")

@@ -32,7 +32,7 @@ from lexome.training.losses import Loss, Terms
 
 def check_fits(config: EncoderConfig, *, tensor: int) -> None:
     """UsageError where the matrices of an encoder cannot be cut among so many processes."""
-    for name in ("heads", "inner"):
+    for name in ("heads", "intermediate_size"):
         count = getattr(config, name)
         if count % tensor:
             raise UsageError(

@@ -184,7 +184,7 @@ def test_weights_in_pieces_are_hashed_one_after_the_other(tmp_path: Path) -> Non
 
 
 def test_a_teacher_that_is_not_there_is_said_to_be_missing(shards: Shards, tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="nowhere: there is no such file or folder"):
+    with raises(CheckpointError, code="missing-file", mentions="nowhere"):
         distill(distillation(shards, tmp_path / "nowhere", tmp_path / "out"), progress_shown=False)
 
 

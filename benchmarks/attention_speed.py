@@ -19,7 +19,7 @@ import torch
 from torch.autograd import grad
 
 from facts import facts
-from lexome.models.attention import attend, attend_joint
+from lexome.models.attention import attend, attend_fused
 from lexome.models.packing import Packing
 
 RESULT = Path(__file__).resolve().parents[1] / "results" / "attention_speed.json"
@@ -46,7 +46,7 @@ def measured(shape: str, text: str) -> dict[str, Any]:
     qkv = torch.randn(TOKENS, heads, 3, width, device="cuda", dtype=torch.bfloat16, requires_grad=True)
     given = torch.randn(TOKENS, heads, width, device="cuda", dtype=torch.bfloat16)
     ways: dict[str, Callable[[], torch.Tensor]] = {
-        "lexome": lambda: attend_joint(qkv, packing, window=None, dropout=0.0),
+        "lexome": lambda: attend_fused(qkv, packing, window=None, dropout=0.0),
         "torch": lambda: attend(*qkv.unbind(-2), packing, window=None, dropout=0.0),  # type: ignore[call-arg]
     }
     row: dict[str, Any] = {"shape": shape, "text": text}

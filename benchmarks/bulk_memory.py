@@ -71,7 +71,7 @@ def tiny_model(folder: Path) -> Path:
     tokenizer.save(str(folder / "vocabulary" / "tokenizer.json"))
     task = Ner(["Gene", "Disease"])
     torch.manual_seed(1)
-    config = EncoderConfig(vocab=len(pieces), layers=2, width=64, heads=2, inner=128, max_tokens=512)
+    config = EncoderConfig(vocab=len(pieces), layers=2, hidden_size=64, heads=2, intermediate_size=128, max_tokens=512)
     card = Card(title="A toy", summary="Random weights.", license="apache-2.0", data="None.")
     made = build(config, "token", labels=len(task.labels))
     where = {"architecture": "bert", "tokenizer": folder / "vocabulary", "card": card, "labels": task.labels}

@@ -27,7 +27,7 @@ from transformers import DataCollatorForTokenClassification, Trainer, TrainerCal
 
 from facts import facts
 from lexome.models.checkpoint import load
-from lexome.models.heads import Labeller
+from lexome.models.heads import EncoderWithHead
 from lexome.recipe.finetune import FinetuneRecipe
 from lexome.training.finetune.examples import Split
 from lexome.training.finetune.grid import Cell, Run, settled
@@ -213,7 +213,7 @@ def dev_f1(folder: Path, ground: Ground, given: argparse.Namespace) -> float:
     """The dev score of a saved model, with Lexome's decoding."""
     material = ground.material
     model = load(folder, kind="token").model.to(given.device)
-    assert isinstance(model, Labeller)
+    assert isinstance(model, EncoderWithHead)
     dev = material.parts(None).dev
     assert dev is not None
     autocast = torch.bfloat16 if given.device == "cuda" else None

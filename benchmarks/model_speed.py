@@ -145,10 +145,10 @@ def theirs(config: EncoderConfig, shape: str) -> torch.nn.Module:
     return BertForSequenceClassification(
         BertConfig(
             vocab_size=config.vocab,
-            hidden_size=config.width,
+            hidden_size=config.hidden_size,
             num_hidden_layers=config.layers,
             num_attention_heads=config.heads,
-            intermediate_size=config.inner,
+            intermediate_size=config.intermediate_size,
             max_position_embeddings=config.max_tokens,
             hidden_dropout_prob=0.0,
             attention_probs_dropout_prob=0.0,

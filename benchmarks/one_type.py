@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 from lexome.models.checkpoint import Card, load, save
-from lexome.models.heads import Labeller, TokenHead
+from lexome.models.heads import EncoderWithHead, TokenHead
 from lexome.tasks import task_of
 from lexome.tasks.ner import Ner
 from lexome.tasks.task import TASK
@@ -25,7 +25,7 @@ def main() -> None:
     task = task_of(json.loads((checkpoint / TASK).read_bytes()))
     assert isinstance(task, Ner)
     assert task.nested
-    assert isinstance(found.model, Labeller)
+    assert isinstance(found.model, EncoderWithHead)
     flat = Ner([type_], labelling=task.labelling, context=task.context, overlap=task.overlap)
     first = task.types.index(type_) * len(flat.labels)
     head = TokenHead(found.config, len(flat.labels))
@@ -36,7 +36,7 @@ def main() -> None:
     card = Card(
         title=f"{type_} of {checkpoint.name}", summary="One type of a model of several.", license="apache-2.0", data=""
     )
-    model = Labeller(found.model.encoder, head).eval()
+    model = EncoderWithHead(found.model.encoder, head).eval()
     save(folder, model, architecture=found.architecture, tokenizer=checkpoint, card=card, labels=flat.labels)
     (folder / TASK).write_text(json.dumps(flat.settings()))
 

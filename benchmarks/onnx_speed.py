@@ -65,7 +65,9 @@ def measured(shape: str, texts: list[list[int]], scratch: Path, threads: int) ->
     layers, width, heads = SHAPES[shape]
     scratch.mkdir()
     torch.manual_seed(0)
-    encoder = Encoder(EncoderConfig(vocab=30_522, layers=layers, width=width, heads=heads, inner=4 * width)).eval()
+    encoder = Encoder(
+        EncoderConfig(vocab=30_522, layers=layers, hidden_size=width, heads=heads, intermediate_size=4 * width)
+    ).eval()
     ways = {
         **ours(encoder, texts, scratch, threads),
         "torch's export of transformers, one at a time": theirs_exported(encoder, texts, scratch, threads),
@@ -106,10 +108,10 @@ def theirs(encoder: Encoder) -> BertModel:
     config = encoder.config
     made = BertConfig(
         vocab_size=config.vocab,
-        hidden_size=config.width,
+        hidden_size=config.hidden_size,
         num_hidden_layers=config.layers,
         num_attention_heads=config.heads,
-        intermediate_size=config.inner,
+        intermediate_size=config.intermediate_size,
     )
     return BertModel(made, add_pooling_layer=False).eval()
 

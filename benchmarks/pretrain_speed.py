@@ -140,9 +140,9 @@ def lexome(shape: str, given: argparse.Namespace, *, precision: str) -> dict[str
                 "precision": precision,
                 "model": {
                     "layers": layers,
-                    "width": width,
+                    "hidden_size": width,
                     "heads": heads,
-                    "inner": 4 * width,
+                    "intermediate_size": 4 * width,
                     "dropout": 0.0,
                     "attention_dropout": 0.0,
                 },

@@ -61,7 +61,7 @@ def measured(name: str, tokens: int, *, again: bool) -> dict[str, Any]:
     torch.cuda.empty_cache()
     with torch.device("cuda"):
         model = MaskedLM(config).train()
-        model.encoder.checkpointing = again
+        model.encoder.gradient_checkpointing = again
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)
         ids = torch.randint(0, config.vocab, (tokens,))
         positions = masked_of(tokens)

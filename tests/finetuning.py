@@ -30,7 +30,7 @@ def tiny_model(folder: Path, *, architecture: str = "bert", seed: int = 0, **cha
         str(source / "tokenizer.json")
     )
     torch.manual_seed(seed)
-    shape = {"layers": 2, "width": 32, "heads": 2, "inner": 64, "max_tokens": 64, "initial_std": 0.1}
+    shape = {"layers": 2, "hidden_size": 32, "heads": 2, "intermediate_size": 64, "max_tokens": 64, "initial_std": 0.1}
     config = EncoderConfig(vocab=len(pieces), **{**shape, **changes})
     save(folder, build(config, "masked"), architecture=architecture, tokenizer=source, card=CARD)
     return folder

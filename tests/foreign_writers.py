@@ -27,7 +27,7 @@ from transformers import (
 )
 
 from lexome.corpus.vocab.algorithms import bert_tokenizer
-from lexome.models.foreign import Foreign
+from lexome.models.foreign import ForeignCheckpoint
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "gene", "##s", "BRCA", "##1", "bind", "."]
 SHAPE = {
@@ -76,7 +76,7 @@ def mpnet_tokenizer(*words: str) -> Tokenizer:
     return made
 
 
-def assert_same_logits(foreign: Foreign, expected: PreTrainedModel) -> None:
+def assert_same_logits(foreign: ForeignCheckpoint, expected: PreTrainedModel) -> None:
     """Load what was read into transformers, all of it, and compare every output."""
     kind = getattr(transformers, foreign.config["architectures"][0])
     config = kind.config_class(**foreign.config)

@@ -29,7 +29,15 @@ STEPS = 5
 ALONE = Parallel(Sizes(), torch.device("cpu"))
 # Wide weights, so that a wrong sum or a missing part is far above rounding; norms of gradients are above the limit.
 POST = EncoderConfig(
-    vocab=48, layers=2, width=16, heads=4, inner=24, max_tokens=16, dropout=0.0, attention_dropout=0.0, initial_std=0.2
+    vocab=48,
+    layers=2,
+    hidden_size=16,
+    heads=4,
+    intermediate_size=24,
+    max_tokens=16,
+    dropout=0.0,
+    attention_dropout=0.0,
+    initial_std=0.2,
 )
 MODERN = replace(
     POST,
@@ -47,7 +55,7 @@ MODERN = replace(
     global_every=2,
 )
 # Wider and deeper than what learns from it.
-TEACHER = replace(POST, layers=3, width=24, inner=32)
+TEACHER = replace(POST, layers=3, hidden_size=24, intermediate_size=32)
 
 
 @dataclass(frozen=True)
@@ -68,7 +76,7 @@ def built(case: Case) -> nn.Module:
     torch.manual_seed(3)
     if case.taught:
         student = MaskedLM(case.config)
-        return DistilledLM(student, projection(student, TEACHER.width))
+        return DistilledLM(student, projection(student, TEACHER.hidden_size))
     return (PairedLM if case.paired else MaskedLM)(case.config)
 
 

@@ -18,7 +18,15 @@ GENES = ["BRCA", "TP", "EGFR", "KRAS", "MYC", "PTEN"]
 ORGANS = ["liver", "heart", "lung", "brain", "kidney", "spleen"]
 VERBS = ["binds", "blocks", "drives", "needs"]
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-TINY = {"layers": 2, "width": 32, "heads": 2, "inner": 64, "max_tokens": 64, "dropout": 0.0, "attention_dropout": 0.0}
+TINY = {
+    "layers": 2,
+    "hidden_size": 32,
+    "heads": 2,
+    "intermediate_size": 64,
+    "max_tokens": 64,
+    "dropout": 0.0,
+    "attention_dropout": 0.0,
+}
 
 
 def tokenizer(*, extra: tuple[str, ...] = ()) -> Tokenizer:

@@ -118,6 +118,8 @@ def test_every_renamed_key_is_a_key_of_its_stage_and_the_old_one_is_not() -> Non
         for old, new in renamed.items():
             if "recipe." in old or "variants." in old or "report." in old or "selection." in old:
                 continue  # keys of a fine-tuning recipe inside a study
+            if old.startswith("model."):
+                continue  # fields of EncoderConfig, which the schema does not list
             assert new.split(".")[-1] in known_keys(stage, new), (stage, new)
             assert old.split(".")[-1] not in known_keys(stage, old), (stage, old)
 

@@ -21,7 +21,7 @@ from lexome.infer.predictor import Predictor, read_settings
 from lexome.models.checkpoint import build, load, save
 from lexome.models.config import ACTIVATIONS, EncoderConfig
 from lexome.models.heads import HiddenLayers
-from lexome.models.names import ARCHITECTURES
+from lexome.models.key_mapping import ARCHITECTURES
 from lexome.models.packing import Packing
 
 CLOSE = 1e-4
@@ -69,7 +69,9 @@ def test_label_heads_equal_torch(architecture: str, kind: str, tmp_path: Path) -
 @pytest.mark.parametrize("heads", [2, 3, 4])
 def test_attention_by_heads_equals_full_attention(heads: int) -> None:
     torch.manual_seed(2)
-    config = EncoderConfig(vocab=64, layers=2, width=8 * heads, heads=heads, inner=48, max_tokens=40, initial_std=0.3)
+    config = EncoderConfig(
+        vocab=64, layers=2, hidden_size=8 * heads, heads=heads, intermediate_size=48, max_tokens=40, initial_std=0.3
+    )
     graph = onnx_graph.build_graph(build(config, "token", labels=3).eval(), "token")
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
@@ -99,8 +101,10 @@ def test_segments_are_an_input_for_text_pairs(tmp_path: Path) -> None:
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_every_activation_and_a_head_with_hidden_layers(activation: str, tmp_path: Path) -> None:
     torch.manual_seed(3)
-    config = EncoderConfig(vocab=64, layers=1, width=32, heads=2, inner=48, max_tokens=40, initial_std=0.3)
-    hidden = HiddenLayers(2, width=24, activation=activation, norm=True)
+    config = EncoderConfig(
+        vocab=64, layers=1, hidden_size=32, heads=2, intermediate_size=48, max_tokens=40, initial_std=0.3
+    )
+    hidden = HiddenLayers(2, hidden_size=24, activation=activation, norm=True)
     model = build(config, "sequence", labels=2, hidden=hidden, pooling="mean")
     tokenizer = tokenizer_folder(tmp_path / "tokenizer")
     save(tmp_path / "ours", model, architecture="bert", tokenizer=tokenizer, card=CARD, labels=("no", "yes"))

@@ -22,7 +22,9 @@ ROW = np.arange(5, 45)[None] % 64
 @pytest.fixture(scope="module")
 def exact() -> onnx.ModelProto:
     torch.manual_seed(0)
-    config = EncoderConfig(vocab=64, layers=2, width=32, heads=2, inner=48, max_tokens=40, initial_std=0.2)
+    config = EncoderConfig(
+        vocab=64, layers=2, hidden_size=32, heads=2, intermediate_size=48, max_tokens=40, initial_std=0.2
+    )
     return build_graph(build(config, "token", labels=5).eval(), "token")
 
 

@@ -27,7 +27,9 @@ ROW = Example(IDS, np.zeros_like(IDS), IDS, IDS)
 def uneven() -> onnx.ModelProto:
     """A graph whose first norm makes one channel forty times as large as the others."""
     torch.manual_seed(0)
-    config = EncoderConfig(vocab=64, layers=1, width=32, heads=2, inner=48, max_tokens=40, initial_std=0.2)
+    config = EncoderConfig(
+        vocab=64, layers=1, hidden_size=32, heads=2, intermediate_size=48, max_tokens=40, initial_std=0.2
+    )
     model = build(config, "token", labels=5).eval()
     norm = model.encoder.layers[0].attention_norm  # type: ignore[union-attr, index]
     norm.weight.data[3] *= 40  # type: ignore[union-attr, operator]
@@ -37,7 +39,9 @@ def uneven() -> onnx.ModelProto:
 def uneven_values() -> onnx.ModelProto:
     """A graph in which one channel of attention's values is forty times as large as the others."""
     torch.manual_seed(0)
-    config = EncoderConfig(vocab=64, layers=1, width=32, heads=2, inner=48, max_tokens=40, initial_std=0.2)
+    config = EncoderConfig(
+        vocab=64, layers=1, hidden_size=32, heads=2, intermediate_size=48, max_tokens=40, initial_std=0.2
+    )
     model = build(config, "token", labels=5).eval()
     qkv = model.encoder.layers[0].attention.qkv  # type: ignore[union-attr, index]
     qkv.weight.data[-3] *= 40  # type: ignore[union-attr, operator, index]

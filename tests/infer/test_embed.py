@@ -17,7 +17,7 @@ from lexome.infer import embed as stage
 from lexome.infer.embed import embed
 from lexome.infer.predictor import Predictor
 from lexome.models.checkpoint import load
-from lexome.models.heads import mean_of
+from lexome.models.heads import mean_pool
 from lexome.models.packing import Packing
 
 TEXTS = ["w1 w2 w3", "w4", "w5 w6 w7 w8 w9 w10 w11", "w12 w13"]
@@ -40,7 +40,7 @@ def torch_means(checkpoint: Path, rows: list[list[int]]) -> np.ndarray[Any, Any]
     model = load(checkpoint, kind="encoder").model
     packing = Packing.of(np.cumsum([len(row) for row in rows]).tolist())
     with torch.no_grad():
-        return mean_of(model(torch.tensor([id_ for row in rows for id_ in row]), packing), packing).numpy()
+        return mean_pool(model(torch.tensor([id_ for row in rows for id_ in row]), packing), packing).numpy()
 
 
 @pytest.mark.parametrize("batch", [1, 4])

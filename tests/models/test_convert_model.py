@@ -1,4 +1,4 @@
-"""lexome convert-model: checkpoints of every framework into folders that transformers reads, with the same logits."""
+"""lexome convert-model: checkpoints of every framework become folders that transformers reads, with the same logits."""
 
 import json
 import tarfile
@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
+from errors import raises
 from foreign_writers import (
     PIECES,
     fairseq_names,
@@ -25,7 +26,7 @@ from tiny_models import padded
 from typer.testing import CliRunner
 
 from lexome.cli import app
-from lexome.errors import CheckpointError
+from lexome.errors import CheckpointError, LexomeError
 from lexome.models.checkpoint import load
 from lexome.models.convert_model import convert_model
 from lexome.models.packing import Packing
@@ -104,8 +105,8 @@ def test_the_folder_gives_the_logits_of_the_release(tmp_path: Path, layout: str)
     source, wanted = WRITERS[layout](tmp_path / "release")
     done = run("convert-model", source, tmp_path / "model", "--kind", "masked", "--json")
     assert done.exit_code == 0, done.output
-    said = json.loads(done.stdout)
-    assert (said["layout"], said["kind"], said["backend"]) == (layout.split()[0], "masked", "lexome")
+    summary = json.loads(done.stdout)
+    assert (summary["layout"], summary["kind"], summary["backend"]) == (layout.split()[0], "masked", "lexome")
     theirs = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "model").eval()
     lengths, words = LENGTHS, wanted.config.vocab_size
     ids_T = torch.randint(4, words, (sum(lengths),), generator=torch.Generator().manual_seed(1))
@@ -124,12 +125,12 @@ def test_the_folder_gives_the_logits_of_the_release(tmp_path: Path, layout: str)
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "model")
     assert tokenizer.mask_token in ("[MASK]", "<mask>")
     assert tokenizer("gene")["input_ids"][0] == tokenizer.cls_token_id
-    noted = json.loads((tmp_path / "model" / "run.json").read_text())
-    assert (noted["source"], noted["layout"]) == (source.name, layout.split()[0])
+    run_json = json.loads((tmp_path / "model" / "run.json").read_text())
+    assert (run_json["source"], run_json["layout"]) == (source.name, layout.split()[0])
     assert f"from `{source.name}`" in (tmp_path / "model" / "README.md").read_text()
 
 
-def test_what_is_left_behind_is_said(tmp_path: Path) -> None:
+def test_unused_and_left_out_content_is_reported(tmp_path: Path) -> None:
     source, _ = google(tmp_path / "release")
     done = run("convert-model", source, tmp_path / "model", "--kind", "encoder")
     assert done.exit_code == 0
@@ -138,11 +139,11 @@ def test_what_is_left_behind_is_said(tmp_path: Path) -> None:
     assert lines[2] == "unused    bert.pooler.dense.bias and 8 more"
     assert lines[3].startswith("left out  bert/encoder/layer_0/output/dense/kernel/adam_m and 2 more")
     assert run("convert-model", source, tmp_path / "again", "--quiet").stdout == ""
-    # Unless it is said otherwise, the folder holds all that the release does.
+    # By default the folder has everything that the release has.
     assert load(tmp_path / "again").kind == "paired"
 
 
-def test_weights_keep_their_type(tmp_path: Path) -> None:
+def test_weights_keep_their_dtype(tmp_path: Path) -> None:
     source, _ = pickled(tmp_path / "release")
     half = {name: tensor.half() for name, tensor in torch.load(source).items()}
     torch.save(half, source)
@@ -153,13 +154,13 @@ def test_weights_keep_their_type(tmp_path: Path) -> None:
 def test_a_release_without_a_tokenizer_is_given_one(tmp_path: Path) -> None:
     source, _ = google(tmp_path / "release")
     vocabulary = (source / "vocab.txt").rename(tmp_path / "vocab.txt")
-    with pytest.raises(CheckpointError, match=r"there is no tokenizer in it.*--tokenizer"):
+    with raises(CheckpointError, code="missing-tokenizer", value=source, mentions="--tokenizer"):
         convert_model(source, tmp_path / "model")
     assert not (tmp_path / "model").exists()
     assert run("convert-model", source, tmp_path / "model", "--tokenizer", vocabulary).exit_code == 0
 
 
-def test_a_release_that_was_removed_is_not_missed(tmp_path: Path) -> None:
+def test_a_loaded_model_does_not_depend_on_the_release(tmp_path: Path) -> None:
     """Weights may be mapped from the file; a model has copies of them."""
     source, _ = google(tmp_path / "release")
     found = load(source, kind="masked")
@@ -169,7 +170,7 @@ def test_a_release_that_was_removed_is_not_missed(tmp_path: Path) -> None:
     assert all(torch.equal(before[name], tensor) for name, tensor in found.model.state_dict().items())
 
 
-def test_an_output_matrix_of_its_own_comes_through(tmp_path: Path) -> None:
+def test_an_untied_output_matrix_is_kept(tmp_path: Path) -> None:
     source, model = pickled(tmp_path / "release")
     weights = state_of(model)
     weights["cls.predictions.decoder.weight"] = torch.randn(48, 16)
@@ -181,18 +182,18 @@ def test_an_output_matrix_of_its_own_comes_through(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "code", "value"),
     [
-        (["nowhere", "model"], "nowhere: there is no such file or folder"),
-        (["notes.txt", "model"], "notes.txt: not a checkpoint that is known here"),
-        (["empty", "model"], "config.json: there is no such file; expected a model folder"),
-        (["release", "full"], "full: exists and is not empty"),
-        (["release", "model", "--kind", "tagger"], "kind 'tagger'; expected one of encoder"),
-        (["release", "model", "--backend", "jax"], "backend 'jax'; expected one of auto"),
+        (["nowhere", "model"], "missing-file", Path("nowhere")),
+        (["notes.txt", "model"], "unknown-layout", Path("notes.txt")),
+        (["empty", "model"], "missing-file", Path("empty/config.json")),
+        (["release", "full"], "not-empty", Path("full")),
+        (["release", "model", "--kind", "tagger"], "unknown-kind", "tagger"),
+        (["release", "model", "--backend", "jax"], "unknown-option", "jax"),
     ],
 )
-def test_what_cannot_be_done_is_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], said: str
+def test_invalid_arguments_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], code: str, value: Any
 ) -> None:
     monkeypatch.chdir(tmp_path)
     google(tmp_path / "release")
@@ -200,7 +201,7 @@ def test_what_cannot_be_done_is_said(
     (tmp_path / "empty").mkdir()
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "something").write_text("kept")
-    with pytest.raises(Exception, match=said):
+    with raises(LexomeError, code=code, value=value):
         run("convert-model", *arguments)
     assert not (tmp_path / "model").exists()
     assert (tmp_path / "full" / "something").read_text() == "kept"

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from errors import raises
 from tiny_models import LENGTHS, VOCAB, batch
 from torch import Tensor
 from torch._dynamo.testing import CompileCounter
@@ -13,11 +14,11 @@ from torch._dynamo.testing import CompileCounter
 from lexome.errors import UsageError
 from lexome.models import attention
 from lexome.models.config import EncoderConfig
-from lexome.models.encoder import Encoder, initialise, turned, turns_of
+from lexome.models.encoder import Encoder, apply_rotary, init_weights, rotary_cos_sin
 from lexome.models.heads import MaskedLM
 from lexome.models.packing import Packing
 
-BERT = EncoderConfig(vocab=VOCAB, layers=3, width=32, heads=4, inner=48, max_tokens=40)
+BERT = EncoderConfig(vocab=VOCAB, layers=3, hidden_size=32, heads=4, intermediate_size=48, max_tokens=40)
 MEGATRON = replace(BERT, norm="pre", embedding_norm=False, final_norm=True, scaled_init=True)
 MODERN = replace(
     BERT,
@@ -101,20 +102,20 @@ def test_half_precision_stays_near(config: EncoderConfig) -> None:
 
 
 def test_rotary_angles_are_exact_where_bfloat16_cannot_count() -> None:
-    cos_T1K, sin_T1K = turns_of(torch.tensor([8_001]), 4, base=10_000.0)
+    cos_T1K, sin_T1K = rotary_cos_sin(torch.tensor([8_001]), 4, base=10_000.0)
     expected = torch.tensor([8_001.0, 80.01], dtype=torch.float64)
     assert torch.allclose(cos_T1K[0, 0, :2].double(), expected.cos(), atol=1e-3)
     vectors_THK = torch.ones(1, 1, 4, dtype=torch.bfloat16)
-    assert turned(vectors_THK, (cos_T1K, sin_T1K)).dtype == torch.bfloat16
+    assert apply_rotary(vectors_THK, (cos_T1K, sin_T1K)).dtype == torch.bfloat16
 
 
 def test_a_turned_product_depends_on_the_distance_alone() -> None:
     query, key = torch.randn(2, 1, 1, 8)
     products = []
     for first in (0, 100, 5_000):
-        turns = turns_of(torch.tensor([first, first + 7]), 8, base=10_000.0)
+        turns = rotary_cos_sin(torch.tensor([first, first + 7]), 8, base=10_000.0)
         both = torch.cat([query, key])
-        turned_query, turned_key = turned(both, turns)
+        turned_query, turned_key = apply_rotary(both, turns)
         products.append((turned_query * turned_key).sum())
     assert max(products) - min(products) < 1e-2
 
@@ -131,7 +132,7 @@ def gradients(encoder: Encoder) -> list[Tensor]:
 def test_recomputing_layers_changes_no_gradient(config: EncoderConfig) -> None:
     encoder = seeded(config).train()
     kept = gradients(encoder)
-    encoder.checkpointing = True
+    encoder.gradient_checkpointing = True
     assert all(torch.equal(*pair) for pair in zip(kept, gradients(encoder), strict=True))
 
 
@@ -148,7 +149,7 @@ def test_dropout_is_in_training_only() -> None:
 def test_new_weights_follow_the_seed_and_the_deviation() -> None:
     one, two = seeded(MEGATRON), seeded(MEGATRON)
     assert all(torch.equal(*pair) for pair in zip(one.parameters(), two.parameters(), strict=True))
-    wide = replace(MEGATRON, width=256, inner=512)
+    wide = replace(MEGATRON, hidden_size=256, intermediate_size=512)
     layer = seeded(wide).layers[0]
     assert layer.attention.qkv.weight.std().item() == pytest.approx(0.02, rel=0.05)
     assert layer.mlp.down.weight.std().item() == pytest.approx(0.02 / 6**0.5, rel=0.05)
@@ -159,7 +160,7 @@ def test_a_model_made_without_memory_can_be_filled_later() -> None:
         model = MaskedLM(BERT)
     model = model.to_empty(device="cpu")
     torch.manual_seed(0)
-    initialise(model, BERT)
+    init_weights(model, BERT)
     ids_T, packing = batch()
     assert model.head.bias.abs().max() == 0
     assert model(ids_T, packing, torch.arange(4)).isfinite().all()
@@ -175,10 +176,10 @@ def test_the_packed_path_compiles_to_one_graph(
     config: EncoderConfig, checkpointing: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(attention, "_varlen", stand_in_kernel)
-    monkeypatch.setattr(attention, "_packed_kernel_fits", lambda *given, **options: True)
+    monkeypatch.setattr(attention, "_varlen_kernel_supports", lambda *given, **options: True)
     torch._dynamo.reset()
     model = MaskedLM(replace(config, attention_dropout=0.0))
-    model.encoder.checkpointing = checkpointing
+    model.encoder.gradient_checkpointing = checkpointing
     counter = CompileCounter()
     compiled: Callable[..., Tensor] = torch.compile(model, backend=counter, fullgraph=True)
     for ends in ([3, 9, 20], [5, 30], [1, 2, 3, 33], [4, 37]):
@@ -190,15 +191,15 @@ def test_the_packed_path_compiles_to_one_graph(
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "code", "value"),
     [
-        ({"width": 30}, "width 30 is not a multiple of 4 heads"),
-        ({"layers": 0}, "layers is 0"),
-        ({"norm": "both"}, "norm is 'both'; expected one of post, pre"),
-        ({"activation": "swish"}, "activation is 'swish'"),
-        ({"width": 36, "heads": 4, "positions": "rotary"}, "a head is 9 wide"),
+        ({"hidden_size": 30}, "heads-mismatch", 4),
+        ({"layers": 0}, "bad-size", "layers"),
+        ({"norm": "both"}, "unknown-option", "both"),
+        ({"activation": "swish"}, "unknown-option", "swish"),
+        ({"hidden_size": 36, "heads": 4, "positions": "rotary"}, "odd-head-size", 9),
     ],
 )
-def test_what_cannot_be_built_is_refused(change: dict[str, Any], said: str) -> None:
-    with pytest.raises(UsageError, match=said):
+def test_an_invalid_configuration_is_refused(change: dict[str, Any], code: str, value: Any) -> None:
+    with raises(UsageError, code=code, value=value):
         replace(BERT, **change)

@@ -7,22 +7,22 @@ from tiny_models import LENGTHS, VOCAB, batch
 from lexome.models.config import EncoderConfig
 from lexome.models.encoder import Encoder
 from lexome.models.heads import (
+    EncoderWithHead,
     HiddenLayers,
-    Labeller,
     MaskedLM,
+    MaskedLMHead,
     PairHead,
     SequenceHead,
     SpanHead,
     TokenHead,
-    WordHead,
-    _Picked,
-    mean_of,
+    _GatherPositions,
+    mean_pool,
 )
 from lexome.models.packing import Packing
 from lexome.training.losses import sums
 from lexome.training.sampling import NOT_ASKED
 
-CONFIG = EncoderConfig(vocab=VOCAB, layers=1, width=32, heads=4, inner=48, max_tokens=40)
+CONFIG = EncoderConfig(vocab=VOCAB, layers=1, hidden_size=32, heads=4, intermediate_size=48, max_tokens=40)
 
 
 def test_logits_only_at_the_masked_positions() -> None:
@@ -51,7 +51,7 @@ def test_the_output_matrix_is_the_embedding() -> None:
 
 @pytest.mark.parametrize("count", [0, 1, 2])
 def test_hidden_layers_have_the_width_asked_for(count: int) -> None:
-    head = TokenHead(CONFIG, 5, hidden=HiddenLayers(count, width=100, dropout=0.5))
+    head = TokenHead(CONFIG, 5, hidden=HiddenLayers(count, hidden_size=100, dropout=0.5))
     shapes = [tuple(weight.shape) for name, weight in head.named_parameters() if name.endswith("weight")]
     assert shapes == [[(5, 32)], [(100, 32), (5, 100)], [(100, 32), (100, 100), (5, 100)]][count]
     drops = [module.p for module in head.modules() if isinstance(module, torch.nn.Dropout)]
@@ -59,7 +59,7 @@ def test_hidden_layers_have_the_width_asked_for(count: int) -> None:
 
 
 def test_two_hidden_layers_compute_what_they_say() -> None:
-    head = TokenHead(CONFIG, 3, hidden=HiddenLayers(2, width=8, dropout=0.9)).eval()
+    head = TokenHead(CONFIG, 3, hidden=HiddenLayers(2, hidden_size=8, dropout=0.9)).eval()
     hidden_TD = torch.randn(4, 32)
     with torch.no_grad():
         first = (hidden_TD @ head.dense0.weight.T + head.dense0.bias).relu()
@@ -78,13 +78,13 @@ def test_shapes_of_each_head() -> None:
         PairHead(CONFIG): (sequences, 2),
     }
     for head, shape in shapes.items():
-        assert Labeller(Encoder(CONFIG), head)(ids_T, packing).shape == shape
+        assert EncoderWithHead(Encoder(CONFIG), head)(ids_T, packing).shape == shape
 
 
 def test_a_sequence_is_its_first_token_or_its_mean() -> None:
     _, packing = batch((3, 2))
     hidden_TD = torch.arange(5.0)[:, None].expand(5, 32)
-    assert mean_of(hidden_TD, packing)[:, 0].tolist() == [1.0, 3.5]
+    assert mean_pool(hidden_TD, packing)[:, 0].tolist() == [1.0, 3.5]
     first, mean = (SequenceHead(CONFIG, 2, pooling=pooling).eval() for pooling in ("first", "mean"))
     mean.load_state_dict(first.state_dict())
     with torch.no_grad():
@@ -93,8 +93,8 @@ def test_a_sequence_is_its_first_token_or_its_mean() -> None:
 
 def test_logits_filled_up_change_neither_the_loss_nor_its_gradients() -> None:
     torch.manual_seed(0)
-    head, hidden_MD = WordHead(CONFIG), torch.randn(5, CONFIG.width)
-    tokens_VD = torch.randn(CONFIG.vocab, CONFIG.width, requires_grad=True)
+    head, hidden_MD = MaskedLMHead(CONFIG), torch.randn(5, CONFIG.hidden_size)
+    tokens_VD = torch.randn(CONFIG.vocab, CONFIG.hidden_size, requires_grad=True)
     labels_M = torch.tensor([0, 3, NOT_ASKED, CONFIG.vocab - 1, 2])
     found = []
     for grain in (1, 60):
@@ -112,7 +112,7 @@ def test_the_gradient_of_picked_rows_is_that_of_index_select() -> None:
     torch.manual_seed(0)
     hidden_TD = torch.randn(9, 4, requires_grad=True)
     positions_M, weight_MD = torch.tensor([3, 0, 8, 0]), torch.randn(4, 4)
-    own, plain = _Picked.apply(hidden_TD, positions_M), hidden_TD.index_select(0, positions_M)
+    own, plain = _GatherPositions.apply(hidden_TD, positions_M), hidden_TD.index_select(0, positions_M)
     assert torch.equal(own, plain)
     gradients = [torch.autograd.grad((rows_MD * weight_MD).sum(), hidden_TD)[0] for rows_MD in (own, plain)]
     torch.testing.assert_close(*gradients)

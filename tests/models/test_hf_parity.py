@@ -11,7 +11,7 @@ from tiny_models import CARD, HF_CONFIGS, LENGTHS, batch, hf_model, hf_outputs, 
 from torch.nn.functional import cross_entropy
 
 from lexome.models.checkpoint import Checkpoint, load, save
-from lexome.models.names import ARCHITECTURES
+from lexome.models.key_mapping import ARCHITECTURES
 
 ROOT = Path(__file__).resolve().parents[2]
 # The bound the project promises; what is left is the order of sums.
@@ -134,7 +134,7 @@ def test_local_layers_see_only_their_window(tmp_path: Path) -> None:
     theirs = hf_model("ModernBertModel", "modernbert", layer_types=["full_attention"] + ["sliding_attention"] * 3)
     found = loaded(theirs, tmp_path)
     assert [found.config.window(number) for number in range(4)] == [None, 4, 4, 4]
-    assert {found.config.angle_base(0), found.config.angle_base(1)} == {160_000.0, 10_000.0}
+    assert {found.config.rotary_base_of(0), found.config.rotary_base_of(1)} == {160_000.0, 10_000.0}
     ids_T, packing = batch((31,))
     with torch.no_grad():
         output, real = hf_outputs(theirs, ids_T, (31,))

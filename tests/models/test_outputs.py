@@ -1,4 +1,4 @@
-"""Outputs of another size: every kind of model says the same as before, and what cannot be scaled is refused."""
+"""Scaled encoder outputs: every kind of model gives the same logits, and what cannot be scaled is refused."""
 
 import copy
 import json
@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
+from errors import raises
 from safetensors.torch import load_file
 from tiny_models import SPECIAL, VOCAB, batch, hf_model
 from torch import nn
@@ -16,12 +17,14 @@ from typer.testing import CliRunner
 from lexome.cli import app
 from lexome.errors import UsageError
 from lexome.models.config import EncoderConfig
-from lexome.models.convert_model import output_size, resize_outputs
+from lexome.models.convert_model import output_rms, scale_outputs
 from lexome.models.encoder import Encoder
-from lexome.models.heads import HiddenLayers, Labeller, MaskedLM, PairedLM, SequenceHead, SpanHead, TokenHead
+from lexome.models.heads import EncoderWithHead, HiddenLayers, MaskedLM, PairedLM, SequenceHead, SpanHead, TokenHead
 
-POST = EncoderConfig(vocab=VOCAB, layers=2, width=32, heads=4, inner=48, max_tokens=40)
-PRE = EncoderConfig(vocab=VOCAB, layers=2, width=32, heads=4, inner=48, max_tokens=40, norm="pre", final_norm=True)
+POST = EncoderConfig(vocab=VOCAB, layers=2, hidden_size=32, heads=4, intermediate_size=48, max_tokens=40)
+PRE = EncoderConfig(
+    vocab=VOCAB, layers=2, hidden_size=32, heads=4, intermediate_size=48, max_tokens=40, norm="pre", final_norm=True
+)
 
 
 def uneven(model: nn.Module) -> nn.Module:
@@ -33,79 +36,84 @@ def uneven(model: nn.Module) -> nn.Module:
     return model.eval()
 
 
-def said(model: nn.Module) -> torch.Tensor:
+def logits_of(model: nn.Module) -> torch.Tensor:
     """All logits of a model on one batch, in a row."""
     ids_T, packing = batch()
     places = (torch.arange(len(ids_T)),) if isinstance(model, MaskedLM | PairedLM) else ()
     with torch.no_grad():
-        found = model(ids_T, packing, *places)
-    return torch.cat([part.flatten() for part in (found if isinstance(found, tuple) else (found,))])
+        logits = model(ids_T, packing, *places)
+    return torch.cat([part.flatten() for part in (logits if isinstance(logits, tuple) else (logits,))])
 
 
 MODELS: dict[str, Any] = {
     "masked": lambda config: MaskedLM(config),
     "paired": lambda config: PairedLM(config),
-    "tokens": lambda config: Labeller(Encoder(config), TokenHead(config, 5)),
-    "sequences": lambda config: Labeller(
+    "tokens": lambda config: EncoderWithHead(Encoder(config), TokenHead(config, 5)),
+    "sequences": lambda config: EncoderWithHead(
         Encoder(config), SequenceHead(config, 3, hidden=HiddenLayers(1), pooling="mean")
     ),
-    "spans": lambda config: Labeller(Encoder(config), SpanHead(config, hidden=HiddenLayers(2, width=20, norm=True))),
+    "spans": lambda config: EncoderWithHead(
+        Encoder(config), SpanHead(config, hidden=HiddenLayers(2, hidden_size=20, norm=True))
+    ),
 }
 
 
 @pytest.mark.parametrize("config", [POST, PRE], ids=["post", "pre"])
 @pytest.mark.parametrize("kind", MODELS)
-def test_every_head_says_what_it_said(kind: str, config: EncoderConfig) -> None:
+def test_every_head_gives_the_same_logits(kind: str, config: EncoderConfig) -> None:
     model = uneven(MODELS[kind](config))
-    before, size = said(model), output_size(model.encoder)
-    factor = resize_outputs(model, 1.0)
+    before, size = logits_of(model), output_rms(model.encoder)
+    factor = scale_outputs(model, 1.0)
     assert factor == pytest.approx(1 / size)
     assert factor > 1.5
-    assert output_size(model.encoder) == pytest.approx(1.0)
-    assert (said(model) - before).abs().max() < 1e-4 * before.abs().max()
+    assert output_rms(model.encoder) == pytest.approx(1.0)
+    assert (logits_of(model) - before).abs().max() < 1e-4 * before.abs().max()
 
 
-def test_the_outputs_have_that_size() -> None:
+def test_the_outputs_have_the_requested_rms() -> None:
     encoder = uneven(Encoder(POST))
     ids_T, packing = batch()
     with torch.no_grad():
         before_TD = encoder(ids_T, packing)
-        factor = resize_outputs(encoder, 3.0)
+        factor = scale_outputs(encoder, 3.0)
         assert torch.allclose(encoder(ids_T, packing), factor * before_TD, atol=1e-4)
     # What a norm is given has a mean of 0 and a deviation of 1 in each token, so its weights tell the size.
     assert float(encoder(ids_T, packing).detach().square().mean().sqrt()) == pytest.approx(3.0, rel=0.1)
 
 
-def test_a_new_encoder_has_outputs_of_one() -> None:
-    assert output_size(Encoder(POST)) == 1.0
+def test_a_new_encoder_has_an_output_rms_of_one() -> None:
+    assert output_rms(Encoder(POST)) == 1.0
 
 
 @pytest.mark.parametrize("size", [0.0, -1.0, float("nan"), float("inf")])
-def test_a_size_that_is_none_is_refused(size: float) -> None:
-    with pytest.raises(UsageError, match="expected a number above 0"):
-        resize_outputs(Encoder(POST), size)
+def test_an_invalid_rms_is_refused(size: float) -> None:
+    with raises(UsageError, code="bad-scale"):
+        scale_outputs(Encoder(POST), size)
 
 
-def test_a_size_far_from_what_is_there_is_refused() -> None:
+def test_an_extreme_scale_is_refused() -> None:
     model = MaskedLM(POST)
     before = copy.deepcopy(model.state_dict())
-    with pytest.raises(UsageError, match="they have 1, too far from it"):
-        resize_outputs(model, 1e6)
+    with raises(UsageError, code="bad-scale", value=1e6):
+        scale_outputs(model, 1e6)
     nn.init.zeros_(model.encoder.layers[-1].mlp_norm.weight)
-    with pytest.raises(UsageError, match="they have 0, too far from it"):
-        resize_outputs(model, 1.0)
+    with raises(UsageError, code="bad-scale", value=1.0):
+        scale_outputs(model, 1.0)
     before["encoder.layers.1.mlp_norm.weight"].zero_()
     assert all(torch.equal(before[name], weight) for name, weight in model.state_dict().items())
 
 
-def test_without_a_last_norm_there_is_nothing_to_scale() -> None:
-    with pytest.raises(UsageError, match="does not end in a norm"):
-        resize_outputs(Encoder(EncoderConfig(vocab=VOCAB, layers=1, width=32, heads=4, inner=48, norm="pre")), 1.0)
+def test_an_encoder_without_a_final_norm_is_refused() -> None:
+    with raises(UsageError, code="no-final-norm"):
+        scale_outputs(
+            Encoder(EncoderConfig(vocab=VOCAB, layers=1, hidden_size=32, heads=4, intermediate_size=48, norm="pre")),
+            1.0,
+        )
 
 
-def test_a_model_that_transformers_computes_is_refused() -> None:
-    with pytest.raises(UsageError, match="only in a model that Lexome computes itself"):
-        resize_outputs(hf_model("BertModel", "bert"), 1.0)
+def test_a_model_of_transformers_is_refused() -> None:
+    with raises(UsageError, code="unsupported-backend"):
+        scale_outputs(hf_model("BertModel", "bert"), 1.0)
 
 
 def run(*arguments: Any) -> Any:
@@ -125,11 +133,11 @@ def saved(folder: Path) -> Path:
     return folder
 
 
-def test_transformers_reads_the_same_answers_from_the_converted_folder(tmp_path: Path) -> None:
+def test_transformers_gives_the_same_logits_for_the_scaled_folder(tmp_path: Path) -> None:
     source = saved(tmp_path / "release")
     done = run("convert-model", source, tmp_path / "scaled", "--outputs", "1")
-    assert "rescaled  hidden states by 6." in done.stdout
-    assert "multiplied by 6." in (tmp_path / "scaled" / "README.md").read_text()
+    assert any(line.startswith("rescaled") and " 6." in line for line in done.stdout.splitlines())
+    assert " 6." in (tmp_path / "scaled" / "README.md").read_text()
     assert json.loads((tmp_path / "scaled" / "run.json").read_text())["outputs_scaled"] > 6
     before, after = (
         transformers.AutoModelForMaskedLM.from_pretrained(folder).eval() for folder in (source, tmp_path / "scaled")
@@ -142,7 +150,7 @@ def test_transformers_reads_the_same_answers_from_the_converted_folder(tmp_path:
     assert grown.median() > 6
 
 
-def test_weights_are_written_in_the_type_that_is_asked_for(tmp_path: Path) -> None:
+def test_weights_are_written_in_the_requested_dtype(tmp_path: Path) -> None:
     source = saved(tmp_path / "release")
     assert "bfloat16" in run("convert-model", source, tmp_path / "half", "--dtype", "bfloat16").stdout
     kept = load_file(tmp_path / "half" / "model.safetensors")
@@ -151,6 +159,6 @@ def test_weights_are_written_in_the_type_that_is_asked_for(tmp_path: Path) -> No
     run("convert-model", tmp_path / "half", tmp_path / "scaled", "--outputs", "2")
     kept = load_file(tmp_path / "scaled" / "model.safetensors")
     assert {weight.dtype for weight in kept.values()} == {torch.bfloat16}
-    with pytest.raises(UsageError, match="'int8' is no type of weights; expected one of float32"):
+    with raises(UsageError, code="unknown-option", value="int8"):
         run("convert-model", source, tmp_path / "other", "--dtype", "int8")
     assert not (tmp_path / "other").exists()

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from errors import raises
 
 from lexome.errors import UsageError
 from lexome.models.packing import Packing
@@ -46,14 +47,14 @@ def test_groups_are_sequences_of_equal_length_and_can_be_undone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ends", "options", "said"),
+    ("ends", "options", "code", "value"),
     [
-        ([], {}, "expected at least one"),
-        ([4, 2], {}, "rising order"),
-        ([4, 9], {"longest": 4}, "a sequence has 5 tokens, over the limit of 4"),
-        ([1, 2, 3], {"sequences": 2}, "3 sequences, more than the limit of 2"),
+        ([], {}, "bad-sequence-ends", []),
+        ([4, 2], {}, "bad-sequence-ends", [4, 2]),
+        ([4, 9], {"longest": 4}, "sequence-too-long", 5),
+        ([1, 2, 3], {"sequences": 2}, "too-many-sequences", 3),
     ],
 )
-def test_what_cannot_be_packed_is_refused(ends: list[int], options: dict[str, int], said: str) -> None:
-    with pytest.raises(UsageError, match=said):
+def test_invalid_sequences_are_refused(ends: list[int], options: dict[str, int], code: str, value: object) -> None:
+    with raises(UsageError, code=code, value=value):
         Packing.of(ends, **options)

@@ -2,12 +2,13 @@
 
 import pytest
 import torch
+from errors import raises
 
 from lexome.errors import UsageError
 from lexome.models.checkpoint import build
 from lexome.models.config import PRESETS, preset
-from lexome.models.encoder import parameters_of
-from lexome.models.hf_config import natural_architecture
+from lexome.models.encoder import count_parameters
+from lexome.models.hf_config import matching_architecture
 
 # What the paper prints, in millions, what is counted here, and how far off the two may be. "paired" is all that is
 # pre-trained with next-sentence prediction, "masked" without.
@@ -32,7 +33,7 @@ PRINTED = {
 
 def size(name: str, kind: str) -> int:
     with torch.device("meta"):
-        return parameters_of(build(PRESETS[name], kind))
+        return count_parameters(build(PRESETS[name], kind))
 
 
 def test_every_preset_but_the_tiny_one_is_compared() -> None:
@@ -57,11 +58,11 @@ def test_exact_sizes_that_are_known() -> None:
 def test_every_preset_has_a_folder_form(name: str) -> None:
     family = name.partition("-")[0]
     expected = {"biomegatron": "megatron-bert", "roberta": "roberta", "distilbert": "distilbert"}
-    assert natural_architecture(preset(name)) == {**expected, "modernbert": "modernbert"}.get(family, "bert")
+    assert matching_architecture(preset(name)) == {**expected, "modernbert": "modernbert"}.get(family, "bert")
 
 
-def test_an_unknown_name_gets_a_near_one() -> None:
-    with pytest.raises(UsageError, match="Did you mean bioformer-8l"):
+def test_an_unknown_preset_is_refused_with_a_suggestion() -> None:
+    with raises(UsageError, code="unknown-preset", value="bioformer-8", mentions="bioformer-8l"):
         preset("bioformer-8")
 
 

@@ -16,14 +16,14 @@ from lexome.corpus.shards import Shards
 from lexome.errors import CheckpointError, UsageError
 from lexome.models import checkpoint
 from lexome.models.heads import MaskedLM
-from lexome.models.weights import weights_sha256
+from lexome.models.hf_folder import weights_sha256
 from lexome.recipe import explain, load
 from lexome.recipe.pretrain import DistillRecipe
 from lexome.training.journal import read_metrics
 from lexome.training.pretrain import distill, pretrain
 from lexome.training.session import Feed
 
-SMALL = TINY | {"layers": 1, "width": 16, "inner": 32}
+SMALL = TINY | {"layers": 1, "hidden_size": 16, "intermediate_size": 32}
 
 
 @pytest.fixture(scope="module")
@@ -184,7 +184,7 @@ def test_weights_in_pieces_are_hashed_one_after_the_other(tmp_path: Path) -> Non
 
 
 def test_a_teacher_that_is_not_there_is_said_to_be_missing(shards: Shards, tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="nowhere: there is no such file or folder"):
+    with raises(CheckpointError, code="missing-file", mentions="nowhere"):
         distill(distillation(shards, tmp_path / "nowhere", tmp_path / "out"), progress_shown=False)
 
 

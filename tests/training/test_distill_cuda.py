@@ -17,8 +17,10 @@ from lexome.training.sampling import NOT_ASKED
 if not torch.cuda.is_available():
     pytest.skip("there is no GPU here", allow_module_level=True)
 
-TEACHER = EncoderConfig(vocab=512, layers=4, width=256, heads=4, inner=512, dropout=0.0, attention_dropout=0.0)
-STUDENT = replace(TEACHER, layers=2, width=128, heads=2, inner=256)
+TEACHER = EncoderConfig(
+    vocab=512, layers=4, hidden_size=256, heads=4, intermediate_size=512, dropout=0.0, attention_dropout=0.0
+)
+STUDENT = replace(TEACHER, layers=2, hidden_size=128, heads=2, intermediate_size=256)
 
 
 def batch(masks: int) -> Batch:
@@ -47,7 +49,7 @@ def test_compiled_in_bfloat16_it_is_nearly_that_of_the_cpu(over: Literal["masked
     torch._dynamo.reset()
     torch.manual_seed(0)
     teacher, student = MaskedLM(TEACHER), MaskedLM(STUDENT)
-    model = DistilledLM(student, projection(student, TEACHER.width)).train()
+    model = DistilledLM(student, projection(student, TEACHER.hidden_size)).train()
     weights = Weights(over=over)
     exact, _ = DistillingLoss(teacher, weights)(model, batch(50))
     exact.backward()

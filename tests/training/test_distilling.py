@@ -16,8 +16,10 @@ from lexome.training.losses import DistilledLM, DistillingLoss, PretrainingLoss,
 from lexome.training.pretrain import every, subset
 from lexome.training.sampling import NOT_ASKED
 
-TEACHER = EncoderConfig(vocab=40, layers=4, width=32, heads=4, inner=48, max_tokens=16, initial_std=0.2)
-STUDENT = replace(TEACHER, layers=2, width=24, heads=2, inner=32, dropout=0.0, attention_dropout=0.0)
+TEACHER = EncoderConfig(
+    vocab=40, layers=4, hidden_size=32, heads=4, intermediate_size=48, max_tokens=16, initial_std=0.2
+)
+STUDENT = replace(TEACHER, layers=2, hidden_size=24, heads=2, intermediate_size=32, dropout=0.0, attention_dropout=0.0)
 REAL, MASKS = 19, 5
 
 
@@ -47,7 +49,7 @@ def batch(*, vocab: int = 40) -> Batch:
 def models(student: EncoderConfig = STUDENT) -> tuple[MaskedLM, DistilledLM]:
     torch.manual_seed(7)
     teacher, small = MaskedLM(TEACHER), MaskedLM(student)
-    return teacher, DistilledLM(small, projection(small, TEACHER.width)).train()
+    return teacher, DistilledLM(small, projection(small, TEACHER.hidden_size)).train()
 
 
 def student_of(model: DistilledLM) -> MaskedLM:
@@ -176,7 +178,7 @@ def test_layers_the_teacher_lacks_are_refused(layers: list[int]) -> None:
 
 
 def test_layers_that_would_see_something_else_are_refused() -> None:
-    modern = replace(preset("modernbert-base", vocab=40), layers=6, width=16, heads=2, inner=16)
+    modern = replace(preset("modernbert-base", vocab=40), layers=6, hidden_size=16, heads=2, intermediate_size=16)
     teacher = MaskedLM(modern)
     with pytest.raises(UsageError, match="layer 3 of the teacher would be layer 2"):
         subset(teacher, [0, 2, 3])

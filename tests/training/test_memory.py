@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from lexome.models.config import PRESETS, EncoderConfig
-from lexome.models.encoder import parameters_of
+from lexome.models.encoder import count_parameters
 from lexome.models.heads import MaskedLM
 from lexome.models.packing import Packing
 from lexome.training.memory import Load, activations, held, layer_activations, memory, outer_activations
@@ -19,7 +19,9 @@ from lexome.training.parallel import Sizes
 
 SEQUENCES, LENGTH, MASKED = 4, 32, 20
 TOKENS = SEQUENCES * LENGTH
-POST = EncoderConfig(vocab=96, layers=2, width=32, heads=4, inner=80, max_tokens=64, dropout=0.0, attention_dropout=0.0)
+POST = EncoderConfig(
+    vocab=96, layers=2, hidden_size=32, heads=4, intermediate_size=80, max_tokens=64, dropout=0.0, attention_dropout=0.0
+)
 PRE = replace(POST, norm="pre", final_norm=True, embedding_norm=False)
 GATED = replace(PRE, gated=True, positions="rotary", biases=False, norm_biases=False, segments=0, first_norm=False)
 SHAPES = {"post": POST, "pre": PRE, "gated": GATED}
@@ -60,7 +62,7 @@ def kept(config: EncoderConfig, *, half: bool) -> tuple[int, int]:
 def test_weights_are_counted_to_the_last(name: str) -> None:
     with torch.device("meta"):
         model = MaskedLM(PRESETS[name])
-    assert held(PRESETS[name]).total == parameters_of(model)
+    assert held(PRESETS[name]).total == count_parameters(model)
 
 
 @each_shape
@@ -103,7 +105,7 @@ def test_dropout_keeps_a_mask_after_each_block_and_the_embeddings() -> None:
 @pytest.mark.parametrize("half", [False, True], ids=["fp32", "autocast"])
 def test_checkpointing_keeps_the_inputs_of_layers_and_one_layer(config: EncoderConfig, half: bool) -> None:
     model = MaskedLM(config)
-    model.encoder.checkpointing = True
+    model.encoder.gradient_checkpointing = True
     inputs: list[int] = []
     for layer in model.encoder.layers:
         layer.register_forward_pre_hook(lambda module, given: inputs.append(given[0].nbytes))

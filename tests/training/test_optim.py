@@ -10,7 +10,7 @@ from lexome.models.config import EncoderConfig
 from lexome.models.heads import MaskedLM
 from lexome.training.optim import ONE, Fused, Muon, Optimizers, OptimizerSettings, orthogonal
 
-CONFIG = EncoderConfig(vocab=40, layers=2, width=16, heads=2, inner=32, max_tokens=16)
+CONFIG = EncoderConfig(vocab=40, layers=2, hidden_size=16, heads=2, intermediate_size=32, max_tokens=16)
 
 
 def reference(gradients: list[Tensor], start: Tensor, *, lr: float, momentum: float, decay: float) -> Tensor:

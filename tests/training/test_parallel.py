@@ -216,7 +216,7 @@ def test_gpus_that_are_not_there_are_refused(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_heads_and_inner_width_have_to_divide() -> None:
     check_fits(MODERN, tensor=4)
-    with pytest.raises(UsageError, match=r"heads = 4, which 3 processes.*heads \(4\) and inner \(24\)"):
+    with pytest.raises(UsageError, match=r"heads = 4, which 3 processes.*heads \(4\) and intermediate_size \(24\)"):
         check_fits(MODERN, tensor=3)
 
 

@@ -299,7 +299,7 @@ def test_the_run_is_written_down(shards: Shards, tmp_path: Path) -> None:
     found = json.loads((tmp_path / "out" / "run.json").read_text())
     assert (found["done"], found["steps"], found["recipe"]["seed"]) == (True, 5, 1)
     assert found["versions"]["torch"] == torch.__version__
-    assert found["start"]["config"]["width"] == 32
+    assert found["start"]["config"]["hidden_size"] == 32
     assert (tmp_path / "out" / "loss.png").read_bytes().startswith(b"\x89PNG")
     # No drafts are left. The one hidden file is torch's, in a state.
     assert {path.name for path in (tmp_path / "out").rglob(".*")} == {".metadata"}
@@ -483,7 +483,10 @@ def test_a_word_that_takes_over_an_old_id_begins_as_its_parts_too(tmp_path: Path
 def test_a_checkpoint_of_another_shape_is_refused(shards: Shards, tmp_path: Path) -> None:
     first = pretrain(recipe(shards.folder, tmp_path / "first", steps=1), progress_shown=False)
     with pytest.raises(RecipeError, match="changes the shape"):
-        pretrain(recipe(shards.folder, tmp_path / "b", start=first.folder, model={"inner": 128}), progress_shown=False)
+        pretrain(
+            recipe(shards.folder, tmp_path / "b", start=first.folder, model={"intermediate_size": 128}),
+            progress_shown=False,
+        )
 
 
 def test_a_model_too_short_for_its_text_is_refused(shards: Shards, tmp_path: Path) -> None:

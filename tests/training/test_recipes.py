@@ -12,7 +12,7 @@ from pretraining import recipe
 from lexome.corpus.masking import rate_at
 from lexome.errors import RecipeError
 from lexome.models.config import preset
-from lexome.models.hf_config import natural_architecture
+from lexome.models.hf_config import matching_architecture
 from lexome.recipe import explain, load
 from lexome.recipe.corpus_stages import ShardRecipe, VocabRecipe
 from lexome.recipe.finetune import FinetuneRecipe
@@ -30,7 +30,7 @@ def test_every_shipped_recipe_is_valid(path: Path, tmp_path: Path) -> None:
     made = load(path, PretrainRecipe)
     if made.preset is not None:
         # Saving comes last, and must not be where it is found out that there is no form to save the model in.
-        assert natural_architecture(changed(preset(made.preset), made.model))
+        assert matching_architecture(changed(preset(made.preset), made.model))
     (tmp_path / "again.toml").write_text(explain(made))
     assert load(tmp_path / "again.toml", PretrainRecipe) == made
 

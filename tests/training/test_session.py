@@ -61,7 +61,7 @@ def drawn_to_one(module: nn.Module, batch: Batch) -> tuple[Tensor, Terms]:
 def beside(run: PretrainRecipe, feed: Feed, setting: Setting) -> Subject:
     start = begin(run, feed.tokenizer, feed.pieces.size, paired=False)
     assert isinstance(start.model, MaskedLM)
-    return Subject(start, Beside(start.model, start.config.width), drawn_to_one, PretrainingLoss())
+    return Subject(start, Beside(start.model, start.config.hidden_size), drawn_to_one, PretrainingLoss())
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])

@@ -110,7 +110,9 @@ def test_special_pieces_begin_as_what_did_their_work_and_not_as_their_namesakes(
     roles = same_roles(mpnet, new)
     assert roles == {"[CLS]": "<s>", "[SEP]": "</s>", "[MASK]": "<mask>", "[PAD]": "<pad>", "[UNK]": "[UNK]"}
     before, after = pieces_of(mpnet), pieces_of(new)
-    model = MaskedLM(EncoderConfig(vocab=len(before), layers=1, width=8, heads=2, inner=8, max_tokens=8))
+    model = MaskedLM(
+        EncoderConfig(vocab=len(before), layers=1, hidden_size=8, heads=2, intermediate_size=8, max_tokens=8)
+    )
     torch.nn.init.normal_(model.head.bias)
     weights, kept = carry(model, before, after, roles=roles, parts={}, std=0.02)
     for name in ("encoder.embed.tokens.weight", "head.bias"):

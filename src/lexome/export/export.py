@@ -34,7 +34,7 @@ from lexome.infer.predictor import MODEL, TOKENIZER, ModelSettings, Predictor, w
 from lexome.models.checkpoint import Checkpoint, encoder_of, load
 from lexome.models.encoder import Encoder
 from lexome.models.packing import Packing
-from lexome.models.weights import write_tokenizer
+from lexome.models.tokenizer_files import write_tokenizer
 from lexome.tasks import task_of
 from lexome.tasks.task import TASK
 
@@ -207,7 +207,7 @@ def _settings(folder: Path, model: Checkpoint, name: str | None) -> ModelSetting
     return ModelSettings(
         kind=model.kind,
         max_tokens=config.max_tokens,
-        width=config.width,
+        width=config.hidden_size,
         before=before,
         after=after,
         between=between,

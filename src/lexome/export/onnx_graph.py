@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 from lexome.errors import CheckpointError
 from lexome.models.encoder import Attention, Encoder, FeedForward, Layer
-from lexome.models.heads import Labeller, MaskedLM, SequenceHead
-from lexome.models.names import cut_qkv
+from lexome.models.heads import EncoderWithHead, MaskedLM, SequenceHead
+from lexome.models.key_mapping import split_qkv
 
 # The first opset with the Attention operator. All operators are ONNX's own, so that other runtimes can load the file.
 OPSET = 23
@@ -132,7 +132,7 @@ def build_graph(model: nn.Module, kind: str) -> onnx.ModelProto:
     if has_segments(encoder, kind):
         graph.input("segments", ["B", "T"])
     hidden_BTD = _encoder(graph, encoder, pairs=has_segments(encoder, kind))
-    graph.output("hidden", hidden_BTD, ["B", "T", encoder.config.width])
+    graph.output("hidden", hidden_BTD, ["B", "T", encoder.config.hidden_size])
     HEADS[kind](graph, model, hidden_BTD)
     return graph.model()
 
@@ -160,7 +160,7 @@ def _encoder(graph: Graph, encoder: Encoder, *, pairs: bool) -> str:
     for number, layer in enumerate(encoder.layers):
         assert isinstance(layer, Layer)
         name = f"layers.{number}"
-        mask, rotation = masks[config.window(number)], rotations.get(config.angle_base(number))
+        mask, rotation = masks[config.window(number)], rotations.get(config.rotary_base_of(number))
         first = _norm(graph, hidden_BTD, f"{name}.attention_norm", layer.attention_norm) if layer.pre else hidden_BTD
         mixed_BTD = _attention(graph, first, f"{name}.attention", layer.attention, mask=mask, rotation=rotation)
         hidden_BTD = graph.op("Add", mixed_BTD, hidden_BTD)
@@ -215,9 +215,9 @@ def _rotations(graph: Graph, encoder: Encoder, positions_T: str) -> dict[float, 
         return {}
     rotations = {}
     column_T1 = graph.op("Unsqueeze", graph.op("Cast", positions_T, to=TensorProto.FLOAT), graph.constant([1]))
-    for base in sorted({config.angle_base(number) for number in range(config.layers)}):
-        even = torch.arange(0, config.head_width, 2, dtype=torch.float32)
-        frequencies = (1.0 / base ** (even / config.head_width)).repeat(2)
+    for base in sorted({config.rotary_base_of(number) for number in range(config.layers)}):
+        even = torch.arange(0, config.head_size, 2, dtype=torch.float32)
+        frequencies = (1.0 / base ** (even / config.head_size)).repeat(2)
         angles_TK = graph.op("Mul", column_T1, graph.weight(f"frequencies.{base:g}", frequencies))
         rotations[base] = graph.op("Cos", angles_TK), graph.op("Sin", angles_TK)
     return rotations
@@ -226,11 +226,11 @@ def _rotations(graph: Graph, encoder: Encoder, positions_T: str) -> dict[float, 
 def _attention(
     graph: Graph, hidden_BTD: str, name: str, attention: Attention, *, mask: str, rotation: tuple[str, str] | None
 ) -> str:
-    heads = attention.out.in_features // attention.head_width
+    heads = attention.out.in_features // attention.head_size
     qkv = _linear(graph, hidden_BTD, f"{name}.qkv", _scaled_qkv(attention, heads))
 
     def masked() -> str:
-        return _masked_attention(graph, qkv, attention.head_width, heads, mask=mask, rotation=rotation)
+        return _masked_attention(graph, qkv, attention.head_size, heads, mask=mask, rotation=rotation)
 
     def unmasked() -> str:
         return _unmasked_attention(graph, qkv, heads, groups=1)
@@ -285,10 +285,10 @@ def _masked_attention(
 
 def _scaled_qkv(attention: Attention, heads: int) -> nn.Linear:
     """A projection to all queries, then all keys, then all values, with the softmax scale in the query's weights."""
-    scale = 1 / math.sqrt(attention.head_width)
+    scale = 1 / math.sqrt(attention.head_size)
     projection = nn.Linear(1, 1, bias=attention.qkv.bias is not None)
     for name, parameter in attention.qkv.named_parameters():
-        query, key, value = cut_qkv(parameter.detach(), heads=heads)
+        query, key, value = split_qkv(parameter.detach(), heads=heads)
         setattr(projection, name, nn.Parameter(torch.cat((query * scale, key, value)), requires_grad=False))
     return projection
 
@@ -357,7 +357,7 @@ def _masked_lm_head(graph: Graph, model: nn.Module, hidden_BTD: str) -> None:
 
 
 def _label_head(graph: Graph, model: nn.Module, hidden_BTD: str) -> None:
-    assert isinstance(model, Labeller)
+    assert isinstance(model, EncoderWithHead)
     head, value, shape = model.head, hidden_BTD, ["B", "T"]
     if isinstance(head, SequenceHead):
         value, shape = _pool(graph, hidden_BTD, head.pooling), ["B"]

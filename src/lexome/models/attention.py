@@ -26,7 +26,7 @@ QUERY = {"num_warps": 4, "num_stages": 2}
 KEY_VALUE = {"num_warps": 4, "num_stages": 1}
 
 
-def fits(qkv_TH3K: Tensor) -> bool:
+def tile_kernel_supports(qkv_TH3K: Tensor) -> bool:
     """Whether the kernels are here and take such tensors."""
     return (
         kernels is not None
@@ -36,7 +36,7 @@ def fits(qkv_TH3K: Tensor) -> bool:
     )
 
 
-def attend_packed(qkv_TH3K: Tensor, packing: Packing) -> Tensor:
+def attend_tiles(qkv_TH3K: Tensor, packing: Packing) -> Tensor:
     """Each token's mix of the values of its own sequence; (T, H, K)."""
     mixed_THK: Tensor = packed_attention(qkv_TH3K, packing.tiles_B3)[0]
     return mixed_THK
@@ -83,15 +83,15 @@ def _(gradient_THK: Tensor, qkv_TH3K: Tensor, mixed_THK: Tensor, sums_HT: Tensor
     return qkv_TH3K.new_empty(qkv_TH3K.shape)
 
 
-def _keep(ctx: Any, inputs: tuple[Tensor, Tensor], output: tuple[Tensor, Tensor]) -> None:
+def _setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: tuple[Tensor, Tensor]) -> None:
     ctx.save_for_backward(inputs[0], *output, inputs[1])
 
 
-def _differentiate(ctx: Any, gradient_THK: Tensor, _: Tensor) -> tuple[Tensor, None]:
+def _backward(ctx: Any, gradient_THK: Tensor, _: Tensor) -> tuple[Tensor, None]:
     return packed_attention_backward(gradient_THK, *ctx.saved_tensors), None
 
 
-packed_attention.register_autograd(_differentiate, setup_context=_keep)
+packed_attention.register_autograd(_backward, setup_context=_setup_context)
 
 
 try:
@@ -107,10 +107,10 @@ except ImportError:  # torch before 2.10
 KERNEL_TYPES = (torch.bfloat16, torch.float16)
 
 
-def attend_joint(qkv_TH3K: Tensor, packing: Packing, *, window: int | None, dropout: float) -> Tensor:
+def attend_fused(qkv_TH3K: Tensor, packing: Packing, *, window: int | None, dropout: float) -> Tensor:
     """`attend` for query, key and value that lie in one tensor as they came out of one matrix."""
-    if window is None and dropout == 0.0 and fits(qkv_TH3K):
-        return attend_packed(qkv_TH3K, packing)
+    if window is None and dropout == 0.0 and tile_kernel_supports(qkv_TH3K):
+        return attend_tiles(qkv_TH3K, packing)
     query_THK, key_THK, value_THK = qkv_TH3K.unbind(-2)
     return attend(query_THK, key_THK, value_THK, packing, window=window, dropout=dropout)
 
@@ -124,17 +124,17 @@ def attend(
     With dropout, in float32, and on a CPU, sequences of equal length go together through ordinary attention.
     """
     mixed_THK: Tensor
-    if _packed_kernel_fits(query_THK, window=window, dropout=dropout):
+    if _varlen_kernel_supports(query_THK, window=window, dropout=dropout):
         assert _varlen is not None
         sides = {} if window is None else {"window_size": (window, window)}
         bounds, longest = packing.bounds_S1, packing.longest
         mixed_THK = _varlen(query_THK, key_THK, value_THK, bounds, bounds, longest, longest, **sides)
         return mixed_THK
-    mixed_THK = _by_length(query_THK, key_THK, value_THK, packing, window=window, dropout=dropout)
+    mixed_THK = _attend_by_length(query_THK, key_THK, value_THK, packing, window=window, dropout=dropout)
     return mixed_THK
 
 
-def _packed_kernel_fits(query_THK: Tensor, *, window: int | None, dropout: float) -> bool:
+def _varlen_kernel_supports(query_THK: Tensor, *, window: int | None, dropout: float) -> bool:
     return (
         _varlen is not None
         and query_THK.is_cuda
@@ -144,14 +144,14 @@ def _packed_kernel_fits(query_THK: Tensor, *, window: int | None, dropout: float
     )
 
 
-def packed_kernel_here(dtype: torch.dtype | None, *, windows: bool) -> bool:
+def varlen_kernel_available(dtype: torch.dtype | None, *, windows: bool) -> bool:
     """Whether tensors of this type on a GPU go through the packed kernel, if nothing is dropped."""
     return _varlen is not None and dtype in KERNEL_TYPES and (_varlen_has_windows or not windows)
 
 
 # Lengths are Python numbers here, so a compiled graph would be made anew for every batch.
 @torch.compiler.disable  # type: ignore[untyped-decorator]
-def _by_length(
+def _attend_by_length(
     query_THK: Tensor, key_THK: Tensor, value_THK: Tensor, packing: Packing, *, window: int | None, dropout: float
 ) -> Tensor:
     """Attention over each group of sequences of one length. Exact, and as many calls as there are lengths."""
@@ -160,16 +160,16 @@ def _by_length(
         # Nothing to gather: the batch is a rectangle already.
         shape = (len(packing.lengths), packing.lengths[0])
         parts = [tensor.view(*shape, *tensor.shape[1:]) for tensor in (query_THK, key_THK, value_THK)]
-        return _ordinary(*parts, window=window, dropout=dropout).flatten(0, 1)
+        return _attend_padded(*parts, window=window, dropout=dropout).flatten(0, 1)
     places, undo_T = packing.groups()
     mixed = [
-        _ordinary(query_THK[place_NL], key_THK[place_NL], value_THK[place_NL], window=window, dropout=dropout)
+        _attend_padded(query_THK[place_NL], key_THK[place_NL], value_THK[place_NL], window=window, dropout=dropout)
         for place_NL in places
     ]
     return torch.cat([part_NLHK.flatten(0, 1) for part_NLHK in mixed])[undo_T]
 
 
-def _ordinary(
+def _attend_padded(
     query_NLHK: Tensor, key_NLHK: Tensor, value_NLHK: Tensor, *, window: int | None, dropout: float
 ) -> Tensor:
     length = query_NLHK.shape[1]

@@ -1,6 +1,6 @@
-"""Any other architecture, computed by the transformers library: loaded, and written back as it would be there.
+"""Other architectures, run by the transformers library: wrapped for packed batches, loaded, and saved.
 
-Nothing is fetched, and no program that lies in a model folder is run: only classes of the installed library are used.
+Nothing is downloaded and no code in a model folder is executed: only classes of the installed library are used.
 """
 
 import copy
@@ -20,20 +20,20 @@ from torch import Tensor, nn
 from lexome.errors import CheckpointError, MissingExtraError, UsageError
 from lexome.models import hf_config
 from lexome.models.config import EncoderConfig
-from lexome.models.heads import HiddenLayers, Labeller
-from lexome.models.names import KINDS, MEANINGLESS
+from lexome.models.heads import EncoderWithHead, HiddenLayers
+from lexome.models.hf_folder import SAFETENSORS, write_json, write_weights
+from lexome.models.key_mapping import IGNORED_BUFFERS, KINDS
 from lexome.models.packing import Packing
-from lexome.models.weights import SAFE, write_weights
 
-# Sequences are padded together while a quarter more, and a few tokens, makes the shortest as long as the longest.
-STRETCH = 1.25
+# Sequences are padded together if the longest exceeds the shortest by at most a quarter and a few tokens.
+MAX_STRETCH = 1.25
 SPARE_TOKENS = 8
 
 
 class TransformersEncoder(nn.Module):
     """Token ids of packed sequences to hidden states, (T,) to (T, D), by a base model of transformers.
 
-    `config` has the sizes that other parts read; what the layers are like, the model alone knows.
+    `config` has the sizes that the rest of Lexome reads; how the layers work, only the model knows.
     """
 
     def __init__(self, model: nn.Module, config: EncoderConfig) -> None:
@@ -45,41 +45,43 @@ class TransformersEncoder(nn.Module):
     def forward(self, ids_T: Tensor, packing: Packing, segments_T: Tensor | None = None) -> Tensor:
         longest = max(packing.lengths)
         if longest > self.config.max_tokens:
-            raise UsageError(f"a sequence has {longest} tokens; the model takes {self.config.max_tokens}. Cut it.")
-        groups = padded_groups(packing.lengths)
+            raise UsageError(
+                f"a sequence has {longest} tokens; the model's limit is {self.config.max_tokens}. Truncate it.",
+                code="sequence-too-long",
+                value=longest,
+            )
+        groups = length_groups(packing.lengths)
+        # Decoders may have no padding id, or -1; any will do, because padding is masked.
+        padding = max(0, getattr(self.model.config, "pad_token_id", None) or 0)
         hidden = []
         for group in groups:
-            place_NL, real_NL, kept = (torch.from_numpy(array).to(ids_T.device) for array in group.arrays)
-            ids_NL = ids_T[place_NL].masked_fill(~real_NL, self._padding())
-            given = {"input_ids": ids_NL, "attention_mask": real_NL.long(), "return_dict": True}
-            if segments_T is not None and self._tells_segments():
-                given["token_type_ids"] = segments_T[place_NL]
+            index_NL, real_NL, kept = (torch.from_numpy(array).to(ids_T.device) for array in group.arrays)
+            ids_NL = ids_T[index_NL].masked_fill(~real_NL, padding)
+            inputs = {"input_ids": ids_NL, "attention_mask": real_NL.long(), "return_dict": True}
+            if segments_T is not None and self._has_segments():
+                inputs["token_type_ids"] = segments_T[index_NL]
             if "use_cache" in self.accepts:
-                given["use_cache"] = False
-            hidden.append(self.model(**given).last_hidden_state.flatten(0, 1)[kept])
+                inputs["use_cache"] = False
+            hidden.append(self.model(**inputs).last_hidden_state.flatten(0, 1)[kept])
         undo = np.argsort(np.concatenate([group.tokens for group in groups]), kind="stable")
         return torch.cat(hidden)[torch.from_numpy(undo).to(ids_T.device)]
 
     @property
-    def checkpointing(self) -> bool:
-        """Whether each layer is computed again in the backward pass, instead of keeping what is inside it."""
+    def gradient_checkpointing(self) -> bool:
+        """Whether layers are recomputed in the backward pass instead of keeping their activations."""
         return bool(self.model.is_gradient_checkpointing)
 
-    @checkpointing.setter
-    def checkpointing(self, wanted: bool) -> None:
-        if wanted:
+    @gradient_checkpointing.setter
+    def gradient_checkpointing(self, enabled: bool) -> None:
+        if enabled:
             self.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         elif self.model.is_gradient_checkpointing:
             self.model.gradient_checkpointing_disable()
 
-    def _padding(self) -> int:
-        """The number that fills up. Decoders may have none, or -1: any does, for nothing looks at it."""
-        return max(0, getattr(self.model.config, "pad_token_id", None) or 0)
-
-    def _tells_segments(self) -> bool:
-        """Whether the model has embeddings of segments. GPT-2 takes segments, and looks them up among its words."""
-        kinds = getattr(self.model.config, "type_vocab_size", None) or 0
-        return "token_type_ids" in self.accepts and kinds > 1
+    def _has_segments(self) -> bool:
+        """Whether the model has segment embeddings. GPT-2 accepts segments but looks them up among its tokens."""
+        types = getattr(self.model.config, "type_vocab_size", None) or 0
+        return "token_type_ids" in self.accepts and types > 1
 
 
 class TransformersMaskedLM(nn.Module):
@@ -92,17 +94,17 @@ class TransformersMaskedLM(nn.Module):
 
     @property
     def encoder(self) -> TransformersEncoder:
-        """The model without its head; the weights are the same ones."""
+        """The model without its head, sharing its weights."""
         return TransformersEncoder(self.model.base_model, self.config)
 
     def forward(self, ids_T: Tensor, packing: Packing, positions_M: Tensor, segments_T: Tensor | None = None) -> Tensor:
         hidden_TD = self.encoder(ids_T, packing, segments_T)
-        return self.words(hidden_TD[positions_M], ids_T[positions_M])
+        return self.predict(hidden_TD[positions_M], ids_T[positions_M])
 
-    def words(self, hidden_MD: Tensor, ids_M: Tensor) -> Tensor:
-        """The head alone, which every architecture writes in its own way.
+    def predict(self, hidden_MD: Tensor, ids_M: Tensor) -> Tensor:
+        """The head alone, which every architecture implements in its own way.
 
-        The whole model is called, and its base answers with the states that were computed before.
+        Calls the whole model with a base that returns the given hidden states.
         """
         from transformers.modeling_outputs import BaseModelOutput
 
@@ -116,48 +118,49 @@ class TransformersMaskedLM(nn.Module):
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
-    """Sequences of about one length: the token at each place, which places are real, and those that are, flat.
+class LengthGroup:
+    """Sequences of similar length, padded together.
 
-    `tokens` are the numbers of the real ones in the order they come out.
+    arrays  the token at each place (N, L), which places are not padding (N, L), and the flat indices of those
+    tokens  the token indices in output order
     """
 
     arrays: tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], np.ndarray[Any, Any]]
     tokens: np.ndarray[Any, Any]
 
 
-def padded_groups(lengths: Sequence[int]) -> list[Group]:
-    """Sequences sorted by length and cut where padding them together would waste much; empty ones are left out."""
+def length_groups(lengths: Sequence[int]) -> list[LengthGroup]:
+    """Sequences grouped by length so that little padding is needed; empty ones are left out."""
     sizes = np.asarray(lengths)
     starts = np.cumsum(sizes) - sizes
     groups: list[list[int]] = []
     for number in sorted(np.flatnonzero(sizes).tolist(), key=lambda number: (-sizes[number], number)):
-        if groups and sizes[groups[-1][0]] <= STRETCH * sizes[number] + SPARE_TOKENS:
+        if groups and sizes[groups[-1][0]] <= MAX_STRETCH * sizes[number] + SPARE_TOKENS:
             groups[-1].append(number)
         else:
             groups.append([number])
-    return [_group(starts[chosen, None], sizes[chosen, None]) for chosen in groups]
+    return [_length_group(starts[members, None], sizes[members, None]) for members in groups]
 
 
-def _group(starts_N1: np.ndarray[Any, Any], sizes_N1: np.ndarray[Any, Any]) -> Group:
+def _length_group(starts_N1: np.ndarray[Any, Any], sizes_N1: np.ndarray[Any, Any]) -> LengthGroup:
     steps_L = np.arange(sizes_N1.max())
     real_NL = steps_L < sizes_N1
-    # Padding repeats the last token of its sequence, and is written over.
-    place_NL = starts_N1 + np.minimum(steps_L, sizes_N1 - 1)
-    return Group((place_NL, real_NL, np.flatnonzero(real_NL)), place_NL[real_NL])
+    # Padding repeats the last token of its sequence; its id is replaced later.
+    index_NL = starts_N1 + np.minimum(steps_L, sizes_N1 - 1)
+    return LengthGroup((index_NL, real_NL, np.flatnonzero(real_NL)), index_NL[real_NL])
 
 
-# Where no limit is said, as for models whose positions are distances.
+# Length limit of models without one, such as those with relative positions.
 NO_LIMIT = 1_000_000
 
-# The way of an MPNet to what is made for our own encoder alone; said where it is asked for without it.
-WITHOUT_POSITIONS = "make another model of it with `lexome convert-model --drop relative-positions`"
+# What to do with an MPNet where only Lexome's encoder is supported.
+DROP_RELATIVE_POSITIONS = "convert it to a different model with `lexome convert-model --drop relative-positions`"
 
-# What weights of a head of ours begin with.
-_OWN = f"{hf_config.OWN}."
+# Prefix of a custom head's keys.
+_CUSTOM = f"{hf_config.CUSTOM_HEAD}."
 
-# The table in transformers with the classes of each kind.
-_TABLES = {
+# The tables of transformers with the classes of each kind.
+_CLASS_TABLES = {
     "encoder": "MODEL_MAPPING",
     "masked": "MODEL_FOR_MASKED_LM_MAPPING",
     "token": "MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING",
@@ -167,7 +170,7 @@ _TABLES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Assembled:
+class LoadedModel:
     """A model and what is known about it; the fields are those of checkpoint.Checkpoint."""
 
     kind: str
@@ -178,33 +181,36 @@ class Assembled:
     new: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Loaded:
-    """A model of transformers, the weights that it has no place for, and those that were drawn anew."""
-
-    model: Any
-    unexpected: frozenset[str]
-    missing: tuple[str, ...]
-
-
-def their_config(settings: Mapping[str, Any], *, where: str) -> Any:
-    """transformers' configuration for a config.json; CheckpointError for what this backend does not do."""
+def hf_config_of(settings: Mapping[str, Any], *, where: str) -> Any:
+    """transformers' configuration for a config.json; CheckpointError for what this backend does not support."""
     library = _library()
     known = library.models.auto.configuration_auto.CONFIG_MAPPING
     model_type = settings.get("model_type")
     if model_type not in known:
         raise CheckpointError(
-            f"{where}: model_type is {model_type!r}, which transformers {library.__version__} does not know. Update "
-            "it if it is older than the model. A model with a program of its own is not loaded: no code is run."
+            f"{where}: transformers {library.__version__} does not know the model_type {model_type!r}. Update it if "
+            "the model is newer. Models that come with their own code are not loaded: no code is executed.",
+            code="unknown-architecture",
+            value=model_type,
         )
     if "quantization_config" in settings:
-        raise CheckpointError(f"{where}: the weights are quantised. Take the release with whole weights.")
+        raise CheckpointError(
+            f"{where}: the weights are quantized. Use the release with unquantized weights.",
+            code="quantized-weights",
+            value=model_type,
+        )
     try:
-        config = known[model_type].from_dict({key: held for key, held in settings.items() if key != "auto_map"})
-    except Exception as error:  # each configuration checks itself in its own way
-        raise CheckpointError(f"{where}: transformers refuses it: {error}") from None
+        config = known[model_type].from_dict({key: value for key, value in settings.items() if key != "auto_map"})
+    except Exception as error:  # each configuration class validates in its own way
+        raise CheckpointError(
+            f"{where}: transformers rejects it: {error}", code="unsupported-setting", value=model_type
+        ) from None
     if getattr(config, "is_encoder_decoder", False):
-        raise CheckpointError(f"{where}: {model_type} reads and writes text; expected an encoder or a decoder alone.")
+        raise CheckpointError(
+            f"{where}: {model_type} is an encoder-decoder; expected an encoder or a decoder.",
+            code="unsupported-model",
+            value=model_type,
+        )
     return config
 
 
@@ -218,104 +224,113 @@ def assemble(
     hidden: HiddenLayers | None = None,
     new_head: bool = False,
     dtype: torch.dtype = torch.float32,
-) -> Assembled:
-    """The model of a config.json and weights, as checkpoint.assemble gives our own ones."""
-    config = their_config(settings, where=where)
+) -> LoadedModel:
+    """The model of a config.json and a state dict, as checkpoint.assemble for Lexome's own encoder."""
+    config = hf_config_of(settings, where=where)
     kind = _kind(kind, config, settings, where)
-    theirs = {name: tensor for name, tensor in weights.items() if not name.startswith(_OWN)}
+    custom = {name: tensor for name, tensor in weights.items() if name.startswith(_CUSTOM)}
+    hf_weights = {name: tensor for name, tensor in weights.items() if name not in custom}
     class_ = _class_of(config, "masked" if kind == "masked" else "encoder")
-    loaded = _from_weights(class_, config, theirs, where, dtype)
-    shape = shape_of(loaded.model, where=where)
-    left = {*loaded.unexpected, *(weights.keys() - theirs.keys())}
+    model, unexpected, missing = _from_pretrained(class_, config, hf_weights, where, dtype)
+    shape = shape_of(model, where=where)
+    unused = unexpected | custom.keys()
     if kind in ("encoder", "masked"):
-        if loaded.missing and not new_head:
-            raise _headless(where, kind, loaded.missing[0], model_type=str(settings["model_type"]))
-        model: Any = (TransformersMaskedLM if kind == "masked" else TransformersEncoder)(loaded.model, shape)
-        _try(model.eval(), where)
-        return Assembled(kind, shape, model, (), tuple(sorted(left)), loaded.missing)
+        if missing and not new_head:
+            raise _missing_head(where, kind, missing[0], model_type=str(settings["model_type"]))
+        wrapped: Any = (TransformersMaskedLM if kind == "masked" else TransformersEncoder)(model, shape)
+        _try_forward(wrapped.eval(), where)
+        return LoadedModel(kind, shape, wrapped, (), tuple(sorted(unused)), missing)
     labels = tuple(labels)
     if not labels and (not new_head or "id2label" in settings):
-        labels = hf_config.labels_of(settings)
-    hidden = hidden or hf_config.hidden_of(settings, str(settings["model_type"]), kind)
-    pooling = hf_config.pooling_of(settings, kind)
-    if settings.get(hf_config.OWN, {}).get("kind") != kind and _only_next_word(config):
-        # The first token of a text has seen nothing but itself.
+        labels = hf_config.read_labels(settings)
+    hidden = hidden or hf_config.read_hidden_layers(settings, str(settings["model_type"]), kind)
+    pooling = hf_config.read_pooling(settings, kind)
+    if settings.get(hf_config.CUSTOM_HEAD, {}).get("kind") != kind and _is_causal(config):
+        # In a causal model the first token attends to nothing but itself.
         pooling = "mean"
-    head = hf_config.label_head(shape, kind, labels=len(labels), hidden=hidden, pooling=pooling)
-    if hf_config.is_own(hidden, settings, kind=kind, pooling=pooling):
-        names = {name: name.removeprefix(_OWN) for name in weights.keys() - theirs.keys()}
+    head = hf_config.build_head(shape, kind, labels=len(labels), hidden=hidden, pooling=pooling)
+    if hf_config.is_custom_head(hidden, settings, kind=kind, pooling=pooling):
+        keys = {name: name.removeprefix(_CUSTOM) for name in custom}
     else:
-        names = {} if hidden.count else _their_head(config, theirs, kind)
-    new = _fill(head, {ours: weights[name] for name, ours in names.items()}, where, kind, allowed=new_head)
-    model = Labeller(TransformersEncoder(loaded.model, shape), head).to(dtype).eval()  # type: ignore[arg-type]
-    _try(model.encoder, where)
-    return Assembled(kind, shape, model, labels, tuple(sorted(left - names.keys())), new)
+        keys = {} if hidden.count else _linear_head_keys(config, hf_weights, kind)
+    if keys:
+        _fill_head(head, {key: weights[name] for name, key in keys.items()}, where)
+    elif not new_head:
+        raise _missing_head(where, kind, f"head.{next(iter(head.state_dict()))}")
+    new = () if keys else tuple(f"head.{name}" for name in head.state_dict())
+    encoder = TransformersEncoder(model, shape)
+    _try_forward(encoder, where)
+    with_head = EncoderWithHead(encoder, head).to(dtype).eval()  # type: ignore[arg-type]
+    return LoadedModel(kind, shape, with_head, labels, tuple(sorted(unused - keys.keys())), new)
 
 
 def write(model: nn.Module, folder: Path, *, kind: str, labels: Sequence[str]) -> None:
-    """Write weights and config.json into a folder, in the form that transformers reads; a head in ours."""
-    labelled = isinstance(model, Labeller)
-    inner: Any = model.encoder if labelled else model
+    """Write weights and config.json as transformers does; a head is stored as a custom head."""
+    has_head = isinstance(model, EncoderWithHead)
+    wrapper: Any = model.encoder if has_head else model
     with _quiet():
         # One file, whatever its size: a head is added to it below.
-        inner.model.save_pretrained(folder, max_shard_size="100TB")
-    path = folder / "config.json"
-    settings = json.loads(path.read_bytes())
+        wrapper.model.save_pretrained(folder, max_shard_size="100TB")
+    settings = json.loads((folder / "config.json").read_bytes())
     settings.pop("auto_map", None)
-    if labelled:
+    if has_head:
         assert isinstance(model.head, nn.Module)
-        own = {_OWN + name: tensor for name, tensor in model.head.state_dict().items()}
-        write_weights({**load_file(folder / SAFE), **own}, folder / SAFE)
-        settings |= hf_config.settings_of(model.head, settings["model_type"], kind, labels)
-        settings[hf_config.OWN] = hf_config.own_of(model.head, kind)
-    path.write_text(json.dumps(settings, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        head = {_CUSTOM + name: tensor for name, tensor in model.head.state_dict().items()}
+        write_weights({**load_file(folder / SAFETENSORS), **head}, folder / SAFETENSORS)
+        settings |= hf_config.head_settings(model.head, settings["model_type"], kind, labels)
+        settings[hf_config.CUSTOM_HEAD] = hf_config.custom_head_settings(model.head, kind)
+    write_json(folder / "config.json", settings)
 
 
-def with_weights(model: TransformersMaskedLM, weights: Mapping[str, Tensor]) -> TransformersMaskedLM:
-    """A model like this one with other weights, to be saved."""
+def copy_with_weights(model: TransformersMaskedLM, weights: Mapping[str, Tensor]) -> TransformersMaskedLM:
+    """A copy of a model with other weights, to be saved."""
     with torch.device("meta"):
         empty = type(model.model)(copy.deepcopy(model.model.config))
-    made = TransformersMaskedLM(empty, model.config)
-    made.load_state_dict(weights, assign=True)
+    filled = TransformersMaskedLM(empty, model.config)
+    filled.load_state_dict(weights, assign=True)
     empty.tie_weights()
-    return made
+    return filled
 
 
 def shape_of(model: Any, *, where: str) -> EncoderConfig:
-    """The sizes of a model of transformers, under the names that other parts read.
+    """The sizes of a model of transformers, as an EncoderConfig.
 
-    How its layers work (norms, positions, activations) stays at our defaults, and says nothing about it.
+    Its other options (norms, positions, activations) stay at their defaults and do not describe the model.
     """
     config = model.config
     sizes: dict[str, Any] = {}
-    for ours, theirs in _SIZES.items():
-        sizes[ours] = getattr(config, theirs, None)
-        if not isinstance(sizes[ours], int):
-            raise CheckpointError(f"{where}: there is no {theirs} for {config.model_type}; expected a model of text.")
-    inner = getattr(config, "intermediate_size", None) or getattr(config, "n_inner", None) or 4 * sizes["width"]
+    for field, key in _SIZES.items():
+        sizes[field] = getattr(config, key, None)
+        if not isinstance(sizes[field], int):
+            raise CheckpointError(
+                f"{where}: {config.model_type} has no {key}; expected a text model.",
+                code="unsupported-model",
+                value=config.model_type,
+            )
+    inner = getattr(config, "intermediate_size", None) or getattr(config, "n_inner", None)
     norms = (getattr(config, name, None) for name in ("layer_norm_eps", "layer_norm_epsilon", "rms_norm_eps"))
     try:
         return EncoderConfig(
             **sizes,
-            inner=inner,
-            max_tokens=_longest(model),
+            intermediate_size=inner or 4 * sizes["hidden_size"],
+            max_tokens=_max_tokens(model),
             norm_eps=next((eps for eps in norms if eps is not None), 1e-12),
             initial_std=getattr(config, "initializer_range", None) or 0.02,
         )
     except UsageError as error:
-        raise CheckpointError(f"{where}: {error}") from None
+        raise CheckpointError(f"{where}: {error}", code=error.code, value=error.value) from None
 
 
 _SIZES = {
     "vocab": "vocab_size",
     "layers": "num_hidden_layers",
-    "width": "hidden_size",
+    "hidden_size": "hidden_size",
     "heads": "num_attention_heads",
 }
 
 
-def _longest(model: Any) -> int:
-    """The longest sequence. Where positions are counted from the padding's number on, the rows before are not used."""
+def _max_tokens(model: Any) -> int:
+    """The maximum sequence length. Positions may start after the padding id, which leaves the rows before unused."""
     rows = getattr(model.config, "max_position_embeddings", None)
     if not isinstance(rows, int) or rows < 1:
         return NO_LIMIT
@@ -331,171 +346,189 @@ def _library() -> Any:
         import transformers.models.auto.configuration_auto
         import transformers.models.auto.modeling_auto
     except ModuleNotFoundError as error:
-        purpose = "a model that Lexome's own encoder does not compute"
+        purpose = "a model that Lexome's own encoder does not support"
         raise MissingExtraError(error.name or "transformers", extra="transformers", purpose=purpose) from None
     return transformers
 
 
-def _table(name: str) -> Any:
+def _class_table(name: str) -> Any:
     return getattr(_library().models.auto.modeling_auto, name)
 
 
 def _class_of(config: Any, kind: str) -> Any:
-    """The class of a kind for this configuration; None where transformers has none."""
-    table = _table(_TABLES[kind])
+    """transformers' class of a kind for this configuration, or None."""
+    table = _class_table(_CLASS_TABLES[kind])
     if type(config) not in table:
         return None
-    found = table[type(config)]
-    return found[0] if isinstance(found, tuple) else found
+    classes = table[type(config)]
+    return classes[0] if isinstance(classes, tuple) else classes
 
 
-def _kind(asked: str | None, config: Any, settings: Mapping[str, Any], where: str) -> str:
-    """The kind to load: as asked for, or as the folder says."""
-    if asked is not None and asked not in KINDS:
-        raise CheckpointError(f"kind {asked!r}; expected one of {', '.join(KINDS)}.")
-    kind = asked or _stated(config, settings)
+def _kind(kind: str | None, config: Any, settings: Mapping[str, Any], where: str) -> str:
+    """The kind to load: the requested one, or the one that config.json declares."""
+    if kind is not None and kind not in KINDS:
+        raise CheckpointError(f"kind {kind!r}; expected one of {', '.join(KINDS)}.", code="unknown-kind", value=kind)
+    kind = kind or _declared_kind(config, settings)
     if kind == "masked" and _class_of(config, kind) is None:
-        next_word = _only_next_word(config)
-        why = f"{'predicts the next word and ' * next_word}has no masked-LM head"
-        raise CheckpointError(f"{where}: {config.model_type} {why}. Load it as an encoder (kind encoder).")
+        causal = "is a causal language model and " if _is_causal(config) else ""
+        raise CheckpointError(
+            f"{where}: {config.model_type} {causal}has no masked-LM head. Load it as an encoder (kind encoder).",
+            code="unsupported-kind",
+            value=kind,
+        )
     if kind == "paired":
-        raise CheckpointError(f"{where}: the transformers backend has no pair head. Load it as masked or encoder.")
+        raise CheckpointError(
+            f"{where}: the transformers backend has no pair head. Load it as masked or encoder.",
+            code="unsupported-kind",
+            value=kind,
+        )
     if kind is not None and _class_of(config, "encoder") is not None:
         return kind
+    declared = settings.get("architectures") or []
     raise CheckpointError(
-        f"{where}: architectures is {settings.get('architectures') or []}, of which no kind can be told for "
-        f"{config.model_type}. Say which kind to load; encoder goes without a head."
+        f"{where}: architectures is {declared}, which determines no kind of {config.model_type}. "
+        "Specify the kind to load; encoder needs no head.",
+        code="unknown-kind",
+        value=declared,
     )
 
 
-def _only_next_word(config: Any) -> bool:
-    """Whether the architecture is a decoder. BERT's kin are among the models of the next word too."""
-    return type(config) in _table("MODEL_FOR_CAUSAL_LM_MAPPING") and _class_of(config, "masked") is None
+def _is_causal(config: Any) -> bool:
+    """Whether the architecture is a decoder. BERT and its relatives have a causal class too."""
+    return type(config) in _class_table("MODEL_FOR_CAUSAL_LM_MAPPING") and _class_of(config, "masked") is None
 
 
-def _stated(config: Any, settings: Mapping[str, Any]) -> str | None:
-    if hf_config.OWN in settings:
-        return str(settings[hf_config.OWN]["kind"])
-    stated = settings.get("architectures") or []
-    for kind in _TABLES:
-        found = _class_of(config, kind)
-        if found is not None and found.__name__ in stated:
+def _declared_kind(config: Any, settings: Mapping[str, Any]) -> str | None:
+    if hf_config.CUSTOM_HEAD in settings:
+        return str(settings[hf_config.CUSTOM_HEAD]["kind"])
+    declared = settings.get("architectures") or []
+    for kind in _CLASS_TABLES:
+        class_ = _class_of(config, kind)
+        if class_ is not None and class_.__name__ in declared:
             return kind
     return None
 
 
-def _from_weights(kind: Any, config: Any, weights: Mapping[str, Tensor], where: str, dtype: torch.dtype) -> _Loaded:
-    """A class filled with weights; CheckpointError where one of the encoder lacks, or has no place."""
-    options = {"add_pooling_layer": False} if "add_pooling_layer" in inspect.signature(kind).parameters else {}
+def _from_pretrained(
+    class_: Any, config: Any, weights: Mapping[str, Tensor], where: str, dtype: torch.dtype
+) -> tuple[Any, set[str], tuple[str, ...]]:
+    """A model with its weights, the unused weights and the initialized ones; encoder weights must match exactly."""
+    options = {"add_pooling_layer": False} if "add_pooling_layer" in inspect.signature(class_).parameters else {}
     try:
         with _quiet():
-            model, found = kind.from_pretrained(
+            model, info = class_.from_pretrained(
                 None,
                 config=copy.deepcopy(config),
-                state_dict=_with_second_names(kind, config, weights),
+                state_dict=_with_tied_biases(class_, config, weights),
                 dtype=dtype,
                 output_loading_info=True,
                 **options,
             )
     except (RuntimeError, ValueError, TypeError) as error:
-        raise CheckpointError(f"{where}: the weights are not those of this config.json: {error}") from None
+        raise CheckpointError(
+            f"{where}: the weights do not match config.json: {error}", code="shape-mismatch", value=class_.__name__
+        ) from None
     prefix = f"{model.base_model_prefix}."
     bare = not any(name.startswith(prefix) for name in weights)
     alone = model.base_model is model
-    gone = sorted(name for name in found["missing_keys"] if alone or name.startswith(prefix))
-    if gone:
-        raise CheckpointError(f"{where}: {len(gone)} weights of the encoder are missing, first {gone[0]!r}.")
-    left = {name for name in found["unexpected_keys"] if not name.endswith(MEANINGLESS)}
-    unknown = sorted(
-        name for name in left if (bare or name.startswith(prefix)) and not name.removeprefix(prefix).startswith("pool")
-    )
+    missing = sorted(name for name in info["missing_keys"] if alone or name.startswith(prefix))
+    if missing:
+        raise CheckpointError(
+            f"{where}: {len(missing)} weights of the encoder are missing, first {missing[0]!r}.",
+            code="missing-weights",
+            value=missing[0],
+        )
+    unused = {name for name in info["unexpected_keys"] if not name.endswith(IGNORED_BUFFERS)}
+    encoder_keys = sorted(name for name in unused if bare or name.startswith(prefix))
+    unknown = [name for name in encoder_keys if not name.removeprefix(prefix).startswith("pool")]
     if unknown:
         raise CheckpointError(
-            f"{where}: {len(unknown)} unknown weights, first {unknown[0]!r}; expected those of {kind.__name__}."
+            f"{where}: {len(unknown)} unknown weights, first {unknown[0]!r}; expected those of {class_.__name__}.",
+            code="unknown-weights",
+            value=unknown[0],
         )
-    return _Loaded(model, frozenset(left), tuple(sorted(found["missing_keys"])))
+    return model, unused, tuple(sorted(info["missing_keys"]))
 
 
-def _with_second_names(kind: Any, config: Any, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The weights, and where output and embedding are apart, the output's bias under its second name as well.
+def _with_tied_biases(class_: Any, config: Any, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The weights, and for untied embeddings the output bias under its second key as well.
 
-    transformers then takes the two names of the bias for two weights, though they are one in every checkpoint.
+    transformers then expects two biases, although checkpoints have only one.
     """
-    tied = getattr(kind, "_tied_weights_keys", None)
+    tied = getattr(class_, "_tied_weights_keys", None)
     if getattr(config, "tie_word_embeddings", True) or not isinstance(tied, dict):
         return dict(weights)
-    second = {copy_: weights[first] for copy_, first in tied.items() if copy_.endswith(".bias") and first in weights}
-    return {**second, **weights}
+    biases = {second: weights[first] for second, first in tied.items() if second.endswith(".bias") and first in weights}
+    return {**biases, **weights}
 
 
-def _their_head(config: Any, weights: Mapping[str, Tensor], kind: str) -> dict[str, str]:
-    """Their names, and ours, of the one matrix that a token or span head of transformers is.
+def _linear_head_keys(config: Any, weights: Mapping[str, Tensor], kind: str) -> dict[str, str]:
+    """Keys of transformers' linear token or span head, mapped to those of ours.
 
-    Empty where the folder has none, and for sequences, of which every architecture makes a vector in its own way.
+    Empty if the checkpoint has none, and for sequences, which every architecture pools in its own way.
     """
-    theirs = _class_of(config, kind) if kind in ("token", "span") else None
-    if theirs is None:
+    class_ = _class_of(config, kind) if kind in ("token", "span") else None
+    if class_ is None:
         return {}
     with torch.device("meta"):
-        model = theirs(copy.deepcopy(config))
+        model = class_(copy.deepcopy(config))
     names = [name for name in model.state_dict() if not name.startswith(f"{model.base_model_prefix}.")]
     if sorted(name.rpartition(".")[2] for name in names) != ["bias", "weight"] or not set(names) <= weights.keys():
         return {}
     return {name: f"out.{name.rpartition('.')[2]}" for name in names}
 
 
-def _fill(head: nn.Module, held: Mapping[str, Tensor], where: str, kind: str, *, allowed: bool) -> tuple[str, ...]:
-    """Put weights into a head; the names of those that are new."""
-    if not held:
-        names = tuple(f"head.{name}" for name in head.state_dict())
-        if not allowed:
-            raise _headless(where, kind, names[0])
-        return names
+def _fill_head(head: nn.Module, weights: Mapping[str, Tensor], where: str) -> None:
     try:
-        head.load_state_dict(held)
+        head.load_state_dict(weights)
     except RuntimeError as error:
-        raise CheckpointError(f"{where}: the weights of the head are not those of this config.json: {error}") from None
-    return ()
+        raise CheckpointError(
+            f"{where}: the weights of the head do not match config.json: {error}", code="shape-mismatch", value="head"
+        ) from None
 
 
-def _headless(where: str, kind: str, first: str, *, model_type: str = "") -> CheckpointError:
-    # What is said of an mpnet in a sentence encoder's folder, whose config.json names a head that was not saved.
-    own = f" For Lexome's own encoder to train on, {WITHOUT_POSITIONS}." if model_type == "mpnet" else ""
+def _missing_head(where: str, kind: str, first: str, *, model_type: str = "") -> CheckpointError:
+    # Sentence encoders often declare a head in config.json that was not saved.
+    mpnet = f" To train it with Lexome's own encoder, {DROP_RELATIVE_POSITIONS}." if model_type == "mpnet" else ""
     return CheckpointError(
-        f"{where}: has no weights for a {kind} head that can be used (first {first!r}). Load it as another kind "
-        "(convert-model --kind encoder goes without a head), or ask for a new head (new_head=True), which has to be "
-        f"trained.{own}"
+        f"{where}: no usable weights for a {kind} head (first {first!r}). Load it as another kind (convert-model "
+        f"--kind encoder needs no head), or request a new head (new_head=True), which has to be trained.{mpnet}",
+        code="missing-head",
+        value=kind,
     )
 
 
 @torch.no_grad()
-def _try(model: nn.Module, where: str) -> None:
-    """Run two tokens: the base gives what we take it for, and the head called by itself gives what the model gives."""
-    inner: Any = model
+def _try_forward(model: nn.Module, where: str) -> None:
+    """Run two tokens: hidden states must have the right shape, and the head alone the logits of the whole model."""
+    wrapper: Any = model
     ids_T, packing = torch.tensor([0, 1]), Packing.of([2])
-    encoder = inner.encoder if isinstance(model, TransformersMaskedLM) else inner
+    encoder = wrapper.encoder if isinstance(model, TransformersMaskedLM) else wrapper
     hidden_TD = encoder(ids_T, packing)
-    given = {"input_ids": ids_T[None], "attention_mask": torch.ones(1, 2, dtype=torch.long), "return_dict": True}
-    right = hidden_TD.shape == (2, encoder.config.width)
-    if isinstance(model, TransformersMaskedLM):
-        whole_TV = inner.model(**given).logits[0]
-        right = right and torch.allclose(inner.words(hidden_TD, ids_T).float(), whole_TV.float(), atol=1e-2, rtol=1e-2)
-    if not right:
+    usable = hidden_TD.shape == (2, encoder.config.hidden_size)
+    if usable and isinstance(model, TransformersMaskedLM):
+        mask = torch.ones(1, 2, dtype=torch.long)
+        logits_TV = wrapper.model(input_ids=ids_T[None], attention_mask=mask, return_dict=True).logits[0].float()
+        usable = torch.allclose(wrapper.predict(hidden_TD, ids_T).float(), logits_TV, atol=1e-2, rtol=1e-2)
+    if not usable:
+        name = type(wrapper.model).__name__
         raise CheckpointError(
-            f"{where}: {type(inner.model).__name__} is not an encoder with a head, and cannot be used."
+            f"{where}: {name} is not an encoder with a separate head; it cannot be used.",
+            code="unsupported-model",
+            value=name,
         )
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """transformers without its progress bars and reports: what was left over is in the checkpoint, or an error."""
+    """Silence transformers' progress bars and reports: unused weights are in the checkpoint, or an error."""
     logging = _library().utils.logging
-    level, shown = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    level, progress = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     try:
         yield
     finally:
         logging.set_verbosity(level)
-        if shown:
+        if progress:
             logging.enable_progress_bar()

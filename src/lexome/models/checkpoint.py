@@ -1,4 +1,4 @@
-"""A model folder in Hugging Face's own form: read, with nothing passed over in silence, and written."""
+"""Checkpoints: models loaded from a folder or another framework's release, and saved as a Hugging Face folder."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -16,31 +16,37 @@ from lexome.models import backend as transformers_backend
 from lexome.models import hf_config
 from lexome.models.backend import TransformersEncoder, TransformersMaskedLM
 from lexome.models.config import EncoderConfig
-from lexome.models.encoder import Encoder, parameters_of
-from lexome.models.foreign import read_foreign
-from lexome.models.heads import HiddenLayers, Labeller, MaskedLM, PairedLM, SequenceHead, SpanHead, TokenHead
+from lexome.models.encoder import Encoder, count_parameters
+from lexome.models.foreign import detect, read_foreign
+from lexome.models.foreign.mpnet import check_drop, read_without_positions
+from lexome.models.heads import EncoderWithHead, HiddenLayers, MaskedLM, PairedLM, SequenceHead, SpanHead, TokenHead
 from lexome.models.hf_config import architecture_of, read_config, write_config
-from lexome.models.names import ARCHITECTURES, KINDS, WORDS, Found, from_hf, to_hf
-from lexome.models.source import HUGGING_FACE, layout_of, read_settings, read_without, stored_type
-from lexome.models.weights import SAFE, read_weights, tokenizer_files, write_tokenizer, write_weights
+from lexome.models.hf_folder import (
+    SAFETENSORS,
+    common_dtype,
+    has_weights,
+    read_settings,
+    read_weights,
+    write_json,
+    write_weights,
+)
+from lexome.models.key_mapping import ARCHITECTURES, KINDS, LM_KINDS, MappedWeights, from_hf, to_hf
+from lexome.models.tokenizer_files import tokenizer_files, write_tokenizer
 
-PIPELINES = {
-    "encoder": "feature-extraction",
-    "masked": "fill-mask",
-    "paired": "fill-mask",
-    "token": "token-classification",
-    "sequence": "text-classification",
-    "span": "question-answering",
-}
+# The implementation that runs the model: Lexome's encoder or transformers; auto prefers Lexome's.
+BACKENDS = ("auto", "lexome", "transformers")
+
+# The layout of Hugging Face folders; lexome.models.foreign names the others.
+HUGGING_FACE = "huggingface"
 
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """The facts of a model, said by who made it. Nothing here is guessed.
+    """What the author states about a model in its README.md.
 
-    data      sentences about the text it was trained on, with the licences of that text
-    recipe    the recipe it was made by, as TOML
-    scores    rows of (what was measured, value, how)
+    data      sentences about the training text and its licenses
+    recipe    the recipe that trained it, as TOML
+    scores    rows of (metric, value, method)
     """
 
     title: str
@@ -56,56 +62,21 @@ class Card:
     limits: str | None = None
 
 
-def render(card: Card, *, kind: str, facts: Mapping[str, str]) -> str:
-    """The text of README.md. `facts` are what the model itself tells: its size, its architecture."""
-    front = {
-        "license": card.license,
-        "language": list(card.language),
-        "base_model": card.base_model,
-        "pipeline_tag": PIPELINES[kind],
-        "tags": ["lexome", *(tag for tag in card.tags if tag != "lexome")],
-        "library_name": "transformers",
-        "datasets": list(card.datasets),
-    }
-    # JSON is YAML, and needs no rules about what must be quoted: the language code "no" stays a language.
-    lines = [f"{key}: {json.dumps(held, ensure_ascii=False)}" for key, held in front.items() if held]
-    parts = ["---", *lines, "---", "", f"# {card.title}", "", card.summary, ""]
-    parts += ["## Model", "", *(f"- {name}: {said}" for name, said in facts.items()), ""]
-    parts += ["## Data", "", card.data, ""]
-    if card.recipe:
-        parts += ["## Recipe", "", "```toml", card.recipe.strip(), "```", ""]
-    parts += ["## Scores", "", *_scores(card), ""]
-    if card.limits:
-        parts += ["## Limits", "", card.limits, ""]
-    return "\n".join(parts)
-
-
-def _scores(card: Card) -> list[str]:
-    if not card.scores:
-        return ["None were measured."]
-    rows = [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in card.scores]
-    return ["| measured | value | how |", "| --- | --- | --- |", *rows]
-
-
-# Who computes the model: our own encoder, or transformers; auto is our own where it can.
-BACKENDS = ("auto", "lexome", "transformers")
-
-
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A model from a folder or another checkpoint, in evaluation mode, and what was said there about it.
+    """A model in evaluation mode, and what its folder or release states about it.
 
-    kind             what the model is: one of names.KINDS
+    kind             one of key_mapping.KINDS
     labels           of a token or sequence head, in order
-    settings         config.json as it is
-    tokenizer        the tokenizer's files in the folder
-    unused           weights of the folder that this kind of model has no place for, by their names there
-    new              weights of the model that the folder lacks and that were drawn anew, by our names
-    backend          who computes the model: "lexome" or "transformers"
+    settings         config.json
+    tokenizer        paths of the folder's tokenizer files
+    unused           weights that this kind of model does not use, by their keys in the checkpoint
+    new              weights that the checkpoint lacks and that were initialized, by Lexome's keys
+    backend          "lexome" or "transformers"
     layout           "huggingface", or one of lexome.models.foreign
-    tokenizer_files  of another layout than Hugging Face's: the tokenizer's files, by name
-    left_out         of another layout: what the checkpoint has and no model has a use for
-    dropped          what was asked to be left out, so that the model computes something else than the checkpoint's
+    tokenizer_files  contents of the tokenizer files, for a layout other than Hugging Face's
+    left_out         content that is not part of a model, for a layout other than Hugging Face's
+    dropped          what was dropped on request: the model computes something else than the checkpoint's
     """
 
     folder: Path
@@ -125,6 +96,24 @@ class Checkpoint:
     dropped: str | None = None
 
 
+def layout_of(path: Path) -> str:
+    """The layout of a checkpoint by its file names: "huggingface", or one of lexome.models.foreign.
+
+    A folder of unknown layout counts as Hugging Face's, whose reader reports what is missing.
+    """
+    if (path / "config.json").is_file() and has_weights(path):
+        return HUGGING_FACE
+    layout = detect(path)
+    if layout is None and not path.is_dir():
+        raise CheckpointError(
+            f"{path}: not a known checkpoint. Expected a model folder, or a release of Google's BERT, fairseq's "
+            "RoBERTa, Megatron, NeMo or ONNX. For a Hugging Face model, pass its folder.",
+            code="unknown-layout",
+            value=path,
+        )
+    return layout or HUGGING_FACE
+
+
 def load(
     path: Path,
     *,
@@ -136,26 +125,27 @@ def load(
     backend: str = "auto",
     drop: str | None = None,
 ) -> Checkpoint:
-    """The model in a folder, or in any other checkpoint that foreign reads, as `kind` or as what it was saved as.
+    """Load a model from a folder, or from a release that lexome.models.foreign reads, as `kind` or as it was saved.
 
-    Weights of a head that the folder lacks are an error, unless `new_head` allows them to be drawn anew from torch's
-    generator; `labels` and `hidden` then say what the new head is like. Weights of the encoder are never made up.
-    A `dtype` of None is the one that the weights have. `drop` is one of mpnet.DROPS, for another model than the saved.
+    A head whose weights are missing is an error, unless `new_head` permits initializing one from torch's generator;
+    `labels` and `hidden` then define it. Missing encoder weights are always an error. A `dtype` of None keeps that of
+    the weights. `drop` is one of foreign.mpnet.DROPS and gives a model that differs from the saved one.
     """
     options: dict[str, Any] = {"kind": kind, "labels": labels, "hidden": hidden, "new_head": new_head}
     if drop is None and layout_of(path) == HUGGING_FACE:
         settings = read_settings(path)
-        # A configuration that is not understood is refused before gigabytes are read.
-        backend = _backend(backend, settings, kind, str(path / "config.json"))
+        # Refuse an unsupported configuration before reading gigabytes.
+        backend = _select_backend(backend, settings, kind, str(path / "config.json"))
         weights = read_weights(path)
-        return assemble(settings, weights, folder=path, dtype=dtype or stored_type(weights), backend=backend, **options)
-    foreign = read_foreign(path) if drop is None else read_without(path, drop)
-    dtype = dtype or stored_type(foreign.weights)
-    # Copies: some of the tensors are still mapped from the file.
+        dtype = dtype or common_dtype(weights)
+        return assemble(settings, weights, folder=path, dtype=dtype, backend=backend, **options)
+    foreign = read_foreign(path) if drop is None else _read_without(path, drop)
+    dtype = dtype or common_dtype(foreign.weights)
+    # Copies: some of the tensors are memory-mapped.
     weights = {name: tensor.to(dtype, copy=True) for name, tensor in foreign.weights.items()}
-    found = assemble(foreign.config, weights, folder=path, dtype=dtype, backend=backend, **options)
+    checkpoint = assemble(foreign.config, weights, folder=path, dtype=dtype, backend=backend, **options)
     return replace(
-        found,
+        checkpoint,
         layout=foreign.layout,
         tokenizer=(),
         tokenizer_files=foreign.tokenizer_files,
@@ -176,36 +166,55 @@ def assemble(
     dtype: torch.dtype = torch.float32,
     backend: str = "auto",
 ) -> Checkpoint:
-    """The model of a config.json and weights under Hugging Face's names, wherever they are from; else as `load`."""
+    """The model of a config.json and a Hugging Face state dict already in memory; otherwise as `load`."""
     where = str(folder / "config.json" if folder.is_dir() else folder)
-    if _backend(backend, settings, kind, where) == "transformers":
+    if _select_backend(backend, settings, kind, where) == "transformers":
         options: dict[str, Any] = {"labels": labels, "hidden": hidden, "new_head": new_head, "dtype": dtype}
-        made = transformers_backend.assemble(settings, weights, where=str(folder), kind=kind, **options)
-        given = (made.kind, made.config, made.model, made.labels, dict(settings), tokenizer_files(folder))
-        architecture = str(settings["model_type"])
-        return Checkpoint(folder, architecture, *given, made.unused, made.new, backend="transformers")
+        loaded = transformers_backend.assemble(settings, weights, where=str(folder), kind=kind, **options)
+        return Checkpoint(
+            folder,
+            str(settings["model_type"]),
+            loaded.kind,
+            loaded.config,
+            loaded.model,
+            loaded.labels,
+            dict(settings),
+            tokenizer_files(folder),
+            loaded.unused,
+            loaded.new,
+            backend="transformers",
+        )
     architecture = architecture_of(settings, where=where)
     config = read_config(settings, where=where)
     kind = _kind(kind, architecture, settings, where)
+    if kind in LM_KINDS and not settings.get("tie_word_embeddings", True):
+        raise CheckpointError(
+            f"{where}: tie_word_embeddings is false, but Lexome's language-modeling heads share the embedding matrix. "
+            "Load it with the transformers backend, or as an encoder.",
+            code="untied-embeddings",
+            value="tie_word_embeddings",
+        )
     labels = tuple(labels)
     if kind in ("token", "sequence", "span"):
-        hidden = hidden or hf_config.hidden_of(settings, architecture, kind)
-        # A new head with labels nobody named would have two of them, in silence.
+        hidden = hidden or hf_config.read_hidden_layers(settings, architecture, kind)
+        # Without this condition a new head without labels would silently get transformers' default of two.
         if not labels and (not new_head or "id2label" in settings):
-            labels = hf_config.labels_of(settings)
-    form: dict[str, Any] = {"hidden": hidden, "labels": len(labels), "pooling": hf_config.pooling_of(settings, kind)}
+            labels = hf_config.read_labels(settings)
+    head: dict[str, Any] = {"hidden": hidden, "labels": len(labels), "pooling": hf_config.read_pooling(settings, kind)}
     with torch.device("meta"):
-        model = build(config, kind, **form)
-    found = _found(folder, model, weights, settings, kind=kind)
-    _check_shapes(folder, found, model)
-    if found.missing:
-        _check_missing(folder, found, kind, allowed=new_head)
-        model = build(config, kind, **form)
-    model.load_state_dict(_as_ours(found.weights, model, dtype), strict=not found.missing, assign=True)
+        model = build(config, kind, **head)
+    mapped = _map_weights(folder, model, weights, settings, kind=kind)
+    prefix = "encoder." if isinstance(model, Encoder) else ""
+    _check_shapes(folder, mapped.weights, {prefix + name: tensor for name, tensor in model.state_dict().items()})
+    if mapped.missing:
+        _check_missing(folder, mapped.missing, kind, new_head=new_head)
+        model = build(config, kind, **head)
+    state = {name.removeprefix(prefix): tensor.to(dtype) for name, tensor in mapped.weights.items()}
+    model.load_state_dict(state, strict=not mapped.missing, assign=True)
     model.to(dtype).eval()
     files = tokenizer_files(folder)
     return Checkpoint(
-        folder, architecture, kind, config, model, labels, dict(settings), files, found.unused, found.missing
+        folder, architecture, kind, config, model, labels, dict(settings), files, mapped.unused, mapped.missing
     )
 
 
@@ -217,15 +226,39 @@ def build(
     hidden: HiddenLayers | None = None,
     pooling: str = "first",
 ) -> nn.Module:
-    """A new model of a kind, its weights drawn from torch's generator."""
+    """A new model of a kind, initialized from torch's generator."""
     if kind == "encoder":
         return Encoder(config)
     if kind == "masked":
         return MaskedLM(config)
     if kind == "paired":
         return PairedLM(config)
-    head = hf_config.label_head(config, kind, labels=labels, hidden=hidden, pooling=pooling)
-    return Labeller(Encoder(config), head)
+    head = hf_config.build_head(config, kind, labels=labels, hidden=hidden, pooling=pooling)
+    return EncoderWithHead(Encoder(config), head)
+
+
+def kind_of(model: nn.Module) -> str:
+    """The kind of a model: one of key_mapping.KINDS."""
+    heads = {TokenHead: "token", SequenceHead: "sequence", SpanHead: "span"}
+    if isinstance(model, EncoderWithHead):
+        return heads[type(model.head)]
+    kinds: dict[type[nn.Module], str] = {Encoder: "encoder", MaskedLM: "masked", PairedLM: "paired"}
+    kinds |= {TransformersEncoder: "encoder", TransformersMaskedLM: "masked"}
+    if type(model) not in kinds:
+        raise CheckpointError(
+            f"{type(model).__name__} cannot be saved as a model folder; expected Encoder, MaskedLM, PairedLM or "
+            "EncoderWithHead. Unwrap the model first.",
+            code="unsupported-model",
+            value=type(model).__name__,
+        )
+    return kinds[type(model)]
+
+
+def encoder_of(model: nn.Module) -> Encoder | TransformersEncoder:
+    """The encoder of a model of any kind."""
+    encoder = model if isinstance(model, Encoder | TransformersEncoder) else model.encoder
+    assert isinstance(encoder, Encoder | TransformersEncoder)
+    return encoder
 
 
 def save(
@@ -241,204 +274,232 @@ def save(
 ) -> None:
     """Write a model as a folder that transformers and `load` read: weights, config, tokenizer, card, run.json.
 
-    All is written under another name first. A folder that exists is an error unless `replace` is set.
+    The folder appears only when complete. An existing folder is an error unless `replace` is set.
     """
     if folder.exists() and any(folder.iterdir()) and not replace:
-        raise CheckpointError(f"{folder}: exists and is not empty. Choose another folder, or remove it.")
+        raise CheckpointError(
+            f"{folder}: exists and is not empty. Choose another folder, or remove it.", code="not-empty", value=folder
+        )
     kind, config = kind_of(model), encoder_of(model).config
-    write = _writer(model, architecture, kind, labels)
+    write_model = _model_writer(model, architecture, kind, labels)
     with atomic_folder(folder) as temporary:
         special = write_tokenizer(tokenizer, temporary, max_tokens=config.max_tokens, vocab=config.vocab)
-        write(temporary, {f"{name}_id": number for name, number in special.items() if name in _IDS})
-        text = render(card, kind=kind, facts=_facts(model, config, architecture))
-        (temporary / "README.md").write_text(text, encoding="utf-8")
-        _write_json(temporary / "run.json", {"lexome": lexome.__version__, "torch": torch.__version__, **(run or {})})
+        roles = ("pad_token", "bos_token", "eos_token", "cls_token", "sep_token")
+        write_model(temporary, {f"{role}_id": special[role] for role in special if role in roles})
+        facts = {
+            "Architecture": architecture,
+            "Parameters": f"{count_parameters(model):,} ({count_parameters(encoder_of(model)):,} in the encoder)",
+            "Shape": f"{config.layers} layers, hidden size {config.hidden_size}, {config.heads} heads, "
+            f"intermediate size {config.intermediate_size}",
+            "Maximum sequence length": f"{config.max_tokens:,} tokens",
+            "Vocabulary": f"{config.vocab:,} tokens",
+        }
+        (temporary / "README.md").write_text(render_card(card, kind=kind, facts=facts), encoding="utf-8")
+        write_json(temporary / "run.json", {"lexome": lexome.__version__, "torch": torch.__version__, **(run or {})})
 
 
-# Which of the special tokens config.json tells the id of.
-_IDS = ("pad_token", "bos_token", "eos_token", "cls_token", "sep_token")
+def render_card(card: Card, *, kind: str, facts: Mapping[str, str]) -> str:
+    """The text of README.md; `facts` are derived from the model: its size, its architecture."""
+    front = {
+        "license": card.license,
+        "language": list(card.language),
+        "base_model": card.base_model,
+        "pipeline_tag": _PIPELINE_TAGS[kind],
+        "tags": ["lexome", *(tag for tag in card.tags if tag != "lexome")],
+        "library_name": "transformers",
+        "datasets": list(card.datasets),
+    }
+    # JSON is valid YAML and always quotes strings: the language code "no" stays a string.
+    lines = [f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in front.items() if value]
+    parts = ["---", *lines, "---", "", f"# {card.title}", "", card.summary, ""]
+    parts += ["## Model", "", *(f"- {name}: {fact}" for name, fact in facts.items()), ""]
+    parts += ["## Data", "", card.data, ""]
+    if card.recipe:
+        parts += ["## Recipe", "", "```toml", card.recipe.strip(), "```", ""]
+    scores = [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in card.scores]
+    table = ["| metric | value | method |", "| --- | --- | --- |", *scores] if scores else ["Not measured."]
+    parts += ["## Scores", "", *table, ""]
+    if card.limits:
+        parts += ["## Limits", "", card.limits, ""]
+    return "\n".join(parts)
 
 
-def kind_of(model: nn.Module) -> str:
-    """What a model is: one of names.KINDS."""
-    heads = {TokenHead: "token", SequenceHead: "sequence", SpanHead: "span"}
-    if isinstance(model, Labeller):
-        return heads[type(model.head)]
-    known: dict[type[nn.Module], str] = {Encoder: "encoder", MaskedLM: "masked", PairedLM: "paired"}
-    known |= {TransformersEncoder: "encoder", TransformersMaskedLM: "masked"}
-    if type(model) not in known:
+_PIPELINE_TAGS = {
+    "encoder": "feature-extraction",
+    "masked": "fill-mask",
+    "paired": "fill-mask",
+    "token": "token-classification",
+    "sequence": "text-classification",
+    "span": "question-answering",
+}
+
+
+def _read_without(path: Path, drop: str) -> Any:
+    check_drop(drop)
+    if not path.is_dir() or layout_of(path) != HUGGING_FACE:
         raise CheckpointError(
-            f"{type(model).__name__} is no model that has a folder form; expected Encoder, MaskedLM, PairedLM or "
-            "Labeller. Take what a wrapper wraps."
+            f"{path}: expected a Hugging Face folder of an MPNet to drop {drop} from. Unpack an archive first, and "
+            "convert any other model without --drop.",
+            code="unknown-layout",
+            value=path,
         )
-    return known[type(model)]
+    return read_without_positions(path)
 
 
-def encoder_of(model: nn.Module) -> Encoder | TransformersEncoder:
-    """The encoder in a model of any kind."""
-    encoder = model if isinstance(model, Encoder | TransformersEncoder) else model.encoder
-    assert isinstance(encoder, Encoder | TransformersEncoder)
-    return encoder
+def _select_backend(backend: str, settings: Mapping[str, Any], kind: str | None, where: str) -> str:
+    """The backend to use: the requested one, or Lexome's if it can; CheckpointError if it cannot run the model."""
+    if backend not in BACKENDS:
+        raise UsageError(
+            f"backend {backend!r}; expected one of {', '.join(BACKENDS)}.", code="unknown-option", value=backend
+        )
+    if backend == "auto":
+        backend = "lexome"
+        if settings.get("model_type", "bert") not in ARCHITECTURES:
+            backend = "transformers"
+        elif not settings.get("tie_word_embeddings", True):
+            kind = _kind(kind, architecture_of(settings, where=where), settings, where)
+            backend = "transformers" if kind in LM_KINDS else "lexome"
+    if backend == "transformers":
+        transformers_backend.hf_config_of(settings, where=where)
+    else:
+        read_config(settings, where=where)
+    return backend
 
 
-def _writer(
+def _kind(kind: str | None, architecture: str, settings: Mapping[str, Any], where: str) -> str:
+    """The kind to load: the requested one, or the one that config.json declares."""
+    classes = ARCHITECTURES[architecture].classes
+    if kind is not None:
+        if kind not in KINDS:
+            raise CheckpointError(
+                f"kind {kind!r}; expected one of {', '.join(KINDS)}.", code="unknown-kind", value=kind
+            )
+        if kind not in classes:
+            raise CheckpointError(
+                f"{where}: transformers has no {architecture} of kind {kind!r}.", code="unsupported-kind", value=kind
+            )
+        return kind
+    if hf_config.CUSTOM_HEAD in settings:
+        return str(settings[hf_config.CUSTOM_HEAD]["kind"])
+    declared = settings.get("architectures") or []
+    for kind, name in classes.items():
+        if name in declared:
+            return kind
+    raise CheckpointError(
+        f"{where}: architectures is {declared}; expected one of {', '.join(classes.values())}. "
+        "Specify the kind to load.",
+        code="unknown-kind",
+        value=declared,
+    )
+
+
+def _map_weights(
+    folder: Path, model: nn.Module, weights: Mapping[str, Tensor], settings: Mapping[str, Any], *, kind: str
+) -> MappedWeights:
+    """The weights under Lexome's keys, with those that are missing and unused; a custom head has its own prefix."""
+    architecture, pooling = architecture_of(settings), hf_config.read_pooling(settings, kind)
+    mapping = ARCHITECTURES[architecture]
+    heads = encoder_of(model).config.heads
+    keys = [name if kind != "encoder" else f"encoder.{name}" for name in model.state_dict()]
+    prefix = f"{hf_config.CUSTOM_HEAD}."
+    custom = {f"head.{name.removeprefix(prefix)}": t for name, t in weights.items() if name.startswith(prefix)}
+    unused_custom = tuple(prefix + name.removeprefix("head.") for name in sorted(custom))
+    hf_weights = {name: tensor for name, tensor in weights.items() if not name.startswith(prefix)}
+    hidden = model.head.hidden if isinstance(model, EncoderWithHead) else None
+    assert hidden is None or isinstance(hidden, HiddenLayers)
+    try:
+        if hidden is None or hf_config.is_hf_head(hidden, settings, architecture, kind=kind, pooling=pooling):
+            mapped = from_hf(hf_weights, mapping, kind=kind, heads=heads, keys=keys)
+            return replace(mapped, unused=(*mapped.unused, *unused_custom))
+        encoder_keys = [name for name in keys if name.startswith("encoder.")]
+        mapped = from_hf(hf_weights, mapping, kind="encoder", heads=heads, keys=encoder_keys)
+    except CheckpointError as error:
+        raise CheckpointError(f"{folder}: {error}", code=error.code, value=error.value) from None
+    head_keys = [name for name in keys if not name.startswith("encoder.")]
+    if not hf_config.is_custom_head(hidden, settings, kind=kind, pooling=pooling):
+        return replace(mapped, missing=(*mapped.missing, *head_keys), unused=(*mapped.unused, *unused_custom))
+    unknown = sorted(custom.keys() - set(head_keys))
+    if unknown:
+        raise CheckpointError(
+            f"{folder}: unknown weight {unknown[0]!r} of the head, which config.json does not describe.",
+            code="unknown-weights",
+            value=unknown[0],
+        )
+    missing = tuple(name for name in head_keys if name not in custom)
+    return MappedWeights({**mapped.weights, **custom}, (*mapped.missing, *missing), mapped.unused)
+
+
+def _check_shapes(folder: Path, weights: Mapping[str, Tensor], model: Mapping[str, Tensor]) -> None:
+    for name, tensor in weights.items():
+        if tensor.shape != model[name].shape:
+            raise CheckpointError(
+                f"{folder}: {name} has the shape {tuple(tensor.shape)}, but config.json makes it "
+                f"{tuple(model[name].shape)}. They belong to different models.",
+                code="shape-mismatch",
+                value=name,
+            )
+
+
+def _check_missing(folder: Path, missing: Sequence[str], kind: str, *, new_head: bool) -> None:
+    encoder = [name for name in missing if name.startswith("encoder.")]
+    if encoder:
+        raise CheckpointError(
+            f"{folder}: {len(encoder)} weights of the encoder are missing, first {encoder[0]!r}.",
+            code="missing-weights",
+            value=encoder[0],
+        )
+    if not new_head:
+        raise CheckpointError(
+            f"{folder}: no weights for a {kind} head (first {missing[0]!r}). Load it as another kind, or request a new "
+            "head (new_head=True), which has to be trained.",
+            code="missing-head",
+            value=kind,
+        )
+
+
+def _model_writer(
     model: nn.Module, architecture: str, kind: str, labels: Sequence[str]
 ) -> Callable[[Path, Mapping[str, int]], None]:
-    """What writes weights and config.json, given the ids of special tokens; CheckpointError where there is no form."""
+    """A function that writes weights and config.json, given the ids of special tokens."""
     encoder = encoder_of(model)
     if isinstance(encoder, TransformersEncoder):
-        # Their config.json has ids of its own, which their code goes by.
+        # transformers' config.json has token ids of its own, which its code uses.
         return lambda folder, ids: transformers_backend.write(model, folder, kind=kind, labels=labels)
     settings = write_config(encoder.config, architecture)
-    theirs, head = _theirs(model, architecture, kind, labels)
+    weights, head = _to_hf(model, architecture, kind, labels)
 
     def write(folder: Path, ids: Mapping[str, int]) -> None:
-        write_weights(theirs, folder / SAFE)
-        stored = str(next(iter(theirs.values())).dtype).removeprefix("torch.")
-        # RoBERTa's pad id is where its positions begin: the model's, whatever the tokenizer says.
-        _write_json(folder / "config.json", {**head, "torch_dtype": stored, **ids, **settings})
+        write_weights(weights, folder / SAFETENSORS)
+        dtype = str(next(iter(weights.values())).dtype).removeprefix("torch.")
+        # `settings` last: RoBERTa's pad id is where its positions start, so the model's overrides the tokenizer's.
+        write_json(folder / "config.json", {**head, "torch_dtype": dtype, **ids, **settings})
 
     return write
 
 
-def _theirs(
+def _to_hf(
     model: nn.Module, architecture: str, kind: str, labels: Sequence[str]
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Weights under their names, and what config.json says about the head."""
-    names = ARCHITECTURES[architecture]
+    """Weights under Hugging Face's keys, and the head's part of config.json."""
+    mapping = ARCHITECTURES[architecture]
     heads = encoder_of(model).config.heads
-    ours = dict(model.state_dict())
-    if kind == "encoder":
-        ours = {f"encoder.{name}": tensor for name, tensor in ours.items()}
-    if kind not in names.classes:
-        raise CheckpointError(f"transformers has no {architecture} with a pair head. Save the MaskedLM or the encoder.")
-    if not isinstance(model, Labeller):
-        return to_hf(ours, names, kind=kind, heads=heads), {"architectures": [names.classes[kind]]}
-    head = hf_config.settings_of(model.head, architecture, kind, labels)
-    if hf_config.OWN not in head:
-        return to_hf(ours, names, kind=kind, heads=heads), {"architectures": [names.classes[kind]], **head}
-    encoder = {name: tensor for name, tensor in ours.items() if name.startswith("encoder.")}
-    own = {f"{hf_config.OWN}.{name}": tensor for name, tensor in model.head.state_dict().items()}
-    theirs = to_hf(encoder, names, kind="encoder", heads=heads)
-    return {**theirs, **own}, {"architectures": [names.classes["encoder"]], **head}
-
-
-def _found(
-    folder: Path, model: nn.Module, weights: Mapping[str, Tensor], settings: Mapping[str, Any], *, kind: str
-) -> Found:
-    """The weights under our names, with what is missing and what is left over."""
-    given = dict(weights)
-    architecture, pooling = architecture_of(settings), hf_config.pooling_of(settings, kind)
-    names = ARCHITECTURES[architecture]
-    heads = encoder_of(model).config.heads
-    ours = [name if kind != "encoder" else f"encoder.{name}" for name in model.state_dict()]
-    prefix = f"{hf_config.OWN}."
-    held = {f"head.{name.removeprefix(prefix)}": given.pop(name) for name in list(given) if name.startswith(prefix)}
-    left = tuple(prefix + name.removeprefix("head.") for name in sorted(held))
-    hidden = model.head.hidden if isinstance(model, Labeller) else None
-    assert hidden is None or isinstance(hidden, HiddenLayers)
-    try:
-        if hidden is None or hf_config.is_theirs(hidden, settings, architecture, kind=kind, pooling=pooling):
-            found = from_hf(given, names, kind=kind, heads=heads, ours=ours)
-            return Found(found.weights, found.missing, (*found.unused, *left))
-        encoder = [name for name in ours if name.startswith("encoder.")]
-        found = from_hf(given, names, kind="encoder", heads=heads, ours=encoder)
-    except CheckpointError as error:
-        raise CheckpointError(f"{folder}: {error}") from None
-    if not hf_config.is_own(hidden, settings, kind=kind, pooling=pooling):
-        head = tuple(name for name in ours if not name.startswith("encoder."))
-        return Found(found.weights, (*found.missing, *head), (*found.unused, *left))
-    if held.keys() - set(ours):
-        unknown = min(held.keys() - set(ours))
-        raise CheckpointError(f"{folder}: unknown weight {unknown!r} of the head. config.json does not fit it.")
-    missing = tuple(name for name in ours if name not in held and not name.startswith("encoder."))
-    return Found({**found.weights, **held}, (*found.missing, *missing), found.unused)
-
-
-def _check_missing(folder: Path, found: Found, kind: str, *, allowed: bool) -> None:
-    gone = [name for name in found.missing if name.startswith("encoder.")]
-    if gone:
-        raise CheckpointError(f"{folder}: {len(gone)} weights of the encoder are missing, first {gone[0]!r}.")
-    if not allowed:
+    if kind not in mapping.classes:
         raise CheckpointError(
-            f"{folder}: has no weights for a {kind} head (first {found.missing[0]!r}). Load it as another kind, or ask "
-            "for a new head (new_head=True), which has to be trained."
+            f"transformers has no {architecture} with a pair head. Save the MaskedLM or the encoder.",
+            code="unsupported-kind",
+            value=kind,
         )
-
-
-def _check_shapes(folder: Path, found: Found, model: nn.Module) -> None:
-    prefix = "encoder." if isinstance(model, Encoder) else ""
-    for name, tensor in model.state_dict().items():
-        given = found.weights.get(prefix + name)
-        if given is not None and given.shape != tensor.shape:
-            raise CheckpointError(
-                f"{folder}: {prefix}{name} is {tuple(given.shape)} in the file, "
-                f"but config.json makes it {tuple(tensor.shape)}. They belong to different models."
-            )
-
-
-def _as_ours(weights: Mapping[str, Tensor], model: nn.Module, dtype: torch.dtype) -> dict[str, Tensor]:
-    prefix = "encoder." if isinstance(model, Encoder) else ""
-    return {name.removeprefix(prefix): tensor.to(dtype) for name, tensor in weights.items()}
-
-
-def _backend(asked: str, settings: Mapping[str, Any], kind: str | None, where: str) -> str:
-    """Who computes the model: as asked for, or our own encoder where it can; CheckpointError where neither does."""
-    if asked not in BACKENDS:
-        raise UsageError(f"backend {asked!r}; expected one of {', '.join(BACKENDS)}.")
-    if asked == "auto":
-        asked = "lexome"
-        if settings.get("model_type", "bert") not in ARCHITECTURES:
-            asked = "transformers"
-        elif not settings.get("tie_word_embeddings", True):
-            architecture = architecture_of(settings, where=where)
-            asked = "transformers" if _asked_or_stated(kind, architecture, settings, where) in WORDS else "lexome"
-    if asked == "transformers":
-        transformers_backend.their_config(settings, where=where)
-    else:
-        read_config(settings, where=where)
-    return asked
-
-
-def _kind(asked: str | None, architecture: str, settings: Mapping[str, Any], where: str) -> str:
-    """The kind to load: as asked for, or as the folder says."""
-    kind = _asked_or_stated(asked, architecture, settings, where)
-    if kind in WORDS and not settings.get("tie_word_embeddings", True):
-        raise CheckpointError(
-            f"{where}: tie_word_embeddings is false, but Lexome's models guess words with their embedding. "
-            "Load it through the transformers backend, or as an encoder."
-        )
-    return kind
-
-
-def _asked_or_stated(asked: str | None, architecture: str, settings: Mapping[str, Any], where: str) -> str:
-    classes = ARCHITECTURES[architecture].classes
-    if asked is not None:
-        if asked not in KINDS:
-            raise CheckpointError(f"kind {asked!r}; expected one of {', '.join(KINDS)}.")
-        if asked not in classes:
-            raise CheckpointError(f"{where}: transformers has no {architecture} of kind {asked!r}.")
-        return asked
-    if hf_config.OWN in settings:
-        return str(settings[hf_config.OWN]["kind"])
-    stated = settings.get("architectures") or []
-    for kind, name in classes.items():
-        if name in stated:
-            return kind
-    raise CheckpointError(
-        f"{where}: architectures is {stated}; expected one of {', '.join(classes.values())}. Say which kind to load."
-    )
-
-
-def _facts(model: nn.Module, config: EncoderConfig, architecture: str) -> dict[str, str]:
-    return {
-        "Architecture": architecture,
-        "Parameters": f"{parameters_of(model):,}, of which {parameters_of(encoder_of(model)):,} in the encoder",
-        "Shape": f"{config.layers} layers of width {config.width}, {config.heads} heads, inner width {config.inner}",
-        "Longest sequence": f"{config.max_tokens:,} tokens",
-        "Vocabulary": f"{config.vocab:,} pieces",
+    state = {f"encoder.{name}" if kind == "encoder" else name: t for name, t in model.state_dict().items()}
+    head = {}
+    if isinstance(model, EncoderWithHead):
+        head = hf_config.head_settings(model.head, architecture, kind, labels)
+    if hf_config.CUSTOM_HEAD not in head:
+        return to_hf(state, mapping, kind=kind, heads=heads), {"architectures": [mapping.classes[kind]], **head}
+    encoder = {name: tensor for name, tensor in state.items() if name.startswith("encoder.")}
+    custom = {
+        f"{hf_config.CUSTOM_HEAD}.{name.removeprefix('head.')}": tensor
+        for name, tensor in state.items()
+        if name.startswith("head.")
     }
-
-
-def _write_json(path: Path, content: Mapping[str, Any]) -> None:
-    path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    hf_encoder = to_hf(encoder, mapping, kind="encoder", heads=heads)
+    return {**hf_encoder, **custom}, {"architectures": [mapping.classes["encoder"]], **head}

@@ -1,4 +1,4 @@
-"""What an encoder is made of: one configuration for BERT, RoBERTa, Megatron-BERT, DistilBERT and ModernBERT."""
+"""The configuration of an encoder (BERT, RoBERTa, Megatron-BERT, DistilBERT, ModernBERT) and the named presets."""
 
 import difflib
 from collections.abc import Mapping
@@ -6,33 +6,33 @@ from dataclasses import dataclass, replace
 
 from lexome.errors import UsageError
 
-# tanh is for poolers. gelu_tanh is the approximation Google's and NVIDIA's first BERTs were trained with.
+# tanh is used by poolers. gelu_tanh is the approximation that Google's and NVIDIA's first BERTs were trained with.
 ACTIVATIONS = ("gelu", "gelu_tanh", "relu", "silu", "tanh")
 
 
 @dataclass(frozen=True, slots=True)
 class EncoderConfig:
-    """The shape and the rules of one encoder; BERT's rules where nothing is said.
+    """Sizes and options of an encoder; the defaults are BERT's.
 
-    inner              width of the feed-forward layer; with `gated`, of each of its two halves
-    max_tokens         longest sequence; learned positions have as many rows, and position_offset more
-    norm               "post": after the residual sum, as BERT; "pre": before each block, as Megatron
-    position_offset    rows of the position table that come before position 0: 2 in RoBERTa
-    segments           kinds of segment (sentence A, sentence B); 0 for none
-    first_norm         False: the first layer has no attention norm, for the embedding norm is just before it
-    local_window       how many tokens a local layer sees to each side; None: every layer sees all
-    global_every       layers 0, n, 2n, ... see all, the others only their window
-    local_rotary_base  base of the angles in local layers; rotary_base where None
-    attention_dropout  dropout of attention weights in training. torch's packed kernel for CUDA has none, so any value
-                       above 0 takes the slower path there; pre-training is meant to run with 0
-    scaled_init        outputs of both blocks start smaller by sqrt(2 * layers), as in Megatron
+    intermediate_size  size of the feed-forward layer; with `gated`, of each of its two halves
+    max_tokens         maximum sequence length; learned positions have as many rows, plus position_offset
+    norm               "post": after the residual sum, as in BERT; "pre": before each block, as in Megatron
+    position_offset    rows of the position table before position 0: 2 in RoBERTa
+    segments           number of segment types (sentence A, sentence B); 0 for no segment embeddings
+    first_norm         False: the first layer has no attention norm, because the embedding norm directly precedes it
+    local_window       tokens that a local-attention layer attends to on each side; None: all layers are global
+    global_every       layers 0, n, 2n, ... use global attention, the others local attention
+    local_rotary_base  rotary base of local layers; rotary_base if None
+    attention_dropout  dropout of attention weights. torch's packed CUDA kernel does not support it, so any value
+                       above 0 takes a slower path there; 0 is recommended for pre-training
+    scaled_init        output projections of both blocks are initialized with std / sqrt(2 * layers), as in Megatron
     """
 
     vocab: int
     layers: int
-    width: int
+    hidden_size: int
     heads: int
-    inner: int
+    intermediate_size: int
     max_tokens: int = 512
     norm: str = "post"
     positions: str = "learned"
@@ -58,51 +58,57 @@ class EncoderConfig:
     head_biases: bool = True
 
     def __post_init__(self) -> None:
-        for name in ("vocab", "layers", "width", "heads", "inner", "max_tokens", "global_every"):
+        for name in ("vocab", "layers", "hidden_size", "heads", "intermediate_size", "max_tokens", "global_every"):
             if getattr(self, name) < 1:
-                raise UsageError(f"{name} is {getattr(self, name)}; expected 1 or more.")
-        if self.width % self.heads:
-            raise UsageError(f"width {self.width} is not a multiple of {self.heads} heads. Change one of them.")
-        _one_of("norm", self.norm, ("post", "pre"))
-        _one_of("positions", self.positions, ("learned", "rotary"))
-        _one_of("activation", self.activation, ACTIVATIONS)
-        _one_of("head_activation", self.head_activation, ACTIVATIONS)
-        if self.positions == "rotary" and self.head_width % 2:
-            raise UsageError(f"rotary positions turn pairs, but a head is {self.head_width} wide. Use an even width.")
+                raise UsageError(f"{name} is {getattr(self, name)}; expected at least 1.", code="bad-size", value=name)
+        if self.hidden_size % self.heads:
+            raise UsageError(
+                f"hidden_size {self.hidden_size} is not a multiple of {self.heads} heads. Change one of them.",
+                code="heads-mismatch",
+                value=self.heads,
+            )
+        choices = {"norm": ("post", "pre"), "positions": ("learned", "rotary")}
+        for name, known in (choices | {"activation": ACTIVATIONS, "head_activation": ACTIVATIONS}).items():
+            value = getattr(self, name)
+            if value not in known:
+                raise UsageError(
+                    f"{name} is {value!r}; expected one of {', '.join(known)}.", code="unknown-option", value=value
+                )
+        if self.positions == "rotary" and self.head_size % 2:
+            raise UsageError(
+                f"rotary positions rotate pairs of dimensions, but the head size is {self.head_size}; expected an even "
+                "one. Change hidden_size or heads.",
+                code="odd-head-size",
+                value=self.head_size,
+            )
 
     @property
-    def head_width(self) -> int:
-        """Width of one attention head."""
-        return self.width // self.heads
+    def head_size(self) -> int:
+        """Dimensions per attention head."""
+        return self.hidden_size // self.heads
 
     def window(self, layer: int) -> int | None:
-        """How many tokens a layer sees to each side; None for all."""
+        """Tokens that a layer attends to on each side; None for all."""
         return self.local_window if layer % self.global_every else None
 
-    def angle_base(self, layer: int) -> float:
-        """The base of a layer's rotary angles."""
+    def rotary_base_of(self, layer: int) -> float:
+        """The base of a layer's rotary frequencies."""
         local = self.window(layer) is not None and self.local_rotary_base is not None
         return self.local_rotary_base if local and self.local_rotary_base else self.rotary_base
 
 
-def _one_of(name: str, seen: str, known: tuple[str, ...]) -> None:
-    if seen not in known:
-        raise UsageError(f"{name} is {seen!r}; expected one of {', '.join(known)}.")
+_BERT_BASE = EncoderConfig(vocab=30_522, layers=12, hidden_size=768, heads=12, intermediate_size=3072)
+_BERT_LARGE = replace(_BERT_BASE, layers=24, hidden_size=1024, heads=16, intermediate_size=4096)
 
-
-_BERT_BASE = EncoderConfig(vocab=30_522, layers=12, width=768, heads=12, inner=3072)
-_BERT_LARGE = replace(_BERT_BASE, layers=24, width=1024, heads=16, inner=4096)
-
-# Learned positions begin behind two rows, there is one kind of segment, and norms have another epsilon.
 _ROBERTA_BASE = replace(_BERT_BASE, vocab=50_265, position_offset=2, segments=1, norm_eps=1e-5)
-_ROBERTA_LARGE = replace(_ROBERTA_BASE, layers=24, width=1024, heads=16, inner=4096)
+_ROBERTA_LARGE = replace(_ROBERTA_BASE, layers=24, hidden_size=1024, heads=16, intermediate_size=4096)
 
-# Inner width is not printed in Bioformer's paper; four times the width gives the two sizes it prints.
-_BIOFORMER_8L = replace(_BERT_BASE, vocab=32_768, layers=8, width=512, heads=8, inner=2048)
-_BIOFORMER_16L = replace(_BIOFORMER_8L, layers=16, width=384, heads=6, inner=1536, max_tokens=1024)
+# Bioformer's paper does not print the intermediate size; four times the hidden size gives its two parameter counts.
+_BIOFORMER_8L = replace(_BERT_BASE, vocab=32_768, layers=8, hidden_size=512, heads=8, intermediate_size=2048)
+_BIOFORMER_16L = replace(_BIOFORMER_8L, layers=16, hidden_size=384, heads=6, intermediate_size=1536, max_tokens=1024)
 
-# Norms come first, gelu is the tanh approximation, and the vocabulary is filled up to a multiple of 128: so says the
-# configuration published with BioMegatron-345m. Megatron shrinks the outputs of its blocks at the start.
+# From the configuration published with BioMegatron-345m: pre-norm, gelu's tanh approximation, and a vocabulary padded
+# to a multiple of 128. Scaled initialization is Megatron's.
 _BIOMEGATRON_345M = replace(
     _BERT_LARGE,
     vocab=30_592,
@@ -113,17 +119,17 @@ _BIOMEGATRON_345M = replace(
     head_activation="gelu_tanh",
     scaled_init=True,
 )
-# The paper names the larger two by their size and prints no shape. These come to their sizes; whether the authors' had
-# the same depth and width is not known.
-_BIOMEGATRON_800M = replace(_BIOMEGATRON_345M, layers=36, width=1280, heads=20, inner=5120)
-_BIOMEGATRON_1200M = replace(_BIOMEGATRON_345M, layers=24, width=2048, heads=16, inner=8192)
+# The paper names the larger two by parameter count only. These shapes match the counts; whether the authors used the
+# same depth and hidden size is not known.
+_BIOMEGATRON_800M = replace(_BIOMEGATRON_345M, layers=36, hidden_size=1280, heads=20, intermediate_size=5120)
+_BIOMEGATRON_1200M = replace(_BIOMEGATRON_345M, layers=24, hidden_size=2048, heads=16, intermediate_size=8192)
 
 _MODERN_BASE = EncoderConfig(
     vocab=50_368,
     layers=22,
-    width=768,
+    hidden_size=768,
     heads=12,
-    inner=1152,
+    intermediate_size=1152,
     max_tokens=8192,
     norm="pre",
     positions="rotary",
@@ -144,14 +150,14 @@ _MODERN_BASE = EncoderConfig(
 )
 
 PRESETS: Mapping[str, EncoderConfig] = {
-    "tiny": EncoderConfig(vocab=1024, layers=2, width=64, heads=4, inner=128, max_tokens=128),
+    "tiny": EncoderConfig(vocab=1024, layers=2, hidden_size=64, heads=4, intermediate_size=128, max_tokens=128),
     "bert-base": _BERT_BASE,
     "bert-large": _BERT_LARGE,
     "roberta-base": _ROBERTA_BASE,
     "roberta-large": _ROBERTA_LARGE,
     "distilbert": replace(_BERT_BASE, layers=6, segments=0),
     "modernbert-base": _MODERN_BASE,
-    "modernbert-large": replace(_MODERN_BASE, layers=28, width=1024, heads=16, inner=2624),
+    "modernbert-large": replace(_MODERN_BASE, layers=28, hidden_size=1024, heads=16, intermediate_size=2624),
     "bioformer-8l": _BIOFORMER_8L,
     "bioformer-16l": _BIOFORMER_16L,
     "biomegatron-345m": _BIOMEGATRON_345M,
@@ -161,9 +167,10 @@ PRESETS: Mapping[str, EncoderConfig] = {
 
 
 def preset(name: str, *, vocab: int | None = None) -> EncoderConfig:
-    """The configuration of a named encoder, with the number of embeddings your tokenizer needs."""
+    """The configuration of a named encoder, with the vocabulary size of your tokenizer."""
     if name not in PRESETS:
         near = difflib.get_close_matches(name, PRESETS, 1)
         hint = f" Did you mean {near[0]}?" if near else ""
-        raise UsageError(f"no encoder is called {name!r}; known are {', '.join(PRESETS)}.{hint}")
+        known = ", ".join(PRESETS)
+        raise UsageError(f"unknown encoder {name!r}; expected one of {known}.{hint}", code="unknown-preset", value=name)
     return PRESETS[name] if vocab is None else replace(PRESETS[name], vocab=vocab)

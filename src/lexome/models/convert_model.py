@@ -1,10 +1,9 @@
-"""convert_model: any checkpoint that can be read into a folder in Hugging Face's form."""
+"""convert_model: any supported checkpoint to a Hugging Face folder, optionally with rescaled encoder outputs."""
 
 import math
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import torch
 from torch import nn
@@ -12,63 +11,29 @@ from torch import nn
 from lexome.errors import CheckpointError, UsageError
 from lexome.models import checkpoint
 from lexome.models.checkpoint import Card, Checkpoint
-from lexome.models.encoder import Encoder, Layer, parameters_of
+from lexome.models.encoder import Encoder, Layer, count_parameters
 
-# A factor beyond this, or below its inverse, is a mistake or a broken checkpoint.
-_MOST = 1000.0
+# By their names on the command line.
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
+# A larger scale, or one below its inverse, is a mistake or a broken checkpoint.
+_MAX_SCALE = 1000.0
 
-def output_size(encoder: Encoder) -> float:
-    """The root mean square of the outputs, as the last norm's gains and biases have it: 1.0 where that norm is new."""
-    norm = _last_norm(encoder)
-    bias = 0.0 if norm.bias is None else float(norm.bias.detach().double().square().mean())
-    return math.sqrt(float(norm.weight.detach().double().square().mean()) + bias)
-
-
-@torch.no_grad()
-def resize_outputs(model: nn.Module, size: float) -> float:
-    """Scale the last norm so that outputs have this size, and heads the other way: the model says what it said before.
-
-    The factor is given back. UsageError where the encoder does not end in a norm, or the factor is out of bounds.
-    """
-    encoder = model if isinstance(model, Encoder) else getattr(model, "encoder", None)
-    if not isinstance(encoder, Encoder):
-        raise UsageError(
-            "outputs can be scaled only in a model that Lexome computes itself; this one transformers does"
-        )
-    if not 0 < size < float("inf"):
-        raise UsageError(f"outputs of size {size:g}: expected a number above 0; 1 is usual")
-    norm, now = _last_norm(encoder), output_size(encoder)
-    factor = size / now if now else 0.0
-    if not 1 / _MOST < factor < _MOST:
-        raise UsageError(f"outputs of size {size:g}: they have {now:g}, too far from it to be scaled")
-    norm.weight.mul_(factor)
-    if norm.bias is not None:
-        norm.bias.mul_(factor)
-    for name in ("head", "pair"):
-        if (head := getattr(model, name, None)) is not None:
-            # Children lie in the order they are run in, so the first matrix is the one that outputs go into.
-            next(part for part in head.children() if isinstance(part, nn.Linear)).weight.div_(factor)
-    return factor
-
-
-def _last_norm(encoder: Encoder) -> nn.LayerNorm:
-    if isinstance(encoder.final_norm, nn.LayerNorm):
-        return encoder.final_norm
-    layer = encoder.layers[-1]
-    if encoder.config.norm == "pre" or not isinstance(layer, Layer):
-        raise UsageError("outputs cannot be scaled: this encoder does not end in a norm")
-    return layer.mlp_norm
+# The card's sentence about a dropped part, by the names in foreign.mpnet.DROPS.
+_DROPPED = {
+    "relative-positions": "The relative positions of its attention were dropped: this is a different model, which does "
+    "not compute what that release does, and a starting point for further training.",
+}
 
 
 @dataclass(frozen=True, slots=True)
-class Converted:
+class Conversion:
     """What was read and what was written.
 
-    unused    weights that this kind of model has no place for
-    left_out  what the checkpoint had beside a model: optimizer states, step counts, tied copies
-    dropped   what was left out because it was asked for: the folder's model computes something else than the source's
-    scaled    what its outputs were multiplied by, where another size was asked for
+    unused    weights that this kind of model does not use
+    left_out  content that is not part of a model: optimizer states, step counts, tied copies
+    dropped   what was dropped on request: the written model computes something else than the source
+    scaled    the factor that its outputs were multiplied by, if requested
     """
 
     folder: Path
@@ -84,19 +49,6 @@ class Converted:
     scaled: float | None = None
 
 
-# By the names that the command line has.
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-
-# What is said of the checkpoint that was read, in the same words.
-SAID = ("layout", "architecture", "kind", "backend", "unused", "left_out", "dropped")
-
-# What the card says of a model without a part of it, by the names in mpnet.DROPS.
-_CHANGED = {
-    "relative-positions": "The relative positions of its attention were left out, so this is another model: it does "
-    "not compute what that release does, and is a start for further training.",
-}
-
-
 def convert_model(
     source: Path,
     folder: Path,
@@ -107,78 +59,128 @@ def convert_model(
     drop: str | None = None,
     outputs: float | None = None,
     dtype: str | None = None,
-) -> Converted:
-    """Write the model in `source` as a folder with safetensors, tokenizer files, a card and run.json.
+) -> Conversion:
+    """Write the model in `source` as a folder with safetensors, tokenizer files, a model card and run.json.
 
-    Weights keep their type unless `dtype`, one of DTYPES, says another. `tokenizer` is a folder or a file, for a
-    release that comes without one. `drop`, one of mpnet.DROPS, leaves out what Lexome's own encoder does not do: the
-    folder then holds another model, and says so. `outputs` is the size that the encoder's outputs are scaled to.
+    Weights keep their dtype unless `dtype`, one of DTYPES, is given. `tokenizer` is a folder or file, for a release
+    without one. `drop`, one of foreign.mpnet.DROPS, removes what Lexome's encoder does not support: the result is a
+    different model, and its card says so. `outputs` is the root mean square to scale the encoder's outputs to.
     """
     if dtype is not None and dtype not in DTYPES:
-        raise UsageError(f"{dtype!r} is no type of weights; expected one of {', '.join(DTYPES)}")
+        raise UsageError(f"dtype {dtype!r}; expected one of {', '.join(DTYPES)}.", code="unknown-option", value=dtype)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise CheckpointError(f"{folder}: exists and is not empty. Choose another folder, or remove it.")
-    found = checkpoint.load(source, kind=kind, dtype=None, backend=backend, drop=drop)
-    written = next(found.model.parameters()).dtype if dtype is None else DTYPES[dtype]
-    # In full precision, whatever they are saved in: what is scaled is rounded once.
-    scaled = None if outputs is None else resize_outputs(found.model.float(), outputs)
-    found.model.to(written)
-    with TemporaryDirectory() as held:
+        raise CheckpointError(
+            f"{folder}: exists and is not empty. Choose another folder, or remove it.", code="not-empty", value=folder
+        )
+    loaded = checkpoint.load(source, kind=kind, dtype=None, backend=backend, drop=drop)
+    written = next(loaded.model.parameters()).dtype if dtype is None else DTYPES[dtype]
+    # Scale in float32 whatever the dtype, so that weights are rounded only once.
+    scaled = None if outputs is None else scale_outputs(loaded.model.float(), outputs)
+    loaded.model.to(written)
+    with TemporaryDirectory() as temporary:
         checkpoint.save(
             folder,
-            found.model,
-            architecture=found.architecture,
-            tokenizer=tokenizer or _tokenizer(found, Path(held)),
-            card=_card(found, folder.name, scaled),
-            labels=found.labels,
-            run=_noted(found, source.name, scaled),
+            loaded.model,
+            architecture=loaded.architecture,
+            tokenizer=tokenizer or _tokenizer(loaded, Path(temporary)),
+            card=_card(loaded, folder.name, scaled),
+            labels=loaded.labels,
+            run={
+                "source": source.name,
+                "layout": loaded.layout,
+                "backend": loaded.backend,
+                "unused": list(loaded.unused),
+                "left_out": list(loaded.left_out),
+                "dropped": loaded.dropped,
+                "outputs_scaled": scaled,
+            },
             replace=True,
         )
-    return Converted(
+    return Conversion(
         folder=folder,
-        parameters=parameters_of(found.model),
+        layout=loaded.layout,
+        architecture=loaded.architecture,
+        kind=loaded.kind,
+        backend=loaded.backend,
+        parameters=count_parameters(loaded.model),
         dtype=str(written).removeprefix("torch."),
+        unused=loaded.unused,
+        left_out=loaded.left_out,
+        dropped=loaded.dropped,
         scaled=scaled,
-        **{name: getattr(found, name) for name in SAID},
     )
 
 
-def _noted(found: Checkpoint, source: str, scaled: float | None) -> dict[str, Any]:
-    """What run.json says of where the model is from."""
-    return {
-        "source": source,
-        "layout": found.layout,
-        "backend": found.backend,
-        "unused": list(found.unused),
-        "left_out": list(found.left_out),
-        "dropped": found.dropped,
-        "outputs_scaled": scaled,
-    }
-
-
-def _tokenizer(found: Checkpoint, held: Path) -> Path:
-    """The folder of the checkpoint's tokenizer; files that are in memory are written to `held`."""
-    if found.tokenizer:
-        return found.folder
-    if not found.tokenizer_files:
+def _tokenizer(loaded: Checkpoint, temporary: Path) -> Path:
+    """The folder of the checkpoint's tokenizer; files in memory are written to `temporary`."""
+    if loaded.tokenizer:
+        return loaded.folder
+    if not loaded.tokenizer_files:
         raise CheckpointError(
-            f"{found.folder}: there is no tokenizer in it. Put its vocabulary beside the weights, or name a "
-            "tokenizer folder, tokenizer.json or vocab.txt (--tokenizer)."
+            f"{loaded.folder}: no tokenizer. Put its vocabulary beside the weights, or pass a tokenizer folder, "
+            "tokenizer.json or vocab.txt (--tokenizer).",
+            code="missing-tokenizer",
+            value=loaded.folder,
         )
-    for name, content in found.tokenizer_files.items():
-        (held / name).write_bytes(content)
-    return held
+    for name, content in loaded.tokenizer_files.items():
+        (temporary / name).write_bytes(content)
+    return temporary
 
 
-def _card(found: Checkpoint, title: str, scaled: float | None) -> Card:
-    name = found.folder.name
-    changed = "" if found.dropped is None else f" {_CHANGED[found.dropped]}"
+def _card(loaded: Checkpoint, title: str, scaled: float | None) -> Card:
+    name = loaded.folder.name
+    changes = "" if loaded.dropped is None else f" {_DROPPED[loaded.dropped]}"
     if scaled is not None:
-        changed += f" Its outputs were multiplied by {scaled:.4g} and its heads divided, which changes no answer."
+        changes += f" Its encoder outputs were multiplied by {scaled:.4g} and its heads divided by it: same logits."
     return Card(
         title=title,
-        summary=f"Converted by Lexome from `{name}` ({found.layout}); the weights are those of that release.{changed}",
+        summary=f"Converted by Lexome from `{name}` ({loaded.layout}); the weights are those of that release.{changes}",
         license="unknown",
-        data=f"As the authors of `{name}` say; the checkpoint does not tell.",
+        data=f"See the authors of `{name}`; the checkpoint does not state it.",
         base_model=name,
     )
+
+
+def output_rms(encoder: Encoder) -> float:
+    """The root mean square of the encoder's outputs, computed from the last layer norm: 1.0 for a new encoder."""
+    norm = _last_norm(encoder)
+    bias = 0.0 if norm.bias is None else float(norm.bias.detach().double().square().mean())
+    return math.sqrt(float(norm.weight.detach().double().square().mean()) + bias)
+
+
+@torch.no_grad()
+def scale_outputs(model: nn.Module, rms: float) -> float:
+    """Scale the last layer norm so that outputs have this root mean square, and heads inversely: logits stay the same.
+
+    Returns the scale. UsageError if the encoder does not end in a layer norm, or the scale is out of bounds.
+    """
+    encoder = model if isinstance(model, Encoder) else getattr(model, "encoder", None)
+    if not isinstance(encoder, Encoder):
+        raise UsageError("outputs can be scaled with the lexome backend only", code="unsupported-backend")
+    if not 0 < rms < float("inf"):
+        raise UsageError(f"outputs {rms:g}; expected a number above 0, usually 1", code="bad-scale", value=rms)
+    norm, current = _last_norm(encoder), output_rms(encoder)
+    scale = rms / current if current else 0.0
+    if not 1 / _MAX_SCALE < scale < _MAX_SCALE:
+        raise UsageError(
+            f"outputs {rms:g}: the model's are {current:g}; expected at most a factor of {_MAX_SCALE:g} between them",
+            code="bad-scale",
+            value=rms,
+        )
+    norm.weight.mul_(scale)
+    if norm.bias is not None:
+        norm.bias.mul_(scale)
+    for name in ("head", "pair"):
+        if (head := getattr(model, name, None)) is not None:
+            # Children are in the order of execution, so the first linear layer reads the encoder's outputs.
+            next(part for part in head.children() if isinstance(part, nn.Linear)).weight.div_(scale)
+    return scale
+
+
+def _last_norm(encoder: Encoder) -> nn.LayerNorm:
+    if isinstance(encoder.final_norm, nn.LayerNorm):
+        return encoder.final_norm
+    layer = encoder.layers[-1]
+    if encoder.config.norm == "pre" or not isinstance(layer, Layer):
+        raise UsageError("outputs cannot be scaled: the encoder does not end in a layer norm", code="no-final-norm")
+    return layer.mlp_norm

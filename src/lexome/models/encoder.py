@@ -9,47 +9,47 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from lexome.models.attention import attend, attend_joint
+from lexome.models.attention import attend, attend_fused
 from lexome.models.config import EncoderConfig
 from lexome.models.packing import Packing
 
 # Cosines and sines of a batch's angles, (T, 1, K) each, in float32.
-Turns = tuple[Tensor, Tensor]
+Rotary = tuple[Tensor, Tensor]
 
 
 class Encoder(nn.Module):
     """Token ids of packed sequences to hidden states, (T,) to (T, D).
 
-    Set `checkpointing` to compute each layer again in the backward pass instead of keeping what is inside it.
+    Set `gradient_checkpointing` to compute each layer again in the backward pass instead of keeping what is inside it.
     New weights are drawn from torch's generator: seed it first.
     """
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
         self.config = config
-        self.checkpointing = False
+        self.gradient_checkpointing = False
         self.embed = Embeddings(config)
         self.layers = nn.ModuleList(Layer(config, number) for number in range(config.layers))
         self.final_norm = layer_norm(config) if config.final_norm else nn.Identity()
-        initialise(self, config)
+        init_weights(self, config)
 
     def forward(self, ids_T: Tensor, packing: Packing, segments_T: Tensor | None = None) -> Tensor:
         hidden_TD = self.embed(ids_T, packing, segments_T)
         turns = self._turns(packing)
         for layer in self.layers:
-            if self.checkpointing and self.training:
+            if self.gradient_checkpointing and self.training:
                 hidden_TD = checkpoint(layer, hidden_TD, packing, turns, use_reentrant=False)
             else:
                 hidden_TD = layer(hidden_TD, packing, turns)
         normed_TD: Tensor = self.final_norm(hidden_TD)
         return normed_TD
 
-    def _turns(self, packing: Packing) -> dict[float, Turns]:
+    def _turns(self, packing: Packing) -> dict[float, Rotary]:
         """The rotary turns for each base in use: once a batch, not once a layer."""
         if self.config.positions != "rotary":
             return {}
-        bases = {self.config.angle_base(number) for number in range(self.config.layers)}
-        return {base: turns_of(packing.positions_T, self.config.head_width, base=base) for base in sorted(bases)}
+        bases = {self.config.rotary_base_of(number) for number in range(self.config.layers)}
+        return {base: rotary_cos_sin(packing.positions_T, self.config.head_size, base=base) for base in sorted(bases)}
 
 
 class Embeddings(nn.Module):
@@ -57,11 +57,11 @@ class Embeddings(nn.Module):
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
-        self.tokens = nn.Embedding(config.vocab, config.width)
+        self.tokens = nn.Embedding(config.vocab, config.hidden_size)
         self.position_offset = config.position_offset
         rows = config.max_tokens + config.position_offset
-        self.positions = nn.Embedding(rows, config.width) if config.positions == "learned" else None
-        self.segments = nn.Embedding(config.segments, config.width) if config.segments else None
+        self.positions = nn.Embedding(rows, config.hidden_size) if config.positions == "learned" else None
+        self.segments = nn.Embedding(config.segments, config.hidden_size) if config.segments else None
         self.norm = layer_norm(config) if config.embedding_norm else nn.Identity()
         self.dropout = nn.Dropout(config.dropout)
 
@@ -90,7 +90,7 @@ class Layer(nn.Module):
         self.mlp_norm = layer_norm(config)
         self.dropout = nn.Dropout(config.dropout)
 
-    def forward(self, hidden_TD: Tensor, packing: Packing, turns: dict[float, Turns]) -> Tensor:
+    def forward(self, hidden_TD: Tensor, packing: Packing, turns: dict[float, Rotary]) -> Tensor:
         if self.pre:
             hidden_TD = hidden_TD + self.dropout(self.attention(self.attention_norm(hidden_TD), packing, turns))
             sum_TD: Tensor = hidden_TD + self.dropout(self.mlp(self.mlp_norm(hidden_TD)))
@@ -110,24 +110,24 @@ class Attention(nn.Module):
 
     def __init__(self, config: EncoderConfig, number: int) -> None:
         super().__init__()
-        self.head_width = config.head_width
+        self.head_size = config.head_size
         self.window = config.window(number)
-        self.angle_base = config.angle_base(number)
+        self.angle_base = config.rotary_base_of(number)
         self.dropout = config.attention_dropout
-        self.qkv = nn.Linear(config.width, 3 * config.width, bias=config.biases)
-        self.out = nn.Linear(config.width, config.width, bias=config.biases)
+        self.qkv = nn.Linear(config.hidden_size, 3 * config.hidden_size, bias=config.biases)
+        self.out = nn.Linear(config.hidden_size, config.hidden_size, bias=config.biases)
 
-    def forward(self, hidden_TD: Tensor, packing: Packing, turns: dict[float, Turns]) -> Tensor:
+    def forward(self, hidden_TD: Tensor, packing: Packing, turns: dict[float, Rotary]) -> Tensor:
         # -1: under tensor parallel a process has only some of the heads.
-        qkv_TH3K = self.qkv(hidden_TD).unflatten(-1, (-1, 3, self.head_width))
+        qkv_TH3K = self.qkv(hidden_TD).unflatten(-1, (-1, 3, self.head_size))
         dropout = self.dropout if self.training else 0.0
         if turns:
             query_THK, key_THK, value_THK = qkv_TH3K.unbind(-2)
-            query_THK = turned(query_THK, turns[self.angle_base])
-            key_THK = turned(key_THK, turns[self.angle_base])
+            query_THK = apply_rotary(query_THK, turns[self.angle_base])
+            key_THK = apply_rotary(key_THK, turns[self.angle_base])
             mixed_THK = attend(query_THK, key_THK, value_THK, packing, window=self.window, dropout=dropout)
         else:
-            mixed_THK = attend_joint(qkv_TH3K, packing, window=self.window, dropout=dropout)
+            mixed_THK = attend_fused(qkv_TH3K, packing, window=self.window, dropout=dropout)
         out_TD: Tensor = self.out(mixed_THK.flatten(-2))
         return out_TD
 
@@ -139,8 +139,10 @@ class FeedForward(nn.Module):
         super().__init__()
         self.gated = config.gated
         self.activation = activation(config.activation)
-        self.up = nn.Linear(config.width, config.inner * (2 if config.gated else 1), bias=config.biases)
-        self.down = nn.Linear(config.inner, config.width, bias=config.biases)
+        self.up = nn.Linear(
+            config.hidden_size, config.intermediate_size * (2 if config.gated else 1), bias=config.biases
+        )
+        self.down = nn.Linear(config.intermediate_size, config.hidden_size, bias=config.biases)
 
     def forward(self, hidden_TD: Tensor) -> Tensor:
         inner_TI = self.up(hidden_TD)
@@ -153,7 +155,7 @@ class FeedForward(nn.Module):
         return out_TD
 
 
-def turns_of(positions_T: Tensor, head_width: int, *, base: float) -> Turns:
+def rotary_cos_sin(positions_T: Tensor, head_width: int, *, base: float) -> Rotary:
     """Cosine and sine of each position's angles. In float32: bfloat16 cannot count to 8,192.
 
     The frequencies are made here and not kept as a buffer, which a cast of the model would round.
@@ -165,7 +167,7 @@ def turns_of(positions_T: Tensor, head_width: int, *, base: float) -> Turns:
         return angles_TK.cos()[:, None], angles_TK.sin()[:, None]
 
 
-def turned(vectors_THK: Tensor, turns: Turns) -> Tensor:
+def apply_rotary(vectors_THK: Tensor, turns: Rotary) -> Tensor:
     """Vectors with each pair (k, k + K/2) turned by its angle, in the type they came in."""
     cos_T1K, sin_T1K = turns
     exact_THK = vectors_THK.float()
@@ -184,10 +186,10 @@ def activation(name: str) -> nn.Module:
 
 def layer_norm(config: EncoderConfig) -> nn.LayerNorm:
     """A layer norm as the configuration wants it."""
-    return nn.LayerNorm(config.width, eps=config.norm_eps, bias=config.norm_biases)
+    return nn.LayerNorm(config.hidden_size, eps=config.norm_eps, bias=config.norm_biases)
 
 
-def initialise(module: nn.Module, config: EncoderConfig) -> None:
+def init_weights(module: nn.Module, config: EncoderConfig) -> None:
     """Draw new weights: normal with BERT's deviation, biases 0, norms 1. Also after `to_empty` on another device."""
     for name, part in module.named_modules():
         if isinstance(part, nn.Linear | nn.Embedding):
@@ -204,6 +206,6 @@ def initialise(module: nn.Module, config: EncoderConfig) -> None:
             nn.init.zeros_(bias)
 
 
-def parameters_of(module: nn.Module) -> int:
+def count_parameters(module: nn.Module) -> int:
     """How many numbers a model learns; shared weights count once."""
     return sum(weight.numel() for weight in module.parameters())

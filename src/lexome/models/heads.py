@@ -12,11 +12,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from lexome.models.config import EncoderConfig
-from lexome.models.encoder import Encoder, activation, initialise, layer_norm
+from lexome.models.encoder import Encoder, activation, init_weights, layer_norm
 from lexome.models.packing import Packing
 
 # The logit of what fills up a vocabulary: no share of any softmax, and still a number in sixteen bits.
-NEVER = -10_000.0
+PADDING_LOGIT = -10_000.0
 
 
 class MaskedLM(nn.Module):
@@ -25,11 +25,11 @@ class MaskedLM(nn.Module):
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
         self.encoder = Encoder(config)
-        self.head = WordHead(config)
+        self.head = MaskedLMHead(config)
 
     def forward(self, ids_T: Tensor, packing: Packing, positions_M: Tensor, segments_T: Tensor | None = None) -> Tensor:
         hidden_TD = self.encoder(ids_T, packing, segments_T)
-        logits_MV: Tensor = self.head(picked(hidden_TD, positions_M), self.encoder.embed.tokens.weight)
+        logits_MV: Tensor = self.head(gather_positions(hidden_TD, positions_M), self.encoder.embed.tokens.weight)
         return logits_MV
 
 
@@ -39,18 +39,18 @@ class PairedLM(nn.Module):
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
         self.encoder = Encoder(config)
-        self.head = WordHead(config)
+        self.head = MaskedLMHead(config)
         self.pair = PairHead(config)
 
     def forward(
         self, ids_T: Tensor, packing: Packing, positions_M: Tensor, segments_T: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         hidden_TD = self.encoder(ids_T, packing, segments_T)
-        logits_MV = self.head(picked(hidden_TD, positions_M), self.encoder.embed.tokens.weight)
+        logits_MV = self.head(gather_positions(hidden_TD, positions_M), self.encoder.embed.tokens.weight)
         return logits_MV, self.pair(hidden_TD, packing)
 
 
-class Labeller(nn.Module):
+class EncoderWithHead(nn.Module):
     """An encoder with a TokenHead, SequenceHead or SpanHead: ids to that head's logits."""
 
     def __init__(self, encoder: Encoder, head: nn.Module) -> None:
@@ -63,16 +63,16 @@ class Labeller(nn.Module):
         return logits
 
 
-def picked(hidden_TD: Tensor, positions_M: Tensor) -> Tensor:
+def gather_positions(hidden_TD: Tensor, positions_M: Tensor) -> Tensor:
     """The hidden states at these positions, (M, D)."""
     if hidden_TD.is_cuda and hidden_TD.dtype != torch.float32:
-        given_MD: Tensor = _Picked.apply(hidden_TD, positions_M)  # type: ignore[no-untyped-call]
+        given_MD: Tensor = _GatherPositions.apply(hidden_TD, positions_M)  # type: ignore[no-untyped-call]
         return given_MD
     # index_select and not brackets, whose gradient sorts all positions first.
     return hidden_TD.index_select(0, positions_M)
 
 
-class _Picked(torch.autograd.Function):
+class _GatherPositions(torch.autograd.Function):
     """index_select whose gradient is added up in float32: a GPU is slow at adding to numbers of 16 bits."""
 
     @staticmethod
@@ -88,7 +88,7 @@ class _Picked(torch.autograd.Function):
         return sum_TD.index_add_(0, positions_M, gradient_MD.float()).to(gradient_MD.dtype), None
 
 
-class WordHead(nn.Module):
+class MaskedLMHead(nn.Module):
     """Hidden states to logits over the vocabulary. Its last matrix is the token embedding, given by the caller.
 
     Set `grain` to fill the logits up to a multiple of it with words that are never right: products of a GPU are slow
@@ -97,19 +97,19 @@ class WordHead(nn.Module):
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
-        self.dense = nn.Linear(config.width, config.width, bias=config.head_biases)
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size, bias=config.head_biases)
         self.activation = activation(config.head_activation)
         self.norm = layer_norm(config)
         self.bias = nn.Parameter(torch.zeros(config.vocab))
         self.grain = 1
-        initialise(self, config)
+        init_weights(self, config)
 
     def forward(self, hidden_MD: Tensor, tokens_VD: Tensor) -> Tensor:
         normed_MD = self.norm(self.activation(self.dense(hidden_MD)))
         bias_V: Tensor = self.bias
         if lacking := -bias_V.shape[0] % self.grain:
             tokens_VD = functional.pad(tokens_VD, (0, 0, 0, lacking))
-            bias_V = functional.pad(bias_V, (0, lacking), value=NEVER)
+            bias_V = functional.pad(bias_V, (0, lacking), value=PADDING_LOGIT)
         return functional.linear(normed_MD, tokens_VD, bias_V)
 
 
@@ -118,9 +118,9 @@ class PairHead(nn.Module):
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
-        self.pool = nn.Linear(config.width, config.width)
-        self.out = nn.Linear(config.width, 2)
-        initialise(self, config)
+        self.pool = nn.Linear(config.hidden_size, config.hidden_size)
+        self.out = nn.Linear(config.hidden_size, 2)
+        init_weights(self, config)
 
     def forward(self, hidden_TD: Tensor, packing: Packing) -> Tensor:
         logits_S2: Tensor = self.out(self.pool(hidden_TD[packing.firsts_S]).tanh())
@@ -131,12 +131,12 @@ class PairHead(nn.Module):
 class HiddenLayers:
     """What lies between the encoder and the last matrix of a head.
 
-    BioMegatron's are HiddenLayers(1 or 2, width=512 or 1024, dropout=0.5); for questions 2, width=2048, dropout=0.1.
+    BioMegatron's are HiddenLayers(1 or 2, hidden_size=512 or 1024, dropout=0.5); for questions 2 of 2048, dropout=0.1.
     `dropout` is before each matrix, the last included. A width of None is the encoder's.
     """
 
     count: int = 0
-    width: int | None = None
+    hidden_size: int | None = None
     activation: str = "relu"
     dropout: float = 0.1
     norm: bool = False
@@ -152,7 +152,7 @@ class TokenHead(nn.Module):
         _add_layers(self, config, labels, self.hidden)
 
     def forward(self, hidden_TD: Tensor, packing: Packing) -> Tensor:
-        return _through(self, hidden_TD)
+        return _run_layers(self, hidden_TD)
 
 
 class SequenceHead(nn.Module):
@@ -167,8 +167,8 @@ class SequenceHead(nn.Module):
         _add_layers(self, config, labels, self.hidden)
 
     def forward(self, hidden_TD: Tensor, packing: Packing) -> Tensor:
-        pooled_SD = hidden_TD[packing.firsts_S] if self.pooling == "first" else mean_of(hidden_TD, packing)
-        return _through(self, pooled_SD)
+        pooled_SD = hidden_TD[packing.firsts_S] if self.pooling == "first" else mean_pool(hidden_TD, packing)
+        return _run_layers(self, pooled_SD)
 
 
 class SpanHead(nn.Module):
@@ -180,10 +180,10 @@ class SpanHead(nn.Module):
         _add_layers(self, config, 2, self.hidden)
 
     def forward(self, hidden_TD: Tensor, packing: Packing) -> Tensor:
-        return _through(self, hidden_TD)
+        return _run_layers(self, hidden_TD)
 
 
-def mean_of(hidden_TD: Tensor, packing: Packing) -> Tensor:
+def mean_pool(hidden_TD: Tensor, packing: Packing) -> Tensor:
     """The mean hidden state of each sequence, (S, D), summed in float32."""
     bounds = packing.bounds_S1.long()
     lengths_S = bounds.diff()
@@ -196,10 +196,10 @@ def mean_of(hidden_TD: Tensor, packing: Packing) -> Tensor:
 
 def _add_layers(head: nn.Module, config: EncoderConfig, labels: int, hidden: HiddenLayers) -> None:
     """Put the hidden layers and the last matrix on a head, in the order they are run in."""
-    width = config.width
+    width = config.hidden_size
     layers: OrderedDict[str, nn.Module] = OrderedDict()
     for number in range(hidden.count):
-        inner = hidden.width or config.width
+        inner = hidden.hidden_size or config.hidden_size
         layers[f"dropout{number}"] = nn.Dropout(hidden.dropout)
         layers[f"dense{number}"] = nn.Linear(width, inner, bias=hidden.biases)
         layers[f"activation{number}"] = activation(hidden.activation)
@@ -210,10 +210,10 @@ def _add_layers(head: nn.Module, config: EncoderConfig, labels: int, hidden: Hid
     layers["out"] = nn.Linear(width, labels)
     for name, layer in layers.items():
         head.add_module(name, layer)
-    initialise(head, config)
+    init_weights(head, config)
 
 
-def _through(head: nn.Module, hidden: Tensor) -> Tensor:
+def _run_layers(head: nn.Module, hidden: Tensor) -> Tensor:
     for layer in head.children():
         hidden = layer(hidden)
     return hidden

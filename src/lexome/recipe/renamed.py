@@ -26,6 +26,8 @@ _PRETRAINING = {
     "log.keep": "log.keep_states",
     "log.diverged": "log.divergence_threshold",
     "budget": "time_budget",
+    "model.width": "model.hidden_size",
+    "model.inner": "model.intermediate_size",
 }
 _FINETUNING = {
     **_TRAINING,

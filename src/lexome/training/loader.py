@@ -49,7 +49,7 @@ class Batch:
             self,
             ids_T=change(self.ids_T),
             segments_T=None if self.segments_T is None else change(self.segments_T),
-            packing=self.packing.mapped(change),
+            packing=self.packing.map(change),
             positions_M=change(self.positions_M),
             labels_M=change(self.labels_M),
             pair_labels_S=None if self.pair_labels_S is None else change(self.pair_labels_S),

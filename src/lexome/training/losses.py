@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from lexome.models.backend import TransformersMaskedLM
-from lexome.models.encoder import Encoder, initialise
-from lexome.models.heads import MaskedLM, WordHead, picked
+from lexome.models.encoder import Encoder, init_weights
+from lexome.models.heads import MaskedLM, MaskedLMHead, gather_positions
 from lexome.models.packing import Packing
 from lexome.training.loader import Batch
 from lexome.training.sampling import NOT_ASKED
@@ -67,7 +67,7 @@ def sums(logits_NC: Tensor, labels_N: Tensor) -> tuple[Tensor, Tensor]:
 
 def even_logits(model: nn.Module) -> None:
     """Let a MaskedLM or PairedLM give logits of a number that a GPU is fast at; the loss of words is the same."""
-    if isinstance(head := getattr(model, "head", None), WordHead):
+    if isinstance(head := getattr(model, "head", None), MaskedLMHead):
         head.grain = LOGITS_GRAIN
 
 
@@ -123,15 +123,15 @@ class DistilledLM(nn.Module):
         self, ids_T: Tensor, packing: Packing, positions_N: Tensor, segments_T: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         hidden_TD = self.encoder(ids_T, packing, segments_T)
-        logits_NV = self.head(picked(hidden_TD, positions_N), self.encoder.embed.tokens.weight)
+        logits_NV = self.head(gather_positions(hidden_TD, positions_N), self.encoder.embed.tokens.weight)
         return logits_NV, hidden_TD if self.projection is None else self.projection(hidden_TD)
 
 
 def projection(student: MaskedLM, width: int) -> nn.Linear:
     """A new matrix from the student's width to another, drawn from torch's generator as the student's own were."""
     config = student.encoder.config
-    made = nn.Linear(config.width, width)
-    initialise(made, config)
+    made = nn.Linear(config.hidden_size, width)
+    init_weights(made, config)
     return made
 
 
@@ -190,7 +190,7 @@ class DistillingLoss:
             return None, hidden_TE
         hidden_NE = hidden_TE[positions_N]
         if isinstance(teacher, TransformersMaskedLM):
-            return teacher.words(hidden_NE, batch.ids_T[positions_N]), hidden_TE
+            return teacher.predict(hidden_NE, batch.ids_T[positions_N]), hidden_TE
         return teacher.head(hidden_NE, teacher.encoder.embed.tokens.weight), hidden_TE
 
 

@@ -69,10 +69,10 @@ class Held:
 
 def held(config: EncoderConfig, *, tensor: int = 1) -> Held:
     """How the weights of a MaskedLM lie in a tensor group, before any sharding."""
-    width, bias = config.width, int(config.biases)
-    up = config.inner * (2 if config.gated else 1)
+    width, bias = config.hidden_size, int(config.biases)
+    up = config.intermediate_size * (2 if config.gated else 1)
     norm = width * (2 if config.norm_biases else 1)
-    matrices = width * (4 * width + up + config.inner) // tensor
+    matrices = width * (4 * width + up + config.intermediate_size) // tensor
     # Biases of what is cut by rows are cut too; those of what is cut by columns are whole, as norms are.
     layer = matrices + bias * (3 * width + up) // tensor + bias * 2 * width + 2 * norm
     rows = config.vocab // tensor if config.vocab % tensor == 0 else config.vocab
@@ -127,16 +127,16 @@ def activations(config: EncoderConfig, load: Load, *, tensor: int = 1) -> int:
     kernel, and the weights come on top: H times the squares of all lengths.
     """
     inside = layer_activations(config, load, tensor=tensor)
-    no_norm = 0 if config.first_norm else load.tokens * (4 * config.width + 8)
+    no_norm = 0 if config.first_norm else load.tokens * (4 * config.hidden_size + 8)
     kept = config.layers * inside - no_norm
     if load.checkpointing:
-        kept = config.layers * load.tokens * config.width * 4
+        kept = config.layers * load.tokens * config.hidden_size * 4
     return kept + outer_activations(config, load)
 
 
 def layer_activations(config: EncoderConfig, load: Load, *, tensor: int = 1) -> int:
     """Bytes that one layer keeps."""
-    size, width = (2 if load.half else 4), config.width
+    size, width = (2 if load.half else 4), config.hidden_size
     # Inputs of both norms, their means and deviations; a byte for each number that dropout may drop.
     token = 2 * width * 4 + 16 + (2 * width if config.dropout else 0)
     # Inputs of the first matrix of both blocks are whole; query, key, value and their mix are of some of the heads.
@@ -144,19 +144,19 @@ def layer_activations(config: EncoderConfig, load: Load, *, tensor: int = 1) -> 
     turned = 2 if config.positions == "rotary" else 0
     token += (4 + turned) * width * size // tensor + 4 * config.heads // tensor
     # Before and after the activation. Gated: both halves, the activation, the product; these are not cut.
-    token += 4 * config.inner * size if config.gated else 2 * config.inner * size // tensor
+    token += 4 * config.intermediate_size * size if config.gated else 2 * config.intermediate_size * size // tensor
     return load.tokens * token
 
 
 def outer_activations(config: EncoderConfig, load: Load) -> int:
     """Bytes that are kept outside the layers: of embeddings, the last norm, the head and the loss."""
-    size, width = (2 if load.half else 4), config.width
+    size, width = (2 if load.half else 4), config.hidden_size
     learned = config.positions == "learned"
     token = 8 + 8 * learned + (4 * width + 8) * (config.embedding_norm + config.final_norm)
     token += width if config.dropout else 0
     if not learned:
-        bases = {config.angle_base(number) for number in range(config.layers)}
-        token += 2 * 4 * config.head_width * len(bases)
+        bases = {config.rotary_base_of(number) for number in range(config.layers)}
+        token += 2 * 4 * config.head_size * len(bases)
     # Four inputs of the head's parts, and the logarithms of all probabilities in float32.
     masked = 4 * width * size + 4 * config.vocab + 8 + 8 + 8
     return load.tokens * token + load.masked * masked

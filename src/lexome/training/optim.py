@@ -268,7 +268,7 @@ def _made(
 def fused_of(name: str, config: EncoderConfig) -> Fused:
     """How the matrix of this name is made up."""
     if name.endswith("attention.qkv.weight"):
-        return Fused(3, head_width=config.head_width)
+        return Fused(3, head_width=config.head_size)
     if name.endswith("mlp.up.weight") and config.gated:
         return Fused(2)
     return ONE

@@ -23,7 +23,7 @@ from torch.nn.parallel import DistributedDataParallel
 from lexome.errors import UsageError
 from lexome.models.config import EncoderConfig
 from lexome.models.encoder import Embeddings, Encoder
-from lexome.models.heads import WordHead
+from lexome.models.heads import MaskedLMHead
 from lexome.recipe.tables import ParallelTable
 from lexome.training.loader import Batch, Step
 from lexome.training.loop import Clock, Done
@@ -32,12 +32,12 @@ from lexome.training.losses import Loss, Terms
 
 def check_fits(config: EncoderConfig, *, tensor: int) -> None:
     """UsageError where the matrices of an encoder cannot be cut among so many processes."""
-    for name in ("heads", "inner"):
+    for name in ("heads", "intermediate_size"):
         count = getattr(config, name)
         if count % tensor:
             raise UsageError(
                 f"the encoder has {name} = {count}, which {tensor} processes cannot share evenly. Set parallel.tensor "
-                f"to a number that divides heads ({config.heads}) and inner ({config.inner})."
+                f"to a number that divides heads ({config.heads}) and intermediate_size ({config.intermediate_size})."
             )
 
 
@@ -69,7 +69,7 @@ def cut(model: nn.Module, config: EncoderConfig, mesh: DeviceMesh) -> None:
     vocabulary = token_layout(config, mesh.size())
     styles: dict[str, ParallelStyle] = {}
     for name, part in model.named_modules():
-        if isinstance(part, WordHead):
+        if isinstance(part, MaskedLMHead):
             styles[name] = WordHeadParallel(vocabulary)
         elif isinstance(part, Embeddings):
             part.register_forward_pre_hook(_with_segments)

@@ -16,8 +16,8 @@ from lexome.models.backend import TransformersMaskedLM
 from lexome.models.checkpoint import Checkpoint
 from lexome.models.config import EncoderConfig
 from lexome.models.heads import MaskedLM
-from lexome.models.names import ARCHITECTURES
-from lexome.models.weights import weights_sha256
+from lexome.models.hf_folder import weights_sha256
+from lexome.models.key_mapping import ARCHITECTURES
 from lexome.recipe.pretrain import DistillRecipe, PretrainRecipe
 from lexome.training.journal import Line
 from lexome.training.loop import Clock
@@ -109,7 +109,7 @@ def check_layers(config: EncoderConfig, layers: Sequence[int]) -> None:
 
 def _manner(config: EncoderConfig, number: int) -> tuple[int | None, float, bool]:
     """What a layer does by its number alone."""
-    return config.window(number), config.angle_base(number), config.first_norm or number > 0
+    return config.window(number), config.rotary_base_of(number), config.first_norm or number > 0
 
 
 def distill(recipe: DistillRecipe, *, progress_shown: bool = True, clock: Clock = time.monotonic) -> Pretrained:
@@ -143,7 +143,7 @@ def student_and_loss(recipe: DistillRecipe, teacher: Teacher | None, feed: Feed,
         alone = PretrainingLoss(compiled=setting.compiled, autocast=setting.autocast)
         return Subject(start, start.model, alone, alone)
     student = own(start.model, who="student")
-    module = DistilledLM(student, projection_of(recipe, student, width=found.config.width))
+    module = DistilledLM(student, projection_of(recipe, student, width=found.config.hidden_size))
     given, teaching = weights_of(recipe), placed(found.model, setting)
     loss = DistillingLoss(teaching, given, compiled=setting.compiled, autocast=setting.autocast)
     return Subject(start, module, loss, loss, scale=given.mlm + given.kl + given.cosine)
@@ -182,7 +182,7 @@ def _of_layers(recipe: DistillRecipe, teacher: Checkpoint) -> Start:
 
 def projection_of(recipe: DistillRecipe, student: MaskedLM, *, width: int) -> nn.Linear | None:
     """A new matrix from the student's hidden states to the teacher's width, where the recipe wants one."""
-    given, narrow = recipe.loss, student.encoder.config.width
+    given, narrow = recipe.loss, student.encoder.config.hidden_size
     wanted = given.projection if given.projection is not None else narrow != width
     if given.cosine and narrow != width and not wanted:
         raise UsageError(

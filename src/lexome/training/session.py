@@ -345,7 +345,7 @@ class Session:
         if self.setting.precision == "bf16" and not half:
             self.module.to(torch.bfloat16)
         if self.recipe.gradient_checkpointing:
-            encoder_of(self.start.model).checkpointing = True
+            encoder_of(self.start.model).gradient_checkpointing = True
         sizes = self.parallel.sizes
         if self.setting.device.type == "cuda" and sizes.tensor == 1 and not sizes.fsdp:
             even_logits(self.start.model)

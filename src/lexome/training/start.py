@@ -12,13 +12,13 @@ from torch import Tensor, nn
 from lexome.corpus.vocab.tokenizers import TOKENIZER_FILE, load_tokenizer, tokenizer_sha256, unknown_id
 from lexome.errors import CheckpointError, RecipeError, UsageError
 from lexome.models import checkpoint
-from lexome.models.backend import WITHOUT_POSITIONS, TransformersMaskedLM, with_weights
-from lexome.models.checkpoint import Card
+from lexome.models.backend import DROP_RELATIVE_POSITIONS, TransformersMaskedLM, copy_with_weights
+from lexome.models.checkpoint import HUGGING_FACE, Card, layout_of
 from lexome.models.config import EncoderConfig
-from lexome.models.hf_config import natural_architecture, write_config
-from lexome.models.names import ARCHITECTURES
-from lexome.models.source import HUGGING_FACE, layout_of, read_settings
-from lexome.models.weights import special_tokens, weights_sha256
+from lexome.models.hf_config import matching_architecture, write_config
+from lexome.models.hf_folder import read_settings, weights_sha256
+from lexome.models.key_mapping import ARCHITECTURES
+from lexome.models.tokenizer_files import special_tokens
 from lexome.recipe import explain
 from lexome.recipe.pretrain import TrainingRecipe
 from lexome.training.run_record import Run, facts
@@ -54,7 +54,7 @@ def refuse(checkpoint: Path, tokenizer: Path) -> CheckpointError:
     carried = 'say new_vocabulary = "transfer" to keep what both have.'
     model_type = read_settings(checkpoint).get("model_type", "bert")
     if model_type == "mpnet":
-        carried = f"{WITHOUT_POSITIONS} and {carried}"
+        carried = f"{DROP_RELATIVE_POSITIONS} and {carried}"
     elif model_type not in ARCHITECTURES:
         carried = "start from another model."
     return CheckpointError(
@@ -156,7 +156,7 @@ def refuse_foreign(start: Path) -> None:
 
 def check_borrowed(recipe: TrainingRecipe, *, same_tokenizer: bool, architecture: str) -> None:
     """RecipeError where a recipe asks for what is made for Lexome's own encoder."""
-    instead = f" or {WITHOUT_POSITIONS}," if architecture == "mpnet" else ""
+    instead = f" or {DROP_RELATIVE_POSITIONS}," if architecture == "mpnet" else ""
     wrong = {
         'stage = "distill"': recipe.stage == "distill",
         "[model]": bool(recipe.model),
@@ -323,7 +323,7 @@ def write_checkpoint(
 
 def _with_weights(start: Start, weights: Mapping[str, Tensor]) -> nn.Module:
     if isinstance(start.model, TransformersMaskedLM):
-        return with_weights(start.model, weights)
+        return copy_with_weights(start.model, weights)
     with torch.device("meta"):
         model = checkpoint.build(start.config, start.kind)
     model.load_state_dict(weights, assign=True)
@@ -347,7 +347,7 @@ def _new(recipe: TrainingRecipe, tokenizer: Path, pieces: int, kind: str) -> Sta
         config = changed(None, {"vocab": pieces, **recipe.model})
     if config.vocab < pieces:
         raise UsageError(f"model.vocab is {config.vocab}, but the tokenizer has {pieces} pieces. Leave it out.")
-    return Start(checkpoint.build(config, kind), config, natural_architecture(config), tokenizer, kind)
+    return Start(checkpoint.build(config, kind), config, matching_architecture(config), tokenizer, kind)
 
 
 def _loaded(start: Path, tokenizer: Path, kind: str, *, given: dict[str, Any], carried: bool) -> Start:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from lexome.errors import UsageError
 from lexome.models.checkpoint import assemble
-from lexome.models.heads import HiddenLayers, Labeller
+from lexome.models.heads import EncoderWithHead, HiddenLayers
 from lexome.training.finetune.lora import (
     Adapter,
     LoraLinear,
@@ -36,15 +36,15 @@ CLASSES = {
 LORA = LoraSettings(rank=4, alpha=8.0, dropout=0.0, targets=("query", "value", "up", "down"))
 
 
-def models(architecture: str, tmp_path: Path) -> tuple[Any, Labeller]:
+def models(architecture: str, tmp_path: Path) -> tuple[Any, EncoderWithHead]:
     """The same weights in transformers' class and in ours."""
     theirs = hf_model(CLASSES[architecture], architecture)
     found = assemble(theirs.config.to_dict(), theirs.state_dict(), folder=tmp_path, kind="token")
-    assert isinstance(found.model, Labeller)
+    assert isinstance(found.model, EncoderWithHead)
     return theirs, found.model
 
 
-def stir(model: Labeller) -> None:
+def stir(model: EncoderWithHead) -> None:
     """Give the adapters weights that matter."""
     torch.manual_seed(7)
     for part in model.modules():
@@ -52,7 +52,7 @@ def stir(model: Labeller) -> None:
             torch.nn.init.normal_(part.up_NR, std=0.3)
 
 
-def run(model: Labeller) -> Tensor:
+def run(model: EncoderWithHead) -> Tensor:
     with torch.no_grad():
         return torch.as_tensor(model(*batch()))
 
@@ -132,10 +132,10 @@ def test_a_head_that_transformers_has_not_is_left_out(tmp_path: Path) -> None:
         folder=tmp_path,
         kind="token",
         labels=("O", "B"),
-        hidden=HiddenLayers(2, width=16),
+        hidden=HiddenLayers(2, hidden_size=16),
         new_head=True,
     )
-    assert isinstance(found.model, Labeller)
+    assert isinstance(found.model, EncoderWithHead)
     add_adapters(found.model, "bert", LORA)
     write_adapters(tmp_path / "adapter", found.model, architecture="bert", kind="token", base=tmp_path, settings=LORA)
     assert '"FEATURE_EXTRACTION"' in (tmp_path / "adapter" / "adapter_config.json").read_text()
@@ -154,7 +154,7 @@ def test_a_model_that_transformers_computes_takes_adapters_too(tmp_path: Path) -
         new_head=True,
         backend="transformers",
     )
-    assert isinstance(found.model, Labeller)
+    assert isinstance(found.model, EncoderWithHead)
     add_adapters(found.model, "electra", LoraSettings(4, 8.0, 0.0, ("query", "value")))
     stir(found.model)
     assert torch.allclose(run(merged(found.model)), run(found.model), atol=1e-4)

@@ -90,7 +90,7 @@ def test_a_chain_over_tags_is_learnt_and_served(nested: bool, start: Path, tmp_p
 def test_the_model_folder_answers_as_the_run_did(start: Path, tmp_path: Path) -> None:
     """What serves later has only the folder: the checkpoint, its tokenizer and task.json."""
     from lexome.infer.tokenizer import open_tokenizer
-    from lexome.models.heads import Labeller
+    from lexome.models.heads import EncoderWithHead
     from lexome.training.finetune.examples import frame_of
     from lexome.training.finetune.task_model import Learner
     from lexome.training.finetune.trainer import logits_of
@@ -101,7 +101,7 @@ def test_the_model_folder_answers_as_the_run_did(start: Path, tmp_path: Path) ->
     task = task_of(json.loads((done.model / "task.json").read_text()))
     found = load(done.model)
     assert (found.kind, found.labels) == ("token", task.labels)
-    assert isinstance(found.model, Labeller)
+    assert isinstance(found.model, EncoderWithHead)
     tokens, frame = open_tokenizer(done.model / "tokenizer.json"), frame_of(found, done.model, max_tokens=None)
     answers = []
     for doc in docs:
@@ -164,7 +164,7 @@ def test_a_head_with_hidden_layers_is_kept_with_the_model(start: Path, tmp_path:
     done = learnt(start, tmp_path, class_documents(several=False), TASKS["one class"][1], head=head)
     assert first_score(done) == 1.0
     assert done.model is not None
-    assert load(done.model).model.head.hidden.width == 24  # type: ignore[union-attr]
+    assert load(done.model).model.head.hidden.hidden_size == 24  # type: ignore[union-attr]
 
 
 def test_a_label_is_told_from_the_mean_of_the_tokens_where_that_is_asked_for(start: Path, tmp_path: Path) -> None:

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from lexome.errors import CheckpointError
 from lexome.models.foreign import fairseq, legacy_hf, megatron, onnx_weights, tensorflow
-from lexome.models.foreign.release import Foreign, Release
+from lexome.models.foreign.release import ForeignCheckpoint, Release
 
-__all__ = ["Foreign", "detect", "read_foreign"]
+__all__ = ["ForeignCheckpoint", "detect", "read_foreign"]
 
 _READERS = {
     tensorflow.LAYOUT: tensorflow.read,
@@ -32,7 +32,7 @@ def detect(path: Path) -> str | None:
         return _layout(release)
 
 
-def read_foreign(path: Path) -> Foreign:
+def read_foreign(path: Path) -> ForeignCheckpoint:
     """The model in a folder, an archive (.tar, .tar.gz, .nemo) or a file; CheckpointError where it cannot be read.
 
     Nothing in it is run, and no archive is extracted. Weights that the layout does not have raise.

@@ -13,8 +13,8 @@ import torch
 
 from lexome.errors import CheckpointError
 from lexome.models.foreign.legacy_hf import flat_tensors, load_pickle
-from lexome.models.foreign.release import Foreign, Release, missing, unknown
-from lexome.models.foreign.vocab_files import byte_bpe_files, merge_rules
+from lexome.models.foreign.release import ForeignCheckpoint, Release, missing_weights_error, unknown_weights_error
+from lexome.models.tokenizer_files import byte_bpe_files, read_merges
 
 LAYOUT = "fairseq"
 
@@ -71,7 +71,7 @@ def find_model(release: Release) -> str | None:
     return found[0]
 
 
-def read(release: Release) -> Foreign:
+def read(release: Release) -> ForeignCheckpoint:
     """The checkpoint, with fairseq's numbers for the pieces."""
     name = find_model(release)
     assert name is not None  # detected by it
@@ -85,7 +85,7 @@ def read(release: Release) -> Foreign:
         del weights[_DECODER]
     config["tie_word_embeddings"] = _DECODER not in weights
     left_out += [key for key in saved if key not in ("model", "args", "cfg")]
-    return Foreign(LAYOUT, config, weights, _tokenizer(release, weights), tuple(sorted(left_out)))
+    return ForeignCheckpoint(LAYOUT, config, weights, _tokenizer(release, weights), tuple(sorted(left_out)))
 
 
 def _weights(saved: dict[str, torch.Tensor], where: str) -> tuple[dict[str, torch.Tensor], list[str]]:
@@ -103,10 +103,10 @@ def _weights(saved: dict[str, torch.Tensor], where: str) -> tuple[dict[str, torc
         else:
             strange.append(name)
     if strange:
-        raise unknown(where, strange, layout="fairseq's RoBERTa")
+        raise unknown_weights_error(where, strange, layout="fairseq's RoBERTa")
     for needed in (_EMBEDDINGS, _POSITIONS, "roberta.encoder.layer.0.intermediate.dense.weight"):
         if needed not in weights:
-            raise missing(where, needed, layout="RoBERTa of fairseq")
+            raise missing_weights_error(where, needed, layout="RoBERTa of fairseq")
     # fairseq has no segments; Hugging Face adds the vector of the only one, so it is zero.
     width = weights[_EMBEDDINGS].shape[1]
     segments = torch.zeros(1, width, dtype=weights[_EMBEDDINGS].dtype)
@@ -180,7 +180,7 @@ def _tokenizer(release: Release, weights: dict[str, torch.Tensor]) -> dict[str, 
             f"{release.where('dict.txt')} makes {len(ids):,} pieces, but the model has {rows:,}. Use the model's own."
         )
     longest = weights[_POSITIONS].shape[0] - 2
-    return byte_bpe_files(ids, merge_rules(release.read(bpe), name=bpe), longest=longest)
+    return byte_bpe_files(ids, read_merges(release.read(bpe), name=bpe), max_tokens=longest)
 
 
 def dictionary_ids(content: bytes, pieces: dict[str, str], *, where: str) -> dict[str, int]:

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 
 from lexome.errors import CheckpointError
-from lexome.models.foreign.release import Foreign, Release, read_json
-from lexome.models.foreign.vocab_files import FILES, byte_bpe_files, merge_rules, wordpiece_files
+from lexome.models.foreign.release import ForeignCheckpoint, Release, read_json
+from lexome.models.tokenizer_files import FILES, byte_bpe_files, read_merges, wordpiece_files
 
 
 def load_pickle(release: Release, name: str) -> Any:
@@ -112,7 +112,7 @@ def find_weights(release: Release) -> list[str]:
     return release.find("pytorch_model.bin") or (release.find("*.bin") + release.find("*.pt"))[:1]
 
 
-def read(release: Release) -> Foreign:
+def read(release: Release) -> ForeignCheckpoint:
     """The folder as transformers would write it today."""
     state: dict[str, Any] = {}
     names = find_weights(release)
@@ -133,7 +133,7 @@ def _configs(release: Release) -> list[str]:
 
 def from_state(
     release: Release, state: Mapping[str, Any], config: dict[str, Any], *, where: str, layout: str = LAYOUT
-) -> Foreign:
+) -> ForeignCheckpoint:
     """The model of a state dict and its configuration, under today's names."""
     weights = {_today(name): tensor for name, tensor in flat_tensors(state, where=where).items()}
     kind = _model_type(config, weights, where)
@@ -146,7 +146,9 @@ def from_state(
     config = config | {"model_type": kind}
     if any(name.endswith(".weight") and name in _TIED for name in weights):
         config["tie_word_embeddings"] = False
-    return Foreign(layout, config, weights, _tokenizer(release, kind, weights, config), tuple(sorted(left_out)))
+    return ForeignCheckpoint(
+        layout, config, weights, _tokenizer(release, kind, weights, config), tuple(sorted(left_out))
+    )
 
 
 def _today(name: str) -> str:
@@ -200,10 +202,10 @@ def _tokenizer(release: Release, kind: str, weights: Weights, config: dict[str, 
     longest = int(config.get("max_position_embeddings", 512))
     if "vocab.txt" in files and kind in ("bert", "megatron-bert", "distilbert", "electra"):
         lower = _json(files.get("tokenizer_config.json", b"{}")).get("do_lower_case")
-        made = wordpiece_files(files["vocab.txt"], rows=rows, longest=longest, lower=lower)
+        made = wordpiece_files(files["vocab.txt"], rows=rows, max_tokens=longest, lower=lower)
     elif {"vocab.json", "merges.txt"} <= set(files) and kind == "roberta":
-        merges = merge_rules(files["merges.txt"], name="merges.txt")
-        made = byte_bpe_files(_json(files["vocab.json"]), merges, longest=longest - 2)
+        merges = read_merges(files["merges.txt"], name="merges.txt")
+        made = byte_bpe_files(_json(files["vocab.json"]), merges, max_tokens=longest - 2)
     else:
         return files
     return made | files

@@ -13,8 +13,14 @@ import torch
 from lexome.errors import CheckpointError
 from lexome.models.foreign import legacy_hf
 from lexome.models.foreign.legacy_hf import flat_tensors, load_pickle
-from lexome.models.foreign.release import Foreign, Release, missing, read_json, unknown
-from lexome.models.foreign.vocab_files import wordpiece_files
+from lexome.models.foreign.release import (
+    ForeignCheckpoint,
+    Release,
+    missing_weights_error,
+    read_json,
+    unknown_weights_error,
+)
+from lexome.models.tokenizer_files import wordpiece_files
 
 LAYOUT = "megatron"
 
@@ -82,7 +88,7 @@ def _is_megatron(release: Release, name: str) -> bool:
     return any("num_layers" in read_json(release, config) for config in release.find("*config*.json"))
 
 
-def read(release: Release) -> Foreign:
+def read(release: Release) -> ForeignCheckpoint:
     """The checkpoint, its ranks joined."""
     names = find_ranks(release)
     saved = [load_pickle(release, name) for name in names]
@@ -114,7 +120,7 @@ def convert(
     where: str,
     left_out: Iterable[str] = (),
     layout: str = LAYOUT,
-) -> Foreign:
+) -> ForeignCheckpoint:
     """A MegatronBert in Hugging Face's form, of the weights of each rank and what is known of the training.
 
     `ranks` is emptied.
@@ -132,7 +138,7 @@ def convert(
     weights = _joined(flat, heads, _version(settings, where), where)
     for name in _NEEDED:
         if name not in weights:
-            raise missing(where, name, layout="BERT of Megatron")
+            raise missing_weights_error(where, name, layout="BERT of Megatron")
     rows, width = weights["bert.encoder.layer.0.attention.self.query.weight"].shape
     if rows != width:
         raise CheckpointError(
@@ -140,7 +146,7 @@ def convert(
             "Name the folder that has all mp_rank_XX."
         )
     config = _config(settings, weights, heads)
-    return Foreign(layout, config, weights, _tokenizer(release, config), tuple(sorted(left_out)))
+    return ForeignCheckpoint(layout, config, weights, _tokenizer(release, config), tuple(sorted(left_out)))
 
 
 def split_qkv(packed: torch.Tensor, heads: int, version: float) -> tuple[torch.Tensor, ...]:
@@ -208,7 +214,7 @@ def _joined(ranks: list[Weights], heads: int, version: float, where: str) -> Wei
         else:
             strange.append(name)
     if strange:
-        raise unknown(where, strange, layout="Megatron's BERT")
+        raise unknown_weights_error(where, strange, layout="Megatron's BERT")
     return weights
 
 
@@ -268,7 +274,7 @@ def _tokenizer(release: Release, config: dict[str, Any]) -> dict[str, bytes]:
     if not found:
         return {}
     vocab = release.read(found[0])
-    return wordpiece_files(vocab, rows=config["vocab_size"], longest=config["max_position_embeddings"])
+    return wordpiece_files(vocab, rows=config["vocab_size"], max_tokens=config["max_position_embeddings"])
 
 
 NEMO_LAYOUT = "nemo"
@@ -286,7 +292,7 @@ def find_weights(release: Release) -> list[str]:
     return release.find("model_weights.ckpt") or release.find("mp_rank_??/model_weights.ckpt")
 
 
-def read_nemo(release: Release) -> Foreign:
+def read_nemo(release: Release) -> ForeignCheckpoint:
     """The encoder that the archive holds: Megatron's BERT, or Hugging Face's under NeMo's prefix."""
     names = find_weights(release)
     where = release.where(names[0])

@@ -13,8 +13,8 @@ import torch
 
 from lexome.errors import CheckpointError, MissingExtraError
 from lexome.models.foreign import legacy_hf
-from lexome.models.foreign.release import Foreign, Release, missing, read_json
-from lexome.models.foreign.vocab_files import without_lengths
+from lexome.models.foreign.release import ForeignCheckpoint, Release, missing_weights_error, read_json
+from lexome.models.tokenizer_files import without_truncation
 
 LAYOUT = "onnx"
 
@@ -49,7 +49,7 @@ def find_graph(release: Release) -> list[str]:
     return (whole or release.find("onnx/*.onnx") + release.find("*.onnx"))[:1]
 
 
-def read(release: Release) -> Foreign:
+def read(release: Release) -> ForeignCheckpoint:
     """The export as transformers would write the model, its tokenizer neither cutting nor padding."""
     name = find_graph(release)[0]
     where, config = release.where(name), read_json(release, "config.json")
@@ -63,12 +63,12 @@ def read(release: Release) -> Foreign:
     foreign = legacy_hf.from_state(release, _weights(graph, where), config, where=where, layout=LAYOUT)
     for needed in _NEEDED:
         if needed not in foreign.weights:
-            raise missing(where, needed, layout="BERT")
+            raise missing_weights_error(where, needed, layout="BERT")
     settings = dict(foreign.config)
     if not any(weight.startswith(_HEADS) for weight in foreign.weights):
         # An export without its head still comes with the configuration of the model that had one.
         settings["architectures"] = ["BertModel"]
-    return replace(foreign, config=settings, tokenizer_files=without_lengths(foreign.tokenizer_files))
+    return replace(foreign, config=settings, tokenizer_files=without_truncation(foreign.tokenizer_files))
 
 
 def _graph(release: Release, name: str) -> Any:
@@ -128,7 +128,7 @@ def _weights(graph: Any, where: str) -> Weights:
             )
     for name in weights:
         if name.endswith(".bias") and name != "cls.predictions.bias" and _matrix_of(name) not in weights:
-            raise missing(where, _matrix_of(name), layout="BERT")
+            raise missing_weights_error(where, _matrix_of(name), layout="BERT")
     if _EMBEDDINGS not in weights and _OUTPUT in weights:
         # One tensor for both, of which the newer exporter keeps this name.
         weights[_EMBEDDINGS] = weights[_OUTPUT]

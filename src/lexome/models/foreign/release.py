@@ -130,7 +130,7 @@ class Release:
                 files = {file.name: file for file in path.parent.iterdir() if file.is_file()}
                 self._paths, self.chosen = files, candidate.name
                 return
-        raise CheckpointError(f"{path}: there is no such file or folder. Check the path.")
+        raise CheckpointError(f"{path}: no such file or folder. Check the path.", code="missing-file", value=path)
 
     def _open_archive(self, path: Path) -> None:
         try:
@@ -208,7 +208,7 @@ def _plain(path: Path) -> IO[bytes]:
 
 
 @dataclass(frozen=True, slots=True)
-class Foreign:
+class ForeignCheckpoint:
     """A checkpoint of another framework in Hugging Face's form.
 
     config           a config.json with its model_type
@@ -225,7 +225,7 @@ class Foreign:
     left_out: tuple[str, ...] = ()
 
 
-def unknown(where: str, names: Iterable[str], *, layout: str) -> CheckpointError:
+def unknown_weights_error(where: str, names: Iterable[str], *, layout: str) -> CheckpointError:
     """The error for weights that have no place in a model of this layout, the first of them named."""
     listed = sorted(names)
     more = f" and {len(listed) - 1} more" if len(listed) > 1 else ""
@@ -235,7 +235,7 @@ def unknown(where: str, names: Iterable[str], *, layout: str) -> CheckpointError
     )
 
 
-def missing(where: str, name: str, *, layout: str) -> CheckpointError:
+def missing_weights_error(where: str, name: str, *, layout: str) -> CheckpointError:
     """The error for weights a model of this layout cannot be without."""
     return CheckpointError(f"{where}: the weights {name!r} are missing, so this is no whole {layout}. Fetch it again.")
 

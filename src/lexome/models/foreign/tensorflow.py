@@ -16,8 +16,14 @@ import numpy.typing as npt
 import torch
 
 from lexome.errors import CheckpointError
-from lexome.models.foreign.release import Foreign, Release, missing, read_json, unknown
-from lexome.models.foreign.vocab_files import wordpiece_files
+from lexome.models.foreign.release import (
+    ForeignCheckpoint,
+    Release,
+    missing_weights_error,
+    read_json,
+    unknown_weights_error,
+)
+from lexome.models.tokenizer_files import wordpiece_files
 
 # The polynomial with its bits reversed, as the checksum is defined.
 _POLYNOMIAL = 0x82F63B78
@@ -437,7 +443,7 @@ def find_index(release: Release) -> str | None:
     return found[0] if found else None
 
 
-def read(release: Release) -> Foreign:
+def read(release: Release) -> ForeignCheckpoint:
     """The checkpoint, its kernels transposed; all else stays mapped from the file."""
     index = find_index(release)
     assert index is not None  # detected by it
@@ -446,7 +452,7 @@ def read(release: Release) -> Foreign:
     names = {name: hf_name(name) for name in bundle.entries if name not in set(left_out)}
     strange = [name for name, ours in names.items() if ours is None]
     if strange:
-        raise unknown(release.where(index), strange, layout="Google's BERT")
+        raise unknown_weights_error(release.where(index), strange, layout="Google's BERT")
     weights = {}
     for name, ours in names.items():
         tensor = bundle.tensor(name)
@@ -457,8 +463,8 @@ def read(release: Release) -> Foreign:
     if "vocab.txt" in release.names:
         rows = weights["bert.embeddings.word_embeddings.weight"].shape[0]
         longest = weights["bert.embeddings.position_embeddings.weight"].shape[0]
-        files = wordpiece_files(release.read("vocab.txt"), rows=rows, longest=longest)
-    return Foreign(LAYOUT, config, weights, files, tuple(sorted(left_out)))
+        files = wordpiece_files(release.read("vocab.txt"), rows=rows, max_tokens=longest)
+    return ForeignCheckpoint(LAYOUT, config, weights, files, tuple(sorted(left_out)))
 
 
 def hf_name(name: str) -> str | None:
@@ -482,7 +488,7 @@ def _config(release: Release, weights: dict[str, torch.Tensor], where: str) -> d
     config = read_json(release, found[0])
     for table in ("bert/embeddings/word_embeddings", "bert/embeddings/position_embeddings"):
         if _TABLES[table] not in weights:
-            raise missing(where, table, layout="BERT")
+            raise missing_weights_error(where, table, layout="BERT")
     rows, width = weights["bert.embeddings.word_embeddings.weight"].shape
     said = (config.get("vocab_size"), config.get("hidden_size"))
     if said != (rows, width):

@@ -61,7 +61,7 @@ class Batch:
             self,
             ids_T=change(self.ids_T),
             segments_T=None if self.segments_T is None else change(self.segments_T),
-            packing=self.packing.mapped(change),
+            packing=self.packing.map(change),
             targets=None if self.targets is None else change(self.targets),
             taught_T=None if self.taught_T is None else change(self.taught_T),
         )

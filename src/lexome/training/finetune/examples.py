@@ -25,7 +25,7 @@ from lexome.formats.tally import Tally
 from lexome.infer.tokenizer import SubwordTokenizer, open_tokenizer
 from lexome.models.checkpoint import Checkpoint, encoder_of, load
 from lexome.models.encoder import Encoder
-from lexome.models.weights import write_tokenizer
+from lexome.models.tokenizer_files import write_tokenizer
 from lexome.recipe.finetune import NO_SPLIT, DataTable, FinetuneRecipe, Names
 from lexome.tasks import task_of
 from lexome.tasks.task import IGNORE_INDEX, Example, Frame, Task

@@ -22,10 +22,10 @@ from torch.nn import functional
 from lexome.errors import CheckpointError, UsageError
 from lexome.models.backend import TransformersEncoder
 from lexome.models.encoder import Encoder
-from lexome.models.heads import Labeller
-from lexome.models.hf_config import OWN, settings_of
-from lexome.models.names import ARCHITECTURES, cut_qkv, to_hf
-from lexome.models.weights import write_weights
+from lexome.models.heads import EncoderWithHead
+from lexome.models.hf_config import CUSTOM_HEAD, head_settings
+from lexome.models.hf_folder import write_weights
+from lexome.models.key_mapping import ARCHITECTURES, split_qkv, to_hf
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 # What peft puts before the names of the model that it wraps.
@@ -91,7 +91,7 @@ class LoraLinear(nn.Module):
         return made
 
 
-def add_adapters(model: Labeller, architecture: str, settings: LoraSettings) -> None:
+def add_adapters(model: EncoderWithHead, architecture: str, settings: LoraSettings) -> None:
     """Put adapters on the encoder, in place. All of its own weights are frozen; the head learns as before."""
     sites = list(_sites(model, architecture, settings.targets))
     if not sites:
@@ -107,7 +107,7 @@ def add_adapters(model: Labeller, architecture: str, settings: LoraSettings) -> 
         model.set_submodule(path, made)
 
 
-def merged(model: Labeller) -> Labeller:
+def merged(model: EncoderWithHead) -> EncoderWithHead:
     """A copy of a model whose adapters have become part of its weights."""
     made = copy.deepcopy(model)
     for path, layer in list(made.named_modules()):
@@ -117,7 +117,7 @@ def merged(model: Labeller) -> Labeller:
 
 
 def write_adapters(
-    folder: Path, model: Labeller, *, architecture: str, kind: str, base: Path, settings: LoraSettings
+    folder: Path, model: EncoderWithHead, *, architecture: str, kind: str, base: Path, settings: LoraSettings
 ) -> None:
     """Write the adapters, and the head where transformers has a class for it, as peft writes them."""
     adapters = list(_adapters(model))
@@ -144,7 +144,7 @@ def write_adapters(
     (folder / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 
 
-def read_adapters(folder: Path, model: Labeller, architecture: str) -> None:
+def read_adapters(folder: Path, model: EncoderWithHead, architecture: str) -> None:
     """Put the adapters of a folder, ours or peft's, on a model, in place; without the head that may lie with them."""
     try:
         config: dict[str, Any] = json.loads((folder / CONFIG).read_bytes())
@@ -173,7 +173,7 @@ Named = list[tuple[str, Tensor]]
 """Names in transformers of what lies in one matrix of ours, each with its rows there."""
 
 
-def _sites(model: Labeller, architecture: str, targets: Sequence[str]) -> Iterator[tuple[str, nn.Linear, Named]]:
+def _sites(model: EncoderWithHead, architecture: str, targets: Sequence[str]) -> Iterator[tuple[str, nn.Linear, Named]]:
     """Each linear layer of the encoder that is meant: where it is, and which of its rows have which names."""
     names = _theirs if isinstance(model.encoder, TransformersEncoder) else _ours
     of = names(model, architecture)
@@ -184,7 +184,7 @@ def _sites(model: Labeller, architecture: str, targets: Sequence[str]) -> Iterat
                 yield path, layer, meant
 
 
-def _ours(model: Labeller, architecture: str) -> Callable[[str, nn.Linear], Named]:
+def _ours(model: EncoderWithHead, architecture: str) -> Callable[[str, nn.Linear], Named]:
     """For our own encoder: names by the table of the architecture."""
     encoder, table = model.encoder, ARCHITECTURES[architecture].encoder
     assert isinstance(encoder, Encoder)
@@ -195,13 +195,13 @@ def _ours(model: Labeller, architecture: str) -> Callable[[str, nn.Linear], Name
         rows_N = torch.arange(layer.out_features)
         if not path.endswith("attention.qkv"):
             return [(names[0], rows_N)]
-        parts = cut_qkv(rows_N, heads=encoder.config.heads)
+        parts = split_qkv(rows_N, heads=encoder.config.heads)
         return list(zip(names, parts if len(names) == len(parts) else [torch.cat(parts)], strict=True))
 
     return of
 
 
-def _theirs(model: Labeller, architecture: str) -> Callable[[str, nn.Linear], Named]:
+def _theirs(model: EncoderWithHead, architecture: str) -> Callable[[str, nn.Linear], Named]:
     """For an encoder that transformers computes: the name that it has there already."""
     return lambda path, layer: [(path.removeprefix("encoder.model."), torch.arange(layer.out_features))]
 
@@ -218,17 +218,19 @@ def _is_meant(path: str, name: str, targets: Sequence[str]) -> bool:
     return False
 
 
-def _endings(model: Labeller) -> list[str]:
+def _endings(model: EncoderWithHead) -> list[str]:
     """The last words of the names of the encoder's linear layers."""
     return sorted(
         {path.rpartition(".")[2] for path, layer in model.encoder.named_modules() if isinstance(layer, nn.Linear)}
     )
 
 
-def _head_weights(model: Labeller, architecture: str, kind: str) -> dict[str, Tensor]:
+def _head_weights(model: EncoderWithHead, architecture: str, kind: str) -> dict[str, Tensor]:
     """The head under transformers' names; nothing where it has no class for it."""
     labels = [f"{number}" for number in range(model.head.out.out_features)]  # type: ignore[union-attr, arg-type]
-    if isinstance(model.encoder, TransformersEncoder) or OWN in settings_of(model.head, architecture, kind, labels):
+    if isinstance(model.encoder, TransformersEncoder) or CUSTOM_HEAD in head_settings(
+        model.head, architecture, kind, labels
+    ):
         return {}
     ours = {f"head.{name}": tensor for name, tensor in model.head.state_dict().items()}
     return to_hf(ours, ARCHITECTURES[architecture], kind=kind, heads=1)

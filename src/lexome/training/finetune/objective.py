@@ -20,9 +20,9 @@ from lexome.corpus.vocab.tokenizers import TOKENIZER_FILE, tokenizer_sha256
 from lexome.errors import CheckpointError, UsageError
 from lexome.files import fingerprint
 from lexome.models.checkpoint import load
-from lexome.models.heads import Labeller
+from lexome.models.heads import EncoderWithHead
+from lexome.models.hf_folder import weights_sha256
 from lexome.models.packing import Packing
-from lexome.models.weights import weights_sha256
 from lexome.recipe.finetune import TeacherTable
 from lexome.tasks.task import IGNORE_INDEX, Example, Task
 from lexome.training.finetune.batching import Batch
@@ -166,7 +166,7 @@ class Teaching:
     square of the temperature keeps its gradients as large as without one.
     """
 
-    def __init__(self, teachers: Sequence[Labeller], task: Task, *, weight: float, temperature: float) -> None:
+    def __init__(self, teachers: Sequence[EncoderWithHead], task: Task, *, weight: float, temperature: float) -> None:
         _require_tokens(task)
         self.teachers = [teacher.eval().requires_grad_(False) for teacher in teachers]
         self.shape = (-1, len(task.groups), task.groups[0])
@@ -228,7 +228,7 @@ def _require_tokens(task: Task) -> None:
         raise UsageError(f"a teacher is for labels of tokens, and this task labels a {task.head}. Leave it out.")
 
 
-def _opened(path: Path, task: Task, tokenizer: Path, *, max_tokens: int) -> Labeller:
+def _opened(path: Path, task: Task, tokenizer: Path, *, max_tokens: int) -> EncoderWithHead:
     if held_labels(path, task.head) is None:
         raise CheckpointError(
             f"{path}: the teacher has no head for labels of a {task.head}; expected a model that was fine-tuned on the "
@@ -253,5 +253,5 @@ def _opened(path: Path, task: Task, tokenizer: Path, *, max_tokens: int) -> Labe
             f"{path}: the teacher takes {found.config.max_tokens} tokens, and rows have up to {max_tokens}. Lower "
             "data.max_tokens, or take a teacher that reads as much."
         )
-    assert isinstance(found.model, Labeller)
+    assert isinstance(found.model, EncoderWithHead)
     return found.model

@@ -18,11 +18,10 @@ from lexome.document import Document
 from lexome.errors import BadDocument, DivergedError, UsageError, WorkerError
 from lexome.files import atomic_write, fingerprint
 from lexome.formats import write
-from lexome.models.checkpoint import Card, load, save
+from lexome.models.checkpoint import HUGGING_FACE, Card, layout_of, load, save
 from lexome.models.encoder import Encoder
-from lexome.models.heads import Labeller
-from lexome.models.source import HUGGING_FACE, layout_of
-from lexome.models.weights import weights_sha256
+from lexome.models.heads import EncoderWithHead
+from lexome.models.hf_folder import weights_sha256
 from lexome.recipe import explain
 from lexome.recipe.finetune import FinetuneRecipe
 from lexome.recipe.renamed import downgrade
@@ -272,7 +271,7 @@ def score_later(recipe: FinetuneRecipe, facts: Facts, ground: Ground, folder: Pa
     task = task_of(json.loads((folder / MODEL / TASK).read_bytes()))
     setting = setting_of(recipe)
     model = load(folder / MODEL, kind=task.head).model.to(setting.device)
-    assert isinstance(model, Labeller)
+    assert isinstance(model, EncoderWithHead)
     split = _wanted(ground.material.parts(facts.fold).test, recipe)
     path = folder / f"{TEST}.jsonl"
     scores = _scored(recipe, Learner(model, None), split, task, path=path, ground=ground, setting=setting)

@@ -14,13 +14,13 @@ from torch.nn.utils.rnn import pad_sequence
 
 from lexome.errors import CheckpointError, UsageError
 from lexome.models import hf_config
-from lexome.models.checkpoint import Checkpoint, encoder_of, load
+from lexome.models.checkpoint import HUGGING_FACE, Checkpoint, encoder_of, layout_of, load
 from lexome.models.config import EncoderConfig
 from lexome.models.encoder import Attention, Encoder
-from lexome.models.heads import HiddenLayers, Labeller, SequenceHead
+from lexome.models.heads import EncoderWithHead, HiddenLayers, SequenceHead
 from lexome.models.hf_config import write_config
+from lexome.models.hf_folder import read_settings
 from lexome.models.packing import Packing
-from lexome.models.source import HUGGING_FACE, layout_of, read_settings
 from lexome.recipe.finetune import FinetuneRecipe, HeadTable
 from lexome.tasks import task_of
 from lexome.tasks.task import IGNORE_INDEX, TASK, Task, Transitions
@@ -119,7 +119,7 @@ class Learner(nn.Module):
     With `frozen` the encoder computes as it serves, without dropout and without gradients.
     """
 
-    def __init__(self, model: Labeller, crf: Crf | None, *, frozen: bool = False) -> None:
+    def __init__(self, model: EncoderWithHead, crf: Crf | None, *, frozen: bool = False) -> None:
         super().__init__()
         self.model, self.crf, self.frozen = model, crf, frozen
         if frozen:
@@ -155,13 +155,13 @@ def begin(recipe: FinetuneRecipe, start: Path, task: Task) -> Begun:
     """The recipe's model for a task; new weights are drawn from torch's generator."""
     found = _loaded(start, task, recipe.head, new_head=recipe.new_head)
     model = found.model
-    assert isinstance(model, Labeller)
+    assert isinstance(model, EncoderWithHead)
     if recipe.layers is not None:
         _cut(model, recipe.layers)
         # Now, and not after all steps: what cannot be saved is not trained.
         write_config(model.encoder.config, found.architecture)
     _set_dropout(model, recipe)
-    encoder_of(model).checkpointing = recipe.gradient_checkpointing
+    encoder_of(model).gradient_checkpointing = recipe.gradient_checkpointing
     if recipe.method == "lora":
         add_adapters(model, found.architecture, lora_settings(recipe))
     crf = _chain(start, task) if recipe.head.crf else None
@@ -169,7 +169,7 @@ def begin(recipe: FinetuneRecipe, start: Path, task: Task) -> Begun:
     return Begun(learner, found, new_head=any(name.startswith("head.out") for name in found.new))
 
 
-def _cut(model: Labeller, layers: int) -> None:
+def _cut(model: EncoderWithHead, layers: int) -> None:
     """Keep only the first layers of an encoder: the last ones know most about words that are masked."""
     encoder = model.encoder
     if not isinstance(encoder, Encoder) or layers > encoder.config.layers:
@@ -221,7 +221,7 @@ def _loaded(start: Path, task: Task, head: HeadTable, *, new_head: bool) -> Chec
 
 def _require_like(found: Checkpoint, head: HeadTable) -> None:
     """CheckpointError where a checkpoint's own head has other layers than the recipe asks for."""
-    assert isinstance(found.model, Labeller)
+    assert isinstance(found.model, EncoderWithHead)
     own, asked = found.model.head.hidden, _hidden(head)
     assert isinstance(own, HiddenLayers)
     if asked is not None and (seen := _shape(own, found.config)) != (wanted := _shape(asked, found.config)):
@@ -235,7 +235,7 @@ def _shape(hidden: HiddenLayers, config: EncoderConfig) -> str:
     """The layers of a head in words."""
     if not hidden.count:
         return "no hidden layers"
-    return f"hidden layers: {hidden.count} of width {hidden.width or config.width} with {hidden.activation}"
+    return f"hidden layers: {hidden.count} of width {hidden.hidden_size or config.hidden_size} with {hidden.activation}"
 
 
 def held_labels(start: Path, kind: str) -> tuple[str, ...] | None:
@@ -243,20 +243,20 @@ def held_labels(start: Path, kind: str) -> tuple[str, ...] | None:
     if layout_of(start) != HUGGING_FACE:
         return None
     settings = read_settings(start)
-    own = settings.get(hf_config.OWN, {}).get("kind") == kind
+    own = settings.get(hf_config.CUSTOM_HEAD, {}).get("kind") == kind
     if not own and not any(name.endswith(CLASSES[kind]) for name in settings.get("architectures") or ()):
         return None
-    return hf_config.labels_of(settings)
+    return hf_config.read_labels(settings)
 
 
 def _beheaded(start: Path, task: Task, head: HeadTable) -> Checkpoint:
     """The checkpoint's encoder under a new head."""
     found = load(start, kind="encoder")
-    settings = {key: held for key, held in found.settings.items() if key != hf_config.OWN}
-    hidden = _hidden(head) or hf_config.hidden_of(settings, found.architecture, task.head)
-    pooling = hf_config.pooling_of(settings, task.head)
-    made = hf_config.label_head(found.config, task.head, labels=len(task.labels), hidden=hidden, pooling=pooling)
-    model = Labeller(encoder_of(found.model), made).eval()  # type: ignore[arg-type]
+    settings = {key: held for key, held in found.settings.items() if key != hf_config.CUSTOM_HEAD}
+    hidden = _hidden(head) or hf_config.read_hidden_layers(settings, found.architecture, task.head)
+    pooling = hf_config.read_pooling(settings, task.head)
+    made = hf_config.build_head(found.config, task.head, labels=len(task.labels), hidden=hidden, pooling=pooling)
+    model = EncoderWithHead(encoder_of(found.model), made).eval()  # type: ignore[arg-type]
     new = tuple(f"head.{name}" for name in made.state_dict())
     return _as_asked(replace(found, model=model, kind=task.head, labels=task.labels, new=new), head)
 
@@ -266,12 +266,12 @@ def _hidden(head: HeadTable) -> HiddenLayers | None:
     if head.layers is None:
         return None
     dropout = 0.1 if head.dropout is None else head.dropout
-    return HiddenLayers(head.layers, width=head.hidden_size, activation=head.activation, dropout=dropout)
+    return HiddenLayers(head.layers, hidden_size=head.hidden_size, activation=head.activation, dropout=dropout)
 
 
 def _as_asked(found: Checkpoint, head: HeadTable) -> Checkpoint:
     """The checkpoint with the recipe's pooling and dropout in its head."""
-    assert isinstance(found.model, Labeller)
+    assert isinstance(found.model, EncoderWithHead)
     made = found.model.head
     if head.pooling is not None:
         if not isinstance(made, SequenceHead):
@@ -288,7 +288,7 @@ def _as_asked(found: Checkpoint, head: HeadTable) -> Checkpoint:
     return found
 
 
-def _set_dropout(model: Labeller, recipe: FinetuneRecipe) -> None:
+def _set_dropout(model: EncoderWithHead, recipe: FinetuneRecipe) -> None:
     """Put the recipe's dropout in place of the encoder's. What is saved still says the checkpoint's own."""
     encoder = encoder_of(model)
     for part in encoder.modules():

@@ -19,7 +19,7 @@ from torch.optim import AdamW
 from lexome.document import Document
 from lexome.errors import DivergedError, FormatError, UsageError
 from lexome.files import atomic_write
-from lexome.models.attention import packed_kernel_here
+from lexome.models.attention import varlen_kernel_available
 from lexome.models.encoder import Attention, Encoder
 from lexome.recipe.finetune import FinetuneRecipe, OptimizerTable
 from lexome.tasks.task import Example, Floats, Scores, Task
@@ -196,8 +196,8 @@ def can_record(learner: Learner, rules: Rules, *, autocast: torch.dtype | None) 
     encoder = learner.model.encoder
     return (
         isinstance(encoder, Encoder)
-        and not encoder.checkpointing
-        and packed_kernel_here(autocast, windows=encoder.config.local_window is not None)
+        and not encoder.gradient_checkpointing
+        and varlen_kernel_available(autocast, windows=encoder.config.local_window is not None)
         and all(part.dropout == 0.0 for part in encoder.modules() if isinstance(part, Attention))
         and learner.crf is None
         and rules.kind in ("plain", "weighted")

@@ -24,7 +24,7 @@ def refused(page: Any, text: str = TEXT) -> tuple[str, str]:
     [
         (Limits(characters=20), "This is too long for the server."),
         (Limits(requests=0), "The server is busy."),
-        (Limits(answer_s=1e-9), "The server cannot answer this now."),
+        (Limits(answer_s=1e-9), "The server is unavailable."),
     ],
     ids=["413", "429", "503"],
 )
@@ -34,7 +34,7 @@ def test_a_refusal_is_shown_and_the_text_is_kept(
     with serving(annotator, limits) as client:
         page = visit(str(client.base_url.join("/")))
         assert refused(page) == (words, TEXT)
-        assert page.locator("#error").inner_text().lower().count("try again in") == (words.find("long") < 0)
+        assert page.locator("#error").inner_text().lower().count("retry in") == (words.find("long") < 0)
 
 
 def test_the_server_s_own_words_are_shown(visit: Any, serving: Any, annotator: Annotator) -> None:

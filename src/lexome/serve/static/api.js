@@ -1,89 +1,91 @@
-// The server: what the page asks of it, and what went wrong in words.
+// Requests to the server, and its errors.
 
-const HEADS = {
+const TITLES = {
   400: "The server could not read this.",
-  401: "This server asks for an access token.",
-  403: "The server does not answer pages of this address.",
-  404: "The server does not know this request.",
+  401: "This server requires an access token.",
+  403: "The server refuses requests from pages of this origin.",
+  404: "The server does not support this request.",
   408: "Sending this took too long.",
   413: "This is too long for the server.",
-  415: "The server does not know this kind of file.",
+  415: "The server does not support this file format.",
   422: "The server could not read this.",
   429: "The server is busy.",
   500: "Something went wrong on the server.",
-  503: "The server cannot answer this now.",
+  503: "The server is unavailable.",
   504: "The server took too long.",
 };
 
-/** What went wrong: `head` in a few words, `message` with what to do, `status` 0 where no answer came. */
+/** An error response: `head` is a short title, `message` has the details, `status` is 0 without a response. */
 export class ServerError extends Error {
   constructor(status, message, retryAfter = null) {
     super(message);
     this.status = status;
-    this.head = HEADS[status] ?? (status ? `The server answered ${status}.` : "The server cannot be reached.");
+    this.head = TITLES[status] ?? (status ? `The server responded with status ${status}.` : "The server cannot be reached.");
     this.retryAfter = retryAfter;
   }
 }
 
 let token = "";
 
-/** The access token to send from now on. */
-export function useToken(given) {
-  token = given.trim();
+/** Send this access token from now on. */
+export function useToken(text) {
+  token = text.trim();
 }
 
-/** What the server says of its model. */
+/** Description of the server's models. */
 export async function model() {
-  return (await asked("model", {})).json();
+  return (await request("model", {})).json();
 }
 
-/** The documents of a source with what the model says of them. */
-export async function annotated(source, { signal } = {}) {
-  const answer = await (source.file
-    ? asked(`annotate?name=${encodeURIComponent(source.name)}`, bytes(source.file), signal)
-    : asked("annotate", json({ text: source.text }), signal));
-  return (await answer.json()).documents;
+/** The annotated documents of a source. */
+export async function annotate(source, { signal } = {}) {
+  const response = await (source.file
+    ? request(`annotate?name=${encodeURIComponent(source.name)}`, bytes(source.file), signal)
+    : request("annotate", json({ text: source.text }), signal));
+  return (await response.json()).documents;
 }
 
-/** Documents as they are, as a file of another format; the server is asked for no mentions, so it adds none. */
+/** Documents as a file of another format; without types, the server converts and adds no mentions. */
 export async function asFile(documents, to) {
-  const answer = await asked(`annotate?types=&to=${encodeURIComponent(to)}`, json({ documents }));
-  const named = /filename="?([^";]+)"?/.exec(answer.headers.get("Content-Disposition") ?? "");
-  return { blob: await answer.blob(), name: named?.[1] ?? null };
+  const response = await request(`annotate?types=&to=${encodeURIComponent(to)}`, json({ documents }));
+  const named = /filename="?([^";]+)"?/.exec(response.headers.get("Content-Disposition") ?? "");
+  return { blob: await response.blob(), name: named?.[1] ?? null };
 }
 
 /** Answers to a question in documents. */
 export async function answers(question, documents) {
-  return (await (await asked("ask", json({ question, documents }))).json()).answers;
+  return (await (await request("ask", json({ question, documents }))).json()).answers;
 }
 
-function json(given) {
-  return { method: "POST", body: JSON.stringify(given), headers: { "Content-Type": "application/json" } };
+function json(content) {
+  return { method: "POST", body: JSON.stringify(content), headers: { "Content-Type": "application/json" } };
 }
 
 function bytes(file) {
   return { method: "POST", body: file, headers: { "Content-Type": "application/octet-stream" } };
 }
 
-async function asked(path, request, signal) {
-  const headers = { ...request.headers, ...(token ? { Authorization: `Bearer ${token}` } : {}) };
-  let answer;
+async function request(path, options, signal) {
+  const headers = { ...options.headers, ...(token ? { Authorization: `Bearer ${token}` } : {}) };
+  let response;
   try {
-    answer = await fetch(path, { ...request, headers, signal });
+    response = await fetch(path, { ...options, headers, signal });
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new ServerError(0, "No answer came. Check that `lexome serve` still runs and that you are online.");
+    throw new ServerError(0, "No response. Check that `lexome serve` is running and that you are online.");
   }
-  if (!answer.ok) throw new ServerError(answer.status, await reason(answer), answer.headers.get("Retry-After"));
-  return answer;
+  if (!response.ok) {
+    throw new ServerError(response.status, await reason(response), response.headers.get("Retry-After"));
+  }
+  return response;
 }
 
-async function reason(answer) {
-  const text = await answer.text();
+async function reason(response) {
+  const text = await response.text();
   try {
     const { error } = JSON.parse(text);
     return typeof error === "string" ? error : text;
   } catch {
-    return text.slice(0, 300) || answer.statusText;
+    return text.slice(0, 300) || response.statusText;
   }
 }

@@ -1,9 +1,9 @@
-// A long text in chunks, so that only what is on the screen must be laid out and drawn at once.
+// Splits a long text into chunks, so that only the visible part is laid out and drawn at once.
 
 const SMALL = 1500;
 const LARGE = 6000;
 
-/** Cut `text` with its parts into {text, parts}: at line ends, in a very long line after a sentence, never in a part. */
+/** Split `text` and its parts into {text, parts}: at line ends, in very long lines after a sentence, never in a part. */
 export function chunksOf(text, parts) {
   const chunks = [];
   const isInside = coverOf(parts);
@@ -38,7 +38,7 @@ function nextCut(text, start, isInside) {
   return text.length;
 }
 
-/** A function that says whether an offset is inside a part; it must be asked in ascending order. */
+/** A function that tells whether an offset is inside a part; it must be called in ascending order. */
 function coverOf(parts) {
   const sorted = [...parts].sort((a, b) => a.start - b.start);
   let next = 0;

@@ -1,4 +1,4 @@
-// The colour of a type: the same as in the HTML files that Lexome writes (formats/html/style.py; a test compares).
+// The colour of a type: the same as in the HTML files that Lexome writes (formats/html.py; a test compares).
 
 // Lightness on a light page, on a dark page, chroma, hue; in OKLCH.
 export const COLOURS = {

@@ -1,17 +1,17 @@
-// Documents as the server gives them, made ready to show, and shown: an article each, its passages with marks.
+// Documents of the server as articles: passages with marked mentions, labels and relations.
 
 import { chunksOf } from "./chunks.js";
 import { element, putMarked, putText } from "./marks.js";
 import { scoreText } from "./mentions.js";
 import { lengthOf, toUnits } from "./offsets.js";
 
-// How long other chunks are drawn before the browser may do something else.
+// How long chunks are drawn before other events are handled.
 const TURN_MS = 12;
 
 const MIXED = { title: "h3", heading: "h4" };
 
-/** What the page knows of a document: its passages with the parts of mentions in them, and its mentions. */
-export function prepared(doc, index) {
+/** A document's passages with the parts of mentions in them, and its mentions. */
+export function prepareDocument(doc, index) {
   const passages = (doc.passages ?? []).map((passage) => ({
     ...passage,
     kind: passage.kind ?? "paragraph",
@@ -67,7 +67,7 @@ function passageAt(passages, offset) {
 }
 
 /** The article of a document, and the chunks of its text, each with `redraw(isShown)` and `holder`. */
-export function shownDocument(doc, { named }) {
+export function renderDocument(doc, { named }) {
   const article = element("article", "card doc");
   if (named) article.append(heading(doc));
   if (doc.labels.length) article.append(chips(doc.labels));
@@ -117,7 +117,7 @@ class Chunk {
     this.holder.style.containIntrinsicHeight = `auto ${Math.ceil(text.length / 85) * 34}px`;
   }
 
-  /** Draw the mentions that are shown, but only where these are others than before. */
+  /** Draw the mentions that are shown, if they have changed. */
   redraw(isShown) {
     const parts = this.parts.filter((part) => isShown(part.mention));
     const drawn = parts.map((part) => part.mention.key).join();
@@ -127,14 +127,14 @@ class Chunk {
     putMarked(this.holder, this.text, parts);
   }
 
-  /** True if some of it is on the screen, or nearly. */
+  /** Whether it is on the screen or close to it. */
   get isNear() {
     const { top, bottom } = this.holder.getBoundingClientRect();
     return bottom > -innerHeight && top < 2 * innerHeight;
   }
 }
 
-/** Draw chunks, those near the screen first, the others a few at a time; give functions that finish and stop it.
+/** Draw chunks, those near the screen first, the others a few at a time; returns functions to finish or stop.
  *
  * `drawn()` is called after each turn.
  */

@@ -1,4 +1,4 @@
-// What is shown: types switched on and off, and the lowest score. Both act on mentions that are already here.
+// Filters by type and minimum score, applied to mentions that are already loaded.
 
 import { classOf } from "./colours.js";
 import { element, putText } from "./marks.js";
@@ -6,31 +6,31 @@ import { element, putText } from "./marks.js";
 const BINS = 50;
 const SVG = "http://www.w3.org/2000/svg";
 
-/** True for a score that is not too low. Where the lowest is 0, all are enough: a file's own may be below it. */
-export const isEnough = (score, lowest) => score === null || lowest === 0 || score >= lowest;
+/** Whether a score reaches the minimum. With a minimum of 0 all do: those of a file may be negative. */
+export const isEnough = (score, minimum) => score === null || minimum === 0 || score >= minimum;
 
 export class Filters {
-  /** `changed()` is called after every change by the reader, at most once a frame. */
+  /** `changed()` is called after each change by the user, at most once per frame. */
   constructor(changed) {
     this.off = new Set();
-    this.lowest = 0;
+    this.minimum = 0;
     this.mentions = [];
     this.keys = document.getElementById("type-keys");
     this.slider = document.getElementById("score");
     this.shownScore = document.getElementById("score-shown");
     this.histogram = document.getElementById("histogram");
-    this.changed = onceAFrame(changed);
-    this.slider.addEventListener("input", () => this.setLowest(Number(this.slider.value)));
+    this.changed = oncePerFrame(changed);
+    this.slider.addEventListener("input", () => this.setMinimum(Number(this.slider.value)));
     document.getElementById("all").addEventListener("click", () => this.switchAll(true));
     document.getElementById("none").addEventListener("click", () => this.switchAll(false));
   }
 
-  /** True for a mention whose type is on and whose score is not too low; one without a score always has enough. */
+  /** Whether a mention's type is on and its score reaches the minimum; mentions without a score do. */
   isShown = (mention) => !this.off.has(mention.type) && this.isSure(mention);
 
-  isSure = (mention) => isEnough(mention.score, this.lowest);
+  isSure = (mention) => isEnough(mention.score, this.minimum);
 
-  /** Types of the mentions first, most frequent first, then those the model knows but did not find. */
+  /** Types of the mentions, most frequent first, then other types of the model. */
   show(mentions, known) {
     this.mentions = mentions;
     const counts = countOf(mentions);
@@ -66,13 +66,13 @@ export class Filters {
     }
   }
 
-  setLowest(score) {
-    this.lowest = score;
+  setMinimum(score) {
+    this.minimum = score;
     this.count();
     this.changed();
   }
 
-  /** Counts beside the types: of mentions with enough score, whether or not the type is on. */
+  /** Counts beside the types: mentions that reach the minimum score, whether or not the type is on. */
   count() {
     const counts = countOf(this.mentions.filter(this.isSure));
     this.keys.querySelectorAll(".key").forEach((label, place) => {
@@ -80,11 +80,11 @@ export class Filters {
       label.lastChild.textContent = count.toLocaleString("en");
       label.classList.toggle("empty", !count);
     });
-    this.shownScore.textContent = this.lowest.toFixed(2);
-    this.histogram.childNodes.forEach((bar, bin) => bar.classList.toggle("below", (bin + 1) / BINS <= this.lowest));
+    this.shownScore.textContent = this.minimum.toFixed(2);
+    this.histogram.childNodes.forEach((bar, bin) => bar.classList.toggle("below", (bin + 1) / BINS <= this.minimum));
   }
 
-  /** How many mentions there are of each score; the heights are square roots, so that few can still be seen. */
+  /** Histogram of scores; heights are square roots, so that small counts are visible. */
   drawHistogram() {
     const bins = new Array(BINS).fill(0);
     for (const { score } of this.mentions) if (score !== null) bins[Math.min(BINS - 1, Math.floor(score * BINS))] += 1;
@@ -107,7 +107,7 @@ function countOf(mentions) {
   return counts;
 }
 
-function onceAFrame(act) {
+function oncePerFrame(act) {
   let waiting = false;
   return () => {
     if (waiting) return;

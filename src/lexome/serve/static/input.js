@@ -1,26 +1,26 @@
-// Where text comes from: typed or pasted, an example, a file that was opened or dropped. Typed text is never lost.
+// Input: typed or pasted text, an example, or a file opened or dropped. Typed text is never lost.
 
 import { ServerError } from "./api.js";
 import { element, putText } from "./marks.js";
 
-const KEPT = "lexome-text";
+const STORAGE_KEY = "lexome-text";
 
 const byId = (id) => document.getElementById(id);
 
 export class Input {
-  /** `annotate(source)` is called with {text} or with {file, name}, `complain(error)` with why a file is not taken. */
+  /** `annotate(source)` is called with {text} or with {file, name}, `complain(error)` with the reason why a file is rejected. */
   constructor({ examples, annotate, complain }) {
     this.annotate = annotate;
     this.complain = complain;
-    this.largest = Infinity; // bytes that the server takes
+    this.maxBytes = Infinity; // of the server
     this.field = byId("text");
     this.file = null;
     byId("examples").append(...examples.map((example) => this.exampleButton(example)));
   }
 
   start() {
-    this.field.value ||= keptText();
-    this.field.addEventListener("input", () => keepText(this.field.value));
+    this.field.value ||= storedText();
+    this.field.addEventListener("input", () => storeText(this.field.value));
     byId("form").addEventListener("submit", (event) => {
       event.preventDefault();
       this.submit();
@@ -63,7 +63,7 @@ export class Input {
     this.field.setSelectionRange(0, 0);
     this.field.scrollTop = 0;
     before?.focus({ preventScroll: true });
-    keepText(text);
+    storeText(text);
   }
 
   clear() {
@@ -76,7 +76,7 @@ export class Input {
   async take(files) {
     const [first, ...others] = files;
     if (!first) return;
-    const note = others.length ? `one file at a time: ${others.length} more not taken` : "";
+    const note = others.length ? `one file at a time: ${others.length} more ignored` : "";
     byId("picker").value = "";
     try {
       this.showFile({ file: await this.copyOf(first), name: first.name }, note);
@@ -87,17 +87,17 @@ export class Input {
     this.submit();
   }
 
-  /** A copy, so that the same bytes are sent again even if the file changes; an error where that cannot be. */
+  /** A copy, so that the same bytes are sent again even if the file changes. */
   async copyOf(file) {
-    if (file.size > this.largest) {
-      const sizes = `${sizeText(file.size)}; expected ${sizeText(this.largest)} at most`;
-      throw new ServerError(413, `The file has ${sizes}. Annotate it with \`lexome annotate\`, or cut it.`);
+    if (file.size > this.maxBytes) {
+      const sizes = `${sizeText(file.size)}; expected at most ${sizeText(this.maxBytes)}`;
+      throw new ServerError(413, `The file has ${sizes}. Use \`lexome annotate\`, or split it.`);
     }
     try {
       return new Blob([await file.arrayBuffer()]);
     } catch {
-      const why = `${file.name} is a folder, or cannot be read any more. Open a single file.`;
-      throw Object.assign(new Error(why), { head: "The browser cannot read this." });
+      const why = `${file.name} is a folder, or can no longer be read. Open a single file.`;
+      throw Object.assign(new Error(why), { head: "The browser cannot read this file." });
     }
   }
 
@@ -138,18 +138,18 @@ function sizeText(bytes) {
   return bytes < 10_000 ? `${bytes.toLocaleString("en")} bytes` : `${Math.round(bytes / 1000).toLocaleString("en")} kB`;
 }
 
-/** Kept while the tab lives, so that a reload loses nothing; what does not fit is not kept. */
-function keepText(text) {
+/** Store the text for this tab, so that a reload loses nothing. */
+function storeText(text) {
   try {
-    sessionStorage.setItem(KEPT, text);
+    sessionStorage.setItem(STORAGE_KEY, text);
   } catch {
     // Storage is full or forbidden; the field itself still has the text.
   }
 }
 
-function keptText() {
+function storedText() {
   try {
-    return sessionStorage.getItem(KEPT) ?? "";
+    return sessionStorage.getItem(STORAGE_KEY) ?? "";
   } catch {
     return "";
   }

@@ -1,7 +1,7 @@
-// Text with mentions: nested, overlapping and discontinuous ones, every character in its place.
+// Renders text with nested, overlapping and discontinuous mentions.
 //
-// Each piece of text stands inside one element for each mention that covers it. Mentions that share text have lanes
-// of their own under it, short ones above long ones, so that all can be seen at once. Everything is set as text.
+// Each piece of text is inside one element for each mention that covers it. Overlapping mentions are drawn in separate
+// lanes under the text, short ones above long ones, so that all are visible. Everything is inserted as text, not HTML.
 
 import { classOf } from "./colours.js";
 

@@ -1,4 +1,4 @@
-// The table of mentions: sortable, a mention's name leads to its place in the text.
+// The table of mentions: sortable; clicking a mention scrolls to it in the text.
 
 import { classOf } from "./colours.js";
 import { element, putText } from "./marks.js";
@@ -15,11 +15,11 @@ const COLUMNS = [
   { name: "Document", key: (mention) => mention.order, where: (mention) => mention.order },
 ];
 
-/** A score as it is shown everywhere; never rounded up to one it has not. */
+/** A score as shown everywhere; rounded down, never to a score it does not reach. */
 export const scoreText = (score) => (score === null ? "" : (Math.floor(score * 1000) / 1000).toFixed(3));
 
 export class MentionTable {
-  /** `goTo(mention)` leads to a mention in the text. */
+  /** `goTo(mention)` scrolls to a mention in the text. */
   constructor(goTo) {
     this.goTo = goTo;
     this.table = document.getElementById("mentions");
@@ -104,7 +104,7 @@ export class MentionTable {
     return cell;
   }
 
-  /** The mentions as lines of columns parted by tabs, in the order shown. */
+  /** The mentions as tab-separated values, in the order shown. */
   asText() {
     const plain = (text) => String(text).replace(/[\t\r\n]+/g, " ");
     const head = ["mention", "type", "start", "end", "score", "concepts", "document"];

@@ -15,7 +15,7 @@ export function toUnits(text) {
   return (offset) => places[Math.max(0, Math.min(offset, places.length - 1))];
 }
 
-/** How many code points `text` has. */
+/** Number of code points of `text`. */
 export function lengthOf(text) {
   if (!BEYOND.test(text)) return text.length;
   let count = 0;

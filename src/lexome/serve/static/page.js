@@ -1,15 +1,15 @@
-// The page: text or a file to the server, its mentions into view, and what the reader does with them.
+// The page: sends text or a file to the server, shows the mentions, filters and exports them.
 
 import * as api from "./api.js";
-import { freshQuestions, questionForm } from "./asking.js";
-import { drawInTurn, prepared, shownDocument } from "./documents.js";
+import { questionForm, resetQuestions } from "./questions.js";
+import { drawInTurn, prepareDocument, renderDocument } from "./documents.js";
 import { EXAMPLES } from "./examples.js";
 import { Filters } from "./filters.js";
 import { Input } from "./input.js";
-import { kept } from "./keeping.js";
+import { visibleDocument } from "./visible.js";
 import { element, putText } from "./marks.js";
 import { MentionTable } from "./mentions.js";
-import { copied, fileName, save } from "./saving.js";
+import { copyText, fileName, save } from "./download.js";
 import { themeButton } from "./themes.js";
 import { Tip } from "./tip.js";
 
@@ -31,18 +31,18 @@ const table = new MentionTable(goTo);
 const tip = new Tip(documents, (key) => shown.byKey.get(key));
 const input = new Input({ examples: EXAMPLES, annotate, complain });
 
-/** Ask for a source to be annotated and show what comes back; a request that still runs is given up. */
+/** Annotate a source and show the result; a request in progress is cancelled. */
 async function annotate(source) {
   running?.abort();
-  const mine = (running = new AbortController());
+  const current = (running = new AbortController());
   setBusy(true);
   try {
-    const docs = await api.annotated(source, { signal: mine.signal });
-    if (running === mine) show(source, docs);
+    const docs = await api.annotate(source, { signal: current.signal });
+    if (running === current) show(source, docs);
   } catch (error) {
-    if (running === mine && error.name !== "AbortError") complain(error);
+    if (running === current && error.name !== "AbortError") complain(error);
   } finally {
-    if (running === mine) setBusy(false);
+    if (running === current) setBusy(false);
   }
 }
 
@@ -53,20 +53,20 @@ function setBusy(busy) {
   byId("results").setAttribute("aria-busy", busy);
   if (busy) {
     byId("error").hidden = true;
-    say("Annotating");
+    announce("Annotating");
   }
 }
 
 function show(source, docs) {
   shown.source = source;
-  shown.docs = docs.map(prepared);
+  shown.docs = docs.map(prepareDocument);
   shown.mentions = shown.docs.flatMap((doc) => doc.mentions);
   shown.byKey = new Map(shown.mentions.map((mention) => [mention.key, mention]));
   shown.views = [];
   documents.replaceChildren();
   byId("results").hidden = false;
-  if (!byId("format").options.length) greet();
-  freshQuestions(answersQuestions);
+  if (!byId("format").options.length) loadModelInfo();
+  resetQuestions(answersQuestions);
   filters.show(shown.mentions, knownTypes);
   showDocuments(DOCUMENTS_AT_ONCE);
   draw();
@@ -74,12 +74,12 @@ function show(source, docs) {
   if (below) byId("results").scrollIntoView({ block: "start" });
 }
 
-/** Show so many documents more; a file may hold thousands. */
+/** Show this many more documents; a file may have thousands. */
 function showDocuments(count) {
   const first = shown.views.length;
   const named = shown.docs.length > 1 || Boolean(shown.source.file);
   for (const doc of shown.docs.slice(first, first + count)) {
-    const view = shownDocument(doc, { named });
+    const view = renderDocument(doc, { named });
     shown.views.push(view);
     documents.append(view.article);
   }
@@ -89,9 +89,9 @@ function showDocuments(count) {
   drawText();
 }
 
-/** A document as the filters leave it. */
+/** A document as filtered. */
 function visible(doc) {
-  return kept(doc, filters.isShown, filters.lowest);
+  return visibleDocument(doc, filters.isShown, filters.minimum);
 }
 
 function drawText() {
@@ -105,16 +105,16 @@ function drawText() {
   tip.ready();
 }
 
-/** Bring text, table and counts to what the filters say. */
+/** Update text, table and counts to the filters. */
 function draw() {
   tip.hide();
   drawText();
   const mentions = shown.mentions.filter(filters.isShown);
   table.show(mentions);
-  tell(mentions.length);
+  showCounts(mentions.length);
 }
 
-function tell(count) {
+function showCounts(count) {
   const all = shown.mentions.length;
   const hidden = all - count;
   const where = shown.docs.length === 1 ? "" : ` in ${plural(shown.docs.length, "document")}`;
@@ -122,31 +122,32 @@ function tell(count) {
   byId("found-more").textContent = hidden ? `${hidden.toLocaleString("en")} hidden by type or score` : "";
   byId("download").disabled = !shown.docs.length;
   byId("copy").disabled = !count;
-  say(`${byId("found").textContent}. ${byId("found-more").textContent}`);
+  announce(`${byId("found").textContent}. ${byId("found-more").textContent}`);
 }
 
-function say(words) {
-  byId("status").textContent = words;
+/** Announce a status to screen readers. */
+function announce(text) {
+  byId("status").textContent = text;
 }
 
-/** Show what went wrong. The text stays where it is, and so does what was found before. */
+/** Show an error. The text and the previous result stay. */
 function complain(error) {
-  // Some of the server's reasons say it themselves.
-  const tells = !error.retryAfter || /try again in/i.test(error.message);
-  const wait = tells ? "" : ` Try again in ${plural(Number(error.retryAfter), "second")}.`;
+  // Some messages of the server include it.
+  const included = !error.retryAfter || /retry in/i.test(error.message);
+  const wait = included ? "" : ` Retry in ${plural(Number(error.retryAfter), "second")}.`;
   byId("error").replaceChildren(
     element("strong", "", error.head ?? "Something went wrong on this page."),
     element("p"),
-    element("p", "soft small", shown.source ? "Your text is still here; below is what was found before." : "Your text is still here."),
+    element("p", "soft small", shown.source ? "Your text is still here; below is the previous result." : "Your text is still here."),
   );
   putText(byId("error").querySelector("p"), `${error.message}${wait}`);
   byId("error").hidden = false;
   if (error.status === 401) byId("token-row").hidden = false;
-  say("");
+  announce("");
   byId("error").scrollIntoView({ block: "nearest" });
 }
 
-/** Lead to a mention in the text, wherever its document is. */
+/** Scroll to a mention in the text, in whichever document it is. */
 function goTo(mention) {
   if (mention.order >= shown.views.length) showDocuments(mention.order + 1 - shown.views.length);
   drawing.finish();
@@ -164,7 +165,7 @@ async function download() {
   try {
     const { blob, name } = await api.asFile(shown.docs.map(visible), to);
     save(blob, fileName(source, to, name));
-    say(`Saved as ${to}`);
+    announce(`Saved as ${to}`);
   } catch (error) {
     complain(error);
   } finally {
@@ -173,20 +174,20 @@ async function download() {
 }
 
 async function copyMentions() {
-  const done = await copied(table.asText());
+  const done = await copyText(table.asText());
   const button = byId("copy");
   const words = button.dataset.words ?? (button.dataset.words = button.textContent);
-  button.textContent = done ? "Copied" : "This browser does not allow copying";
-  say(button.textContent);
+  button.textContent = done ? "Copied" : "Copying is blocked by the browser";
+  announce(button.textContent);
   setTimeout(() => (button.textContent = words), 2000);
 }
 
-/** What the server has: the model's name, its types, the formats it writes. */
-async function greet() {
+/** Load names and types of the models, and output formats. */
+async function loadModelInfo() {
   try {
     const about = await api.model();
     knownTypes = about.types;
-    input.largest = about.limits.body_bytes;
+    input.maxBytes = about.limits.body_bytes;
     answersQuestions = about.models.some((one) => one.task === "questions");
     const names = about.models.map((one) => one.name);
     const finds = knownTypes.slice(0, NAMED_TYPES).join(", ") + (knownTypes.length > NAMED_TYPES ? ", …" : "");
@@ -203,7 +204,7 @@ byId("cancel").addEventListener("click", () => {
   running?.abort();
   running = null;
   setBusy(false);
-  say("Stopped");
+  announce("Stopped");
   byId("annotate").focus();
 });
 byId("more-documents").addEventListener("click", () => showDocuments(DOCUMENTS_AT_ONCE));
@@ -213,8 +214,8 @@ byId("names").addEventListener("change", (event) => documents.classList.toggle("
 byId("token").addEventListener("change", (event) => {
   api.useToken(event.target.value);
   byId("error").hidden = true;
-  greet();
+  loadModelInfo();
 });
 questionForm({ ask: (question) => api.answers(question, shown.docs.map(visible)), complain });
 input.start();
-greet();
+loadModelInfo();

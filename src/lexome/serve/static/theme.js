@@ -1,4 +1,4 @@
-// Light or dark before the first paint; without a choice of the reader's, as the system has it.
+// Applies the stored theme before the first paint; the default is the system's.
 "use strict";
 
 {
@@ -7,6 +7,6 @@
     const kept = localStorage.getItem("lexome-theme");
     if (kept === "light" || kept === "dark") root.dataset.theme = kept;
   } catch {
-    // Storage may be forbidden; the system's theme it is.
+    // Storage may be blocked: use the system's theme.
   }
 }

@@ -1,4 +1,4 @@
-// The button that switches between the system's theme, light and dark; theme.js applies what is kept.
+// The button that switches between system, light and dark theme; theme.js applies the stored one.
 
 const NEXT = { system: "light", light: "dark", dark: "system" };
 
@@ -12,7 +12,7 @@ export function themeButton(button) {
     try {
       localStorage.setItem("lexome-theme", theme);
     } catch {
-      // Storage may be forbidden; the choice then lasts as long as the page.
+      // Storage may be blocked: the choice then lasts as long as the page.
     }
     tell();
   });

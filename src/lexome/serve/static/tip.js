@@ -1,4 +1,4 @@
-// What is said of a mention while the pointer or the focus is on it, and the arrow keys that lead from one to the next.
+// Tooltip of a mention under the pointer or focus, and arrow keys to move between mentions.
 
 import { classOf } from "./colours.js";
 import { scoreText } from "./mentions.js";
@@ -8,7 +8,7 @@ const GAP = 8;
 const LINGER_MS = 150;
 
 export class Tip {
-  /** `find(key)` gives the mention of a mark. */
+  /** `find(key)` returns the mention of a mark. */
   constructor(documents, find) {
     this.documents = documents;
     this.find = find;
@@ -53,13 +53,13 @@ export class Tip {
     else this.hide();
   }
 
-  /** Say what is known of a mark's mention, then of those around it. */
+  /** Show details of a mark's mention, then of those around it. */
   show(mark, y) {
     clearTimeout(this.leaving);
     this.unlight();
     const around = [];
     for (let at = mark; at?.matches("mark"); at = at.parentElement) around.push(this.find(at.dataset.m));
-    this.box.replaceChildren(...around.map(said));
+    this.box.replaceChildren(...around.map(details));
     for (const piece of this.documents.querySelectorAll(`mark[data-m="${mark.dataset.m}"]`)) piece.classList.add("on");
     this.box.hidden = false;
     this.mark = mark;
@@ -109,7 +109,7 @@ export class Tip {
   }
 }
 
-function said(mention) {
+function details(mention) {
   const box = element("div", "said");
   const head = box.appendChild(element("p", "said-head"));
   putText(head.appendChild(element("span", `type ${classOf(mention.type)}`)), mention.type);

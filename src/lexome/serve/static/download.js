@@ -1,13 +1,13 @@
-// Saving: a file of the format the reader chose, or the mentions on the clipboard.
+// Downloads in the chosen format, and mentions to the clipboard.
 
-/** A name for a saved file: the source's own, or the server's word for it, with the ending that the server gives. */
+/** File name of a download: the source's, or the one suggested by the server, with the server's extension. */
 export function fileName(source, format, suggested) {
   const [, word, ending] = /^([\w-]+)\.([\w.]+)$/.exec(suggested ?? "") ?? ["", "annotations", format];
   const stem = source.file ? source.name.replace(/\..*$/s, "").replace(/[^\w-]+/g, "_") : "";
   return `${stem || word}.${ending}`;
 }
 
-/** Give the reader a file. */
+/** Download a file. */
 export function save(blob, name) {
   const link = document.createElement("a");
   link.href = URL.createObjectURL(blob);
@@ -16,18 +16,18 @@ export function save(blob, name) {
   setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
 }
 
-/** Put text on the clipboard; false where the browser does not let us. */
-export async function copied(text) {
+/** Copy text to the clipboard; false if the browser does not permit it. */
+export async function copyText(text) {
   try {
     await navigator.clipboard.writeText(text);
     return true;
   } catch {
-    return copiedTheOldWay(text);
+    return copyBySelection(text);
   }
 }
 
-/** Pages that are not served from this machine or over HTTPS have no other way. */
-function copiedTheOldWay(text) {
+/** For pages without the clipboard API: those not served from localhost or over HTTPS. */
+function copyBySelection(text) {
   const before = document.activeElement;
   const field = document.createElement("textarea");
   field.value = text;

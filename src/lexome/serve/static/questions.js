@@ -1,38 +1,38 @@
-// Questions to the documents that are shown, where the server has a model that answers some.
+// Questions to the documents shown, if the server has a question-answering model.
 
 import { element, putText } from "./marks.js";
 import { scoreText } from "./mentions.js";
 
 const byId = (id) => document.getElementById(id);
 
-// The question whose answers are awaited; those to an older one, or of other documents, come too late to be shown.
+// The latest question: answers to an older one, or from other documents, arrive too late to be shown.
 let latest = null;
 
-/** Make the question's form work: `ask(question)` gives answers, `complain(error)` says what went wrong. */
+/** Set up the form: `ask(question)` returns answers, `complain(error)` shows an error. */
 export function questionForm({ ask, complain }) {
   byId("ask").addEventListener("submit", async (event) => {
     event.preventDefault();
     const question = byId("question").value.trim();
     if (!question) return;
-    const mine = (latest = {});
+    const current = (latest = {});
     try {
       const answers = await ask(question);
-      if (latest === mine) byId("answers").replaceChildren(...shownAnswers(answers));
+      if (latest === current) byId("answers").replaceChildren(...answerItems(answers));
     } catch (error) {
-      if (latest === mine) complain(error);
+      if (latest === current) complain(error);
     }
   });
 }
 
-/** Show the form, if the server answers questions; forget the answers to what was asked of other documents. */
-export function freshQuestions(answersQuestions) {
+/** Show the form if the server answers questions, and clear answers from other documents. */
+export function resetQuestions(answersQuestions) {
   latest = null;
   byId("ask").hidden = !answersQuestions;
   byId("answers").replaceChildren();
 }
 
-function shownAnswers(answers) {
-  if (!answers.length) return [element("li", "soft", "No answer was found in the text.")];
+function answerItems(answers) {
+  if (!answers.length) return [element("li", "soft", "The text has no answer.")];
   return [...answers].sort((a, b) => (b.score ?? 0) - (a.score ?? 0)).map((answer) => {
     const item = element("li");
     putText(item, answer.text);

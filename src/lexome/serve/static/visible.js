@@ -1,18 +1,18 @@
-// What is kept of a document when some of its mentions are hidden: what leans on a hidden one goes with it.
+// A document without its hidden mentions, and without relations and attributes that refer to them.
 
 import { isEnough } from "./filters.js";
 
-/** The document with the mentions that are shown, and with relations of enough score whose sides are all there. */
-export function kept(doc, isShown, lowest) {
+/** The document with the mentions shown, and relations that reach the minimum score and whose arguments are shown. */
+export function visibleDocument(doc, isShown, minimum) {
   const spans = (doc.source.spans ?? []).filter((_, place) => isShown(doc.mentions[place]));
-  const relations = keptRelations(doc.source, spans, lowest);
+  const relations = visibleRelations(doc.source, spans, minimum);
   const known = new Set([...spans, ...relations].map((one) => one.id));
   const attributes = (doc.source.attributes ?? []).filter((attribute) => known.has(attribute.target));
   return { ...doc.source, spans, relations, attributes };
 }
 
-function keptRelations(doc, spans, lowest) {
-  let relations = (doc.relations ?? []).filter((relation) => isEnough(relation.score ?? null, lowest));
+function visibleRelations(doc, spans, minimum) {
+  let relations = (doc.relations ?? []).filter((relation) => isEnough(relation.score ?? null, minimum));
   for (;;) {
     const known = new Set([...spans, ...relations].map((one) => one.id));
     const left = relations.filter((relation) =>

@@ -139,8 +139,8 @@ def _difference(doc: Document, kind: str, gold: Mention | None, predicted: Menti
     both = [mention for mention in (gold, predicted) if mention is not None]
     start = min(mention.parts[0][0] for mention in both)
     end = max(mention.parts[-1][1] for mention in both)
-    texts = (_mention_text(doc, mention) for mention in (gold, predicted))
-    return Difference(MENTIONS, kind, doc.id, *texts, context_of(doc, start, end))
+    gold_text, predicted_text = (_mention_text(doc, mention) for mention in (gold, predicted))
+    return Difference(MENTIONS, kind, doc.id, gold_text, predicted_text, context_of(doc, start, end))
 
 
 def _mention_text(doc: Document, mention: Mention | None) -> str | None:

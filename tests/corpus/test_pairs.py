@@ -129,7 +129,8 @@ def slow_lengths(first: int, second: int, max_tokens: int) -> tuple[int, int]:
 
 
 def rows(pairs: Pairs) -> Iterator[tuple[int, int, int, int, int]]:
-    return zip(*(column.tolist() for column in pairs[:5]), strict=True)
+    columns = (pairs.a_starts, pairs.a_ends, pairs.b_starts, pairs.b_ends, pairs.labels)
+    return zip(*(column.tolist() for column in columns), strict=True)
 
 
 @given(documents, st.integers(2, 30), st.integers(0, 2**32))

@@ -3,8 +3,8 @@
 A packed batch is one flat array of token ids with `ends`, the exclusive end of each sequence; there is no padding.
 """
 
-from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,7 +68,8 @@ class Masking:
             )
 
 
-class Masked(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Masked:
     """A masked batch: input ids, masked positions (ascending), and the original ids there."""
 
     inputs: NDArray[Any]
@@ -119,7 +120,8 @@ def mask(
     return _replace(ids, positions, vocabulary, masking, (draws[_SPLIT, rolled], draws[_PIECE, positions]))
 
 
-class _Words(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _Words:
     """Maskable words: first token, number of tokens, sequence index; `sequences` is the number of sequences."""
 
     firsts: Ints
@@ -159,7 +161,7 @@ def _find_spans(words: _Words, masking: Masking, draws: Floats) -> tuple[_Words,
     size = sizes[words.sequence]
     turn = (draws[words.firsts[base + size - 1]] * size).astype(np.int64)
     order = base + (np.arange(base.size) - base + turn) % size
-    turned = words._replace(firsts=words.firsts[order], lengths=words.lengths[order])
+    turned = replace(words, firsts=words.firsts[order], lengths=words.lengths[order])
     leads = np.zeros(base.size, bool)
     leads[(base + before)[before < size]] = True
     leads[1:] |= turned.firsts[1:] > turned.firsts[:-1] + turned.lengths[:-1]

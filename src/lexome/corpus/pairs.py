@@ -8,8 +8,9 @@ end is also a sentence end. The functions here return token ranges in it. `max_t
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,14 +20,16 @@ from lexome.errors import UsageError
 Ints = NDArray[np.int64]
 
 
-class Sequences(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Sequences:
     """Token ranges, in the order of the text."""
 
     starts: Ints
     ends: Ints
 
 
-class Pairs(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Pairs:
     """Two token ranges per instance, and its label: 0 where B follows A, 1 where it does not.
 
     `cut` counts truncated tokens, `left_out` tokens of sentences that are in no pair.
@@ -41,7 +44,8 @@ class Pairs(NamedTuple):
     left_out: int
 
 
-class Packed(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Packed:
     """A packed batch: ids, the segment of each (0 or 1), and the exclusive end of each sequence."""
 
     ids: NDArray[Any]
@@ -145,7 +149,8 @@ def _contained(numbers: Ints, ascending: Ints) -> NDArray[np.bool_]:
     return here & (places < ascending.size)
 
 
-class _SentenceIndex(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _SentenceIndex:
     """Sentences and documents that are not empty.
 
     Sentence s has the tokens bounds[s] to bounds[s + 1], document d the sentences firsts[d] to firsts[d + 1]. Python's
@@ -184,7 +189,7 @@ _Row = tuple[int, int, int, int, int]
 
 
 def _next_sentence(text: _SentenceIndex, max_tokens: int, draws: Iterator[float], short: float) -> Iterator[_Row]:
-    bounds, firsts = text
+    bounds, firsts = text.bounds, text.firsts
     for document in range(len(firsts) - 1):
         target = _target(max_tokens, draws, short)
         first, last = firsts[document], firsts[document + 1]
@@ -202,7 +207,7 @@ def _next_sentence(text: _SentenceIndex, max_tokens: int, draws: Iterator[float]
 
 def _random_segment(text: _SentenceIndex, document: int, wanted: int, draws: Iterator[float]) -> tuple[int, int]:
     """Sentences of another document, from a random one on, up to `wanted` tokens or its end."""
-    bounds, firsts = text
+    bounds, firsts = text.bounds, text.firsts
     other = int(next(draws) * (len(firsts) - 2))
     other += other >= document
     first, last = firsts[other], firsts[other + 1]
@@ -211,7 +216,7 @@ def _random_segment(text: _SentenceIndex, document: int, wanted: int, draws: Ite
 
 
 def _sentence_order(text: _SentenceIndex, max_tokens: int, draws: Iterator[float], short: float) -> Iterator[_Row]:
-    bounds, firsts = text
+    bounds, firsts = text.bounds, text.firsts
     for document in range(len(firsts) - 1):
         target = _target(max_tokens, draws, short)
         first, last = firsts[document], firsts[document + 1]

@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Thread
-from typing import Any, Literal, NamedTuple, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,7 +54,8 @@ class Specials:
         return cls(*found)
 
 
-class Pieces(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Pieces:
     """What a tokenizer.json says that training has to know."""
 
     vocabulary: Vocabulary
@@ -69,7 +70,8 @@ class Pieces(NamedTuple):
         return cls(vocabulary, Specials.of(tokenizer), int(vocabulary.special.size))
 
 
-class Ranges(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Ranges:
     """The sequences of one epoch as token ranges of the whole text; the second range and the label only for pairs."""
 
     starts: Ints
@@ -86,7 +88,8 @@ class Ranges(NamedTuple):
         return self.ends - self.starts + self.b_ends - self.b_starts + 3
 
 
-class Ordered(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Ordered:
     """One epoch: its sequences, the order they come in, and the tokens up to each in that order."""
 
     ranges: Ranges
@@ -272,7 +275,8 @@ class Plan:
     seed: int = 0
 
 
-class Arrays(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Arrays:
     """One batch. Counts are of what is real; the arrays hold fillings too, which nothing is asked about."""
 
     ids_T: Ints
@@ -287,7 +291,8 @@ class Arrays(NamedTuple):
     sequences: int
 
 
-class StepArrays(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class StepArrays:
     """The passes of one step, and the place after it."""
 
     passes: list[Arrays]

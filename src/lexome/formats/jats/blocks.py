@@ -6,8 +6,8 @@ docs/explanation/jats.md has the table of elements.
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import NamedTuple
 
 from lxml import etree
 
@@ -118,7 +118,8 @@ _ROW_GROUPS = frozenset(("thead", "tbody", "tfoot", "tgroup"))
 _NO_ROWS = frozenset(("col", "colgroup", "colspec", "spanspec"))
 
 
-class Place(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class BlockPlace:
     """The position of a block in the article: the fields of its passages other than text."""
 
     section: tuple[str, ...] = ()
@@ -143,11 +144,11 @@ class Blocks:
         self._used: set[Element] = set()  # labels and titles that were already read
         self._floating: list[Element] = []  # notes and figures inside them, not yet read
 
-    def block(self, element: Element, place: Place) -> None:
+    def block(self, element: Element, place: BlockPlace) -> None:
         """Add the passages of one block."""
         _HANDLERS.get(element.tag, Blocks.unknown)(self, element, place)
 
-    def children(self, element: Element, place: Place) -> None:
+    def children(self, element: Element, place: BlockPlace) -> None:
         """Add the passages of all children, and text outside any paragraph."""
         if (text := element.text) and not text.isspace():
             self.stray(text, place)
@@ -156,49 +157,49 @@ class Blocks:
             if (tail := child.tail) and not tail.isspace():
                 self.stray(tail, place)
 
-    def flow(self, element: Element, place: Place) -> None:
+    def flow(self, element: Element, place: BlockPlace) -> None:
         """Add the element's own text as a passage, then the blocks inside it."""
         text, blocks = self.inline.own(element)
         self._add(text, place)
         for block in blocks:
             self.block(block, place)
 
-    def titled(self, element: Element, place: Place) -> None:
+    def titled(self, element: Element, place: BlockPlace) -> None:
         """Add a heading of label and title, then the content with the title in its section path."""
         self.children(element, self._heading(element, place))
 
-    def captioned(self, element: Element, place: Place) -> None:
+    def captioned(self, element: Element, place: BlockPlace) -> None:
         """Add label, caption and content of a figure, table or supplement; the label precedes the caption."""
         category = _ROLES.get(element.tag) or place.category
-        self.labelled(element, Place(place.section, category, place.language, "caption"))
+        self.labelled(element, BlockPlace(place.section, category, place.language, "caption"))
 
-    def labelled(self, element: Element, place: Place) -> None:
+    def labelled(self, element: Element, place: BlockPlace) -> None:
         """Add the content, with its label before the first passage."""
         self._prefixed(element, place, self._take_text(_first(element, "label")))
 
-    def listing(self, element: Element, place: Place) -> None:
+    def listing(self, element: Element, place: BlockPlace) -> None:
         """Add a list: each paragraph of an item is a passage."""
-        self.titled(element, place._replace(kind="list") if place.kind == "paragraph" else place)
+        self.titled(element, replace(place, kind="list") if place.kind == "paragraph" else place)
 
-    def definition(self, element: Element, place: Place) -> None:
+    def definition(self, element: Element, place: BlockPlace) -> None:
         """Add a term and its definition, separated by a tab."""
         terms = [self._take_text(child) for child in element if child.tag in ("label", "term")]
         self._prefixed(element, place, "\t".join(filter(None, terms)), gap="\t")
 
-    def speech(self, element: Element, place: Place) -> None:
+    def speech(self, element: Element, place: BlockPlace) -> None:
         """Add a speech, preceded by the speaker's name."""
         self._prefixed(element, place, self._take_text(_first(element, "speaker")))
 
-    def footnote(self, element: Element, place: Place) -> None:
+    def footnote(self, element: Element, place: BlockPlace) -> None:
         """Add a note, preceded by its mark."""
         category = place.category or role_of(element.get("fn-type"), "")
-        self.labelled(element, place._replace(category=category, kind="footnote"))
+        self.labelled(element, replace(place, category=category, kind="footnote"))
 
-    def table_foot(self, element: Element, place: Place) -> None:
+    def table_foot(self, element: Element, place: BlockPlace) -> None:
         """Add the notes under a table."""
-        self.titled(element, place._replace(kind="footnote"))
+        self.titled(element, replace(place, kind="footnote"))
 
-    def formula(self, element: Element, place: Place) -> None:
+    def formula(self, element: Element, place: BlockPlace) -> None:
         """Add a displayed formula in its best form, preceded by its number."""
         number = self._take_text(_first(element, "label"))
         text, blocks = self.inline.own(element)
@@ -207,12 +208,12 @@ class Blocks:
         for block in blocks:
             self.block(block, place)
 
-    def bare_math(self, element: Element, place: Place) -> None:
+    def bare_math(self, element: Element, place: BlockPlace) -> None:
         """Add a formula between paragraphs that has no wrapper."""
         text = tex_text(element) if element.tag == "tex-math" else math_text(element)
         self._add(text, place, kind="formula")
 
-    def verse(self, element: Element, place: Place) -> None:
+    def verse(self, element: Element, place: BlockPlace) -> None:
         """Add a poem, with its line breaks."""
         place = self._heading(element, place)
         lines = [self._take_text(line) for line in element.iterchildren("verse-line")]
@@ -220,7 +221,7 @@ class Blocks:
         self._flush_floating(place)
         self.children(element, place)
 
-    def preformatted(self, element: Element, place: Place) -> None:
+    def preformatted(self, element: Element, place: BlockPlace) -> None:
         """Add code or preformatted text with its white space."""
         blocks: list[Element] = []
         text = self.inline.raw(element, blocks).strip("\r\n")
@@ -228,7 +229,7 @@ class Blocks:
         for block in blocks:
             self.block(block, place)
 
-    def table(self, element: Element, place: Place) -> None:
+    def table(self, element: Element, place: BlockPlace) -> None:
         """Add the cells of a table, tab-separated with one line per row, then the floating blocks in them."""
         rows: list[str] = []
         after: list[Element] = []
@@ -238,54 +239,54 @@ class Blocks:
         for block in after:
             self.block(block, place)
 
-    def alternatives(self, element: Element, place: Place) -> None:
+    def alternatives(self, element: Element, place: BlockPlace) -> None:
         """Add the best of several forms of the same content."""
         for text in stray_texts(element):
             self.stray(text, place)
         for child in self.inline.best_form(element):
             self.block(child, place)
 
-    def references(self, element: Element, place: Place) -> None:
+    def references(self, element: Element, place: BlockPlace) -> None:
         """Add a reference list if references are wanted, else only its other content."""
         if not self._references and only_references(element):
             self.tally.note("reference skipped", sum(1 for _ in element.iterchildren("ref")))
             return
         self.titled(element, place)
 
-    def reference(self, element: Element, place: Place) -> None:
+    def reference(self, element: Element, place: BlockPlace) -> None:
         """Add a reference if references are wanted."""
         if not self._references:
             self.tally.note("reference skipped")
             return
-        self.labelled(element, place._replace(kind="reference"))
+        self.labelled(element, replace(place, kind="reference"))
 
-    def citation(self, element: Element, place: Place) -> None:
+    def citation(self, element: Element, place: BlockPlace) -> None:
         """Add a citation, with spaces between its fields."""
         self._add(self.inline.spaced(element), place)
 
-    def title(self, element: Element, place: Place) -> None:
+    def title(self, element: Element, place: BlockPlace) -> None:
         """Add a title that is not a section's: a caption's, or a second one."""
         if element in self._used:
             return
         self._add(self._take_text(element), place, kind="caption" if place.kind == "caption" else "heading")
         self._flush_floating(place)
 
-    def label(self, element: Element, place: Place) -> None:
+    def label(self, element: Element, place: BlockPlace) -> None:
         """Add a label, term or speaker that was not read with its parent."""
         if element in self._used:
             return
         self._add(self._take_text(element), place)
         self._flush_floating(place)
 
-    def abstract(self, element: Element, place: Place) -> None:
+    def abstract(self, element: Element, place: BlockPlace) -> None:
         """Add an abstract; one of a special type without title gets the type as section."""
-        place = place._replace(category="ABSTRACT", kind="abstract")
+        place = replace(place, category="ABSTRACT", kind="abstract")
         type_ = element.get("abstract-type")
         if type_ and _first(element, "title") is None:
-            place = place._replace(section=(*place.section, type_))
+            place = replace(place, section=(*place.section, type_))
         self.titled(element, place)
 
-    def contributors(self, element: Element, place: Place) -> None:
+    def contributors(self, element: Element, place: BlockPlace) -> None:
         """Add biographies, comments and notes on authors; their names are metadata."""
         seen: set[Element] = set()
         for text in element.iter("bio", "author-comment", "fn"):
@@ -293,19 +294,19 @@ class Blocks:
                 seen.add(text)
                 self.block(text, place)
 
-    def abbreviations(self, element: Element, place: Place) -> None:
+    def abbreviations(self, element: Element, place: BlockPlace) -> None:
         """Add abbreviations that are listed as keywords, with a tab between short and long form."""
         place = self._heading(element, place)
         for word in element.iter("kwd", "compound-kwd"):
             parts = word.findall("compound-kwd-part")
             self._add("\t".join(map(self.inline.line, parts or [word])), place)
 
-    def skip(self, element: Element, place: Place) -> None:
+    def skip(self, element: Element, place: BlockPlace) -> None:
         """Note something that is not read."""
         if all_text(element).strip():
             self.tally.note(skip_note(element))
 
-    def unknown(self, element: Element, place: Place) -> None:
+    def unknown(self, element: Element, place: BlockPlace) -> None:
         """Add the content of an unexpected element; a namespaced one is read under its local name."""
         if drop_namespace(element):
             self.block(element, place)
@@ -321,11 +322,11 @@ class Blocks:
         language = element.get(LANGUAGE) or default
         return None if language == self._language else language
 
-    def _add(self, text: str, place: Place, *, kind: str | None = None) -> None:
+    def _add(self, text: str, place: BlockPlace, *, kind: str | None = None) -> None:
         if text and not text.isspace():
             self.drafts.append((kind or place.kind, text, place.section, place.category, place.language))
 
-    def stray(self, text: str, place: Place) -> None:
+    def stray(self, text: str, place: BlockPlace) -> None:
         """Add text where only elements are allowed."""
         self.tally.note("text outside any paragraph, kept as one")
         self._add(fold(text), place)
@@ -341,12 +342,12 @@ class Blocks:
         self._floating += floats
         return text
 
-    def _flush_floating(self, place: Place) -> None:
+    def _flush_floating(self, place: BlockPlace) -> None:
         """Add the floating blocks of labels and titles."""
         while self._floating:
             self.block(self._floating.pop(0), place)
 
-    def _heading(self, element: Element, place: Place) -> Place:
+    def _heading(self, element: Element, place: BlockPlace) -> BlockPlace:
         """Add the heading of an element; returns the place of its content."""
         label = title = None
         for child in element:
@@ -363,15 +364,15 @@ class Blocks:
         role = _ROLES.get(element.tag) or place.category
         if role is None:
             role = role_of(element.get("sec-type") or element.get("notes-type"), name or number)
-        place = Place(place.section, role, self.language_of(element, place.language), place.kind)
+        place = BlockPlace(place.section, role, self.language_of(element, place.language), place.kind)
         self._add(_join(number, name), place, kind="heading")
         if name or number:
-            place = Place((*place.section, name or number), role, place.language, place.kind)
+            place = BlockPlace((*place.section, name or number), role, place.language, place.kind)
         if self._floating:
             self._flush_floating(place)
         return place
 
-    def _prefixed(self, element: Element, place: Place, prefix: str, *, gap: str = " ") -> None:
+    def _prefixed(self, element: Element, place: BlockPlace, prefix: str, *, gap: str = " ") -> None:
         """Add the content of an element, preceded by its label, term or speaker."""
         begin = len(self.drafts)
         floating, self._floating = self._floating, []
@@ -419,7 +420,7 @@ def _join(label: str, text: str) -> str:
     return f"{label} {text}" if label and text else label or text
 
 
-_Handler = Callable[[Blocks, Element, Place], None]
+_Handler = Callable[[Blocks, Element, BlockPlace], None]
 
 
 def _table() -> dict[object, _Handler]:

@@ -13,7 +13,7 @@ from functools import partial
 
 from lexome.document import Document, lay_out
 from lexome.errors import BadDocument
-from lexome.formats.jats.blocks import LANGUAGE, Blocks, Place
+from lexome.formats.jats.blocks import LANGUAGE, BlockPlace, Blocks
 from lexome.formats.jats.front_matter import Parts, is_abbreviations, metadata, parts_of
 from lexome.formats.jats.inline import Element, Inline, drop_namespace, stray_texts
 from lexome.formats.streams import Source
@@ -152,12 +152,12 @@ class _Article:
         self._read_front(front, parts, blocks)
         others = []
         for text in stray_texts(article):
-            blocks.stray(text, Place())
+            blocks.stray(text, BlockPlace())
         for child in article:
             if child.tag in _SEPARATE:
                 others.append(child)
             elif child is not front:
-                blocks.block(child, Place())
+                blocks.block(child, BlockPlace())
         doc = Document(id_, lay_out(blocks.drafts), meta=meta)
         docs = [doc]
         for number, other in enumerate(others, 1):
@@ -170,25 +170,25 @@ class _Article:
             self._read_titles(group, blocks, None)
         for tag in _FRONT_TEXT:
             for element in parts.get(tag, ()):
-                blocks.block(element, Place(category="ACK_FUND" if tag == "funding-group" else None))
+                blocks.block(element, BlockPlace(category="ACK_FUND" if tag == "funding-group" else None))
         for group in parts.get("kwd-group", ()):
             if is_abbreviations(group):
-                blocks.abbreviations(group, Place(category="ABBR", kind="list"))
+                blocks.abbreviations(group, BlockPlace(category="ABBR", kind="list"))
         if front is not None and front.tag == "front":
             for notes in (*front.iterfind("journal-meta/notes"), *front.iterfind("notes")):
-                blocks.block(notes, Place())
+                blocks.block(notes, BlockPlace())
 
     def _read_titles(self, group: Element, blocks: Blocks, language: str | None) -> None:
         for child in group:
             child_language = blocks.language_of(child, language)
             if child.tag in _TITLES:
-                blocks.flow(child, Place(category="TITLE", language=child_language, kind="title"))
+                blocks.flow(child, BlockPlace(category="TITLE", language=child_language, kind="title"))
             elif child.tag == "trans-title-group":
                 self._read_titles(child, blocks, child_language)
             elif child.tag == "fn-group":
-                blocks.block(child, Place())
+                blocks.block(child, BlockPlace())
             else:
-                blocks.skip(child, Place())
+                blocks.skip(child, BlockPlace())
 
 
 def _front(article: Element) -> tuple[Element | None, Parts]:

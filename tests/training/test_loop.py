@@ -1,6 +1,7 @@
 """The loop: passes add up to one large batch, and held-out loss is the mean over all masks."""
 
 import math
+from dataclasses import replace
 from itertools import islice, pairwise
 
 import pytest
@@ -76,7 +77,8 @@ def test_filling_changes_nothing(text: Text) -> None:
     model, _ = model_of(text)
     step = arrays(text, [1])
     full = step.passes[0]
-    bare = full._replace(
+    bare = replace(
+        full,
         ids_T=full.ids_T[: full.tokens],
         segments_T=full.segments_T[: full.tokens],
         ends_S=full.ends_S[: full.sequences],
@@ -85,7 +87,7 @@ def test_filling_changes_nothing(text: Text) -> None:
         pair_labels_S=None if full.pair_labels_S is None else full.pair_labels_S[: full.sequences],
     )
     losses = [
-        PretrainingLoss()(model, tensors(step._replace(passes=[one])).batches[0])[0].item() for one in (full, bare)
+        PretrainingLoss()(model, tensors(replace(step, passes=[one])).batches[0])[0].item() for one in (full, bare)
     ]
     assert losses[0] == pytest.approx(losses[1], rel=1e-6)
 

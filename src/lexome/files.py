@@ -159,7 +159,10 @@ def first_difference(recorded: Mapping[str, Any], requested: Mapping[str, Any]) 
     old, new = _flatten(recorded), _flatten(requested)
     for key in sorted(old.keys() | new.keys()):
         if old.get(key) != new.get(key):
-            was, now = (_describe(table.get(key)) for table in (old, new))
+            was, now = (
+                "not set" if table.get(key) is None else json.dumps(table[key], ensure_ascii=False)
+                for table in (old, new)
+            )
             return key, f"{key} was {was} and is now {now}"
     return None
 
@@ -171,10 +174,6 @@ def _flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
             value = {str(index): item for index, item in enumerate(value)}
         flat |= _flatten(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {prefix + key: value}
     return flat
-
-
-def _describe(value: Any) -> str:
-    return "not set" if value is None else json.dumps(value, ensure_ascii=False)
 
 
 def refuse_other_settings(

@@ -12,8 +12,9 @@ Intermediate files are in OUT/.lexome and are removed at the end.
 import json
 import shutil
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import Any, Self
 
@@ -257,9 +258,15 @@ def build(
     outputs = tuple(recipe.out / name for name in ("corpus.json", "corpus.md", "rejects.jsonl", "records"))
     folder = OutputFolder(recipe, "a corpus", runner.work, recipe.out / "corpus.json", outputs)
     folder.check()
-    identity = fingerprint("build", VERSION, recipe_keys(recipe), _file_identities(recipe, inputs))
+    identity = fingerprint(
+        "build", VERSION, recipe_keys(recipe), _file_identities((*chain(*inputs.values()), *_leakage_files(recipe)))
+    )
     corpus = Corpus.load(recipe.out)
-    if corpus is not None and corpus.identity == identity and _has_all_files(recipe, corpus):
+    if (
+        corpus is not None
+        and corpus.identity == identity
+        and all((recipe.out / name).exists() for name in corpus.files)
+    ):
         # Left by a run that was killed between its last file and its cleanup.
         shutil.rmtree(runner.work, ignore_errors=True)
         return BuildResult(corpus, {})
@@ -299,7 +306,13 @@ def _inputs(recipe: BuildRecipe) -> dict[str, tuple[Path, ...]]:
         except FormatError as error:
             raise FormatError(f"source {source.name}: {error}") from None
         for files in sets:
-            _require_outside(files, recipe.out / "records")
+            # Records that this build does not write are removed at its end, so an input must not be among them.
+            if inside := [file for file in files if file.resolve().is_relative_to((recipe.out / "records").resolve())]:
+                raise UsageError(
+                    f"{inside[0]}: is an input inside the output folder. Choose another out.",
+                    code="input-is-output",
+                    value=inside[0],
+                )
             stem = printable_name(PurePosixPath(uncompressed_name(files[0].name)).stem or files[0].name)
             name = f"{source.name}/{stem}"
             if name in jobs:
@@ -315,28 +328,14 @@ def _inputs(recipe: BuildRecipe) -> dict[str, tuple[Path, ...]]:
     return jobs
 
 
-def _require_outside(files: Sequence[Path], records: Path) -> None:
-    """Raise UsageError for an input inside the output, where files of earlier builds are removed."""
-    for file in files:
-        if file.resolve().is_relative_to(records.resolve()):
-            raise UsageError(
-                f"{file}: is an input inside the output folder. Choose another out.", code="input-is-output", value=file
-            )
-
-
-def _file_identities(recipe: BuildRecipe, inputs: dict[str, tuple[Path, ...]]) -> list[tuple[str, int, int]]:
-    """Every file that the records depend on, with its size and modification time."""
-    files = [*(file for set_ in inputs.values() for file in set_), *_leakage_files(recipe)]
+def _file_identities(files: Iterable[Path]) -> list[tuple[str, int, int]]:
+    """Files that the records depend on, each with its size and modification time."""
     return [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
 
 
 def _leakage_files(recipe: BuildRecipe) -> list[Path]:
     """The files of the benchmark datasets, folders expanded: a folder's modification time does not cover its files."""
     return expand(recipe.leakage.sets, None, Tally())
-
-
-def _has_all_files(recipe: BuildRecipe, corpus: Corpus) -> bool:
-    return all((recipe.out / name).exists() for name in corpus.files)
 
 
 class _Runner:
@@ -377,7 +376,8 @@ class _Runner:
     def choose(self, names: Sequence[str]) -> dict[str, Any] | None:
         """The decisions over all files, or None where another part has not made them yet."""
         keys = tuple(self._read_outputs(name)[1] for name in names)
-        sources = [self._rank(name) for name in names]
+        ranks = {source.name: rank for rank, source in enumerate(self.recipe.sources)}
+        sources = [ranks[name.partition("/")[0]] for name in names]
         settings = (sources, self.recipe)
         verdicts = self.work / "newest.npy"
         first = self._run("newest_job", newest_job, (Job("newest_job", keys, (verdicts,), settings),), names)
@@ -424,16 +424,12 @@ class _Runner:
         return path
 
     def _leak_identity(self) -> str:
-        found = [(path, path.stat()) for path in _leakage_files(self.recipe)]
-        files = [(str(path), stat.st_size, stat.st_mtime_ns) for path, stat in found]
+        files = _file_identities(_leakage_files(self.recipe))
         return fingerprint(VERSION, files, self.recipe.leakage.ngram_words)
 
     def _read_outputs(self, name: str) -> tuple[Path, ...]:
         folder = self.work / "read"
         return tuple(folder / f"{name}{ending}" for ending in ENDINGS)
-
-    def _rank(self, name: str) -> int:
-        return [source.name for source in self.recipe.sources].index(name.partition("/")[0])
 
     def _run(self, name: str, work: Any, jobs: tuple[Job, ...], *identity: object) -> StageResult:
         stage = Stage(name, work, jobs, self.work / "marks" / name, fingerprint(name, VERSION, *identity))

@@ -139,9 +139,15 @@ def _filter_documents(
                 draft.reason = leak if settings.leaks == "drop" else None
             if draft.reason is not None and not draft.doc.meta.deleted:
                 drops[draft.reason] += 1
-        rows_of_hashes = _minhash_signatures(drafts, hashes, settings.near)
-        signed.write(rows_of_hashes.astype(SIGNATURE).tobytes())
-        keys.bands.append(band_hashes(rows_of_hashes, settings.near.bands))
+        near = settings.near
+        # A dropped document has the signature of an empty text.
+        shingles = [
+            shingle_hashes(found, near.shingle_words) if draft.reason is None else found[:0]
+            for draft, found in zip(drafts, hashes, strict=True)
+        ]
+        minhashes = signatures(shingles, permutations=near.permutations)
+        signed.write(minhashes.astype(SIGNATURE).tobytes())
+        keys.bands.append(band_hashes(minhashes, near.bands))
         _append_keys(keys, drafts, rows)
         staying = [draft.doc for draft in drafts if draft.reason is None]
         rows += len(staying)
@@ -161,15 +167,6 @@ def _clean(doc: Document, settings: ReadSettings, tally: Tally) -> _Draft:
     count = sum(len(passage.text.split()) for passage in doc.passages)
     reason = text_reason(words, count, languages=settings.languages, min_words=settings.min_words)
     return _Draft(with_sentences(doc) if reason is None else doc, reason, words, count)
-
-
-def _minhash_signatures(drafts: list[_Draft], hashes: list[Hashes], near: Near) -> npt.NDArray[np.uint32]:
-    """The MinHash signature of each document; of dropped ones, that of an empty text."""
-    runs = [
-        shingle_hashes(found, near.shingle_words) if draft.reason is None else found[:0]
-        for draft, found in zip(drafts, hashes, strict=True)
-    ]
-    return signatures(runs, permutations=near.permutations)
 
 
 def _append_keys(keys: _Keys, drafts: list[_Draft], row: int) -> None:

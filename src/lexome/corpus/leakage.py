@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lexome.corpus.dedup import Hashes, shingle_hashes, word_hashes, words_of
-from lexome.corpus.sentences import split_sentences
+from lexome.corpus.sentences import with_sentences
 from lexome.document import Document
 from lexome.formats import Tally, read
 
@@ -99,16 +99,10 @@ def _sentence_ends(doc: Document, run_words: int) -> Iterable[tuple[int, int]]:
 def sentences_of(doc: Document) -> list[str]:
     """The sentences of a document: annotated ones, or split by rule."""
     return [
-        passage.text[start:end]
-        for passage in doc.passages
-        for start, end in _sentences(passage.offset, passage.text, passage.sentences)
+        passage.text[start - passage.offset : end - passage.offset]
+        for passage in with_sentences(doc).passages
+        for start, end in passage.sentences
     ]
-
-
-def _sentences(offset: int, text: str, given: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    if given:
-        return [(start - offset, end - offset) for start, end in given]
-    return split_sentences(text)
 
 
 def pubmed_id(doc: Document) -> str | None:

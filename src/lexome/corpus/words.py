@@ -77,14 +77,10 @@ def punctuation(pieces: Sequence[str], kind: PieceKind) -> Bools:
     """Whether a token is only punctuation as BERT defines it, by id; a leading space is ignored."""
     texts = [piece.removeprefix("▁") for piece in pieces]
     if kind == "byte-level":
-        texts = [_text_of_bytes(piece).removeprefix(" ") for piece in pieces]
+        # Incomplete characters become U+FFFD, characters of added tokens outside the alphabet 0: no punctuation.
+        spelled = (bytes(_BYTES.get(character, 0) for character in piece) for piece in pieces)
+        texts = [text.decode("utf-8", errors="replace").removeprefix(" ") for text in spelled]
     return np.array([bool(text) and all(map(_is_punctuation, text)) for text in texts], bool)
-
-
-def _text_of_bytes(piece: str) -> str:
-    """The text of a byte-level token; incomplete characters become U+FFFD, which is not punctuation."""
-    # An added token may have characters outside the alphabet; byte 0 is not punctuation either.
-    return bytes(_BYTES.get(character, 0) for character in piece).decode("utf-8", errors="replace")
 
 
 def _is_punctuation(character: str) -> bool:

@@ -44,11 +44,8 @@ def run_cluster(stage: Stage, jobs: Sequence[Job], *, engine: Engine) -> Iterato
 
 
 def _perform(stage: Stage, job: Job) -> JobResult:
-    return run_job(stage, job, _ignore)
-
-
-def _ignore(count: int, documents: int = 0) -> None:
-    """Progress inside a job is not sent over the network: with thousands of jobs, finished ones are enough."""
+    # Progress inside a job is not sent over the network: with thousands of jobs, finished ones are enough.
+    return run_job(stage, job, lambda count, documents=0: None)
 
 
 def _job_result(ray: Any, reference: Any, job: Job) -> JobResult:

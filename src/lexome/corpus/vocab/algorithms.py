@@ -71,7 +71,8 @@ def unigram_pieces(
         with file.open("w", encoding="utf-8") as lines:
             lines.writelines(f"{piece}\t{score}\n" for piece, score in seed_pieces(known))
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=_training_lines(known, alphabet),
+            # Word counts; first each character of the alphabet, since some are not in the text.
+            sentence_iterator=(f"{text}\t{count}" for text, count in (*((char, 1) for char in alphabet), *known)),
             model_writer=written,
             seed_sentencepieces_file=str(file),
             vocab_size=size,
@@ -164,12 +165,6 @@ def _restrict_to_alphabet(words: Counter[str], alphabet: list[str]) -> Counter[s
             if part:
                 kept[part] += count
     return kept
-
-
-def _training_lines(words: list[tuple[str, int]], alphabet: list[str]) -> Iterator[str]:
-    """One word and its count per line; first each character of the alphabet, since some are not in the text."""
-    yield from (f"{char}\t1" for char in alphabet)
-    yield from (f"{word}\t{count}" for word, count in words)
 
 
 Documents = Callable[[], Iterable[list[str]]]
@@ -298,7 +293,11 @@ def learn_sentencepiece_unigram(documents: Documents, setting: VocabSettings) ->
     tokenizers = _tokenizers()
     made = _sentencepiece_tokenizer(tokenizers.models.Unigram([("[UNK]", 0.0)], 0, False), setting)
     words = _counted_words(documents(), made)
-    alphabet = _most_frequent(_characters(words), setting, made.normalizer)
+    characters: Counter[str] = Counter()
+    for word, count in words.items():
+        for char in word:
+            characters[char] += count
+    alphabet = _most_frequent(characters, setting, made.normalizer)
     _check_size(setting, len(BERT_SPECIAL) + len(alphabet))
     pieces = unigram_pieces(words, alphabet=alphabet, size=setting.size, special=BERT_SPECIAL)
     made.model = tokenizers.models.Unigram(pieces, BERT_SPECIAL.index("[UNK]"), False)
@@ -408,11 +407,3 @@ def _counted_words(documents: Iterable[list[str]], made: Any) -> Counter[str]:
         for word, _ in made.pre_tokenizer.pre_tokenize_str(made.normalizer.normalize_str(stretch)):
             words[word] += count
     return words
-
-
-def _characters(words: Counter[str]) -> Counter[str]:
-    counts: Counter[str] = Counter()
-    for word, count in words.items():
-        for char in word:
-            counts[char] += count
-    return counts

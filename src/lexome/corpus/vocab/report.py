@@ -11,7 +11,7 @@ from typing import Any
 from lexome.corpus.vocab.algorithms import GREEK, SYMBOLS
 from lexome.corpus.vocab.learn import open_texts
 from lexome.corpus.vocab.tokenizers import load_tokenizer, unknown_id
-from lexome.document import Document, Span
+from lexome.document import Document
 from lexome.errors import FormatError, UsageError
 from lexome.files import atomic_plot, atomic_write
 from lexome.formats import read
@@ -175,11 +175,8 @@ def mention_words(documents: Iterable[Document]) -> Iterator[tuple[str, int]]:
     for doc in documents:
         tokens = [token for passage in doc.passages for token in passage.tokens]
         for span in doc.spans:
-            yield span.text, _words_in(span, tokens) or len(WORD.findall(span.text))
-
-
-def _words_in(span: Span, tokens: list[tuple[int, int]]) -> int:
-    return sum(start < end and any(a <= start and end <= b for a, b in span.parts) for start, end in tokens)
+            inside = sum(start < end and any(a <= start and end <= b for a, b in span.parts) for start, end in tokens)
+            yield span.text, inside or len(WORD.findall(span.text))
 
 
 def _symbol_coverage(name: str, tokenizer: Any) -> VocabStats:

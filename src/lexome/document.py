@@ -52,7 +52,7 @@ class Passage:
                 "bad_offset", f"a passage has offset {self.offset}; expected 0 to {MAX_OFFSET}", value=self.offset
             )
         if not self.text.isascii():
-            _require_unicode(self.text)
+            encode_utf8(self.text, "a passage")
         if self.sentences or self.tokens:
             _require_inside(self.sentences, self.offset, self.end, "sentences")
             _require_inside(self.tokens, self.offset, self.end, "tokens")
@@ -331,13 +331,14 @@ def require_curies(concepts: tuple[str, ...], *, owner: str) -> None:
             )
 
 
-def _require_unicode(text: str) -> None:
+def encode_utf8(text: str, owner: str = "the document") -> bytes:
+    """The text in UTF-8; DocumentError for a lone surrogate."""
     try:
-        text.encode()
+        return text.encode()
     except UnicodeEncodeError as error:
         raise DocumentError(
             "not_unicode",
-            f"the text has a lone surrogate, {text[error.start]!r}, at character {error.start}; expected valid Unicode",
+            f"{owner} has a lone surrogate, {text[error.start]!r}, at character {error.start}; expected valid Unicode",
             value=error.start,
         ) from None
 

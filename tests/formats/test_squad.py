@@ -149,7 +149,7 @@ def test_a_file_that_is_not_squad_is_an_error(raw: bytes, code: str) -> None:
 
 
 def test_half_a_surrogate_pair_refuses_the_document() -> None:
-    with raises(BadDocument, code="not_unicode", value="question"):
+    with raises(BadDocument, code="not_unicode", mentions="'question'"):
         read_raw(json.dumps(paper()).replace("When was", "\\ud83e").encode())
 
 

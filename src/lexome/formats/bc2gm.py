@@ -73,9 +73,7 @@ def read(
         # Genes before their alternatives, whatever the order of the files.
         genes = sorted((mention for _, mention in mentions.pop(id, ())), key=lambda mention: mention.type != "GENE")
         make = partial(_document, id, text, genes, tally if offsets == "repair" else None)
-        doc = tally.attempt(make, where=line.where, id=id, raw=line.raw)
-        if doc is not None:
-            yield doc
+        yield from tally.accept(make, where=line.where, id=id, raw=line.raw)
     for id, lines in mentions.items():
         for line, _ in lines:
             unknown = BadDocument(

@@ -9,7 +9,7 @@ from typing import Any
 from lexome.document import Answer, Document, Passage, Question
 from lexome.errors import BadDocument
 from lexome.formats.json_file import (
-    attempt,
+    accept,
     load,
     mapping,
     missing_list,
@@ -40,9 +40,7 @@ def read(source: Source, *, tally: Tally) -> Iterator[Document]:
         raise missing_list(source, content, "questions", "BioASQ")
     note_unknown_fields(content, frozenset({"questions"}), tally)
     for number, record in enumerate(questions, 1):
-        doc = attempt(tally, partial(_document, record, tally), record, where=f"{source.name}, question {number}")
-        if doc is not None:
-            yield doc
+        yield from accept(tally, partial(_document, record, tally), record, where=f"{source.name}, question {number}")
 
 
 def spread_snippets(doc: Document, tally: Tally) -> Iterator[Document]:

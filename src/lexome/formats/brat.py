@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import quote, unquote
 
-from lexome.document import Argument, Attribute, Document, Passage, Range, Relation, Span, shorten
+from lexome.document import Argument, Attribute, Document, Passage, Range, Relation, Span, encode_utf8, shorten
 from lexome.errors import BadDocument, FormatError
 from lexome.files import atomic_write
 from lexome.formats.streams import Source, decode, pair_files, uncompressed_name
@@ -51,9 +51,7 @@ def read(
     make = partial(_document, repair=offsets == "repair", encoding=encoding, tally=tally)
     for key, text, standoff in pair_files(sources, (".txt", ".ann"), _key, tally):
         id, standoff = id_from_stem(key.rpartition("/")[2]), standoff or b""
-        doc = tally.attempt(partial(make, id, text, standoff), where=f"{key}.ann", id=id, raw=standoff)
-        if doc is not None:
-            yield doc
+        yield from tally.accept(partial(make, id, text, standoff), where=f"{key}.ann", id=id, raw=standoff)
 
 
 def _key(source: Source) -> tuple[str, str] | None:
@@ -210,12 +208,7 @@ class FileStems:
 
 def file_stem(id: str) -> str:
     """The id as a file name without extension: a single path component that is not hidden."""
-    try:
-        stem = quote(id, safe="")
-    except UnicodeEncodeError:
-        raise BadDocument(
-            "not_unicode", f"the id {id!r} has a lone surrogate; expected valid Unicode.", value=id
-        ) from None
+    stem = quote(encode_utf8(id, "the id"), safe="")
     if len(stem) > MAX_STEM_BYTES:
         raise BadDocument(
             "id_too_long",
@@ -299,10 +292,7 @@ def _standoff(doc: Document, tally: Tally) -> bytes:
     if any(old != new for old, new in (*ids.items(), *attribute_ids.items())):
         tally.note("ids renumbered")
     note_losses(doc, tally, supported=_SUPPORTED)
-    try:
-        return "".join(f"{line}\n" for line in lines).encode()
-    except UnicodeEncodeError:
-        raise BadDocument("not_unicode", "a type or name has a lone surrogate; expected valid Unicode.") from None
+    return encode_utf8("".join(f"{line}\n" for line in lines))
 
 
 def _writable(doc: Document, tally: Tally) -> tuple[tuple[Relation, ...], tuple[Attribute, ...]]:

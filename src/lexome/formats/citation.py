@@ -18,33 +18,12 @@ _ORCID = re.compile(r"(\d{4})-?(\d{4})-?(\d{4})-?(\d{3}[\dXx])\s*/?$")
 
 # Kinds of notices in PubMed's spelling; MEDLINE text and Europe PMC have others.
 NOTICE_KINDS = (
-    "AssociatedDataset",
-    "AssociatedPublication",
-    "CommentIn",
-    "CommentOn",
-    "CorrectedandRepublishedFrom",
-    "CorrectedandRepublishedIn",
-    "ErratumFor",
-    "ErratumIn",
-    "ExpressionOfConcernFor",
-    "ExpressionOfConcernIn",
-    "OriginalReportIn",
-    "PartialRetractionIn",
-    "PartialRetractionOf",
-    "PreprintIn",
-    "PreprintOf",
-    "ReprintIn",
-    "ReprintOf",
-    "RepublishedFrom",
-    "RepublishedIn",
-    "RetractedandRepublishedFrom",
-    "RetractedandRepublishedIn",
-    "RetractionIn",
-    "RetractionOf",
-    "SummaryForPatientsIn",
-    "UpdateIn",
-    "UpdateOf",
-)
+    "AssociatedDataset", "AssociatedPublication", "CommentIn", "CommentOn", "CorrectedandRepublishedFrom",
+    "CorrectedandRepublishedIn", "ErratumFor", "ErratumIn", "ExpressionOfConcernFor", "ExpressionOfConcernIn",
+    "OriginalReportIn", "PartialRetractionIn", "PartialRetractionOf", "PreprintIn", "PreprintOf", "ReprintIn",
+    "ReprintOf", "RepublishedFrom", "RepublishedIn", "RetractedandRepublishedFrom", "RetractedandRepublishedIn",
+    "RetractionIn", "RetractionOf", "SummaryForPatientsIn", "UpdateIn", "UpdateOf",
+)  # fmt: skip
 _KINDS = {kind.lower(): kind for kind in NOTICE_KINDS}
 
 

@@ -70,28 +70,23 @@ _BARE = {
 }
 
 # Infons with concept ids, in lower case without spaces and punctuation, and their vocabulary.
-_INFONS = {
-    "identifier": None,
-    "medic": None,
-    "tmvar": "tmvar",
-    "hgvs": "hgvs",
-    "mesh": "mesh",
-    "omim": "omim",
-    "ncbigene": "NCBIGene",
-    "entrezgene": "NCBIGene",
-    "ncbispecies": "NCBITaxon",
-    "ncbitaxonomy": "NCBITaxon",
-    "ncbitaxon": "NCBITaxon",
-    "taxonomy": "NCBITaxon",
-    "ncbihomologene": "homologene",
-    "homologene": "homologene",
-    "cvcl": "cellosaurus",
-    "cellosaurus": "cellosaurus",
-    "rs": "dbsnp",
-    "rsid": "dbsnp",
-    "dbsnp": "dbsnp",
-    "chebi": "CHEBI",
-    "umls": "umls",
+_INFONS: dict[str, str | None] = {
+    infon: vocabulary
+    for vocabulary, infons in {
+        None: "identifier medic",
+        "tmvar": "tmvar",
+        "hgvs": "hgvs",
+        "mesh": "mesh",
+        "omim": "omim",
+        "NCBIGene": "ncbigene entrezgene",
+        "NCBITaxon": "ncbispecies ncbitaxonomy ncbitaxon taxonomy",
+        "homologene": "ncbihomologene homologene",
+        "cellosaurus": "cvcl cellosaurus",
+        "dbsnp": "rs rsid dbsnp",
+        "CHEBI": "chebi",
+        "umls": "umls",
+    }.items()
+    for infon in infons.split()
 }
 _MESH = re.compile(r"[DC][0-9]{6,9}")
 _SNP = re.compile(r"rs[0-9]+")

@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import BinaryIO, Literal
 
-from lexome.document import Document, Passage, Range, Span, shorten
-from lexome.errors import BadDocument, FormatError
-from lexome.formats.streams import MAX_RECORD_BYTES, Source, decode
+from lexome.document import Document, Passage, Range, Span, encode_utf8, shorten
+from lexome.errors import BadDocument
+from lexome.formats.streams import MAX_RECORD_BYTES, Source, decode, too_large
 from lexome.formats.tally import Tally, note_losses
 
 BOM = b"\xef\xbb\xbf"
@@ -59,13 +59,11 @@ def read(
     """
     options = _ReadOptions(scheme, type, task_tokens, encoding, tally)
     for line, opening, raw in _chunks(source):
-        doc = tally.attempt(
+        yield from tally.accept(
             partial(_document, f"{source.stem}-{line}", opening, raw, line, options),
             where=f"{source.name}, line {line}",
             raw=raw if opening is None else opening + b"\n" + raw,
         )
-        if doc is not None:
-            yield doc
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,13 +119,9 @@ def _chunks(source: Source) -> Iterator[tuple[int, bytes | None, bytes]]:
             yield first, None, b"\n".join(lines)
             lines, size = [], 0
         if size > MAX_RECORD_BYTES:
-            raise FormatError(
-                f"{source.name}: the document at line {first} is larger than {MAX_RECORD_BYTES >> 20} MiB, or has "
-                f"more than {MAX_RECORD_BYTES // _BLANK_BYTES:,} blank lines; expected a -DOCSTART- line or, without "
-                "any, a blank line before that. Check that the file has columns.",
-                code="too-large",
-                value=first,
-            )
+            what = f"the document at line {first}, with {_BLANK_BYTES} bytes for each blank line,"
+            advice = "Check that the file has columns, and -DOCSTART- or blank lines between documents."
+            raise too_large(source.name, what, advice, limit=MAX_RECORD_BYTES, value=first)
     if lines or opening is not None:
         yield first, opening, b"\n".join(lines)
 
@@ -329,10 +323,7 @@ def _document_lines(doc: Document, style: Style) -> bytes:
         style.tally.note("white space between tokens changed")
     lost = (("types",) if doc.spans and not style.types else ()) + (() if style.docstart else ("ids",))
     note_losses(doc, style.tally, supported=_SUPPORTED, lost=lost)
-    try:
-        return "".join(f"{line}\n" for line in lines).encode()
-    except UnicodeEncodeError:
-        raise BadDocument("not_unicode", "the id or a type has a lone surrogate; expected valid Unicode.") from None
+    return encode_utf8("".join(f"{line}\n" for line in lines))
 
 
 def _first_from(spans: list[Span], offset: int) -> int:
@@ -358,7 +349,7 @@ def _flat_spans(doc: Document, tally: Tally) -> list[Span]:
 def _sentence_lines(passage: Passage, spans: list[Span], style: Style) -> Iterator[list[tuple[str, Span | None]]]:
     """The words of each sentence, with their spans."""
     boundaries = {offset for sentence in passage.sentences for offset in sentence}
-    crossed = {offset for offset in boundaries if _inside(spans, offset)} if boundaries else set()
+    crossed = {offset for offset in boundaries if (at := _first_from(spans, offset)) and offset < spans[at - 1].end}
     if crossed:
         # A mention split in two would be two mentions.
         style.tally.note("sentences merged: a mention crosses their boundary")
@@ -385,11 +376,6 @@ def _sentence_lines(passage: Passage, spans: list[Span], style: Style) -> Iterat
     trimmed = sum(words != spans[number].parts[0] for number, words in written.items())
     if trimmed:
         style.tally.note("white space at the edge of a mention not written", trimmed)
-
-
-def _inside(spans: list[Span], offset: int) -> bool:
-    at = _first_from(spans, offset) - 1
-    return at >= 0 and offset < spans[at].end
 
 
 def _cut_tokens(passage: Passage, cuts: list[int], style: Style) -> Iterator[Range]:

@@ -32,13 +32,11 @@ _KNOWN = {
 def read(source: Source, *, tally: Tally, offsets: Literal["strict", "repair"] = "strict") -> Iterator[Document]:
     """One document per `<document>`, with the ids, entities and pairs of the file."""
     for record in records(source, ("document",)):
-        doc = tally.attempt(
+        yield from tally.accept(
             partial(_document, record, offsets == "repair", tally),
             where=f"{source.name}, line {record.line}",
             raw=record.raw,
         )
-        if doc is not None:
-            yield doc
 
 
 def _document(record: Record, repair: bool, tally: Tally) -> Document:

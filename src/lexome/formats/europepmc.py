@@ -23,7 +23,7 @@ from lexome.formats.citation import (
     pmcid,
     registry_number,
 )
-from lexome.formats.json_file import attempt, elements, mapping, members, missing_list, note_unknown_fields, string
+from lexome.formats.json_file import accept, elements, mapping, members, missing_list, note_unknown_fields, string
 from lexome.formats.streams import Source
 from lexome.formats.tally import Tally
 from lexome.metadata import Author, Journal, MeshHeading, MeshQualifier, Metadata, Notice, Substance
@@ -36,39 +36,14 @@ _REFERENCE = re.compile(r"&#?\w{1,32};")
 _SHORT_NAME = re.compile(r"(.+) ([A-Z]{1,4})")
 
 _RECORD = frozenset(
-    [
-        "id",
-        "source",
-        "pmid",
-        "pmcid",
-        "doi",
-        "DOI",
-        "title",
-        "abstractText",
-        "language",
-        "license",
-        "pubTypeList",
-        "pubType",
-        "versionNumber",
-        "affiliation",
-        "authorList",
-        "authorString",
-        "journalInfo",
-        "journalTitle",
-        "journalVolume",
-        "journalIssn",
-        "issue",
-        "pageInfo",
-        "pubYear",
-        "firstPublicationDate",
-        "electronicPublicationDate",
-        "dateOfRevision",
-        "keywordList",
-        "meshHeadingList",
-        "chemicalList",
+    (
+        "id", "source", "pmid", "pmcid", "doi", "DOI", "title", "abstractText", "language", "license", "pubTypeList",
+        "pubType", "versionNumber", "affiliation", "authorList", "authorString", "journalInfo", "journalTitle",
+        "journalVolume", "journalIssn", "issue", "pageInfo", "pubYear", "firstPublicationDate",
+        "electronicPublicationDate", "dateOfRevision", "keywordList", "meshHeadingList", "chemicalList",
         "commentCorrectionList",
-    ]
-)
+    )
+)  # fmt: skip
 # The fields of a search response other than its results.
 _RESPONSE = frozenset({"version", "hitCount", "nextCursorMark", "nextPageUrl", "request"})
 
@@ -79,9 +54,7 @@ def read(source: Source, *, tally: Tally) -> Iterator[Document]:
     The id is the PMID, else the PMC id, else Europe PMC's own.
     """
     for number, record in enumerate(_results(source, tally), 1):
-        doc = attempt(tally, partial(_document, record, tally), record, where=f"{source.name}, result {number}")
-        if doc is not None:
-            yield doc
+        yield from accept(tally, partial(_document, record, tally), record, where=f"{source.name}, result {number}")
 
 
 def _results(source: Source, tally: Tally) -> Iterator[Any]:
@@ -202,7 +175,10 @@ def _metadata(record: dict[str, Any], pmid: str | None, pmc: str | None, tally: 
         revised=_date(record, "dateOfRevision", tally),
         authors=_authors(record, tally),
         mesh=tuple(map(_heading, _objects(record, "meshHeadingList", "meshHeading"))),
-        substances=tuple(map(_substance, _objects(record, "chemicalList", "chemical"))),
+        substances=tuple(
+            Substance(_text(chemical, "name") or "", None, registry_number(_text(chemical, "registryNumber")))
+            for chemical in _objects(record, "chemicalList", "chemical")
+        ),
         keywords=_texts(record, "keywordList", "keyword"),
         notices=tuple(map(_notice, _objects(record, "commentCorrectionList", "commentCorrection"))),
         licence=_text(record, "license"),
@@ -254,19 +230,16 @@ def _date(record: dict[str, Any], key: str, tally: Tally) -> str | None:
 def _authors(record: dict[str, Any], tally: Tally) -> tuple[Author, ...]:
     people = _objects(record, "authorList", "author")
     if people:
-        return _with_address([_author(person, tally) for person in people], _text(record, "affiliation"), tally)
+        authors, affiliation = [_author(person, tally) for person in people], _text(record, "affiliation")
+        # In older citations, the result's affiliation is the first author's.
+        if affiliation is not None and not any(author.affiliations for author in authors):
+            authors[0] = replace(authors[0], affiliations=(affiliation,))
+        elif affiliation is not None and affiliation not in authors[0].affiliations:
+            tally.note("field 'affiliation' ignored")
+        return tuple(authors)
     # A short result has one string: "Doe J, Roe RR, Zorblin Study Group."
     names = (_text(record, "authorString") or "").removesuffix(".").split(", ")
     return tuple(map(_author_from_name, filter(None, names)))
-
-
-def _with_address(authors: list[Author], address: str | None, tally: Tally) -> tuple[Author, ...]:
-    """The authors; if none has an affiliation, the first gets the result's, as in older citations."""
-    if address is not None and not any(author.affiliations for author in authors):
-        authors[0] = replace(authors[0], affiliations=(address,))
-    elif address is not None and address not in authors[0].affiliations:
-        tally.note("field 'affiliation' ignored")
-    return tuple(authors)
 
 
 def _author(person: dict[str, Any], tally: Tally) -> Author:
@@ -306,10 +279,6 @@ def _heading(heading: dict[str, Any]) -> MeshHeading:
             for part in qualifiers
         ),
     )
-
-
-def _substance(chemical: dict[str, Any]) -> Substance:
-    return Substance(_text(chemical, "name") or "", None, registry_number(_text(chemical, "registryNumber")))
 
 
 def _notice(link: dict[str, Any]) -> Notice:

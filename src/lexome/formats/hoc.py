@@ -34,9 +34,7 @@ def read(sources: Iterator[Source], *, tally: Tally, encoding: str = "utf-8") ->
     for key, text, labels in pair_files(sources, ("text", "labels"), _key, tally):
         id = PurePosixPath(key).name
         make = partial(_document, id, text, labels, tally, encoding)
-        doc = tally.attempt(make, where=key, id=id, raw=b"\n".join(filter(None, (text, labels))))
-        if doc is not None:
-            yield doc
+        yield from tally.accept(make, where=key, id=id, raw=b"\n".join(filter(None, (text, labels))))
 
 
 def _key(source: Source) -> tuple[str, str] | None:

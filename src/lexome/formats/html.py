@@ -23,7 +23,7 @@ from urllib.parse import quote
 from lexome.document import Answer, Argument, Document, Passage, Question, Range, Span
 from lexome.formats.streams import BLOCK_BYTES
 from lexome.formats.tally import Tally
-from lexome.metadata import Author, Metadata
+from lexome.metadata import Metadata
 
 # The type of answers that are spans of the text.
 ANSWER = "Answer"
@@ -323,7 +323,11 @@ def _body(doc: Document, marks: list[Mark], heading_id: str) -> str:
 def _summary_line(doc: Document, name: str) -> str:
     """Ids, journal, authors, and the document's labels."""
     meta = doc.meta
-    facts = [to_html(name), *_ids(meta), to_html(_published(meta)), to_html(_byline(meta.authors))]
+    journal = (meta.journal.abbreviation or meta.journal.title or "") if meta.journal is not None else ""
+    published = ", ".join(filter(None, (journal, meta.published)))
+    authors = [author.collective or " ".join(filter(None, (author.family, author.initials))) for author in meta.authors]
+    byline = ", ".join(filter(None, authors[:3])) + (" et al." if len(authors) > 3 else "")
+    facts = [to_html(name), *_ids(meta), to_html(published), to_html(byline)]
     line = "".join(f"<span>{fact}</span>" for fact in facts if fact)
     chips = "".join(f'<span class="chip">{to_html(label)}</span>' for label in doc.labels)
     if meta.retracted:
@@ -347,17 +351,6 @@ def _ids(meta: Metadata) -> Iterator[str]:
     if meta.doi is not None:
         plain = re.fullmatch(r"10\.[0-9]{4,9}/[!-~]+", meta.doi) is not None
         yield external_link(f"https://doi.org/{quote(meta.doi)}", meta.doi) if plain else to_html(meta.doi)
-
-
-def _published(meta: Metadata) -> str:
-    journal = meta.journal
-    name = (journal.abbreviation or journal.title or "") if journal is not None else ""
-    return ", ".join(part for part in (name, meta.published or "") if part)
-
-
-def _byline(authors: tuple[Author, ...]) -> str:
-    names = [author.collective or " ".join(filter(None, (author.family, author.initials))) for author in authors[:3]]
-    return ", ".join(filter(None, names)) + (" et al." if len(authors) > 3 else "")
 
 
 def _headings(announced: tuple[str | None, ...], section: tuple[str, ...]) -> Iterator[str]:
@@ -658,20 +651,18 @@ def score_text(score: float | None) -> str:
 
 def to_html(text: str) -> str:
     """Text for a heading, table cell or attribute: escaped, with codes for control characters."""
-    return escape(_IN_NAMES.sub(lambda match: f"‹{_code(match.group())}›", text))
+    return escape(_IN_NAMES.sub(lambda match: f"‹{_code(match)}›", text))
 
 
 def text_to_html(text: str) -> str:
     """Passage text: escaped, with all characters; control characters are wrapped in an element."""
-    plain = escape(text, quote=False).replace("\r", "&#13;")
-    return _IN_TEXT.sub(_mark_control, plain)
+
+    def wrap(match: re.Match[str]) -> str:
+        visible = "␀" if match[0] == "\x00" else match[0]
+        return f'<span class="ctl" data-c="{_code(match)}">{visible}</span>'
+
+    return _IN_TEXT.sub(wrap, escape(text, quote=False).replace("\r", "&#13;"))
 
 
-def _mark_control(match: re.Match[str]) -> str:
-    character = match.group()
-    visible = "␀" if character == "\x00" else character
-    return f'<span class="ctl" data-c="{_code(character)}">{visible}</span>'
-
-
-def _code(character: str) -> str:
-    return f"U+{ord(character):04X}"
+def _code(match: re.Match[str]) -> str:
+    return f"U+{ord(match[0]):04X}"

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
-from lexome.document import shorten
+from lexome.document import encode_utf8, shorten
 from lexome.errors import BadDocument, FormatError
 from lexome.formats.streams import BLOCK_BYTES, MAX_RECORD_BYTES, Source
 from lexome.formats.tally import Tally
@@ -76,6 +76,13 @@ def attempt(tally: Tally, make: Callable[[], T], record: object, *, where: str, 
         return None
 
 
+def accept(tally: Tally, make: Callable[[], T], record: object, *, where: str, id: str | None = None) -> Iterator[T]:
+    """Yield the result of `make`, or nothing if the record was rejected."""
+    result = attempt(tally, make, record, where=where, id=id)
+    if result is not None:
+        yield result
+
+
 def string(record: Mapping[str, Any], key: str) -> str | None:
     """The string in a field, or None if it is missing or null; a number is returned as its JSON text."""
     value = record.get(key)
@@ -83,7 +90,7 @@ def string(record: Mapping[str, Any], key: str) -> str | None:
         return None
     if isinstance(value, str):
         if not value.isascii():
-            _require_unicode(value, key)
+            encode_utf8(value, repr(key))
         return value
     if isinstance(value, int | float) and not isinstance(value, bool):
         return json.dumps(value)
@@ -253,14 +260,3 @@ def malformed_json(source: Source, problem: str) -> FormatError:
 def _wrong_type(key: str, value: object, expected: str) -> BadDocument:
     seen = _TYPE_NAMES.get(type(value)) or f"{value!r}"
     return BadDocument("bad_field", f"{key!r} is {seen}; expected {expected}", value=key)
-
-
-def _require_unicode(text: str, key: str) -> None:
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise BadDocument(
-            "not_unicode",
-            f"{key!r} has a lone surrogate, {text[error.start]!r}, at character {error.start}; expected valid Unicode",
-            value=key,
-        ) from None

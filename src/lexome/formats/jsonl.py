@@ -39,13 +39,11 @@ def read(source: Source, *, tally: Tally, encoding: str = "utf-8") -> Iterator[D
     for number, raw in source.lines(tally):
         if not raw.strip():
             continue
-        doc = tally.attempt(
+        yield from tally.accept(
             partial(_document, raw, f"{source.stem}-{number}", encoding, tally),
             where=f"{source.name}, line {number}",
             raw=raw,
         )
-        if doc is not None:
-            yield doc
 
 
 def write(docs: Iterable[Document], stream: BinaryIO, *, tally: Tally) -> None:

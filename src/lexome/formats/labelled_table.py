@@ -110,9 +110,7 @@ def read(
             tally.note("header repeated between rows")
             continue
         make = partial(_document, row, layout, file, encoding, tally)
-        doc = tally.attempt(make, where=f"{source.name}, line {row.line}", raw=row.raw)
-        if doc is not None:
-            yield doc
+        yield from tally.accept(make, where=f"{source.name}, line {row.line}", raw=row.raw)
 
 
 def _rows(source: Source, quotes: str) -> Iterator[Row]:

@@ -6,7 +6,7 @@ three-letter codes: "eng", not "en".
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from functools import lru_cache, partial
 
 from lexome.document import Document, Passage, lay_out, shorten
@@ -35,6 +35,37 @@ _PMID_LINE = re.compile(rb"PMID- *(\d+)")
 # Marks a record that is too large; no line contains a line break.
 _TOO_LARGE = b"\n\n"
 
+_ONCE = frozenset(("PMID", "PMC", "TI", "BTI", "AB", "TT", "VTI", "CI", "DP", "JT", "TA", "JID", "VI", "IP", "PG"))
+_LISTS = frozenset(("LA", "PT", "MH", "OT", "IS"))
+_NOTICES = {
+    "CIN": "CommentIn",
+    "CON": "CommentOn",
+    "CRF": "CorrectedandRepublishedFrom",
+    "CRI": "CorrectedandRepublishedIn",
+    "DDIN": "AssociatedPublication",
+    "DRIN": "AssociatedPublication",
+    "ECF": "ExpressionOfConcernFor",
+    "ECI": "ExpressionOfConcernIn",
+    "EFR": "ErratumFor",
+    "EIN": "ErratumIn",
+    "ORI": "OriginalReportIn",
+    "PRIN": "PartialRetractionIn",
+    "PROF": "PartialRetractionOf",
+    "RIN": "RetractionIn",
+    "ROF": "RetractionOf",
+    "RPF": "RepublishedFrom",
+    "RPI": "RepublishedIn",
+    "RRF": "RetractedandRepublishedFrom",
+    "RRI": "RetractedandRepublishedIn",
+    "SPIN": "SummaryForPatientsIn",
+    "UIN": "UpdateIn",
+    "UOF": "UpdateOf",
+}
+_TAGS = _ONCE.union(
+    _LISTS, _NOTICES, ("FAU", "FED", "AU", "ED", "AD", "AUID", "CN", "RN", "NM", "LID", "AID", "OID", "MID", "ISBN"),
+    ("DEP", "LR", "OAB", "OABL"),
+)  # fmt: skip
+
 
 def read(source: Source, *, tally: Tally, encoding: str = "utf-8") -> Iterator[Document]:
     """One document per citation: title and abstract, then title and abstracts in other languages.
@@ -46,14 +77,12 @@ def read(source: Source, *, tally: Tally, encoding: str = "utf-8") -> Iterator[D
         empty = False
         raw = b"\n".join(lines)
         pmid = _PMID_LINE.match(raw)
-        doc = tally.attempt(
+        yield from tally.accept(
             partial(_document, raw, encoding, tally),
             where=f"{source.name}, line {line}",
             id=pmid[1].decode() if pmid is not None else None,
             raw=raw,
         )
-        if doc is not None:
-            yield doc
     if empty:
         raise empty_file(source)
 
@@ -85,7 +114,8 @@ def _blocks(source: Source) -> Iterator[tuple[int, list[bytes]]]:
 class _Draft:
     """The fields of one citation, as they are read."""
 
-    def __init__(self) -> None:
+    def __init__(self, tally: Tally) -> None:
+        self.tally = tally
         self.first: dict[str, str] = {}
         self.lists: dict[str, list[str]] = {}
         self.other_abstracts: list[tuple[str, str | None]] = []
@@ -99,6 +129,55 @@ class _Draft:
         self.online_date: str | None = None
         self.revised: str | None = None
 
+    def add(self, tag: str, value: str) -> None:
+        """Add the value of a known tag."""
+        if tag in _ONCE:
+            value = pmcid(value) if tag == "PMC" else value
+            if self.first.setdefault(tag, value) != value:
+                self.tally.note(f"second {tag} ignored")
+            return
+        if tag in _LISTS:
+            self.lists.setdefault(tag, []).append(value)
+            return
+        match tag:
+            case "FAU" | "FED":  # FED and ED are editors of a book, whom PubMed XML lists as authors
+                family, _, given = value.partition(", ")
+                self.begin_author(family=family, given=given)
+            case "AU" | "ED":
+                self.add_short_name(value)
+            case "AD":
+                # Until 2014 citations had one affiliation, the first author's, before the names.
+                (self.affiliations[-1] if self.affiliations else self.early_affiliations).append(value)
+            case "AUID" if self.authors and (orcid_ := orcid(value)) is not None:
+                self.authors[-1]["orcid"] = orcid_
+            case "AUID":
+                self.tally.note("author's Identifier ignored")
+            case "CN":
+                self.begin_author(collective=value)
+            case "RN" | "NM":
+                self.substances.append(_substance(value))
+            case "LID" | "AID":
+                named = _NAMED_ID.fullmatch(value)
+                if named is None:
+                    self.add_id("other", value)
+                elif named[2] not in ("pubmed", "pmc"):
+                    self.add_id(named[2], named[1])
+            case "OID":
+                owner, colon, id_ = value.partition(": ")
+                self.add_id(owner.lower() if colon else "other", id_ or value)
+            case "MID" | "ISBN":
+                self.add_id(tag.lower(), value)
+            case "DEP":
+                self.online_date = self.day(value)
+            case "LR":
+                self.revised = self.day(value)
+            case "OAB":
+                self.other_abstracts.append((value, None))
+            case "OABL" if self.other_abstracts:
+                self.other_abstracts[-1] = (self.other_abstracts[-1][0], value)
+            case _ if tag in _NOTICES:
+                self.notices.append(notice(_NOTICES[tag], value))
+
     def add_id(self, kind: str, value: str) -> None:
         """Keep an id: the first DOI under its name, any other as "kind:id", each once."""
         if kind == "doi" and self.doi in (None, value):
@@ -111,24 +190,43 @@ class _Draft:
         self.authors.append(names)
         self.affiliations.append([])
 
+    def add_short_name(self, value: str) -> None:
+        """Family name and initials, of the author whose full name came before or of one without full name."""
+        suffix = _SUFFIX.fullmatch(value)
+        if suffix is not None:
+            self.tally.note("author's Suffix ignored")
+            value = suffix[1]
+        current = self.authors[-1] if self.authors else {}
+        if "family" in current and "initials" not in current:
+            current["initials"] = value.removeprefix(current["family"]).strip()
+            if suffix is not None:
+                current["given"] = current["given"].removesuffix(f" {suffix[2]}")
+            return
+        family, _, initials = value.rpartition(" ")
+        self.begin_author(family=family or initials, given="", initials=initials if family else "")
+
+    def day(self, value: str) -> str | None:
+        """The ISO date of 2021/03/09 or 20210309."""
+        match = _DAY.match(value)
+        date = iso_date(*match.groups()) if match is not None else None
+        if date is None:
+            self.tally.note("unparsable date ignored")
+        return date
+
     def texts(self, tag: str) -> tuple[str, ...]:
         """All values of a tag, in order."""
         return tuple(self.lists.get(tag, ()))
 
 
-_Add = Callable[[_Draft, str, str, Tally], None]
-
-
 def _document(raw: bytes, encoding: str, tally: Tally) -> Document:
     if raw.endswith(_TOO_LARGE):
         raise BadDocument("too_large", f"the record is larger than {MAX_RECORD_BYTES >> 20} MiB.")
-    draft = _Draft()
+    draft = _Draft(tally)
     for tag, value in _fields(decode(raw, encoding)):
-        add = _TAGS.get(tag)
-        if add is None:
+        if tag not in _TAGS:
             tally.note(f"tag {tag} ignored")
         elif value:
-            add(draft, tag, value, tally)
+            draft.add(tag, value)
     pmid = draft.first.get("PMID")
     if not pmid:
         raise BadDocument("no_pmid", "the citation has no PMID; expected a line such as PMID- 123.")
@@ -154,107 +252,6 @@ def _fields(text: str) -> Iterator[tuple[str, str]]:
             yield tag, fold("\n".join(lines))
         tag, lines = match[1], [line[5:]]
     yield tag, fold("\n".join(lines))
-
-
-def _keep_first(draft: _Draft, tag: str, value: str, tally: Tally) -> None:
-    if draft.first.setdefault(tag, value) != value:
-        tally.note(f"second {tag} ignored")
-
-
-def _keep_pmcid(draft: _Draft, tag: str, value: str, tally: Tally) -> None:
-    _keep_first(draft, tag, pmcid(value), tally)
-
-
-def _keep(draft: _Draft, tag: str, value: str, tally: Tally) -> None:
-    draft.lists.setdefault(tag, []).append(value)
-
-
-def _add_other_abstract(draft: _Draft, tag: str, value: str, tally: Tally) -> None:
-    draft.other_abstracts.append((value, None))
-
-
-def _add_other_language(draft: _Draft, tag: str, value: str, tally: Tally) -> None:
-    if draft.other_abstracts:
-        draft.other_abstracts[-1] = (draft.other_abstracts[-1][0], value)
-
-
-def _add_full_name(draft: _Draft, tag: str, value: str, tally: Tally) -> None:
-    family, _, given = value.partition(", ")
-    draft.begin_author(family=family, given=given)
-
-
-def _add_short_name(draft: _Draft, tag: str, value: str, tally: Tally) -> None:
-    """Family name and initials, of the author whose full name came before or of one without full name."""
-    suffix = _SUFFIX.fullmatch(value)
-    if suffix is not None:
-        tally.note("author's Suffix ignored")
-        value = suffix[1]
-    current = draft.authors[-1] if draft.authors else {}
-    if "family" in current and "initials" not in current:
-        current["initials"] = value.removeprefix(current["family"]).strip()
-        if suffix is not None:
-            current["given"] = current["given"].removesuffix(f" {suffix[2]}")
-        return
-    family, _, initials = value.rpartition(" ")
-    draft.begin_author(family=family or initials, given="", initials=initials if family else "")
-
-
-def _add_collective(draft: _Draft, tag: str, value: str, tally: Tally) -> None:
-    draft.begin_author(collective=value)
-
-
-def _add_author_id(draft: _Draft, tag: str, value: str, tally: Tally) -> None:
-    orcid_ = orcid(value)
-    if orcid_ is not None and draft.authors:
-        draft.authors[-1]["orcid"] = orcid_
-    else:
-        tally.note("author's Identifier ignored")
-
-
-def _add_affiliation(draft: _Draft, tag: str, value: str, tally: Tally) -> None:
-    # Until 2014 citations had one affiliation, the first author's, before the names.
-    (draft.affiliations[-1] if draft.affiliations else draft.early_affiliations).append(value)
-
-
-def _add_named_id(draft: _Draft, tag: str, value: str, tally: Tally) -> None:
-    match = _NAMED_ID.fullmatch(value)
-    if match is None:
-        draft.add_id("other", value)
-    elif match[2] not in ("pubmed", "pmc"):
-        draft.add_id(match[2], match[1])
-
-
-def _add_other_id(draft: _Draft, tag: str, value: str, tally: Tally) -> None:
-    owner, colon, id_ = value.partition(": ")
-    draft.add_id(owner.lower() if colon else "other", id_ or value)
-
-
-def _add_id(kind: str) -> _Add:
-    return lambda draft, tag, value, tally: draft.add_id(kind, value)
-
-
-def _add_substance(draft: _Draft, tag: str, value: str, tally: Tally) -> None:
-    draft.substances.append(_substance(value))
-
-
-def _add_notice(kind: str) -> _Add:
-    return lambda draft, tag, value, tally: draft.notices.append(notice(kind, value))
-
-
-def _add_online_date(draft: _Draft, tag: str, value: str, tally: Tally) -> None:
-    draft.online_date = _day(value, tally)
-
-
-def _add_revised(draft: _Draft, tag: str, value: str, tally: Tally) -> None:
-    draft.revised = _day(value, tally)
-
-
-def _day(value: str, tally: Tally) -> str | None:
-    match = _DAY.match(value)
-    date = iso_date(*match.groups()) if match is not None else None
-    if date is None:
-        tally.note("unparsable date ignored")
-    return date
 
 
 @lru_cache(1 << 14)
@@ -337,57 +334,3 @@ def _authors(draft: _Draft) -> tuple[Author, ...]:
         )
         for names, affiliations in zip(draft.authors, draft.affiliations, strict=True)
     )
-
-
-_NOTICES = {
-    "CIN": "CommentIn",
-    "CON": "CommentOn",
-    "CRF": "CorrectedandRepublishedFrom",
-    "CRI": "CorrectedandRepublishedIn",
-    "DDIN": "AssociatedPublication",
-    "DRIN": "AssociatedPublication",
-    "ECF": "ExpressionOfConcernFor",
-    "ECI": "ExpressionOfConcernIn",
-    "EFR": "ErratumFor",
-    "EIN": "ErratumIn",
-    "ORI": "OriginalReportIn",
-    "PRIN": "PartialRetractionIn",
-    "PROF": "PartialRetractionOf",
-    "RIN": "RetractionIn",
-    "ROF": "RetractionOf",
-    "RPF": "RepublishedFrom",
-    "RPI": "RepublishedIn",
-    "RRF": "RetractedandRepublishedFrom",
-    "RRI": "RetractedandRepublishedIn",
-    "SPIN": "SummaryForPatientsIn",
-    "UIN": "UpdateIn",
-    "UOF": "UpdateOf",
-}
-
-_ONCE = ("PMID", "TI", "BTI", "AB", "TT", "VTI", "CI", "DP", "JT", "TA", "JID", "VI", "IP", "PG")
-
-_TAGS: Mapping[str, _Add] = {
-    **dict.fromkeys(_ONCE, _keep_first),
-    **dict.fromkeys(("LA", "PT", "MH", "OT", "IS"), _keep),
-    "PMC": _keep_pmcid,
-    "OAB": _add_other_abstract,
-    "OABL": _add_other_language,
-    "FAU": _add_full_name,
-    "AU": _add_short_name,
-    # The editors of a book, whom PubMed XML lists as authors.
-    "FED": _add_full_name,
-    "ED": _add_short_name,
-    "CN": _add_collective,
-    "AUID": _add_author_id,
-    "AD": _add_affiliation,
-    "LID": _add_named_id,
-    "AID": _add_named_id,
-    "OID": _add_other_id,
-    "MID": _add_id("mid"),
-    "ISBN": _add_id("isbn"),
-    "RN": _add_substance,
-    "NM": _add_substance,
-    "DEP": _add_online_date,
-    "LR": _add_revised,
-    **{tag: _add_notice(kind) for tag, kind in _NOTICES.items()},
-}

@@ -295,14 +295,14 @@ class Column:
 def columns_of(cls: type) -> tuple[Column, ...]:
     """The fields of a dataclass as columns."""
     hints = get_type_hints(cls)
-    return tuple(_column(field.name, hints[field.name], field.default) for field in fields(cls))
-
-
-def _column(name: str, hint: Any, default: Any) -> Column:
-    if get_origin(hint) not in (Union, UnionType):
-        return Column(name, hint, False, default)
-    (inner,) = (choice for choice in get_args(hint) if choice is not type(None))
-    return Column(name, inner, True, default)
+    columns = []
+    for field in fields(cls):
+        hint = hints[field.name]
+        optional = get_origin(hint) in (Union, UnionType)
+        if optional:
+            (hint,) = (choice for choice in get_args(hint) if choice is not type(None))
+        columns.append(Column(field.name, hint, optional, field.default))
+    return tuple(columns)
 
 
 def arrow_fields(cls: type) -> list[Any]:

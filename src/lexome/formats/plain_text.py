@@ -5,8 +5,7 @@ from functools import partial
 from typing import BinaryIO, Literal
 
 from lexome.document import Document, Passage
-from lexome.errors import FormatError
-from lexome.formats.streams import MAX_RECORD_BYTES, Source, decode
+from lexome.formats.streams import MAX_RECORD_BYTES, Source, decode, too_large
 from lexome.formats.tally import Tally, note_losses
 
 
@@ -23,14 +22,12 @@ def read(
     """
     for line, raw in _pieces(source, per, tally):
         name = source.stem if per == "file" else f"{source.stem}-{line}"
-        doc = tally.attempt(
+        yield from tally.accept(
             partial(_document, name, raw, encoding),
             where=f"{source.name}, line {line}",
             id=name,
             raw=raw,
         )
-        if doc is not None:
-            yield doc
 
 
 def write(docs: Iterable[Document], stream: BinaryIO, *, tally: Tally) -> None:
@@ -60,12 +57,8 @@ def _pieces(source: Source, per: str, tally: Tally) -> Iterator[tuple[int, bytes
             first_line = first_line if paragraph else number
             paragraph += b"\n" + line if paragraph else line
             if len(paragraph) > MAX_RECORD_BYTES:
-                raise FormatError(
-                    f"{source.name}: the paragraph at line {first_line} is larger than {MAX_RECORD_BYTES >> 20} MiB; "
-                    "expected blank lines between paragraphs. Read it with per=line.",
-                    code="too-large",
-                    value=first_line,
-                )
+                what, advice = f"the paragraph at line {first_line}", "Read the file with per=line."
+                raise too_large(source.name, what, advice, limit=MAX_RECORD_BYTES, value=first_line)
         elif paragraph:
             yield first_line, bytes(paragraph)
             paragraph.clear()

@@ -7,7 +7,7 @@ from typing import Any
 
 from lexome.document import Answer, Document, Passage, Question, lay_out
 from lexome.errors import BadDocument
-from lexome.formats.json_file import attempt, mapping, members, note_unknown_fields, required, string, strings
+from lexome.formats.json_file import accept, mapping, members, note_unknown_fields, required, string, strings
 from lexome.formats.streams import Source
 from lexome.formats.tally import Tally
 from lexome.metadata import MeshHeading, Metadata
@@ -22,9 +22,9 @@ def read(source: Source, *, tally: Tally) -> Iterator[Document]:
     empty. Entries are streamed: the artificial set has 500 MB.
     """
     for pmid, record in members(source):
-        doc = attempt(tally, partial(_document, pmid, record, tally), record, where=f"{source.name}, {pmid!r}", id=pmid)
-        if doc is not None:
-            yield doc
+        yield from accept(
+            tally, partial(_document, pmid, record, tally), record, where=f"{source.name}, {pmid!r}", id=pmid
+        )
 
 
 def _document(pmid: str, record: object, tally: Tally) -> Document:

@@ -21,8 +21,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import BinaryIO, Literal
 
-from lexome.document import NO_METADATA, Attribute, Document, Passage, Relation, Span, shorten
-from lexome.errors import BadDocument, FormatError
+from lexome.document import NO_METADATA, Attribute, Document, Passage, Relation, Span, encode_utf8, shorten
+from lexome.errors import BadDocument
 from lexome.formats.concept_ids import (
     NOVELTY,
     NOVELTY_VALUES,
@@ -33,8 +33,8 @@ from lexome.formats.concept_ids import (
     types_by_concept,
     write_ids,
 )
-from lexome.formats.streams import MAX_RECORD_BYTES, Source, decode
-from lexome.formats.tally import Tally, note_losses, repair_spans
+from lexome.formats.streams import MAX_RECORD_BYTES, Source, decode, too_large
+from lexome.formats.tally import PASSAGE_DETAILS, Tally, note_losses, repair_spans
 from lexome.metadata import Metadata
 
 INDIVIDUAL_MENTIONS = "IndividualMentions"
@@ -43,18 +43,7 @@ INDIVIDUAL_MENTIONS = "IndividualMentions"
 _MAX_GAP = 1_000_000
 
 # Supported in part; what is lost of them is noted where it is lost.
-_NOTED_ELSEWHERE = frozenset(
-    {
-        "relations",
-        "attributes",
-        "metadata",
-        "concepts",
-        "relation novelty",
-        "passage offsets",
-        "passage kinds and sections",
-        "sentences and tokens",
-    }
-)
+_NOTED_ELSEWHERE = PASSAGE_DETAILS | {"relations", "attributes", "metadata", "concepts", "relation novelty"}
 _ID = re.compile(r"[^|\t\r\n]+")
 _LINE_BREAK = re.compile(r"[\r\n]")
 _COLUMN = re.compile(r"[^\t\r\n]*")
@@ -144,12 +133,8 @@ def _groups(source: Source) -> Iterator[tuple[int, list[bytes]]]:
         lines.append(line)
         size += len(line)
         if size > MAX_RECORD_BYTES:
-            raise FormatError(
-                f"{source.name}, line {first_line}: a block is larger than {MAX_RECORD_BYTES >> 20} MiB; expected "
-                "blank lines between documents. Check that the file is PubTator text.",
-                code="too-large",
-                value=first_line,
-            )
+            what, advice = f"the block at line {first_line}", "Check that blank lines separate the documents."
+            raise too_large(source.name, what, advice, limit=MAX_RECORD_BYTES, value=first_line)
     if lines:
         yield first_line, lines
 
@@ -304,12 +289,7 @@ def _block_of(doc: Document, name: str, tally: Tally) -> bytes:
     lines += (f"{name}\t{line}" for line in _mention_lines(doc, f"{title} {abstract}", tally))
     lines += (f"{name}\t{line}" for line in _relation_lines(doc, tally))
     _note_losses(doc, name, tally)
-    try:
-        return ("\n".join(lines) + "\n\n").encode()
-    except UnicodeEncodeError as error:
-        raise BadDocument(
-            "not_unicode", f"{error.object[error.start]!r} is a lone surrogate; expected valid Unicode"
-        ) from None
+    return encode_utf8("\n".join(lines) + "\n\n")
 
 
 def _texts(doc: Document, tally: Tally) -> tuple[str, str]:

@@ -12,7 +12,7 @@ from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 from lexome.errors import FormatError, UsageError
 from lexome.formats.streams import Source, empty_file, uncompressed_name
@@ -45,20 +45,16 @@ class Format:
     def read_function(self) -> Callable[..., Iterator[Any]]:
         """The reader; UsageError if the format is write-only."""
         if not self.reads:
-            raise UsageError(
-                f"the format {self.name!r} can only be written, not read.", code="write-only-format", value=self.name
-            )
-        function: Callable[..., Iterator[Any]] = self._module().read
-        return function
+            message = f"the format {self.name!r} can only be written, not read."
+            raise UsageError(message, code="write-only-format", value=self.name)
+        return cast(Callable[..., Iterator[Any]], self._module().read)
 
     def write_function(self) -> Callable[..., None]:
         """The writer; UsageError if the format is read-only."""
         if not self.writes:
-            raise UsageError(
-                f"the format {self.name!r} can only be read, not written.", code="read-only-format", value=self.name
-            )
-        function: Callable[..., None] = self._module().write
-        return function
+            message = f"the format {self.name!r} can only be read, not written."
+            raise UsageError(message, code="read-only-format", value=self.name)
+        return cast(Callable[..., None], self._module().write)
 
     def _module(self) -> Any:
         return importlib.import_module(f"lexome.formats.{self.module}")

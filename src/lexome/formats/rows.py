@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from lexome.errors import BadDocument, FormatError
-from lexome.formats.streams import Source, decode
+from lexome.formats.streams import Source, decode, too_large
 
 # A longer cell is an unclosed quote, not text.
 MAX_CELL_BYTES = 16 << 20
@@ -107,12 +107,8 @@ class _Lines:
             for line in lines:
                 yield line + "\n"
             if len(rest) > MAX_CELL_BYTES:
-                raise FormatError(
-                    f"{self.source.name}, line {self.number + 1}: the line is longer than {MAX_CELL_BYTES >> 20} MiB; "
-                    "expected a table. Check that the file has the format you named.",
-                    code="too-large",
-                    value=self.number + 1,
-                )
+                number, advice = self.number + 1, "Check that the file is a table."
+                raise too_large(self.source.name, f"line {number}", advice, limit=MAX_CELL_BYTES, value=number)
             block = self.source.stream.read1(BLOCK_BYTES)
             if not block and rest:
                 yield rest

@@ -17,11 +17,11 @@ from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
-from lexome.document import Document, Passage, Range, Relation, Span, numbered_ids
+from lexome.document import Document, Passage, Range, Span, numbered_ids
 from lexome.errors import BadDocument, FormatError, MissingExtraError, UsageError
 from lexome.formats.jsonl import from_json, to_json
-from lexome.formats.streams import BLOCK_BYTES, MAX_WHOLE_BYTES, Source
-from lexome.formats.tally import Tally
+from lexome.formats.streams import BLOCK_BYTES, MAX_WHOLE_BYTES, Source, too_large
+from lexome.formats.tally import Tally, drop_dependents
 
 if TYPE_CHECKING:
     from spacy.language import Language
@@ -75,12 +75,10 @@ def read(source: Source, *, tally: Tally) -> Iterator[Document]:
     )
     packed.strings = set()
     for index in range(len(packed)):
-        doc = tally.attempt(
+        yield from tally.accept(
             partial(_document, packed, index, vocab, f"{source.stem}-{index + 1}", tally),
             where=f"{source.name}, document {index + 1}",
         )
-        if doc is not None:
-            yield doc
 
 
 def _document(packed: Any, index: int, vocab: "Vocab", name: str, tally: Tally) -> Document:
@@ -106,12 +104,8 @@ def _unpack(raw: bytes, name: str) -> Any:
         size += len(unzip.decompress(remaining, BLOCK_BYTES))
         remaining = unzip.unconsumed_tail
         if size > 4 * MAX_WHOLE_BYTES:
-            raise FormatError(
-                f"{name}: larger than {4 * MAX_WHOLE_BYTES >> 20} MiB when decompressed, and a DocBin is read into "
-                "memory. Split it into several files.",
-                code="too-large",
-                value=name,
-            )
+            advice = "A DocBin is read into memory: split the file."
+            raise too_large(name, "the decompressed content", advice, limit=4 * MAX_WHOLE_BYTES, value=name)
     return DocBin().from_bytes(raw)
 
 
@@ -407,23 +401,6 @@ def _concepts(mention: Mention) -> tuple[str, ...]:
 
 def with_spans(doc: Document, spans: tuple[Span, ...], tally: Tally) -> Document:
     """The document with other spans, without relations and attributes of removed ones."""
-    kept = list(doc.relations)
-    while True:
-        targets = _ids(spans, kept)
-        intact = [relation for relation in kept if _is_intact(relation, targets)]
-        if len(intact) == len(kept):
-            break
-        kept = intact
-    attributes = tuple(attribute for attribute in doc.attributes if attribute.target in targets)
-    lost = len(doc.relations) - len(kept) + len(doc.attributes) - len(attributes)
-    if lost:
-        tally.note("relation or attribute of a span removed in spaCy dropped", lost)
-    return replace(doc, spans=spans, relations=tuple(kept), attributes=attributes)
-
-
-def _is_intact(relation: Relation, targets: set[str]) -> bool:
-    return all(argument.target is None or argument.target in targets for argument in relation.arguments)
-
-
-def _ids(spans: Iterable[Span], relations: Iterable[Relation]) -> set[str]:
-    return {span.id for span in spans} | {relation.id for relation in relations}
+    removed = {span.id for span in doc.spans} - {span.id for span in spans}
+    relations, attributes = drop_dependents(removed, doc.relations, doc.attributes, tally=tally)
+    return replace(doc, spans=spans, relations=relations, attributes=attributes)

@@ -6,10 +6,11 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any, BinaryIO, Literal
 
-from lexome.document import Answer, Document, Passage, Question, shorten
+from lexome.document import Answer, Document, Passage, Question, encode_utf8, shorten
 from lexome.errors import BadDocument
 from lexome.formats.bioasq import SNIPPET, spread_snippets
 from lexome.formats.json_file import (
+    accept,
     attempt,
     flag,
     load,
@@ -21,7 +22,7 @@ from lexome.formats.json_file import (
     string,
 )
 from lexome.formats.streams import Source
-from lexome.formats.tally import Tally, find_nearest, note_losses
+from lexome.formats.tally import PASSAGE_DETAILS, Tally, find_nearest, note_losses
 
 _ARTICLE = frozenset({"title", "paragraphs"})
 _PARAGRAPH = frozenset({"id", "context", "qas"})
@@ -29,17 +30,7 @@ _QUESTION = frozenset({"id", "question", "answers", "is_impossible"})
 _ANSWER = frozenset({"text", "answer_start"})
 
 # Written, lost with the spans, or noted per paragraph by _note_details.
-_NOTED_ELSEWHERE = frozenset(
-    {
-        "questions",
-        "concepts",
-        "scores",
-        "relation novelty",
-        "passage offsets",
-        "passage kinds and sections",
-        "sentences and tokens",
-    }
-)
+_NOTED_ELSEWHERE = PASSAGE_DETAILS | {"questions", "concepts", "scores", "relation novelty"}
 
 
 def read(source: Source, *, tally: Tally, offsets: Literal["strict", "repair"] = "strict") -> Iterator[Document]:
@@ -52,15 +43,13 @@ def read(source: Source, *, tally: Tally, offsets: Literal["strict", "repair"] =
     for title, paragraph in _paragraphs(source, tally):
         numbers[title] += 1
         name = f"{title or source.stem}-{numbers[title]}"
-        doc = attempt(
+        yield from accept(
             tally,
             partial(_document, paragraph, title, name, offsets, tally),
             paragraph,
             where=f"{source.name}, paragraph {name!r}",
             id=name,
         )
-        if doc is not None:
-            yield doc
 
 
 def write(docs: Iterable[Document], stream: BinaryIO, *, tally: Tally, version: Literal["1.1", "2.0"] = "2.0") -> None:
@@ -75,7 +64,8 @@ def write(docs: Iterable[Document], stream: BinaryIO, *, tally: Tally, version: 
     last: str | None = None
     for doc in docs:
         wrote = False
-        for part in _parts(doc, tally):
+        has_snippets = doc.questions and any(passage.kind == SNIPPET for passage in doc.passages)
+        for part in spread_snippets(doc, tally) if has_snippets else (doc,):
             title = _title(part)
             where = f"document {doc.id!r}"
             paragraph = tally.attempt(partial(_paragraph, part, title, numbers, version, tally), where=where, id=doc.id)
@@ -148,27 +138,15 @@ def _answer(fields: dict[str, Any], context: str, offsets: str, tally: Tally) ->
     if start >= 0 and context.startswith(text, start):
         return Answer(text, start)
     if offsets == "repair":
-        return _moved(text, start, context, tally)
+        nearest = find_nearest(context, text, start)
+        tally.note("answer_start dropped: the answer is not near it" if nearest is None else "answer moved to its text")
+        return Answer(text, nearest)
     raise BadDocument(
         "offset_mismatch",
         f"the answer {shorten(text)!r} is not at its answer_start {start}, where the context has "
         f"{context[max(0, start) : max(0, start) + min(len(text), 60)]!r}. Fix it, or read with offsets=repair.",
         value=text,
     )
-
-
-def _moved(text: str, start: int, context: str, tally: Tally) -> Answer:
-    """The answer at its nearest occurrence, or without a start."""
-    nearest = find_nearest(context, text, start)
-    tally.note("answer_start dropped: the answer is not near it" if nearest is None else "answer moved to its text")
-    return Answer(text, nearest)
-
-
-def _parts(doc: Document, tally: Tally) -> Iterable[Document]:
-    """The document, or one per snippet for BioASQ."""
-    if doc.questions and any(passage.kind == SNIPPET for passage in doc.passages):
-        return spread_snippets(doc, tally)
-    return (doc,)
 
 
 def _title(doc: Document) -> str:
@@ -231,10 +209,4 @@ def _note_details(doc: Document, tally: Tally) -> None:
 
 
 def _json(value: object) -> bytes:
-    try:
-        return json.dumps(value, ensure_ascii=False).encode()
-    except UnicodeEncodeError as error:
-        raise BadDocument(
-            "not_unicode",
-            f"the document has a lone surrogate, {error.object[error.start]!r}; expected valid Unicode",
-        ) from None
+    return encode_utf8(json.dumps(value, ensure_ascii=False))

@@ -33,6 +33,9 @@ DISK_BYTES = 1 << 17
 # Longer lines or records are not documents: the longest PMC article is under 20 MB.
 MAX_RECORD_BYTES = 64 << 20
 
+# JSON collections (BioC, SQuAD, BioASQ) are parsed in memory; this bounds it.
+MAX_WHOLE_BYTES = 512 << 20
+
 
 @dataclass(frozen=True)
 class Source:
@@ -83,12 +86,10 @@ class Source:
 
     def _skip_long_line(self, number: int, tally: Tally | None) -> None:
         """Reject the line whose first bytes were read, and skip the rest of it."""
-        problem = f"a line is longer than {MAX_RECORD_BYTES >> 20} MiB, the limit for a document."
         if tally is None:
-            raise FormatError(
-                f"{self.name}: {problem} Check that the file has the format you named.", code="too-large", value=number
-            )
-        tally.reject(BadDocument("too_large", problem), where=f"{self.name}, line {number}")
+            raise too_large(self.name, f"line {number}", "Check that the file has the format you named.", value=number)
+        problem = BadDocument("too_large", f"the line is larger than {MAX_RECORD_BYTES >> 20} MiB.")
+        tally.reject(problem, where=f"{self.name}, line {number}")
         while (rest := self.stream.readline(BLOCK_BYTES)) and not rest.endswith(b"\n"):
             pass
 
@@ -96,22 +97,26 @@ class Source:
         """The whole content, for formats that cannot be streamed."""
         content = self.stream.read(MAX_WHOLE_BYTES + 1)
         if len(content) > MAX_WHOLE_BYTES:
-            raise FormatError(
-                f"{self.name}: larger than {MAX_WHOLE_BYTES >> 20} MiB, and this format is read into memory. "
-                "Split it into several files.",
-                code="too-large",
-                value=self.name,
-            )
+            advice = "This format is read into memory: split the file."
+            raise too_large(self.name, "the file", advice, limit=MAX_WHOLE_BYTES, value=self.name)
         return content
-
-
-# JSON collections (BioC, SQuAD, BioASQ) are parsed in memory; this bounds it.
-MAX_WHOLE_BYTES = 512 << 20
 
 
 def empty_file(source: Source) -> FormatError:
     """The error for a file without content."""
     return FormatError(f"{source.name}: the file is empty; expected documents.", code="empty-file", value=source.name)
+
+
+def too_large(name: str, what: str, advice: str, *, limit: int = MAX_RECORD_BYTES, value: object = None) -> FormatError:
+    """The error for content beyond a size limit."""
+    return FormatError(f"{name}: {what} is larger than {limit >> 20} MiB. {advice}", code="too-large", value=value)
+
+
+def truncated(name: str, problem: str, *, value: object = None) -> FormatError:
+    """The error for a file whose end is missing or damaged."""
+    return FormatError(
+        f"{name}: {problem}. Everything before was read; download the file again.", code="truncated", value=value
+    )
 
 
 def pair_files(
@@ -245,12 +250,8 @@ class DecompressingReader(io.RawIOBase):
                 self._failure = error
         if pending:
             return 0
-        raise FormatError(
-            f"{self._name}: the compressed data is truncated or damaged after {self._position:,} bytes of content "
-            f"({self._failure}). Everything before was read; download the file again.",
-            code="truncated",
-            value=self._position,
-        ) from self._failure
+        problem = f"the compressed data is truncated or damaged after {self._position:,} bytes of content"
+        raise truncated(self._name, f"{problem} ({self._failure})", value=self._position) from self._failure
 
     def close(self) -> None:
         self._stream.close()
@@ -260,7 +261,7 @@ class DecompressingReader(io.RawIOBase):
 def open_sources(path: Path, tally: Tally) -> Iterator[Source]:
     """The file itself, or each file inside an archive."""
     if is_archive(path.name):
-        yield from _members(path, tally)
+        yield from (_zip_members if path.name.lower().endswith(".zip") else _tar_members)(path, tally)
         return
     with _opened(path, tally) as raw, _decompressed(raw, str(path)) as stream:
         yield Source(str(path), stream, None if path.name.lower().endswith(COMPRESSIONS) else path)
@@ -310,11 +311,6 @@ def _decompressor(raw: io.BufferedIOBase, name: str) -> io.BufferedIOBase:
     return raw
 
 
-def _members(path: Path, tally: Tally) -> Iterator[Source]:
-    members = _zip_members if path.name.lower().endswith(".zip") else _tar_members
-    yield from members(path, tally)
-
-
 def _is_skipped(name: str, tally: Tally) -> bool:
     """Whether an archive member is hidden or macOS metadata; such files are counted."""
     parts = PurePosixPath(name).parts
@@ -339,12 +335,7 @@ def _tar_members(path: Path, tally: Tally) -> Iterator[Source]:
                     with _decompressed(cast(io.BufferedIOBase, opened), name) as content:
                         yield Source(name, content, member=member.name)
         except tarfile.TarError as error:
-            raise FormatError(
-                f"{path}: the archive is truncated or damaged ({error}). Everything before was read; download the file "
-                "again.",
-                code="truncated",
-                value=path,
-            ) from error
+            raise truncated(str(path), f"the archive is truncated or damaged ({error})", value=path) from error
 
 
 def _zip_members(path: Path, tally: Tally) -> Iterator[Source]:

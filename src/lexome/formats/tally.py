@@ -4,7 +4,7 @@ import base64
 import json
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -23,6 +23,10 @@ MAX_RAW_BYTES = 1 << 20
 
 # A mention further away than this is more likely another occurrence of the same name.
 MAX_SHIFT = 100
+
+
+# What passages have besides their text, for note_losses.
+PASSAGE_DETAILS = frozenset({"passage offsets", "passage kinds and sections", "sentences and tokens"})
 
 
 class Tally:
@@ -84,6 +88,14 @@ class Tally:
         except BadDocument as error:
             self.reject(error, where=where, id=id, raw=raw)
             return None
+
+    def accept(
+        self, make: Callable[[], T], *, where: str, id: str | None = None, raw: bytes | None = None
+    ) -> Iterator[T]:
+        """Yield the result of `make`, or nothing if the document was rejected."""
+        result = self.attempt(make, where=where, id=id, raw=raw)
+        if result is not None:
+            yield result
 
     def reject(self, error: BadDocument, *, where: str, id: str | None = None, raw: bytes | None = None) -> None:
         """Write a bad document to the rejects file; without one, raise its error."""

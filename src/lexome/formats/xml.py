@@ -17,7 +17,7 @@ from lxml import etree
 
 from lexome.document import shorten
 from lexome.errors import BadDocument, FormatError
-from lexome.formats.streams import BLOCK_BYTES, HEAD_BYTES, MAX_RECORD_BYTES, Source
+from lexome.formats.streams import BLOCK_BYTES, HEAD_BYTES, MAX_RECORD_BYTES, Source, truncated
 
 # Patterns stop at the next "<", so that no input makes them backtrack.
 _TAG = re.compile(rb"</?[A-Za-z_][^<>]*>")
@@ -146,12 +146,8 @@ class _Splitter:
             self._require_root(rest)
         yield from self._stray(rest, line)
         if self.root is not None and b"</" + self.root + b">" not in rest:
-            raise FormatError(
-                f"{self.name}: the file is truncated: it ends at line {self.line} without </{self.root.decode()}>. "
-                "Everything before was read; download the file again.",
-                code="truncated",
-                value=self.line,
-            )
+            problem = f"the file is truncated: it ends at line {self.line} without </{self.root.decode()}>"
+            raise truncated(self.name, problem, value=self.line)
 
     def _grow(self) -> bool:
         """Read another block; False at the end of the file."""

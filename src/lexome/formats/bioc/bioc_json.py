@@ -6,11 +6,11 @@ from functools import partial
 from itertools import chain
 from typing import Any, BinaryIO, Literal
 
-from lexome.document import Document
-from lexome.errors import BadDocument, FormatError
+from lexome.document import Document, encode_utf8
+from lexome.errors import BadDocument
 from lexome.formats.bioc.records import read_document, record_of
-from lexome.formats.json_file import attempt, malformed_json, mapping
-from lexome.formats.streams import MAX_RECORD_BYTES, MAX_WHOLE_BYTES, Source
+from lexome.formats.json_file import accept, malformed_json, mapping
+from lexome.formats.streams import MAX_RECORD_BYTES, MAX_WHOLE_BYTES, Source, too_large, truncated
 from lexome.formats.tally import Tally
 
 _BEGIN = b'{"source":"Lexome","date":"","key":"lexome.key","infons":{},"documents":['
@@ -27,9 +27,7 @@ def read(source: Source, *, tally: Tally, offsets: Literal["strict", "repair"] =
     """
     for where, value in _values(source, tally):
         make = partial(_document, value, offsets == "repair", tally)
-        doc = attempt(tally, make, value, where=where)
-        if doc is not None:
-            yield doc
+        yield from accept(tally, make, value, where=where)
 
 
 def write(docs: Iterable[Document], stream: BinaryIO, *, tally: Tally) -> None:
@@ -46,12 +44,7 @@ def write(docs: Iterable[Document], stream: BinaryIO, *, tally: Tally) -> None:
 
 
 def _document_bytes(doc: Document) -> bytes:
-    try:
-        return json.dumps(record_of(doc), ensure_ascii=False, separators=(",", ":")).encode()
-    except UnicodeEncodeError as error:
-        raise BadDocument(
-            "not_unicode", f"{error.object[error.start]!r} is a lone surrogate; expected valid Unicode"
-        ) from None
+    return encode_utf8(json.dumps(record_of(doc), ensure_ascii=False, separators=(",", ":")))
 
 
 def _document(value: object, repair: bool, tally: Tally) -> Document:
@@ -96,12 +89,7 @@ def _collection_lines(source: Source, second: bytes, tally: Tally) -> Iterator[t
         if line.startswith(b"]"):
             return
         yield from _lines(source, [(number, line.strip().removesuffix(b","))], tally)
-    raise FormatError(
-        f"{source.name}: the file is truncated: the closing ] of its documents is missing. Everything before was read; "
-        "download the file again.",
-        code="truncated",
-        value=source.name,
-    )
+    raise truncated(source.name, "the file is truncated: the closing ] of its documents is missing", value=source.name)
 
 
 def _lines(source: Source, lines: Iterable[tuple[int, bytes]], tally: Tally) -> Iterator[tuple[str, Any]]:
@@ -132,12 +120,8 @@ def _in_memory(source: Source, start: bytes, tally: Tally) -> Iterator[tuple[str
     """The documents of a file that is one JSON value on several lines."""
     raw = start + source.stream.read(MAX_WHOLE_BYTES + 1 - len(start))
     if len(raw) > MAX_WHOLE_BYTES:
-        raise FormatError(
-            f"{source.name}: larger than {MAX_WHOLE_BYTES >> 20} MiB; only files with one document per line are "
-            "streamed. Split it into several files.",
-            code="too-large",
-            value=source.name,
-        )
+        advice = "Only files with one document per line are streamed: split the file."
+        raise too_large(source.name, "the file", advice, limit=MAX_WHOLE_BYTES, value=source.name)
     try:
         value = json.loads(raw)
     except (ValueError, RecursionError) as error:

@@ -58,7 +58,8 @@ def metadata(infons: Mapping[str, Any], record: Mapping[str, Any]) -> Metadata:
         journal=_journal(values, string(record, "journal")),
         published=day[0] if day is not None else _published(journal_line, year),
         authors=_authors(values, strings(record, "authors")),
-        keywords=_keywords(values.get("kwd") or values.get("keywords") or ""),
+        # PMC separates keywords by spaces, which cannot be split.
+        keywords=tuple(filter(None, map(str.strip, (values.get("kwd") or values.get("keywords") or "").split(";")))),
         licence=licence,
         licence_url=url[0] if url is not None else None,
     )
@@ -67,6 +68,10 @@ def metadata(infons: Mapping[str, Any], record: Mapping[str, Any]) -> Metadata:
 def meta_infons(meta: Metadata) -> dict[str, str]:
     """The metadata as conventional BioC infons, as far as they can represent it."""
     journal = meta.journal or Journal()
+    names = [
+        author.collective or " ".join(filter(None, (author.family, author.initials or author.given)))
+        for author in meta.authors
+    ]
     values = {
         "article-id_pmid": meta.pmid,
         "article-id_pmc": meta.pmcid,
@@ -75,7 +80,7 @@ def meta_infons(meta: Metadata) -> dict[str, str]:
         "year": (meta.published or "")[:4],
         "volume": journal.volume,
         "issue": journal.issue,
-        "authors": ", ".join(filter(None, map(_name, meta.authors))),
+        "authors": ", ".join(filter(None, names)),
         "kwd": "; ".join(meta.keywords),
         "license": meta.licence,
     }
@@ -116,28 +121,14 @@ def _published(journal_line: str, year: str) -> str | None:
 def _authors(values: Mapping[str, str | None], listed: tuple[str, ...]) -> tuple[Author, ...]:
     """The authors: name_N infons with surname and given names, a list, or a comma-separated string."""
     fields = sorted((int(match[1]), value or "") for key, value in values.items() if (match := _AUTHOR.fullmatch(key)))
-    if fields:
-        return tuple(_author_from_fields(value) for _, value in fields)
-    names = listed or tuple((values.get("authors") or "").split(","))
-    return tuple(_author_from_name(name.strip()) for name in names if name.strip())
-
-
-def _author_from_fields(value: str) -> Author:
-    fields = dict(part.partition(":")[::2] for part in value.split(";"))
-    return Author(family=fields.get("surname") or value or None, given=fields.get("given-names") or None)
-
-
-def _author_from_name(name: str) -> Author:
-    family, _, initials = name.rpartition(" ")
-    return Author(family, initials=initials) if family and _INITIALS.fullmatch(initials) else Author(family=name)
-
-
-def _name(author: Author) -> str:
-    if author.collective:
-        return author.collective
-    return " ".join(filter(None, (author.family, author.initials or author.given)))
-
-
-def _keywords(text: str) -> tuple[str, ...]:
-    """The keywords, separated by semicolons; PMC separates them by spaces, which cannot be split."""
-    return tuple(word.strip() for word in text.split(";") if word.strip())
+    authors: list[Author] = []
+    for _, value in fields:
+        parts = dict(part.partition(":")[::2] for part in value.split(";"))
+        authors.append(Author(family=parts.get("surname") or value or None, given=parts.get("given-names") or None))
+    if authors:
+        return tuple(authors)
+    for name in filter(None, map(str.strip, listed or (values.get("authors") or "").split(","))):
+        family, _, initials = name.rpartition(" ")
+        has_initials = family and _INITIALS.fullmatch(initials)
+        authors.append(Author(family, initials=initials) if has_initials else Author(family=name))
+    return tuple(authors)

@@ -225,10 +225,11 @@ def read_document(record: Record, *, repair: bool, tally: Tally) -> Document:
         relations, attributes = drop_dependents(dropped, relations, attributes, tally=tally)
     if repair:
         spans, relations, attributes = repair_spans(passages, spans, relations, attributes, tally=tally)
+    order = {id_: position for position, id_ in enumerate(own.spans)}
     return Document(
         required(record, "id"),
         passages,
-        _sort_spans(spans, own.spans),
+        tuple(sorted(spans, key=lambda span: order.get(span.id, len(order)))) if order else spans,
         relations,
         attributes,
         own.questions,
@@ -464,14 +465,6 @@ def _score(text: str | None, tally: Tally) -> float | None:
         tally.note("score that is not a number ignored")
         return None
     return score
-
-
-def _sort_spans(spans: tuple[Span, ...], order: tuple[str, ...]) -> tuple[Span, ...]:
-    """The spans in the stored order, if there is one."""
-    if not order:
-        return spans
-    positions = {id_: position for position, id_ in enumerate(order)}
-    return tuple(sorted(spans, key=lambda span: positions.get(span.id, len(positions))))
 
 
 def _relations(levels: list[_Level], ids: _Ids, spans: tuple[Span, ...], tally: Tally) -> tuple[Relation, ...]:

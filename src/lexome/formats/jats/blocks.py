@@ -51,35 +51,22 @@ _HEADINGS = (
     ("CONCL", r"(?:summary and )?conclusions?\b|concluding remarks|summary$"),
 )
 _SEC_TYPES = {
-    "intro": "INTRO",
-    "background": "INTRO",
-    "methods": "METHODS",
-    "materials": "METHODS",
-    "subjects": "METHODS",
-    "materials|methods": "METHODS",
-    "methods|subjects": "METHODS",
-    "results": "RESULTS",
-    "results|discussion": "RESULTS",
-    "discussion": "DISCUSS",
-    "discussion|conclusions": "DISCUSS",
-    "conclusions": "CONCL",
-    "conclusion": "CONCL",
-    "cases": "CASE",
-    "supplementary-material": "SUPPL",
-    "acknowledgement": "ACK_FUND",
-    "ack": "ACK_FUND",
-    "funding": "ACK_FUND",
-    "author-contributions": "AUTH_CONT",
-    "coi-statement": "COMP_INT",
-    "conflict": "COMP_INT",
-    "conflict-interest": "COMP_INT",
-    "financial-disclosure": "ACK_FUND",
-    "supported-by": "ACK_FUND",
-    "con": "AUTH_CONT",
-    "abbr": "ABBR",
-    "abbreviations": "ABBR",
-    "glossary": "ABBR",
-    "appendix": "APPENDIX",
+    sec_type: role
+    for role, sec_types in {
+        "INTRO": "intro background",
+        "METHODS": "methods materials subjects materials|methods methods|subjects",
+        "RESULTS": "results results|discussion",
+        "DISCUSS": "discussion discussion|conclusions",
+        "CONCL": "conclusions conclusion",
+        "CASE": "cases",
+        "SUPPL": "supplementary-material",
+        "ACK_FUND": "acknowledgement ack funding financial-disclosure supported-by",
+        "AUTH_CONT": "author-contributions con",
+        "COMP_INT": "coi-statement conflict conflict-interest",
+        "ABBR": "abbr abbreviations glossary",
+        "APPENDIX": "appendix",
+    }.items()
+    for sec_type in sec_types.split()
 }
 _ROLE = re.compile("|".join(f"(?P<{role}>{pattern})" for role, pattern in _HEADINGS))
 _NUMBER = re.compile(r"^(?:(?:\d+|[ivx]+|[a-z])[.):]?[\d.]*\s+)?(?:the |our )?")

@@ -9,11 +9,13 @@ anything else stays in the record for the parser.
 import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
+from typing import TypeVar
 
 from lexome.formats.citation import iso_date, orcid, registry_number
 from lexome.formats.pubmed.citation_fields import Draft, date_of
 from lexome.metadata import Author, MeshHeading, MeshQualifier, Substance
 
+T = TypeVar("T")
 _List = tuple[bytes, bytes, Callable[[bytes, Draft], bool], bool]
 
 _PLAIN = r"(?! )[^<>\x00-\x1f]+(?<! )"
@@ -120,12 +122,16 @@ def _journal(raw: bytes, draft: Draft) -> bool:
 
 
 def _headings(raw: bytes, draft: Draft) -> bool:
-    *items, rest = raw.split(b"</MeshHeading>")
-    headings = [heading for item in items if (heading := _heading(item)) is not None]
-    if len(headings) < len(items) or rest.strip():
-        return False
-    draft.mesh += headings
-    return True
+    headings = _parse_items(raw, b"</MeshHeading>", _heading)
+    draft.mesh += headings or ()
+    return headings is not None
+
+
+def _parse_items(raw: bytes, closing: bytes, parse: Callable[[bytes], T | None]) -> list[T] | None:
+    """The parsed items before each closing tag, or None if one of them is not plain."""
+    *items, rest = raw.split(closing)
+    parsed = [result for item in items if (result := parse(item)) is not None]
+    return parsed if len(parsed) == len(items) and not rest.strip() else None
 
 
 @lru_cache(1 << 15)
@@ -135,9 +141,8 @@ def _heading(raw: bytes) -> MeshHeading | None:
     heading = _descriptor(before) if closing else None
     if heading is None or not rest.strip():
         return heading
-    *items, rest = rest.split(b"</QualifierName>")
-    qualifiers = [qualifier for item in items if (qualifier := _qualifier(item)) is not None]
-    if len(qualifiers) < len(items) or rest.strip():
+    qualifiers = _parse_items(rest, b"</QualifierName>", _qualifier)
+    if qualifiers is None:
         return None
     return MeshHeading(heading.name, heading.id, heading.major, tuple(qualifiers))
 
@@ -155,12 +160,9 @@ def _qualifier(raw: bytes) -> MeshQualifier | None:
 
 
 def _substances(raw: bytes, draft: Draft) -> bool:
-    *items, rest = raw.split(b"</Chemical>")
-    substances = [substance for item in items if (substance := _substance(item)) is not None]
-    if len(substances) < len(items) or rest.strip():
-        return False
-    draft.substances += substances
-    return True
+    substances = _parse_items(raw, b"</Chemical>", _substance)
+    draft.substances += substances or ()
+    return substances is not None
 
 
 @lru_cache(1 << 15)

@@ -123,17 +123,14 @@ def _pmid(element: Element, draft: Draft) -> None:
     draft.version = int(version) if version.isdecimal() and len(version) < 10 else None
 
 
-def _title(element: Element, draft: Draft) -> None:
-    draft.title = text_of(element)
+def _store_text(name: str) -> Add:
+    """A handler that stores the text of an element in a field of the draft."""
+    return lambda element, draft: setattr(draft, name, text_of(element))
 
 
 def _book_title(element: Element, draft: Draft) -> None:
     draft.book_title = text_of(element)
     draft.add_journal({"Title": draft.book_title})
-
-
-def _vernacular_title(element: Element, draft: Draft) -> None:
-    draft.vernacular_title = text_of(element)
 
 
 def _sections(element: Element, draft: Draft) -> list[Section]:
@@ -171,16 +168,9 @@ def _date_of(element: Element, draft: Draft) -> str | None:
     return date_of({str(part.tag): (part.text or "").strip(BLANKS) for part in element}, draft)
 
 
-def _revised(element: Element, draft: Draft) -> None:
-    draft.revised = _date_of(element, draft)
-
-
-def _issue_date(element: Element, draft: Draft) -> None:
-    draft.issue_date = _date_of(element, draft)
-
-
-def _online_date(element: Element, draft: Draft) -> None:
-    draft.online_date = _date_of(element, draft)
+def _store_date(name: str) -> Add:
+    """A handler that stores the date of an element in a field of the draft."""
+    return lambda element, draft: setattr(draft, name, _date_of(element, draft))
 
 
 def _journal(element: Element, draft: Draft) -> None:
@@ -207,21 +197,9 @@ def _location(element: Element, draft: Draft) -> None:
         draft.add_id(element.get("EIdType", "other"), text_of(element))
 
 
-def _other_id(element: Element, draft: Draft) -> None:
-    draft.add_id(element.get("Source", "other"), text_of(element))
-
-
 def _ids(element: Element, draft: Draft) -> None:
     for part in element.iter("ArticleId"):
         draft.add_id(part.get("IdType", "pubmed"), text_of(part))
-
-
-def _isbn(element: Element, draft: Draft) -> None:
-    draft.add_id("isbn", text_of(element))
-
-
-def _language(element: Element, draft: Draft) -> None:
-    draft.languages.append(text_of(element))
 
 
 def _types(element: Element, draft: Draft) -> None:
@@ -309,27 +287,27 @@ _NAMES = frozenset(("LastName", "ForeName", "Initials", "CollectiveName"))
 
 _ARTICLE: Table = {
     "Journal": _journal,
-    "ArticleTitle": _title,
+    "ArticleTitle": _store_text("title"),
     "Pagination": _pages,
     "ELocationID": _location,
     "Abstract": _abstract,
     "AuthorList": _authors,
-    "Language": _language,
+    "Language": lambda element, draft: draft.languages.append(text_of(element)),
     "PublicationTypeList": _types,
-    "VernacularTitle": _vernacular_title,
-    "ArticleDate": _online_date,
+    "VernacularTitle": _store_text("vernacular_title"),
+    "ArticleDate": _store_date("online_date"),
 }
 
 CITATION: Table = {
     "PMID": _pmid,
-    "DateRevised": _revised,
+    "DateRevised": _store_date("revised"),
     "Article": _inside(_ARTICLE),
     "MedlineJournalInfo": _journal,
     "ChemicalList": _substances,
     "SupplMeshList": _supplementary_mesh,
     "CommentsCorrectionsList": _notices,
     "MeshHeadingList": _mesh,
-    "OtherID": _other_id,
+    "OtherID": lambda element, draft: draft.add_id(element.get("Source", "other"), text_of(element)),
     "OtherAbstract": _other_abstract,
     "KeywordList": _keywords,
 }
@@ -337,9 +315,9 @@ CITATION: Table = {
 _BOOK: Table = {
     "BookTitle": _book_title,
     "Volume": _journal,
-    "PubDate": _issue_date,
+    "PubDate": _store_date("issue_date"),
     "AuthorList": _authors,
-    "Isbn": _isbn,
+    "Isbn": lambda element, draft: draft.add_id("isbn", text_of(element)),
     "ELocationID": _location,
 }
 
@@ -349,8 +327,8 @@ _BOOK_DOCUMENT: Table = {
     "ArticleIdList": _ids,
     "Book": _inside(_BOOK),
     "PublicationType": _types,
-    "ContributionDate": _online_date,
-    "DateRevised": _revised,
+    "ContributionDate": _store_date("online_date"),
+    "DateRevised": _store_date("revised"),
     "KeywordList": _keywords,
 }
 
@@ -366,33 +344,11 @@ RECORD: Table = {
 # Elements of the schema without a field in Document.
 _IGNORED = {
     tag: f"{tag} ignored"
-    for tag in [
-        "BeginningDate",
-        "CitationSubset",
-        "CoiStatement",
-        "CollectionTitle",
-        "DataBankList",
-        "DateCompleted",
-        "DateCreated",
-        "Edition",
-        "EndingDate",
-        "GeneSymbolList",
-        "GeneralNote",
-        "GrantList",
-        "History",
-        "InvestigatorList",
-        "ItemList",
-        "LocationLabel",
-        "Medium",
-        "NumberOfReferences",
-        "ObjectList",
-        "PersonalNameSubjectList",
-        "PublicationStatus",
-        "Publisher",
-        "ReferenceList",
-        "ReportNumber",
-        "Sections",
-        "SpaceFlightMission",
-        "VolumeTitle",
-    ]
-}
+    for tag in (
+        "BeginningDate", "CitationSubset", "CoiStatement", "CollectionTitle", "DataBankList", "DateCompleted",
+        "DateCreated", "Edition", "EndingDate", "GeneSymbolList", "GeneralNote", "GrantList", "History",
+        "InvestigatorList", "ItemList", "LocationLabel", "Medium", "NumberOfReferences", "ObjectList",
+        "PersonalNameSubjectList", "PublicationStatus", "Publisher", "ReferenceList", "ReportNumber", "Sections",
+        "SpaceFlightMission", "VolumeTitle",
+    )
+}  # fmt: skip

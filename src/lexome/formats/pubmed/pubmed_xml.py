@@ -10,11 +10,11 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 from lxml import etree
 
-from lexome.document import Document, Passage
+from lexome.document import Document, Passage, lay_out
 from lexome.errors import BadDocument
 from lexome.formats.citation import more_precise_date
 from lexome.formats.pubmed.byte_lists import lift
@@ -105,28 +105,21 @@ def _deleted(root: etree._Element, tally: Tally, deletions: bool) -> tuple[Docum
 
 def _passages(draft: Draft, abstract: Abstract) -> tuple[Passage, ...]:
     """Title and abstract, as in PubTator, then those in other languages."""
-    passages: list[Passage] = []
-    if draft.title or draft.book_title:
-        passages.append(Passage(0, draft.title or draft.book_title, "title"))
-    if abstract == "sections":
-        _add(passages, "abstract", draft.abstract)
-    elif draft.abstract:
-        joined = " ".join(f"{label}: {text}" if label else text for label, _, text in draft.abstract)
-        _add(passages, "abstract", [(None, None, joined)])
-    if draft.vernacular_title:
-        foreign = next((language for language in draft.languages if language != "eng"), None)
-        _add(passages, "title", [(None, None, draft.vernacular_title)], foreign)
+    sections = draft.abstract
+    if abstract == "joined" and sections:
+        sections = [(None, None, " ".join(f"{label}: {text}" if label else text for label, _, text in sections))]
+    foreign = next((language for language in draft.languages if language != "eng"), None)
+    parts = [("title", draft.title or draft.book_title, (), None, None), *_abstract_parts(sections, None)]
+    parts.append(("title", draft.vernacular_title, (), None, foreign))
     for language, sections in draft.other_abstracts:
-        _add(passages, "abstract", sections, language)
-    return tuple(passages)
+        parts += _abstract_parts(sections, language)
+    return lay_out(part for part in parts if part[1])
 
 
-def _add(passages: list[Passage], kind: str, sections: list[Section], language: str | None = None) -> None:
-    """Append sections to the passages, one character apart."""
-    offset = passages[-1].end + 1 if passages else 0
-    for label, category, text in sections:
-        passages.append(Passage(offset, text, kind, (label,) if label else (), category or None, language))
-        offset += len(text) + 1
+def _abstract_parts(sections: list[Section], language: str | None) -> list[tuple[str, str, tuple[str, ...], Any, Any]]:
+    return [
+        ("abstract", text, (label,) if label else (), category or None, language) for label, category, text in sections
+    ]
 
 
 def _metadata(draft: Draft) -> Metadata:

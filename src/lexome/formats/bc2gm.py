@@ -41,11 +41,7 @@ class _Mention:
 
 
 def read(
-    sources: Iterator[Source],
-    *,
-    tally: Tally,
-    offsets: Literal["strict", "repair"] = "strict",
-    encoding: str = "utf-8",
+    sources: Iterator[Source], *, tally: Tally, offsets: Literal["strict", "repair"] = "strict", encoding: str = "utf-8"
 ) -> Iterator[Document]:
     """One document per sentence of the .in files, with the mentions of all .eval files.
 

@@ -13,7 +13,7 @@ from lexome.formats.json_file import (
     load,
     mapping,
     missing_list,
-    note_unknown_fields,
+    note_unknown,
     objects,
     required,
     string,
@@ -38,7 +38,7 @@ def read(source: Source, *, tally: Tally) -> Iterator[Document]:
     questions = content.get("questions") if isinstance(content, dict) else None
     if not isinstance(questions, list):
         raise missing_list(source, content, "questions", "BioASQ")
-    note_unknown_fields(content, frozenset({"questions"}), tally)
+    note_unknown(content, frozenset({"questions"}), tally)
     for number, record in enumerate(questions, 1):
         yield from accept(tally, partial(_document, record, tally), record, where=f"{source.name}, question {number}")
 
@@ -94,7 +94,7 @@ def _document(record: object, tally: Tally) -> Document:
         documents=strings(fields, "documents"),
         concepts=strings(fields, "concepts"),
     )
-    note_unknown_fields(fields, _QUESTION, tally)
+    note_unknown(fields, _QUESTION, tally)
     return Document(name, _snippets(objects(fields, "snippets"), tally), questions=(question,))
 
 
@@ -115,7 +115,7 @@ def _snippets(snippets: list[dict[str, Any]], tally: Tally) -> tuple[Passage, ..
         )
         offset = passages[-1].end + 1
         known = _SNIPPET | {"endSection"} if fields.get("endSection") == section else _SNIPPET
-        note_unknown_fields(fields, known, tally)
+        note_unknown(fields, known, tally)
     return tuple(passages)
 
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import quote, unquote
 
-from lexome.document import Argument, Attribute, Document, Passage, Range, Relation, Span, encode_utf8, shorten
+from lexome.document import Argument, Attribute, Document, Passage, Relation, Span, encode_utf8, shorten
 from lexome.errors import BadDocument, FormatError
 from lexome.files import atomic_write
 from lexome.formats.streams import Source, decode, pair_files, uncompressed_name
@@ -38,11 +38,7 @@ MAX_STEM_BYTES = 200
 
 
 def read(
-    sources: Iterator[Source],
-    *,
-    tally: Tally,
-    offsets: Literal["strict", "repair"] = "strict",
-    encoding: str = "utf-8",
+    sources: Iterator[Source], *, tally: Tally, offsets: Literal["strict", "repair"] = "strict", encoding: str = "utf-8"
 ) -> Iterator[Document]:
     """One document per pair of .txt and .ann files, in any order.
 
@@ -132,7 +128,7 @@ class _Annotations:
         match = _MENTION.fullmatch(body)
         if match is None:
             raise _bad_line(number, body, "a type and offsets, such as 'Gene 0 5' or 'Gene 0 5;16 23'")
-        parts = tuple(_range(part) for part in match[2].split(";"))
+        parts = tuple((int(start), int(end)) for start, end in (part.split(" ") for part in match[2].split(";")))
         text = " ".join(self.text[start:end] for start, end in parts)
         if mention is None:
             self.tally.note("mention without its text in the file")
@@ -168,11 +164,6 @@ class _Annotations:
             self.tally.note("normalization of an event or relation ignored")
             return
         self.concepts.setdefault(target, []).append(unescape_name(concept))
-
-
-def _range(part: str) -> Range:
-    start, _, end = part.partition(" ")
-    return int(start), int(end)
 
 
 def _argument(field: str, number: int) -> Argument:

@@ -54,7 +54,7 @@ def parse_free_date(text: str) -> str | None:
     return iso_date(year[0], month[1], month[2]) if month is not None else year[0]
 
 
-def more_precise_date(issue: str | None, online: str | None) -> str | None:
+def more_precise(issue: str | None, online: str | None) -> str | None:
     """The date of publication: the issue's, or the online date if it is a more precise form of the same date."""
     if issue is None or (online is not None and online.startswith(issue)):
         return online

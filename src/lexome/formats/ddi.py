@@ -11,7 +11,7 @@ from functools import partial
 from itertools import accumulate
 from typing import TYPE_CHECKING, Literal
 
-from lexome.document import Argument, Document, Passage, Range, Relation, Span, shorten
+from lexome.document import Argument, Document, Passage, Relation, Span, shorten
 from lexome.errors import BadDocument
 from lexome.formats.streams import Source
 from lexome.formats.tally import Tally, repair_spans
@@ -66,7 +66,8 @@ def _entity(entity: "etree._Element", passage: Passage, tally: Tally) -> Span:
             f"charOffset is {shorten(offsets)!r}; expected first and last characters, such as 0-5;16-22.",
             value=offsets,
         )
-    parts = tuple(_range(part, passage.offset) for part in offsets.rstrip(";").split(";"))
+    ranges = (part.split("-") for part in offsets.rstrip(";").split(";"))
+    parts = tuple((passage.offset + int(first), passage.offset + int(last) + 1) for first, last in ranges)
     text = _required(entity, "text")
     sizes = [end - start for start, end in parts]
     if len(parts) > 1 and len(text) == sum(sizes):
@@ -74,11 +75,6 @@ def _entity(entity: "etree._Element", passage: Passage, tally: Tally) -> Span:
         ends = accumulate(sizes)
         text = " ".join(text[end - size : end] for end, size in zip(ends, sizes, strict=True))
     return Span(_required(entity, "id"), _required(entity, "type"), parts, text)
-
-
-def _range(part: str, offset: int) -> Range:
-    first, _, last = part.partition("-")
-    return offset + int(first), offset + int(last) + 1
 
 
 def _pair(pair: "etree._Element") -> Relation:

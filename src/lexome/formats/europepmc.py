@@ -14,16 +14,8 @@ from typing import Any
 
 from lexome.document import Document, Passage, lay_out
 from lexome.errors import BadDocument
-from lexome.formats.citation import (
-    fold,
-    more_precise_date,
-    notice_kind,
-    orcid,
-    parse_free_date,
-    pmcid,
-    registry_number,
-)
-from lexome.formats.json_file import accept, elements, mapping, members, missing_list, note_unknown_fields, string
+from lexome.formats.citation import fold, more_precise, notice_kind, orcid, parse_free_date, pmcid, registry_number
+from lexome.formats.json_file import accept, elements, mapping, members, missing_list, note_unknown, string
 from lexome.formats.streams import Source
 from lexome.formats.tally import Tally
 from lexome.metadata import Author, Journal, MeshHeading, MeshQualifier, Metadata, Notice, Substance
@@ -74,7 +66,7 @@ def _results(source: Source, tally: Tally) -> Iterator[Any]:
         is_response = True
         yield from results
     if is_response:
-        note_unknown_fields(fields, _RESPONSE, tally)
+        note_unknown(fields, _RESPONSE, tally)
     elif "id" in fields or "pmid" in fields:
         yield fields
     else:
@@ -88,7 +80,7 @@ def _document(value: object, tally: Tally) -> Document:
     id_ = pmid or pmc or _text(record, "id")
     if not id_:
         raise BadDocument("no_id", "the result has no pmid, pmcid or id. Download it again.")
-    note_unknown_fields(record, _RECORD, tally)
+    note_unknown(record, _RECORD, tally)
     return Document(id_, _passages(record, tally), meta=_metadata(record, pmid, pmc, tally))
 
 
@@ -208,9 +200,7 @@ def _published(record: dict[str, Any], tally: Tally) -> str | None:
     issue = _date(_inner(record, "journalInfo"), "dateOfPublication", tally)
     online = _date(record, "electronicPublicationDate", tally)
     return (
-        more_precise_date(issue, online)
-        or _date(record, "firstPublicationDate", tally)
-        or _date(record, "pubYear", tally)
+        more_precise(issue, online) or _date(record, "firstPublicationDate", tally) or _date(record, "pubYear", tally)
     )
 
 

@@ -172,6 +172,11 @@ def _top(page: Page, title: str) -> str:
     """The page up to the first document."""
     style = style_sheet(list(page.types))
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    counts = ((page.documents, "document"), (page.mentions, "mention"), (page.relations, "relation"))
+    summary = " · ".join(f"{count:,} {word}{'' if count == 1 else 's'}" for count, word in counts)
+    items = "".join(f'<li><a href="#d{n}"><bdi>{to_html(name)}</bdi></a></li>' for n, name in enumerate(page.names, 1))
+    contents = f'<details class="index"><summary>Contents</summary><ol>{items}</ol></details>'
+    contents = contents if 1 < page.documents <= MAX_INDEXED else ""
     policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -180,7 +185,7 @@ def _top(page: Page, title: str) -> str:
         '<meta name="referrer" content="no-referrer">\n<meta name="generator" content="Lexome">\n'
         f"<title>{to_html(title)}</title>\n<style>{style}</style>\n</head>\n<body>\n"
         '<a class="skip" href="#documents">Skip to the documents</a>\n'
-        f'<header class="top"><h1>{to_html(title)}</h1>\n<p class="sum">{_summary(page)}</p>{_index(page)}</header>\n'
+        f'<header class="top"><h1>{to_html(title)}</h1>\n<p class="sum">{summary}</p>{contents}</header>\n'
         f'{_legend(page)}<main id="documents">\n' + ("" if page.documents else '<p class="none">No documents.</p>\n')
     )
 
@@ -204,18 +209,6 @@ def color_of(type: str) -> Color:
     if family is not None:
         return COLORS[family]
     return Color(0.50, 0.76, 0.12, zlib.crc32(type.encode(errors="surrogatepass")) % 360)
-
-
-def _summary(page: Page) -> str:
-    counts = ((page.documents, "document"), (page.mentions, "mention"), (page.relations, "relation"))
-    return " · ".join(f"{count:,} {word}{'' if count == 1 else 's'}" for count, word in counts)
-
-
-def _index(page: Page) -> str:
-    if not 1 < page.documents <= MAX_INDEXED:
-        return ""
-    items = "".join(f'<li><a href="#d{n}"><bdi>{to_html(name)}</bdi></a></li>' for n, name in enumerate(page.names, 1))
-    return f'<details class="index"><summary>Contents</summary><ol>{items}</ol></details>'
 
 
 def _legend(page: Page) -> str:

@@ -142,7 +142,7 @@ def objects(record: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
     return [mapping(item, key) for item in value]
 
 
-def note_unknown_fields(record: Mapping[str, Any], known: frozenset[str], tally: Tally) -> None:
+def note_unknown(record: Mapping[str, Any], known: frozenset[str], tally: Tally) -> None:
     """Count non-empty fields that are not read."""
     for key in record.keys() - known:
         if record[key] not in (None, "", [], {}):

@@ -9,7 +9,7 @@ from typing import Any, BinaryIO
 
 from lexome.document import Document, lay_out
 from lexome.errors import BadDocument, DocumentError
-from lexome.formats.json_file import mapping, note_unknown_fields, string, strings
+from lexome.formats.json_file import mapping, note_unknown, string, strings
 from lexome.formats.streams import Source, decode
 from lexome.formats.tally import Tally
 from lexome.metadata import Metadata
@@ -92,7 +92,7 @@ def from_record(record: dict[str, Any], name: str, tally: Tally) -> Document:
     if not passages:
         names = ", ".join(map(repr, record)) or "none"
         raise BadDocument("no_text", f"the record has no text in one of {', '.join(_KINDS)}; its fields are {names}")
-    note_unknown_fields(record, RECORD_FIELDS, tally)
+    note_unknown(record, RECORD_FIELDS, tally)
     year = string(record, "year")
     if year and not _DATE.fullmatch(year):
         tally.note("field 'year' ignored: not a year")

@@ -104,7 +104,9 @@ def read(
         raise FormatError(
             f"{source.name}, line {first.line}: {error}", code=error.reason.replace("_", "-"), value=error.value
         ) from None
-    file = _file_name(source)
+    # Inside an archive ids begin with the folders too, because folds have the same file names.
+    member = source.member
+    file = source.stem if member is None else uncompressed_name(member).rpartition(".")[0] or member
     for row in rows if has_header else chain((first,), rows):
         if has_header and row.raw == first.raw:
             tally.note("header repeated between rows")
@@ -177,12 +179,6 @@ def _unknown_columns(problem: str, cells: list[str], *, value: str | None = None
     row = ", ".join(repr(shorten(cell, 40)) for cell in cells[:20])
     message = f"{problem}; the first row is {row}. Known columns: {_LAYOUTS}. {_ADVICE}"
     return BadDocument("unknown_columns", message, value=value)
-
-
-def _file_name(source: Source) -> str:
-    """The prefix of ids: the file name; inside an archive with its folders, because folds have the same file names."""
-    member = source.member
-    return source.stem if member is None else uncompressed_name(member).rpartition(".")[0] or member
 
 
 def _document(row: Row, layout: Layout, file: str, encoding: str, tally: Tally) -> Document:

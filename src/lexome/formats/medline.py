@@ -11,16 +11,7 @@ from functools import lru_cache, partial
 
 from lexome.document import Document, Passage, lay_out, shorten
 from lexome.errors import BadDocument
-from lexome.formats.citation import (
-    fold,
-    iso_date,
-    more_precise_date,
-    notice,
-    orcid,
-    parse_free_date,
-    pmcid,
-    registry_number,
-)
+from lexome.formats.citation import fold, iso_date, more_precise, notice, orcid, parse_free_date, pmcid, registry_number
 from lexome.formats.streams import MAX_RECORD_BYTES, Source, decode, empty_file
 from lexome.formats.tally import Tally
 from lexome.metadata import Author, Journal, MeshHeading, MeshQualifier, Metadata, Notice, Substance
@@ -300,7 +291,7 @@ def _metadata(draft: _Draft, tally: Tally) -> Metadata:
         article_types=draft.texts("PT"),
         languages=draft.texts("LA"),
         journal=_journal(draft),
-        published=more_precise_date(issue_date, draft.online_date),
+        published=more_precise(issue_date, draft.online_date),
         revised=draft.revised,
         authors=_authors(draft),
         mesh=tuple(map(_heading, draft.texts("MH"))),

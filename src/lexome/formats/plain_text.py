@@ -10,11 +10,7 @@ from lexome.formats.tally import Tally, note_losses
 
 
 def read(
-    source: Source,
-    *,
-    tally: Tally,
-    per: Literal["file", "paragraph", "line"] = "file",
-    encoding: str = "utf-8",
+    source: Source, *, tally: Tally, per: Literal["file", "paragraph", "line"] = "file", encoding: str = "utf-8"
 ) -> Iterator[Document]:
     """Documents of one passage: the whole file, its paragraphs (separated by blank lines) or its lines.
 
@@ -23,10 +19,7 @@ def read(
     for line, raw in _pieces(source, per, tally):
         name = source.stem if per == "file" else f"{source.stem}-{line}"
         yield from tally.accept(
-            partial(_document, name, raw, encoding),
-            where=f"{source.name}, line {line}",
-            id=name,
-            raw=raw,
+            partial(_document, name, raw, encoding), where=f"{source.name}, line {line}", id=name, raw=raw
         )
 
 

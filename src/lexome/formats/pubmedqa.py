@@ -7,7 +7,7 @@ from typing import Any
 
 from lexome.document import Answer, Document, Passage, Question, lay_out
 from lexome.errors import BadDocument
-from lexome.formats.json_file import accept, mapping, members, note_unknown_fields, required, string, strings
+from lexome.formats.json_file import accept, mapping, members, note_unknown, required, string, strings
 from lexome.formats.streams import Source
 from lexome.formats.tally import Tally
 from lexome.metadata import MeshHeading, Metadata
@@ -44,7 +44,7 @@ def _document(pmid: str, record: object, tally: Tally) -> Document:
         ideal=strings(fields, "LONG_ANSWER"),
     )
     mesh = tuple(MeshHeading(heading) for heading in strings(fields, "MESHES"))
-    note_unknown_fields(fields, _FIELDS, tally)
+    note_unknown(fields, _FIELDS, tally)
     meta = replace(meta, mesh=mesh, published=string(fields, "YEAR"))
     return Document(name, _contexts(fields), questions=(question,), meta=meta)
 

@@ -16,7 +16,7 @@ from lexome.formats.json_file import (
     load,
     mapping,
     missing_list,
-    note_unknown_fields,
+    note_unknown,
     objects,
     required,
     string,
@@ -86,7 +86,7 @@ def _paragraphs(source: Source, tally: Tally) -> Iterator[tuple[str, object]]:
     articles = content.get("data") if isinstance(content, dict) else None
     if not isinstance(articles, list):
         raise missing_list(source, content, "data", "SQuAD")
-    note_unknown_fields(content, frozenset({"version", "data"}), tally)
+    note_unknown(content, frozenset({"version", "data"}), tally)
     for number, article in enumerate(articles, 1):
         opened = attempt(tally, partial(_article, article, tally), article, where=f"{source.name}, article {number}")
         if opened is not None:
@@ -99,7 +99,7 @@ def _article(article: object, tally: Tally) -> tuple[str, list[object]]:
     paragraphs = fields.get("paragraphs")
     if not isinstance(paragraphs, list):
         raise BadDocument("bad_field", "an article has no list 'paragraphs'", value="paragraphs")
-    note_unknown_fields(fields, _ARTICLE, tally)
+    note_unknown(fields, _ARTICLE, tally)
     return string(fields, "title") or "", paragraphs
 
 
@@ -107,14 +107,14 @@ def _document(paragraph: object, title: str, name: str, offsets: str, tally: Tal
     fields = mapping(paragraph, "paragraphs")
     context = required(fields, "context")
     questions = tuple(_question(qa, context, offsets, tally) for qa in objects(fields, "qas"))
-    note_unknown_fields(fields, _PARAGRAPH, tally)
+    note_unknown(fields, _PARAGRAPH, tally)
     passage = Passage(0, context, section=(title,) if title else ())
     id = string(fields, "id")
     return Document(name if id is None else id, (passage,), questions=questions)
 
 
 def _question(fields: dict[str, Any], context: str, offsets: str, tally: Tally) -> Question:
-    note_unknown_fields(fields, _QUESTION, tally)
+    note_unknown(fields, _QUESTION, tally)
     answers = [_answer(answer, context, offsets, tally) for answer in objects(fields, "answers")]
     return Question(
         required(fields, "id"),
@@ -125,7 +125,7 @@ def _question(fields: dict[str, Any], context: str, offsets: str, tally: Tally) 
 
 
 def _answer(fields: dict[str, Any], context: str, offsets: str, tally: Tally) -> Answer | None:
-    note_unknown_fields(fields, _ANSWER, tally)
+    note_unknown(fields, _ANSWER, tally)
     text, start = required(fields, "text"), fields.get("answer_start")
     if not text:
         tally.note("answer without text ignored")

@@ -211,11 +211,7 @@ def repair_spans(
 
 
 def drop_dependents(
-    dropped: set[str],
-    relations: Iterable[Relation],
-    attributes: Iterable[Attribute],
-    *,
-    tally: Tally,
+    dropped: set[str], relations: Iterable[Relation], attributes: Iterable[Attribute], *, tally: Tally
 ) -> tuple[tuple[Relation, ...], tuple[Attribute, ...]]:
     """The relations and attributes that refer, directly or through other relations, to none of these ids."""
     relations, attributes = tuple(relations), tuple(attributes)

@@ -195,9 +195,7 @@ class _Splitter:
             return Record(tag, self._take(self._buffered), line, problem)
         if size == _TOO_FAR:
             problem = BadDocument(
-                "too_large",
-                f"line {line}: a <{tag.decode()}> is larger than {MAX_RECORD_BYTES >> 20} MiB.",
-                value=line,
+                "too_large", f"line {line}: a <{tag.decode()}> is larger than {MAX_RECORD_BYTES >> 20} MiB.", value=line
             )
             return Record(tag, self._skip_large(tag), line, problem)
         return Record(tag, self._take(size), line, namespaces=self.namespaces)

@@ -35,7 +35,7 @@ def write(docs: Iterable[Document], stream: BinaryIO, *, tally: Tally) -> None:
     stream.write(_BEGIN)
     started = False
     for doc in docs:
-        raw = tally.attempt(partial(_document_bytes, doc), where=f"document {doc.id!r}", id=doc.id)
+        raw = tally.attempt(partial(_to_json, doc), where=f"document {doc.id!r}", id=doc.id)
         if raw is not None:
             stream.write((b",\n" if started else b"\n") + raw)
             started = True
@@ -43,7 +43,7 @@ def write(docs: Iterable[Document], stream: BinaryIO, *, tally: Tally) -> None:
     stream.write(_END)
 
 
-def _document_bytes(doc: Document) -> bytes:
+def _to_json(doc: Document) -> bytes:
     return encode_utf8(json.dumps(record_of(doc), ensure_ascii=False, separators=(",", ":")))
 
 

@@ -47,7 +47,7 @@ from lexome.formats.concept_ids import (
     types_by_concept,
     write_ids,
 )
-from lexome.formats.json_file import mapping, note_unknown_fields, objects, required, string, strings
+from lexome.formats.json_file import mapping, note_unknown, objects, required, string, strings
 from lexome.formats.tally import Tally, drop_dependents, repair_spans, text_at
 from lexome.metadata import Metadata
 
@@ -215,7 +215,7 @@ def read_document(record: Record, *, repair: bool, tally: Tally) -> Document:
     """The document of a record; BadDocument if it is invalid."""
     infons = get_infons(record)
     own = parse_own_infon(DocumentFields, string(infons, KEY)) or DocumentFields()
-    note_unknown_fields(record, _DOCUMENT_FIELDS, tally)
+    note_unknown(record, _DOCUMENT_FIELDS, tally)
     passages, levels = _passages(record, repair, tally)
     ids = _Ids(levels, tally)
     spans, dropped = _spans(levels, ids, passages, repair, tally)
@@ -226,6 +226,11 @@ def read_document(record: Record, *, repair: bool, tally: Tally) -> Document:
     if repair:
         spans, relations, attributes = repair_spans(passages, spans, relations, attributes, tally=tally)
     order = {id_: position for position, id_ in enumerate(own.spans)}
+    meta = own.meta
+    if meta is None:
+        note_infons((key for key in infons if key != KEY and not is_metadata_infon(key)), "document", tally)
+        first = next(iter(objects(record, "passages")), {})
+        meta = metadata({**infons, **get_infons(first)}, record)
     return Document(
         required(record, "id"),
         passages,
@@ -234,14 +239,8 @@ def read_document(record: Record, *, repair: bool, tally: Tally) -> Document:
         attributes,
         own.questions,
         own.labels,
-        own.meta if own.meta is not None else _metadata(record, infons, tally),
+        meta,
     )
-
-
-def _metadata(record: Record, infons: Infons, tally: Tally) -> Metadata:
-    note_infons((key for key in infons if key != KEY and not is_metadata_infon(key)), "document", tally)
-    first = next(iter(objects(record, "passages")), {})
-    return metadata({**infons, **get_infons(first)}, record)
 
 
 def _passages(record: Record, repair: bool, tally: Tally) -> tuple[tuple[Passage, ...], list[_Level]]:
@@ -253,7 +252,7 @@ def _passages(record: Record, repair: bool, tally: Tally) -> tuple[tuple[Passage
         passages.append(_read_passage(item, number == 0, repair, tally))
         passage_scope: dict[str, str] = {}
         for sentence in objects(item, "sentences"):
-            note_unknown_fields(sentence, _PASSAGE_FIELDS, tally)
+            note_unknown(sentence, _PASSAGE_FIELDS, tally)
             note_infons(get_infons(sentence), "sentence", tally)
             levels.append(_Level.of(sentence, {}, passage_scope, document_scope))
         levels.append(_Level.of(item, passage_scope, document_scope))
@@ -272,7 +271,7 @@ def _read_passage(record: Record, first: bool, repair: bool, tally: Tally) -> Pa
     note_infons(
         (key for key in infons if key not in known and not (first and is_metadata_infon(key))), "passage", tally
     )
-    note_unknown_fields(record, _PASSAGE_FIELDS, tally)
+    note_unknown(record, _PASSAGE_FIELDS, tally)
     text, sentences = passage_text(record, own.between, repair, tally)
     return Passage(
         parse_offset(record.get("offset"), "a passage's offset"),
@@ -452,7 +451,7 @@ def _read_span(record: Record, id_: str, parts: tuple[Range, ...], text: str, ta
         elif key not in ("type", KEY):
             ignored.append(key)
     note_infons(ignored, "annotation", tally)
-    note_unknown_fields(record, _ANNOTATION_FIELDS, tally)
+    note_unknown(record, _ANNOTATION_FIELDS, tally)
     return Span(id_, type_, parts, text, tuple(concepts) if own is None else own.concepts, score)
 
 
@@ -502,7 +501,7 @@ class _RelationReader:
         score = next((_score(string(infons, key), self.tally) for key in _SCORES if infons.get(key) is not None), None)
         known = {KEY, "novel", *_RELATION_TYPES, *_SCORES, *used}
         note_infons((key for key in infons if key not in known), "relation", self.tally)
-        note_unknown_fields(record, _RELATION_FIELDS, self.tally)
+        note_unknown(record, _RELATION_FIELDS, self.tally)
         if own is not None:
             arguments = own.arguments
         return Relation(id_, UNTYPED_RELATION if type_ is None else type_, arguments, novel, score)
@@ -568,7 +567,8 @@ def record_of(doc: Document) -> RecordDict:
     meta = meta_infons(doc.meta) if doc.passages else {}
     passages = [_passage_record(passage, meta if number == 0 else {}) for number, passage in enumerate(doc.passages)]
     _place_annotations(doc, passages)
-    written = [annotation["id"] for passage in passages for annotation in _annotations(passage)]
+    containers = (container for passage in passages for container in (*passage["sentences"], passage))
+    written = [annotation["id"] for container in containers for annotation in container["annotations"]]
     order = tuple(span.id for span in doc.spans)
     own = DocumentFields(
         doc.attributes,
@@ -587,12 +587,6 @@ def record_of(doc: Document) -> RecordDict:
     }
 
 
-def _annotations(passage: RecordDict) -> Iterable[RecordDict]:
-    for sentence in passage["sentences"]:
-        yield from sentence["annotations"]
-    yield from passage["annotations"]
-
-
 def _passage_record(passage: Passage, meta: dict[str, str]) -> RecordDict:
     infons = {"type": HEADING if passage.kind == "heading" else passage.kind}
     if passage.category is not None:
@@ -602,6 +596,8 @@ def _passage_record(passage: Passage, meta: dict[str, str]) -> RecordDict:
     infons |= meta
     kind, section, category = passage_description(infons)
     between = _between(passage)
+    # BioC readers restore the text of sentences if there are only spaces between them.
+    default_spacing = between is not None and not between[-1] and not "".join(between).strip(" ")
     own = PassageFields(
         kind=passage.kind if passage.kind != kind else None,
         section=passage.section if passage.section != section else (),
@@ -610,7 +606,7 @@ def _passage_record(passage: Passage, meta: dict[str, str]) -> RecordDict:
         source=passage.source,
         sentences=passage.sentences if between is None else (),
         tokens=passage.tokens,
-        between=tuple(between) if between is not None and not _is_default_spacing(between) else (),
+        between=tuple(between) if between is not None and not default_spacing else (),
     )
     sentences = passage.sentences if between is not None else ()
     return {
@@ -630,11 +626,6 @@ def _between(passage: Passage) -> list[str] | None:
     edges = (passage.offset, *(edge for part in passage.sentences for edge in part), passage.end)
     pieces = [passage.text[start - passage.offset : end - passage.offset] for start, end in pairwise(edges)][::2]
     return pieces if not "".join(pieces).strip() else None
-
-
-def _is_default_spacing(between: list[str]) -> bool:
-    """True if BioC readers that put spaces between sentences restore the text."""
-    return not between[-1] and not "".join(between).strip(" ")
 
 
 def _sentence(passage: Passage, part: Range) -> RecordDict:

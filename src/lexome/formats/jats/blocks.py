@@ -29,10 +29,7 @@ from lexome.formats.tally import Tally
 # Ordered, narrower patterns first.
 _HEADINGS = (
     ("SUPPL", r"supplement|supporting (?:information|data|material)|additional (?:file|data|material)|web extra"),
-    (
-        "AUTH_CONT",
-        r"(?:author|contributor)(?:'?s'?)? ?(?:contribution|information|role)|contributors?$",
-    ),
+    ("AUTH_CONT", r"(?:author|contributor)(?:'?s'?)? ?(?:contribution|information|role)|contributors?$"),
     ("COMP_INT", r"(?:competing|conflicts?|conflicting|declarations? of|duality of).* interest|disclosures?\b|coi\b"),
     ("ACK_FUND", r"acknowledge?ment|funding|financial (?:support|disclosure)|grant support|role of the funding"),
     ("ABBR", r"abbreviation|glossary|nomenclature|list of symbols"),

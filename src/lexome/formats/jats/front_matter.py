@@ -71,6 +71,7 @@ def metadata(article: Element, parts: Parts, inline: Inline, tally: Tally) -> Me
             known = tag in _SKIPPED
             tally.note(skip_note(children[0]) if known else "unknown front-matter element skipped", len(children))
     ids, others = _ids(parts)
+    version = ids.get("pmc-ver", "").partition(".")[2].rpartition(".")[2]
     # Before version 2 of the DTD, permissions had no wrapper element.
     rights = parts_of(parts["permissions"][0]) if "permissions" in parts else parts
     type_ = article.get("article-type") or article.get("response-type")
@@ -79,7 +80,8 @@ def metadata(article: Element, parts: Parts, inline: Inline, tally: Tally) -> Me
         pmcid=ids.get("pmc"),
         doi=ids.get("doi"),
         other_ids=others,
-        version=_version(ids.get("pmc-ver")),
+        # The number after the dot in PMC123.2.
+        version=int(version) if version.isascii() and version.isdecimal() and len(version) < 6 else None,
         article_types=(type_,) if type_ else (),
         journal=_journal(article.find("front/journal-meta"), parts, inline),
         published=_published(parts),
@@ -121,12 +123,6 @@ def _ids(parts: Parts) -> tuple[dict[str, str], tuple[str, ...]]:
             continue
         others.append(f"{kind}:{value}")
     return ids, tuple(others)
-
-
-def _version(text: str | None) -> int | None:
-    """The number after the dot of a PMC version such as PMC123.2."""
-    number = (text or "").rpartition(".")[2]
-    return int(number) if number.isascii() and number.isdecimal() and len(number) < 6 and text != number else None
 
 
 def _journal(journal: Element | None, parts: Parts, inline: Inline) -> Journal | None:
@@ -236,18 +232,15 @@ def _author(contrib: Element, by_id: dict[str, str], shared: list[str], inline: 
             else:
                 name = name if name is not None else first
         elif tag in ("contrib-id", "uri", "ext-link"):
-            orcid_ = orcid_ or _orcid(child)
+            link = child.text or child.get(_HREF) or ""
+            if child.get("contrib-id-type") == "orcid" or "orcid.org" in link:
+                orcid_ = orcid_ or orcid(link)
     unique = _unique(iter(affiliations or shared))
     if name is not None:
         return Author(**_person(name, inline), orcid=orcid_, affiliations=unique)
     if collective is not None:
         return Author(collective=inline.spaced(collective) or None, affiliations=unique)
     return None
-
-
-def _orcid(link: Element) -> str | None:
-    text = link.text or link.get(_HREF) or ""
-    return orcid(text) if link.get("contrib-id-type") == "orcid" or "orcid.org" in text else None
 
 
 def _person(name: Element, inline: Inline) -> dict[str, str | None]:

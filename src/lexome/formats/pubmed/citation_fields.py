@@ -147,14 +147,6 @@ def _sections(element: Element, draft: Draft) -> list[Section]:
     return sections
 
 
-def _abstract(element: Element, draft: Draft) -> None:
-    draft.abstract += _sections(element, draft)
-
-
-def _other_abstract(element: Element, draft: Draft) -> None:
-    draft.other_abstracts.append((element.get("Language"), _sections(element, draft)))
-
-
 def date_of(parts: Mapping[str, str], draft: Draft) -> str | None:
     """The date in the texts of Year, Month and Day, or of MedlineDate."""
     date = iso_date(parts.get("Year"), parts.get("Month"), parts.get("Day"))
@@ -290,7 +282,7 @@ _ARTICLE: Table = {
     "ArticleTitle": _store_text("title"),
     "Pagination": _pages,
     "ELocationID": _location,
-    "Abstract": _abstract,
+    "Abstract": lambda element, draft: draft.abstract.extend(_sections(element, draft)),
     "AuthorList": _authors,
     "Language": lambda element, draft: draft.languages.append(text_of(element)),
     "PublicationTypeList": _types,
@@ -308,7 +300,9 @@ CITATION: Table = {
     "CommentsCorrectionsList": _notices,
     "MeshHeadingList": _mesh,
     "OtherID": lambda element, draft: draft.add_id(element.get("Source", "other"), text_of(element)),
-    "OtherAbstract": _other_abstract,
+    "OtherAbstract": lambda element, draft: draft.other_abstracts.append(
+        (element.get("Language"), _sections(element, draft))
+    ),
     "KeywordList": _keywords,
 }
 

@@ -16,7 +16,7 @@ from lxml import etree
 
 from lexome.document import Document, Passage, lay_out
 from lexome.errors import BadDocument
-from lexome.formats.citation import more_precise_date
+from lexome.formats.citation import more_precise
 from lexome.formats.pubmed.byte_lists import lift
 from lexome.formats.pubmed.citation_fields import CITATION, RECORD, Draft, Section, each
 from lexome.formats.streams import Source
@@ -50,7 +50,9 @@ def read(
             for part in _split_record(record, error):
                 doc = partial(_documents, part, tally, abstract, deletions)
                 where = f"{source.name}, line {part.line}"
-                docs += tally.attempt(doc, where=where, id=_pmid_in(part.raw), raw=part.raw) or ()
+                pmid = _PMID.search(part.raw)
+                id_ = pmid[1].decode() if pmid is not None else None
+                docs += tally.attempt(doc, where=where, id=id_, raw=part.raw) or ()
         yield from docs
 
 
@@ -134,7 +136,7 @@ def _metadata(draft: Draft) -> Metadata:
         article_types=tuple(draft.article_types),
         languages=tuple(draft.languages),
         journal=Journal(**draft.journal, issn=tuple(draft.issns)) if draft.journal or draft.issns else None,
-        published=more_precise_date(draft.issue_date, draft.online_date),
+        published=more_precise(draft.issue_date, draft.online_date),
         revised=draft.revised,
         authors=tuple(draft.authors),
         mesh=tuple(draft.mesh),
@@ -143,9 +145,3 @@ def _metadata(draft: Draft) -> Metadata:
         notices=tuple(draft.notices),
         copyright=draft.copyright,
     )
-
-
-def _pmid_in(raw: bytes) -> str | None:
-    """The id of a record that could not be parsed, or None."""
-    match = _PMID.search(raw)
-    return match[1].decode() if match is not None else None

@@ -146,7 +146,7 @@ def test_what_was_removed_is_gone_with_its_relations() -> None:
     doc = from_spacy(made, tally=tally)
     assert doc.spans == HEART.spans[:2]
     assert doc.relations == ()
-    assert tally.notes == {"relation or attribute of a span removed in spaCy dropped": 1}
+    assert tally.notes == {"relation dropped: it refers to a dropped span": 1}
 
 
 def test_a_label_that_was_changed_is_changed() -> None:

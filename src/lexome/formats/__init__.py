@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cache, partial
+from functools import partial
 from itertools import chain
 from pathlib import Path, PurePosixPath
 
@@ -35,7 +35,6 @@ STANDARD_INPUT = "standard input"
 
 Paths = str | Path | Iterable[str | Path]
 Reader = Callable[..., Iterator[Document]]
-ReaderFactory = Callable[[Format], Reader]
 
 __all__ = ["Paths", "Tally", "expand", "read", "work_units", "write", "writing_format"]
 
@@ -63,7 +62,7 @@ def read(
     chosen = get_format(format) if format is not None else None
     tally = tally if tally is not None else Tally(rejects)
     files = expand([paths] if isinstance(paths, str | Path) else paths, chosen, tally)
-    docs = _read_files(files, chosen, tally, _reader_factory(options, options_if_supported or {}))
+    docs = _FileReader(chosen, tally, options, options_if_supported or {}).read(files)
 
     def count_documents() -> Iterator[Document]:
         with tally:
@@ -231,94 +230,90 @@ def _common_grouped_format(files: list[Path]) -> Format | None:
     return None
 
 
-def _reader_factory(options: Mapping[str, object], options_if_supported: Mapping[str, object]) -> ReaderFactory:
-    """A function from a format to its reader with these options, validated once and not per file."""
+class _FileReader:
+    """Reads files with one tally and one set of options, which are validated once per format."""
 
-    @cache
-    def reader_of(format: Format) -> Reader:
-        function = format.read_function()
-        known = option_parameters(function)
-        supported = {name: value for name, value in options_if_supported.items() if name in known}
-        return partial(function, **parse_options(format, function, {**supported, **options}))
+    def __init__(
+        self, format: Format | None, tally: Tally, options: Mapping[str, object], if_supported: Mapping[str, object]
+    ) -> None:
+        self.format = format
+        self.tally = tally
+        self.options = options
+        self.options_if_supported = if_supported
+        self.readers: dict[str, Reader] = {}
 
-    return reader_of
+    def read(self, files: list[Path]) -> Iterator[Document]:
+        """The documents of all files."""
+        group = self.format if self.format is not None else _common_grouped_format(files)
+        if group is not None and group.grouped:
+            sources = (source for file in files for source in self._sources(file))
+            yield from self._until_broken(self._read_group(sources, group))
+            return
+        for file in files:
+            yield from self._until_broken(self._read_file(file))
 
+    def _reader(self, format: Format) -> Reader:
+        if format.name not in self.readers:
+            function = format.read_function()
+            known = option_parameters(function)
+            supported = {name: value for name, value in self.options_if_supported.items() if name in known}
+            options = parse_options(format, function, {**supported, **self.options})
+            self.readers[format.name] = partial(function, tally=self.tally, **options)
+        return self.readers[format.name]
 
-def _read_files(files: list[Path], format: Format | None, tally: Tally, reader_of: ReaderFactory) -> Iterator[Document]:
-    format = format if format is not None else _common_grouped_format(files)
-    if format is not None and format.grouped:
-        sources = (source for file in files for source in _sources(file, tally))
-        yield from _until_broken(_read_group(sources, format, tally, reader_of), tally)
-        return
-    for file in files:
-        yield from _until_broken(_read_file(file, format, tally, reader_of), tally)
-
-
-def _sources(file: Path, tally: Tally) -> Iterator[Source]:
-    if str(file) == "-":
-        yield open_stream(sys.stdin.buffer, STANDARD_INPUT, tally)
-    else:
-        yield from open_sources(file, tally)
-
-
-def _read_file(file: Path, format: Format | None, tally: Tally, reader_of: ReaderFactory) -> Iterator[Document]:
-    sources = _sources(file, tally)
-    if is_archive(file.name):
-        yield from _read_archive(sources, format, tally, reader_of)
-        return
-    for source in sources:
-        if not source.head():
-            raise empty_file(source)
-        if format is None:
-            format = detect_by_content(source) if source.name == STANDARD_INPUT else detect(source)
-        yield from _read_source(source, format, tally, reader_of)
-
-
-def _read_archive(
-    sources: Iterator[Source], format: Format | None, tally: Tally, reader_of: ReaderFactory
-) -> Iterator[Document]:
-    """The documents of each member; as in a folder, a broken member does not end the others."""
-    for source in sources:
-        candidates = formats_by_extension(source.name)
-        if not (_has_extension(source.name, format.extensions) if format is not None else candidates):
-            _note_unsupported(source.name, tally)
-        elif format is None and len(candidates) == 1 and candidates[0].grouped:
-            # The first file of a grouped format claims the rest of the archive.
-            yield from _read_group(chain((source,), sources), candidates[0], tally, reader_of)
+    def _sources(self, file: Path) -> Iterator[Source]:
+        if str(file) == "-":
+            yield open_stream(sys.stdin.buffer, STANDARD_INPUT, self.tally)
         else:
-            yield from _until_broken(_read_member(source, format, tally, reader_of), tally, member=True)
+            yield from open_sources(file, self.tally)
 
+    def _read_file(self, file: Path) -> Iterator[Document]:
+        if is_archive(file.name):
+            yield from self._read_archive(self._sources(file))
+            return
+        for source in self._sources(file):
+            if not source.head():
+                raise empty_file(source)
+            detected = detect_by_content if source.name == STANDARD_INPUT else detect
+            yield from self._read_source(source, self.format or detected(source))
 
-def _read_member(source: Source, format: Format | None, tally: Tally, reader_of: ReaderFactory) -> Iterator[Document]:
-    if source.head():
-        yield from _read_source(source, format if format is not None else detect(source), tally, reader_of)
-    else:
-        tally.note("empty file in an archive skipped")
-
-
-def _read_source(source: Source, format: Format, tally: Tally, reader_of: ReaderFactory) -> Iterator[Document]:
-    yield from reader_of(format)(source, tally=tally)
-    tally.files[format.name] += 1
-
-
-def _read_group(
-    sources: Iterator[Source], format: Format, tally: Tally, reader_of: ReaderFactory
-) -> Iterator[Document]:
-    def count_files() -> Iterator[Source]:
+    def _read_archive(self, sources: Iterator[Source]) -> Iterator[Document]:
+        """The documents of each member; as in a folder, a broken member does not end the others."""
         for source in sources:
-            yield source
-            tally.files[format.name] += 1
+            candidates = formats_by_extension(source.name)
+            if not (_has_extension(source.name, self.format.extensions) if self.format is not None else candidates):
+                _note_unsupported(source.name, self.tally)
+            elif self.format is None and len(candidates) == 1 and candidates[0].grouped:
+                # The first file of a grouped format claims the rest of the archive.
+                yield from self._read_group(chain((source,), sources), candidates[0])
+            else:
+                yield from self._until_broken(self._read_member(source), member=True)
 
-    yield from reader_of(format)(count_files(), tally=tally)
+    def _read_member(self, source: Source) -> Iterator[Document]:
+        if source.head():
+            yield from self._read_source(source, self.format or detect(source))
+        else:
+            self.tally.note("empty file in an archive skipped")
 
+    def _read_source(self, source: Source, format: Format) -> Iterator[Document]:
+        yield from self._reader(format)(source)
+        self.tally.files[format.name] += 1
 
-def _until_broken(docs: Iterator[Document], tally: Tally, *, member: bool = False) -> Iterator[Document]:
-    """The documents before the point where a file is damaged; the damage raises only without a rejects file."""
-    try:
-        yield from docs
-    except FormatError as error:
-        if tally.rejects_path is None:
-            raise
-        tally.failures.append(str(error))
-        if member:
-            tally.member_failures.append(str(error))
+    def _read_group(self, sources: Iterator[Source], format: Format) -> Iterator[Document]:
+        def count_files() -> Iterator[Source]:
+            for source in sources:
+                yield source
+                self.tally.files[format.name] += 1
+
+        yield from self._reader(format)(count_files())
+
+    def _until_broken(self, docs: Iterator[Document], *, member: bool = False) -> Iterator[Document]:
+        """The documents before the point where a file is damaged; the damage raises only without a rejects file."""
+        try:
+            yield from docs
+        except FormatError as error:
+            if self.tally.rejects_path is None:
+                raise
+            self.tally.failures.append(str(error))
+            if member:
+                self.tally.member_failures.append(str(error))

@@ -28,7 +28,7 @@ from lexome.export import acceptance
 from lexome.export.acceptance import (
     AGREEMENT,
     DIFFERENCE,
-    Evaluation,
+    HeldOutEvaluation,
     SourceScores,
     Thresholds,
     Trial,
@@ -69,7 +69,7 @@ def learnt(folder: Path, data: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def small(folder: Path, learnt: Path, data: Path) -> Path:
-    export(learnt, folder / "small", precision="int8", evaluation=Evaluation((str(data),)))
+    export(learnt, folder / "small", precision="int8", evaluation=HeldOutEvaluation((str(data),)))
     return folder / "small"
 
 
@@ -126,7 +126,7 @@ def test_the_annotator_applies_the_calibration(small: Path) -> None:
 
 
 def test_fp32_is_calibrated_too(learnt: Path, data: Path, tmp_path: Path) -> None:
-    settings = export(learnt, tmp_path / "exact", evaluation=Evaluation((str(data),)))
+    settings = export(learnt, tmp_path / "exact", evaluation=HeldOutEvaluation((str(data),)))
     said = certificate(tmp_path / "exact")
     assert (settings.precision, said["precision"]) == ("fp32", "fp32")
     assert settings.calibration is not None
@@ -155,7 +155,7 @@ def test_a_weight_that_quantization_spoils_stays_in_fp32(
 ) -> None:
     spoil(monkeypatch, "layers.1.mlp.down.weight")
     told: list[str] = []
-    export(learnt, tmp_path / "small", precision="int8", evaluation=Evaluation((str(data),)), log=told.append)
+    export(learnt, tmp_path / "small", precision="int8", evaluation=HeldOutEvaluation((str(data),)), log=told.append)
     said = certificate(tmp_path / "small")
     assert said["left_in_fp32"] == ["layers.1.mlp.down.weight"]
     assert [one["left_in_fp32"] for one in said["tried"]] == [0, 1]
@@ -171,7 +171,7 @@ def test_int8_with_other_predictions_is_rejected(
 ) -> None:
     spoil(monkeypatch, "embed.tokens")
     with raises(CheckpointError, code="int8-rejected", mentions="5 trials") as caught:
-        export(learnt, tmp_path / "small", precision="int8", evaluation=Evaluation((str(data),)))
+        export(learnt, tmp_path / "small", precision="int8", evaluation=HeldOutEvaluation((str(data),)))
     assert 0 <= caught.value.value < AGREEMENT
     assert list(tmp_path.iterdir()) == []
 
@@ -181,7 +181,7 @@ def test_lowered_thresholds_are_recorded(
 ) -> None:
     spoil(monkeypatch, "embed.tokens")
     low = Thresholds.checked(agreement=0.0, difference=1.0, accept_lower=True)
-    export(learnt, tmp_path / "small", precision="int8", evaluation=Evaluation((str(data),), thresholds=low))
+    export(learnt, tmp_path / "small", precision="int8", evaluation=HeldOutEvaluation((str(data),), thresholds=low))
     assert certificate(tmp_path / "small")["bar_lowered"] is True
 
 
@@ -216,12 +216,12 @@ def test_int8_needs_held_out_documents(learnt: Path, tmp_path: Path) -> None:
     with raises(UsageError, code="unknown-precision", value="int4"):
         export(learnt, tmp_path / "small", precision="int4")
     with raises(UsageError, code="unknown-dataset", value="nowhere"):
-        export(learnt, tmp_path / "small", precision="int8", evaluation=Evaluation(("nowhere",)))
+        export(learnt, tmp_path / "small", precision="int8", evaluation=HeldOutEvaluation(("nowhere",)))
 
 
 def test_a_model_without_a_task_cannot_be_evaluated(folder: Path, learnt: Path, data: Path, tmp_path: Path) -> None:
     with raises(UsageError, code="no-task"):
-        export(folder / "tiny", tmp_path / "small", evaluation=Evaluation((str(data),)))
+        export(folder / "tiny", tmp_path / "small", evaluation=HeldOutEvaluation((str(data),)))
 
 
 def test_a_file_is_held_out_as_a_whole(tmp_path: Path) -> None:
@@ -235,7 +235,7 @@ def test_sources_of_one_name_are_refused(learnt: Path, tmp_path: Path) -> None:
         lexome.write(tmp_path / folder / "dev.jsonl", ner_documents(2))
     held = tuple(str(tmp_path / folder / "dev.jsonl") for folder in ("a", "b"))
     with raises(UsageError, code="duplicate-source", value="dev"):
-        export(learnt, tmp_path / "onnx", evaluation=Evaluation(held))
+        export(learnt, tmp_path / "onnx", evaluation=HeldOutEvaluation(held))
 
 
 def test_types_are_renamed_as_in_training(learnt: Path, data: Path, folder: Path, tmp_path: Path) -> None:
@@ -249,7 +249,7 @@ def test_types_are_renamed_as_in_training(learnt: Path, data: Path, folder: Path
     assert record["recipe"] == {"data": {"rename": {}}}
     record["recipe"]["data"]["rename"] = {"theirs": {"their Gene": "Gene", "their Drug": "Drug"}}
     (checkpoint / "run.json").write_text(json.dumps(record))
-    export(checkpoint, tmp_path / "onnx", evaluation=Evaluation((str(tmp_path / "theirs.jsonl"),)))
+    export(checkpoint, tmp_path / "onnx", evaluation=HeldOutEvaluation((str(tmp_path / "theirs.jsonl"),)))
     assert certificate(tmp_path / "onnx")["score"]["value"] == 1.0
 
 

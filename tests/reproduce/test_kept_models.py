@@ -8,7 +8,7 @@ from pretraining import TINY, make_shards, recipe
 from typer.testing import CliRunner
 
 from lexome.cli import app
-from lexome.cli.study import checkpoints_of_run
+from lexome.cli.scores import checkpoints_of_run
 from lexome.errors import UsageError
 from lexome.models.checkpoint import load
 from lexome.training.pretrain import pretrain

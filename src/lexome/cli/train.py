@@ -147,10 +147,10 @@ def export(
     predictions agree with fp32.
     """
     with needs("train", purpose="exporting"):
-        from lexome.export.acceptance import CERTIFICATE, Evaluation, Thresholds
+        from lexome.export.acceptance import CERTIFICATE, HeldOutEvaluation, Thresholds
         from lexome.export.export import export as run
     thresholds = Thresholds.checked(agreement=agreement, difference=difference, accept_lower=accept_less)
-    evaluation = Evaluation(tuple(held_out), split, data, thresholds) if held_out else None
+    evaluation = HeldOutEvaluation(tuple(held_out), split, data, thresholds) if held_out else None
 
     def log(line: str) -> None:
         if not quiet:

@@ -72,7 +72,7 @@ class Thresholds:
 
 
 @dataclass(frozen=True, slots=True)
-class Evaluation:
+class HeldOutEvaluation:
     """Held-out documents to calibrate a model on, and to accept or reject its int8 form.
 
     held_out  names of datasets, folders with splits, or files

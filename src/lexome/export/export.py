@@ -18,7 +18,7 @@ from lexome.corpus.vocab.tokenizers import load_tokenizer, special_token_templat
 from lexome.errors import CheckpointError, UsageError
 from lexome.export.acceptance import (
     CERTIFICATE,
-    Evaluation,
+    HeldOutEvaluation,
     HeldOutSource,
     Int8Search,
     Log,
@@ -47,7 +47,7 @@ def export(
     *,
     kind: str | None = None,
     precision: str = "fp32",
-    evaluation: Evaluation | None = None,
+    evaluation: HeldOutEvaluation | None = None,
     name: str | None = None,
     log: Log = lambda line: None,
 ) -> ModelSettings:
@@ -81,7 +81,7 @@ def export(
     return settings
 
 
-def _held_out_sources(model: Checkpoint, precision: str, evaluation: Evaluation | None) -> list[HeldOutSource]:
+def _held_out_sources(model: Checkpoint, precision: str, evaluation: HeldOutEvaluation | None) -> list[HeldOutSource]:
     """The held-out documents; UsageError where they are needed and missing, or the model cannot be evaluated."""
     if evaluation is None or not evaluation.held_out:
         if precision != "fp32" or evaluation is not None:
@@ -104,7 +104,7 @@ def _held_out_sources(model: Checkpoint, precision: str, evaluation: Evaluation 
 
 
 def _evaluate(
-    folder: Path, settings: ModelSettings, sources: Sequence[HeldOutSource], evaluation: Evaluation, log: Log
+    folder: Path, settings: ModelSettings, sources: Sequence[HeldOutSource], evaluation: HeldOutEvaluation, log: Log
 ) -> ModelSettings:
     """Quantize the model if requested, calibrate it, and write its certificate."""
     assert settings.task is not None

@@ -432,7 +432,7 @@ SUMMARY, INDEX = "summary.json", "index.md"
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class StudyReport:
     """What `report` wrote: results by their subfolder, the number of fine-tunings, and the files."""
 
     studies: dict[str, StudyResult]
@@ -440,7 +440,7 @@ class Report:
     files: tuple[Path, ...]
 
 
-def report(folders: Iterable[Path], out: Path) -> Report:
+def report(folders: Iterable[Path], out: Path) -> StudyReport:
     """Write tables and a plot of each study below these folders, and an index with one table of all fine-tunings.
 
     Results of the same study share a table, with a column for each model. Fine-tunings inside a study are not listed
@@ -468,7 +468,7 @@ def report(folders: Iterable[Path], out: Path) -> Report:
     files = [path for name, result in studies.items() for path in write_result(result, out / name)]
     with atomic_write(out / INDEX) as stream:
         stream.write(_index(studies, finetunings).encode())
-    return Report(studies, len(finetunings), (*files, out / INDEX))
+    return StudyReport(studies, len(finetunings), (*files, out / INDEX))
 
 
 def _result_files(folders: Iterable[Path]) -> Iterator[Path]:

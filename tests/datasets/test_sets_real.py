@@ -55,14 +55,14 @@ def data(real_data: Path) -> Path:
 
 
 @cache
-def checked(data: Path, name: str) -> datasets.Report:
+def checked(data: Path, name: str) -> datasets.AuditReport:
     found = datasets.find(name, data=data)
     if not found.files:
         pytest.skip(f"{name} is not among the benchmark sets")
     return found.check()
 
 
-def overlap(report: datasets.Report, first: str, second: str) -> int:
+def overlap(report: datasets.AuditReport, first: str, second: str) -> int:
     return sum(overlap.texts for overlap in report.overlaps if overlap.splits == (first, second))
 
 

@@ -13,7 +13,7 @@ from lexome.cli.app import AsJson, Quiet, app
 from lexome.errors import UsageError
 
 if TYPE_CHECKING:
-    from lexome.datasets import DataSet, Report
+    from lexome.datasets import AuditReport, DataSet
 
 # Columns of the table are truncated to these widths, so that a line fits on most screens.
 _LICENCE_WIDTH = 24
@@ -180,7 +180,7 @@ def _as_json(dataset: "DataSet") -> dict[str, Any]:
     }
 
 
-def _print_dataset(dataset: "DataSet", report: "Report | None") -> None:
+def _print_dataset(dataset: "DataSet", report: "AuditReport | None") -> None:
     card, task = dataset.card, dataset.card.task
     classes = [str(name) for name in task.get("types") or task.get("labels") or [task.get("form", "")] if name]
     missing = f"incomplete: no {', '.join(dataset.missing)}" if dataset.files else "no"

@@ -8,14 +8,14 @@
 import difflib
 from pathlib import Path
 
-from lexome.datasets.audit import Overlap, Report
+from lexome.datasets.audit import AuditReport, Overlap
 from lexome.datasets.catalogue import cards
 from lexome.datasets.dataset import DataSet, DatasetCard
 from lexome.datasets.folder import folder
 from lexome.datasets.splits import Files, data_roots
 from lexome.errors import UsageError
 
-__all__ = ["DataSet", "DatasetCard", "Files", "Overlap", "Report", "every", "find", "folder", "names"]
+__all__ = ["AuditReport", "DataSet", "DatasetCard", "Files", "Overlap", "every", "find", "folder", "names"]
 
 
 def names() -> list[str]:

@@ -41,7 +41,7 @@ class Overlap:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class AuditReport:
     """The result of a check. Errors make scores meaningless; warnings are good to know."""
 
     counts: Mapping[str, Mapping[str, int]]
@@ -56,7 +56,7 @@ def audit_splits(
     expected: Mapping[str, Mapping[str, int]],
     positive: Sequence[str] = (),
     labels: Sequence[str] = (),
-) -> Report:
+) -> AuditReport:
     """The report on some splits.
 
     `expected` are known counts of a split; `positive` the labels of which each split needs one, because scores are
@@ -77,7 +77,7 @@ def audit_splits(
             for what, number in expected_counts.items()
             if name in counts and counts[name].get(what, 0) != number
         ]
-    return Report(counts, shared, tuple(warnings), tuple(errors))
+    return AuditReport(counts, shared, tuple(warnings), tuple(errors))
 
 
 def count_contents(docs: Iterable[Document]) -> dict[str, int]:
@@ -139,14 +139,14 @@ def _overlap(names: tuple[str, str], first: Sequence[Identity], second: Sequence
 
 def identities(docs: Sequence[Document]) -> list[Identity]:
     """The identity of each document or question; a short text is left empty."""
-    found: list[Identity] = []
+    result: list[Identity] = []
     for doc in docs:
         article = doc.meta.pmid or doc.meta.part_of or ""
         if doc.questions:
-            found += [(asked.id, asked.id, article, _long_text(asked.text)) for asked in doc.questions]
+            result += [(asked.id, asked.id, article, _long_text(asked.text)) for asked in doc.questions]
         else:
-            found.append((doc.id, doc.id, article, _long_text(doc.text)))
-    return found
+            result.append((doc.id, doc.id, article, _long_text(doc.text)))
+    return result
 
 
 def _long_text(text: str) -> str:

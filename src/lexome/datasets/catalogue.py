@@ -52,7 +52,7 @@ def read_cards(path: Path) -> list[DatasetCard]:
 
 def _card(name: str, table: dict[str, Any], where: str) -> DatasetCard:
     file_defaults = {key: table.pop(key) for key in _FILE_KEYS if key in table}
-    _check_keys(table, DatasetCard, where, given=("name",))
+    _check_keys(table, DatasetCard, where, ignored=("name",))
     splits = {
         split: tuple(_files(file, file_defaults, f"{where}, {split}") for file in _alternatives(value))
         for split, value in table.pop("splits").items()
@@ -76,8 +76,8 @@ def _files(value: Any, defaults: Mapping[str, Any], where: str) -> Files:
     return Files(patterns, changes=changes, folders=folders, **table)
 
 
-def _check_keys(table: Mapping[str, Any], schema: type, where: str, *, given: tuple[str, ...] = ()) -> None:
-    known = {field.name: field for field in fields(schema) if field.name not in given}
+def _check_keys(table: Mapping[str, Any], schema: type, where: str, *, ignored: tuple[str, ...] = ()) -> None:
+    known = {field.name: field for field in fields(schema) if field.name not in ignored}
     for key, value in table.items():
         if key not in known:
             raise DataSetError(

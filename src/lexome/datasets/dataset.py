@@ -6,7 +6,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from lexome.datasets.audit import Report, audit_splits, count_contents, find_errors, find_overlaps, identities
+from lexome.datasets.audit import AuditReport, audit_splits, count_contents, find_errors, find_overlaps, identities
 from lexome.datasets.splits import (
     VARIABLE,
     Files,
@@ -225,7 +225,7 @@ class DataSet:
             return splits
         if overlap == "error":
             listed = ", ".join(splits[TRAIN][place].id for place in sorted(shared)[:5])
-            details = "; ".join(str(found) for found in find_overlaps(splits))
+            details = "; ".join(map(str, find_overlaps(splits)))
             raise DataSetError(
                 f"{self.name}: {len(shared):,} training documents are in dev or test too: {listed}. {details}. "
                 'Load it with overlap="drop" to train without them, or with overlap="keep" to do as the papers do.',
@@ -235,12 +235,12 @@ class DataSet:
         tally.note("document of train skipped: it is in dev or test", len(shared))
         return {**splits, TRAIN: [doc for place, doc in enumerate(splits[TRAIN]) if place not in shared]}
 
-    def check(self) -> Report:
+    def check(self) -> AuditReport:
         """Counts, overlaps, warnings and errors of the splits that exist, or of all folds."""
         if self.card.folds and self.fold is None:
             return _merge_reports({fold.fold or "": fold.check() for fold in self.folds}, self.card)
         if not self.files:
-            return Report({}, errors=(self._not_found(None),))
+            return AuditReport({}, errors=(self._not_found(None),))
         splits: Splits = {}
         errors: list[str] = []
         for name in self.files:
@@ -287,7 +287,7 @@ def _identity(doc: Document) -> Iterator[tuple[str, str]]:
             yield ("text", text)
 
 
-def _merge_reports(reports: Mapping[str, Report], card: DatasetCard) -> Report:
+def _merge_reports(reports: Mapping[str, AuditReport], card: DatasetCard) -> AuditReport:
     """One report of all folds: the sum of their test splits, and their warnings and errors by name."""
     counts = {f"{fold}/{split}": count for fold, report in reports.items() for split, count in report.counts.items()}
     total: dict[str, int] = {}
@@ -303,4 +303,4 @@ def _merge_reports(reports: Mapping[str, Report], card: DatasetCard) -> Report:
     ]
     errors = [f"fold {fold}: {error}" for fold, report in reports.items() for error in report.errors]
     overlaps = tuple(overlap for report in reports.values() for overlap in report.overlaps)
-    return Report({**counts, "all folds' test": total}, overlaps, tuple(warnings), tuple(errors))
+    return AuditReport({**counts, "all folds' test": total}, overlaps, tuple(warnings), tuple(errors))

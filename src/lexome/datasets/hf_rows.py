@@ -243,10 +243,10 @@ def _from_squad(row: Row, name: str) -> Document:
             "bad_field", f"answers has {len(texts)} texts and {len(starts)} starts; expected a start for each, or none."
         )
     # Answers without starts are searched in the text; no answers at all mean that the question is unanswerable.
-    found = tuple(Answer(text, start) for text, start in zip(texts, starts or [None] * len(texts), strict=True))
+    parsed = tuple(Answer(text, start) for text, start in zip(texts, starts or [None] * len(texts), strict=True))
     title = row.get("title")
     passage = Passage(0, row["context"], section=(title,) if title else ())
-    question = Question(name, row["question"], answers=found, impossible=not found and row.get("answers") is not None)
+    question = Question(name, row["question"], answers=parsed, impossible=not parsed and row.get("answers") is not None)
     return Document(name, (passage,), questions=(question,))
 
 

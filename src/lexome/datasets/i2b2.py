@@ -104,11 +104,11 @@ def _relations(
                 "bad_line", f'the line is {shorten(line)!r}; expected c="" 1:0 1:2||r="TrAP"||c="" 1:4 1:5.'
             )
         sides = [_place(match.group(*groups), text, tokens) for groups in ((1, 2, 3, 4, 5), (7, 8, 9, 10, 11))]
-        found = [by_place.get(side) for side in sides]
-        if found[0] is None or found[1] is None:
+        first, second = (by_place.get(side) for side in sides)
+        if first is None or second is None:
             tally.note("relation skipped: its concept is not listed")
             continue
-        yield Relation(next(ids), match[6], (Argument("Arg1", found[0].id), Argument("Arg2", found[1].id)))
+        yield Relation(next(ids), match[6], (Argument("Arg1", first.id), Argument("Arg2", second.id)))
 
 
 def _place(cells: tuple[str | None, ...], text: str, tokens: list[list[Range]]) -> Range:
@@ -140,8 +140,8 @@ def _lines(text: str) -> list[Range]:
 def _tokens(text: str, line: Range) -> list[Range]:
     """The tokens of a line; a line that begins with a space has an empty first token, as the corpus counts."""
     start, end = line
-    found = [match.span() for match in _TOKEN.finditer(text, start, end)]
-    return [(start, start), *found] if found and found[0][0] > start else found
+    tokens = [match.span() for match in _TOKEN.finditer(text, start, end)]
+    return [(start, start), *tokens] if tokens and tokens[0][0] > start else tokens
 
 
 def _normalize(text: str) -> str:

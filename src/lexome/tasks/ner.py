@@ -305,13 +305,13 @@ class Ner(Task):
         not refer to removed ones.
         """
         require_same_length(len(examples), len(logits), "examples", "arrays of logits")
-        wanted = self.types if types is None else tuple(type_ for type_ in self.types if type_ in types)
+        predicted = self.types if types is None else tuple(type_ for type_ in self.types if type_ in types)
         spans: list[Span] = []
-        if examples and wanted:
-            groups = [self.types.index(type_) for type_ in wanted] if self.nested else [0]
+        if examples and predicted:
+            groups = [self.types.index(type_) for type_ in predicted] if self.nested else [0]
             units, scores_UGK = self._unit_scores(doc, examples, logits, groups)
-            spans = [span for span in self._spans(doc, units, scores_UGK, groups) if span.type in wanted]
-        return replace_spans(doc, spans, wanted)
+            spans = [span for span in self._spans(doc, units, scores_UGK, groups) if span.type in predicted]
+        return replace_spans(doc, spans, predicted)
 
     def inside_probabilities(
         self, doc: Document, examples: Sequence[Example], logits: Sequence[Floats]

@@ -206,8 +206,8 @@ class Questions(Task):
             self.notes["answer skipped: no window holds all of it"] += 1
         most = None if self.form == "list" else 1
         return [
-            [np.array([first + shift, end - 1 + shift]) for first, end in held[:most]] or [null]
-            for held, shift in zip(inside, shifts, strict=True)
+            [np.array([first + shift, end - 1 + shift]) for first, end in own[:most]] or [null]
+            for own, shift in zip(inside, shifts, strict=True)
         ]
 
     def decode(

@@ -284,8 +284,8 @@ def test_a_terminal_has_colours_unless_told_not_to(
         ([TEXT, "--jobs", "2"], 2, "conflicting-options", "--out"),
         ([TEXT, "--engine", "dask", "--out", "folder"], 2, "conflicting-options", "--out"),
         (["in", "--part", "1/2", "--redo", "--out", "folder"], 2, "conflicting-options", "--redo"),
-        (["in", "--out", "in"], 2, "same-path", Path("in")),
-        (["all.tar", "in/a.bioc.xml", "--out", "in"], 2, "same-path", Path("in/a.bioc.xml")),
+        (["in", "--out", "in"], 2, "same-file", Path("in")),
+        (["all.tar", "in/a.bioc.xml", "--out", "in"], 2, "same-file", Path("in/a.bioc.xml")),
     ],
 )
 def test_what_is_wrong_is_said(
@@ -441,7 +441,7 @@ def test_hidden_files_in_a_folder_are_told_of(model: Path, desk: Path, out: list
 def test_an_output_that_is_also_input_is_refused(model: Path, desk: Path) -> None:
     error = annotate("--model", model, "in/a.bioc.xml", "--out", "in/a.bioc.xml").exception
     assert isinstance(error, LexomeError)
-    assert (error.code, error.value) == ("same-path", Path("in/a.bioc.xml"))
+    assert (error.code, error.value) == ("same-file", Path("in/a.bioc.xml"))
 
 
 @pytest.mark.parametrize("options", [["--out", "out.jsonl"], ["--rejects", "out.jsonl.rejects.jsonl"]])
@@ -451,7 +451,7 @@ def test_an_input_is_never_the_place_for_bad_documents(model: Path, desk: Path, 
     before = given.read_bytes()
     error = annotate("--model", model, given, *options).exception
     assert isinstance(error, LexomeError)
-    assert (error.code, error.value) == ("same-path", given)
+    assert (error.code, error.value) == ("same-file", given)
     assert given.read_bytes() == before
 
 

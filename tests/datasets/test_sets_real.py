@@ -84,7 +84,7 @@ def test_counts_of_the_larger_sets(data: Path, name: str) -> None:
 def test_the_article_that_ncbi_has_twice_is_taken_once(data: Path) -> None:
     tally = Tally()
     train = datasets.find("NCBI-disease-pubtator", data=data).split("train", tally=tally)
-    assert tally.notes["document given twice left out"] == 1
+    assert tally.notes["duplicate document skipped"] == 1
     assert len([doc for doc in train if doc.id == "8528200"]) == 1
 
 

@@ -134,7 +134,7 @@ def test_a_task_that_is_none_is_refused_at_export(labelled: Path, tmp_path: Path
     task: Task = TASK
     (labelled / "task.json").write_text('{"kind": "poetry"}')
     try:
-        with pytest.raises(CheckpointError, match="describes no task"):
+        with raises(CheckpointError, code="not-a-task", value=labelled / "task.json"):
             export(labelled, tmp_path / "onnx")
     finally:
         (labelled / "task.json").write_text(json.dumps(dict(task.settings())))

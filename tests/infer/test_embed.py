@@ -149,7 +149,7 @@ def test_unknown_options_are_refused(
 def test_an_unknown_ending_and_one_file_for_both_are_refused(predictor: Predictor, docs: Path, tmp_path: Path) -> None:
     with raises(UsageError, code="unsupported-format", value=tmp_path / "v.csv"):
         embed(predictor, [docs], tmp_path / "v.csv", progress_shown=False)
-    with raises(UsageError, code="same-path", value=docs):
+    with raises(UsageError, code="same-file", value=docs):
         embed(predictor, [docs], docs)
 
 

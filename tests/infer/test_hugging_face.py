@@ -118,7 +118,7 @@ def test_other_schemes_of_tags_are_read(
 @pytest.mark.parametrize(
     ("tags", "value"),
     [
-        (("LABEL_0", "LABEL_1", "LABEL_2", "LABEL_3", "LABEL_4"), [f"LABEL_{number}" for number in range(5)]),
+        (("LABEL_0", "LABEL_1", "LABEL_2", "LABEL_3", "LABEL_4"), "LABEL_0"),
         (("O", "B-A", "I-A", "X-A", "[CLS]"), "X-A"),
     ],
 )

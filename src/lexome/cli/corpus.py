@@ -102,7 +102,7 @@ def vocab_report(
     text: Annotated[list[Path] | None, typer.Option("--text", help="File with text to tokenize; repeatable.")] = None,
     out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write the report as JSON.")] = None,
     picture: Annotated[
-        Path | None, typer.Option("--picture", metavar="FILE", help="Write a plot, as .svg or .png.")
+        Path | None, typer.Option("--picture", metavar="FILE", help="Write a plot, as .svg, .png or .pdf.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -12,7 +12,7 @@ from lexome.errors import UsageError
 
 if TYPE_CHECKING:
     from lexome.reproduce.aggregate import StudyResult
-    from lexome.tasks.evaluation.evaluate import ReadOptions
+    from lexome.tasks.evaluation.scoring import ReadOptions
 
 
 @app.command()
@@ -47,9 +47,9 @@ def evaluate(
     with tokens also as conlleval and seqeval do; relations, labels and answers are scored if the documents have them.
     """
     from lexome.tasks.evaluation.comparison import Resampling
-    from lexome.tasks.evaluation.evaluate import as_json as plain
-    from lexome.tasks.evaluation.evaluate import evaluate as run
-    from lexome.tasks.evaluation.evaluate import lines
+    from lexome.tasks.evaluation.scoring import as_json as plain
+    from lexome.tasks.evaluation.scoring import evaluate as run
+    from lexome.tasks.evaluation.scoring import lines
 
     result = run(
         predicted,
@@ -69,7 +69,7 @@ def evaluate(
 
 def _reading(format: str | None, pairs: list[str] | None, side: str) -> "ReadOptions":
     """The format options of one side: those without a prefix, and those with its own."""
-    from lexome.tasks.evaluation.evaluate import ReadOptions
+    from lexome.tasks.evaluation.scoring import ReadOptions
 
     options: dict[str, str] = {}
     for key, value in parse_options(pairs, example="gold.type=Gene").items():

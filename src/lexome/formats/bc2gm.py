@@ -1,4 +1,4 @@
-"""BioCreative II gene mention: sentences in an .in file, mentions in .eval files beside it.
+"""BioCreative II gene mention: sentences in an .in file, mentions in .eval files.
 
     P00001606T0076 Comparison with alkaline phosphatases      a sentence and its id
     P00001606T0076|14 33|alkaline phosphatases                a mention in it

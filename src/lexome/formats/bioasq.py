@@ -58,18 +58,18 @@ def spread_snippets(doc: Document, tally: Tally) -> Iterator[Document]:
             tally.note(f"{question.type} question skipped: its answer is not a span of text")
             continue
         patterns = [pattern for answer in question.answers if (pattern := answer_pattern(answer)) is not None]
-        kept = 0
+        count = 0
         for passage in doc.passages:
             matches = [match for pattern in patterns if (match := pattern.search(passage.text)) is not None]
             if question.answers and not matches:
                 tally.note("snippet skipped: it does not contain the answer")
                 continue
             answers = tuple(Answer(match[0], match.start()) for match in matches)
-            located = replace(question, id=f"{question.id}_{kept:03}", answers=answers)
+            located = replace(question, id=f"{question.id}_{count:03}", answers=answers)
             moved = replace(passage, offset=0, section=(question.id,), sentences=(), tokens=())
-            yield Document(f"{question.id}-{kept + 1}", (moved,), questions=(located,))
-            kept += 1
-        if not kept:
+            yield Document(f"{question.id}-{count + 1}", (moved,), questions=(located,))
+            count += 1
+        if not count:
             tally.note("question skipped: no snippet contains its answer")
 
 

@@ -88,12 +88,15 @@ _INFONS: dict[str, str | None] = {
     }.items()
     for infon in infons.split()
 }
-_MESH = re.compile(r"[DC][0-9]{6,9}")
-_SNP = re.compile(r"rs[0-9]+")
-_CELL = re.compile(r"CVCL_[0-9A-Z]+")
+# Ids whose form shows their vocabulary.
+_FORMS = {
+    "mesh": re.compile(r"[DC][0-9]{6,9}"),
+    "dbsnp": re.compile(r"rs[0-9]+"),
+    "cellosaurus": re.compile(r"CVCL_[0-9A-Z]+"),
+    "tmvar": re.compile(r"[cgmnpr]?\|[A-Za-z]+[0-9]*\|[^;\s]*"),
+    "hgvs": re.compile(r"[cgmnpr]\.[^;\s]+"),
+}
 _GENE_OF = re.compile(r"([0-9]+)\([Tt]ax:[0-9]+\)")
-_TMVAR = re.compile(r"[cgmnpr]?\|[A-Za-z]+[0-9]*\|[^;\s]*")
-_HGVS = re.compile(r"[cgmnpr]\.[^;\s]+")
 _PREFIXED = re.compile(r"([A-Za-z][\w.# -]*):(.*)", re.DOTALL)
 _PLAIN = re.compile(r"[^\s;|,+]+")
 _LIST = re.compile(r"[|,+]")
@@ -207,16 +210,9 @@ def _parse_id(token: str, vocabulary: str | None) -> str | None:
     """The CURIE of a single id, or None if it cannot be parsed."""
     if vocabulary is not None and vocabulary in _BARE and _BARE[vocabulary].fullmatch(token):
         return f"{vocabulary}:{_local(vocabulary, token)}"
-    if _MESH.fullmatch(token):
-        return f"mesh:{token}"
-    if _SNP.fullmatch(token):
-        return f"dbsnp:{token}"
-    if _CELL.fullmatch(token):
-        return f"cellosaurus:{token}"
-    if _TMVAR.fullmatch(token):
-        return f"tmvar:{token}"
-    if _HGVS.fullmatch(token):
-        return f"hgvs:{token}"
+    for prefix, pattern in _FORMS.items():
+        if pattern.fullmatch(token):
+            return f"{prefix}:{token}"
     gene = _GENE_OF.fullmatch(token)
     if gene is not None:
         return f"NCBIGene:{gene[1]}"

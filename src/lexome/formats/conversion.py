@@ -28,7 +28,9 @@ def convert(
     target = writing_format(out, to)
     read_options, write_options = _split_options(options or {}, from_, target.name)
     with Tally(rejects) as tally:
-        files = _without_outputs(inputs, out, rejects, expand(inputs, get_format(from_) if from_ else None, tally))
+        files = input_files(inputs, from_, tally, out=out)
+        if rejects is not None and rejects.is_file():
+            rejects.unlink()  # left by an earlier run
         docs = read(files, from_, tally=tally, **read_options)
         total = sum(path.stat().st_size for path in files if path.is_file())
         with progress("converting", total=total, position=lambda: tally.bytes_read, shown=progress_shown) as watched:
@@ -36,22 +38,24 @@ def convert(
     return tally
 
 
-def _without_outputs(inputs: Sequence[Path], out: Path, rejects: Path | None, files: list[Path]) -> list[Path]:
-    """The files to read, without those that this run writes; UsageError if one of these is named as input."""
+def input_files(inputs: Sequence[Path], format: str | None, tally: Tally, *, out: Path | None) -> list[Path]:
+    """The files of `inputs`, without `out` and the rejects of `tally`; UsageError if one of these is named as input."""
+    rejects = tally.rejects_path
     outputs = [path for path in (out, rejects) if path is not None and path.exists() and str(path) != "-"]
     for path in outputs:
         if any(input.exists() and input.samefile(path) for input in inputs):
-            raise UsageError(f"{path} is both input and output. Write to another file.", code="same-file", value=path)
-    if rejects is not None and rejects.resolve() == out.resolve():
-        raise UsageError(
-            f"{out} is both the output and the rejects file. Name another file for one of them.",
-            code="same-file",
-            value=out,
+            raise UsageError(f"{path} is both input and output. Choose another path.", code="same-file", value=path)
+    if rejects is not None and out is not None and rejects.resolve() == out.resolve():
+        message = f"{out} is both the output and the rejects file. Choose another path for one of them."
+        raise UsageError(message, code="same-file", value=out)
+
+    def is_output(file: Path) -> bool:
+        return any(
+            file.samefile(path) or (path.is_dir() and file.resolve().is_relative_to(path.resolve())) for path in outputs
         )
-    remaining = [file for file in files if str(file) == "-" or not any(file.samefile(path) for path in outputs)]
-    if rejects is not None and rejects.is_file():
-        rejects.unlink()  # left by an earlier run
-    return remaining
+
+    files = expand(inputs, get_format(format) if format is not None else None, tally)
+    return [file for file in files if str(file) == "-" or not is_output(file)]
 
 
 def _unless_nothing_read(docs: Iterator[Document], tally: Tally) -> Iterator[Document]:

@@ -587,7 +587,7 @@ def attributes_by_target(doc: Document) -> dict[str, list[str]]:
 def record_list(doc: Document) -> str:
     """The document's metadata, collapsed."""
     listed = "".join(_fields(doc.meta))
-    return _details("Record", None, f"<dl>{listed}</dl>") if listed else ""
+    return _details("Metadata", None, f"<dl>{listed}</dl>") if listed else ""
 
 
 def _fields(record: Any) -> Iterator[str]:

@@ -70,7 +70,7 @@ def read(source: Source, *, tally: Tally) -> Iterator[Document]:
 @contextmanager
 def _table(source: Source) -> Iterator[Any]:
     """The opened Parquet file of a source."""
-    pa, pq = _pyarrow("reading Parquet")
+    pa, pq = import_pyarrow("reading Parquet")
     with _random_access(source) as file:
         try:
             table = pq.ParquetFile(file, pre_buffer=False, page_checksum_verification=True)
@@ -197,7 +197,7 @@ def write(docs: Iterable[Document], stream: BinaryIO, *, tally: Tally) -> None:
 
 def write_rows(docs: Iterable[Document], stream: BinaryIO, *, tally: Tally) -> list[int]:
     """As `write`; returns the indices of documents that were rejected and have no row."""
-    pa, pq = _pyarrow("writing Parquet")
+    pa, pq = import_pyarrow("writing Parquet")
     metadata = {"lexome.form": "document", "lexome.version": str(FORM_VERSION)}
     schema = pa.schema(arrow_fields(Document), metadata=metadata)
     out = pa.PythonFile(_PositionStream(stream), "w")
@@ -212,7 +212,7 @@ def write_rows(docs: Iterable[Document], stream: BinaryIO, *, tally: Tally) -> l
     return rejected
 
 
-def _pyarrow(purpose: str) -> tuple[Any, Any]:
+def import_pyarrow(purpose: str) -> tuple[Any, Any]:
     try:
         import pyarrow
         import pyarrow.parquet

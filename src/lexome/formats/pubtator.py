@@ -211,8 +211,8 @@ def _trim_titles(content: _Content, tally: Tally) -> list[tuple[str, str]]:
 
 
 def _mismatches(texts: list[tuple[str, str]], content: _Content) -> int:
-    whole = "\n".join(text for _, text in texts)
-    return sum(whole[start:end] != columns[0] for start, end, columns in content.mentions)
+    full_text = "\n".join(text for _, text in texts)
+    return sum(full_text[start:end] != columns[0] for start, end, columns in content.mentions)
 
 
 def _passages(texts: list[tuple[str, str]], tally: Tally) -> Iterator[Passage]:
@@ -307,12 +307,12 @@ def _texts(doc: Document, tally: Tally) -> tuple[str, str]:
     )
     if expected != doc.passages:
         tally.note("passage kinds, gaps, sections and sentences not written")
-    whole = f"{title} {abstract}"
-    if _LINE_BREAK.search(whole):
+    full_text = f"{title} {abstract}"
+    if _LINE_BREAK.search(full_text):
         tally.note("line breaks in the text written as spaces")
-        whole = _LINE_BREAK.sub(" ", whole)
-    whole = _without_tabs(doc, whole, tally)
-    return whole[: len(title)], whole[len(title) + 1 :]
+        full_text = _LINE_BREAK.sub(" ", full_text)
+    full_text = _without_tabs(doc, full_text, tally)
+    return full_text[: len(title)], full_text[len(title) + 1 :]
 
 
 def _join_passages(passages: Sequence[Passage], begin: int) -> str:
@@ -338,22 +338,22 @@ def _join_passages(passages: Sequence[Passage], begin: int) -> str:
     return "".join(pieces)
 
 
-def _without_tabs(doc: Document, whole: str, tally: Tally) -> str:
+def _without_tabs(doc: Document, full_text: str, tally: Tally) -> str:
     """The text with spaces for tabs inside mentions, because tabs separate columns."""
-    if "\t" not in whole:
-        return whole
+    if "\t" not in full_text:
+        return full_text
     inside: set[int] = set()
     for start, end in (part for span in doc.spans for part in span.parts):
-        while (tab := whole.find("\t", start, end)) >= 0:
+        while (tab := full_text.find("\t", start, end)) >= 0:
             inside.add(tab)
             start = tab + 1
     if not inside:
-        return whole
+        return full_text
     tally.note("tabs in mentions written as spaces")
-    return "".join(" " if place in inside else character for place, character in enumerate(whole))
+    return "".join(" " if at in inside else character for at, character in enumerate(full_text))
 
 
-def _mention_lines(doc: Document, whole: str, tally: Tally) -> Iterator[str]:
+def _mention_lines(doc: Document, full_text: str, tally: Tally) -> Iterator[str]:
     individual = _individual_mentions(doc)
     for span in doc.spans:
         if not _COLUMN.fullmatch(span.type):
@@ -366,7 +366,7 @@ def _mention_lines(doc: Document, whole: str, tally: Tally) -> Iterator[str]:
             ids = None
         columns = (span.type, ids or "-", *individual.get(span.id, ()))
         for start, end in span.parts:
-            yield "\t".join((str(start), str(end), whole[start:end], *columns))
+            yield "\t".join((str(start), str(end), full_text[start:end], *columns))
 
 
 def _individual_mentions(doc: Document) -> dict[str, tuple[str]]:

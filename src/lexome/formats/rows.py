@@ -43,8 +43,8 @@ class Row:
         if '"' not in text:
             return cells
         if width is not None and len(cells) > width:
-            joined = _QUOTED_OR_PLAIN.findall(text)
-            cells = joined if len(joined) == width else cells
+            quoted = _QUOTED_OR_PLAIN.findall(text)
+            cells = quoted if len(quoted) == width else cells
         return [_unquote(cell) for cell in cells]
 
 

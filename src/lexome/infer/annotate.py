@@ -12,8 +12,9 @@ from typing import Any
 
 from lexome.document import Document, Passage, shorten
 from lexome.errors import FormatError, UsageError
-from lexome.formats import Tally, expand, read, write
-from lexome.formats.registry import formats_by_extension, get_format
+from lexome.formats import Tally, read, write
+from lexome.formats.conversion import input_files
+from lexome.formats.registry import formats_by_extension
 from lexome.formats.streams import is_archive
 from lexome.infer.annotator import TEXT_ID, Annotator
 from lexome.infer.selection import MinScore
@@ -85,18 +86,9 @@ def _looks_like_text(argument: str) -> bool:
 def _missing_input(argument: str) -> FormatError | UsageError:
     if not argument.strip():
         return UsageError("empty text; expected a text, a path, or - for standard input.", code="empty-text")
-    name = shorten(argument)
-    if glob.has_magic(argument):
-        return FormatError(
-            f"{name}: no file matches this pattern. Check it, or add --text if it is a text.",
-            code="missing-file",
-            value=argument,
-        )
-    return FormatError(
-        f"{name}: no such file or folder. Check the path, or add --text if it is a text.",
-        code="missing-file",
-        value=argument,
-    )
+    problem = "no file matches this pattern" if glob.has_magic(argument) else "no such file or folder"
+    message = f"{shorten(argument)}: {problem}. Check the path, or add --text if it is a text."
+    return FormatError(message, code="missing-file", value=argument)
 
 
 @dataclass(slots=True)
@@ -202,10 +194,24 @@ class Annotation:
             **self.counts.throughput(self.seconds),
         }
 
-    def documents(self, out: Path | None = None) -> Iterator[Document]:
-        """The annotated documents, in order; what this run writes is not read."""
+    def documents(self) -> Iterator[Document]:
+        """The annotated documents, in order."""
+        return self._annotate(self._input_files(None) if self.inputs.paths else [])
+
+    def write(self, out: Path, format: str | None) -> None:
+        """Write all documents to one file, or to one folder in a format that is written so."""
+        files, rejects = self._input_files(out), self.tally.rejects_path
+        if rejects is not None and rejects.is_file():
+            rejects.unlink()  # of an earlier run
+        write(out, self._annotate(files), format, tally=self.tally)
+        # Parquet's writer rejects documents of a row group together, later than they are counted.
+        self.counts.documents = self.tally.written
+
+    def _input_files(self, out: Path | None) -> list[Path]:
+        return input_files(self.inputs.paths, self._from, self.tally, out=out)
+
+    def _annotate(self, files: Sequence[Path]) -> Iterator[Document]:
         tally = self.tally
-        files = self._files(self._existing_outputs(out)) if self.inputs.paths else []
         docs: Iterator[Document] = iter(())
         bar: AbstractContextManager[Callable[[Iterable[Document]], Iterator[Document]]] = nullcontext(iter)
         if files:
@@ -222,49 +228,6 @@ class Annotation:
             self.seconds = time.monotonic() - start
         if tally.failures and not self.counts.documents:
             raise FormatError(tally.failures[0], code="unreadable-file")
-
-    def write(self, out: Path, format: str | None) -> None:
-        """Write all documents to one file, or to one folder in a format that is written so."""
-        rejects = self.tally.rejects_path
-        if rejects is not None:
-            if rejects.resolve() == out.resolve():
-                raise UsageError(
-                    f"{out} is both --out and --rejects. Choose another path for one of them.",
-                    code="same-path",
-                    value=out,
-                )
-            self._existing_outputs(out)  # before an input is removed
-            if rejects.is_file():
-                rejects.unlink()  # of an earlier run
-        write(out, self.documents(out), format, tally=self.tally)
-        # Parquet's writer rejects documents of a row group together, later than they are counted.
-        self.counts.documents = self.tally.written
-
-    def _existing_outputs(self, out: Path | None) -> list[Path]:
-        """Outputs that exist already; UsageError where one of them is an input."""
-        paths = (out, self.tally.rejects_path)
-        existing = [path for path in paths if path is not None and path != STANDARD_INPUT and path.exists()]
-        for path in existing:
-            if any(other.exists() and other.samefile(path) for other in self.inputs.paths):
-                raise UsageError(
-                    f"{path} is both input and output. Choose another path for --out or --rejects.",
-                    code="same-path",
-                    value=path,
-                )
-        return existing
-
-    def _files(self, outputs: Sequence[Path]) -> list[Path]:
-        """The files to read, without outputs."""
-        files = expand(self.inputs.paths, get_format(self._from) if self._from is not None else None, self.tally)
-        return [
-            file
-            for file in files
-            if file == STANDARD_INPUT
-            or not any(
-                file.samefile(path) or (path.is_dir() and file.resolve().is_relative_to(path.resolve()))
-                for path in outputs
-            )
-        ]
 
 
 def annotate(

@@ -185,11 +185,8 @@ def _task_of(folder: Path, settings: ModelSettings) -> Task:
         )
     task = task_of(settings.task)
     if task.head != settings.kind:
-        raise CheckpointError(
-            f"{folder}: the task needs a {task.head} head, but the model has a {settings.kind} head.",
-            code="head-mismatch",
-            value=settings.kind,
-        )
+        message = f"{folder}: the task needs a {task.head} head, but the model has a {settings.kind} head."
+        raise CheckpointError(message, code="head-mismatch", value=settings.kind)
     return task
 
 
@@ -369,17 +366,11 @@ class Annotator:
         selection = self.select(types=types, min_score=min_score)
         if isinstance(docs, str | bytes | Document) or not isinstance(docs, Iterable):
             hint = "Call annotator(it)." if isinstance(docs, str | Document) else _hint(docs)
-            raise UsageError(
-                f"annotate was called with {_describe(docs)}; expected an iterable of documents. {hint}",
-                code="not-documents",
-                value=docs,
-            )
+            message = f"annotate was called with {_describe(docs)}; expected an iterable of documents. {hint}"
+            raise UsageError(message, code="not-documents", value=docs)
         if together < 1:
             raise UsageError(f"{together} documents together; expected at least 1.", code="too-few", value=together)
-        checked = _only_documents(docs)
-        if batch_tokens:
-            return self._in_batches(checked, selection, batch_tokens=batch_tokens, together=together)
-        return self._in_order(checked, selection)
+        return self._in_order(_only_documents(docs), selection, batch_tokens=batch_tokens, together=together)
 
     def explain(
         self, text: str | Document, *, types: Collection[str] | None = None, min_score: MinScore | None = None
@@ -390,13 +381,9 @@ class Annotator:
         candidates = [candidate for model in models for candidate in model.dropped(doc, selection)]
         return sorted(candidates, key=lambda candidate: (candidate.start, candidate.end, candidate.type))
 
-    def _in_batches(
+    def _in_order(
         self, docs: Iterator[Document], selection: Selection, *, batch_tokens: int, together: int
     ) -> Iterator[Document]:
-        while group := list(islice(docs, together)):
-            yield from annotate_together(group, self.models, selection, batch_tokens=batch_tokens)
-
-    def _in_order(self, docs: Iterator[Document], selection: Selection) -> Iterator[Document]:
         """Documents in order; an error is raised where its document would be, after those before it."""
         errors: list[Exception] = []
 
@@ -407,8 +394,10 @@ class Annotator:
                 errors.append(error)
 
         readable = until_error()
-        if self.threads == 1:
-            yield from self._in_groups(readable, selection)
+        if batch_tokens:
+            yield from self._in_groups(readable, selection, size=together, batch_tokens=batch_tokens)
+        elif self.threads == 1:
+            yield from self._in_groups(readable, selection, size=GROUP)
         elif len(first := list(islice(readable, 2))) == 2:
             yield from self._on_threads(chain(first, readable), selection)
         else:
@@ -417,10 +406,14 @@ class Annotator:
         if errors:
             raise errors[0]
 
-    def _in_groups(self, docs: Iterator[Document], selection: Selection) -> Iterator[Document]:
-        while group := list(islice(docs, GROUP)):
+    def _in_groups(
+        self, docs: Iterator[Document], selection: Selection, *, size: int, batch_tokens: int = 0
+    ) -> Iterator[Document]:
+        while group := list(islice(docs, size)):
             try:
-                results: Iterable[Document] = annotate_together(group, self.models, selection)
+                results: Iterable[Document] = annotate_together(
+                    group, self.models, selection, batch_tokens=batch_tokens
+                )
             except Exception:
                 # One of them fails; those before it are yielded first.
                 results = (annotate_together([doc], self.models, selection)[0] for doc in group)

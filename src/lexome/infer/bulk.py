@@ -113,11 +113,8 @@ def annotate_files(
     are merged in `rejects`.
     """
     if redo and part is not None:
-        raise UsageError(
-            "--redo clears the folder, which other parts write to. Choose another folder for the parts.",
-            code="conflicting-options",
-            value="--redo",
-        )
+        message = "--redo clears the folder, which other parts write to. Choose another folder for the parts."
+        raise UsageError(message, code="conflicting-options", value="--redo")
     if engine.kind == "ray":
         # Workers have another current folder.
         inputs, out = [path.absolute() for path in inputs], out.absolute()
@@ -237,11 +234,8 @@ def _claim_folder(out: Path, identity: Mapping[str, Any], *, redo: bool) -> None
     except FileNotFoundError:
         previous = None
     except ValueError as error:
-        raise FormatError(
-            f"{path}: cannot be read ({error}). Remove the folder {out} and run again.",
-            code="unreadable-file",
-            value=path,
-        ) from None
+        message = f"{path}: cannot be read ({error}). Remove the folder {out} and run again."
+        raise FormatError(message, code="unreadable-file", value=path) from None
     if previous == settings:
         return
     if previous is not None:
@@ -284,7 +278,7 @@ def inputs_by_name(
     outputs = {out.resolve(), *(() if rejects is None else (rejects.resolve(),))}
     for path in paths:
         if path.resolve() == out.resolve() or (path.is_file() and _is_in(path, {out.resolve()})):
-            raise UsageError(f"{path} is both input and output. Choose another folder.", code="same-path", value=path)
+            raise UsageError(f"{path} is both input and output. Choose another folder.", code="same-file", value=path)
     tally = tally or Tally()
     # Before files are grouped: an output among them would separate files that belong together.
     inputs = [
@@ -294,18 +288,12 @@ def inputs_by_name(
     for files in work_units(inputs, format, tally):
         name = _unique_name(files[0], paths, jobs)
         if name in jobs:
-            raise UsageError(
-                f"{files[0]} and {jobs[name][0]} would have the same output. Rename one.",
-                code="same-path",
-                value=files[0],
-            )
+            message = f"{files[0]} and {jobs[name][0]} would have the same output. Rename one."
+            raise UsageError(message, code="same-file", value=files[0])
         jobs[name] = files
     if not jobs:
-        raise FormatError(
-            f"{paths[0]}: all readable files there are in the output folder {out}. Choose another.",
-            code="same-path",
-            value=paths[0],
-        )
+        message = f"{paths[0]}: all readable files there are in the output folder {out}. Choose another."
+        raise FormatError(message, code="same-file", value=paths[0])
     return jobs
 
 

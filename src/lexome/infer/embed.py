@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 
 from lexome.corpus.sentences import with_sentences
 from lexome.document import Document
-from lexome.errors import FormatError, MissingExtraError, UsageError
+from lexome.errors import FormatError, UsageError
 from lexome.files import atomic_write
 from lexome.formats import Tally, expand, read
+from lexome.formats.parquet import import_pyarrow
 from lexome.infer.predictor import Predictor
 from lexome.progress import progress
 
@@ -70,7 +71,7 @@ def embed(
             )
     for path in (out, ids_path(out)):
         if path.exists() and any(other.exists() and other.samefile(path) for other in inputs):
-            raise UsageError(f"{path} is both input and output. Choose another path.", code="same-path", value=path)
+            raise UsageError(f"{path} is both input and output. Choose another path.", code="same-file", value=path)
     with Tally(rejects) as tally:
         result = EmbedResult(tally)
         files = expand(inputs, None, tally)
@@ -86,11 +87,8 @@ def embed(
                 raise FormatError(tally.failures[0], code="unreadable-file")
             if not tally.documents and tally.rejected:
                 reasons = ", ".join(f"{count:,} {reason}" for reason, count in tally.rejected.most_common())
-                raise FormatError(
-                    f"every document was rejected ({reasons}); see {tally.rejects_path}. No vectors were written.",
-                    code="all-rejected",
-                    value=tally.rejects_path,
-                )
+                message = f"every document was rejected ({reasons}); see {tally.rejects_path}. No vectors were written."
+                raise FormatError(message, code="all-rejected", value=tally.rejects_path)
     return result
 
 
@@ -184,15 +182,12 @@ def vector_file(out: Path, width: int) -> Iterator[WriteVectors]:
             yield from _write_npy(stream, ids, width)
     elif out.suffix == ".parquet":
         # Before the file is opened, so that a missing package is reported at once.
-        pyarrow, parquet = _pyarrow()
+        pyarrow, parquet = import_pyarrow("writing Parquet")
         with atomic_write(out) as stream:
             yield from _write_parquet(stream, width, pyarrow, parquet)
     else:
-        raise UsageError(
-            f"{out}: extension {out.suffix or '(none)'}; expected .npy or .parquet.",
-            code="unsupported-format",
-            value=out,
-        )
+        message = f"{out}: extension {out.suffix or '(none)'}; expected .npy or .parquet."
+        raise UsageError(message, code="unsupported-format", value=out)
 
 
 def _write_npy(stream: BinaryIO, ids: BinaryIO, width: int) -> Iterator[WriteVectors]:
@@ -226,12 +221,3 @@ def _write_parquet(stream: BinaryIO, width: int, pyarrow: Any, parquet: Any) -> 
             writer.write_batch(pyarrow.RecordBatch.from_arrays(columns, schema=schema))
 
         yield write
-
-
-def _pyarrow() -> tuple[Any, Any]:
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError:
-        raise MissingExtraError("pyarrow", extra="corpus", purpose="writing Parquet") from None
-    return pyarrow, pyarrow.parquet

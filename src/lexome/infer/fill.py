@@ -24,11 +24,8 @@ def fill(predictor: Predictor, text: str, *, top: int = 5) -> list[list[WordPred
     """For each mask of the text, in order, the most probable words."""
     mask = predictor.settings.mask
     if mask is None:
-        raise UsageError(
-            f"{predictor.folder}: the tokenizer has no mask token. Use a masked language model.",
-            code="no-mask-token",
-            value=predictor.folder,
-        )
+        message = f"{predictor.folder}: the tokenizer has no mask token. Use a masked language model."
+        raise UsageError(message, code="no-mask-token", value=predictor.folder)
     names = [piece for piece, id_ in predictor.tokenizer.vocabulary.items() if id_ == mask]
     row = predictor.row(text if MASK in names else text.replace(MASK, names[0]))
     positions = [position for position, id_ in enumerate(row) if id_ == mask]

@@ -6,7 +6,7 @@ B sequences of a batch, T tokens of the longest, D hidden size, M masked positio
 import hashlib
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import asdict, dataclass, fields
 from math import isfinite, nan
@@ -85,11 +85,8 @@ def read_settings(folder: Path) -> ModelSettings:
         ) from None
     version = content.get("version") if isinstance(content, dict) else None
     if version != FORM_VERSION:
-        raise CheckpointError(
-            f"{path}: version {version}; expected {FORM_VERSION}. Export the model again with this Lexome.",
-            code="unsupported-version",
-            value=version,
-        )
+        message = f"{path}: version {version}; expected {FORM_VERSION}. Export the model again with this Lexome."
+        raise CheckpointError(message, code="unsupported-version", value=version)
     # Folders written before calibration existed do not have the key.
     content = {"calibration": None, **content}
     names = {field.name for field in fields(ModelSettings)}
@@ -211,11 +208,8 @@ class Predictor:
         settings = read_settings(folder)
         for name in (MODEL, TOKENIZER):
             if not (folder / name).is_file():
-                raise CheckpointError(
-                    f"{folder}: {name} is missing; expected a complete folder. Export the model again.",
-                    code="missing-file",
-                    value=name,
-                )
+                message = f"{folder}: {name} is missing; expected a complete folder. Export the model again."
+                raise CheckpointError(message, code="missing-file", value=name)
         sha256 = hashlib.sha256((folder / TOKENIZER).read_bytes()).hexdigest()
         if sha256 != settings.tokenizer_sha256:
             raise CheckpointError(
@@ -275,22 +269,22 @@ class Predictor:
         Sequences of similar length are batched. On a CPU a batch size of 1 is fastest: there is no padding
         (docs/decisions/0010-inference.md).
         """
-        results: dict[int, Floats] = {}
-        for indices in _batches(rows, batch):
-            hidden_BTD = self._run([rows[index] for index in indices], "hidden")
-            for index, hidden_TD in zip(indices, hidden_BTD, strict=True):
-                # Copied so that the rest of the batch can be freed.
-                results[index] = hidden_TD[: len(rows[index])].copy()
+        # Copied so that the rest of the batch can be freed.
+        results = {index: hidden_TD.copy() for index, hidden_TD in self._hidden_states(rows, batch)}
         return [results[index] for index in range(len(rows))]
 
     def pooled(self, rows: Sequence[TokenIds], *, pooling: str = "mean", batch: int = 1) -> Floats:
         """One vector for each sequence, (sequences, D): the mean of its hidden states, or with "cls" the first."""
         vectors = np.empty((len(rows), self.settings.width), dtype=np.float32)
+        for index, hidden_TD in self._hidden_states(rows, batch):
+            vectors[index] = hidden_TD[0] if pooling == "cls" else hidden_TD.mean(axis=0)
+        return vectors
+
+    def _hidden_states(self, rows: Sequence[TokenIds], batch: int) -> Iterator[tuple[int, Floats]]:
         for indices in _batches(rows, batch):
             hidden_BTD = self._run([rows[index] for index in indices], "hidden")
             for index, hidden_TD in zip(indices, hidden_BTD, strict=True):
-                vectors[index] = hidden_TD[0] if pooling == "cls" else hidden_TD[: len(rows[index])].mean(axis=0)
-        return vectors
+                yield index, hidden_TD[: len(rows[index])]
 
     def words(self, row: TokenIds, positions: Sequence[int]) -> Floats:
         """Of a masked LM, logits over the vocabulary at some positions of a sequence, (M, V)."""
@@ -316,11 +310,8 @@ class Predictor:
         With `batch_tokens`, batches are filled up to that many tokens, padding included.
         """
         if self.settings.kind not in ("token", "sequence", "span"):
-            raise UsageError(
-                f"{self.folder}: a model of kind {self.settings.kind!r}, which has no labels.",
-                code="wrong-kind",
-                value=self.settings.kind,
-            )
+            message = f"{self.folder}: a model of kind {self.settings.kind!r}, which has no labels."
+            raise UsageError(message, code="wrong-kind", value=self.settings.kind)
         results: dict[int, Floats] = {}
         for indices in token_batches(rows, batch_tokens) if batch_tokens else _batches(rows, batch):
             batch_segments = None if segments is None else [segments[index] for index in indices]
@@ -341,11 +332,8 @@ class Predictor:
         length = ids_BT.shape[1]
         # The graph itself would only report an index out of bounds.
         if not 0 < length <= self.settings.max_tokens:
-            raise UsageError(
-                f"a sequence of {length:,} tokens; expected 1 to {self.settings.max_tokens:,}. Truncate it.",
-                code="invalid-length",
-                value=length,
-            )
+            message = f"a sequence of {length:,} tokens; expected 1 to {self.settings.max_tokens:,}. Truncate it."
+            raise UsageError(message, code="invalid-length", value=length)
         self._counter.add(sum(map(len, rows)))
         inputs = {"ids": ids_BT, "mask": _pad([[1] * len(row) for row in rows], 0)}
         if "segments" in self._inputs:
@@ -374,11 +362,8 @@ def open_session(path: Path, threads: int | None) -> Any:
         return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime's exceptions have no common base class
         reason = str(error).partition("\n")[0]
-        raise CheckpointError(
-            f"{path}: onnxruntime cannot open it ({reason}). Export the model again.",
-            code="invalid-graph",
-            value=path,
-        ) from None
+        message = f"{path}: onnxruntime cannot open it ({reason}). Export the model again."
+        raise CheckpointError(message, code="invalid-graph", value=path) from None
 
 
 def _graph_inputs(folder: Path, session: Any) -> dict[str, str]:
@@ -387,11 +372,8 @@ def _graph_inputs(folder: Path, session: Any) -> dict[str, str]:
     names = [argument.name for argument in session.get_inputs()]
     unknown = [name for name in names if name not in (*ours, *INPUT_NAMES, "positions")]
     if unknown:
-        raise CheckpointError(
-            f"{folder}: the graph has the input {unknown[0]!r}; expected {', '.join(INPUT_NAMES.values())}.",
-            code="unknown-input",
-            value=unknown[0],
-        )
+        message = f"{folder}: the graph has the input {unknown[0]!r}; expected {', '.join(INPUT_NAMES.values())}."
+        raise CheckpointError(message, code="unknown-input", value=unknown[0])
     names += [argument.name for argument in session.get_overridable_initializers() if argument.name == BY_HEADS]
     return {ours.get(name, name): name for name in names}
 
@@ -487,8 +469,8 @@ def open_hugging_face(folder: Path, *, threads: int | None = None) -> tuple[Pred
     graph = _graph_path(folder)
     assert graph is not None
     config, tokenizer = _read_json(folder / CONFIG), _read_json(folder / TOKENIZER)
-    names = _label_names(folder, config)
-    task, columns = _task_of_tags(folder, names)
+    task, columns = _task_of_tags(folder, config)
+    labels = tuple(str(config["id2label"][str(column)]) for column in range(len(config["id2label"])))
     before, after = special_tokens(tokenizer)
     settings = ModelSettings(
         kind="token",
@@ -500,7 +482,7 @@ def open_hugging_face(folder: Path, *, threads: int | None = None) -> tuple[Pred
         pad=int(config.get("pad_token_id") or 0),
         mask=None,
         segments=False,
-        labels=tuple(names),
+        labels=labels,
         tokenizer_sha256=hashlib.sha256((folder / TOKENIZER).read_bytes()).hexdigest(),
         opset=0,
         precision="fp32",
@@ -509,7 +491,7 @@ def open_hugging_face(folder: Path, *, threads: int | None = None) -> tuple[Pred
         task=dict(task.settings()),
     )
     session = open_session(graph, threads)
-    _check_output(folder, session, len(names))
+    _check_output(folder, session, len(labels))
     return Predictor(folder, settings, open_tokenizer(folder / TOKENIZER), session, graph=graph), columns
 
 
@@ -521,11 +503,8 @@ def _check_output(folder: Path, session: Any, labels: int) -> None:
     """CheckpointError unless the graph has logits for each label of each token."""
     shapes = {output.name: output.shape for output in session.get_outputs()}
     if "logits" not in shapes:
-        raise CheckpointError(
-            f"{folder}: the graph's outputs are {', '.join(shapes)}; expected logits. Export a token classifier.",
-            code="missing-output",
-            value="logits",
-        )
+        message = f"{folder}: the graph's outputs are {', '.join(shapes)}; expected logits. Export a token classifier."
+        raise CheckpointError(message, code="missing-output", value="logits")
     shape = shapes["logits"]
     # A dynamic dimension has a name in place of a number.
     wrong_labels = isinstance(shape[-1], int) and shape[-1] != labels if shape else False
@@ -570,11 +549,8 @@ def _read_json(path: Path) -> dict[str, Any]:
             f"{path}: cannot be read ({error}). Download it again.", code="unreadable-file", value=path
         ) from None
     if not isinstance(content, dict):
-        raise CheckpointError(
-            f"{path}: a JSON {type(content).__name__}; expected an object. Download it again.",
-            code="unreadable-file",
-            value=path,
-        )
+        message = f"{path}: a JSON {type(content).__name__}; expected an object. Download it again."
+        raise CheckpointError(message, code="unreadable-file", value=path)
     return content
 
 
@@ -587,39 +563,23 @@ def _max_tokens(folder: Path, config: Mapping[str, Any]) -> int:
     return min(max_tokens, int(model_max_length)) if model_max_length else max_tokens
 
 
-def _label_names(folder: Path, config: Mapping[str, Any]) -> list[str]:
+def _task_of_tags(folder: Path, config: Mapping[str, Any]) -> tuple[Ner, list[int | None]]:
+    """The task that the tags in id2label describe, and the column of each of its labels."""
     id2label = config.get("id2label") or {}
-    try:
-        names = [str(id2label[str(number)]) for number in range(len(id2label))]
-    except KeyError as error:
-        raise CheckpointError(
-            f"{folder / CONFIG}: id2label has no {error}; expected consecutive numbers from 0.",
-            code="invalid-labels",
-            value=error.args[0],
-        ) from None
-    if "O" not in names or not any(name[1:2] == "-" for name in names):
-        raise CheckpointError(
-            f"{folder}: the labels are {', '.join(names[:4]) or 'missing'}; expected tags such as O, B-Gene, I-Gene. "
-            "Use a token classifier, or write the tags into id2label of its config.json.",
-            code="invalid-labels",
-            value=names,
-        )
-    return names
-
-
-def _task_of_tags(folder: Path, names: Sequence[str]) -> tuple[Ner, list[int | None]]:
-    """The task that tags describe, and the column of each of its labels."""
     columns: dict[str, int] = {}
-    for column, name in enumerate(names):
-        prefix, dash, type_ = name.partition("-")
-        columns[f"{BILOU.get(prefix, prefix)}-{type_}" if dash else name] = column
-    unknown = sorted(name for name in columns if name != "O" and name[:2] not in ("B-", "I-", "E-", "S-"))
-    if unknown:
+    for column in range(len(id2label)):
+        if str(column) not in id2label:
+            message = f"{folder / CONFIG}: id2label has no {column}; expected consecutive numbers from 0."
+            raise CheckpointError(message, code="invalid-labels", value=column)
+        prefix, dash, type_ = str(id2label[str(column)]).partition("-")
+        columns[f"{BILOU.get(prefix, prefix)}-{type_}" if dash else prefix] = column
+    unknown = [name for name in columns if name != "O" and name[:2] not in ("B-", "I-", "E-", "S-")]
+    if unknown or "O" not in columns or len(columns) == 1:
         raise CheckpointError(
-            f"{folder}: the label {unknown[0]!r}; expected O and tags that start with B-, I-, E-, S-, L- or U-. "
-            f"Write such tags into id2label of its {CONFIG}.",
+            f"{folder}: the labels are {', '.join(list(columns)[:4]) or 'missing'}; expected O and tags such as B-Gene "
+            f"and I-Gene. Use a token classifier, or write the tags into id2label of its {CONFIG}.",
             code="invalid-labels",
-            value=unknown[0],
+            value=unknown[0] if unknown else None,
         )
     types = list(dict.fromkeys(name[2:] for name in columns if name != "O"))
     iobes = any(name[:2] in ("E-", "S-") for name in columns)

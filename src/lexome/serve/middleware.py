@@ -212,8 +212,5 @@ def _host_name(host: str) -> str:
 def _check_origin(origin: str) -> None:
     scheme, separator, rest = origin.partition("://")
     if scheme not in ("http", "https") or not separator or not rest or set("/?#*@ ") & set(rest):
-        raise UsageError(
-            f"{origin!r} is not an origin; expected scheme and host only, such as https://lab.example",
-            code="invalid-origin",
-            value=origin,
-        )
+        message = f"{origin!r} is not an origin; expected scheme and host only, such as https://lab.example"
+        raise UsageError(message, code="invalid-origin", value=origin)

@@ -209,7 +209,7 @@ class Queue:
         tokens = 0
         while self._round:
             request = self._round[0]
-            if items and not (request.ready and fits_batch(request.ready[0], items[0], tokens, self.batch_tokens)):
+            if items and not (request.ready and self._fits_batch(request.ready[0], items[0], tokens)):
                 break
             self._round.popleft()
             request.in_round = False
@@ -222,6 +222,12 @@ class Queue:
                 break
             tokens += len(job.examples[window].ids)
         return items
+
+    def _fits_batch(self, item: WorkItem, first: WorkItem, tokens: int) -> bool:
+        job, window = item
+        if window is None or job.model is not first[0].model:
+            return False
+        return tokens + len(job.examples[window].ids) <= self.batch_tokens
 
     def _run(self, items: list[WorkItem]) -> None:
         model = items[0][0].model
@@ -270,9 +276,3 @@ class Queue:
 def text_length(doc: Document) -> int:
     """Characters of the document's text, gaps between passages included."""
     return doc.passages[-1].end if doc.passages else 0
-
-
-def fits_batch(item: WorkItem, first: WorkItem, tokens: int, max_tokens: int) -> bool:
-    """Whether a window can be batched with the first one and `tokens` in all."""
-    job, window = item
-    return window is not None and job.model is first[0].model and tokens + len(job.examples[window].ids) <= max_tokens

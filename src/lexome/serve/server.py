@@ -37,11 +37,8 @@ def listening(host: str, port: int) -> Iterator[socket.socket]:
             listener.bind((host, port))
             listener.listen(BACKLOG)
         except OSError as error:
-            raise UsageError(
-                f"{host}:{port}: cannot listen ({error.strerror}). Choose another --host or --port.",
-                code="address-unavailable",
-                value=(host, port),
-            ) from None
+            message = f"{host}:{port}: cannot listen ({error.strerror}). Choose another --host or --port."
+            raise UsageError(message, code="address-unavailable", value=(host, port)) from None
         yield listener
 
 

@@ -12,7 +12,7 @@ import lexome
 from lexome import Document, Passage, Span
 from lexome.errors import BadDocument, UsageError
 from lexome.tasks.evaluation.comparison import LoadedFile, Resampling
-from lexome.tasks.evaluation.evaluate import Evaluation, Score, compare, evaluate
+from lexome.tasks.evaluation.scoring import Evaluation, Score, compare, evaluate
 from lexome.tasks.metrics import Counts
 
 TEXT = "BRCA1 causes breast cancer in the left ventricle."

@@ -8,7 +8,7 @@ import scipy.stats
 from lexome import Document, Passage, Span
 from lexome.document import Answer, Argument, Question, Relation
 from lexome.tasks.evaluation.comparison import LoadedFile, Resampling
-from lexome.tasks.evaluation.evaluate import Evaluation, compare
+from lexome.tasks.evaluation.scoring import Evaluation, compare
 from lexome.tasks.metrics import Counts
 from lexome.tasks.qa import Questions
 from lexome.tasks.relation import Relations

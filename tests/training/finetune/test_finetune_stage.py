@@ -27,7 +27,7 @@ import lexome
 from lexome.errors import CheckpointError, LexomeError
 from lexome.models.checkpoint import load
 from lexome.recipe import explain
-from lexome.tasks.evaluation.evaluate import evaluate
+from lexome.tasks.evaluation.scoring import evaluate
 from lexome.training.finetune.batching import Batch
 from lexome.training.finetune.grid import Cell, Row, Spread, best_of
 from lexome.training.finetune.trainer import Training

@@ -105,8 +105,8 @@ def _unique(texts: Iterator[str]) -> tuple[str, ...]:
 
 
 def _each(parts: Parts, parent: str, *tags: str) -> Iterator[Element]:
-    for found in parts.get(parent, ()):
-        yield from found.iter(*tags)
+    for element in parts.get(parent, ()):
+        yield from element.iter(*tags)
 
 
 def _ids(parts: Parts) -> tuple[dict[str, str], tuple[str, ...]]:
@@ -135,7 +135,7 @@ def _journal(journal: Element | None, parts: Parts, inline: Inline) -> Journal |
             issns.append(text)
         elif text:
             named.setdefault(element.get("journal-id-type") or str(element.tag), text)
-    made = Journal(
+    result = Journal(
         title=named.get("journal-title"),
         abbreviation=named.get("iso-abbrev") or named.get("nlm-ta") or named.get("abbrev-journal-title"),
         issn=_unique(iter(issns)),
@@ -144,7 +144,7 @@ def _journal(journal: Element | None, parts: Parts, inline: Inline) -> Journal |
         issue=_line(parts, "issue", inline),
         pages=_pages(parts, inline),
     )
-    return made if made != _NO_JOURNAL else None
+    return result if result != _NO_JOURNAL else None
 
 
 def _pages(parts: Parts, inline: Inline) -> str | None:
@@ -193,8 +193,8 @@ def _authors(parts: Parts, inline: Inline, tally: Tally) -> Iterator[Author]:
 
 def _affiliations_by_id(parts: Parts, inline: Inline) -> Iterator[tuple[str, str]]:
     """Id and text of each affiliation; of alternative forms, the first."""
-    beside = [*parts.get("aff", ()), *_each(parts, "aff-alternatives", "aff")]
-    for aff in [*beside, *_each(parts, "contrib-group", "aff")]:
+    outside = [*parts.get("aff", ()), *_each(parts, "aff-alternatives", "aff")]
+    for aff in [*outside, *_each(parts, "contrib-group", "aff")]:
         parent = aff.getparent()
         if parent is not None and parent.tag == "aff-alternatives":
             if aff is not next(parent.iterchildren("aff")):

@@ -123,22 +123,22 @@ class Inline:
     def flat(self, element: Element) -> tuple[str, list[Element]]:
         """The text including blocks, with spaces around them, and the floating blocks."""
         floats: list[Element] = []
-        return fold(self.raw(element, floats, apart=FLOATS)), floats
+        return fold(self.raw(element, floats, separate=FLOATS)), floats
 
     def line(self, element: Element | None) -> str:
         """The text of a short element, such as a label or keyword; empty for None."""
         if element is None:
             return ""
-        return fold(self.raw(element, [], apart=_NONE) if len(element) else element.text or "")
+        return fold(self.raw(element, [], separate=_NONE) if len(element) else element.text or "")
 
-    def raw(self, element: Element, blocks: list[Element], *, apart: frozenset[str] = BLOCKS) -> str:
-        """The text with its white space; elements inside with a tag in `apart` are added to `blocks`."""
+    def raw(self, element: Element, blocks: list[Element], *, separate: frozenset[str] = BLOCKS) -> str:
+        """The text with its white space; elements inside with a tag in `separate` are added to `blocks`."""
         if not len(element):
             return element.text or ""
         if _is_plain(element):
             return all_text(element)
         pieces: list[str] = []
-        self._gather(element, pieces, blocks, apart)
+        self._gather(element, pieces, blocks, separate)
         return "".join(pieces)
 
     def spaced(self, element: Element, gap: str = " ") -> str:
@@ -149,7 +149,7 @@ class Inline:
             if child.tag in SKIPPED or child in skipped:
                 self._skip(child)
             elif child.tag in _WITHIN_FIELDS:
-                pieces.append(self.raw(child, [], apart=_NONE))
+                pieces.append(self.raw(child, [], separate=_NONE))
             elif not len(child):
                 pieces.append(fold(child.text or ""))
             elif child.tag == "person-group":
@@ -171,7 +171,7 @@ class Inline:
         others = set(skipped)
         return [child for child in element if child not in others]
 
-    def _gather(self, element: Element, pieces: list[str], blocks: list[Element], apart: frozenset[str]) -> None:
+    def _gather(self, element: Element, pieces: list[str], blocks: list[Element], separate: frozenset[str]) -> None:
         if text := element.text:
             pieces.append(text)
         skipped = set(self._other_forms(element)) if element.tag in _FORMS else ()
@@ -179,14 +179,14 @@ class Inline:
             tag = child.tag
             if tag not in _SPECIAL and child not in skipped:
                 if len(child):
-                    self._gather(child, pieces, blocks, apart)
+                    self._gather(child, pieces, blocks, separate)
                 elif text := child.text:
                     pieces.append(text)
             elif tag in _SPACES:
                 pieces.append(" ")
             elif tag in SKIPPED or child in skipped:
                 self._skip(child)
-            elif tag in apart:
+            elif tag in separate:
                 pieces.append(" ")
                 blocks.append(child)
             elif (text := self._special_text(child)) is not None:
@@ -194,7 +194,7 @@ class Inline:
             else:
                 around = " " if tag in BLOCKS else ""
                 pieces.append(around)
-                self._gather(child, pieces, blocks, apart)
+                self._gather(child, pieces, blocks, separate)
                 pieces.append(around)
             if tail := child.tail:
                 pieces.append(tail)

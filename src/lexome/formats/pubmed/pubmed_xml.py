@@ -58,7 +58,7 @@ def read(
 
 def _split_record(record: Record, error: BadDocument) -> list[Record]:
     """A bad record, split where others begin inside it because its closing tag is missing."""
-    begins = [found.start() for found in re.finditer(rb"<" + record.tag + rb"[\s>]", record.raw)] if record.tag else []
+    begins = [match.start() for match in re.finditer(rb"<" + record.tag + rb"[\s>]", record.raw)] if record.tag else []
     if len(begins) < 2:
         return [replace(record, problem=error)]
     ends = [*begins[1:], len(record.raw)]

@@ -68,7 +68,7 @@ def sums(logits_NC: Tensor, labels_N: Tensor) -> tuple[Tensor, Tensor]:
 def even_logits(model: nn.Module) -> None:
     """Let a MaskedLM or PairedLM give logits of a number that a GPU is fast at; the loss of words is the same."""
     if isinstance(head := getattr(model, "head", None), MaskedLMHead):
-        head.grain = LOGITS_GRAIN
+        head.pad_to_multiple_of = LOGITS_GRAIN
 
 
 def compile_parts(model: nn.Module) -> None:

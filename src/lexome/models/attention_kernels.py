@@ -80,7 +80,7 @@ def backward_query(
         out_MK = tl.load(out + out_row_M[:, None] + k_K[None, :], mask=live_M[:, None], other=0.0)
         grad_out_MK = tl.load(grad_out + out_row_M[:, None] + k_K[None, :], mask=live_M[:, None], other=0.0)
         lse_M = tl.load(lse + head * tokens + t_M, mask=live_M, other=0.0)
-        # What a share's grad_out is measured from: the mean over the shares of a token.
+        # The softmax gradient subtracts the row sum of out * grad_out (FlashAttention's delta).
         delta_M = tl.sum(out_MK.to(tl.float32) * grad_out_MK.to(tl.float32), 1)
         tl.store(delta + head * tokens + t_M, delta_M, mask=live_M)
         grad_query_MK = tl.zeros((M, K), tl.float32)

@@ -30,11 +30,12 @@ from lexome.models.checkpoint import load
 from lexome.models.heads import EncoderWithHead
 from lexome.recipe.finetune import FinetuneRecipe
 from lexome.training.finetune.examples import Split
-from lexome.training.finetune.grid import Cell, Run, settled
-from lexome.training.finetune.run import Ground, carry_out, grounded
-from lexome.training.finetune.task_model import Learner
-from lexome.training.finetune.trainer import answered, scored
+from lexome.training.finetune.fit import predict, score
+from lexome.training.finetune.grid import Cell, Run, recipe_of_run
+from lexome.training.finetune.run import RunContext, open_context, run_once
+from lexome.training.finetune.task_model import TaskModel
 from lexome.training.journal import METRICS, read_metrics
+from lexome.training.parallel import Parallel, Sizes, device_of
 
 ROOT = Path(__file__).resolve().parents[1]
 # Warm-up steps, in which kernels are selected and compiled.
@@ -57,15 +58,15 @@ def main() -> None:
     given = options.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         recipe = recipe_of(given, Path(scratch))
-        with grounded(recipe) as ground:
-            rows = measured(given, recipe, ground, Path(scratch))
+        with open_context(recipe, Parallel(Sizes(), device_of(recipe.parallel, recipe.device, {})[0])) as context:
+            rows = measured(given, recipe, context, Path(scratch))
             result = {
                 "facts": facts("torch", "transformers", "accelerate", "numpy"),
                 "gpu": torch.cuda.get_device_name() if given.device == "cuda" else None,
                 "model": given.model.name,
                 "set": given.set,
                 "settings": {name: getattr(given, name) for name in ("epochs", "batch", "lr", "seeds", "limit")},
-                "text": text_facts(ground.material.parts(None).train),
+                "text": text_facts(context.data.splits(None).train),
                 "rows": rows,
             }
     for name, row in rows.items():
@@ -95,13 +96,13 @@ def recipe_of(given: argparse.Namespace, scratch: Path) -> FinetuneRecipe:
     )
 
 
-def measured(given: argparse.Namespace, recipe: FinetuneRecipe, ground: Ground, scratch: Path) -> dict[str, Any]:
+def measured(given: argparse.Namespace, recipe: FinetuneRecipe, context: RunContext, scratch: Path) -> dict[str, Any]:
     """Alternate between the systems, seed by seed."""
-    ways: dict[str, Any] = {"lexome": lambda seed: lexome(recipe, ground, scratch, seed)}
+    ways: dict[str, Any] = {"lexome": lambda seed: lexome(recipe, context, scratch, seed)}
     if given.compile:
         compiled = recipe.model_copy(update={"compile": True})
-        ways["lexome compiled"] = lambda seed: lexome(compiled, ground, scratch / "compiled", seed)
-    ways["trainer"] = lambda seed: trainer(given, recipe, ground, scratch / f"trainer{seed}", seed)
+        ways["lexome compiled"] = lambda seed: lexome(compiled, context, scratch / "compiled", seed)
+    ways["trainer"] = lambda seed: trainer(given, recipe, context, scratch / f"trainer{seed}", seed)
     found: dict[str, list[dict[str, float]]] = {name: [] for name in ways}
     for seed in range(given.seeds):
         for name, way in ways.items():
@@ -118,12 +119,12 @@ def measured(given: argparse.Namespace, recipe: FinetuneRecipe, ground: Ground, 
     }
 
 
-def lexome(recipe: FinetuneRecipe, ground: Ground, scratch: Path, seed: int) -> dict[str, float]:
+def lexome(recipe: FinetuneRecipe, context: RunContext, scratch: Path, seed: int) -> dict[str, float]:
     """One run of Lexome; throughput is read from its metrics, starting with the second line."""
     run = Run(Cell(), seed)
     reset_memory()
     began = time.monotonic()
-    done = carry_out(settled(recipe, run), run, ground, scratch / "runs" / run.name, test=False)
+    done = run_once(recipe_of_run(recipe, run), run, context, scratch / "runs" / run.name, test=False)
     whole = time.monotonic() - began
     lines = [line for line in read_metrics(scratch / "runs" / run.name / METRICS) if "elapsed_s" in line]
     first = lines[0] if len(lines) > 1 else {"tokens": 0, "elapsed_s": 0.0}
@@ -146,10 +147,10 @@ class Clock(TrainerCallback):  # type: ignore[misc]
 
 
 def trainer(
-    given: argparse.Namespace, recipe: FinetuneRecipe, ground: Ground, folder: Path, seed: int
+    given: argparse.Namespace, recipe: FinetuneRecipe, context: RunContext, folder: Path, seed: int
 ) -> dict[str, float]:
     """One run of the Trainer on the same examples."""
-    material, parts = ground.material, ground.material.parts(None)
+    material, parts = context.data, context.data.splits(None)
     transformers.set_seed(seed)
     reset_memory()
     began = time.monotonic()
@@ -159,7 +160,7 @@ def trainer(
     )
     rows = [
         {"input_ids": row.ids.tolist(), "attention_mask": [1] * len(row.ids), "labels": row.targets[:, 0].tolist()}
-        for row in parts.train.flat
+        for row in parts.train.examples
         if row.targets is not None
     ]
     clock = Clock()
@@ -184,7 +185,7 @@ def trainer(
     return {
         "tokens_per_s": rate,
         "whole_s": whole,
-        "dev_f1": dev_f1(folder / "model", ground, given),
+        "dev_f1": dev_f1(folder / "model", context, given),
         "memory_gb": memory,
     }
 
@@ -209,22 +210,22 @@ def arguments(given: argparse.Namespace, recipe: FinetuneRecipe, folder: Path, s
     )
 
 
-def dev_f1(folder: Path, ground: Ground, given: argparse.Namespace) -> float:
+def dev_f1(folder: Path, context: RunContext, given: argparse.Namespace) -> float:
     """The dev score of a saved model, with Lexome's decoding."""
-    material = ground.material
+    material = context.data
     model = load(folder, kind="token").model.to(given.device)
     assert isinstance(model, EncoderWithHead)
-    dev = material.parts(None).dev
+    dev = material.splits(None).dev
     assert dev is not None
     autocast = torch.bfloat16 if given.device == "cuda" else None
     segments = material.frame.segments
-    found = answered(Learner(model, None), dev, material.task, limit=65_536, segments=segments, autocast=autocast)
-    return scored(material.task, dev, found)["f1"]
+    found = predict(TaskModel(model), dev, material.task, batch_tokens=65_536, segments=segments, autocast=autocast)
+    return score(material.task, dev, found)["f1"]
 
 
 def text_facts(split: Split) -> dict[str, float]:
     """The number of sequences, and their lengths."""
-    lengths = [len(row.ids) for row in split.flat]
+    lengths = [len(row.ids) for row in split.examples]
     return {"rows": len(lengths), "tokens": sum(lengths), "mean_tokens": round(fmean(lengths), 1), "most": max(lengths)}
 
 

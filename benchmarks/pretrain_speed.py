@@ -30,7 +30,7 @@ from lexome.corpus.masking import Masking, mask, sequence_draws
 from lexome.corpus.shards import open_shards
 from lexome.recipe.pretrain import PretrainRecipe
 from lexome.training.journal import METRICS, read_metrics
-from lexome.training.loader import ahead
+from lexome.training.loader import prefetch
 from lexome.training.pretrain import pretrain
 from lexome.training.sampling import Pieces, Text
 
@@ -207,7 +207,7 @@ def timed(run: Any, model: BertForMaskedLM, text: Text, pieces: Pieces, *, secon
     """Train until the time is over, after some warm-up steps."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
     began, step, tokens, loss = time.monotonic(), 0, 0, torch.zeros(())
-    with ahead(padded_rows(text, pieces), 8) as made:
+    with prefetch(padded_rows(text, pieces), 8) as made:
         while True:
             if step == WARM_UP:
                 torch.cuda.synchronize()

@@ -1,6 +1,7 @@
 """Tiny models, ten-document sets for every task, and recipes: what the tests of fine-tuning share."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,9 @@ from lexome.document import Answer, Argument, Document, Question, Relation, Span
 from lexome.models.checkpoint import build, save
 from lexome.models.config import EncoderConfig
 from lexome.recipe.finetune import FinetuneRecipe
+from lexome.training.finetune.run import RunContext, open_context
 from lexome.training.finetune.stage import Finetuned, finetune
+from lexome.training.parallel import Parallel, Sizes, device_of
 
 GENES = ("BRCA1", "TP53", "EGFR", "KRAS", "MYC")
 DRUGS = ("aspirin", "heparin", "insulin", "taxol", "codeine")
@@ -138,3 +141,11 @@ def _with_spans(id_: str, text: str, *mentions: tuple[str, str]) -> Document:
         start = text.index(word)
         spans.append(Span(f"T{number}", type_, ((start, start + len(word)),), word))
     return Document(id_, lay_out([("sentence", text)]), tuple(spans))
+
+
+@contextmanager
+def context_of(recipe: FinetuneRecipe) -> Iterator[RunContext]:
+    """The inputs of a recipe's runs, in one process."""
+    device, _ = device_of(recipe.parallel, recipe.device, {})
+    with open_context(recipe, Parallel(Sizes(), device)) as context:
+        yield context

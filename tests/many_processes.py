@@ -19,10 +19,10 @@ from lexome.models.packing import Packing
 from lexome.recipe.tables import ParallelTable
 from lexome.training import state
 from lexome.training.loader import Batch, Step
-from lexome.training.loop import Position, Rules, train
-from lexome.training.losses import DistilledLM, DistillingLoss, Loss, PretrainingLoss, Weights, projection
-from lexome.training.optim import LearningRate, Length, Optimizers, OptimizerSettings, optimizers_of
-from lexome.training.parallel import AXES, Parallel, Sizes, joined
+from lexome.training.loop import Loss, Position, Updater, train
+from lexome.training.losses import DistilledLM, DistillingLoss, PretrainingLoss, Weights, projection
+from lexome.training.optim import LearningRateSchedule, Length, Optimizers, OptimizerSettings
+from lexome.training.parallel import AXES, Parallel, Sizes, join_processes
 from lexome.training.sampling import NOT_ASKED, Place
 
 STEPS = 5
@@ -98,7 +98,7 @@ def steps(case: Case, *, passes: int = 4, since: int = 0) -> Iterator[Step]:
         tokens = sum(batch.tokens for batch in batches)
         of_step = {"masked_of_step": counts[0], "sequences_of_step": counts[1], "tokens_of_step": tokens}
         whole = [replace(batch, **of_step) for batch in batches]
-        yield Step(tuple(whole), tokens, Place(0, number + 1, 16), 0.15)
+        yield Step(tuple(whole), tokens, Place(0, number + 1, 16), {"rate": 0.15})
 
 
 def _batch(case: Case, generator: torch.Generator, *, sequences: int, masks: int) -> Batch:
@@ -128,23 +128,27 @@ class Running:
     def __init__(self, case: Case, parallel: Parallel) -> None:
         self.case, self.parallel, self.position = case, parallel, Position()
         self.model = built(case)
-        self.called = parallel.wrapped(self.model, case.config, half=case.half)
-        settings = OptimizerSettings(case.optimizer)  # type: ignore[arg-type]
-        self.optimizers: Optimizers = optimizers_of(self.model, case.config, settings)
+        self.called = parallel.wrap(self.model, case.config, half=case.half)
+        settings = OptimizerSettings(case.optimizer, max_grad_norm=0.5)  # type: ignore[arg-type]
+        self.optimizers = Optimizers(self.model, case.config, settings)
 
     def train(self, until: int = STEPS) -> dict[str, list[float]]:
         """Losses, sums and norms of the steps up to a number."""
-        own = (self.parallel.own(step) for step in steps(self.case, since=self.position.step))
-        rules = Rules(Length(steps=until), LearningRate(3e-3, "constant", 0.0, 0.0, 0.0), clip=0.5)
-        ticking = self.parallel.clock(time.monotonic)
-        loss = self.parallel.loss(loss_of(self.case))
-        loop = train(self.called, self.optimizers, own, loss, rules=rules, position=self.position, clock=ticking)
+        own = (self.parallel.own_batches(step) for step in steps(self.case, since=self.position.step))
+        loop = train(
+            Updater(self.called, self.optimizers, self.parallel.scale_loss(loss_of(self.case))),
+            own,
+            length=Length(steps=until),
+            schedule=LearningRateSchedule(3e-3, "constant", 0.0, 0.0, 0.0),
+            position=self.position,
+            clock=self.parallel.clock(time.monotonic),
+        )
         seen: dict[str, list[float]] = {"loss": [], "norm": [], "masked": [], "sequences": []}
-        for done in map(self.parallel.summed, loop):
+        for done in map(self.parallel.sum_over_replicas, loop):
             seen["loss"].append(float(done.loss))
             seen["norm"].append(float(done.norm))
-            seen["masked"].append(done.masked)
-            seen["sequences"].append(done.sequences)
+            for name, count in done.counts.items():
+                seen[name].append(count)
             for name, total in done.terms.items():
                 seen.setdefault(name, []).append(float(total))
         return seen
@@ -170,13 +174,13 @@ class Running:
             self.optimizers,
             self.position,
             parallel=self.parallel,
-            identity=identity,
+            identities=[identity],
             seed=1,
         )
 
     def weights(self) -> dict[str, Tensor]:
         """The whole weights, in the first process."""
-        return state.gathered(self.model, self.optimizers, parallel=self.parallel)
+        return state.gather_weights(self.model, self.optimizers, parallel=self.parallel)
 
 
 def meshed(sizes: Sizes) -> Parallel:
@@ -233,7 +237,7 @@ def draws_and_time(parallel: Parallel) -> dict[str, float]:
         meshed(sizes).seed(7)
         found[name] = float(torch.rand(()))
     found["clock"] = parallel.clock(lambda: 100.0 + parallel.rank)()
-    return found | {"all_first": parallel.agreed(parallel.first), "all_there": parallel.agreed(True)}
+    return found | {"all_first": parallel.all_agree(parallel.first), "all_there": parallel.all_agree(True)}
 
 
 def shares(model: nn.Module) -> dict[str, float]:
@@ -248,7 +252,7 @@ Work = Callable[..., None]
 
 
 def together(count: int, work: Work, *given: Any, table: ParallelTable | None = None, timeout_s: float = 120) -> None:
-    """Run `work(parallel, *given)` in so many processes, joined as torchrun joins them. None is left behind."""
+    """Run `work(parallel, *given)` in so many processes, join_processes as torchrun joins them. None is left behind."""
     # The parent keeps the store, as torchrun does, so that the system chooses the port and nobody else can take it.
     store = dist.TCPStore("127.0.0.1", 0, None, True, wait_for_workers=False)
     # One server imports torch, which takes seconds, and is forked for each process. It ends with its parent.
@@ -284,5 +288,5 @@ def _begun(rank: int, count: int, port: int, table: ParallelTable, work: Work, g
         "MASTER_PORT": str(port),
         "TORCHELASTIC_USE_AGENT_STORE": "True",
     }
-    with joined(table, device="cpu") as parallel:
+    with join_processes(table, device="cpu") as parallel:
         work(parallel, *given)

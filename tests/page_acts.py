@@ -13,10 +13,10 @@ def annotate(page: Any, text: str = TEXT) -> None:
     """Type a text and press the button."""
     page.fill("#text", text)
     page.click("#annotate")
-    settled(page)
+    recipe_of_run(page)
 
 
-def settled(page: Any) -> None:
+def recipe_of_run(page: Any) -> None:
     """Wait until the answer is shown."""
     page.locator("#annotate", has_text="Annotate").wait_for()
     page.locator("#results[aria-busy=false]").wait_for()
@@ -26,13 +26,13 @@ def put(page: Any, text: str) -> None:
     """Put a long text into the field; typing one takes the browser long."""
     page.locator("#text").evaluate("(field, text) => { field.value = text; }", text)
     page.click("#annotate")
-    settled(page)
+    recipe_of_run(page)
 
 
 def drop(page: Any, name: str, content: str) -> None:
     """Drop a file on the page and wait for its mentions."""
     let_fall(page, name, content)
-    settled(page)
+    recipe_of_run(page)
 
 
 def let_fall(page: Any, name: str, content: str) -> None:

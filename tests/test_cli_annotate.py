@@ -23,7 +23,7 @@ import lexome
 from lexome import Document, Passage, Span
 from lexome.cli import app
 from lexome.errors import LexomeError
-from lexome.infer.annotate import parse_inputs
+from lexome.infer.annotation import parse_inputs
 
 TEXT = "Mutations in BRCA1 raise the risk of breast cancer; olaparib helps, aspirin less."
 FOUND = [("BRCA1", "Gene"), ("breast cancer", "Disease"), ("olaparib", "Chemical"), ("aspirin", "Chemical")]

@@ -71,7 +71,7 @@ def test_local_attention_reaches_only_its_window() -> None:
     _, packing = batch((31,))
     local = encoder.layers[1]
     hidden_TD = torch.randn(31, 32)
-    turns = encoder._turns(packing)
+    turns = encoder._rotary(packing)
     other_TD = hidden_TD.clone()
     other_TD[0] = torch.randn(32)
     with torch.no_grad():

@@ -98,7 +98,7 @@ def test_logits_filled_up_change_neither_the_loss_nor_its_gradients() -> None:
     labels_M = torch.tensor([0, 3, NOT_ASKED, CONFIG.vocab - 1, 2])
     found = []
     for grain in (1, 60):
-        head.grain = grain
+        head.pad_to_multiple_of = grain
         logits_MV = head(hidden_MD, tokens_VD)
         assert logits_MV.shape[1] % grain == 0
         loss, right = sums(logits_MV, labels_M)

@@ -330,14 +330,14 @@ def test_runs_that_diverge_are_named_and_the_others_reported(
     study: Path, model: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One learning rate diverges with one seed, one variant altogether."""
-    finished = stage.carry_out
+    finished = stage.run_once
 
     def diverging(recipe: FinetuneRecipe, run: Run, *rest: Any, **keys: Any) -> Any:
         if run.name == "lr0.01-seed1" or (recipe.folds is not None and recipe.epochs == 2):
             raise DivergedError("the loss is NaN at step 3.", code="diverged", value=3)
         return finished(recipe, run, *rest, **keys)
 
-    monkeypatch.setattr(stage, "carry_out", diverging)
+    monkeypatch.setattr(stage, "run_once", diverging)
     found = reproduce(open_study(study), {"m": model}, options(tmp_path, data, only=("NCBI-disease", "GAD")))
     assert [lost.task for lost in found.missing] == []
     estimates = {row.task: row.ours["m"] for row in found.rows if row.ours}

@@ -17,9 +17,9 @@ from torch import Tensor
 from lexome.corpus.masking import Masking, Schedule
 from lexome.corpus.shards import Shards
 from lexome.errors import ShardError
-from lexome.training.loader import ahead, tensors
-from lexome.training.sampling import NOT_ASKED, Arrays, Pieces, Place, Plan, Text, batch, once, rounded, steps, take
-from lexome.training.session import Feed
+from lexome.training.loader import prefetch, to_tensors
+from lexome.training.sampling import NOT_ASKED, Arrays, Pieces, Place, Plan, Text, batch, once, round_up, steps, take
+from lexome.training.session import ShardBatches
 
 PLAN = Plan(tokens=256, max_tokens=32, seed=3)
 BEGIN = (Place(), 0, 0)
@@ -105,7 +105,7 @@ def test_all_batches_have_one_size_and_lack_less_than_a_sequence(shards: Shards,
 
 def test_nothing_is_asked_about_fillings(shards: Shards, pieces: Pieces) -> None:
     arrays = next(made(text_of(shards, pieces), pieces)).passes[0]
-    assert arrays.positions_M.size == rounded(arrays.masked, 256)
+    assert arrays.positions_M.size == round_up(arrays.masked, 256)
     assert set(arrays.labels_M[arrays.masked :].tolist()) <= {NOT_ASKED}
     assert set(arrays.ids_T[arrays.tokens :].tolist()) == {pieces.specials.pad_id}
 
@@ -283,13 +283,13 @@ def test_shards_without_text_are_refused(pieces: Pieces) -> None:
 
 def test_tensors_know_the_counts_of_their_whole_step(shards: Shards, pieces: Pieces) -> None:
     plan = Plan(tokens=256, max_tokens=32, passes=3)
-    step = tensors(next(made(text_of(shards, pieces), pieces, plan)))
+    step = to_tensors(next(made(text_of(shards, pieces), pieces, plan)))
     assert [one.masked_of_step for one in step.batches] == [sum(one.masked for one in step.batches)] * 3
     assert step.batches[0].ids_T.dtype == torch.int64
 
 
 def test_items_prepared_ahead_are_the_same_items() -> None:
-    with ahead(iter(range(100)), 4) as items:
+    with prefetch(iter(range(100)), 4) as items:
         assert list(items) == list(range(100))
 
 
@@ -298,7 +298,7 @@ def test_an_error_in_the_background_comes_out_in_front() -> None:
         yield 1
         raise ShardError("a shard is gone")
 
-    with ahead(broken(), 2) as items:
+    with prefetch(broken(), 2) as items:
         assert next(items) == 1
         with pytest.raises(ShardError, match="a shard is gone"):
             next(items)
@@ -314,7 +314,7 @@ def test_the_thread_ends_when_no_one_asks_any_more(tmp_path: Path) -> None:
             yield number
             number += 1
 
-    with ahead(endless(), 2) as items:
+    with prefetch(endless(), 2) as items:
         next(items)
     before = len(taken)
     assert before <= 5
@@ -324,7 +324,7 @@ def test_the_thread_ends_when_no_one_asks_any_more(tmp_path: Path) -> None:
 def test_held_out_masks_are_of_their_own_seed_whatever_that_of_the_run(shards: Shards, tmp_path: Path) -> None:
     def inputs(seed: int, own: int) -> Tensor:
         made = recipe(shards.folder, tmp_path, seed=seed, evaluation={"seed": own})
-        return Feed(made, shards).held_out[0].ids_T
+        return ShardBatches(made, shards).held_out[0].ids_T
 
     assert torch.equal(inputs(1, 7), inputs(2, 7))
     assert not torch.equal(inputs(1, 7), inputs(1, 8))

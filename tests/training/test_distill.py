@@ -21,7 +21,7 @@ from lexome.recipe import explain, load
 from lexome.recipe.pretrain import DistillRecipe
 from lexome.training.journal import read_metrics
 from lexome.training.pretrain import distill, pretrain
-from lexome.training.session import Feed
+from lexome.training.session import ShardBatches
 
 SMALL = TINY | {"layers": 1, "hidden_size": 16, "intermediate_size": 32}
 
@@ -64,7 +64,10 @@ def divergence(teacher: Path, student: Path, made: DistillRecipe, shards: Shards
     for folder in (teacher, student):
         model = checkpoint.load(folder).model
         with torch.no_grad():
-            rows = [model(one.ids_T, one.packing, one.positions_M)[: one.masked] for one in Feed(made, shards).held_out]
+            rows = [
+                model(one.ids_T, one.packing, one.positions_M)[: one.masked]
+                for one in ShardBatches(made, shards).held_out
+            ]
         logits.append(functional.log_softmax(torch.cat(rows), dim=-1))
     return float(functional.kl_div(logits[1], logits[0], reduction="batchmean", log_target=True))
 

@@ -9,9 +9,8 @@ import torch
 from lexome.models.config import EncoderConfig
 from lexome.models.heads import MaskedLM
 from lexome.models.packing import Packing
-from lexome.training.loader import Batch
-from lexome.training.loop import moved
-from lexome.training.losses import DistilledLM, DistillingLoss, Weights, compile_parts, projection
+from lexome.training.loader import Batch, to_device
+from lexome.training.losses import DistilledLM, DistillingLoss, Weights, compile_layers, projection
 from lexome.training.sampling import NOT_ASKED
 
 if not torch.cuda.is_available():
@@ -58,9 +57,9 @@ def test_compiled_in_bfloat16_it_is_nearly_that_of_the_cpu(over: Literal["masked
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
     for part in (teacher, model):
         part.to("cuda", dtype)
-        compile_parts(part)
+        compile_layers(part)
     loss = DistillingLoss(teacher, weights, compiled=True, autocast=torch.bfloat16 if precision == "autocast" else None)
-    rough, _ = loss(model, moved(batch(50), torch.device("cuda")))
+    rough, _ = loss(model, to_device(batch(50), torch.device("cuda")))
     rough.backward()
     found = torch.cat([weight.grad.flatten() for weight in model.parameters() if weight.grad is not None])
     assert abs(float(rough.detach()) - float(exact.detach())) < 0.02 * float(exact.detach())

@@ -5,12 +5,12 @@ import os
 import pytest
 import torch
 
-from lexome.training.loop import CUBLAS, exact
+from lexome.training.loop import CUBLAS, deterministic_kernels
 
 
 def test_a_gpu_is_told_to_add_up_in_one_order(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(*CUBLAS)
-    with exact(True, torch.device("cuda")):
+    with deterministic_kernels(True, torch.device("cuda")):
         assert torch.are_deterministic_algorithms_enabled()
     assert not torch.are_deterministic_algorithms_enabled()
 
@@ -18,6 +18,6 @@ def test_a_gpu_is_told_to_add_up_in_one_order(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize(("wanted", "device"), [(False, "cuda"), (True, "cpu")])
 def test_nothing_is_changed_where_it_is_not_needed(wanted: bool, device: str) -> None:
     before = dict(os.environ)
-    with exact(wanted, torch.device(device)):
+    with deterministic_kernels(wanted, torch.device(device)):
         assert not torch.are_deterministic_algorithms_enabled()
     assert dict(os.environ) == before

@@ -72,7 +72,8 @@ def test_weights_gradients_and_optimizer_state_are_exact(config: EncoderConfig, 
     optimizers = Optimizers(model, config, OptimizerSettings(kind))  # type: ignore[arg-type]
     passed(model).backward()
     gradients = sum(weight.grad.nbytes for weight in model.parameters() if weight.grad is not None)
-    optimizers.step(1e-3, clip=1.0)
+    optimizers.set_lr(1e-3)
+    optimizers.step()
     states = [held for part in optimizers.parts for one in part.state.values() for held in one.values()]
     expected = memory(config, Load(TOKENS, MASKED, half=False), optimizer=kind)
     assert expected.weights == sum(weight.nbytes for weight in model.parameters())

@@ -13,8 +13,7 @@ from lexome.errors import CheckpointError, UsageError
 from lexome.recipe.tables import ParallelTable
 from lexome.training import state
 from lexome.training.memory import Load, memory
-from lexome.training.optim import started
-from lexome.training.parallel import Parallel, Sizes, check_fits, encoder_of, joined, place_of, sizes_of
+from lexome.training.parallel import Parallel, Sizes, check_fits, device_of, encoder_of, join_processes, sizes_of
 
 # Each has a feature of its own: pairs of sentences, gated layers without biases and a vocabulary that two do not
 # divide, Muon, a teacher.
@@ -160,24 +159,24 @@ def test_processes_agree_only_where_all_do(two: Made) -> None:
 def test_replicas_share_the_passes_of_a_step() -> None:
     step = next(steps(CASES[0], passes=4))
     parallel = Parallel(Sizes(data=2), torch.device("cpu"))
-    own = parallel.own(step)
+    own = parallel.own_batches(step)
     assert [batch.masked for batch in own.batches] == [1, 9]
     assert {batch.masked_of_step for batch in own.batches} == {28}
     assert (own.tokens, own.after) == (step.tokens, step.after)
-    with pytest.raises(UsageError, match="3 passes for 2 replicas"):
-        parallel.own(next(steps(CASES[0], passes=3)))
+    with raises(UsageError, code="uneven-batches", value=3):
+        parallel.own_batches(next(steps(CASES[0], passes=3)))
 
 
 def test_alone_nothing_changes() -> None:
-    with joined(ParallelTable(), device="cpu", environment={}) as parallel:
+    with join_processes(ParallelTable(), device="cpu", environment={}) as parallel:
         model = torch.nn.Linear(2, 2)
         step = next(steps(CASES[0]))
         random = torch.get_rng_state()
         parallel.seed(5)
         assert torch.equal(torch.get_rng_state(), random)
         assert parallel.first
-        assert parallel.wrapped(model, MODERN) is model
-        assert parallel.own(step) == step
+        assert parallel.wrap(model, MODERN) is model
+        assert parallel.own_batches(step) == step
         assert parallel.clock(lambda: 3.0)() == 3.0
 
 
@@ -196,32 +195,32 @@ def test_what_is_not_said_is_data(table: dict[str, int], started: int, sizes: Si
 
 @pytest.mark.parametrize(("table", "started"), [({"tensor": 2}, 1), ({"tensor": 4}, 6), ({"data": 2}, 4)])
 def test_another_number_of_processes_is_refused(table: dict[str, int], started: int) -> None:
-    with pytest.raises(UsageError, match=rf"and {started} (was|were) started.*torchrun --nproc-per-node"):
+    with raises(UsageError, code="wrong-world-size", value=started):
         sizes_of(ParallelTable(**table), {"WORLD_SIZE": str(started)})  # type: ignore[arg-type]
 
 
 def test_gpus_that_are_not_there_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(UsageError, match="torch sees no GPU"):
-        place_of(ParallelTable(), "cuda", {})
+    with raises(UsageError, code="no-gpu", value="cuda"):
+        device_of(ParallelTable(), "cuda", {})
     for device in ("auto", "cpu"):
-        with pytest.raises(UsageError, match=r"nccl.*this run is on CPUs"):
-            place_of(ParallelTable(backend="nccl"), device, {})
+        with raises(UsageError, code="no-gpu", value="nccl"):
+            device_of(ParallelTable(backend="nccl"), device, {})
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    assert place_of(ParallelTable(), "auto", {"LOCAL_RANK": "1"}) == (torch.device("cuda", 1), "nccl")
-    with pytest.raises(UsageError, match=r"process 2 of its machine.*2 GPUs"):
-        place_of(ParallelTable(), "auto", {"LOCAL_RANK": "2"})
+    assert device_of(ParallelTable(), "auto", {"LOCAL_RANK": "1"}) == (torch.device("cuda", 1), "nccl")
+    with raises(UsageError, code="too-many-processes", value=2):
+        device_of(ParallelTable(), "auto", {"LOCAL_RANK": "2"})
 
 
 def test_heads_and_inner_width_have_to_divide() -> None:
     check_fits(MODERN, tensor=4)
-    with pytest.raises(UsageError, match=r"heads = 4, which 3 processes.*heads \(4\) and intermediate_size \(24\)"):
+    with raises(UsageError, code="uneven-split", value="heads"):
         check_fits(MODERN, tensor=3)
 
 
 def test_a_model_without_our_encoder_is_refused() -> None:
-    with pytest.raises(UsageError, match="Linear has no encoder of Lexome's own"):
+    with raises(UsageError, code="unsupported-parallelism", value="Linear"):
         encoder_of(torch.nn.Linear(2, 2))
 
 
@@ -230,13 +229,13 @@ def test_a_state_of_another_run_or_a_damaged_one_is_refused(tmp_path: Path) -> N
     running.train(1)
     path = running.save(tmp_path)
     (tmp_path / ".step-00000009.part").mkdir()
-    assert state.saved(tmp_path) == [path]
-    state.sweep(tmp_path)
+    assert state.list_states(tmp_path) == [path]
+    state.remove_drafts(tmp_path)
     assert [found.name for found in tmp_path.iterdir()] == ["step-00000001"]
     with raises(UsageError, code="other-settings"):
         running.restore(path, identity="that")
     next(path.glob("*.distcp")).write_bytes(b"")
-    with pytest.raises(CheckpointError, match="does not fit the model, or is damaged"):
+    with raises(CheckpointError, code="damaged-state"):
         running.restore(path)
 
 
@@ -245,14 +244,14 @@ def test_only_the_newest_states_are_kept(tmp_path: Path) -> None:
     for until in (1, 2):
         running.train(until)
         running.save(tmp_path)
-    assert [path.name for path in state.saved(tmp_path)] == ["step-00000002"]
+    assert [path.name for path in state.list_states(tmp_path)] == ["step-00000002"]
 
 
 def test_loading_into_new_optimizers_changes_no_weight() -> None:
     for kind in ("adamw", "muon"):
         running = Running(Case("new", Sizes(), optimizer=kind), ALONE)
         before = running.weights()
-        started(running.optimizers)
+        running.optimizers.initialize_state()
         after = running.weights()
         assert all(torch.equal(before[name], after[name]) for name in before)
         assert sum(len(part.state) for part in running.optimizers.parts) == len(running.optimizers.masters)

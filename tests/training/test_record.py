@@ -2,7 +2,7 @@
 
 import json
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -10,8 +10,8 @@ from finetuning import done, ner_documents, recipe_of, tiny_model, write_splits
 from torch import Tensor
 
 import lexome
-from lexome.training.finetune.batching import Batch
-from lexome.training.finetune.trainer import Training
+from lexome.training.finetune.batching import TaskBatch
+from lexome.training.loop import Terms, Updater
 from lexome.training.run_record import revision
 
 
@@ -55,13 +55,13 @@ def test_a_fine_tuning_asks_before_its_first_step(
     data = write_splits(folder / "data", train=docs[:8], dev=docs[8:10], test=docs[10:])
     start = tiny_model(folder / "start")
     before = git(package.parent, "rev-parse", "--short=12", "HEAD")
-    step = Training._learn
+    step = Updater.accumulate
 
-    def pulled(training: Training, *batches: Batch) -> tuple[Tensor, Tensor]:
+    def pulled(self: Updater[TaskBatch], batches: Sequence[TaskBatch]) -> tuple[Tensor, Terms]:
         commit(package.parent)
-        return step(training, *batches)
+        return step(self, batches)
 
-    monkeypatch.setattr(Training, "_learn", pulled)
+    monkeypatch.setattr(Updater, "accumulate", pulled)
     done(recipe_of(start, data, folder / "out", {"kind": "ner", "types": ["Gene", "Drug"]}, steps=2))
     run = json.loads((folder / "out" / "runs" / "seed0" / "run.json").read_text())
     assert run["versions"]["revision"] == before

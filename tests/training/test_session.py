@@ -15,9 +15,12 @@ from lexome.models.heads import MaskedLM
 from lexome.models.packing import Packing
 from lexome.recipe.pretrain import PretrainRecipe
 from lexome.training.loader import Batch
-from lexome.training.losses import PretrainingLoss, Terms
-from lexome.training.session import MODEL, STATES, Feed, Setting, Subject, carry_out
+from lexome.training.loop import Terms
+from lexome.training.losses import PretrainingLoss
+from lexome.training.session import MODEL, Objective, ShardBatches, run_training
 from lexome.training.start import begin
+from lexome.training.state import STATES
+from lexome.training.trainer import Setting
 
 
 @pytest.fixture(scope="module")
@@ -58,10 +61,10 @@ def drawn_to_one(module: nn.Module, batch: Batch) -> tuple[Tensor, Terms]:
     return loss + (given[0] - 1).square().sum() / batch.masked_of_step, terms
 
 
-def beside(run: PretrainRecipe, feed: Feed, setting: Setting) -> Subject:
-    start = begin(run, feed.tokenizer, feed.pieces.size, paired=False)
+def beside(run: PretrainRecipe, data: ShardBatches, setting: Setting) -> Objective:
+    start = begin(run, data.tokenizer, data.pieces.size, paired=False)
     assert isinstance(start.model, MaskedLM)
-    return Subject(start, Beside(start.model, start.config.hidden_size), drawn_to_one, PretrainingLoss())
+    return Objective(start, Beside(start.model, start.config.hidden_size), drawn_to_one, PretrainingLoss())
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
@@ -72,7 +75,7 @@ def test_weights_beside_the_model_are_in_its_states_and_not_in_its_folder(
         name: recipe(shards.folder, tmp_path / name, steps=20, precision=precision, log={"save_every": 10})
         for name in ("whole", "parted")
     }
-    whole, parted = (partial(carry_out, run, partial(beside, run), progress_shown=False) for run in runs.values())
+    whole, parted = (partial(run_training, run, partial(beside, run), progress_shown=False) for run in runs.values())
     whole()
     with pytest.raises(KeyboardInterrupt):
         parted(clock=ticking(stop_after=15))

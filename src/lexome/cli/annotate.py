@@ -34,7 +34,7 @@ from lexome.cli.app import (
 from lexome.errors import UsageError
 
 if TYPE_CHECKING:
-    from lexome.infer.annotate import Annotation
+    from lexome.infer.annotation import Annotation
     from lexome.infer.bulk import BulkResult
     from lexome.infer.embed import EmbedResult
 
@@ -129,7 +129,7 @@ def annotate(
     file there, several in parallel; an interrupted run resumes when run again. Without --model, the default model is
     used.
     """
-    from lexome.infer.annotate import Annotation, parse_inputs
+    from lexome.infer.annotation import Annotation, parse_inputs
     from lexome.infer.annotator import default_model, load
     from lexome.infer.selection import parse_min_score, parse_types
 

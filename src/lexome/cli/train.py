@@ -50,14 +50,13 @@ def distill(recipe: RecipePath, set_: Overrides = None, as_json: AsJson = False,
 
 def _print_run(run: "Callable[[], Pretrained]", out: Path, *, as_json: bool, quiet: bool) -> None:
     """Train and print a summary, under torchrun in the first process only."""
-    first_process = os.environ.get("RANK", "0") == "0"
     try:
         done = run()
     except KeyboardInterrupt as stop:
-        if first_process:
+        if first_process():
             print(f"interrupted: {_saved_state(stop, out)}", file=sys.stderr)
         raise typer.Exit(130) from None
-    if not first_process:
+    if not first_process():
         return
     if as_json:
         print(json.dumps(asdict(done), default=str))
@@ -69,12 +68,16 @@ def _print_run(run: "Callable[[], Pretrained]", out: Path, *, as_json: bool, qui
         print(f"{'wrote' if done.new else 'kept':<9} {done.folder}")
 
 
+def first_process() -> bool:
+    """True where torchrun did not start this process, or started it as the first, which prints for all."""
+    return os.environ.get("RANK", "0") == "0"
+
+
 def _saved_state(stop: KeyboardInterrupt, out: Path) -> str:
     """What an interrupted run has saved, and what to do."""
-    from lexome.training.session import STATES
-    from lexome.training.state import saved
+    from lexome.training.state import STATES, list_states
 
-    if not str(stop) and not saved(out / STATES):
+    if not str(stop) and not list_states(out / STATES):
         return "nothing was saved yet. Run the same command to start again."
     return f"{str(stop) or f'the last training state in {out} is kept.'} Run the same command to resume."
 
@@ -94,6 +97,8 @@ def finetune(recipe: RecipePath, set_: Overrides = None, as_json: AsJson = False
         from lexome.training.finetune.stage import finetune as run
     with interruptible(loaded.out, kept="finished runs"):
         done = run(loaded, progress_shown=not quiet)
+    if not first_process():
+        return
     if as_json:
         print(json.dumps({**asdict(done.summary), "folder": str(done.folder), "model": done.model and str(done.model)}))
     elif not quiet:

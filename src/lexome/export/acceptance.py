@@ -24,7 +24,7 @@ from lexome.infer.predictor import MODEL
 from lexome.recipe.finetune import Names
 from lexome.tasks import Task
 from lexome.tasks.metrics.spans import Counts
-from lexome.training.finetune.examples import under
+from lexome.training.finetune.examples import rename_types
 from lexome.training.run_record import RUN, surroundings
 
 CERTIFICATE = "certificate.json"
@@ -97,7 +97,7 @@ class HeldOutEvaluation:
                 )
                 raise UsageError(message, code="duplicate-source", value=source.name)
             if types := renames.get(source.name):
-                source = replace(source, docs=[under(doc, types) for doc in source.docs])
+                source = replace(source, docs=[rename_types(doc, types) for doc in source.docs])
             sources.append(source)
         return sources
 

@@ -22,7 +22,7 @@ from lexome.files import atomic_write, fingerprint, refuse_other_settings, usabl
 from lexome.formats import Tally, expand, read, work_units, write
 from lexome.formats.registry import FORMATS, get_format
 from lexome.formats.streams import is_archive, printable_name, uncompressed_name
-from lexome.infer.annotate import Counts, annotate, predictable_types, reader_options
+from lexome.infer.annotation import AnnotationCounts, annotate, predictable_types, reader_options
 from lexome.infer.annotator import Annotator
 from lexome.infer.predictor import identity_of
 from lexome.infer.selection import MinScore
@@ -71,9 +71,9 @@ class BulkResult:
     """Counts over all finished files, and over those that this run finished."""
 
     files: int = 0
-    counts: Counts = field(default_factory=Counts)
+    counts: AnnotationCounts = field(default_factory=AnnotationCounts)
     new_files: int = 0
-    new_counts: Counts = field(default_factory=Counts)
+    new_counts: AnnotationCounts = field(default_factory=AnnotationCounts)
     seconds: float = 0.0
     rejected: Counter[str] = field(default_factory=Counter)
     notes: Counter[str] = field(default_factory=Counter)
@@ -164,7 +164,7 @@ def annotate_file(job: Job, drafts: tuple[Path, ...], advance: Advance) -> dict[
     out, rejects = drafts
     rejects.touch()
     annotator = _open_once(settings.models, settings.threads)
-    counts = Counts(predictable=predictable_types(annotator, settings.types))
+    counts = AnnotationCounts(predictable=predictable_types(annotator, settings.types))
     tokens = annotator.tokens_run
     with Tally(None if settings.strict else rejects) as tally:
         docs = read(job.inputs, settings.from_, tally=tally, options_if_supported=reader_options(lines=settings.lines))

@@ -27,7 +27,7 @@ POOLINGS = ("mean", "cls")
 # Texts are buffered up to this many tokens, so that sequences of similar length can be batched. It bounds the memory.
 BUFFER_TOKENS = 1 << 15
 
-TokenizedText = tuple[str, list[int]]
+EncodedUnit = tuple[str, list[int]]
 """The id of a unit and its token ids."""
 
 
@@ -110,9 +110,9 @@ def _units(docs: Iterable[Document], unit: str) -> Iterator[tuple[str, str]]:
 
 def _tokenize(
     predictor: Predictor, texts: Iterable[tuple[str, str]], result: EmbedResult
-) -> Iterator[list[TokenizedText]]:
+) -> Iterator[list[EncodedUnit]]:
     """Tokenized texts, many at a time; texts without tokens are counted and skipped."""
-    buffer: list[TokenizedText] = []
+    buffer: list[EncodedUnit] = []
     size = 0
     for name, text in texts:
         ids = predictor.tokenizer.ids(text)

@@ -1,1 +1,1 @@
-"""The encoder, its heads, and checkpoints in Hugging Face's own form. Needs torch: pip install 'lexome[train]'."""
+"""The encoder, its heads, and checkpoints in Hugging Face's format. Needs torch: pip install 'lexome[train]'."""

@@ -131,23 +131,75 @@ def load(
     `labels` and `hidden` then define it. Missing encoder weights are always an error. A `dtype` of None keeps that of
     the weights. `drop` is one of foreign.mpnet.DROPS and gives a model that differs from the saved one.
     """
-    options: dict[str, Any] = {"kind": kind, "labels": labels, "hidden": hidden, "new_head": new_head}
     if drop is None and layout_of(path) == HUGGING_FACE:
-        settings = read_settings(path)
         # Refuse an unsupported configuration before reading gigabytes.
-        backend = _select_backend(backend, settings, kind, str(path / "config.json"))
-        weights = read_weights(path)
-        dtype = dtype or common_dtype(weights)
-        return assemble(settings, weights, folder=path, dtype=dtype, backend=backend, **options)
+        backend = _select_backend(backend, read_settings(path), kind, str(path / "config.json"))
+    stored = read_checkpoint(path, drop=drop)
+    return stored.build(
+        kind=kind, labels=labels, hidden=hidden, new_head=new_head, dtype=dtype, backend=backend, share_memory=True
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class StoredCheckpoint:
+    """A checkpoint read into memory, from which any number of models can be built.
+
+    settings  config.json as it is
+    weights   under Hugging Face's names
+    """
+
+    folder: Path
+    settings: Mapping[str, Any]
+    weights: Mapping[str, Tensor]
+    layout: str = HUGGING_FACE
+    tokenizer_files: Mapping[str, bytes] = field(default_factory=dict)
+    left_out: tuple[str, ...] = ()
+    dropped: str | None = None
+
+    def build(
+        self,
+        *,
+        kind: str | None = None,
+        labels: Sequence[str] = (),
+        hidden: HiddenLayers | None = None,
+        new_head: bool = False,
+        dtype: torch.dtype | None = torch.float32,
+        backend: str = "auto",
+        share_memory: bool = False,
+    ) -> Checkpoint:
+        """A model as `load` returns it. With `share_memory`, it may use these tensors, and training changes them."""
+        dtype = dtype or common_dtype(self.weights)
+        foreign = self.layout != HUGGING_FACE or self.dropped is not None
+        weights = dict(self.weights)
+        if foreign:
+            # Copies: some of the tensors may still be mapped from the file.
+            weights = {name: tensor.to(dtype, copy=True) for name, tensor in weights.items()}
+        elif not share_memory:
+            weights = {name: tensor.clone() for name, tensor in weights.items()}
+        options: dict[str, Any] = {"kind": kind, "labels": labels, "hidden": hidden, "new_head": new_head}
+        made = assemble(self.settings, weights, folder=self.folder, dtype=dtype, backend=backend, **options)
+        if not foreign:
+            return made
+        return replace(
+            made,
+            layout=self.layout,
+            tokenizer=(),
+            tokenizer_files=self.tokenizer_files,
+            left_out=self.left_out,
+            dropped=self.dropped,
+        )
+
+
+def read_checkpoint(path: Path, *, drop: str | None = None) -> StoredCheckpoint:
+    """The settings and weights of a checkpoint in any layout that Lexome reads; `drop` as in `load`."""
+    if drop is None and layout_of(path) == HUGGING_FACE:
+        return StoredCheckpoint(path, read_settings(path), read_weights(path))
     foreign = read_foreign(path) if drop is None else _read_without(path, drop)
-    dtype = dtype or common_dtype(foreign.weights)
-    # Copies: some of the tensors are memory-mapped.
-    weights = {name: tensor.to(dtype, copy=True) for name, tensor in foreign.weights.items()}
-    checkpoint = assemble(foreign.config, weights, folder=path, dtype=dtype, backend=backend, **options)
-    return replace(
-        checkpoint,
+    return StoredCheckpoint(
+        path,
+        foreign.config,
+        foreign.weights,
         layout=foreign.layout,
-        tokenizer=(),
         tokenizer_files=foreign.tokenizer_files,
         left_out=foreign.left_out,
         dropped=drop,

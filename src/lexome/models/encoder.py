@@ -1,6 +1,6 @@
-"""One plain encoder for packed sequences. Speed and parallelism are applied from outside.
+"""A plain transformer encoder for packed sequences. Speed and parallelism are applied from outside.
 
-T tokens of the packed batch, S sequences, D width, H heads, K width a head, V vocabulary, I inner width
+T tokens of the packed batch, S sequences, D hidden size, H heads, K head size, V vocabulary, I intermediate size
 """
 
 import math
@@ -13,15 +13,15 @@ from lexome.models.attention import attend, attend_fused
 from lexome.models.config import EncoderConfig
 from lexome.models.packing import Packing
 
-# Cosines and sines of a batch's angles, (T, 1, K) each, in float32.
+# Cosines and sines of a batch's rotary angles, (T, 1, K) each, in float32.
 Rotary = tuple[Tensor, Tensor]
 
 
 class Encoder(nn.Module):
     """Token ids of packed sequences to hidden states, (T,) to (T, D).
 
-    Set `gradient_checkpointing` to compute each layer again in the backward pass instead of keeping what is inside it.
-    New weights are drawn from torch's generator: seed it first.
+    Set `gradient_checkpointing` to recompute each layer in the backward pass instead of keeping its activations.
+    Weights are initialized from torch's generator: seed it first.
     """
 
     def __init__(self, config: EncoderConfig) -> None:
@@ -35,17 +35,17 @@ class Encoder(nn.Module):
 
     def forward(self, ids_T: Tensor, packing: Packing, segments_T: Tensor | None = None) -> Tensor:
         hidden_TD = self.embed(ids_T, packing, segments_T)
-        turns = self._turns(packing)
+        rotary = self._rotary(packing)
         for layer in self.layers:
             if self.gradient_checkpointing and self.training:
-                hidden_TD = checkpoint(layer, hidden_TD, packing, turns, use_reentrant=False)
+                hidden_TD = checkpoint(layer, hidden_TD, packing, rotary, use_reentrant=False)
             else:
-                hidden_TD = layer(hidden_TD, packing, turns)
+                hidden_TD = layer(hidden_TD, packing, rotary)
         normed_TD: Tensor = self.final_norm(hidden_TD)
         return normed_TD
 
-    def _turns(self, packing: Packing) -> dict[float, Rotary]:
-        """The rotary turns for each base in use: once a batch, not once a layer."""
+    def _rotary(self, packing: Packing) -> dict[float, Rotary]:
+        """The cosines and sines for each rotary base: once per batch, not once per layer."""
         if self.config.positions != "rotary":
             return {}
         bases = {self.config.rotary_base_of(number) for number in range(self.config.layers)}
@@ -53,7 +53,7 @@ class Encoder(nn.Module):
 
 
 class Embeddings(nn.Module):
-    """The sum of what a token, its position and its segment are, normed."""
+    """The normalized sum of token, position and segment embeddings."""
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
@@ -70,70 +70,68 @@ class Embeddings(nn.Module):
         if self.positions is not None:
             sum_TD = sum_TD + self.positions(packing.positions_T + self.position_offset)
         if self.segments is not None:
-            # No segments given: all of them are the first.
-            kind_TD = self.segments.weight[0] if segments_T is None else self.segments(segments_T)
-            sum_TD = sum_TD + kind_TD
+            segment_TD = self.segments.weight[0] if segments_T is None else self.segments(segments_T)
+            sum_TD = sum_TD + segment_TD
         dropped_TD: Tensor = self.dropout(self.norm(sum_TD))
         return dropped_TD
 
 
 class Layer(nn.Module):
-    """Attention and feed-forward, each with its residual and its norm."""
+    """Self-attention and feed-forward, each with a residual connection and a layer norm."""
 
     def __init__(self, config: EncoderConfig, number: int) -> None:
         super().__init__()
         self.pre = config.norm == "pre"
-        normed = config.first_norm or number > 0
         self.attention = Attention(config, number)
-        self.attention_norm = layer_norm(config) if normed else nn.Identity()
+        self.attention_norm = layer_norm(config) if config.first_norm or number > 0 else nn.Identity()
         self.mlp = FeedForward(config)
         self.mlp_norm = layer_norm(config)
         self.dropout = nn.Dropout(config.dropout)
 
-    def forward(self, hidden_TD: Tensor, packing: Packing, turns: dict[float, Rotary]) -> Tensor:
+    def forward(self, hidden_TD: Tensor, packing: Packing, rotary: dict[float, Rotary]) -> Tensor:
         if self.pre:
-            hidden_TD = hidden_TD + self.dropout(self.attention(self.attention_norm(hidden_TD), packing, turns))
+            hidden_TD = hidden_TD + self.dropout(self.attention(self.attention_norm(hidden_TD), packing, rotary))
             sum_TD: Tensor = hidden_TD + self.dropout(self.mlp(self.mlp_norm(hidden_TD)))
             return sum_TD
-        hidden_TD = self.attention_norm(hidden_TD + self.dropout(self.attention(hidden_TD, packing, turns)))
+        hidden_TD = self.attention_norm(hidden_TD + self.dropout(self.attention(hidden_TD, packing, rotary)))
         normed_TD: Tensor = self.mlp_norm(hidden_TD + self.dropout(self.mlp(hidden_TD)))
         return normed_TD
 
 
 class Attention(nn.Module):
-    """Self-attention whose query, key and value come from one matrix.
+    """Self-attention with a fused query, key and value projection.
 
-    Its rows go head by head: the K of a head's query, of its key, of its value, then the next head. So a block of
-    rows is a block of whole heads, and torch's tensor parallel can cut it as it is. names.join_qkv and names.cut_qkv
-    go between this and three separate matrices.
+    Its rows are ordered by head: K rows of a head's query, K of its key, K of its value, then the next head. So a
+    block of rows is a block of whole heads, which torch's tensor parallelism can shard. key_mapping.fuse_qkv and
+    split_qkv convert from and to three separate matrices.
     """
 
     def __init__(self, config: EncoderConfig, number: int) -> None:
         super().__init__()
         self.head_size = config.head_size
         self.window = config.window(number)
-        self.angle_base = config.rotary_base_of(number)
+        self.rotary_base = config.rotary_base_of(number)
         self.dropout = config.attention_dropout
         self.qkv = nn.Linear(config.hidden_size, 3 * config.hidden_size, bias=config.biases)
         self.out = nn.Linear(config.hidden_size, config.hidden_size, bias=config.biases)
 
-    def forward(self, hidden_TD: Tensor, packing: Packing, turns: dict[float, Rotary]) -> Tensor:
-        # -1: under tensor parallel a process has only some of the heads.
+    def forward(self, hidden_TD: Tensor, packing: Packing, rotary: dict[float, Rotary]) -> Tensor:
+        # -1: with tensor parallelism a process has only some of the heads.
         qkv_TH3K = self.qkv(hidden_TD).unflatten(-1, (-1, 3, self.head_size))
         dropout = self.dropout if self.training else 0.0
-        if turns:
+        if rotary:
             query_THK, key_THK, value_THK = qkv_TH3K.unbind(-2)
-            query_THK = apply_rotary(query_THK, turns[self.angle_base])
-            key_THK = apply_rotary(key_THK, turns[self.angle_base])
-            mixed_THK = attend(query_THK, key_THK, value_THK, packing, window=self.window, dropout=dropout)
+            query_THK = apply_rotary(query_THK, rotary[self.rotary_base])
+            key_THK = apply_rotary(key_THK, rotary[self.rotary_base])
+            context_THK = attend(query_THK, key_THK, value_THK, packing, window=self.window, dropout=dropout)
         else:
-            mixed_THK = attend_fused(qkv_TH3K, packing, window=self.window, dropout=dropout)
-        out_TD: Tensor = self.out(mixed_THK.flatten(-2))
+            context_THK = attend_fused(qkv_TH3K, packing, window=self.window, dropout=dropout)
+        out_TD: Tensor = self.out(context_THK.flatten(-2))
         return out_TD
 
 
 class FeedForward(nn.Module):
-    """Up to the inner width, an activation, and down again; gated, one half opens and shuts the other."""
+    """A two-layer MLP; if gated, one half of the first layer's output gates the other."""
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
@@ -155,25 +153,25 @@ class FeedForward(nn.Module):
         return out_TD
 
 
-def rotary_cos_sin(positions_T: Tensor, head_width: int, *, base: float) -> Rotary:
-    """Cosine and sine of each position's angles. In float32: bfloat16 cannot count to 8,192.
+def rotary_cos_sin(positions_T: Tensor, head_size: int, *, base: float) -> Rotary:
+    """Cosine and sine of each position's angles. In float32: bfloat16 cannot represent all integers to 8,192.
 
-    The frequencies are made here and not kept as a buffer, which a cast of the model would round.
+    The frequencies are computed here and not kept as a buffer, which casting the model would round.
     """
     with torch.autocast(positions_T.device.type, enabled=False):
-        even = torch.arange(0, head_width, 2, device=positions_T.device, dtype=torch.float32)
-        frequencies = 1.0 / base ** (even / head_width)
+        even = torch.arange(0, head_size, 2, device=positions_T.device, dtype=torch.float32)
+        frequencies = 1.0 / base ** (even / head_size)
         angles_TK = (positions_T.float()[:, None] * frequencies).repeat(1, 2)
         return angles_TK.cos()[:, None], angles_TK.sin()[:, None]
 
 
-def apply_rotary(vectors_THK: Tensor, turns: Rotary) -> Tensor:
-    """Vectors with each pair (k, k + K/2) turned by its angle, in the type they came in."""
-    cos_T1K, sin_T1K = turns
-    exact_THK = vectors_THK.float()
-    first, second = exact_THK.chunk(2, dim=-1)
-    quarter_THK = torch.cat((-second, first), dim=-1)
-    return (exact_THK * cos_T1K + quarter_THK * sin_T1K).to(vectors_THK.dtype)
+def apply_rotary(vectors_THK: Tensor, rotary: Rotary) -> Tensor:
+    """Vectors with each pair of dimensions (k, k + K/2) rotated by its angle, in their own dtype."""
+    cos_T1K, sin_T1K = rotary
+    float_THK = vectors_THK.float()
+    first, second = float_THK.chunk(2, dim=-1)
+    rotated_THK = torch.cat((-second, first), dim=-1)
+    return (float_THK * cos_T1K + rotated_THK * sin_T1K).to(vectors_THK.dtype)
 
 
 def activation(name: str) -> nn.Module:
@@ -185,16 +183,16 @@ def activation(name: str) -> nn.Module:
 
 
 def layer_norm(config: EncoderConfig) -> nn.LayerNorm:
-    """A layer norm as the configuration wants it."""
+    """A layer norm over the hidden size."""
     return nn.LayerNorm(config.hidden_size, eps=config.norm_eps, bias=config.norm_biases)
 
 
 def init_weights(module: nn.Module, config: EncoderConfig) -> None:
-    """Draw new weights: normal with BERT's deviation, biases 0, norms 1. Also after `to_empty` on another device."""
+    """Initialize weights as BERT does: normal, biases 0, norms 1. Also for use after `to_empty` on another device."""
     for name, part in module.named_modules():
         if isinstance(part, nn.Linear | nn.Embedding):
-            shrunk = config.scaled_init and name.endswith((".attention.out", ".mlp.down"))
-            std = config.initial_std / math.sqrt(2 * config.layers) if shrunk else config.initial_std
+            scaled = config.scaled_init and name.endswith((".attention.out", ".mlp.down"))
+            std = config.initial_std / math.sqrt(2 * config.layers) if scaled else config.initial_std
             nn.init.normal_(part.weight, std=std)
             if isinstance(part, nn.Linear) and part.bias is not None:
                 nn.init.zeros_(part.bias)
@@ -207,5 +205,5 @@ def init_weights(module: nn.Module, config: EncoderConfig) -> None:
 
 
 def count_parameters(module: nn.Module) -> int:
-    """How many numbers a model learns; shared weights count once."""
+    """The number of parameters; tied weights count once."""
     return sum(weight.numel() for weight in module.parameters())

@@ -1,6 +1,6 @@
-"""Heads on the encoder: masked words, pairs, and labels of tokens, sequences and spans.
+"""Heads: masked language modeling, sentence pairs, and classification of tokens, sequences and answer spans.
 
-T tokens of the packed batch, S sequences, D width, V vocabulary, M masked positions, C labels
+T tokens of the packed batch, S sequences, D hidden size, V vocabulary, M masked positions, C labels
 """
 
 from collections import OrderedDict
@@ -15,12 +15,12 @@ from lexome.models.config import EncoderConfig
 from lexome.models.encoder import Encoder, activation, init_weights, layer_norm
 from lexome.models.packing import Packing
 
-# The logit of what fills up a vocabulary: no share of any softmax, and still a number in sixteen bits.
+# The logit of vocabulary padding: probability zero after softmax, and still finite in float16.
 PADDING_LOGIT = -10_000.0
 
 
 class MaskedLM(nn.Module):
-    """An encoder that guesses masked words: logits over the vocabulary at the masked positions only, (M, V)."""
+    """An encoder with a masked-language-modeling head: logits at the masked positions only, (M, V)."""
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
@@ -34,7 +34,7 @@ class MaskedLM(nn.Module):
 
 
 class PairedLM(nn.Module):
-    """BERT's own pre-training: masked words and a yes or no about each pair of sentences, (M, V) and (S, 2)."""
+    """BERT's pre-training model: masked-LM logits (M, V), and next-sentence or sentence-order logits (S, 2)."""
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ class PairedLM(nn.Module):
 
 
 class EncoderWithHead(nn.Module):
-    """An encoder with a TokenHead, SequenceHead or SpanHead: ids to that head's logits."""
+    """An encoder with a TokenHead, SequenceHead or SpanHead."""
 
     def __init__(self, encoder: Encoder, head: nn.Module) -> None:
         super().__init__()
@@ -66,14 +66,14 @@ class EncoderWithHead(nn.Module):
 def gather_positions(hidden_TD: Tensor, positions_M: Tensor) -> Tensor:
     """The hidden states at these positions, (M, D)."""
     if hidden_TD.is_cuda and hidden_TD.dtype != torch.float32:
-        given_MD: Tensor = _GatherPositions.apply(hidden_TD, positions_M)  # type: ignore[no-untyped-call]
-        return given_MD
-    # index_select and not brackets, whose gradient sorts all positions first.
+        gathered_MD: Tensor = _GatherPositions.apply(hidden_TD, positions_M)  # type: ignore[no-untyped-call]
+        return gathered_MD
+    # index_select rather than indexing, whose backward sorts all positions first.
     return hidden_TD.index_select(0, positions_M)
 
 
 class _GatherPositions(torch.autograd.Function):
-    """index_select whose gradient is added up in float32: a GPU is slow at adding to numbers of 16 bits."""
+    """index_select whose gradient is accumulated in float32: atomic adds in 16 bits are slow on a GPU."""
 
     @staticmethod
     def forward(ctx: Any, hidden_TD: Tensor, positions_M: Tensor) -> Tensor:
@@ -89,10 +89,10 @@ class _GatherPositions(torch.autograd.Function):
 
 
 class MaskedLMHead(nn.Module):
-    """Hidden states to logits over the vocabulary. Its last matrix is the token embedding, given by the caller.
+    """BERT's masked-language-modeling head, whose output matrix is the token embedding, passed by the caller.
 
-    Set `grain` to fill the logits up to a multiple of it with words that are never right: products of a GPU are slow
-    where a row of them begins at an odd place, and logits are copied where torch.compile mends that by itself.
+    Set `pad_to_multiple_of` to pad the vocabulary with tokens of probability zero: GPU matrix products are slow if
+    rows are not aligned, and torch.compile's own padding copies the logits.
     """
 
     def __init__(self, config: EncoderConfig) -> None:
@@ -101,20 +101,20 @@ class MaskedLMHead(nn.Module):
         self.activation = activation(config.head_activation)
         self.norm = layer_norm(config)
         self.bias = nn.Parameter(torch.zeros(config.vocab))
-        self.grain = 1
+        self.pad_to_multiple_of = 1
         init_weights(self, config)
 
     def forward(self, hidden_MD: Tensor, tokens_VD: Tensor) -> Tensor:
         normed_MD = self.norm(self.activation(self.dense(hidden_MD)))
         bias_V: Tensor = self.bias
-        if lacking := -bias_V.shape[0] % self.grain:
-            tokens_VD = functional.pad(tokens_VD, (0, 0, 0, lacking))
-            bias_V = functional.pad(bias_V, (0, lacking), value=PADDING_LOGIT)
+        if padding := -bias_V.shape[0] % self.pad_to_multiple_of:
+            tokens_VD = functional.pad(tokens_VD, (0, 0, 0, padding))
+            bias_V = functional.pad(bias_V, (0, padding), value=PADDING_LOGIT)
         return functional.linear(normed_MD, tokens_VD, bias_V)
 
 
 class PairHead(nn.Module):
-    """Two logits for each sequence from its first token, for next-sentence or sentence-order prediction; (S, 2)."""
+    """BERT's pooler and two logits per sequence, for next-sentence or sentence-order prediction; (S, 2)."""
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
@@ -129,10 +129,10 @@ class PairHead(nn.Module):
 
 @dataclass(frozen=True, slots=True)
 class HiddenLayers:
-    """What lies between the encoder and the last matrix of a head.
+    """The hidden layers between the encoder and the output layer of a head.
 
-    BioMegatron's are HiddenLayers(1 or 2, hidden_size=512 or 1024, dropout=0.5); for questions 2 of 2048, dropout=0.1.
-    `dropout` is before each matrix, the last included. A width of None is the encoder's.
+    BioMegatron uses 1 or 2 layers of 512 or 1024 with dropout 0.5; for question answering 2 of 2048 with dropout 0.1.
+    `dropout` applies before each linear layer, the output layer included. A hidden_size of None is the encoder's.
     """
 
     count: int = 0
@@ -144,7 +144,7 @@ class HiddenLayers:
 
 
 class TokenHead(nn.Module):
-    """Logits of each token's label, (T, C)."""
+    """Token classification: logits of each token, (T, C)."""
 
     def __init__(self, config: EncoderConfig, labels: int, *, hidden: HiddenLayers | None = None) -> None:
         super().__init__()
@@ -156,7 +156,7 @@ class TokenHead(nn.Module):
 
 
 class SequenceHead(nn.Module):
-    """Logits of each sequence's label from its first token, or from the mean of its tokens; (S, C)."""
+    """Sequence classification: logits from the first token or from mean pooling; (S, C)."""
 
     def __init__(
         self, config: EncoderConfig, labels: int, *, hidden: HiddenLayers | None = None, pooling: str = "first"
@@ -172,7 +172,7 @@ class SequenceHead(nn.Module):
 
 
 class SpanHead(nn.Module):
-    """Logits of each token being the first and the last of the answer, (T, 2)."""
+    """Extractive question answering: logits of each token being the first and the last of the answer, (T, 2)."""
 
     def __init__(self, config: EncoderConfig, *, hidden: HiddenLayers | None = None) -> None:
         super().__init__()
@@ -184,7 +184,7 @@ class SpanHead(nn.Module):
 
 
 def mean_pool(hidden_TD: Tensor, packing: Packing) -> Tensor:
-    """The mean hidden state of each sequence, (S, D), summed in float32."""
+    """The mean hidden state of each sequence, (S, D), accumulated in float32."""
     bounds = packing.bounds_S1.long()
     lengths_S = bounds.diff()
     tokens = hidden_TD.shape[0]
@@ -195,19 +195,19 @@ def mean_pool(hidden_TD: Tensor, packing: Packing) -> Tensor:
 
 
 def _add_layers(head: nn.Module, config: EncoderConfig, labels: int, hidden: HiddenLayers) -> None:
-    """Put the hidden layers and the last matrix on a head, in the order they are run in."""
-    width = config.hidden_size
+    """Add the hidden layers and the output layer to a head, in the order of execution."""
+    size = config.hidden_size
     layers: OrderedDict[str, nn.Module] = OrderedDict()
     for number in range(hidden.count):
-        inner = hidden.hidden_size or config.hidden_size
+        hidden_size = hidden.hidden_size or config.hidden_size
         layers[f"dropout{number}"] = nn.Dropout(hidden.dropout)
-        layers[f"dense{number}"] = nn.Linear(width, inner, bias=hidden.biases)
+        layers[f"dense{number}"] = nn.Linear(size, hidden_size, bias=hidden.biases)
         layers[f"activation{number}"] = activation(hidden.activation)
         if hidden.norm:
-            layers[f"norm{number}"] = nn.LayerNorm(inner, eps=config.norm_eps, bias=config.norm_biases)
-        width = inner
+            layers[f"norm{number}"] = nn.LayerNorm(hidden_size, eps=config.norm_eps, bias=config.norm_biases)
+        size = hidden_size
     layers["dropout"] = nn.Dropout(hidden.dropout)
-    layers["out"] = nn.Linear(width, labels)
+    layers["out"] = nn.Linear(size, labels)
     for name, layer in layers.items():
         head.add_module(name, layer)
     init_weights(head, config)

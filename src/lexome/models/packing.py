@@ -110,10 +110,13 @@ class Packing:
             for start, length in zip(starts.tolist(), self.lengths, strict=True):
                 if length:
                     by_length.setdefault(length, []).append(start)
-            places = [np.asarray(firsts)[:, None] + np.arange(length) for length, firsts in by_length.items()]
-            undo = np.argsort(np.concatenate([place.ravel() for place in places]), kind="stable")
+            indices = [np.asarray(firsts)[:, None] + np.arange(length) for length, firsts in by_length.items()]
+            undo = np.argsort(np.concatenate([index.ravel() for index in indices]), kind="stable")
             device = self.positions_T.device
-            self._groups = ([torch.from_numpy(place).to(device) for place in places], torch.from_numpy(undo).to(device))
+            self._groups = (
+                [torch.from_numpy(index).to(device) for index in indices],
+                torch.from_numpy(undo).to(device),
+            )
         return self._groups
 
 

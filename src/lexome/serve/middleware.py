@@ -32,7 +32,7 @@ _SECURITY_HEADERS = {
     "x-frame-options": "DENY",
     "cache-control": "no-store",
 }
-# A larger response is held in memory until its client has read it; a smaller one fits into the system's buffers.
+# A larger response stays in memory until its client has read it; a smaller one fits into the system's buffers.
 _LARGE_BYTES = 1 << 16
 
 
@@ -74,11 +74,11 @@ class Gate:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        status, held = 500, 0
+        status, own_bytes = 500, 0
 
         def hold(size: int) -> None:
-            nonlocal held
-            held += size
+            nonlocal own_bytes
+            own_bytes += size
             self.held_bytes += size
 
         async def receive_part() -> Message:
@@ -87,7 +87,7 @@ class Gate:
             hold(size)
             limit = self.limits.held_bytes
             # A request is accepted if no other is held: it has its own limit.
-            if size and self.held_bytes > limit and self.held_bytes > held:
+            if size and self.held_bytes > limit and self.held_bytes > own_bytes:
                 reason = f"{limit:,} bytes of requests are held, which is the limit. Retry in 1 s."
                 raise RequestError(429, reason, retry_after_s=1)
             return message
@@ -111,7 +111,7 @@ class Gate:
         try:
             await self.app(scope, receive_part, send_part)
         finally:
-            self.held_bytes -= held
+            self.held_bytes -= own_bytes
             self.metrics.in_flight -= 1
             self.metrics.add(_route_path(scope), status, time.perf_counter() - start)
 

@@ -1,32 +1,44 @@
-"""Batches as tensors, prepared in the background while the model works.
+"""Micro-batches as tensors, and their preparation in a background thread.
 
 T tokens of the packed batch, S sequences, M masked positions
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from queue import Empty, Full, Queue
 from threading import Event, Thread
-from typing import TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 import torch
 from torch import Tensor
 
 from lexome.models.packing import Packing
-from lexome.training.sampling import Arrays, Place, StepArrays, rounded
+from lexome.training.sampling import Arrays, Place, StepArrays, round_up
 
 Item = TypeVar("Item")
 
-# How long a thread waits before it looks whether it is still wanted.
+# How long a thread waits before it checks whether it is still needed.
 POLL_S = 0.1
+
+
+class MicroBatch(Protocol):
+    """What the training loop needs to know of a stage's batches. `tokens` does not count padding."""
+
+    @property
+    def tokens(self) -> int: ...
+
+    @property
+    def counts(self) -> Mapping[str, int]: ...
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> Self: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """One pass through the model. `tokens` are real; what fills up the batch lies behind them.
+    """One micro-batch of pre-training. `tokens` are real; padding lies behind them.
 
-    `masked_of_step`, `sequences_of_step` and `tokens_of_step` count all passes of the step: a loss that is a sum
+    `masked_of_step`, `sequences_of_step` and `tokens_of_step` count all micro-batches of the step: a loss that is a sum
     divided by these adds up to the loss of one large batch.
     """
 
@@ -43,7 +55,12 @@ class Batch:
     tokens: int
     tokens_of_step: int
 
-    def mapped(self, change: Callable[[Tensor], Tensor]) -> "Batch":
+    @property
+    def counts(self) -> dict[str, int]:
+        """What the loss terms of this micro-batch are sums over."""
+        return {"masked": self.masked, "sequences": self.sequences}
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> "Batch":
         """The batch with every tensor changed."""
         return replace(
             self,
@@ -58,30 +75,39 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What one change of the weights is made from, and the place in the text after it."""
+    """One optimizer step: its micro-batches, and the place in the training data after it.
 
-    batches: tuple[Batch, ...]
+    tokens      of all micro-batches, also those of other processes
+    logged      what each line of metrics.jsonl repeats, such as the masking rate
+    ends_epoch  whether it is the last step of its epoch
+    """
+
+    batches: tuple[Any, ...]
     tokens: int
     after: Place
-    rate: float
+    logged: Mapping[str, float] = field(default_factory=dict)
+    ends_epoch: bool = False
+
+    def pinned(self) -> "Step":
+        """The same in pinned memory, which a GPU copies from asynchronously."""
+        return replace(self, batches=tuple(batch.map(Tensor.pin_memory) for batch in self.batches))
 
 
-def tensors(step: StepArrays) -> Step:
-    """The step's arrays as tensors."""
+def to_tensors(step: StepArrays) -> Step:
+    """A pre-training step's arrays as tensors."""
     counts = {name: sum(getattr(one, name) for one in step.passes) for name in ("masked", "sequences", "tokens")}
     batches = [_batch(one, **counts) for one in step.passes]
-    return Step(tuple(batches), counts["tokens"], step.after, step.rate)
+    return Step(tuple(batches), counts["tokens"], step.after, {"rate": step.rate})
 
 
 def _batch(arrays: Arrays, *, masked: int, sequences: int, tokens: int) -> Batch:
-    # The head of pairs reads every sequence's first token, and an empty one has none: there the number stays as it is.
-    limit = None if arrays.pair_labels_S is not None else rounded(arrays.ends_S.size, arrays.ids_T.size)
-    packing = Packing.of(arrays.ends_S.tolist(), longest=arrays.longest, sequences=limit)
     paired = arrays.pair_labels_S is not None
+    # The pair head reads every sequence's first token, and an empty sequence has none: there the count stays as it is.
+    limit = None if paired else round_up(arrays.ends_S.size, arrays.ids_T.size)
     return Batch(
         ids_T=torch.from_numpy(arrays.ids_T),
         segments_T=torch.from_numpy(arrays.segments_T) if paired else None,
-        packing=packing,
+        packing=Packing.of(arrays.ends_S.tolist(), longest=arrays.longest, sequences=limit),
         positions_M=torch.from_numpy(arrays.positions_M),
         labels_M=torch.from_numpy(arrays.labels_M),
         pair_labels_S=torch.from_numpy(arrays.pair_labels_S) if arrays.pair_labels_S is not None else None,
@@ -94,22 +120,30 @@ def _batch(arrays: Arrays, *, masked: int, sequences: int, tokens: int) -> Batch
     )
 
 
-@contextmanager
-def ahead(items: Iterator[Item], count: int) -> Iterator[Iterator[Item]]:
-    """The same items, up to `count` of them made in advance by another thread; its errors come out here.
+def to_device(batch: Item, device: torch.device) -> Item:
+    """A micro-batch on a device; from pinned memory, without waiting for it."""
+    if device.type == "cpu":
+        return batch
+    moved: Item = batch.map(lambda tensor: tensor.to(device, non_blocking=True))  # type: ignore[attr-defined]
+    return moved
 
-    A thread is enough: numpy lets go of the interpreter while it sorts and copies.
+
+@contextmanager
+def prefetch(items: Iterator[Item], count: int) -> Iterator[Iterator[Item]]:
+    """The same items, up to `count` of them prepared in advance by a thread; its errors are raised here.
+
+    A thread is enough: numpy releases the GIL while it sorts and copies.
     """
     if count == 0:
         yield items
         return
-    made: Queue[Item | BaseException | None] = Queue(count)
+    queue: Queue[Item | BaseException | None] = Queue(count)
     ended = Event()
 
     def put(thing: Item | BaseException | None) -> None:
         while not ended.is_set():
             try:
-                return made.put(thing, timeout=POLL_S)
+                return queue.put(thing, timeout=POLL_S)
             except Full:
                 continue
 
@@ -126,20 +160,20 @@ def ahead(items: Iterator[Item], count: int) -> Iterator[Iterator[Item]]:
     thread = Thread(target=work, name="lexome-batches", daemon=True)
     thread.start()
     try:
-        yield _received(made, thread)
+        yield _receive(queue, thread)
     finally:
         ended.set()
         thread.join()
 
 
-def _received(made: "Queue[Item | BaseException | None]", thread: Thread) -> Iterator[Item]:
+def _receive(queue: "Queue[Item | BaseException | None]", thread: Thread) -> Iterator[Item]:
     while True:
         try:
-            thing = made.get(timeout=POLL_S)
+            thing = queue.get(timeout=POLL_S)
         except Empty:
-            if thread.is_alive() or not made.empty():
+            if thread.is_alive() or not queue.empty():
                 continue
-            raise RuntimeError("the thread that prepares batches has ended without a word") from None
+            raise RuntimeError("the thread that prepares batches ended without an error") from None
         if thing is None:
             return
         if isinstance(thing, BaseException):

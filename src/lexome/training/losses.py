@@ -3,7 +3,6 @@
 S sequences, M masked positions, V vocabulary, C classes
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -17,13 +16,8 @@ from lexome.models.encoder import Encoder, init_weights
 from lexome.models.heads import MaskedLM, MaskedLMHead, gather_positions
 from lexome.models.packing import Packing
 from lexome.training.loader import Batch
+from lexome.training.loop import Terms
 from lexome.training.sampling import NOT_ASKED
-
-Terms = dict[str, Tensor]
-"""Sums over a pass to be counted up: of losses and of right answers. They carry no gradient."""
-
-Loss = Callable[[nn.Module, Batch], tuple[Tensor, Terms]]
-"""A pass's share of the step's loss, and its sums. Another loss, such as one with a teacher, has the same form."""
 
 # torch gives up compiling after 8 forms of a function, and goes on slowly without a word to the caller.
 RECOMPILATIONS = 64
@@ -65,13 +59,13 @@ def sums(logits_NC: Tensor, labels_N: Tensor) -> tuple[Tensor, Tensor]:
     return loss, (logits_NC.argmax(-1) == labels_N).sum()
 
 
-def even_logits(model: nn.Module) -> None:
+def pad_logits(model: nn.Module) -> None:
     """Let a MaskedLM or PairedLM give logits of a number that a GPU is fast at; the loss of words is the same."""
     if isinstance(head := getattr(model, "head", None), MaskedLMHead):
-        head.grain = LOGITS_GRAIN
+        head.pad_to_multiple_of = LOGITS_GRAIN
 
 
-def compile_parts(model: nn.Module) -> None:
+def compile_layers(model: nn.Module) -> None:
     """Compile a MaskedLM or PairedLM in place, part by part; names of weights stay.
 
     All layers are alike and are compiled once, so that this takes seconds and not minutes. A model that transformers

@@ -1,14 +1,14 @@
-"""Many processes on one run: who this process is, what it reads, and what it adds up with the others.
+"""Distributed training: DDP, FSDP2 and tensor parallelism, all torch's own, over processes that torchrun starts.
 
-A run has data x shard x tensor processes. The first two make replicas, each with its own batches; the processes of
-one tensor group work on the same batch. All of it is torch's own: torchrun, a device mesh, DDP, FSDP2, DTensor.
+A run has data x shard x tensor processes. The first two make replicas, each with its own micro-batches; the processes
+of one tensor group work on the same one.
 """
 
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import torch
@@ -20,35 +20,44 @@ from torch.distributed.tensor import DTensor, Placement, Replicate, Shard, distr
 from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, RowwiseParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
 
-from lexome.errors import UsageError
+from lexome.errors import LexomeError, UsageError
+from lexome.models.backend import TransformersEncoder
 from lexome.models.config import EncoderConfig
 from lexome.models.encoder import Embeddings, Encoder
 from lexome.models.heads import MaskedLMHead
-from lexome.recipe.tables import ParallelTable
-from lexome.training.loader import Batch, Step
-from lexome.training.loop import Clock, Done
-from lexome.training.losses import Loss, Terms
+from lexome.recipe.tables import DataParallelTable, ParallelTable
+from lexome.training.loader import Step
+from lexome.training.loop import Clock, Loss, StepResult, Terms
 
 
 def check_fits(config: EncoderConfig, *, tensor: int) -> None:
-    """UsageError where the matrices of an encoder cannot be cut among so many processes."""
+    """UsageError where the matrices of an encoder cannot be split among this many processes."""
     for name in ("heads", "intermediate_size"):
         count = getattr(config, name)
         if count % tensor:
             raise UsageError(
-                f"the encoder has {name} = {count}, which {tensor} processes cannot share evenly. Set parallel.tensor "
-                f"to a number that divides heads ({config.heads}) and intermediate_size ({config.intermediate_size})."
+                f"the encoder has {name} = {count}, which {tensor} processes cannot split evenly. Set parallel.tensor "
+                f"to a number that divides heads ({config.heads}) and intermediate_size ({config.intermediate_size}).",
+                code="uneven-split",
+                value=name,
             )
 
 
 def replicate(model: nn.Module, group: dist.ProcessGroup) -> nn.Module:
-    """The model with the mean of gradients over its copies."""
+    """DDP: gradients are averaged over the copies of the model."""
     device = next(model.parameters()).device
-    return DistributedDataParallel(model, device_ids=[device] if device.type == "cuda" else None, process_group=group)
+    # A model of transformers may have weights that its output does not depend on, such as a pooler's.
+    foreign = any(isinstance(part, TransformersEncoder) for part in model.modules())
+    return DistributedDataParallel(
+        model,
+        device_ids=[device] if device.type == "cuda" else None,
+        process_group=group,
+        find_unused_parameters=foreign,
+    )
 
 
 def shard(model: nn.Module, mesh: DeviceMesh, *, half: bool) -> None:
-    """Spread weights, gradients and optimizer state in place; each layer is gathered when it is needed.
+    """FSDP2: shard weights, gradients and optimizer state in place; each layer is gathered when it is needed.
 
     What is outside the layers is one more group: the token embedding is used at both ends of the model.
     """
@@ -59,12 +68,12 @@ def shard(model: nn.Module, mesh: DeviceMesh, *, half: bool) -> None:
     fully_shard(model, **kept)
 
 
-def cut(model: nn.Module, config: EncoderConfig, mesh: DeviceMesh) -> None:
-    """Cut the matrices of a model among the processes of a tensor group, in place.
+def split_matrices(model: nn.Module, config: EncoderConfig, mesh: DeviceMesh) -> None:
+    """Tensor parallelism: split the matrices of a model among the processes of a tensor group, in place.
 
-    Every weight is a DTensor then, also those that all have whole: norms, positions, heads. So all are on one mesh,
-    and torch's clipping and fused optimizers take them together. Between two modules activations are plain tensors,
-    alike in the whole group.
+    Every weight becomes a DTensor, also the replicated ones: norms, positions, heads. So all are on one mesh, and
+    torch's clipping and fused optimizers take them together. Between two modules activations are plain tensors, the
+    same in the whole group.
     """
     vocabulary = token_layout(config, mesh.size())
     styles: dict[str, ParallelStyle] = {}
@@ -72,7 +81,7 @@ def cut(model: nn.Module, config: EncoderConfig, mesh: DeviceMesh) -> None:
         if isinstance(part, MaskedLMHead):
             styles[name] = WordHeadParallel(vocabulary)
         elif isinstance(part, Embeddings):
-            part.register_forward_pre_hook(_with_segments)
+            part.register_forward_pre_hook(_add_segments)
         elif any(True for _ in part.parameters(recurse=False)):
             styles[name] = _style(name, config, vocabulary)
     inside = [f"{name}." for name, style in styles.items() if isinstance(style, WordHeadParallel)]
@@ -82,10 +91,10 @@ def cut(model: nn.Module, config: EncoderConfig, mesh: DeviceMesh) -> None:
 
 
 def token_layout(config: EncoderConfig, tensor: int) -> Placement:
-    """How token embeddings lie in a tensor group: by rows where the vocabulary divides, else whole in each.
+    """The placement of token embeddings in a tensor group: by rows where the vocabulary divides, else replicated.
 
-    FSDP2 does not shard what is cut unevenly. Models in training should have a vocabulary that divides, filled up as
-    Megatron does it; checkpoints that have none still run.
+    FSDP2 does not shard what is split unevenly. Models in training should have a vocabulary that divides, padded as in
+    Megatron; checkpoints that have none still run.
     """
     return Replicate() if config.vocab % tensor else Shard(0)
 
@@ -96,7 +105,7 @@ def _style(name: str, config: EncoderConfig, vocabulary: Placement) -> ParallelS
         return ColwiseParallel()
     if name.endswith("mlp.up"):
         # The two halves of a gated matrix lie one after the other, so a process has rows of one half only: the product
-        # is cut and its result gathered. That costs T x 2I numbers sent, and no change to any checkpoint.
+        # is split and its result gathered. That sends T x 2I values, and changes no checkpoint.
         return ColwiseParallel(output_layouts=Replicate()) if config.gated else ColwiseParallel()
     if name.endswith("mlp.down") and config.gated:
         return RowwiseParallel(input_layouts=Replicate())
@@ -104,21 +113,21 @@ def _style(name: str, config: EncoderConfig, vocabulary: Placement) -> ParallelS
         return RowwiseParallel()
     if name.endswith("embed.tokens") and vocabulary == Shard(0):
         return RowwiseParallel(input_layouts=Replicate())
-    return Whole()
+    return Replicated()
 
 
-class Whole(ParallelStyle):
-    """A module that every process of the group has whole and runs on the same input."""
+class Replicated(ParallelStyle):
+    """A module that every process of the group has a copy of and runs on the same input."""
 
     def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
         return _distributed(module, device_mesh, None)
 
 
 class WordHeadParallel(ParallelStyle):
-    """The head of masked words: dense and norm whole, the (M, V) product cut along V, its logits gathered.
+    """The masked-language-modeling head: dense and norm replicated, the (M, V) product split along V, logits gathered.
 
-    Gathered, so that any loss can read them. They are only of masked positions: for 16,384 tokens and 30,592 pieces
-    150 MB in bfloat16.
+    Gathered, so that any loss can read them. They are only of masked positions: for 16,384 tokens and a vocabulary of
+    30,592 they take 150 MB in bfloat16.
     """
 
     def __init__(self, vocabulary: Placement) -> None:
@@ -137,14 +146,14 @@ class WordHeadParallel(ParallelStyle):
 def _distributed(
     module: nn.Module, mesh: DeviceMesh, parts: Callable[[str, nn.Module, DeviceMesh], None] | None
 ) -> nn.Module:
-    """The module with DTensors for weights, all whole but what `parts` cuts, between plain tensors."""
-    entering: Any = _entering  # torch's types say that these return nothing, its documentation that they do
-    leaving: Any = _leaving
-    return distribute_module(module, mesh, parts, entering, leaving)
+    """The module with DTensors for weights, all replicated but what `parts` splits, between plain tensors."""
+    to_dtensors: Any = _to_dtensors  # torch's types say that these return nothing, its documentation that they do
+    to_plain: Any = _to_plain
+    return distribute_module(module, mesh, parts, to_dtensors, to_plain)
 
 
-def _entering(module: nn.Module, inputs: tuple[Any, ...], mesh: DeviceMesh) -> tuple[Any, ...]:
-    """Inputs as DTensors that are alike in the group."""
+def _to_dtensors(module: nn.Module, inputs: tuple[Any, ...], mesh: DeviceMesh) -> tuple[Any, ...]:
+    """Inputs as replicated DTensors."""
     return tuple(
         DTensor.from_local(one, mesh, [Replicate()], run_check=False)
         if isinstance(one, Tensor) and not isinstance(one, DTensor)
@@ -153,13 +162,13 @@ def _entering(module: nn.Module, inputs: tuple[Any, ...], mesh: DeviceMesh) -> t
     )
 
 
-def _leaving(module: nn.Module, output: DTensor, mesh: DeviceMesh) -> Tensor:
-    """The output as a plain tensor that is whole in each process."""
+def _to_plain(module: nn.Module, output: DTensor, mesh: DeviceMesh) -> Tensor:
+    """The output as a plain tensor, whole in each process."""
     return output.redistribute(placements=[Replicate()]).to_local()
 
 
-def _with_segments(module: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Segments written out where none are given: the encoder's short cut mixes a weight with a plain tensor."""
+def _add_segments(module: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Explicit segments where there are none: the encoder's short cut mixes a weight with a plain tensor."""
     ids_T, packing, segments_T = inputs
     return ids_T, packing, torch.zeros_like(ids_T) if segments_T is None else segments_T
 
@@ -169,12 +178,15 @@ def encoder_of(model: nn.Module) -> Encoder:
     found = model if isinstance(model, Encoder) else getattr(model, "encoder", None)
     if not isinstance(found, Encoder):
         raise UsageError(
-            f"{type(model).__name__} has no encoder of Lexome's own, so it cannot be spread over processes. Models of "
-            "the transformers backend run in one process."
+            f"{type(model).__name__} has no encoder of Lexome's own, so it cannot be sharded. Models of the "
+            "transformers backend support data parallelism only.",
+            code="unsupported-parallelism",
+            value=type(model).__name__,
         )
     return found
 
 
+Result = TypeVar("Result")
 AXES = ("data", "shard", "tensor")
 
 
@@ -198,15 +210,15 @@ class Sizes:
 
 
 class Parallel:
-    """This process's place among those of the run. Alone, all its methods give back what they are given.
+    """This process's place among those of the run. With one process, all its methods return what they are given.
 
-    `replica` of `replicas` tells its batches; `first` is True for the one process that writes what is for people.
+    `replica` of `replicas` selects its micro-batches; `first` is True for the one process that writes files.
     """
 
     def __init__(self, sizes: Sizes, device: torch.device, mesh: DeviceMesh | None = None) -> None:
         self.sizes, self.device, self.mesh = sizes, device, mesh
         self.rank = 0 if mesh is None else dist.get_rank()
-        # Ranks count along the tensor axis first: neighbours, which have the quickest link, are one tensor group.
+        # Ranks count along the tensor axis first: neighbours, which have the fastest link, are one tensor group.
         self.replica = self.rank // sizes.tensor
         self.replicas = sizes.data * sizes.shard
 
@@ -220,8 +232,8 @@ class Parallel:
         """True where a process holds only parts of the weights, which are DTensors then."""
         return self.sizes.shard > 1 or self.sizes.tensor > 1
 
-    def wrapped(self, model: nn.Module, config: EncoderConfig, *, half: bool = False) -> nn.Module:
-        """What to call in place of a model that was made alike in every process.
+    def wrap(self, model: nn.Module, config: EncoderConfig, *, half: bool = False) -> nn.Module:
+        """What to call instead of a model that was initialized identically in every process.
 
         The model itself is changed and keeps the names of its weights: optimizers and checkpoints go on using it.
         `half` is for FSDP2, which then computes and sends weights in bfloat16 while each process keeps its part in
@@ -233,100 +245,123 @@ class Parallel:
         if not self.sharded:
             return replicate(model, self.mesh["data"].get_group())
         if self.sizes.tensor > 1:
-            cut(model, config, self.mesh["tensor"])
+            split_matrices(model, config, self.mesh["tensor"])
         if self.sizes.fsdp:
             mesh = self.mesh["shard"] if self.sizes.data == 1 else self.mesh["data", "shard"]
             shard(model, mesh, half=half)
         return model
 
-    def own(self, step: Step) -> Step:
-        """The passes of a step that this replica makes. Counts of the step stay those of all replicas.
+    def own_batches(self, step: Step) -> Step:
+        """A step with the micro-batches of this replica alone. Counts of the step stay those of all replicas.
 
-        So a recipe says how large a step is, and not how many processes make it: 2 replicas with 1 pass each train on
-        what one process with 2 passes does, and are at the same place in the text.
+        So a recipe says how large a step is, and not how many processes compute it: 2 replicas with 1 micro-batch each
+        train on what one process with 2 does, and are at the same place in the text.
         """
         if len(step.batches) % self.replicas:
             raise UsageError(
-                f"a step has {len(step.batches)} passes for {self.replicas} replicas; expected a multiple. "
-                "Set batch.gradient_accumulation and each number in batch.ramp to one."
+                f"a step has {len(step.batches)} micro-batches for {self.replicas} replicas; expected a multiple. "
+                "Set batch.gradient_accumulation and each number in batch.ramp to one.",
+                code="uneven-batches",
+                value=len(step.batches),
             )
         return replace(step, batches=step.batches[self.replica :: self.replicas])
 
-    def loss(self, loss: Loss) -> Loss:
-        """The loss for this replica's passes, so that the mean over replicas is the loss of the whole step.
+    def scale_loss(self, loss: Loss) -> Loss:
+        """The loss for this replica's micro-batches, so that the mean over replicas is the loss of the whole step.
 
-        A loss is a sum over a pass, divided by the masks of all passes of all replicas; torch takes the mean of their
-        gradients. So each is made larger by the number of replicas, and a replica with few masks counts little.
+        A loss is a sum over a micro-batch, divided by a count of the whole step; DDP and FSDP2 average the gradients.
+        So each is multiplied by the number of replicas, and a replica with few masks counts little.
         """
         if self.replicas == 1:
             return loss
 
-        def larger(model: nn.Module, batch: Batch) -> tuple[Tensor, Terms]:
+        def scaled(model: nn.Module, batch: Any) -> tuple[Tensor, Terms]:
             part, terms = loss(model, batch)
             return part * self.replicas, terms
 
-        return larger
+        return scaled
 
-    def summed(self, done: Done) -> Done:
-        """A step with the loss and the sums of all replicas. Nothing waits for the GPU."""
+    def sum_over_replicas(self, result: StepResult) -> StepResult:
+        """A step with the loss, the terms and the counts of all replicas, without synchronizing with the GPU."""
         if self.replicas == 1:
-            return done
-        names = sorted(done.terms)
-        values = torch.stack([done.loss.double(), *(done.terms[name].double() for name in names)])
-        # Each member of a tensor group has the same sums, so that adding up over all counts them so many times.
+            return result
+        names = sorted(result.terms)
+        values = torch.stack([result.loss.double(), *(result.terms[name].double() for name in names)])
+        # Each member of a tensor group has the same sums, so that the sum over all counts them that many times.
         dist.all_reduce(values)
         values = values / self.sizes.tensor
-        # These are numbers of the host, and are added up there.
-        counts = torch.tensor([done.masked, done.sequences])
-        dist.all_reduce(counts)
-        masked, sequences = (counts // self.sizes.tensor).tolist()
         loss, terms = values[0] / self.replicas, dict(zip(names, values[1:], strict=True))
-        return replace(done, masked=masked, sequences=sequences, loss=loss, terms=terms)
+        if not result.counts:
+            return replace(result, loss=loss, terms=terms)
+        # These are numbers of the host, and are added up there.
+        counts = torch.tensor(list(result.counts.values()))
+        dist.all_reduce(counts)
+        summed = dict(zip(result.counts, (counts // self.sizes.tensor).tolist(), strict=True))
+        return replace(result, counts=summed, loss=loss, terms=terms)
 
-    def agreed(self, good: bool) -> bool:
+    def all_agree(self, condition: bool) -> bool:
         """True where it is True in every process, so that all of them stop or none."""
         if self.mesh is None:
-            return good
-        every = torch.tensor(int(good))
+            return condition
+        every = torch.tensor(int(condition))
         dist.all_reduce(every, op=dist.ReduceOp.MIN)
         return bool(every)
 
+    def from_first(self, compute: Callable[[], Result]) -> Result:
+        """What a function returns in the first process, in every process; the others wait for it.
+
+        Its LexomeError is raised in all of them.
+        """
+        if self.mesh is None:
+            return compute()
+        answer: list[Any] = [None]
+        if self.first:
+            try:
+                answer = [(compute(), None)]
+            except LexomeError as error:
+                answer = [(None, error)]
+        dist.broadcast_object_list(answer, src=0, device=torch.device("cpu"))
+        result, error = answer[0]
+        if error is not None:
+            raise error
+        return cast(Result, result)
+
     def clock(self, clock: Clock) -> Clock:
-        """The first process's clock for all, so that a run told in minutes ends everywhere at the same step."""
+        """The first process's clock for all, so that a time budget ends everywhere at the same step."""
         if self.mesh is None:
             return clock
 
-        def agreed() -> float:
-            # On the CPU, for there no GPU has to be waited for.
+        def shared() -> float:
+            # On the CPU, where no GPU has to be waited for.
             now = torch.tensor(clock(), dtype=torch.float64)
             dist.broadcast(now, src=0)
             return float(now)
 
-        return agreed
+        return shared
 
     def seed(self, seed: int, *, step: int = 0) -> None:
-        """Seed dropout: apart for each replica, and alike in a tensor group, whose activations have to stay alike.
+        """Seed dropout: differently for each replica, equally in a tensor group, whose activations stay the same.
 
-        Call it when the model is made, for its weights are drawn alike in every process.
+        Call it when the model is built, for its weights are initialized identically in every process.
         """
         if self.mesh is not None:
-            drawn = np.random.SeedSequence(seed, spawn_key=(step, self.replica)).generate_state(1, np.uint64)
-            torch.manual_seed(int(drawn[0] >> np.uint64(1)))
+            state = np.random.SeedSequence(seed, spawn_key=(step, self.replica)).generate_state(1, np.uint64)
+            torch.manual_seed(int(state[0] >> np.uint64(1)))
 
     def wait(self) -> None:
-        """Go on when every process has come here."""
+        """Return when every process has called it."""
         if self.mesh is not None:
-            # A sum on the CPU, for which no GPU has to be waited for, as dist.barrier would.
+            # A sum on the CPU, which waits for no GPU, as dist.barrier would.
             dist.all_reduce(torch.zeros(1))
 
 
 @contextmanager
-def joined(
-    table: ParallelTable, *, device: str = "auto", environment: Mapping[str, str] = os.environ
+def join_processes(
+    table: DataParallelTable, *, device: str = "auto", environment: Mapping[str, str] = os.environ
 ) -> Iterator[Parallel]:
-    """This process's place in the run that torchrun started; alone where it did not start this process."""
+    """This process's place in the run that torchrun started; alone where it was not started by torchrun."""
     sizes = sizes_of(table, environment)
-    here, backend = place_of(table, device, environment)
+    here, backend = device_of(table, device, environment)
     if sizes.world == 1:
         yield Parallel(sizes, here)
         return
@@ -341,29 +376,38 @@ def joined(
         dist.destroy_process_group()
 
 
-def sizes_of(table: ParallelTable, environment: Mapping[str, str]) -> Sizes:
-    """The processes along each axis; UsageError where they are not as many as were started."""
+def sizes_of(table: DataParallelTable, environment: Mapping[str, str]) -> Sizes:
+    """The processes along each axis; UsageError where their product is not the number that was started."""
     world = int(environment.get("WORLD_SIZE", "1"))
-    rest = table.shard * table.tensor
-    sizes = Sizes(table.data if table.data is not None else max(1, world // rest), table.shard, table.tensor)
+    sharding = (table.shard, table.tensor) if isinstance(table, ParallelTable) else (1, 1)
+    data = table.data if table.data is not None else max(1, world // (sharding[0] * sharding[1]))
+    sizes = Sizes(data, *sharding)
     if sizes.world != world:
         raise UsageError(
             f"[parallel] asks for {sizes.data} data x {sizes.shard} shard x {sizes.tensor} tensor = {sizes.world} "
             f"processes, and {world} {'was' if world == 1 else 'were'} started. Start as many: "
-            f"torchrun --nproc-per-node {sizes.world} -m lexome ..., or change the table."
+            f"torchrun --nproc-per-node {sizes.world} -m lexome ..., or change the table.",
+            code="wrong-world-size",
+            value=world,
         )
     return sizes
 
 
-def place_of(table: ParallelTable, device: str, environment: Mapping[str, str]) -> tuple[torch.device, str]:
-    """The device of this process, and the backend it talks through."""
+def device_of(table: DataParallelTable, device: str, environment: Mapping[str, str]) -> tuple[torch.device, str]:
+    """The device of this process, and the communication backend."""
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if device == "cuda" and not gpus:
-        raise UsageError('device is "cuda", and torch sees no GPU here. Say device = "auto", or mend the driver.')
+        raise UsageError(
+            'device is "cuda", but torch sees no GPU. Use device = "auto" or "cpu", or check driver and torch build.',
+            code="no-gpu",
+            value=device,
+        )
     on_gpu = device != "cpu" and gpus > 0
     if table.backend == "nccl" and not on_gpu:
         raise UsageError(
-            'parallel.backend is "nccl", which is for GPUs, and this run is on CPUs. Say "auto" or "gloo".'
+            'parallel.backend is "nccl", which is for GPUs, and this run is on CPUs. Use "auto" or "gloo".',
+            code="no-gpu",
+            value="nccl",
         )
     if not on_gpu:
         return torch.device("cpu"), "gloo"
@@ -371,6 +415,8 @@ def place_of(table: ParallelTable, device: str, environment: Mapping[str, str]) 
     if local >= gpus:
         raise UsageError(
             f"this is process {local} of its machine, counted from 0, and torch sees {gpus} GPUs; expected one for "
-            f"each. Start with --nproc-per-node {gpus}."
+            f"each. Start with --nproc-per-node {gpus}.",
+            code="too-many-processes",
+            value=local,
         )
     return torch.device("cuda", local), "nccl" if table.backend == "auto" else table.backend

@@ -21,9 +21,10 @@ from lexome.models.key_mapping import ARCHITECTURES
 from lexome.recipe.pretrain import DistillRecipe, PretrainRecipe
 from lexome.training.journal import Line
 from lexome.training.loop import Clock
-from lexome.training.losses import DistilledLM, DistillingLoss, PretrainingLoss, Weights, compile_parts, projection
-from lexome.training.session import MODEL, Feed, Setting, Subject, carry_out
+from lexome.training.losses import DistilledLM, DistillingLoss, PretrainingLoss, Weights, compile_layers, projection
+from lexome.training.session import MODEL, Objective, ShardBatches, run_training
 from lexome.training.start import Start, Teacher, begin, checked, fitted, hash_of, refuse_foreign, same_tokenizer
+from lexome.training.trainer import Setting
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,23 +48,28 @@ def pretrain(recipe: PretrainRecipe, *, progress_shown: bool = True, clock: Cloc
     the state when the step is done, and raise a KeyboardInterrupt that says so. Where torchrun started this process,
     it is one of many on the run.
     """
-    making, hashed = partial(masked_words, recipe), hash_of(recipe.start)
-    run, new = carry_out(recipe, making, hashed=hashed, progress_shown=progress_shown, clock=clock)
+    run, new = run_training(
+        recipe,
+        partial(mlm_objective, recipe),
+        inputs_sha256=hash_of(recipe.start),
+        progress_shown=progress_shown,
+        clock=clock,
+    )
     return Pretrained(recipe.out / MODEL, run.steps, run.tokens, run.seconds, run.loss, run.held_out, new=new)
 
 
-def masked_words(recipe: PretrainRecipe, feed: Feed, setting: Setting) -> Subject:
-    """The recipe's model, to guess masked words, and where the text is of pairs to judge them."""
+def mlm_objective(recipe: PretrainRecipe, data: ShardBatches, setting: Setting) -> Objective:
+    """Masked language modeling with the recipe's model, and classification of pairs where the text has them."""
     start = begin(
         recipe,
-        feed.tokenizer,
-        feed.pieces.size,
+        data.tokenizer,
+        data.pieces.size,
         start=recipe.start,
         carried=recipe.new_vocabulary == "transfer",
-        paired=feed.text.paired,
+        paired=data.text.paired,
     )
     loss = PretrainingLoss(compiled=setting.compiled, autocast=setting.autocast)
-    return Subject(start, start.model, loss, loss)
+    return Objective(start, start.model, loss, loss)
 
 
 LAYERS = "encoder.layers."
@@ -123,35 +129,37 @@ def distill(recipe: DistillRecipe, *, progress_shown: bool = True, clock: Clock 
         refuse_foreign(recipe.teacher)
         teacher = Teacher(recipe.teacher, weights_sha256(recipe.teacher), taught=not recipe.control)
     student = hash_of(recipe.student) if isinstance(recipe.student, Path) else ""
-    run, new = carry_out(
+    run, new = run_training(
         recipe,
-        partial(student_and_loss, recipe, teacher),
-        hashed=("" if teacher is None else teacher.sha256) + student,
+        partial(distillation_objective, recipe, teacher),
+        inputs_sha256=("" if teacher is None else teacher.sha256) + student,
         progress_shown=progress_shown,
         clock=clock,
     )
     return Pretrained(recipe.out / MODEL, run.steps, run.tokens, run.seconds, run.loss, run.held_out, new=new)
 
 
-def student_and_loss(recipe: DistillRecipe, teacher: Teacher | None, feed: Feed, setting: Setting) -> Subject:
+def distillation_objective(
+    recipe: DistillRecipe, teacher: Teacher | None, data: ShardBatches, setting: Setting
+) -> Objective:
     """The recipe's student, and the loss with the teacher in it; masked words alone where it is the control."""
     # Apart from the run's own draws, so that a new student begins alike with a teacher and without.
     with torch.random.fork_rng(devices=[]):
-        found = None if teacher is None else read_teacher(recipe, feed)
-    start = replace(student_of(recipe, feed, found), teacher=teacher)
+        found = None if teacher is None else read_teacher(recipe, data)
+    start = replace(student_of(recipe, data, found), teacher=teacher)
     if found is None or recipe.control:
         alone = PretrainingLoss(compiled=setting.compiled, autocast=setting.autocast)
-        return Subject(start, start.model, alone, alone)
+        return Objective(start, start.model, alone, alone)
     student = own(start.model, who="student")
     module = DistilledLM(student, projection_of(recipe, student, width=found.config.hidden_size))
     given, teaching = weights_of(recipe), placed(found.model, setting)
     loss = DistillingLoss(teaching, given, compiled=setting.compiled, autocast=setting.autocast)
-    return Subject(start, module, loss, loss, scale=given.mlm + given.kl + given.cosine)
+    return Objective(start, module, loss, loss, scale=given.mlm + given.kl + given.cosine)
 
 
-def read_teacher(recipe: DistillRecipe, feed: Feed) -> Checkpoint:
+def read_teacher(recipe: DistillRecipe, data: ShardBatches) -> Checkpoint:
     """The teacher, which must know the pieces of the shards and take sequences as long as theirs."""
-    check_tokenizer(recipe.teacher, feed.tokenizer, who="teacher")
+    check_tokenizer(recipe.teacher, data.tokenizer, who="teacher")
     found = checkpoint.load(recipe.teacher, kind="masked")
     if found.config.max_tokens < recipe.text.max_tokens:
         raise UsageError(
@@ -161,14 +169,14 @@ def read_teacher(recipe: DistillRecipe, feed: Feed) -> Checkpoint:
     return found
 
 
-def student_of(recipe: DistillRecipe, feed: Feed, teacher: Checkpoint | None) -> Start:
+def student_of(recipe: DistillRecipe, data: ShardBatches, teacher: Checkpoint | None) -> Start:
     """The student: some of the teacher's layers, a checkpoint, or new."""
     if recipe.student == "layers":
         assert teacher is not None
         return _of_layers(recipe, teacher)
     if recipe.student is not None:
-        check_tokenizer(recipe.student, feed.tokenizer, who="student")
-    return begin(recipe, feed.tokenizer, feed.pieces.size, start=recipe.student)
+        check_tokenizer(recipe.student, data.tokenizer, who="student")
+    return begin(recipe, data.tokenizer, data.pieces.size, start=recipe.student)
 
 
 def _of_layers(recipe: DistillRecipe, teacher: Checkpoint) -> Start:
@@ -212,7 +220,7 @@ def placed(teacher: nn.Module, setting: Setting) -> MaskedLM | TransformersMaske
     if isinstance(teacher, TransformersMaskedLM):
         return teacher
     if setting.compiled:
-        compile_parts(teacher)
+        compile_layers(teacher)
     return own(teacher, who="teacher")
 
 

@@ -19,7 +19,7 @@ from lexome.corpus.pairs import Packed, assemble, next_sentence_pairs, pack_sent
 from lexome.corpus.shards import Shard
 from lexome.corpus.words import Vocabulary
 from lexome.errors import ShardError, UsageError
-from lexome.training.optim import held
+from lexome.training.optim import value_at
 
 Ints = NDArray[np.int64]
 TextKind = Literal["sentences", "across_documents", "next_sentence", "sentence_order"]
@@ -311,13 +311,13 @@ def steps(
     place, step, tokens = begin
     while True:
         done = share(step, tokens)
-        max_tokens = int(held(plan.lengths_ramp, done, otherwise=plan.max_tokens))
+        max_tokens = int(value_at(plan.lengths_ramp, done, default=plan.max_tokens))
         if place.max_tokens != max_tokens:
             # Sequences of another length are other sequences: the rest of the epoch is not gone through.
             place = Place(place.epoch + (place.at > 0), 0, max_tokens)
         rate = rate_at(plan.rate, done)
         passes = []
-        for _ in range(round(held(plan.passes_ramp, done, otherwise=plan.passes))):
+        for _ in range(round(value_at(plan.passes_ramp, done, default=plan.passes))):
             parts, place = take(text, place, plan.tokens)
             passes.append(batch(text, parts, plan, vocabulary, rate=rate, max_tokens=max_tokens))
         step, tokens = step + 1, tokens + sum(one.tokens for one in passes)
@@ -368,8 +368,8 @@ def batch(
         ids_T=_filled(masked.inputs, plan.tokens, text.specials.pad_id),
         segments_T=_filled(np.concatenate([one.segments for one in packed]), plan.tokens, 0),
         ends_S=np.concatenate([ends, filling]),
-        positions_M=_filled(masked.positions, rounded(masked.positions.size, plan.tokens), 0),
-        labels_M=_filled(masked.labels, rounded(masked.positions.size, plan.tokens), NOT_ASKED),
+        positions_M=_filled(masked.positions, round_up(masked.positions.size, plan.tokens), 0),
+        labels_M=_filled(masked.labels, round_up(masked.positions.size, plan.tokens), NOT_ASKED),
         pair_labels_S=_pair_labels(labels, filled=filling.size),
         longest=max_tokens,
         tokens=ids.size,
@@ -388,7 +388,7 @@ def once(text: Text, plan: Plan, vocabulary: Vocabulary, *, tokens: int, rate: f
         yield made
 
 
-def rounded(count: int, tokens: int) -> int:
+def round_up(count: int, tokens: int) -> int:
     """A count raised to a multiple of a small part of the batch, at least one of them."""
     grain = max(1, tokens // GRAIN)
     return max(1, -(-count // grain)) * grain

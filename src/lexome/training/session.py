@@ -1,6 +1,6 @@
-"""A training on token shards from its first step, or the one it was stopped at, to its checkpoint folder.
+"""Training on token shards, from the first step or the last saved training state, to the checkpoint folder.
 
-What is trained, and by which loss, is given: `pretrain` and others differ in nothing else.
+The model and the loss come from the caller: pre-training and distillation differ in nothing else.
 """
 
 import math
@@ -10,11 +10,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain
-from math import inf
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from lexome.corpus.masking import Masking, Schedule
 from lexome.corpus.shards import MANIFEST, Shards, open_shards
@@ -25,19 +24,33 @@ from lexome.models.checkpoint import encoder_of
 from lexome.recipe.pretrain import TrainingRecipe
 from lexome.recipe.renamed import downgrade
 from lexome.training import state
-from lexome.training.journal import METRICS, Journal, Line, Tally, Watch, draw_loss, means, opening, training_progress
-from lexome.training.loader import Batch, Step, ahead, tensors
-from lexome.training.loop import Clock, Done, Position, Rules, Stop, Stopped, exact, listening, moved, rehearse, train
-from lexome.training.losses import Loss, compile_parts, even_logits
-from lexome.training.optim import LearningRate, Length, OptimizerSettings, local, optimizers_of
-from lexome.training.parallel import Parallel, joined
+from lexome.training.journal import METRICS, Line, means, plot_loss, training_progress
+from lexome.training.loader import Batch, Step, prefetch, to_device, to_tensors
+from lexome.training.loop import (
+    Clock,
+    Interrupted,
+    Loss,
+    Position,
+    StepResult,
+    StopSignal,
+    Updater,
+    deterministic_kernels,
+    stop_on_signal,
+)
+from lexome.training.losses import compile_layers, pad_logits
+from lexome.training.optim import LearningRateSchedule, Length, Optimizers, OptimizerSettings
+from lexome.training.parallel import Parallel, join_processes
 from lexome.training.run_record import RUN, Run, finished, write_run
 from lexome.training.sampling import Pieces, Plan, StepArrays, Text, once, steps
 from lexome.training.start import Start, write_checkpoint
+from lexome.training.state import STATES
+from lexome.training.trainer import Setting, Trainer
+
+# --- Data
 
 
-class Feed:
-    """The steps of a run, of which each process gets its passes, and its held-out batches."""
+class ShardBatches:
+    """The steps of a run, of which each process gets its micro-batches, and the held-out batches."""
 
     def __init__(self, recipe: TrainingRecipe, shards: Shards) -> None:
         check_repeat(recipe, shards)
@@ -54,86 +67,82 @@ class Feed:
             repeat=recipe.text.repeat,
         )
         self.held_out = self._held_out(shards)
-        self.said = self._extent()
 
     def steps(
         self, length: Length, position: Position, *, parallel: Parallel
     ) -> AbstractContextManager[Iterator[Step]]:
-        """Steps without end, from the position on, prepared ahead while the context is open."""
-        count = self.recipe.batch.prefetch
-        if parallel.mesh is not None and length.seconds is not None and self._ramps():
-            # A thread that works ahead reads the time when it gets there, and in each process that is another one.
+        """Steps without end, from the position on, prefetched while the context is open."""
+        recipe = self.recipe
+        count = recipe.batch.prefetch
+        ramps = recipe.batch.ramp or recipe.text.ramp or recipe.masking.ramp
+        if parallel.mesh is not None and length.seconds is not None and ramps:
+            # A prefetching thread reads the time when it gets there, and in each process that is another one.
             count = 0
-        return ahead(self._steps(length, position, parallel.own, pinned=parallel.device.type == "cuda"), count)
+        return prefetch(self._steps(length, position, parallel), count)
+
+    def _steps(self, length: Length, position: Position, parallel: Parallel) -> Iterator[Step]:
+        def fraction(steps_done: int, tokens_done: int) -> float:
+            return length.fraction(steps=steps_done, tokens=tokens_done, elapsed_s=position.elapsed_s)
+
+        begin_at = (position.place, position.step, position.tokens)
+        for arrays in steps(self.text, self.plan, self.pieces.vocabulary, fraction, begin=begin_at):
+            step = parallel.own_batches(to_tensors(arrays))
+            yield step.pinned() if parallel.device.type == "cuda" else step
 
     def epoch_tokens(self) -> int:
         """Tokens of one epoch, special ones included."""
         return int(self.text.epoch(0, self.plan.max_tokens).reached[-1])
 
-    def _extent(self) -> str:
-        """How much text there is, each document counted once, and what an epoch takes more often."""
+    def size(self) -> str:
+        """How much text there is, each document counted once, and what an epoch repeats."""
         documents = sum(shard.document_ends.size for shard in self.text.shards)
         tokens = sum(shard.tokens.size for shard in self.text.shards)
-        often = ", ".join(f"{name} {times} times" for name, times in self.recipe.text.repeat.items() if times > 1)
-        return f"{documents:,} documents, {tokens:,} tokens{f'; in each epoch {often}' if often else ''}."
-
-    def _steps(
-        self, length: Length, position: Position, own: Callable[[Step], Step], *, pinned: bool
-    ) -> Iterator[Step]:
-        def share(steps_done: int, tokens_done: int) -> float:
-            return length.share(steps=steps_done, tokens=tokens_done, elapsed_s=position.elapsed_s)
-
-        begin_at = (position.place, position.step, position.tokens)
-        for made in steps(self.text, self.plan, self.pieces.vocabulary, share, begin=begin_at):
-            step = own(tensors(made))
-            if pinned:
-                step = replace(step, batches=tuple(batch.mapped(Tensor.pin_memory) for batch in step.batches))
-            yield step
-
-    def _ramps(self) -> bool:
-        """True where steps depend on how far the run is."""
-        given = self.recipe
-        return bool(given.batch.ramp or given.text.ramp or given.masking.ramp)
+        repeated = ", ".join(f"{name} {times} times" for name, times in self.recipe.text.repeat.items() if times > 1)
+        return f"{documents:,} documents, {tokens:,} tokens{f'; in each epoch {repeated}' if repeated else ''}."
 
     def _held_out(self, shards: Shards) -> list[Batch]:
-        wanted = self.recipe.evaluation
+        settings = self.recipe.evaluation
         if not any(shard.tokens.size for shard in shards.held_out):
-            if wanted.every is not None:
+            if settings.every is not None:
                 raise UsageError(
-                    f"evaluation.every is {wanted.every}, but {shards.folder} holds nothing out. Shard with "
-                    "held_out = 0.01, say, or leave evaluation.every out."
+                    f"evaluation.every is {settings.every}, but {shards.folder} has no held-out text. Shard with "
+                    "held_out = 0.01, say, or remove evaluation.every.",
+                    code="no-held-out-text",
+                    value=shards.folder,
                 )
             return []
-        text = Text(shards.held_out, self.pieces.specials, kind=self.recipe.text.kind, seed=wanted.seed, short=0.0)
-        # Its own seed, so that runs of several seeds are measured at the same masks.
-        plan = replace(self.plan, seed=wanted.seed)
-        made = once(text, plan, self.pieces.vocabulary, tokens=wanted.tokens, rate=wanted.masking_rate)
-        place_less = Position().place
-        return [tensors(StepArrays([one], place_less, wanted.masking_rate)).batches[0] for one in made]
+        text = Text(shards.held_out, self.pieces.specials, kind=self.recipe.text.kind, seed=settings.seed, short=0.0)
+        # A seed of its own, so that runs of several seeds are evaluated on the same masks.
+        plan = replace(self.plan, seed=settings.seed)
+        arrays = once(text, plan, self.pieces.vocabulary, tokens=settings.tokens, rate=settings.masking_rate)
+        nowhere = Position().place
+        return [to_tensors(StepArrays([one], nowhere, settings.masking_rate)).batches[0] for one in arrays]
 
 
 def check_repeat(recipe: TrainingRecipe, shards: Shards) -> None:
-    """RecipeError where text.repeat names a source that the shards have no text of, or leaves all of them out."""
+    """RecipeError where text.repeat names an unknown source, or leaves out all of them."""
     times, known = recipe.text.repeat, shards.sources
     if unknown := sorted(times.keys() - set(known)):
         raise RecipeError(
-            f"text.repeat has the source {unknown[0]}, of which the shards in {shards.folder} have no text to train "
-            f"on; they have text of {', '.join(known) or 'no source'}. Name some of these."
+            f"text.repeat has the source {unknown[0]}, of which the shards in {shards.folder} have no training text; "
+            f"expected some of {', '.join(known) or 'no source'}.",
+            code="unknown-source",
+            value=unknown[0],
         )
     if known and all(times.get(name) == 0 for name in known):
-        raise RecipeError(f"text.repeat is 0 for each of {', '.join(known)}, which leaves no text. Leave some at 1.")
+        message = f"text.repeat is 0 for each of {', '.join(known)}, which leaves no text. Leave some at 1."
+        raise RecipeError(message, code="no-text", value="text.repeat")
 
 
 def plan_of(recipe: TrainingRecipe) -> Plan:
-    """How the recipe's batches are made."""
-    given = recipe.masking
-    rate = Schedule(given.ramp, given.linear) if given.ramp else given.rate
+    """How the recipe's micro-batches are made."""
+    table = recipe.masking
     masking = Masking(
-        given.unit,
-        mask_ratio=given.mask_ratio,
-        random_ratio=given.random_ratio,
-        replace_whole_unit=given.replace_whole_unit,
-        independent=given.independent,
+        table.unit,
+        mask_ratio=table.mask_ratio,
+        random_ratio=table.random_ratio,
+        replace_whole_unit=table.replace_whole_unit,
+        independent=table.independent,
     )
     return Plan(
         tokens=recipe.batch.tokens,
@@ -142,17 +151,14 @@ def plan_of(recipe: TrainingRecipe) -> Plan:
         passes_ramp=recipe.batch.ramp,
         lengths_ramp=recipe.text.ramp,
         masking=masking,
-        rate=rate,
-        dupe_factor=given.dupe_factor,
+        rate=Schedule(table.ramp, table.linear) if table.ramp else table.rate,
+        dupe_factor=table.dupe_factor,
         seed=recipe.seed,
     )
 
 
 def evaluate(model: nn.Module, batches: Sequence[Batch], loss: Loss) -> Line:
-    """Loss, perplexity and share of right guesses at the masks of these batches; also what else the loss has.
-
-    Nothing for no batches.
-    """
+    """Loss, perplexity and accuracy on held-out batches, and the other terms of the loss; empty without batches."""
     if not batches:
         return {}
     device = next(model.parameters()).device
@@ -160,108 +166,93 @@ def evaluate(model: nn.Module, batches: Sequence[Batch], loss: Loss) -> Line:
     model.eval()
     with torch.no_grad():
         for batch in batches:
-            _, terms = loss(model, moved(batch, device))
-            for name, new in terms.items():
-                sums[name] = sums.get(name, 0.0) + float(new)
+            _, terms = loss(model, to_device(batch, device))
+            for name, value in terms.items():
+                sums[name] = sums.get(name, 0.0) + float(value)
     counts = {name: sum(getattr(batch, name) for batch in batches) for name in ("masked", "sequences", "tokens")}
     line = means(sums, counts)
-    # Above this no float holds the exponential, and no reader cares.
-    return {
-        "loss": line.pop("word_loss"),
-        "perplexity": math.exp(min(700.0, sums["word_loss"] / max(1, counts["masked"]))),
-    } | line
+    # A float overflows above this.
+    perplexity = math.exp(min(700.0, sums["word_loss"] / max(1, counts["masked"])))
+    return {"loss": line.pop("word_loss"), "perplexity": perplexity} | line
 
+
+# --- One run
 
 MODEL = "model"
 LAST_GOOD = "last-good"
-# Models of steps that the recipe names, each a checkpoint folder.
-KEPT = "models"
-STATES = "state"
-PICTURE = "loss.png"
-# What may change between stopping and going on: paths, what is only logged, and what changes no outcome.
+# Checkpoint folders of the steps that the recipe names.
+CHECKPOINTS = "models"
+PLOT = "loss.png"
+# What may change between interrupting and resuming: paths, logging, and what does not change the result.
 FREE = {"log", "card", "out", "shards", "parallel", "gradient_checkpointing"}
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
-    """Where and how a run computes, with all that its recipe leaves open decided."""
+class Objective:
+    """What a session trains.
 
-    device: torch.device
-    precision: str
-    compiled: bool
-
-    @property
-    def autocast(self) -> torch.dtype | None:
-        """What products are computed in where it is not what the weights are in."""
-        return torch.bfloat16 if self.precision == "autocast" else None
-
-
-@dataclass(frozen=True, slots=True)
-class Subject:
-    """What a session trains, and by what.
-
-    start    the model that becomes the checkpoint folder
-    module   what is trained, optimized and kept in states: start.model, or a module around it with more weights
-    loss     what is minimised; it calls the module it is given, which may be spread over processes
-    measure  the loss on held-out text, of the same module in evaluation
-    scale    how much larger the loss is than one of masked words, by its weights
+    start       the model that becomes the checkpoint folder
+    module      what is trained and saved in states: start.model, or a module around it with more weights
+    loss        what is minimized; it calls the module it is given, which may be distributed over processes
+    evaluation  the loss on held-out text, of the same module in evaluation mode
+    scale       how much larger the loss is than masked language modeling alone, by its weights
     """
 
     start: Start
     module: nn.Module
     loss: Loss
-    measure: Loss
+    evaluation: Loss
     scale: float = 1.0
 
 
-Making = Callable[[Feed, Setting], Subject]
-"""Makes the subject of a run on the CPU. torch's generator is seeded before, alike in every process."""
+BuildObjective = Callable[[ShardBatches, Setting], Objective]
+"""Builds the objective of a run on the CPU. torch's generator is seeded before, identically in every process."""
 
 
-def carry_out(
+def run_training(
     recipe: TrainingRecipe,
-    making: Making,
+    build: BuildObjective,
     *,
-    hashed: str = "",
+    inputs_sha256: str = "",
     progress_shown: bool = True,
     clock: Clock = time.monotonic,
 ) -> tuple[Run, bool]:
-    """Train as the recipe says, or go on where an earlier run of it was stopped, and write the checkpoint folder.
+    """Train, or resume an interrupted run, and write the checkpoint folder.
 
-    The facts of the run, and whether it is new: one that is finished is not run again. `hashed` stands for what else
-    its outcome depends on, such as a teacher's weights.
+    Returns the facts of the run, and whether it is new: a finished run is not repeated. `inputs_sha256` identifies
+    what else its result depends on, such as a teacher's weights.
     """
     shards = open_shards(recipe.shards)
-    identity = identity_of(recipe, shards, hashed)
+    identity = identity_of(recipe, shards, inputs_sha256)
     if (run := finished(recipe.out, identity, recipe, free=FREE)) is not None:
         return run, False
-    wanted = recipe.deterministic if recipe.deterministic is not None else recipe.time_budget is None
-    with joined(recipe.parallel, device=recipe.device) as parallel, exact(wanted, parallel.device):
-        session = Session.opened(recipe, shards, identity, making, parallel=parallel, clock=clock)
+    deterministic = recipe.deterministic if recipe.deterministic is not None else recipe.time_budget is None
+    with (
+        join_processes(recipe.parallel, device=recipe.device) as parallel,
+        deterministic_kernels(deterministic, parallel.device),
+    ):
+        session = Session.open(recipe, shards, identity, build, parallel=parallel, clock=clock)
         shown = progress_shown and parallel.first
         if shown:
-            run = session.run(done=False)
-            said = opening(session.start, run, device_asked=recipe.device, text=session.feed.said)
-            print(said, file=sys.stderr, flush=True)
+            print(session.header(), file=sys.stderr, flush=True)
         try:
             with (
-                _claimed(session),
-                listening(told=shown) as stop,
+                _folder_claimed(session),
+                stop_on_signal(announce=shown) as stop,
                 training_progress(recipe.stage, shown=shown) as show,
             ):
-                for share, words in session.train(stop):
-                    show(share, words)
+                for fraction, message in session.train(stop):
+                    show(fraction, message)
         except DivergedError as error:
-            raise DivergedError(f"{error} {session.rescue()}") from None
+            raise DivergedError(f"{error} {session.rescue()}", code=error.code, value=error.value) from None
         return session.finish(), True
 
 
 @contextmanager
-def _claimed(session: "Session") -> Iterator[None]:
-    """The folder is this run's, from before the first step on.
+def _folder_claimed(session: "Session") -> Iterator[None]:
+    """The folder belongs to this run, from before the first step on.
 
-    Where the run fails, most often for want of memory, or is broken off and has saved nothing it gives the folder up,
-    so that the mended recipe may have it.
+    A run that fails without a saved state, most often for lack of memory, releases the folder to the fixed recipe.
     """
     out = session.recipe.out
     if session.parallel.first:
@@ -269,151 +260,180 @@ def _claimed(session: "Session") -> Iterator[None]:
     try:
         yield
     except BaseException:
-        if session.parallel.first and not state.saved(out / STATES):
+        if session.parallel.first and not state.list_states(out / STATES):
             (out / RUN).unlink(missing_ok=True)
         raise
 
 
-def identity_of(recipe: TrainingRecipe, shards: Shards, hashed: str = "") -> str:
-    """What a state must have in common with the run that goes on from it."""
+def identity_of(recipe: TrainingRecipe, shards: Shards, inputs_sha256: str = "") -> str:
+    """What a training state must have in common with the run that resumes it."""
     settings = downgrade(recipe.model_dump(mode="json", exclude=FREE), recipe.stage)
-    # Runs from before there was such a key go on.
+    # Runs from before there was such a key resume.
     if not recipe.text.repeat:
         del settings["text"]["repeat"]
     manifest = (shards.folder / MANIFEST).read_text(encoding="utf-8")
-    return fingerprint(settings, manifest, hashed) if hashed else fingerprint(settings, manifest)
+    return fingerprint(settings, manifest, *([inputs_sha256] if inputs_sha256 else []))
 
 
 class Session:
-    """One process's part of a run: what is trained, on what, how far it is, and what is written down.
-
-    All processes go through the same steps and know the same numbers. Only the first writes what is for people.
-    """
+    """One process's part of a run on token shards."""
 
     def __init__(
         self,
         recipe: TrainingRecipe,
         identity: str,
         *,
-        subject: Subject,
-        feed: Feed,
+        objective: Objective,
+        data: ShardBatches,
         setting: Setting,
         parallel: Parallel,
         clock: Clock,
     ) -> None:
-        self.recipe, self.identity, self.feed = recipe, identity, feed
-        self.setting, self.parallel, self.clock = setting, parallel, parallel.clock(clock)
-        self.start, self.module, self.measure = subject.start, subject.module, subject.measure
-        self.loss = parallel.loss(subject.loss)
+        self.recipe, self.identity, self.data, self.setting, self.parallel = recipe, identity, data, setting, parallel
+        self.start, self.evaluation_loss = objective.start, objective.evaluation
+        self.model = self._prepare(objective.module)
+        optimizers = Optimizers(objective.module, self.start.config, optimizer_settings(recipe))
+        length, schedule = length_and_schedule(recipe, data)
         threshold = recipe.log.divergence_threshold
-        self.position, self.tally = Position(), Tally()
-        self.watch = Watch(above=inf if threshold is None else threshold * subject.scale)
-        self.called = self._prepared()
-        self.optimizers = optimizers_of(self.module, self.start.config, optimizer_settings(recipe))
-        self.last: Line | None = None
-        self.measured: Line | None = None
+        self.trainer = Trainer(
+            objective.module,
+            optimizers,
+            length=length,
+            schedule=schedule,
+            parallel=parallel,
+            clock=clock,
+            divergence_threshold=None if threshold is None else threshold * objective.scale,
+        )
+        self.updater: Updater[Batch] = Updater(self.model, optimizers, parallel.scale_loss(objective.loss))
+        self.evaluated: Line | None = None
 
     @classmethod
-    def opened(
+    def open(
         cls,
         recipe: TrainingRecipe,
         shards: Shards,
         identity: str,
-        making: Making,
+        build: BuildObjective,
         *,
         parallel: Parallel,
         clock: Clock,
     ) -> "Session":
-        """The session of a recipe, gone on from the last state where there is one."""
-        feed, setting = Feed(recipe, shards), setting_of(recipe, parallel.device)
+        """The session of a recipe, resumed from the last training state where there is one."""
+        data, setting = ShardBatches(recipe, shards), setting_of(recipe, parallel.device)
         torch.manual_seed(recipe.seed)
-        subject = making(feed, setting)
-        session = cls(recipe, identity, subject=subject, feed=feed, setting=setting, parallel=parallel, clock=clock)
+        objective = build(data, setting)
+        session = cls(recipe, identity, objective=objective, data=data, setting=setting, parallel=parallel, clock=clock)
         folder = recipe.out / STATES
         if parallel.first:
-            state.sweep(folder)
+            state.remove_drafts(folder)
         parallel.wait()
-        if found := state.saved(folder):
-            session.restore(found[-1])
+        if states := state.list_states(folder):
+            session.restore(states[-1])
         return session
 
-    def _prepared(self) -> nn.Module:
-        """What to call in place of the module, which is moved, compiled and spread over processes."""
-        self.module.to(self.setting.device)
+    def _prepare(self, module: nn.Module) -> nn.Module:
+        """What to call instead of the module, which is moved, compiled and distributed over processes."""
+        module.to(self.setting.device)
+        sizes = self.parallel.sizes
         # FSDP2 keeps weights in float32 and computes in bfloat16 by itself.
-        half = self.setting.precision != "fp32" and self.parallel.sizes.fsdp
+        half = self.setting.precision != "fp32" and sizes.fsdp
         if self.setting.precision == "bf16" and not half:
-            self.module.to(torch.bfloat16)
+            module.to(torch.bfloat16)
         if self.recipe.gradient_checkpointing:
             encoder_of(self.start.model).gradient_checkpointing = True
-        sizes = self.parallel.sizes
         if self.setting.device.type == "cuda" and sizes.tensor == 1 and not sizes.fsdp:
-            even_logits(self.start.model)
+            pad_logits(self.start.model)
         if self.setting.compiled:
-            compile_parts(self.start.model)
-        called = self.parallel.wrapped(self.module, self.start.config, half=half)
+            compile_layers(self.start.model)
+        model = self.parallel.wrap(module, self.start.config, half=half)
         self.parallel.seed(self.recipe.seed)
-        return called
+        return model
 
-    def train(self, stop: Stop) -> Iterator[tuple[float, str]]:
-        """Train to the end, telling after each step the share that is done and a few words; Stopped where asked to."""
-        rules, position, parallel = rules_of(self.recipe, self.feed), self.position, self.parallel
-        journal = Journal(self.recipe.out, step=position.step) if parallel.first else None
-        with self.feed.steps(rules.length, position, parallel=parallel) as made:
+    def train(self, stop: StopSignal) -> Iterator[tuple[float, str]]:
+        """Train to the end, yielding after each step the fraction done and a message; Interrupted where asked to."""
+        trainer, parallel = self.trainer, self.parallel
+        trainer.open_journal(self.recipe.out)
+        with self.data.steps(trainer.length, trainer.position, parallel=parallel) as prepared:
             # What is done once, finding the sequences and compiling, is done before time counts.
-            first = [] if self._share(rules.length) >= 1 else [next(made)]
+            first = [] if trainer.fraction >= 1 else [next(prepared)]
             if self.setting.compiled and first:
-                rehearse(self.called, self.optimizers, first[0], self.loss)
-                evaluate(self.called, self.feed.held_out[:1], self.measure)
-            given = chain(first, made)
-            yield self._share(rules.length), self._words()
-            loop = train(
-                self.called, self.optimizers, given, self.loss, rules=rules, position=position, clock=self.clock
-            )
-            for done in map(parallel.summed, loop):
-                over = self._share(rules.length) >= 1
-                stopping = not (parallel.agreed(not stop.asked) or over)
-                self.tally.add(done)
-                if over and self.feed.held_out:
-                    yield 1.0, f"step {position.step:,}, measuring on held-out text"
-                self._log(done, journal, over=over, save=over or stopping)
+                self.updater.warm_up(first[0])
+                evaluate(self.model, self.data.held_out[:1], self.evaluation_loss)
+            yield trainer.fraction, self._message()
+            for result in trainer.steps(self.updater, chain(first, prepared)):
+                last = trainer.fraction >= 1
+                stopping = not (parallel.all_agree(not stop.received) or last)
+                if last and self.data.held_out:
+                    yield 1.0, f"step {trainer.position.step:,}, evaluating on held-out text"
+                self._after_step(result, last=last, save=last or stopping)
                 if stopping:
-                    raise Stopped(f"the state of step {position.step:,} is saved in {self.recipe.out / STATES}.")
-                yield self._share(rules.length), self._words()
+                    where = self.recipe.out / STATES
+                    raise Interrupted(f"the training state of step {trainer.position.step:,} is saved in {where}.")
+                yield trainer.fraction, self._message()
+
+    def _after_step(self, result: StepResult, *, last: bool, save: bool) -> None:
+        """Log, evaluate and save where it is time. Nothing is saved that was not checked to be finite."""
+        trainer, log, every = self.trainer, self.recipe.log, self.recipe.evaluation.every
+        step = trainer.position.step
+        if last or step % log.every == 0:
+            trainer.log(result)
+        if self.data.held_out and (last or (every is not None and step % every == 0)):
+            line = evaluate(self.model, self.data.held_out, self.evaluation_loss)
+            self.evaluated = {"step": step, "tokens": trainer.position.tokens, "held_out": line}
+            trainer.write(self.evaluated)
+        if save or step % log.save_every == 0:
+            trainer.check_finite(result)
+            notes = {"measured": self.evaluated}
+            trainer.save(self.recipe.out / STATES, identity=self.identity, notes=notes, keep=log.keep_states)
+        if step in log.checkpoint_steps:
+            self._write_model(f"{CHECKPOINTS}/step-{step}", self.run(done=False))
+
+    def restore(self, path: Path) -> None:
+        """Resume from a training state."""
+        notes = self.trainer.restore(path, identities=[self.identity], seed=self.recipe.seed)
+        self.evaluated = notes["measured"]
 
     def finish(self) -> Run:
-        """Write the checkpoint folder, the picture, and last of all the mark that the run is done."""
+        """Write the checkpoint folder, the plot, and last the mark that the run is finished."""
         recipe, run = self.recipe, self.run(done=True)
         self._write_model(MODEL, run)
         if self.parallel.first:
             try:
-                draw_loss(recipe.out / METRICS, recipe.out / PICTURE)
+                plot_loss(recipe.out / METRICS, recipe.out / PLOT)
             except MissingExtraError as error:
-                print(f"no picture of the loss: {error}", file=sys.stderr)
+                print(f"no plot of the loss: {error}", file=sys.stderr)
             write_run(recipe.out, run, recipe)
         self.parallel.wait()
         return run
 
     def rescue(self) -> str:
-        """Write the last saved state as a checkpoint, and say where it is: another recipe can begin with it."""
-        found = state.saved(self.recipe.out / STATES)
-        if not found:
-            return "No state was saved before."
-        self.restore(found[-1])
+        """Write the last saved training state as a checkpoint to start another run from, and say where it is."""
+        states = state.list_states(self.recipe.out / STATES)
+        if not states:
+            return "No training state was saved before."
+        self.restore(states[-1])
         folder = self._write_model(LAST_GOOD, self.run(done=False))
-        return f"The last good state is {found[-1]}; as a checkpoint to begin another run with it is {folder}."
+        return f"The last good training state is {states[-1]}; as a checkpoint to start from it is {folder}."
+
+    def _write_model(self, name: str, run: Run) -> Path:
+        """Write the model as a checkpoint folder inside `out`."""
+        folder = self.recipe.out / name
+        weights = state.gather_weights(self.start.model, self.trainer.optimizers, parallel=self.parallel)
+        if self.parallel.first:
+            write_checkpoint(folder, self.start, weights, self.recipe, run, text=self.data.size())
+        return folder
 
     def run(self, *, done: bool) -> Run:
         """The facts of this run for run.json."""
-        held_out = None if self.measured is None else self.measured["held_out"]
+        position, last = self.trainer.position, self.trainer.last
         return Run(
             identity=self.identity,
             done=done,
-            steps=self.position.step,
-            tokens=self.position.tokens,
-            seconds=self.position.elapsed_s,
-            loss=None if self.last is None else self.last["word_loss"],
-            held_out=held_out,
+            steps=position.step,
+            tokens=position.tokens,
+            seconds=position.elapsed_s,
+            loss=None if last is None else last["word_loss"],
+            held_out=None if self.evaluated is None else self.evaluated["held_out"],
             device=str(self.setting.device),
             precision=self.setting.precision,
             compiled=self.setting.compiled,
@@ -421,109 +441,65 @@ class Session:
             start=self.start.facts(),
         )
 
-    def restore(self, path: Path) -> None:
-        """Go on from a saved state."""
-        notes = state.restore(
-            path,
-            self.module,
-            self.optimizers,
-            self.position,
-            parallel=self.parallel,
-            identity=self.identity,
-            seed=self.recipe.seed,
-        )
-        self.tally.restore(notes["tally"], self.setting.device)
-        self.watch.best, self.watch.worse = notes["best"], notes["worse"]
-        self.last, self.measured = notes["last"], notes["measured"]
+    def header(self) -> str:
+        """What is printed before the first step, such as
 
-    def save(self) -> None:
-        """Save the state of the run."""
-        notes = {
-            "tally": self.tally.state(),
-            "best": self.watch.best,
-            "worse": self.watch.worse,
-            "last": self.last,
-            "measured": self.measured,
+        device    cpu, fp32; no GPU was found
+        model     bert, 33,391,290 weights, from checkpoints/gte-small
+        new       head.bias and 4 more; 4,000 of 30,522 tokens
+        text      15,179 documents, 20,746,826 tokens.
+        """
+        start, setting, processes = self.start, self.setting, self.parallel.sizes.world
+        many = f", {processes} processes" if processes > 1 else ""
+        # A recipe for a GPU takes days without one, and torch without CUDA is easily installed by mistake.
+        missing = "; no GPU was found" if self.recipe.device == "auto" and setting.device.type == "cpu" else ""
+        weights = sum(weight.numel() for weight in start.model.parameters())
+        source = "from random weights" if start.checkpoint is None else f"from {start.checkpoint}"
+        new = [_some(start.drawn)] if start.drawn else []
+        if start.carried is not None:
+            new.append(f"{start.carried.new:,} of {start.carried.new + start.carried.kept:,} tokens")
+        lines = {
+            "device": f"{setting.device}, {setting.precision}{many}{missing}",
+            "model": f"{start.architecture}, {weights:,} weights, {source}",
+            "new": "; ".join(new),
+            "unused": _some(start.unused) if start.unused else "",
+            "teacher": str(start.teacher.folder) if start.teacher is not None else "",
+            "text": self.data.size(),
+            "resumes": f"after step {self.trainer.position.step:,}" if self.trainer.position.step else "",
         }
-        state.save(
-            self.recipe.out / STATES,
-            self.module,
-            self.optimizers,
-            self.position,
-            parallel=self.parallel,
-            identity=self.identity,
-            notes=notes,
-            keep=self.recipe.log.keep_states,
-        )
+        return "\n".join(f"{name:<9} {text}" for name, text in lines.items() if text)
 
-    def _write_model(self, name: str, run: Run) -> Path:
-        """Write the model as a checkpoint folder inside `out`."""
-        folder = self.recipe.out / name
-        weights = state.gathered(self.start.model, self.optimizers, parallel=self.parallel)
-        if self.parallel.first:
-            write_checkpoint(folder, self.start, weights, self.recipe, run, text=self.feed.said)
-        return folder
-
-    def _log(self, done: Done, journal: Journal | None, *, over: bool, save: bool) -> None:
-        """Write a line, measure and save, where it is time. Nothing is saved that was not seen to be finite."""
-        log, step = self.recipe.log, self.position.step
-        if over or step % log.every == 0:
-            self.last = self.tally.line(done, self.position)
-            if journal is not None:
-                journal.write(self.last)
-            self.watch.look(self.last)
-        every = self.recipe.evaluation.every
-        if self.feed.held_out and (over or (every is not None and step % every == 0)):
-            found = evaluate(self.called, self.feed.held_out, self.measure)
-            self.measured = {"step": step, "tokens": self.position.tokens, "held_out": found}
-            if journal is not None:
-                journal.write(self.measured)
-        if save or step % log.save_every == 0:
-            self._check(done)
-            self.save()
-        if step in log.checkpoint_steps:
-            self._write_model(f"{KEPT}/step-{step}", self.run(done=False))
-
-    def _check(self, done: Done) -> None:
-        """DivergedError where this step or the weights after it are no numbers."""
-        Watch(above=inf).look({"step": self.position.step, "loss": float(done.loss), "norm": float(done.norm)})
-        finite = all(bool(local(weight).isfinite().all()) for weight in self.optimizers.masters)
-        if not self.parallel.agreed(finite):
-            raise DivergedError(f"after step {self.position.step:,} not all weights are numbers. Lower optimizer.lr.")
-
-    def _share(self, length: Length) -> float:
-        at = self.position
-        return length.share(steps=at.step, tokens=at.tokens, elapsed_s=at.elapsed_s)
-
-    def _words(self) -> str:
-        if self.last is None:
-            return f"step {self.position.step:,}"
-        rate = self.last["tokens_per_s"] or 0
-        named = (("words", "word_loss"), ("kl", "kl_loss"), ("cosine", "cosine_loss"))
-        parts = [f"{said} {self.last[name]:.3f}" for said, name in named if name in self.last]
+    def _message(self) -> str:
+        step, last = self.trainer.position.step, self.trainer.last
+        if last is None:
+            return f"step {step:,}"
+        named = (("mlm", "word_loss"), ("kl", "kl_loss"), ("cosine", "cosine_loss"))
+        parts = [f"{short} {last[name]:.3f}" for short, name in named if name in last]
         terms = f" ({', '.join(parts)})" if len(parts) > 1 else ""
-        return f"step {self.position.step:,}, loss {self.last['loss']:.3f}{terms}, {rate:,} tokens/s"
+        return f"step {step:,}, loss {last['loss']:.3f}{terms}, {last['tokens_per_s'] or 0:,} tokens/s"
 
 
-def rules_of(recipe: TrainingRecipe, feed: Feed) -> Rules:
-    """The recipe's length, learning rate and clipping."""
+def _some(names: Sequence[str]) -> str:
+    """The first name, and how many more there are."""
+    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
+
+
+def length_and_schedule(recipe: TrainingRecipe, data: ShardBatches) -> tuple[Length, LearningRateSchedule]:
+    """The recipe's length and learning-rate schedule."""
     tokens = recipe.tokens
     if recipe.epochs is not None:
-        tokens = max(1, round(recipe.epochs * feed.epoch_tokens()))
-    given = recipe.schedule
-    warmup = given.warmup_ratio
-    if given.warmup_steps is not None and recipe.steps is not None:
-        warmup = min(1.0, given.warmup_steps / recipe.steps)
-    rate = LearningRate(recipe.optimizer.lr, given.kind, warmup, given.decay_ratio, given.min_lr_ratio)
-    return Rules(Length(recipe.steps, tokens, recipe.time_budget), rate, recipe.optimizer.max_grad_norm)
+        tokens = max(1, round(recipe.epochs * data.epoch_tokens()))
+    table = recipe.schedule
+    warmup = table.warmup_ratio
+    if table.warmup_steps is not None and recipe.steps is not None:
+        warmup = min(1.0, table.warmup_steps / recipe.steps)
+    schedule = LearningRateSchedule(recipe.optimizer.lr, table.kind, warmup, table.decay_ratio, table.min_lr_ratio)
+    return Length(recipe.steps, tokens, recipe.time_budget), schedule
 
 
 def optimizer_settings(recipe: TrainingRecipe) -> OptimizerSettings:
     """The recipe's optimizer."""
-    given = recipe.optimizer
-    return OptimizerSettings(
-        given.kind, given.betas, given.eps, given.weight_decay, given.weight_decay_embeddings, given.momentum
-    )
+    return OptimizerSettings(**recipe.optimizer.model_dump(exclude={"lr"}))
 
 
 def setting_of(recipe: TrainingRecipe, device: torch.device) -> Setting:

@@ -303,7 +303,7 @@ def write_checkpoint(
         scores = [(f"held-out {name}", f"{score:.4f}", how) for name, score in run.held_out.items()]
     card = Card(
         title=said.title or recipe.out.name,
-        summary=summary_of(start, run),
+        summary=model_summary(start, run),
         license=said.license,
         data=said.data or text,
         base_model=None if start.checkpoint is None else name_of(start.checkpoint),
@@ -330,7 +330,7 @@ def _with_weights(start: Start, weights: Mapping[str, Tensor]) -> nn.Module:
     return model
 
 
-def summary_of(start: Start, run: Run) -> str:
+def model_summary(start: Start, run: Run) -> str:
     """What the model is, in a sentence or two."""
     said = f"A masked language model, trained on {run.tokens:,} tokens with Lexome."
     if start.teacher is None:

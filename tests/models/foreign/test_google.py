@@ -56,11 +56,11 @@ def test_a_checkpoint_is_named_by_its_prefix_or_by_any_of_its_files(tmp_path: Pa
         assert detect(tmp_path / name) == "google"
 
 
-def test_of_several_checkpoints_the_last_saved_is_read_and_otherwise_one_must_be_named(tmp_path: Path) -> None:
+def test_the_last_saved_of_several_checkpoints_is_read_if_known(tmp_path: Path) -> None:
     model = tiny_bert()
     google_folder(tmp_path, model)
     write_bundle(tmp_path / "model.ckpt-5", {"global_step": np.array(5, np.int64)})
-    with pytest.raises(CheckpointError, match=r"model.ckpt-1000000, model.ckpt-5"):
+    with raises(CheckpointError, code="ambiguous-checkpoint", value=["model.ckpt-1000000", "model.ckpt-5"]):
         read_foreign(tmp_path)
     (tmp_path / "checkpoint").write_text(
         f'model_checkpoint_path: "/home/them/{STEM}"\nall_model_checkpoint_paths: "x"\n'
@@ -91,31 +91,31 @@ def test_a_configuration_of_another_model_is_refused(tmp_path: Path) -> None:
     google_folder(tmp_path, tiny_bert())
     config = tmp_path / "bert_config.json"
     config.write_text(config.read_text().replace('"hidden_size": 16', '"hidden_size": 32'))
-    with pytest.raises(CheckpointError, match=r"48 pieces of width 32, but the checkpoint has 48 of 16"):
+    with raises(CheckpointError, code="shape-mismatch", value=(48, 32), mentions="(48, 16)"):
         read_foreign(tmp_path)
 
 
-def test_a_changed_byte_is_found_by_its_checksum(tmp_path: Path) -> None:
+def test_a_changed_byte_is_detected_by_the_checksum(tmp_path: Path) -> None:
     google_folder(tmp_path, tiny_bert())
     content = bytearray((tmp_path / DATA).read_bytes())
     content[2000] ^= 1
     (tmp_path / DATA).write_bytes(content)
-    with pytest.raises(CheckpointError, match="wrong checksum"):
+    with raises(CheckpointError, code="damaged-file", value=str(tmp_path / DATA)):
         read_foreign(tmp_path)
 
 
-def test_a_data_file_that_was_cut_off_is_named(tmp_path: Path) -> None:
+def test_a_truncated_data_file_is_refused(tmp_path: Path) -> None:
     google_folder(tmp_path, tiny_bert())
     content = (tmp_path / DATA).read_bytes()
     (tmp_path / DATA).write_bytes(content[: len(content) // 2])
-    with pytest.raises(CheckpointError, match=rf"{DATA}: .* cut off"):
+    with raises(CheckpointError, code="damaged-file", value=str(tmp_path / DATA)):
         read_foreign(tmp_path)
 
 
 def test_a_missing_shard_is_named(tmp_path: Path) -> None:
     google_folder(tmp_path, tiny_bert(), shards=2)
     (tmp_path / f"{STEM}.data-00001-of-00002").unlink()
-    with pytest.raises(CheckpointError, match=f"{STEM}.data-00001-of-00002 is missing"):
+    with raises(CheckpointError, code="missing-file", value=f"{STEM}.data-00001-of-00002"):
         read_foreign(tmp_path)
 
 
@@ -123,27 +123,27 @@ def test_unknown_weights_raise_and_the_first_is_named(tmp_path: Path) -> None:
     google_folder(tmp_path, tiny_bert())
     extra = np.zeros(3, np.float32)
     write_bundle(tmp_path / STEM, google_names(tiny_bert()) | {"output_weights": extra, "output_bias": extra})
-    with pytest.raises(CheckpointError, match="'output_bias' and 1 more, which Google's BERT does not have"):
+    with raises(CheckpointError, code="unknown-weights", value="output_bias"):
         read_foreign(tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("shape", "size", "said"),
-    [((1 << 38, 1 << 38), 16, "needs 302,231,454,903,657,293,676,544 bytes"), ((4,), 1 << 50, "needs 16 bytes")],
+    ("shape", "size", "mentions"),
+    [((1 << 38, 1 << 38), 16, "302,231,454,903,657,293,676,544"), ((4,), 1 << 50, "16 bytes")],
 )
 def test_a_claim_of_huge_size_is_refused_before_anything_is_allocated(
-    tmp_path: Path, shape: tuple[int, ...], size: int, said: str
+    tmp_path: Path, shape: tuple[int, ...], size: int, mentions: str
 ) -> None:
     google_folder(tmp_path, tiny_bert())
     dims = b"".join(proto(2, proto(1, n)) for n in shape)
     entry = proto(1, 1) + proto(2, dims) + proto(5, size)
     index = table({b"": proto(1, 1), b"bert/embeddings/word_embeddings": entry})
     (tmp_path / f"{STEM}.index").write_bytes(index)
-    with pytest.raises(CheckpointError, match=said):
+    with raises(CheckpointError, code="damaged-file", mentions=mentions):
         read_foreign(tmp_path)
 
 
-def test_any_change_to_an_index_is_found(tmp_path: Path) -> None:
+def test_any_change_to_an_index_is_detected(tmp_path: Path) -> None:
     google_folder(tmp_path, tiny_bert())
     whole = (tmp_path / f"{STEM}.index").read_bytes()
     rng = np.random.default_rng(2)
@@ -157,11 +157,11 @@ def test_any_change_to_an_index_is_found(tmp_path: Path) -> None:
             read_foreign(tmp_path)
     for length in (0, 10, 47, 48, len(whole) - 1):
         (tmp_path / f"{STEM}.index").write_bytes(whole[:length])
-        with pytest.raises(CheckpointError, match="index"):
+        with raises(CheckpointError, code="damaged-file", value=str(tmp_path / f"{STEM}.index")):
             read_foreign(tmp_path)
 
 
-def test_an_archive_that_was_cut_off_is_refused(tmp_path: Path) -> None:
+def test_a_truncated_archive_is_refused(tmp_path: Path) -> None:
     google_folder(tmp_path / "release", tiny_bert())
     for mode, name in (("w:gz", "cut.tar.gz"), ("w", "cut.tar")):
         stream = io.BytesIO()

@@ -1,12 +1,12 @@
-"""Hugging Face folders of before safetensors."""
+"""Hugging Face folders from before safetensors."""
 
 import json
 import tarfile
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
+from errors import raises
 from foreign_writers import PIECES, assert_same_logits, state_of, tiny_bert, tiny_roberta
 from tokenizers import ByteLevelBPETokenizer, Tokenizer
 from transformers import PreTrainedModel
@@ -40,7 +40,7 @@ def test_a_folder_gives_the_logits_of_its_model_and_no_weights_twice(tmp_path: P
     assert tokenizer.encode("BRCA1", add_special_tokens=False).tokens == ["BRCA", "##1"]
 
 
-def test_names_of_the_first_years_are_todays(tmp_path: Path) -> None:
+def test_legacy_keys_are_renamed(tmp_path: Path) -> None:
     model = tiny_bert()
     old = {}
     for name, tensor in state_of(model).items():
@@ -61,7 +61,7 @@ def test_the_prefix_of_a_bare_encoder_is_added(tmp_path: Path) -> None:
     assert set(foreign.weights) == {f"bert.{name}" for name in bare}
 
 
-def test_bio_lms_own_conversion(tmp_path: Path) -> None:
+def test_a_release_of_bio_lm(tmp_path: Path) -> None:
     """Its folders are of transformers 2.6: an archive, no tokenizer.json, no model_type."""
     folder = tmp_path / "RoBERTa-tiny-PM" / "RoBERTa-tiny-PM-hf"
     folder.mkdir(parents=True)
@@ -82,7 +82,7 @@ def test_bio_lms_own_conversion(tmp_path: Path) -> None:
     assert tokenizer.encode(text[0], add_special_tokens=False).ids == bpe.encode(text[0]).ids
 
 
-def test_shards_are_put_together_and_a_missing_one_is_named(tmp_path: Path) -> None:
+def test_shards_are_merged_and_a_missing_one_is_named(tmp_path: Path) -> None:
     model = tiny_bert()
     state = state_of(model)
     folder_of(tmp_path, model, {})
@@ -96,7 +96,7 @@ def test_shards_are_put_together_and_a_missing_one_is_named(tmp_path: Path) -> N
     assert detect(tmp_path) == "pickle"
     assert_same_logits(read_foreign(tmp_path), model)
     (tmp_path / "pytorch_model-00002-of-00002.bin").unlink()
-    with pytest.raises(CheckpointError, match=r"pytorch_model-00002-of-00002.bin is missing"):
+    with raises(CheckpointError, code="missing-file", value="pytorch_model-00002-of-00002.bin"):
         read_foreign(tmp_path)
 
 
@@ -116,7 +116,7 @@ def test_a_folder_with_safetensors_is_not_foreign(tmp_path: Path) -> None:
     assert detect(tmp_path) is None
 
 
-def test_a_model_of_an_unknown_kind_is_asked_about(tmp_path: Path) -> None:
+def test_a_model_of_unknown_architecture_is_refused(tmp_path: Path) -> None:
     folder_of(tmp_path, tiny_bert(), {"layers.0.w": torch.zeros(2)}, model_type=..., architectures=["OursModel"])
-    with pytest.raises(CheckpointError, match='Add its "model_type"'):
+    with raises(CheckpointError, code="unknown-architecture", value="OursModel"):
         read_foreign(tmp_path)

@@ -1,4 +1,4 @@
-"""A BERT read back from its export to ONNX, with onnxruntime's numbers as the measure."""
+"""A BERT read back from its ONNX export, compared with onnxruntime's outputs."""
 
 import json
 import sys
@@ -10,6 +10,7 @@ import onnx
 import onnxruntime
 import pytest
 import torch
+from errors import raises
 from foreign_writers import SHAPE, assert_same_logits, onnx_folder, state_of, tiny, tiny_bert
 from onnx import TensorProto, helper, numpy_helper
 from tokenizers import Tokenizer
@@ -38,9 +39,9 @@ def graph(release: Path) -> Any:
     return onnx.load(release / "onnx" / "model.onnx")
 
 
-def refused(release: Path, graph: Any, said: str) -> None:
+def refused(release: Path, graph: Any, code: str, mentions: str) -> None:
     onnx.save(graph, release / "onnx" / "model.onnx")
-    with pytest.raises(CheckpointError, match=said):
+    with raises(CheckpointError, code=code, mentions=mentions):
         read_foreign(release)
 
 
@@ -105,7 +106,7 @@ def test_a_configuration_with_a_head_does_not_make_one(release: Path) -> None:
     assert read_foreign(release).config["architectures"] == ["BertModel"]
 
 
-def test_the_tokenizer_neither_cuts_nor_pads(release: Path) -> None:
+def test_the_tokenizer_neither_truncates_nor_pads(release: Path) -> None:
     before = Tokenizer.from_file(str(release / "tokenizer.json"))
     after = Tokenizer.from_str(read_foreign(release).tokenizer_files["tokenizer.json"].decode())
     assert len(before.encode("gene").ids) == 8
@@ -119,66 +120,66 @@ def test_a_graph_beside_its_configuration_is_found_and_named(tmp_path: Path) -> 
     assert "bert.embeddings.word_embeddings.weight" in read_foreign(release / "encoder.onnx").weights
 
 
-def test_weights_go_before_a_graph(release: Path) -> None:
+def test_weights_are_preferred_over_a_graph(release: Path) -> None:
     torch.save(state_of(tiny_encoder()), release / "pytorch_model.bin")
     assert detect(release) == "pickle"
 
 
-def test_a_quantised_graph_is_refused(release: Path, graph: Any) -> None:
+def test_a_quantized_graph_is_refused(release: Path, graph: Any) -> None:
     eight = numpy_helper.from_array(np.ones((16, 16), np.int8), "onnx::MatMul_quantized")
     graph.graph.initializer.append(eight)
-    refused(release, graph, "1 tensors of type INT8, so the graph is quantised.*full precision")
+    refused(release, graph, "quantized-weights", "INT8")
 
 
-def test_a_graph_with_layers_melted_together_is_refused(release: Path, graph: Any) -> None:
+def test_an_optimized_graph_is_refused(release: Path, graph: Any) -> None:
     graph.graph.node[-1].domain, graph.graph.node[-1].op_type = "com.microsoft", "SkipLayerNormalization"
-    refused(release, graph, "has SkipLayerNormalization of onnxruntime's optimiser")
+    refused(release, graph, "optimized-graph", "SkipLayerNormalization")
 
 
-def test_weights_in_another_file_are_refused(release: Path, graph: Any) -> None:
+def test_external_weights_are_refused(release: Path, graph: Any) -> None:
     for tensor in graph.graph.initializer:
         tensor.ClearField("raw_data")
         tensor.data_location = TensorProto.EXTERNAL
         tensor.external_data.add(key="location", value="../../secret")
     (release / "onnx" / "model.onnx").write_bytes(graph.SerializeToString())
-    with pytest.raises(CheckpointError, match="its weights lie in another file"):
+    with raises(CheckpointError, code="external-weights"):
         read_foreign(release)
 
 
-def test_a_matrix_without_a_place_is_refused(release: Path, graph: Any) -> None:
+def test_an_unidentified_matrix_is_refused(release: Path, graph: Any) -> None:
     add = next(node for node in graph.graph.node if node.op_type == "Add" and node.input[0].endswith("query.bias"))
     add.input[0] = "nameless"
     graph.graph.initializer.append(numpy_helper.from_array(np.zeros(16, np.float32), "nameless"))
-    refused(release, graph, r"'onnx::MatMul_\d+' of shape \(16, 16\) is followed by no bias with a name")
+    refused(release, graph, "unknown-weights", "(16, 16)")
 
 
 def test_two_matrices_before_one_bias_are_refused(release: Path, graph: Any) -> None:
     first, second = [n for n in graph.graph.node if n.op_type == "Add" and n.input[0].endswith("query.bias")]
     second.input[0] = first.input[0]
-    refused(release, graph, "two matrices are 'encoder.layer.0.attention.self.query.weight'")
+    refused(release, graph, "ambiguous-weights", "encoder.layer.0.attention.self.query.weight")
 
 
 def test_a_graph_that_is_no_bert_is_refused(release: Path, graph: Any) -> None:
     named = [tensor for tensor in graph.graph.initializer if "position_embeddings" not in tensor.name]
     del graph.graph.initializer[:]
     graph.graph.initializer.extend(named)
-    refused(release, graph, r"'bert.embeddings.position_embeddings.weight' are missing, so this is no whole BERT")
+    refused(release, graph, "missing-weights", "bert.embeddings.position_embeddings.weight")
     empty = helper.make_model(helper.make_graph([], "nothing", [], []))
-    refused(release, empty, "without a graph")
+    refused(release, empty, "damaged-file", "model.onnx")
     (release / "onnx" / "model.onnx").write_bytes(b"not a graph")
-    with pytest.raises(CheckpointError, match="no ONNX file"):
+    with raises(CheckpointError, code="damaged-file", value=str(release / "onnx" / "model.onnx")):
         read_foreign(release)
     (release / "config.json").write_text('{"model_type": "distilbert"}')
-    with pytest.raises(CheckpointError, match=r"model_type is 'distilbert' in config.json; .* a bert is read"):
+    with raises(CheckpointError, code="unsupported-model", value="distilbert"):
         read_foreign(release)
 
 
 def test_a_damaged_tensor_is_refused(release: Path, graph: Any) -> None:
     graph.graph.initializer[0].dims[0] = 1_000_000_000
-    refused(release, graph, "'embeddings.word_embeddings.weight' is damaged")
+    refused(release, graph, "damaged-file", "embeddings.word_embeddings.weight")
 
 
-def test_without_onnx_it_is_said_what_to_install(release: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_without_onnx_names_the_extra(release: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "onnx", None)
-    with pytest.raises(MissingExtraError, match=r"lexome\[train\]"):
+    with raises(MissingExtraError, code="missing-extra", value="onnx", mentions="lexome[train]"):
         read_foreign(release)

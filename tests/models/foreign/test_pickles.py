@@ -1,4 +1,4 @@
-"""Pickles that mean harm, or are damaged: nothing of them is run."""
+"""Malicious or damaged pickles: nothing in them is executed."""
 
 import io
 import pickle
@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from errors import raises
 from foreign_writers import state_of, tiny_bert
 
 from lexome.errors import CheckpointError
@@ -18,7 +19,7 @@ from lexome.models.foreign.legacy_hf import load_pickle
 from lexome.models.foreign.release import Release
 
 
-class Harm:
+class Malicious:
     """Creates a file when it is unpickled, by a function of a module that torch itself does not forbid."""
 
     def __init__(self, path: Path) -> None:
@@ -30,15 +31,13 @@ class Harm:
 
 @pytest.mark.parametrize("how", ["zip", "legacy", "bare"])
 @pytest.mark.parametrize("archived", [False, True])
-def test_a_pickle_that_would_run_something_is_refused_and_nothing_is_run(
-    tmp_path: Path, how: str, archived: bool
-) -> None:
-    mark, folder = tmp_path / "harm", tmp_path / "model"
+def test_a_malicious_pickle_is_refused_and_not_executed(tmp_path: Path, how: str, archived: bool) -> None:
+    mark, folder = tmp_path / "executed", tmp_path / "model"
     folder.mkdir()
     (folder / "config.json").write_text('{"model_type": "bert"}')
-    content = {"bert.pooler.dense.bias": torch.zeros(2), "more": Harm(mark)}
+    content = {"bert.pooler.dense.bias": torch.zeros(2), "more": Malicious(mark)}
     if how == "bare":
-        (folder / "pytorch_model.bin").write_bytes(pickle.dumps(Harm(mark)))
+        (folder / "pytorch_model.bin").write_bytes(pickle.dumps(Malicious(mark)))
     else:
         torch.save(content, folder / "pytorch_model.bin", _use_new_zipfile_serialization=how == "zip")
     path = folder
@@ -46,8 +45,8 @@ def test_a_pickle_that_would_run_something_is_refused_and_nothing_is_run(
         path = tmp_path / "model.tar.gz"
         with tarfile.open(path, "w:gz") as tar:
             tar.add(folder, "model")
-    said = "pytorch_model.bin" if how == "bare" else r"asks for shutil\.copyfile.* nothing was run"
-    with pytest.raises(CheckpointError, match=said):
+    code = "damaged-file" if how == "bare" else "unsafe-pickle"
+    with raises(CheckpointError, code=code, mentions="pytorch_model.bin" if how == "bare" else "shutil.copyfile"):
         read_foreign(path)
     assert not mark.exists()
     if how != "bare":
@@ -77,25 +76,25 @@ def test_a_few_bytes_that_claim_a_terabyte_are_refused(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "bert"}')
     wide = torch.zeros(1).expand(1 << 20, 1 << 18)
     torch.save({"bert.embeddings.word_embeddings.weight": wide}, tmp_path / "pytorch_model.bin")
-    with pytest.raises(CheckpointError, match=r"claims the shape \(1048576, 262144\) but holds 4 bytes"):
+    with raises(CheckpointError, code="unsafe-pickle", value="bert.embeddings.word_embeddings.weight"):
         read_foreign(tmp_path)
 
 
-def test_a_file_cut_off_anywhere_is_refused(tmp_path: Path) -> None:
+def test_a_truncated_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "bert"}')
     for new in (True, False):
         stream = io.BytesIO()
         torch.save(state_of(tiny_bert()), stream, _use_new_zipfile_serialization=new)
         whole = stream.getvalue()
-        for share in (0, 0.01, 0.5, 0.99):
-            (tmp_path / "pytorch_model.bin").write_bytes(whole[: int(len(whole) * share)])
-            with pytest.raises(CheckpointError, match=r"pytorch_model.bin"):
+        for fraction in (0, 0.01, 0.5, 0.99):
+            (tmp_path / "pytorch_model.bin").write_bytes(whole[: int(len(whole) * fraction)])
+            with raises(CheckpointError, code="damaged-file", value=str(tmp_path / "pytorch_model.bin")):
                 read_foreign(tmp_path)
 
 
-def test_something_else_than_weights_is_refused(tmp_path: Path) -> None:
+def test_other_content_than_weights_is_refused(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "bert"}')
-    for content, said in (([1, 2], "a list; expected"), ({"bert.epoch": 3}, "bert.epoch is a int; expected a tensor")):
+    for content, value in (([1, 2], "list"), ({"bert.epoch": 3}, "bert.epoch")):
         torch.save(content, tmp_path / "pytorch_model.bin")
-        with pytest.raises(CheckpointError, match=said):
+        with raises(CheckpointError, code="not-weights", value=value):
             read_foreign(tmp_path)

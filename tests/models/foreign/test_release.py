@@ -1,4 +1,4 @@
-"""Releases: archives are read where they lie, and what is no release is refused."""
+"""Releases: archives are read in place, and unsafe or damaged ones are refused."""
 
 import gzip
 import io
@@ -6,6 +6,7 @@ import tarfile
 from pathlib import Path
 
 import pytest
+from errors import raises
 
 from lexome.errors import CheckpointError
 from lexome.models.foreign import detect, read_foreign, release
@@ -22,9 +23,9 @@ def archive(path: Path, *members: tuple[str, bytes], kind: bytes = tarfile.REGTY
 
 
 @pytest.mark.parametrize("name", ["../../escaped", "/tmp/escaped", "a/../../escaped"])
-def test_an_archive_that_names_a_file_outside_of_itself_is_refused(tmp_path: Path, name: str) -> None:
+def test_an_archive_with_members_outside_of_itself_is_refused(tmp_path: Path, name: str) -> None:
     path = archive(tmp_path / "a.nemo", ("model_config.yaml", b""), (name, b"x"))
-    with pytest.raises(CheckpointError, match="outside of itself"):
+    with raises(CheckpointError, code="unsafe-path", value=name):
         detect(path)
     assert [file.name for file in tmp_path.iterdir()] == ["a.nemo"]
 
@@ -45,11 +46,11 @@ def test_links_in_an_archive_are_never_followed(tmp_path: Path) -> None:
         assert opened.names == ()
 
 
-def test_an_archive_that_grows_beyond_belief_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_compression_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(release, "SMALL", 1 << 20)
     path = archive(tmp_path / "bomb.tar.gz", ("model_weights.ckpt", bytes(16 << 20)))
     assert path.stat().st_size < 1 << 16
-    with pytest.raises(CheckpointError, match="50 times its size"):
+    with raises(CheckpointError, code="compression-bomb", value=path):
         detect(path)
 
 
@@ -61,9 +62,9 @@ def test_a_member_that_claims_more_than_the_archive_has_is_refused(tmp_path: Pat
         read_foreign(tmp_path / "a.nemo")
 
 
-def test_a_text_larger_than_any_text_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_over_the_size_limit_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "vocab.txt").write_bytes(bytes(100))
-    with Release(tmp_path) as opened, pytest.raises(CheckpointError, match="100 bytes; expected at most 10"):
+    with Release(tmp_path) as opened, raises(CheckpointError, code="file-too-large", value="vocab.txt"):
         opened.read("vocab.txt", limit=10)
 
 
@@ -73,14 +74,14 @@ def test_a_release_among_others_is_not_found_by_accident(tmp_path: Path) -> None
         (tmp_path / name / "config.json").write_text("{}")
         (tmp_path / name / "pytorch_model.bin").write_bytes(b"")
     assert detect(tmp_path) is None
-    with pytest.raises(CheckpointError, match=r"it has one/config.json"):
+    with raises(CheckpointError, code="unknown-layout", value=tmp_path, mentions="one/config.json"):
         read_foreign(tmp_path)
 
 
-def test_what_is_not_there_or_nothing_is_said(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="no such file or folder"):
+def test_missing_empty_and_damaged_releases_are_refused(tmp_path: Path) -> None:
+    with raises(CheckpointError, code="missing-file", value=tmp_path / "missing"):
         read_foreign(tmp_path / "missing")
-    with pytest.raises(CheckpointError, match="it has nothing"):
+    with raises(CheckpointError, code="unknown-layout", value=tmp_path):
         read_foreign(tmp_path)
     (tmp_path / "a.tar.gz").write_bytes(gzip.compress(b"no archive"))
     with pytest.raises(CheckpointError):

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from page_acts import TEXT, annotate, let_fall, marked, settled
+from page_acts import TEXT, annotate, let_fall, marked, recipe_of_run
 
 from lexome.infer.annotator import Annotator
 from lexome.serve.limits import Limits
@@ -52,7 +52,7 @@ def test_without_a_connection_the_text_and_the_last_result_stay(page: Any) -> No
     page.context.set_offline(False)
     page.click("#annotate")
     page.locator("#error").wait_for(state="hidden")
-    settled(page)
+    recipe_of_run(page)
     assert marked(page) == ["TP53"]
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from page_acts import FOUND, TEXT, annotate, drop, marked, put, rows, settled, slide
+from page_acts import FOUND, TEXT, annotate, drop, marked, put, recipe_of_run, rows, slide
 
 from lexome.infer.annotator import Annotator
 
@@ -97,7 +97,7 @@ def test_offsets_count_characters_beyond_the_first_plane_once(page: Any) -> None
 def test_an_example_is_annotated_and_undo_brings_the_old_text_back(page: Any) -> None:
     page.locator("#text").press_sequentially("BRCA1 mine")
     page.get_by_role("button", name="A drug trial").click()
-    settled(page)
+    recipe_of_run(page)
     assert "BRCA1" in marked(page)
     page.locator("#text").press("Control+z")
     assert page.input_value("#text") == "BRCA1 mine"

@@ -67,15 +67,16 @@ def test_recorded_steps_end_where_steps_that_are_not_do(start: Path, tmp_path: P
 
 def test_recorded_steps_drop_something_else_each_time() -> None:
     from lexome.models.packing import Packing
-    from lexome.training.finetune.batching import Batch
-    from lexome.training.finetune.trainer import StepGraphs
+    from lexome.training.finetune.batching import TaskBatch
+    from lexome.training.finetune.update import StepGraphs
 
-    def step(batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+    def step(batch: TaskBatch) -> tuple[torch.Tensor, torch.Tensor]:
         dropped = torch.nn.functional.dropout(batch.ids_T.float(), 0.5)
-        return dropped.sum(), batch.asked * dropped.new_ones(())
+        return dropped.sum(), batch.denominator * dropped.new_ones(())
 
     graphs = StepGraphs(step, torch.device("cuda"))
-    batch = Batch(torch.ones(4096, dtype=torch.int64), None, Packing.of([4096]), None, 3, 4096).pinned()
+    batch = TaskBatch(torch.ones(4096, dtype=torch.int64), None, Packing.of([4096]), None, 3, 4096)
+    batch = batch.map(torch.Tensor.pin_memory)
     found = [graphs(batch) for _ in range(6)]
     torch.cuda.synchronize()
     assert len({float(loss) for loss, _ in found[2:]}) > 2

@@ -13,7 +13,7 @@ from lexome.recipe import explain, load
 from lexome.recipe.finetune import FinetuneRecipe
 from lexome.tasks import task_of
 from lexome.training.finetune.examples import require_types
-from lexome.training.finetune.grid import Cell, Run, cells_of, runs_of, settled
+from lexome.training.finetune.grid import Cell, Run, cells_of, recipe_of_run, runs_of
 
 ROOT = Path(__file__).resolve().parents[3]
 SHIPPED = [*sorted((ROOT / "recipes" / "finetune").glob("*.toml")), ROOT / "recipes" / "tiny" / "finetune.toml"]
@@ -84,6 +84,6 @@ def test_a_run_is_a_recipe_of_its_own() -> None:
         "batch8-lr1e-05-epochs2-seed4",
         "batch8-lr1e-05-epochs4-seed3",
     ]
-    one = settled(recipe, Run(Cell(16, 1e-5, 4.0), 4))
+    one = recipe_of_run(recipe, Run(Cell(16, 1e-5, 4.0), 4))
     assert (one.batch.sequences, one.batch.micro_batch_tokens, one.optimizer.lr, one.epochs) == (16, 100, 1e-5, 4.0)
     assert (one.seeds, one.grid.batch) == ((4,), ())

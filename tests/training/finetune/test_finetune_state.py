@@ -10,14 +10,16 @@ from typing import Any
 
 import pytest
 import torch
-from finetuning import ner_documents, recipe_of, write_splits
+from finetuning import context_of, ner_documents, recipe_of, write_splits
 
 from lexome.errors import DivergedError
 from lexome.models.checkpoint import load
 from lexome.recipe.finetune import FinetuneRecipe
+from lexome.training.finetune.fit import Fit
 from lexome.training.finetune.grid import Cell, Run
-from lexome.training.finetune.run import carry_out, grounded, identities_of
-from lexome.training.finetune.trainer import STATE, Training
+from lexome.training.finetune.run import identities_of, run_once
+from lexome.training.loop import Updater
+from lexome.training.state import RUN, STATES, list_states
 
 NER = {"kind": "ner", "types": ["Gene", "Drug"]}
 # Dropout asks the generator, the best scores and weights are remembered, rounding begins in the second half.
@@ -48,8 +50,23 @@ def run(recipe: FinetuneRecipe, folder: Path, *, until: float = 1.0) -> None:
         if share > until:
             raise Killed
 
-    with grounded(recipe) as ground:
-        carry_out(recipe, Run(Cell(), recipe.seeds[0]), ground, folder, test=False, show=show)
+    with context_of(recipe) as context:
+        run_once(recipe, Run(Cell(), recipe.seeds[0]), context, folder, test=False, show=show)
+
+
+def read_state(folder: Path) -> dict[str, Any]:
+    """What the last training state of a run keeps beside its tensors."""
+    content: dict[str, Any] = torch.load(list_states(folder / STATES)[-1] / RUN, weights_only=True)
+    return content
+
+
+def saved_step(folder: Path) -> int:
+    step: int = read_state(folder)["position"]["step"]
+    return step
+
+
+def change_state(folder: Path, **changes: Any) -> None:
+    torch.save(read_state(folder) | changes, list_states(folder / STATES)[-1] / RUN)
 
 
 def lines(folder: Path) -> list[dict[str, Any]]:
@@ -68,13 +85,12 @@ def test_a_run_that_was_killed_ends_with_the_same_bits(start: Path, data: Path, 
     run(recipe, tmp_path / "whole")
     with pytest.raises(Killed):
         run(recipe, tmp_path / "parted", until=until)
-    saved = torch.load(tmp_path / "parted" / STATE, weights_only=True)
-    assert 0 < saved["progress"]["step"] < saved["progress"]["steps"]
+    assert 0 < saved_step(tmp_path / "parted") < 24
     run(recipe, tmp_path / "parted")
     whole, parted = weights(tmp_path / "whole"), weights(tmp_path / "parted")
     assert all(torch.equal(whole[name], parted[name]) for name in whole)
     assert lines(tmp_path / "parted") == lines(tmp_path / "whole")
-    assert not (tmp_path / "parted" / STATE).exists()
+    assert not (tmp_path / "parted" / STATES).exists()
 
 
 def test_patience_goes_on_counting(start: Path, data: Path, tmp_path: Path) -> None:
@@ -94,15 +110,15 @@ def test_what_is_done_is_not_done_again(
     recipe = recipe_of(start, data, tmp_path / "out", NER, **KEYS)
     with pytest.raises(Killed):
         run(recipe, tmp_path / "run", until=0.5)
-    step = torch.load(tmp_path / "run" / STATE, weights_only=True)["progress"]["step"]
+    step = saved_step(tmp_path / "run")
     begun: list[int] = []
-    whole = Training.lines
+    whole = Fit.run
 
-    def watched(self: Training, **given: Any) -> Iterator[dict[str, Any]]:
-        begun.append(self.progress.step)
-        return whole(self, **given)
+    def watched(self: Fit) -> Iterator[tuple[dict[str, Any], bool]]:
+        begun.append(self.trainer.position.step)
+        return whole(self)
 
-    monkeypatch.setattr(Training, "lines", watched)
+    monkeypatch.setattr(Fit, "run", watched)
     run(recipe, tmp_path / "run")
     assert begun == [step]
 
@@ -116,7 +132,7 @@ def test_data_may_be_moved_while_a_run_is_stopped_and_when_it_is_done(
     shutil.copytree(data, tmp_path / data.name)
     elsewhere = recipe_of(start, tmp_path / data.name, tmp_path / "out", NER, **KEYS)
     run(elsewhere, tmp_path / "run")
-    assert "begins again" not in capsys.readouterr().err
+    assert "starts again" not in capsys.readouterr().err
     done = (tmp_path / "run" / "run.json").stat().st_mtime_ns
     run(there, tmp_path / "run")
     assert (tmp_path / "run" / "run.json").stat().st_mtime_ns == done
@@ -129,13 +145,11 @@ def test_a_state_by_the_paths_of_its_data_is_still_taken_up(
     recipe = recipe_of(start, data, tmp_path / "out", NER, **KEYS)
     with pytest.raises(Killed):
         run(recipe, tmp_path / "run", until=0.5)
-    with grounded(recipe) as ground:
-        identity = identities_of(recipe, Run(Cell(), recipe.seeds[0]), ground)[place]
-    saved = torch.load(tmp_path / "run" / STATE, weights_only=True)
-    saved["mark"][1] = identity
-    torch.save(saved, tmp_path / "run" / STATE)
+    with context_of(recipe) as context:
+        identity = identities_of(recipe, Run(Cell(), recipe.seeds[0]), context)[place]
+    change_state(tmp_path / "run", identity=f"{identity} cpu")
     run(recipe, tmp_path / "run")
-    assert "begins again" not in capsys.readouterr().err
+    assert "starts again" not in capsys.readouterr().err
 
 
 def test_the_state_of_another_run_is_not_taken_up(start: Path, data: Path, tmp_path: Path) -> None:
@@ -152,10 +166,10 @@ def test_a_state_that_cannot_be_read_begins_the_run_again(
 ) -> None:
     recipe = recipe_of(start, data, tmp_path / "out", NER, **KEYS)
     run(recipe, tmp_path / "whole")
-    (tmp_path / "broken").mkdir()
-    (tmp_path / "broken" / STATE).write_bytes(b"PK\x03\x04 and no more")
+    (tmp_path / "broken" / STATES / "step-00000004").mkdir(parents=True)
+    (tmp_path / "broken" / STATES / "step-00000004" / RUN).write_bytes(b"PK\x03\x04 and no more")
     run(recipe, tmp_path / "broken")
-    assert "the run begins again" in capsys.readouterr().err
+    assert "starts again" in capsys.readouterr().err
     assert lines(tmp_path / "broken") == lines(tmp_path / "whole")
 
 
@@ -164,11 +178,11 @@ def test_a_state_of_something_else_begins_the_run_again(
     start: Path, data: Path, tmp_path: Path, made: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     recipe = recipe_of(start, data, tmp_path / "out", NER, **KEYS | {"epochs": 2})
-    (tmp_path / "other").mkdir()
-    torch.save(made, tmp_path / "other" / STATE)
+    (tmp_path / "other" / STATES / "step-00000004").mkdir(parents=True)
+    torch.save(made, tmp_path / "other" / STATES / "step-00000004" / RUN)
     run(recipe, tmp_path / "other")
-    assert "of another run or device; the run begins again" in capsys.readouterr().err
-    assert not (tmp_path / "other" / STATE).exists()
+    assert "starts again" in capsys.readouterr().err
+    assert not (tmp_path / "other" / STATES).exists()
 
 
 def test_half_a_run_on_another_device_is_not_gone_on_from(start: Path, data: Path, tmp_path: Path) -> None:
@@ -176,10 +190,8 @@ def test_half_a_run_on_another_device_is_not_gone_on_from(start: Path, data: Pat
     run(recipe, tmp_path / "whole")
     with pytest.raises(Killed):
         run(recipe, tmp_path / "moved", until=0.5)
-    saved = torch.load(tmp_path / "moved" / STATE, weights_only=True)
-    saved["mark"][-1] = "cuda"
-    saved["weights"] = {name: torch.zeros_like(weight) for name, weight in saved["weights"].items()}
-    torch.save(saved, tmp_path / "moved" / STATE)
+    identity = read_state(tmp_path / "moved")["identity"]
+    change_state(tmp_path / "moved", identity=identity.replace(" cpu", " cuda"))
     run(recipe, tmp_path / "moved")
     assert lines(tmp_path / "moved") == lines(tmp_path / "whole")
 
@@ -194,7 +206,7 @@ def test_a_disk_that_is_full_costs_the_state_and_not_the_run(
         run(recipe, tmp_path / "run")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    assert "state.pt cannot be written" in capsys.readouterr().err
+    assert str(tmp_path / "run" / STATES) in capsys.readouterr().err
     assert {path.name for path in (tmp_path / "run").iterdir()} == {"metrics.jsonl", "dev.jsonl", "run.json"}
 
 
@@ -202,19 +214,20 @@ def test_a_run_that_diverges_leaves_no_state(
     start: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recipe = recipe_of(start, data, tmp_path / "out", NER, **KEYS)
-    whole = Training._learn
+    whole, steps = Updater.accumulate, list[int]()
 
-    def diverging(self: Training, *batches: Any) -> Any:
-        loss, norm = whole(self, *batches)
-        if self.progress.step < 10:
-            return loss, norm
-        assert (tmp_path / "run" / STATE).exists()
-        return loss * math.nan, norm
+    def diverging(self: Updater[Any], batches: Any) -> Any:
+        loss, terms = whole(self, batches)
+        steps.append(1)
+        if len(steps) <= 10:
+            return loss, terms
+        assert (tmp_path / "run" / STATES).exists()
+        return loss * math.nan, terms
 
-    monkeypatch.setattr(Training, "_learn", diverging)
+    monkeypatch.setattr(Updater, "accumulate", diverging)
     with pytest.raises(DivergedError):
         run(recipe, tmp_path / "run")
-    assert not (tmp_path / "run" / STATE).exists()
+    assert not (tmp_path / "run" / STATES).exists()
 
 
 def test_what_is_left_is_cleared_but_for_what_a_run_goes_on_from(start: Path, data: Path, tmp_path: Path) -> None:
@@ -235,4 +248,4 @@ def test_a_short_run_writes_no_state(start: Path, data: Path, tmp_path: Path) ->
     recipe = recipe_of(start, data, tmp_path / "out", NER, **KEYS | {"save_every": 120})
     with pytest.raises(Killed):
         run(recipe, tmp_path / "run", until=0.5)
-    assert not (tmp_path / "run" / STATE).exists()
+    assert not (tmp_path / "run" / STATES).exists()

@@ -92,8 +92,8 @@ def test_the_model_folder_answers_as_the_run_did(start: Path, tmp_path: Path) ->
     from lexome.infer.tokenizer import open_tokenizer
     from lexome.models.heads import EncoderWithHead
     from lexome.training.finetune.examples import frame_of
-    from lexome.training.finetune.task_model import Learner
-    from lexome.training.finetune.trainer import logits_of
+    from lexome.training.finetune.fit import predict_logits
+    from lexome.training.finetune.task_model import TaskModel
 
     docs = ner_documents()
     done = learnt(start, tmp_path, docs, GENES_AND_DRUGS, epochs=8)
@@ -106,8 +106,10 @@ def test_the_model_folder_answers_as_the_run_did(start: Path, tmp_path: Path) ->
     answers = []
     for doc in docs:
         rows = task.encode(doc, tokens, frame, with_targets=False)
-        learner = Learner(found.model, None)
-        answers.append(task.decode(doc, rows, logits_of(learner, rows, task, limit=64, segments=True, autocast=None)))
+        learner = TaskModel(found.model)
+        answers.append(
+            task.decode(doc, rows, predict_logits(learner, rows, task, batch_tokens=64, segments=True, autocast=None))
+        )
     written = list(lexome.read(tmp_path / "out" / "runs" / "seed0" / "dev.jsonl"))
     spans = [[(span.type, span.parts, round(span.score or 0, 4)) for span in doc.spans] for doc in answers]
     assert spans == [[(span.type, span.parts, round(span.score or 0, 4)) for span in doc.spans] for doc in written]

@@ -7,14 +7,22 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from finetuning import class_documents, ner_documents, pair_documents, question_documents, recipe_of, write_splits
+from finetuning import (
+    class_documents,
+    context_of,
+    ner_documents,
+    pair_documents,
+    question_documents,
+    recipe_of,
+    write_splits,
+)
 
 from lexome.document import Document
-from lexome.training.finetune.batching import Batch, Padding, batch_of
-from lexome.training.finetune.objective import Rules, TaskLoss
-from lexome.training.finetune.run import grounded
-from lexome.training.finetune.task_model import begin
-from lexome.training.finetune.trainer import Plan, can_record
+from lexome.training.finetune.batching import Padding, TaskBatch, to_batch
+from lexome.training.finetune.grid import Cell, Run
+from lexome.training.finetune.objective import LossSettings, TaskLoss
+from lexome.training.finetune.run import build_model, plan_of
+from lexome.training.finetune.update import can_record
 
 TASKS = pytest.mark.parametrize(
     ("docs", "task"),
@@ -35,16 +43,17 @@ def test_filling_changes_neither_loss_nor_gradients(
 ) -> None:
     data = write_splits(tmp_path / "data", train=docs, dev=docs)
     recipe = recipe_of(start, data, tmp_path / "out", task)
-    with grounded(recipe) as ground:
-        material = ground.material
-        rows = material.parts(None).train.flat
-        learner = begin(recipe, ground.start, material.task).learner.eval()
-        loss_of = TaskLoss(material.task, Rules())
+    with context_of(recipe) as context:
+        rows = context.data.splits(None).train.examples
+        learner = build_model(recipe, context)[0].eval()
+        loss_of = TaskLoss(context.data.task, LossSettings())
         padding = Padding(grain=64, sequences=len(rows) + 3, longest=24)
         found = []
         for given in (None, padding):
             learner.zero_grad()
-            batch = batch_of(rows, material.task, segments=material.frame.segments, asked=7, padding=given)
+            batch = to_batch(
+                rows, context.data.task, segments=context.data.frame.segments, denominator=7, padding=given
+            )
             loss = loss_of(learner(batch), batch)
             loss.backward()
             gradients = [weight.grad.flatten() for weight in learner.parameters() if weight.grad is not None]
@@ -61,15 +70,15 @@ def test_a_batch_takes_the_content_of_another(start: Path, tmp_path: Path) -> No
     docs = ner_documents()
     data = write_splits(tmp_path / "data", train=docs, dev=docs)
     recipe = recipe_of(start, data, tmp_path / "out", {"kind": "ner", "types": ["Gene", "Drug"]})
-    with grounded(recipe) as ground:
-        rows, task = ground.material.parts(None).train.flat, ground.material.task
+    with context_of(recipe) as context:
+        rows, task = context.data.splits(None).train.examples, context.data.task
         padding = Padding(grain=128, sequences=5, longest=64)
         first, second = (
-            batch_of(part, task, segments=True, asked=number, padding=padding)
+            to_batch(part, task, segments=True, denominator=number, padding=padding)
             for number, part in enumerate((rows[:5], rows[5:9]), 1)
         )
-        held = replace(first, asked=torch.tensor(1.0))
-        held.take(second)
+        held = replace(first, denominator=torch.tensor(1.0))
+        held.copy_from(second)
     assert _arrays(held) == _arrays(second)
 
 
@@ -78,10 +87,11 @@ def test_all_steps_of_a_plan_fit_into_its_few_sizes(start: Path, tmp_path: Path)
     data = write_splits(tmp_path / "data", train=docs, dev=docs)
     for size in ({"sequences": 7}, {"tokens": 60}):
         recipe = recipe_of(start, data, tmp_path / "out", {"kind": "ner", "types": ["Gene", "Drug"]}, batch=size)
-        with grounded(recipe) as ground:
-            plan = Plan(recipe, ground.material.parts(None), ground.material.task, seed=1, segments=True)
-            plan.padding = plan.few_sizes()
-            batches = [batch for step in plan.planned() for batch in step.batches]
+        with context_of(recipe) as context:
+            plan = plan_of(recipe, Run(Cell(), 1), context)
+            plan.choose_padding()
+            batches = [batch for step in plan.steps() for batch in step.batches]
+            assert plan.padding is not None
         assert {batch.packing.bounds_S1.shape[0] for batch in batches} == {plan.padding.slots + 1}
         assert {batch.packing.longest for batch in batches} == {plan.padding.longest}
         assert len({batch.ids_T.shape[0] for batch in batches}) <= 3
@@ -99,12 +109,12 @@ def test_what_cannot_be_recorded_is_not(start: Path, tmp_path: Path) -> None:
         ({}, "plain", None),
     ):
         recipe = recipe_of(start, data, tmp_path / "out", task, **keys)
-        with grounded(recipe) as ground:
-            learner = begin(recipe, ground.start, ground.material.task).learner
-            assert not can_record(learner, Rules(kind), autocast=autocast)
+        with context_of(recipe) as context:
+            learner = build_model(recipe, context)[0]
+            assert not can_record(learner, LossSettings(kind), autocast=autocast)
 
 
-def _arrays(batch: Batch) -> list[Any]:
+def _arrays(batch: TaskBatch) -> list[Any]:
     packing = batch.packing
     held = (batch.ids_T, batch.segments_T, batch.targets, packing.bounds_S1, packing.positions_T)
-    return [np.asarray(tensor).tolist() for tensor in held] + [float(batch.asked)]
+    return [np.asarray(tensor).tolist() for tensor in held] + [float(batch.denominator)]

@@ -8,16 +8,20 @@ import onnxruntime
 import pytest
 import torch
 from errors import rejects
-from finetuning import ner_documents, recipe_of, write_splits
+from finetuning import context_of, ner_documents, recipe_of, write_splits
 from onnx import TensorProto, helper, numpy_helper
 from torch import Tensor, nn
 
 from lexome.export.quantize import quantize
 from lexome.models.checkpoint import load
-from lexome.training.finetune.run import grounded
+from lexome.training.finetune.run import build_model
 from lexome.training.finetune.stage import finetune
-from lexome.training.finetune.task_model import begin
-from lexome.training.finetune.trainer import RoundedLinear, Rounding, rounded_input, rounded_weight
+from lexome.training.finetune.update import (
+    FakeQuantLinear,
+    QuantizationAwareTraining,
+    fake_quantize_input,
+    fake_quantize_weight,
+)
 
 NER = {"kind": "ner", "types": ["Gene", "Drug"]}
 
@@ -40,35 +44,35 @@ def test_a_product_is_that_of_an_export_in_eight_bits(shift: float) -> None:
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
     session = onnxruntime.InferenceSession(quantize(model).SerializeToString(), providers=["CPUExecutionProvider"])
     expected = session.run(None, {"x": input_TD.numpy()})[0]
-    found = rounded_input(input_TD) @ rounded_weight(weight_RD).T
+    found = fake_quantize_input(input_TD) @ fake_quantize_weight(weight_RD).T
     assert not np.allclose(expected, (input_TD @ weight_RD.T).numpy(), atol=1e-4)
     assert np.allclose(expected, found.numpy(), atol=1e-4)
 
 
 def test_gradients_go_through_as_if_nothing_were_rounded() -> None:
-    layer = RoundedLinear(16, 5)
-    layer.share = torch.ones(())
+    layer = FakeQuantLinear(16, 5)
+    layer.enabled = torch.ones(())
     input_TD = drawn(7, 16).requires_grad_()
     layer(input_TD).sum().backward()
     assert input_TD.grad is not None
     assert layer.weight.grad is not None
-    assert torch.allclose(input_TD.grad[0], rounded_weight(layer.weight).sum(0), atol=1e-5)
-    assert torch.allclose(layer.weight.grad[0], rounded_input(input_TD).sum(0), atol=1e-5)
+    assert torch.allclose(input_TD.grad[0], fake_quantize_weight(layer.weight).sum(0), atol=1e-5)
+    assert torch.allclose(layer.weight.grad[0], fake_quantize_input(input_TD).sum(0), atol=1e-5)
 
 
 def test_it_begins_late_ends_with_the_run_and_leaves_plain_layers(start: Path, tmp_path: Path) -> None:
     docs = ner_documents()
     recipe = recipe_of(start, write_splits(tmp_path / "data", train=docs, dev=docs), tmp_path / "out", NER)
-    with grounded(recipe) as ground:
-        learner = begin(recipe, ground.start, ground.material.task).learner
-    rounding = Rounding(learner, begin=0.75)
-    with rounding.around():
-        assert {type(part) for part in rounding.parts} == {RoundedLinear}
+    with context_of(recipe) as context:
+        learner = build_model(recipe, context)[0]
+    rounding = QuantizationAwareTraining(learner, begin=0.75)
+    with rounding.prepared():
+        assert {type(part) for part in rounding.layers} == {FakeQuantLinear}
         for done, on in ((0.0, 0.0), (0.74, 0.0), (0.75, 1.0), (1.0, 1.0)):
-            rounding.at(done)
-            assert float(rounding.share) == on
-    assert {type(part) for part in rounding.parts} == {nn.Linear}
-    assert len(rounding.parts) == 8
+            rounding.set_progress(done)
+            assert float(rounding.enabled) == on
+    assert {type(part) for part in rounding.layers} == {nn.Linear}
+    assert len(rounding.layers) == 8
 
 
 def test_a_model_learns_under_it_and_is_saved_with_plain_layers(start: Path, tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ from finetuning import class_documents, ner_documents
 from lexome.tasks.classify import Classes
 from lexome.tasks.ner import Ner
 from lexome.tasks.task import IGNORE_INDEX, Example, Frame
-from lexome.training.finetune.batching import StepSize, batches_of, filled, order_of, steps_of
-from lexome.training.finetune.examples import label_bias, label_counts, label_weights, repetitions
+from lexome.training.finetune.batching import StepSize, epoch_order, fill, micro_batches, split_epoch
+from lexome.training.finetune.examples import label_bias, label_counts, label_weights, oversampling
 
 FRAME = Frame((1,), (2,), (2,), 32)
 
@@ -37,34 +37,60 @@ def rows_of(task: Ner | Classes, count: int = 10) -> list[Example]:
 
 
 def test_every_row_comes_once_an_epoch_and_epochs_differ() -> None:
-    first, second = (order_of(epoch, np.ones(50), seed=3) for epoch in (0, 1))
+    first, second = (epoch_order(epoch, np.ones(50), seed=3) for epoch in (0, 1))
     assert sorted(first) == sorted(second) == list(range(50))
     assert first != second
 
 
 def test_a_row_with_the_factor_two_and_a_half_comes_two_or_three_times() -> None:
-    counts = Counter(number for epoch in range(200) for number in order_of(epoch, np.array([2.5, 1.0]), seed=0))
+    counts = Counter(number for epoch in range(200) for number in epoch_order(epoch, np.array([2.5, 1.0]), seed=0))
     assert counts[1] == 200
     assert 450 < counts[0] < 550
 
 
 def test_steps_are_of_so_many_sequences_or_tokens() -> None:
     lengths = [5, 9, 3, 3, 20]
-    assert steps_of(range(5), lengths, StepSize(sequences=2)) == [[0, 1], [2, 3], [4]]
-    assert steps_of(range(5), lengths, StepSize(tokens=12)) == [[0], [1, 2], [3], [4]]
+    assert split_epoch(range(5), lengths, StepSize(sequences=2)) == [[0, 1], [2, 3], [4]]
+    assert split_epoch(range(5), lengths, StepSize(tokens=12)) == [[0], [1, 2], [3], [4]]
 
 
 def test_a_row_longer_than_the_limit_goes_alone() -> None:
-    assert filled([0, 1, 2], [2, 50, 2], 10) == [[0], [1], [2]]
+    assert fill([0, 1, 2], [2, 50, 2], 10) == [[0], [1], [2]]
 
 
 def test_passes_hold_the_rows_of_their_step_and_share_one_denominator() -> None:
     task = Ner(["Gene", "Drug"])
     rows = rows_of(task)
-    made = batches_of(range(6), rows, task, limit=20, segments=True)
+    made = micro_batches(rows[:6], task, StepSize(limit=20), segments=True)
     assert len(made) > 1
     assert torch.equal(torch.cat([batch.ids_T for batch in made]), torch.tensor([i for r in rows[:6] for i in r.ids]))
-    assert {batch.asked for batch in made} == {sum(int((row.targets != IGNORE_INDEX).sum()) for row in rows[:6])}
+    assert {batch.denominator for batch in made} == {sum(int((row.targets != IGNORE_INDEX).sum()) for row in rows[:6])}
+
+
+def test_gradient_accumulation_makes_larger_steps_of_the_same_micro_batches() -> None:
+    lengths = [5, 5, 6, 7, 12]
+    assert split_epoch(range(5), lengths, StepSize(sequences=2, accumulation=2)) == [[0, 1, 2, 3], [4]]
+    assert split_epoch(range(5), lengths, StepSize(tokens=12, accumulation=2)) == [[0, 1, 2], [3, 4]]
+    task = Ner(["Gene", "Drug"])
+    rows = rows_of(task)[:5]
+    batches = micro_batches(rows, task, StepSize(sequences=2, accumulation=3), segments=True)
+    assert [len(batch.packing.lengths) for batch in batches] == [2, 2, 1]
+
+
+@pytest.mark.parametrize("examples", [1, 5, 6])
+def test_replicas_share_a_step_and_have_as_many_micro_batches(examples: int) -> None:
+    task = Ner(["Gene", "Drug"])
+    rows = rows_of(task)[:examples]
+    size = StepSize(sequences=2, accumulation=3)
+    (whole,) = micro_batches(rows, task, StepSize(), segments=True)
+    parts = [micro_batches(rows, task, size, segments=True, replica=replica, replicas=2) for replica in range(2)]
+    assert len(parts[0]) == len(parts[1])
+    batches = [batch for part in parts for batch in part]
+    assert {batch.denominator for batch in batches} == {whole.denominator}
+    labels = [batch.targets[batch.targets != IGNORE_INDEX] for batch in batches if batch.targets is not None]
+    assert whole.targets is not None
+    expected = whole.targets[whole.targets != IGNORE_INDEX]
+    assert torch.equal(torch.cat(labels).sort().values, expected.sort().values)
 
 
 def test_labels_are_counted_within_their_groups() -> None:
@@ -97,7 +123,7 @@ def test_a_label_that_is_always_true_is_learnt_too() -> None:
 def test_full_oversampling_makes_classes_alike() -> None:
     task = Classes(["gene", "drug", "both"])
     rows = rows_of(task, count=10)[:4] + rows_of(task, count=9)[2:9:3] * 4
-    factors = repetitions(rows, task, power=1.0)
+    factors = oversampling(rows, task, power=1.0)
     totals: Counter[int] = Counter()
     for row, factor in zip(rows, factors, strict=True):
         totals[int(row.targets[0])] += factor
@@ -107,6 +133,6 @@ def test_full_oversampling_makes_classes_alike() -> None:
 def test_rows_with_a_rare_label_among_several_come_more_often() -> None:
     task = Classes(["gene", "drug"], several=True)
     rows = rows_of(task)
-    factors = repetitions([*rows, *rows[::3]], task, power=0.5)
+    factors = oversampling([*rows, *rows[::3]], task, power=0.5)
     assert factors.max() > 1.0
     assert factors.min() == 1.0

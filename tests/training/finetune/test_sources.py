@@ -5,14 +5,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from errors import rejects
+from errors import raises, rejects
 
 from lexome.document import Document, Question, Span, lay_out
 from lexome.errors import DataSetError, UsageError
 from lexome.formats import read
+from lexome.models.checkpoint import load
 from lexome.recipe.finetune import DataTable, FinetuneRecipe
 from lexome.tasks import Relations
-from lexome.training.finetune.examples import BY_ID, BY_TEXT, HeldOut, Material, require_types, under
+from lexome.training.finetune.examples import BY_ID, BY_TEXT, HeldOut, TaskData, rename_types, require_types
 
 TESTED = "Mice without the gene p53 grew tumours in the liver within six months"
 OTHER = "Nothing of this sentence is said anywhere else in all of the sets"
@@ -60,11 +61,10 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-def material(start: Path, root: Path, **data: Any) -> Material:
-    """The material of a recipe that learns from two sets."""
+def task_data(start: Path, root: Path, **data: Any) -> TaskData:
+    """The data of a recipe that trains on two datasets."""
     given = {"sets": ["BC2GM", "JNLPBA"], "root": root, "rename": {"JNLPBA": {"Entity": "Protein"}}, **data}
-    keys = {"stage": "finetune", "start": start, "out": "out", "data": given, "task": TASK, "epochs": 1}
-    return Material.opened(FinetuneRecipe.model_validate(keys), start, start)
+    return TaskData.open(load(start, kind="encoder"), start, DataTable.model_validate(given), TASK)
 
 
 def types_in(docs: list[Document], sources: list[str]) -> set[tuple[str, str]]:
@@ -72,7 +72,7 @@ def types_in(docs: list[Document], sources: list[str]) -> set[tuple[str, str]]:
 
 
 def test_a_type_is_learnt_and_scored_under_its_other_name(start: Path, root: Path) -> None:
-    parts = material(start, root).parts(None)
+    parts = task_data(start, root).splits(None)
     assert parts.dev is not None
     for split in (parts.train, parts.dev):
         assert types_in(split.docs, split.sources) == {("BC2GM", "Gene"), ("JNLPBA", "Protein")}
@@ -80,30 +80,30 @@ def test_a_type_is_learnt_and_scored_under_its_other_name(start: Path, root: Pat
 
 
 @pytest.mark.parametrize(
-    ("rename", "said"),
+    ("rename", "code", "value"),
     [
-        ({"JNLPBA": {"Entitty": "Protein"}}, "'Entitty' of JNLPBA, which has Entity"),
-        ({"JNLBPA": {"Entity": "Protein"}}, "'JNLBPA'; expected one of BC2GM, JNLPBA"),
-        ({"JNLPBA": {"Entity": "Protien"}}, "JNLPBA's Entity 'Protien'; expected one of .*: Gene, Protein"),
-        ({"JNLPBA": {"Entity": ["Protein", "DNA"]}}, "JNLPBA's Entity 'DNA'; expected one of .*: Gene, Protein"),
-        ({"JNLPBA": {"Entity": "Gene"}}, r"Entity 'Gene'; .* \[task.annotated\] for JNLPBA: Protein\."),
-        ({"JNLPBA": {"Entity": ["Protein", "Gene"]}}, r"'Gene'; .* \[task.annotated\] for JNLPBA: Protein\."),
+        ({"JNLPBA": {"Entitty": "Protein"}}, "unknown-type", "Entitty"),
+        ({"JNLBPA": {"Entity": "Protein"}}, "unknown-source", "JNLBPA"),
+        ({"JNLPBA": {"Entity": "Protien"}}, "unknown-type", "Protien"),
+        ({"JNLPBA": {"Entity": ["Protein", "DNA"]}}, "unknown-type", "DNA"),
+        ({"JNLPBA": {"Entity": "Gene"}}, "unknown-type", "Gene"),
+        ({"JNLPBA": {"Entity": ["Protein", "Gene"]}}, "unknown-type", "Gene"),
     ],
 )
-def test_a_name_that_is_not_there_is_refused(rename: dict[str, Any], said: str, start: Path, root: Path) -> None:
-    with pytest.raises(UsageError, match=said):
-        material(start, root, rename=rename).parts(None)
+def test_unknown_names_are_rejected(rename: dict[str, Any], code: str, value: str, start: Path, root: Path) -> None:
+    with raises(UsageError, code=code, value=value):
+        task_data(start, root, rename=rename).splits(None)
 
 
 def test_a_name_must_be_one_of_the_types_that_are_related() -> None:
     task = Relations(["blocks", "none"], none="none", pairs=[("Drug", "Gene")])
     require_types({"made": {"Protein": "Gene"}}, task)
-    with pytest.raises(UsageError, match=r"made's Protein 'Gen'; expected one of .*: Drug, Gene\."):
+    with raises(UsageError, code="unknown-type", value="Gen"):
         require_types({"made": {"Protein": "Gen"}}, task)
 
 
 def test_a_sentence_that_another_set_tests_on_is_not_learnt(start: Path, root: Path) -> None:
-    every, kept = (material(start, root, exclude=names).parts(None) for names in ([], ["BC5CDR:test"]))
+    every, kept = (task_data(start, root, exclude=names).splits(None) for names in ([], ["BC5CDR:test"]))
     lost = {doc.text for doc in every.train.docs} - {doc.text for doc in kept.train.docs}
     assert lost == {f"{TESTED} ."}
     assert kept.notes == {f"document of BC2GM left out of training: {BY_TEXT}": 1}
@@ -113,36 +113,36 @@ def test_a_sentence_that_another_set_tests_on_is_not_learnt(start: Path, root: P
 
 
 def test_an_article_is_held_out_by_its_id_or_by_any_sentence(root: Path) -> None:
-    held = HeldOut.of(["BC5CDR:test"], root=root, run_words=6)
+    held = HeldOut.of(["BC5CDR:test"], root=root, ngram_words=6)
     (tested,) = read(root / "BC5CDR-pubtator" / "CDR_TestSet.PubTator.txt", "pubtator")
     (other,) = read(root / "BC5CDR-pubtator" / "CDR_TrainingSet.PubTator.txt", "pubtator")
-    assert held.why(tested) == BY_ID
-    assert held.why(other) is None
-    assert held.why(Document("x", tested.passages)) == BY_TEXT
-    assert held.why(Document("100003", other.passages)) == BY_ID
+    assert held.reason(tested) == BY_ID
+    assert held.reason(other) is None
+    assert held.reason(Document("x", tested.passages)) == BY_TEXT
+    assert held.reason(Document("100003", other.passages)) == BY_ID
 
 
 def test_the_middle_of_a_sentence_and_phrases_are_not_held_out() -> None:
     held = HeldOut(6)
     held.add([_document("a", f"{TESTED}. {OTHER}."), _document("b", f"{OTHER}.")])
-    assert held.why(_document("x", f"We saw: {TESTED.upper()} - at last")) == BY_TEXT
-    assert held.why(_document("x", TESTED.rpartition(" ")[0])) is None
-    assert held.why(_document("x", OTHER)) is None
+    assert held.reason(_document("x", f"We saw: {TESTED.upper()} - at last")) == BY_TEXT
+    assert held.reason(_document("x", TESTED.rpartition(" ")[0])) is None
+    assert held.reason(_document("x", OTHER)) is None
 
 
 def test_a_text_that_is_there_again_is_held_out() -> None:
     twice, asked = HeldOut(6), HeldOut(6)
     twice.add([_document("a", f"{TESTED}."), _document("b", f"{TESTED}."), _document("c", f"{OTHER}. So. {OTHER}.")])
-    assert [twice.why(_document("x", text)) for text in (TESTED, OTHER)] == [BY_TEXT, BY_TEXT]
+    assert [twice.reason(_document("x", text)) for text in (TESTED, OTHER)] == [BY_TEXT, BY_TEXT]
     question = (Question("q", "What grew?", "factoid"),)
     part, whole = _document("a", f"{TESTED}."), _document("b", f"{TESTED}. {OTHER}.")
     asked.add([replace(doc, questions=question) for doc in (part, whole)])
-    assert asked.why(_document("x", TESTED)) == BY_TEXT
+    assert asked.reason(_document("x", TESTED)) == BY_TEXT
 
 
 def test_a_split_to_hold_out_must_be_there(root: Path) -> None:
-    with pytest.raises(DataSetError, match="BC5CDR:tset, and BC5CDR has train, dev, test here"):
-        HeldOut.of(["BC5CDR:tset"], root=root, run_words=6)
+    with raises(DataSetError, code="missing-split", value="tset"):
+        HeldOut.of(["BC5CDR:tset"], root=root, ngram_words=6)
     with pytest.raises(ValueError, match="exclude"):
         FinetuneRecipe.model_validate({"data": {"sets": ["BC2GM"], "exclude": ["BC5CDR"]}})
 
@@ -153,9 +153,9 @@ def _document(id_: str, text: str) -> Document:
 
 def test_a_mention_may_have_several_names() -> None:
     doc = Document("1", lay_out([("title", "The gene p53")]), (Span("T1", "Gene", ((9, 12),), "p53"),))
-    twice = under(doc, {"Gene": ("Gene", "BC2GM_Gene")})
+    twice = rename_types(doc, {"Gene": ("Gene", "BC2GM_Gene")})
     assert [(span.id, span.type) for span in twice.spans] == [("T1", "Gene"), ("T1.BC2GM_Gene", "BC2GM_Gene")]
-    assert under(doc, {"Drug": "Chemical"}) == doc
+    assert rename_types(doc, {"Drug": "Chemical"}) == doc
 
 
 @pytest.mark.parametrize("names", [[], ["Gene", "Gene"], ["Gene", ""], ""])

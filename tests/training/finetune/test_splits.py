@@ -6,10 +6,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from finetuning import class_documents, done, ner_documents, pair_documents, recipe_of, relation_documents, write_splits
+from errors import raises
+from finetuning import (
+    class_documents,
+    context_of,
+    done,
+    ner_documents,
+    pair_documents,
+    recipe_of,
+    relation_documents,
+    write_splits,
+)
 
 from lexome.errors import LexomeError, RecipeError, UsageError
-from lexome.training.finetune.run import grounded
 
 NER = {"kind": "ner", "types": ["Gene", "Drug"]}
 
@@ -22,7 +31,7 @@ def test_a_test_split_that_cannot_be_scored_is_refused_before_anything_is_learnt
     blind = [replace(doc, id=f"test-{doc.id}", labels=()) for doc in docs]
     folder = write_splits(tmp_path / "data", train=docs, dev=docs[:6], test=blind)
     keys: dict[str, Any] = {"epochs": 1, "score_test": score_test, "grid": {"lr": [1e-3, 1e-4]}}
-    with pytest.raises(UsageError, match="test cannot be scored: document 'test-p0' has the labels"):
+    with raises(UsageError, code="not-scorable", value="test", mentions="test-p0"):
         done(recipe_of(start, folder, tmp_path / "out", {"kind": "similarity"}, **keys))
     assert not list(tmp_path.rglob("metrics.jsonl"))
 
@@ -31,14 +40,14 @@ def test_a_measure_that_test_alone_could_have_is_refused_before_anything_is_lear
     start: Path, data: Path, tmp_path: Path
 ) -> None:
     keys: dict[str, Any] = {"data": {"folder": data, "dev": "none"}, "evaluation": {"metric": "f2"}, "epochs": 1}
-    with pytest.raises(UsageError, match=r"evaluation.metric is 'f2'"):
+    with raises(UsageError, code="unknown-metric", value="f2"):
         done(recipe_of(start, data, tmp_path / "out", NER, score_test="every", **keys))
     assert not list(tmp_path.rglob("metrics.jsonl"))
 
 
 def test_a_grid_without_dev_has_no_best_cell(start: Path, data: Path, tmp_path: Path) -> None:
     keys: dict[str, Any] = {"data": {"folder": data, "dev": "none"}, "evaluation": {}, "score_test": "best"}
-    with pytest.raises(RecipeError, match="no cell is the best"):
+    with raises(RecipeError, code="invalid-value", value="score_test"):
         done(recipe_of(start, data, tmp_path, NER, grid={"lr": [1e-3, 1e-4]}, **keys))
 
 
@@ -59,7 +68,7 @@ def test_a_grid_goes_by_the_dev_split_that_a_sets_own_folds_have(
 def test_a_grid_has_no_best_cell_in_folds_without_dev(start: Path, tmp_path: Path) -> None:
     keys: dict[str, Any] = {"data": {"sets": ["EU-ADR"], "root": _eu_adr(tmp_path)}, "folds": {"use": [0]}}
     keys |= {"grid": {"lr": [1e-3, 1e-4]}, "score_test": "best", "evaluation": {}}
-    with pytest.raises(UsageError, match="no dev split in its folds"):
+    with raises(UsageError, code="missing-split", value="dev"):
         done(recipe_of(start, tmp_path, tmp_path / "out", {}, **keys))
 
 
@@ -68,13 +77,13 @@ def test_a_sets_own_folds_are_not_drawn_anew(start: Path, tmp_path: Path) -> Non
         "data": {"sets": ["EU-ADR"], "root": _eu_adr(tmp_path)},
         "folds": {"count": 5, "dev_fraction": 0.1},
     }
-    with pytest.raises(UsageError, match=r"has 10 folds of its own; expected those\. Leave folds.count out"):
+    with raises(UsageError, code="own-folds", value=5):
         done(recipe_of(start, tmp_path, tmp_path / "out", {}, **keys))
 
 
 def test_patience_needs_a_dev_split_in_a_sets_own_folds(start: Path, tmp_path: Path) -> None:
     keys: dict[str, Any] = {"data": {"sets": ["EU-ADR"], "root": _eu_adr(tmp_path)}, "folds": {"use": [0]}}
-    with pytest.raises(LexomeError, match="no dev split in its folds"):
+    with raises(LexomeError, code="missing-split", value="dev"):
         done(recipe_of(start, tmp_path, tmp_path / "out", {}, **keys))
 
 
@@ -92,8 +101,8 @@ def test_a_test_split_that_is_learnt_from_is_not_kept_apart(start: Path, tmp_pat
     docs = ner_documents(10)
     folder = write_splits(tmp_path / "data", train=docs[:4], dev=docs[4:6], test=docs[6:])
     data = {"folder": folder, "train": ["train", "test"], "overlap": "drop"}
-    with grounded(recipe_of(start, folder, tmp_path / "out", NER, data=data)) as ground:
-        parts = ground.material.parts(None)
+    with context_of(recipe_of(start, folder, tmp_path / "out", NER, data=data)) as context:
+        parts = context.data.splits(None)
     assert [doc.id for doc in parts.train.docs] == [doc.id for doc in (*docs[:4], *docs[6:])]
     assert parts.warnings == ()
 
@@ -107,8 +116,8 @@ def test_what_is_in_test_is_not_learnt_however_the_splits_are_made(
     folder = write_splits(tmp_path / "data", train=docs[4:], dev=[*docs[:4], *again[4:]], test=again[:4])
     data = {"folder": folder, "train": ["train", "dev"], "dev": "none", "overlap": "drop"}
     recipe = recipe_of(start, folder, tmp_path / "out", NER, data=data, folds=folds, evaluation={})
-    with grounded(recipe) as ground:
-        parts = ground.material.parts(None if folds is None else 0)
+    with context_of(recipe) as context:
+        parts = context.data.splits(None if folds is None else 0)
     assert parts.test is not None
     assert {doc.text for doc in parts.train.docs}.isdisjoint(doc.text for doc in parts.test.docs)
     assert parts.warnings == ()
@@ -127,8 +136,8 @@ def test_labels_that_are_lacking_are_told_where_they_change_what_is_learnt(start
     docs = class_documents(several=False)
     folder = write_splits(tmp_path / "data", train=[replace(docs[0], labels=()), *docs[1:]], dev=docs)
     for task, said in (({}, 1), ({"several": True, "labels": ["gene", "drug", "both"]}, 0)):
-        with grounded(recipe_of(start, folder, tmp_path / "out", {"kind": "classes", **task})) as ground:
-            warnings = ground.material.parts(None).warnings
+        with context_of(recipe_of(start, folder, tmp_path / "out", {"kind": "classes", **task})) as context:
+            warnings = context.data.splits(None).warnings
         assert sum("1 documents of train have no label" in warning for warning in warnings) == said
 
 

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from lexome.models.packing import Packing
 from lexome.tasks.task import IGNORE_INDEX
-from lexome.training.finetune.objective import Rules, binary_loss, choice_loss, dice, span_loss, value_loss
+from lexome.training.finetune.objective import LossSettings, binary_loss, choice_loss, dice, span_loss, value_loss
 from lexome.training.finetune.task_model import Chain, Crf
 
 LENGTHS = (4, 1, 6)
@@ -28,32 +28,32 @@ def test_groups_are_asked_apart_and_what_is_not_asked_counts_nothing() -> None:
     targets = torch.tensor([[1, 2], [IGNORE_INDEX, 0], [0, IGNORE_INDEX]])
     first = functional.cross_entropy(given[[0, 2], :2], torch.tensor([1, 0]), reduction="sum")
     second = functional.cross_entropy(given[[0, 1], 2:], torch.tensor([2, 0]), reduction="sum")
-    assert torch.allclose(choice_loss(given, targets, (2, 3), Rules()), first + second)
+    assert torch.allclose(choice_loss(given, targets, (2, 3), LossSettings()), first + second)
 
 
 def test_weights_multiply_the_loss_of_their_label() -> None:
     given, targets = logits(2, 2), torch.tensor([[0], [1]])
     plain = functional.cross_entropy(given, targets[:, 0], reduction="none")
-    weighted = choice_loss(given, targets, (2,), Rules("weighted", weights=(1.0, 3.0)))
+    weighted = choice_loss(given, targets, (2,), LossSettings("weighted", weights=(1.0, 3.0)))
     assert torch.allclose(weighted, plain[0] + 3 * plain[1])
 
 
 def test_focal_loss_without_gamma_is_cross_entropy() -> None:
     given, targets = logits(6, 4), torch.tensor([[0], [3], [IGNORE_INDEX], [1], [1], [2]])
-    plain = choice_loss(given, targets, (4,), Rules())
-    assert torch.allclose(choice_loss(given, targets, (4,), Rules("focal", gamma=0.0)), plain)
+    plain = choice_loss(given, targets, (4,), LossSettings())
+    assert torch.allclose(choice_loss(given, targets, (4,), LossSettings("focal", gamma=0.0)), plain)
 
 
 def test_focal_loss_of_easy_answers_is_smaller() -> None:
     easy, targets = torch.tensor([[8.0, 0.0]]), torch.tensor([[0]])
-    plain = choice_loss(easy, targets, (2,), Rules())
-    assert choice_loss(easy, targets, (2,), Rules("focal")) < plain / 100
+    plain = choice_loss(easy, targets, (2,), LossSettings())
+    assert choice_loss(easy, targets, (2,), LossSettings("focal")) < plain / 100
 
 
 def test_dice_loss_falls_all_the_way_to_a_sure_right_answer() -> None:
     for share in torch.linspace(0.01, 0.99, 20, dtype=torch.float64):
         said = share.reshape(1, 1).requires_grad_()
-        dice(said, torch.ones(1, 1), torch.ones(1, 1), Rules("dice")).backward()
+        dice(said, torch.ones(1, 1), torch.ones(1, 1), LossSettings("dice")).backward()
         assert said.grad is not None
         assert said.grad.item() < 0
 
@@ -61,7 +61,7 @@ def test_dice_loss_falls_all_the_way_to_a_sure_right_answer() -> None:
 def test_dice_loss_of_a_rare_label_weighs_as_much_as_that_of_a_common_one() -> None:
     yes = torch.tensor([[1.0, 0.0]] * 9 + [[0.0, 1.0]])
     all_common = torch.tensor([[1.0, 0.0]]).expand(10, 2)
-    assert dice(all_common, yes, torch.ones(10, 1), Rules("dice", alpha=0.0, smooth=1e-6)) > 0.5
+    assert dice(all_common, yes, torch.ones(10, 1), LossSettings("dice", alpha=0.0, smooth=1e-6)) > 0.5
 
 
 @pytest.mark.parametrize("kind", ["plain", "weighted", "focal", "dice"])
@@ -71,7 +71,7 @@ def test_every_rule_learns_two_labels_by_descent(kind: str) -> None:
     optimizer = torch.optim.SGD([free], lr=1.0)
     for _ in range(200):
         optimizer.zero_grad()
-        choice_loss(free, targets, (2,), Rules(kind, weights=(1.0, 1.0))).backward()
+        choice_loss(free, targets, (2,), LossSettings(kind, weights=(1.0, 1.0))).backward()
         optimizer.step()
     assert (free.argmax(-1) == targets[:, 0]).all()
 
@@ -81,7 +81,7 @@ def test_labels_that_are_true_or_not_are_asked_apart() -> None:
     targets = torch.tensor([[1.0, 0.0, IGNORE_INDEX], [0.0, 0.0, 1.0]])
     first = functional.binary_cross_entropy_with_logits(given[0, :2], targets[0, :2])
     second = functional.binary_cross_entropy_with_logits(given[1], targets[1])
-    assert torch.allclose(binary_loss(given, targets, Rules()), first + second)
+    assert torch.allclose(binary_loss(given, targets, LossSettings()), first + second)
 
 
 def test_numbers_that_are_not_known_count_nothing() -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from finetuning import ner_documents, recipe_of, tiny_model, write_splits
+from errors import raises
+from finetuning import context_of, ner_documents, recipe_of, tiny_model, write_splits
 from torch import Tensor
 
 import lexome
@@ -17,13 +18,13 @@ from lexome.errors import CheckpointError, LexomeError, UsageError
 from lexome.models.checkpoint import load
 from lexome.pipeline import Engine
 from lexome.recipe.corpus_stages import ShardRecipe
-from lexome.recipe.finetune import FinetuneRecipe, TeacherTable
+from lexome.recipe.finetune import FinetuneRecipe
 from lexome.tasks import task_of
 from lexome.tasks.task import IGNORE_INDEX, Example
-from lexome.training.finetune.batching import Padding, batch_of, batches_of
-from lexome.training.finetune.grid import RUNS, Cell, Run, settled
-from lexome.training.finetune.objective import Teaching, text_rows
-from lexome.training.finetune.run import grounded, identities_of
+from lexome.training.finetune.batching import Padding, StepSize, micro_batches, to_batch
+from lexome.training.finetune.grid import RUNS, Cell, Run, recipe_of_run, start_of
+from lexome.training.finetune.objective import Distillation, load_teacher, unlabeled_examples
+from lexome.training.finetune.run import identities_of
 from lexome.training.finetune.stage import finetune
 
 NER = {"kind": "ner", "types": ["Gene", "Drug"], "nested": True}
@@ -71,12 +72,12 @@ def test_a_student_learns_types_that_only_its_teacher_knows(
 
 def _share_of(model: torch.nn.Module, start: Path, recipe: FinetuneRecipe, type_: str) -> float:
     """The share of mentions of a type in all documents that a model finds."""
-    with grounded(recipe) as ground:
-        task, tokens, frame = task_of(NER), ground.material.tokens, ground.material.frame
+    with context_of(recipe) as context:
+        task, tokens, frame = task_of(NER), context.data.tokens, context.data.frame
     found = wanted = 0
     for doc in ner_documents():
         rows = task.encode(doc, tokens, frame, with_targets=False)
-        batch = batch_of(rows, task, segments=frame.segments)
+        batch = to_batch(rows, task, segments=frame.segments)
         with torch.no_grad():
             logits = model(batch.ids_T, batch.packing, batch.segments_T).numpy()
         said = {(span.start, span.end) for span in task.decode(doc, rows, [logits]).spans if span.type == type_}
@@ -87,13 +88,14 @@ def _share_of(model: torch.nn.Module, start: Path, recipe: FinetuneRecipe, type_
 
 def test_text_becomes_rows_that_ask_nothing(start: Path, shards: Path, teacher: Path, tmp_path: Path) -> None:
     recipe = taught(start, tmp_path, models=[teacher], shards=shards)
-    with grounded(recipe) as ground:
-        material = ground.material
-        rows = text_rows(shards, material.tokenizer, material.task, max_tokens=material.frame.max_tokens)
+    with context_of(recipe) as context:
+        rows = unlabeled_examples(
+            shards, context.data.tokenizer, context.data.task, max_tokens=context.data.frame.max_tokens
+        )
         plain = [
             row.ids.tolist()
             for doc in ner_documents(25)
-            for row in material.task.encode(doc, material.tokens, material.frame, with_targets=False)
+            for row in context.data.task.encode(doc, context.data.tokens, context.data.frame, with_targets=False)
         ]
     assert [row.ids.tolist() for row in rows] == plain
     for row in rows:
@@ -114,28 +116,28 @@ def made_rows(*lengths: int) -> list[Example]:
 
 def test_the_loss_is_the_mean_divergence_however_a_step_is_cut_or_filled_up() -> None:
     task, rows = task_of(NER), made_rows(5, 9, 3)
-    teaching = Teaching([], task, weight=2.0, temperature=1.0)
+    teaching = Distillation([], task, weight=2.0, temperature=1.0)
     logits_TC, shares_TGK = logits_and_shares(17)
     apart = shares_TGK * (shares_TGK.log() - logits_TC.view(17, 2, 3).log_softmax(-1))
     expected = 2.0 * apart.sum((1, 2)).mean()
-    (whole,) = batches_of(range(3), rows, task, limit=100, segments=False, taught=True)
+    (whole,) = micro_batches(rows, task, StepSize(limit=100), segments=False, soft=True)
     torch.testing.assert_close(teaching.loss(logits_TC, shares_TGK, whole), expected)
-    parts = batches_of(range(3), rows, task, limit=9, segments=False, taught=True)
+    parts = micro_batches(rows, task, StepSize(limit=9), segments=False, soft=True)
     assert len(parts) == 3
     at, total = 0, torch.zeros(())
     for batch in parts:
         here = slice(at, at + batch.tokens)
         total, at = total + teaching.loss(logits_TC[here], shares_TGK[here], batch), here.stop
     torch.testing.assert_close(total, expected)
-    (filled,) = batches_of(range(3), rows, task, limit=100, segments=False, taught=True, padding=Padding(32, 3, 16))
+    (filled,) = micro_batches(rows, task, StepSize(limit=100), segments=False, soft=True, padding=Padding(32, 3, 16))
     more_TC, more_TGK = logits_and_shares(32)
     more_TC[:17], more_TGK[:17] = logits_TC, shares_TGK
     torch.testing.assert_close(teaching.loss(more_TC, more_TGK, filled), expected)
 
 
 def test_a_share_of_nothing_is_no_trouble() -> None:
-    teaching = Teaching([], task_of(NER), weight=1.0, temperature=2.0)
-    (batch,) = batches_of(range(1), made_rows(4), task_of(NER), limit=9, segments=False, taught=True)
+    teaching = Distillation([], task_of(NER), weight=1.0, temperature=2.0)
+    (batch,) = micro_batches(made_rows(4), task_of(NER), StepSize(limit=9), segments=False, soft=True)
     sure_TGK = torch.tensor([1.0, 0.0, 0.0]).expand(4, 2, 3)
     logits_TC = torch.zeros(4, 6, requires_grad=True)
     loss = teaching.loss(logits_TC, sure_TGK, batch)
@@ -148,15 +150,18 @@ def test_several_teachers_give_the_mean_of_their_shares(start: Path, teacher: Pa
     recipe = taught(start, tmp_path, models=[teacher])
     other = finetune(taught(start, tmp_path / "other", models=[teacher]), progress_shown=False)
     assert other.model is not None
-    with grounded(recipe) as ground:
-        task, tokenizer = ground.material.task, ground.material.tokenizer
-        batch = batch_of(ground.material.parts(None).train.flat, task, segments=True)
-        device = torch.device("cpu")
-        assert recipe.teacher is not None
+    with context_of(recipe) as context:
+        task, tokenizer = context.data.task, context.data.tokenizer
+        batch = to_batch(context.data.splits(None).train.examples, task, segments=True)
         given = ((teacher,), (other.model,), (teacher, other.model))
-        tables = [recipe.teacher.model_copy(update={"models": models}) for models in given]
         first, second, both = (
-            Teaching.of(table, task, tokenizer, max_tokens=64, device=device).shares(batch) for table in tables
+            Distillation(
+                [load_teacher(start_of(path), task, tokenizer, max_tokens=64) for path in models],
+                task,
+                weight=1.0,
+                temperature=1.0,
+            ).soft_labels(batch)
+            for models in given
         )
     assert not torch.allclose(first, second, atol=1e-3)
     torch.testing.assert_close(both, (first + second) / 2)
@@ -192,8 +197,8 @@ def test_a_run_by_the_paths_of_data_or_teacher_is_still_found(
     recipe = taught(start, tmp_path, models=[teacher]).model_copy(update={"epochs": 1.0})
     finetune(recipe, progress_shown=False)
     path = recipe.out / RUNS / "seed0" / "run.json"
-    with grounded(recipe) as ground:
-        identities = identities_of(settled(recipe, Run(Cell(), 0)), Run(Cell(), 0), ground)
+    with context_of(recipe) as context:
+        identities = identities_of(recipe_of_run(recipe, Run(Cell(), 0)), Run(Cell(), 0), context)
     now, before = identities[0], identities[place]
     path.write_text(path.read_text().replace(now, before))
     finetune(recipe, progress_shown=False)
@@ -202,7 +207,7 @@ def test_a_run_by_the_paths_of_data_or_teacher_is_still_found(
 
 def test_a_teacher_must_have_a_head_for_the_task(start: Path, tmp_path: Path) -> None:
     recipe = taught(start, tmp_path, models=[start])
-    with pytest.raises(CheckpointError, match=r"no head for labels of a token; expected a model that was fine-tuned"):
+    with raises(CheckpointError, code="no-head"):
         finetune(recipe, progress_shown=False)
 
 
@@ -210,7 +215,7 @@ def test_a_teacher_with_a_chain_is_refused(start: Path, tmp_path: Path) -> None:
     data = write_splits(tmp_path / "chained", train=ner_documents(), dev=ner_documents())
     chained = recipe_of(start, data, tmp_path / "teacher", NER, head={"crf": True}, epochs=1)
     finetune(chained, progress_shown=False)
-    with pytest.raises(CheckpointError, match=r"a chain over tags \(head.crf\).*expected a model without one"):
+    with raises(CheckpointError, code="crf-teacher"):
         finetune(taught(start, tmp_path, models=[chained.out]), progress_shown=False)
 
 
@@ -218,17 +223,15 @@ def test_what_does_not_fit_is_said(start: Path, teacher: Path, shards: Path, tmp
     renamed = NER | {"types": ["Gene", "Chemical"]}
     data = write_splits(tmp_path / "data", train=ner_documents(), dev=ner_documents())
     recipe = recipe_of(start, data, tmp_path / "out", renamed, teacher={"models": [teacher]})
-    with pytest.raises(CheckpointError, match=r"labels.*Fine-tune the teacher on the same"):
+    with raises(CheckpointError, code="label-mismatch"):
         finetune(recipe, progress_shown=False)
     classes = task_of({"kind": "classes", "labels": ["a", "b"]})
-    with pytest.raises(UsageError, match=r"labels of tokens.*labels a sequence"):
-        Teaching([], classes, weight=1.0, temperature=1.0)
-    with pytest.raises(UsageError, match=r"labels of tokens.*labels a sequence"):
-        Teaching.of(TeacherTable(models=(start,)), classes, start, max_tokens=64, device=torch.device("cpu"))
+    with raises(UsageError, code="unsupported-task", value="teacher"):
+        Distillation([], classes, weight=1.0, temperature=1.0)
     short = tiny_model(tmp_path / "short", max_tokens=16)
     taught_short = finetune(recipe_of(short, data, tmp_path / "brief", NER, epochs=1), progress_shown=False)
     reading = recipe_of(start, data, tmp_path / "long", NER, teacher={"models": [taught_short.model]})
-    with pytest.raises(CheckpointError, match=r"takes 16 tokens, and rows have up to 64"):
+    with raises(CheckpointError, code="too-long"):
         finetune(reading, progress_shown=False)
     missing = recipe_of(start, data, tmp_path / "none", NER, teacher={"models": [teacher], "shards": tmp_path / "no"})
     with pytest.raises(LexomeError, match="no"):

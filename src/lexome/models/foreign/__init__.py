@@ -1,11 +1,11 @@
-"""Checkpoints of other frameworks, turned into Hugging Face's form in memory.
+"""Checkpoints of other frameworks, converted to Hugging Face's format in memory.
 
 google     TensorFlow 1 checkpoints of Google's BERT (BioBERT), read without TensorFlow
 fairseq    fairseq's RoBERTa (bio-lm)
 megatron   Megatron-LM's BERT, of one or several tensor-parallel ranks
 nemo       NVIDIA's .nemo archives (BioMegatron)
-pickle     Hugging Face folders of before safetensors
-onnx       a BERT exported to ONNX by torch, its configuration beside it
+pickle     Hugging Face folders from before safetensors
+onnx       a BERT exported to ONNX by torch, with its config.json
 """
 
 from pathlib import Path
@@ -27,33 +27,35 @@ _READERS = {
 
 
 def detect(path: Path) -> str | None:
-    """The layout of a folder, archive or file, by the names in it and no more; None where it is none of ours."""
+    """The layout of a folder, archive or file, by its file names only; None if unknown."""
     with Release(path) as release:
         return _layout(release)
 
 
 def read_foreign(path: Path) -> ForeignCheckpoint:
-    """The model in a folder, an archive (.tar, .tar.gz, .nemo) or a file; CheckpointError where it cannot be read.
+    """Read the model in a folder, an archive (.tar, .tar.gz, .nemo) or a file; CheckpointError if it is unknown.
 
-    Nothing in it is run, and no archive is extracted. Weights that the layout does not have raise.
+    No code in it is executed, and no archive is extracted. Unknown weights raise.
     """
     with Release(path) as release:
         layout = _layout(release)
         if layout is None:
-            seen = ", ".join(release.names[:5]) or "nothing"
+            names = ", ".join(release.names[:5]) or "no files"
             raise CheckpointError(
-                f"{path}: no checkpoint that is known here (it has {seen}). Expected a TensorFlow checkpoint with "
+                f"{path}: not a known checkpoint (it has {names}). Expected a TensorFlow checkpoint with "
                 "bert_config.json, fairseq's model.pt with dict.txt, Megatron's mp_rank_00, a .nemo archive, or "
-                "config.json with pytorch_model.bin or onnx/model.onnx."
+                "config.json with pytorch_model.bin or onnx/model.onnx.",
+                code="unknown-layout",
+                value=path,
             )
         return _READERS[layout](release)
 
 
 def _layout(release: Release) -> str | None:
-    if megatron.find_weights(release):
+    if megatron.find_nemo_weights(release):
         return megatron.NEMO_LAYOUT
-    # A folder with both was converted by its authors, so the conversion is as good as the source.
-    if "config.json" in release.names and "pytorch_model.bin" in release.names and release.chosen is None:
+    # A folder with several formats was converted by its authors; any of them will do.
+    if "config.json" in release.names and "pytorch_model.bin" in release.names and release.selected is None:
         return legacy_hf.LAYOUT if legacy_hf.find_weights(release) else None
     if tensorflow.find_index(release):
         return tensorflow.LAYOUT

@@ -1,7 +1,7 @@
-"""A BERT that was exported to ONNX, as transformers.js and light packages carry it: config.json, onnx/model.onnx.
+"""A BERT exported to ONNX, as transformers.js and light packages ship it: config.json and onnx/model.onnx.
 
 torch's exporters keep the names of biases, norms and embeddings. The matrix of a linear layer is transposed and loses
-its name; it is known by the bias of the Add that follows its MatMul.
+its name; it is identified by the bias of the Add that follows its MatMul.
 """
 
 from collections import Counter
@@ -13,23 +13,23 @@ import torch
 
 from lexome.errors import CheckpointError, MissingExtraError
 from lexome.models.foreign import legacy_hf
-from lexome.models.foreign.release import ForeignCheckpoint, Release, missing_weights_error, read_json
+from lexome.models.foreign.release import ForeignCheckpoint, Release, damaged_error, missing_weights_error, read_json
 from lexome.models.tokenizer_files import without_truncation
 
 LAYOUT = "onnx"
 
 Weights = dict[str, torch.Tensor]
 
-# protobuf holds no more.
+# protobuf's limit.
 GRAPH_LIMIT = 2 << 30
 
 _FLOATS = ("FLOAT", "FLOAT16", "DOUBLE")
-# Counts, places and conditions of the graph itself.
+# Shapes, indices and conditions of the graph itself.
 _OTHERS = ("INT32", "INT64", "BOOL", "STRING")
 
 _EMBEDDINGS = "bert.embeddings.word_embeddings.weight"
 _OUTPUT = "cls.predictions.decoder.weight"
-_NEEDED = (
+_REQUIRED = (
     _EMBEDDINGS,
     "bert.embeddings.position_embeddings.weight",
     "bert.encoder.layer.0.intermediate.dense.weight",
@@ -38,11 +38,11 @@ _HEADS = ("cls.", "classifier.", "qa_outputs.")
 
 
 def find_graph(release: Release) -> list[str]:
-    """The graph of the model, beside or below its config.json; empty where there is none, or weights as well."""
+    """The model's graph, beside or below its config.json; empty if there is none, or if there are weights as well."""
     if "config.json" not in release.names:
         return []
-    if release.chosen is not None:
-        return [release.chosen] if release.chosen.endswith(".onnx") else []
+    if release.selected is not None:
+        return [release.selected] if release.selected.endswith(".onnx") else []
     if release.find("*.safetensors") or release.find("*.bin"):
         return []
     whole = release.find("onnx/model.onnx") + release.find("model.onnx")
@@ -50,28 +50,30 @@ def find_graph(release: Release) -> list[str]:
 
 
 def read(release: Release) -> ForeignCheckpoint:
-    """The export as transformers would write the model, its tokenizer neither cutting nor padding."""
+    """The model as transformers would save it, without truncation or padding in its tokenizer."""
     name = find_graph(release)[0]
     where, config = release.where(name), read_json(release, "config.json")
     if config.get("model_type") != "bert":
         raise CheckpointError(
-            f"{where}: model_type is {config.get('model_type')!r} in config.json; of exports to ONNX, a bert is read. "
-            "Take the release with the model's own weights."
+            f"{where}: model_type is {config.get('model_type')!r} in config.json; only ONNX exports of a bert are "
+            "supported. Use the release with the model's weights.",
+            code="unsupported-model",
+            value=config.get("model_type"),
         )
-    graph = _graph(release, name)
-    _refuse_what_was_changed(graph, where)
+    graph = _load_graph(release, name)
+    _check_unmodified(graph, where)
     foreign = legacy_hf.from_state(release, _weights(graph, where), config, where=where, layout=LAYOUT)
-    for needed in _NEEDED:
+    for needed in _REQUIRED:
         if needed not in foreign.weights:
             raise missing_weights_error(where, needed, layout="BERT")
     settings = dict(foreign.config)
     if not any(weight.startswith(_HEADS) for weight in foreign.weights):
-        # An export without its head still comes with the configuration of the model that had one.
+        # Exports without the head still have the configuration of the model with one.
         settings["architectures"] = ["BertModel"]
     return replace(foreign, config=settings, tokenizer_files=without_truncation(foreign.tokenizer_files))
 
 
-def _graph(release: Release, name: str) -> Any:
+def _load_graph(release: Release, name: str) -> Any:
     try:
         import onnx
     except ModuleNotFoundError as error:
@@ -80,97 +82,109 @@ def _graph(release: Release, name: str) -> Any:
     try:
         graph = onnx.ModelProto.FromString(content).graph
     except Exception as error:  # protobuf's DecodeError, whose package has no types
-        raise CheckpointError(f"{release.where(name)}: no ONNX file ({error}). Fetch it again.") from None
+        raise damaged_error(release.where(name), f"invalid ONNX: {error}") from None
     if not graph.node:
-        raise CheckpointError(f"{release.where(name)}: an ONNX file without a graph. Fetch it again.")
+        raise damaged_error(release.where(name), "ONNX without a graph")
     return graph
 
 
-def _refuse_what_was_changed(graph: Any, where: str) -> None:
-    """Raise where a program has rounded the weights, moved them elsewhere, or melted layers together."""
+def _check_unmodified(graph: Any, where: str) -> None:
+    """Raise if the graph is quantized, optimized, or has external weights."""
     from onnx import TensorProto
 
     types = Counter(TensorProto.DataType.Name(tensor.data_type) for tensor in graph.initializer)
     for kind, count in types.items():
         if kind not in (*_FLOATS, *_OTHERS):
             raise CheckpointError(
-                f"{where}: {count} tensors of type {kind}, so the graph is quantised; expected whole weights "
-                f"({', '.join(_FLOATS)}). Take model.onnx in full precision."
+                f"{where}: {count} tensors of type {kind}, so the graph is quantized; expected {', '.join(_FLOATS)}. "
+                "Use model.onnx in full precision.",
+                code="quantized-weights",
+                value=kind,
             )
     if any(tensor.data_location == TensorProto.EXTERNAL for tensor in graph.initializer):
         raise CheckpointError(
-            f"{where}: its weights lie in another file; expected them inside. Save it as one, with "
-            "onnx.save(onnx.load(...), ...)."
+            f"{where}: its weights are in an external file; expected them inside. Save it as a single file with "
+            "onnx.save(onnx.load(...), ...).",
+            code="external-weights",
+            value=where,
         )
     fused = sorted({node.op_type for node in graph.node if node.domain == "com.microsoft"})
     if fused:
         raise CheckpointError(
-            f"{where}: has {', '.join(fused)} of onnxruntime's optimiser, in which layers have lost their names. "
-            "Take the graph as it was exported."
+            f"{where}: was optimized by onnxruntime ({', '.join(fused)}), which removes the names of layers. "
+            "Use the graph as it was exported.",
+            code="optimized-graph",
+            value=fused[0],
         )
 
 
 def _weights(graph: Any, where: str) -> Weights:
-    """All weights by the names they had in torch; CheckpointError for one that has no place or no name."""
-    held = _initialisers(graph, where)
-    weights = {name: tensor for name, tensor in held.items() if name.endswith((".weight", ".bias"))}
-    placed = set(weights)
-    for name, stored, turned in _matrices(graph, held):
-        placed.add(stored)
-        matrix = held[stored].T.contiguous() if turned else held[stored]
-        if not torch.equal(weights.setdefault(name, matrix), matrix):
-            raise CheckpointError(f"{where}: two matrices are {name!r}, by the bias that follows. Check the export.")
-    for name, tensor in held.items():
-        if name not in placed and tensor.dim() > 1:
+    """All weights by their keys in torch; CheckpointError for a matrix that cannot be identified."""
+    stored = _initializers(graph, where)
+    weights = {name: tensor for name, tensor in stored.items() if name.endswith((".weight", ".bias"))}
+    identified = set(weights)
+    for key, name, transposed in _matrices(graph, stored):
+        identified.add(name)
+        matrix = stored[name].T.contiguous() if transposed else stored[name]
+        if not torch.equal(weights.setdefault(key, matrix), matrix):
             raise CheckpointError(
-                f"{where}: {name!r} of shape {tuple(tensor.shape)} is followed by no bias with a name, so its place is "
-                "not known; expected a BERT as torch exports it, for any length of text. Take another export."
+                f"{where}: two matrices are {key!r} by the bias that follows. Check the export.",
+                code="ambiguous-weights",
+                value=key,
+            )
+    for name, tensor in stored.items():
+        if name not in identified and tensor.dim() > 1:
+            raise CheckpointError(
+                f"{where}: no named bias follows {name!r} of shape {tuple(tensor.shape)}, so it cannot be identified; "
+                "expected a BERT exported by torch with a dynamic sequence length. Use another export.",
+                code="unknown-weights",
+                value=name,
             )
     for name in weights:
         if name.endswith(".bias") and name != "cls.predictions.bias" and _matrix_of(name) not in weights:
             raise missing_weights_error(where, _matrix_of(name), layout="BERT")
     if _EMBEDDINGS not in weights and _OUTPUT in weights:
-        # One tensor for both, of which the newer exporter keeps this name.
+        # They are one tensor, for which the newer exporter keeps this name.
         weights[_EMBEDDINGS] = weights[_OUTPUT]
     return weights
 
 
-def _initialisers(graph: Any, where: str) -> Weights:
-    """The floating tensors of a graph by name, also by the second name that Identity gives one that is there twice."""
+def _initializers(graph: Any, where: str) -> Weights:
+    """The floating-point tensors of a graph by name, including the second names that Identity gives shared ones."""
     from onnx import TensorProto, numpy_helper
 
-    held: Weights = {}
+    stored: Weights = {}
     for tensor in graph.initializer:
         if TensorProto.DataType.Name(tensor.data_type) in _FLOATS:
             try:
-                held[tensor.name] = torch.from_numpy(numpy_helper.to_array(tensor).copy())
+                stored[tensor.name] = torch.from_numpy(numpy_helper.to_array(tensor).copy())
             except ValueError as error:
-                raise CheckpointError(f"{where}: {tensor.name!r} is damaged ({error}). Fetch it again.") from None
+                raise damaged_error(where, f"{tensor.name}: {error}") from None
     for node in graph.node:
-        if node.op_type == "Identity" and node.input[0] in held:
-            held[node.output[0]] = held[node.input[0]]
-    return held
+        if node.op_type == "Identity" and node.input[0] in stored:
+            stored[node.output[0]] = stored[node.input[0]]
+    return stored
 
 
-def _matrices(graph: Any, held: Weights) -> Iterator[tuple[str, str, bool]]:
-    """Each linear layer's matrix: its name in torch, its name in the graph, and whether it is turned there."""
+def _matrices(graph: Any, stored: Weights) -> Iterator[tuple[str, str, bool]]:
+    """Each linear layer's matrix: its key in torch, its name in the graph, and whether it is transposed there."""
     products = {node.output[0]: node.input[1] for node in graph.node if node.op_type == "MatMul"}
     for node in graph.node:
         if node.op_type == "Add":
-            bias = next((name for name in node.input if name in held), "")
-            stored = next((products[name] for name in node.input if name in products), "")
-            turned = True
+            bias = next((name for name in node.input if name in stored), "")
+            matrix = next((products[name] for name in node.input if name in products), "")
+            transposed = True
         elif node.op_type == "Gemm" and len(node.input) == 3:
-            _, stored, bias = node.input
-            turned = not any(option.name == "transB" and option.i for option in node.attribute)
+            _, matrix, bias = node.input
+            transposed = not any(option.name == "transB" and option.i for option in node.attribute)
         else:
             continue
-        if bias.endswith(".bias") and stored in held:
-            yield _matrix_of(bias), stored, turned
+        if bias.endswith(".bias") and matrix in stored:
+            yield _matrix_of(bias), matrix, transposed
 
 
 def _matrix_of(bias: str) -> str:
-    """The name of the matrix that a bias belongs to; the one for words has its own under another module."""
+    """The key of the matrix that a bias belongs to; in the masked-LM head they are in different modules."""
     if bias == "cls.predictions.bias":
         return _OUTPUT
     return f"{bias.removesuffix('.bias')}.weight"

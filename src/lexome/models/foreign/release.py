@@ -1,7 +1,7 @@
-"""The files of a release by name, whether it is a folder, an archive or one file among its neighbours.
+"""The files of a release by name, whether it is a folder, an archive, or one file in a folder.
 
-Nothing is ever extracted under a name that an archive gives: members are read where they lie, and a compressed
-archive is first unpacked, as one stream, into a file that has no name.
+Archives are never extracted under names of their own: members are read in place, and a compressed archive is first
+decompressed, as one stream, into an anonymous file.
 """
 
 import gzip
@@ -24,198 +24,28 @@ import torch
 
 from lexome.errors import CheckpointError
 
-# Configurations and vocabularies: the largest public one, XLM-R's tokenizer.json, has 9 MB.
+# For configurations and vocabularies: the largest public one, XLM-R's tokenizer.json, has 9 MB.
 TEXT_LIMIT = 256 << 20
 
-# Trained weights hardly compress (BERT in float32 to 0.9). A file that grows more than this is no release.
-GROWTH_LIMIT = 50
+# Trained weights hardly compress (BERT in float32 to 0.9). An archive with a higher ratio is not a release.
+MAX_RATIO = 50
 SMALL = 256 << 20
 
 T = TypeVar("T")
 
 _CHUNK = 1 << 20
-_DEPTH = 3
-
-
-class Release:
-    """Named files to look at, read, open or map; a context manager, as an archive is held open.
-
-    Names are relative, with forward slashes; a folder in which everything lies is left off.
-    `chosen` is the file that was named, where a file and not its folder was.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.chosen: str | None = None
-        self._held = ExitStack()
-        self._stream: IO[bytes] | None = None
-        self._tar: tarfile.TarFile | None = None
-        self._members: dict[str, tarfile.TarInfo] = {}
-        self._paths: dict[str, Path] = {}
-        if path.is_dir():
-            self._paths = _without_top(_walk(path))
-        elif path.is_file() and _is_archive(path):
-            with self._held:
-                self._open_archive(path)
-                self._held = self._held.pop_all()
-        else:
-            self._beside(path)
-        self.names = tuple(sorted(self._members or self._paths))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._held.close()
-
-    def find(self, pattern: str) -> list[str]:
-        """The names that match a shell pattern, in order; `*` does not cross into a folder."""
-        depth = pattern.count("/")
-        return [name for name in self.names if name.count("/") == depth and fnmatch(name, pattern)]
-
-    def size(self, name: str) -> int:
-        """The file's length in bytes."""
-        return self._members[name].size if self._tar else self._paths[name].stat().st_size
-
-    def on_disk(self, name: str) -> Path | None:
-        """The file's own path; None inside an archive."""
-        return self._paths.get(name)
-
-    def open(self, name: str) -> IO[bytes]:
-        """The file, open and seekable."""
-        if self._tar is None:
-            return self._paths[name].open("rb")
-        member = self._tar.extractfile(self._members[name])
-        assert member is not None  # only regular members are listed
-        return member
-
-    def read(self, name: str, *, limit: int = TEXT_LIMIT) -> bytes:
-        """The whole of a small file; CheckpointError where it is larger than a text of a release ever is."""
-        if self.size(name) > limit:
-            raise CheckpointError(
-                f"{self.where(name)} has {self.size(name):,} bytes; expected at most {limit:,}. Check the release."
-            )
-        try:
-            with self.open(name) as stream:
-                content = stream.read()
-        except (OSError, tarfile.TarError) as error:
-            raise CheckpointError(f"{self.where(name)} cannot be read ({error}). Fetch it again.") from None
-        if len(content) != self.size(name):
-            raise CheckpointError(
-                f"{self.where(name)} ends after {len(content):,} of {self.size(name):,} bytes. Fetch the release again."
-            )
-        return content
-
-    def map(self, name: str) -> npt.NDArray[np.uint8]:
-        """The file's bytes, mapped and not read; writing to them changes a private copy."""
-        size = self.size(name)
-        if not size:
-            return np.zeros(0, np.uint8)
-        if self._stream is None:
-            return np.memmap(self._paths[name], np.uint8, mode="c")
-        offset = self._members[name].offset_data
-        if offset + size > os.fstat(self._stream.fileno()).st_size:
-            raise CheckpointError(f"{self.where(name)} goes beyond the end of the archive. Fetch the release again.")
-        mapped: Any = np.memmap(self._stream, np.uint8, mode="c", offset=offset, shape=(size,))
-        return mapped  # type: ignore[no-any-return]
-
-    def where(self, name: str) -> str:
-        """How to call the file in a message."""
-        return f"{self.path}: {name}" if self._tar else str(self._paths[name])
-
-    def _beside(self, path: Path) -> None:
-        """Take the folder of a file; TensorFlow's checkpoints are called by a prefix that is no file."""
-        for candidate in (path, path.with_name(path.name + ".index")):
-            if candidate.is_file():
-                files = {file.name: file for file in path.parent.iterdir() if file.is_file()}
-                self._paths, self.chosen = files, candidate.name
-                return
-        raise CheckpointError(f"{path}: no such file or folder. Check the path.", code="missing-file", value=path)
-
-    def _open_archive(self, path: Path) -> None:
-        try:
-            self._stream = self._held.enter_context(_plain(path))
-            self._tar = self._held.enter_context(tarfile.TarFile(fileobj=self._stream))
-            members = self._tar.getmembers()
-        except (OSError, EOFError, zlib.error, tarfile.TarError) as error:
-            raise CheckpointError(f"{path}: a damaged archive ({error}). Fetch it again.") from None
-        files = {}
-        for member in members:
-            name = PurePosixPath(member.name)
-            if name.is_absolute() or ".." in name.parts:
-                raise CheckpointError(
-                    f"{path}: the archive names {member.name!r}, outside of itself. Nothing was read; don't unpack it."
-                )
-            if member.isreg() and not member.issparse() and not _is_noise(name):
-                files[str(name)] = member
-        self._members = _without_top(files)
-
-
-def _is_archive(path: Path) -> bool:
-    try:
-        return tarfile.is_tarfile(path)
-    except (OSError, EOFError, zlib.error):
-        return path.name.endswith((".tar", ".tar.gz", ".tgz", ".nemo"))
-
-
-def _is_noise(name: PurePosixPath) -> bool:
-    """Whether a macOS archiver added it."""
-    return name.name.startswith("._") or "__MACOSX" in name.parts
-
-
-def _walk(folder: Path) -> dict[str, Path]:
-    files = {}
-    for root, folders, names in os.walk(folder):
-        under = Path(root).relative_to(folder)
-        if len(under.parts) >= _DEPTH:
-            folders.clear()
-        for name in names:
-            if not _is_noise(PurePosixPath(name)):
-                files[(under / name).as_posix()] = Path(root, name)
-    return files
-
-
-def _without_top(files: dict[str, T]) -> dict[str, T]:
-    """The files with the folders left off that hold everything, but for Megatron's ranks."""
-    while files:
-        tops = {name.partition("/")[0] for name in files}
-        top = next(iter(tops))
-        if len(tops) > 1 or top in files or top.startswith("mp_rank_"):
-            break
-        files = {name[len(top) + 1 :]: file for name, file in files.items()}
-    return files
-
-
-def _plain(path: Path) -> IO[bytes]:
-    """The archive as a file without compression; one that is compressed is unpacked into a nameless file."""
-    with path.open("rb") as stream:
-        compressed = stream.read(2) == b"\x1f\x8b"
-    if not compressed:
-        return path.open("rb")
-    limit = max(SMALL, path.stat().st_size * GROWTH_LIMIT)
-    with ExitStack() as held, gzip.open(path) as packed:
-        unpacked = held.enter_context(tempfile.TemporaryFile())
-        while chunk := packed.read(_CHUNK):
-            if unpacked.tell() + len(chunk) > limit:
-                raise CheckpointError(
-                    f"{path} unpacks to more than {limit:,} bytes, {GROWTH_LIMIT} times its size. "
-                    "Weights never compress so well; check where it comes from."
-                )
-            unpacked.write(chunk)
-        unpacked.seek(0)
-        held.pop_all()
-    return unpacked
+_MAX_DEPTH = 3
 
 
 @dataclass(frozen=True, slots=True)
 class ForeignCheckpoint:
-    """A checkpoint of another framework in Hugging Face's form.
+    """A checkpoint of another framework in Hugging Face's format.
 
-    config           a config.json with its model_type
-    weights          under Hugging Face's names, in the type they were saved in. Some are still mapped from the file,
-                     privately: copy them into a model, which the file must outlive otherwise
-    tokenizer_files  by file name; a tokenizer.json is among them where there was anything to make it of
-    left_out         what the checkpoint has and a model has no use for: optimizer states, step counts, tied copies
+    config           config.json, including model_type
+    weights          a state dict with Hugging Face's keys and the saved dtypes. Some tensors are memory-mapped,
+                     copy-on-write: copy them into a model, or keep the file
+    tokenizer_files  by file name; includes a tokenizer.json if it could be built
+    left_out         content that is not part of a model: optimizer states, step counts, tied copies
     """
 
     layout: str
@@ -225,27 +55,222 @@ class ForeignCheckpoint:
     left_out: tuple[str, ...] = ()
 
 
-def unknown_weights_error(where: str, names: Iterable[str], *, layout: str) -> CheckpointError:
-    """The error for weights that have no place in a model of this layout, the first of them named."""
-    listed = sorted(names)
-    more = f" and {len(listed) - 1} more" if len(listed) > 1 else ""
-    return CheckpointError(
-        f"{where} has the weights {listed[0]!r}{more}, which {layout} does not have. "
-        "Remove them if they belong to a task's head, or check the kind of model."
-    )
+class Release:
+    """Named files to find, read, open or map; a context manager, because an archive stays open.
 
+    Names are relative, with forward slashes, and without a top folder that contains everything.
+    `selected` is the file that was passed, if a file and not its folder was.
+    """
 
-def missing_weights_error(where: str, name: str, *, layout: str) -> CheckpointError:
-    """The error for weights a model of this layout cannot be without."""
-    return CheckpointError(f"{where}: the weights {name!r} are missing, so this is no whole {layout}. Fetch it again.")
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.selected: str | None = None
+        self._stack = ExitStack()
+        self._stream: IO[bytes] | None = None
+        self._tar: tarfile.TarFile | None = None
+        self._members: dict[str, tarfile.TarInfo] = {}
+        self._paths: dict[str, Path] = {}
+        if path.is_dir():
+            self._paths = _without_top(_walk(path))
+        elif path.is_file() and _is_archive(path):
+            with self._stack:
+                self._open_archive(path)
+                self._stack = self._stack.pop_all()
+        else:
+            self._open_folder_of(path)
+        self.names = tuple(sorted(self._members or self._paths))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._stack.close()
+
+    def find(self, pattern: str) -> list[str]:
+        """The names that match a shell pattern, sorted; `*` does not match a slash."""
+        depth = pattern.count("/")
+        return [name for name in self.names if name.count("/") == depth and fnmatch(name, pattern)]
+
+    def size(self, name: str) -> int:
+        """The file's length in bytes."""
+        return self._members[name].size if self._tar else self._paths[name].stat().st_size
+
+    def on_disk(self, name: str) -> Path | None:
+        """The file's path; None inside an archive."""
+        return self._paths.get(name)
+
+    def open(self, name: str) -> IO[bytes]:
+        """A seekable stream of the file."""
+        if self._tar is None:
+            return self._paths[name].open("rb")
+        member = self._tar.extractfile(self._members[name])
+        assert member is not None  # only regular members are listed
+        return member
+
+    def read(self, name: str, *, limit: int = TEXT_LIMIT) -> bytes:
+        """The content of a file; CheckpointError if it is larger than `limit`."""
+        size = self.size(name)
+        if size > limit:
+            raise CheckpointError(
+                f"{self.where(name)} has {size:,} bytes; expected at most {limit:,}. Check the release.",
+                code="file-too-large",
+                value=name,
+            )
+        try:
+            with self.open(name) as stream:
+                content = stream.read()
+        except (OSError, tarfile.TarError) as error:
+            raise damaged_error(self.where(name), str(error)) from None
+        if len(content) != size:
+            raise damaged_error(self.where(name), f"truncated after {len(content):,} of {size:,} bytes")
+        return content
+
+    def map(self, name: str) -> npt.NDArray[np.uint8]:
+        """The file's bytes, memory-mapped copy-on-write."""
+        size = self.size(name)
+        if not size:
+            return np.zeros(0, np.uint8)
+        if self._stream is None:
+            return np.memmap(self._paths[name], np.uint8, mode="c")
+        offset = self._members[name].offset_data
+        if offset + size > os.fstat(self._stream.fileno()).st_size:
+            raise damaged_error(self.where(name), "it exceeds the archive")
+        mapped: Any = np.memmap(self._stream, np.uint8, mode="c", offset=offset, shape=(size,))
+        return mapped  # type: ignore[no-any-return]
+
+    def where(self, name: str) -> str:
+        """The file as named in messages."""
+        return f"{self.path}: {name}" if self._tar else str(self._paths[name])
+
+    def _open_folder_of(self, path: Path) -> None:
+        """List the folder of a file; a TensorFlow checkpoint may be named by the prefix of its files."""
+        for candidate in (path, path.with_name(path.name + ".index")):
+            if candidate.is_file():
+                self._paths = {file.name: file for file in path.parent.iterdir() if file.is_file()}
+                self.selected = candidate.name
+                return
+        raise CheckpointError(f"{path}: no such file or folder. Check the path.", code="missing-file", value=path)
+
+    def _open_archive(self, path: Path) -> None:
+        try:
+            self._stream = self._stack.enter_context(_decompressed(path))
+            self._tar = self._stack.enter_context(tarfile.TarFile(fileobj=self._stream))
+            members = self._tar.getmembers()
+        except (OSError, EOFError, zlib.error, tarfile.TarError) as error:
+            raise damaged_error(str(path), f"invalid archive: {error}") from None
+        files = {}
+        for member in members:
+            name = PurePosixPath(member.name)
+            if name.is_absolute() or ".." in name.parts:
+                raise CheckpointError(
+                    f"{path}: the archive has a member outside of itself, {member.name!r}. Nothing was read; do not "
+                    "unpack it.",
+                    code="unsafe-path",
+                    value=member.name,
+                )
+            if member.isreg() and not member.issparse() and not _is_macos_metadata(name):
+                files[str(name)] = member
+        self._members = _without_top(files)
 
 
 def read_json(release: Release, name: str) -> dict[str, Any]:
     """The object in a JSON file of a release."""
+    return parse_json(release.read(name), where=release.where(name))
+
+
+def parse_json(content: bytes, *, where: str) -> dict[str, Any]:
+    """The object in the content of a JSON file."""
     try:
-        content: Any = json.loads(release.read(name))
+        parsed: Any = json.loads(content)
     except ValueError as error:
-        raise CheckpointError(f"{release.where(name)}: not JSON ({error}). Fetch it again.") from None
-    if not isinstance(content, dict):
-        raise CheckpointError(f"{release.where(name)}: a {type(content).__name__}; expected an object of settings.")
-    return content
+        raise CheckpointError(
+            f"{where}: invalid JSON ({error}). Download it again.", code="not-json", value=where
+        ) from None
+    if not isinstance(parsed, dict):
+        raise CheckpointError(
+            f"{where}: a {type(parsed).__name__}; expected a JSON object.", code="not-json", value=where
+        )
+    return parsed
+
+
+def damaged_error(where: str, reason: str) -> CheckpointError:
+    """The error for a file that is truncated or corrupt."""
+    return CheckpointError(f"{where}: damaged ({reason}). Download it again.", code="damaged-file", value=where)
+
+
+def unknown_weights_error(where: str, names: Iterable[str], *, layout: str) -> CheckpointError:
+    """The error for weights that a model of this layout does not have."""
+    unknown = sorted(names)
+    more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
+    return CheckpointError(
+        f"{where} has unknown weights, {unknown[0]!r}{more}, which are not part of {layout}. "
+        "Remove them if they belong to a task head, or check the kind of model.",
+        code="unknown-weights",
+        value=unknown[0],
+    )
+
+
+def missing_weights_error(where: str, name: str, *, layout: str) -> CheckpointError:
+    """The error for weights that every model of this layout has."""
+    return CheckpointError(
+        f"{where}: the weights {name!r} are missing; expected a complete {layout}. Download it again.",
+        code="missing-weights",
+        value=name,
+    )
+
+
+def _is_archive(path: Path) -> bool:
+    try:
+        return tarfile.is_tarfile(path)
+    except (OSError, EOFError, zlib.error):
+        return path.name.endswith((".tar", ".tar.gz", ".tgz", ".nemo"))
+
+
+def _is_macos_metadata(name: PurePosixPath) -> bool:
+    return name.name.startswith("._") or "__MACOSX" in name.parts
+
+
+def _walk(folder: Path) -> dict[str, Path]:
+    files = {}
+    for root, folders, names in os.walk(folder):
+        relative = Path(root).relative_to(folder)
+        if len(relative.parts) >= _MAX_DEPTH:
+            folders.clear()
+        for name in names:
+            if not _is_macos_metadata(PurePosixPath(name)):
+                files[(relative / name).as_posix()] = Path(root, name)
+    return files
+
+
+def _without_top(files: dict[str, T]) -> dict[str, T]:
+    """The files without the folders that contain everything, except for Megatron's ranks."""
+    while files:
+        tops = {name.partition("/")[0] for name in files}
+        top = next(iter(tops))
+        if len(tops) > 1 or top in files or top.startswith("mp_rank_"):
+            break
+        files = {name[len(top) + 1 :]: file for name, file in files.items()}
+    return files
+
+
+def _decompressed(path: Path) -> IO[bytes]:
+    """The archive without compression; a compressed one is decompressed into an anonymous file."""
+    with path.open("rb") as stream:
+        compressed = stream.read(2) == b"\x1f\x8b"
+    if not compressed:
+        return path.open("rb")
+    limit = max(SMALL, path.stat().st_size * MAX_RATIO)
+    with ExitStack() as stack, gzip.open(path) as packed:
+        unpacked = stack.enter_context(tempfile.TemporaryFile())
+        while chunk := packed.read(_CHUNK):
+            if unpacked.tell() + len(chunk) > limit:
+                raise CheckpointError(
+                    f"{path} decompresses to more than {limit:,} bytes, {MAX_RATIO} times its size. "
+                    "Weights never compress so well; check its origin.",
+                    code="compression-bomb",
+                    value=path,
+                )
+            unpacked.write(chunk)
+        unpacked.seek(0)
+        stack.pop_all()
+    return unpacked

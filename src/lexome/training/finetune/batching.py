@@ -1,9 +1,10 @@
-"""Rows of a task laid end to end: which rows go into a step, and the tensors of each pass.
+"""Batches of a fine-tuning run: which examples make a step, and the tensors of its micro-batches.
 
 T tokens of the packed batch, S sequences, G groups of labels, C labels
 """
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,74 +15,90 @@ from torch import Tensor
 
 from lexome.models.packing import Packing
 from lexome.tasks.task import IGNORE_INDEX, Example, Task
+from lexome.training.loader import Step
+from lexome.training.sampling import Place
 
-# The longest row is told as a multiple of this: compiled code is made anew for each that occurs.
+# The longest sequence is rounded up to a multiple of this: compiled code is specialized for each value.
 LENGTHS = 64
+# Sequences of a micro-batch where the recipe has neither sequences nor tokens: the usual batch of the papers.
+USUAL_BATCH = 32
+# The least difference between two padded sizes of a batch, in tokens.
+SMALLEST_GRAIN = 128
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
-    """One pass through the model.
+class TaskBatch:
+    """One micro-batch of a task.
 
-    targets  of a token head (T, G), of a sequence head (S, G) or (S, C), of a span head (S, 2); None where unknown
-    asked    what the loss of the whole step is divided by, so that passes add up to the loss of one large batch
-    tokens   how many are real; with padding, there are more
-    taught_T with a teacher, what each token counts in the step: nothing where it only fills up the batch
+    targets      of a token head (T, G), of a sequence head (S, G) or (S, C), of a span head (S, 2); None if unlabeled
+    denominator  labels of the whole step, so that the losses of its micro-batches add up to that of one large batch
+    tokens       without padding
+    soft_T       with teachers: the weight of each token in the distillation loss of the step; 0 for padding
     """
 
     ids_T: Tensor
     segments_T: Tensor | None
     packing: Packing
     targets: Tensor | None
-    asked: int | Tensor
+    denominator: int | Tensor
     tokens: int
-    taught_T: Tensor | None = None
+    soft_T: Tensor | None = None
 
-    def to(self, device: torch.device) -> "Batch":
-        """The same on another device; from pinned memory, without waiting for it."""
-        return self._mapped(lambda tensor: tensor.to(device, non_blocking=True))
+    @property
+    def counts(self) -> dict[str, int]:
+        """A task's loss is logged as it is, without other terms."""
+        return {}
 
-    def pinned(self) -> "Batch":
-        """The same in memory that a GPU can copy from by itself."""
-        return self._mapped(lambda tensor: tensor.pin_memory())
-
-    def take(self, other: "Batch") -> None:
-        """Put the content of a batch of the same size into the tensors of this one; `asked` is one of them here."""
-        for own, given in zip(self._tensors(), other._tensors(), strict=True):
-            own.copy_(given, non_blocking=True)
-        assert isinstance(self.asked, Tensor)
-        self.asked.fill_(other.asked)
-
-    def _tensors(self) -> list[Tensor]:
-        every = (self.ids_T, self.segments_T, *self.packing.tensors, self.targets, self.taught_T)
-        return [tensor for tensor in every if tensor is not None]
-
-    def _mapped(self, change: Callable[[Tensor], Tensor]) -> "Batch":
+    def map(self, change: Callable[[Tensor], Tensor]) -> "TaskBatch":
+        """The batch with every tensor changed."""
         return replace(
             self,
             ids_T=change(self.ids_T),
             segments_T=None if self.segments_T is None else change(self.segments_T),
             packing=self.packing.map(change),
             targets=None if self.targets is None else change(self.targets),
-            taught_T=None if self.taught_T is None else change(self.taught_T),
+            soft_T=None if self.soft_T is None else change(self.soft_T),
         )
+
+    def copy_from(self, other: "TaskBatch") -> None:
+        """Copy a batch of the same size into the tensors of this one, whose denominator is a tensor too."""
+        for own, new in zip(self._tensors(), other._tensors(), strict=True):
+            own.copy_(new, non_blocking=True)
+        assert isinstance(self.denominator, Tensor)
+        self.denominator.fill_(other.denominator)
+
+    def without_labels(self, task: Task) -> "TaskBatch":
+        """A batch that contributes nothing, for a process that has fewer micro-batches than another."""
+        assert self.targets is not None
+        nothing = torch.nan if task.loss == "value" else IGNORE_INDEX
+        soft_T = None if self.soft_T is None else torch.zeros_like(self.soft_T)
+        return replace(self, targets=torch.full_like(self.targets, nothing), soft_T=soft_T)
+
+    def _tensors(self) -> list[Tensor]:
+        every = (self.ids_T, self.segments_T, *self.packing.tensors, self.targets, self.soft_T)
+        return [tensor for tensor in every if tensor is not None]
 
 
 @dataclass(frozen=True, slots=True)
 class StepSize:
-    """How many rows make a step: so many sequences, or as many as fit into so many tokens."""
+    """The size of a step: `accumulation` micro-batches of a number of sequences, or of at most so many tokens.
+
+    limit  a micro-batch of more tokens is split further, to save memory
+    """
 
     sequences: int | None = None
     tokens: int | None = None
+    accumulation: int = 1
+    limit: int = 32_768
 
 
 @dataclass(frozen=True, slots=True)
 class Padding:
-    """The few sizes that batches are filled up to, for steps that are recorded once for each.
+    """The few sizes that batches are padded to, since a CUDA graph is recorded for each.
 
-    grain      tokens are filled up to a multiple of it
-    sequences  the most rows of a batch
-    longest    the most tokens of a row
+    grain      tokens are padded to a multiple of it
+    sequences  maximum sequences of a batch
+    longest    maximum tokens of a sequence
     """
 
     grain: int
@@ -90,115 +107,207 @@ class Padding:
 
     @property
     def slots(self) -> int:
-        """How many sequences a filled batch has: all rows, what fills the tokens up, and empty ones."""
+        """Sequences of a padded batch: the examples, the padding tokens, and empty ones."""
         return self.sequences + -(-self.grain // self.longest)
 
 
-def batch_of(
-    rows: Sequence[Example], task: Task, *, segments: bool, asked: int = 1, padding: Padding | None = None
-) -> Batch:
-    """The rows as one pass, with their targets where all rows have them."""
-    lengths = [len(row.ids) for row in rows]
-    ends = np.cumsum(lengths)
-    tokens = int(ends[-1])
-    size, slots, longest = tokens, len(rows), rounded(max(lengths), LENGTHS)
-    if padding is not None:
-        size, slots, longest = rounded(tokens, padding.grain), padding.slots, padding.longest
-        ends = np.concatenate([ends, np.arange(tokens + longest, size, longest), [size] if size > tokens else []])
-    targets: Tensor | None = None
-    if all(row.targets is not None for row in rows):
-        given = [np.asarray(row.targets) for row in rows]
-        joined = np.concatenate(given) if task.head == "token" else np.stack(given)
-        joined = joined.astype(np.float32 if task.loss in ("binary", "value") else np.int64)
-        nothing = np.nan if task.loss == "value" else IGNORE_INDEX
-        targets = torch.from_numpy(_filled(joined, size if task.head == "token" else slots, nothing))
-    kinds = _filled(np.concatenate([row.segments for row in rows]), size).astype(np.int64) if segments else None
-    ids = _filled(np.concatenate([row.ids for row in rows]), size).astype(np.int64)
-    packing = Packing.of(ends.astype(np.int64).tolist(), longest=longest, sequences=slots)
-    of = torch.from_numpy
-    return Batch(of(ids), None if kinds is None else of(kinds), packing, targets, asked, tokens)
+class TrainingPlan:
+    """Which examples go into which step: a function of the examples and the seed alone.
+
+    repeats  how often each example comes in an epoch, such as 2.3 times
+    epochs   the length, or
+    steps    in its place
+    soft     whether micro-batches have the weights of a distillation loss
+    """
+
+    def __init__(
+        self,
+        examples: Sequence[Example],
+        task: Task,
+        size: StepSize,
+        *,
+        repeats: NDArray[np.float64],
+        seed: int,
+        segments: bool,
+        epochs: float | None = None,
+        steps: int | None = None,
+        soft: bool = False,
+        replica: int = 0,
+        replicas: int = 1,
+    ) -> None:
+        self.examples, self.task, self.size, self.repeats, self.seed = examples, task, size, repeats, seed
+        self.segments, self.soft, self.replica, self.replicas = segments, soft, replica, replicas
+        self.lengths = [len(example.ids) for example in examples]
+        self.padding: Padding | None = None
+        self.steps_of_epoch = self._steps_of_epoch(epochs, steps)
+        self.count = sum(self.steps_of_epoch)
+
+    def steps(self, *, done: int = 0) -> Iterator[Step]:
+        """All steps in order, from the first that is not done."""
+        for epoch, count in enumerate(self.steps_of_epoch):
+            skipped, done = min(done, count), max(0, done - count)
+            if skipped == count:
+                continue
+            for number, chosen in enumerate(self._epoch(epoch)[skipped:count], skipped + 1):
+                batches = self._micro_batches(chosen)
+                tokens = sum(self.lengths[index] for index in chosen)
+                yield Step(tuple(batches), tokens, Place(epoch, number), ends_epoch=number == count)
+
+    def choose_padding(self) -> None:
+        """Pad batches to few sizes: about four of them up to the mean, so that padding is an eighth of that."""
+        steps = [step for epoch, count in enumerate(self.steps_of_epoch) for step in self._epoch(epoch)[:count]]
+        mean = sum(self.lengths[index] for step in steps for index in step) / len(steps)
+        grain = max(SMALLEST_GRAIN, 2 ** round(math.log2(mean / 4)))
+        self.padding = Padding(grain, max(map(len, steps)), round_up(max(self.lengths), LENGTHS))
+
+    def _micro_batches(self, chosen: Sequence[int]) -> list[TaskBatch]:
+        return micro_batches(
+            [self.examples[index] for index in chosen],
+            self.task,
+            self.size,
+            segments=self.segments,
+            padding=self.padding,
+            soft=self.soft,
+            replica=self.replica,
+            replicas=self.replicas,
+        )
+
+    def _epoch(self, epoch: int) -> list[list[int]]:
+        return split_epoch(epoch_order(epoch, self.repeats, seed=self.seed), self.lengths, self.size)
+
+    def _steps_of_epoch(self, epochs: float | None, steps: int | None) -> list[int]:
+        """The number of steps of each epoch; the last may be a part of one."""
+        counts: list[int] = []
+        if steps is not None:
+            while sum(counts) < steps:
+                counts.append(min(len(self._epoch(len(counts))), steps - sum(counts)))
+            return counts
+        assert epochs is not None
+        for epoch in range(math.ceil(epochs)):
+            fraction = min(1.0, epochs - epoch)
+            counts.append(max(1, round(fraction * len(self._epoch(epoch)))))
+        return counts
 
 
-def rounded(count: int, grain: int) -> int:
-    """A count raised to a multiple."""
-    return -(-count // grain) * grain
-
-
-def _filled(array: NDArray[Any], size: int, filling: float = 0) -> NDArray[Any]:
-    """An array with more rows at its end, all of one value."""
-    if len(array) == size:
-        return array
-    rest = np.full((size - len(array), *array.shape[1:]), filling, array.dtype)
-    return np.concatenate([array, rest])
-
-
-def asked_of(row: Example) -> int:
-    """How much of a row the loss looks at: tokens of a token head, else 1; 0 where nothing is asked."""
-    if row.targets is None:
-        return 0
-    asked = (row.targets != IGNORE_INDEX) & ~np.isnan(row.targets)
-    return int(asked.any(axis=-1).sum())
-
-
-def order_of(epoch: int, factors: NDArray[np.float64], *, seed: int) -> list[int]:
-    """The rows of an epoch, shuffled. A row with the factor 2.3 comes twice, and in three of ten epochs three times."""
+def epoch_order(epoch: int, repeats: NDArray[np.float64], *, seed: int) -> list[int]:
+    """The examples of an epoch, shuffled. One that repeats 2.3 times comes twice, and in three of ten epochs thrice."""
     rng = np.random.default_rng([seed, epoch])
-    times = np.floor(factors + rng.random(len(factors))).astype(np.int64)
-    order = np.repeat(np.arange(len(factors)), times)
+    times = np.floor(repeats + rng.random(len(repeats))).astype(np.int64)
+    order = np.repeat(np.arange(len(repeats)), times)
     rng.shuffle(order)
-    chosen: list[int] = order.tolist()
-    return chosen
+    indices: list[int] = order.tolist()
+    return indices
 
 
-def steps_of(order: Sequence[int], lengths: Sequence[int], size: StepSize) -> list[list[int]]:
-    """The numbers of the rows of each step, in order. The last step may be smaller."""
+def split_epoch(order: Sequence[int], lengths: Sequence[int], size: StepSize) -> list[list[int]]:
+    """The examples of each step, in order. The last step may be smaller."""
     if size.tokens is not None:
-        return filled(order, lengths, size.tokens)
-    wide = size.sequences or 1
-    return [list(order[start : start + wide]) for start in range(0, len(order), wide)]
+        parts = fill(order, lengths, size.tokens)
+        starts = range(0, len(parts), size.accumulation)
+        return [[index for part in parts[start : start + size.accumulation] for index in part] for start in starts]
+    count = (size.sequences or 1) * size.accumulation
+    return [list(order[start : start + count]) for start in range(0, len(order), count)]
 
 
-def filled(numbers: Sequence[int], lengths: Sequence[int], limit: int) -> list[list[int]]:
-    """Rows in parts of at most `limit` tokens, in order; a row that is longer goes alone."""
+def fill(
+    indices: Sequence[int], lengths: Sequence[int], limit: int, *, sequences: int | None = None
+) -> list[list[int]]:
+    """Examples in parts of at most `limit` tokens and `sequences` examples, in order; a longer one is a part alone."""
     parts: list[list[int]] = []
     room = 0
-    for number in numbers:
-        if not parts or lengths[number] > room:
+    for index in indices:
+        if not parts or lengths[index] > room or len(parts[-1]) == sequences:
             parts.append([])
             room = limit
-        parts[-1].append(number)
-        room -= lengths[number]
+        parts[-1].append(index)
+        room -= lengths[index]
     return parts
 
 
-def batches_of(
-    step: Sequence[int],
-    rows: Sequence[Example],
+def micro_batches(
+    examples: Sequence[Example],
     task: Task,
+    size: StepSize,
     *,
-    limit: int,
     segments: bool,
     padding: Padding | None = None,
-    taught: bool = False,
-) -> list[Batch]:
-    """The passes of one step, of at most `limit` tokens each; a single one is filled up where that is asked for."""
-    chosen = [rows[number] for number in step]
-    asked = max(1, sum(asked_of(row) for row in chosen))
-    parts = filled(range(len(chosen)), [len(row.ids) for row in chosen], limit)
-    if len(parts) > 1:
-        padding = None
-    made = [
-        batch_of([chosen[place] for place in part], task, segments=segments, asked=asked, padding=padding)
+    soft: bool = False,
+    replica: int = 0,
+    replicas: int = 1,
+) -> list[TaskBatch]:
+    """The micro-batches of one step that this replica computes; a single one is padded where there is a padding.
+
+    Every replica has as many: those that lack one compute a batch without labels, which adds nothing.
+    """
+    limit = min(size.limit, size.tokens or size.limit)
+    lengths = [len(example.ids) for example in examples]
+    every = [
+        fill(range(start, len(examples), replicas), lengths, limit, sequences=size.sequences)
+        for start in range(replicas)
+    ]
+    parts = every[replica] or every[0][:1]
+    denominator = max(1, sum(map(label_count, examples)))
+    padding = padding if len(parts) == 1 else None
+    batches = [
+        to_batch([examples[index] for index in part], task, segments=segments, denominator=denominator, padding=padding)
         for part in parts
     ]
-    if not taught:
-        return made
-    tokens = sum(batch.tokens for batch in made)
-    return [replace(batch, taught_T=_counting(batch, tokens)) for batch in made]
+    if soft:
+        batches = [replace(batch, soft_T=_token_weights(batch, sum(lengths))) for batch in batches]
+    if not every[replica]:
+        batches = [batch.without_labels(task) for batch in batches]
+    missing = max(map(len, every)) - len(batches)
+    return [*batches, *(batches[0].without_labels(task) for _ in range(missing))]
 
 
-def _counting(batch: Batch, tokens: int) -> Tensor:
-    """What each token of a pass counts in a step of so many."""
-    counts_T = torch.zeros(len(batch.ids_T))
-    counts_T[: batch.tokens] = 1 / tokens
-    return counts_T
+def _token_weights(batch: TaskBatch, tokens: int) -> Tensor:
+    """The weight of each token of a micro-batch in a step of this many tokens."""
+    weights_T = torch.zeros(len(batch.ids_T))
+    weights_T[: batch.tokens] = 1 / tokens
+    return weights_T
+
+
+def to_batch(
+    examples: Sequence[Example], task: Task, *, segments: bool, denominator: int = 1, padding: Padding | None = None
+) -> TaskBatch:
+    """Examples as one packed batch, with their targets where all of them have some."""
+    lengths = [len(example.ids) for example in examples]
+    ends = np.cumsum(lengths)
+    tokens = int(ends[-1])
+    size, slots, longest = tokens, len(examples), round_up(max(lengths), LENGTHS)
+    if padding is not None:
+        size, slots, longest = round_up(tokens, padding.grain), padding.slots, padding.longest
+        ends = np.concatenate([ends, np.arange(tokens + longest, size, longest), [size] if size > tokens else []])
+    targets: Tensor | None = None
+    if all(example.targets is not None for example in examples):
+        each = [np.asarray(example.targets) for example in examples]
+        stacked = np.concatenate(each) if task.head == "token" else np.stack(each)
+        stacked = stacked.astype(np.float32 if task.loss in ("binary", "value") else np.int64)
+        nothing = np.nan if task.loss == "value" else IGNORE_INDEX
+        targets = torch.from_numpy(_pad(stacked, size if task.head == "token" else slots, nothing))
+    kinds = _pad(np.concatenate([example.segments for example in examples]), size).astype(np.int64)
+    ids = _pad(np.concatenate([example.ids for example in examples]), size).astype(np.int64)
+    packing = Packing.of(ends.astype(np.int64).tolist(), longest=longest, sequences=slots)
+    segments_T = torch.from_numpy(kinds) if segments else None
+    return TaskBatch(torch.from_numpy(ids), segments_T, packing, targets, denominator, tokens)
+
+
+def round_up(count: int, grain: int) -> int:
+    """A count rounded up to a multiple."""
+    return -(-count // grain) * grain
+
+
+def _pad(array: NDArray[Any], size: int, value: float = 0) -> NDArray[Any]:
+    """An array with more rows at its end, all of one value."""
+    if len(array) == size:
+        return array
+    rest = np.full((size - len(array), *array.shape[1:]), value, array.dtype)
+    return np.concatenate([array, rest])
+
+
+def label_count(example: Example) -> int:
+    """The labels of an example that the loss counts: labeled tokens of a token head, else 1; 0 without labels."""
+    if example.targets is None:
+        return 0
+    labeled = (example.targets != IGNORE_INDEX) & ~np.isnan(example.targets)
+    return int(labeled.any(axis=-1).sum())

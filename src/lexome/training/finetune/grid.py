@@ -1,4 +1,4 @@
-"""What all runs of a recipe came to: mean, median and spread of each cell, and the best; as JSON and as a table."""
+"""Runs of a grid search: their recipes and records, and the summary of their scores, as JSON and as a table."""
 
 import json
 import math
@@ -11,7 +11,7 @@ from typing import Any
 
 from lexome.errors import CheckpointError, UsageError
 from lexome.files import atomic_write
-from lexome.recipe.finetune import BatchTable, FinetuneRecipe, GridTable
+from lexome.recipe.finetune import FinetuneRecipe, GridTable
 from lexome.tasks.task import Scores
 from lexome.training.run_record import RUN, surroundings
 
@@ -62,17 +62,16 @@ def gold_path(out: Path, split: str, fold: int | None) -> Path:
 
 
 def runs_of(cells: Sequence[Cell], seeds: Sequence[int], folds: Sequence[int | None]) -> list[Run]:
-    """Fold by fold, so that each fold's rows are made once."""
+    """Fold by fold, so that each fold is encoded once."""
     return [Run(cell, seed, fold) for fold in folds for cell in cells for seed in seeds]
 
 
-def settled(recipe: FinetuneRecipe, run: Run) -> FinetuneRecipe:
-    """The recipe of one run alone, checked anew: no grid, one seed, one fold."""
+def recipe_of_run(recipe: FinetuneRecipe, run: Run) -> FinetuneRecipe:
+    """The recipe of one run alone, validated again: no grid, one seed, one fold."""
     changed: dict[str, Any] = recipe.model_dump()
     changed |= {"grid": {}, "seeds": (run.seed,)}
     if run.cell.batch is not None:
-        changed["batch"] = {**BatchTable().model_dump(), "sequences": run.cell.batch}
-        changed["batch"]["micro_batch_tokens"] = recipe.batch.micro_batch_tokens
+        changed["batch"] |= {"sequences": run.cell.batch, "tokens": None}
     if run.cell.lr is not None:
         changed["optimizer"]["lr"] = run.cell.lr
     if run.cell.epochs is not None:
@@ -151,7 +150,9 @@ def finished(folder: Path, identities: Collection[str]) -> Facts | None:
     if facts is not None and facts.identity not in identities:
         raise CheckpointError(
             f"{folder}: holds a run with other settings, other data or another checkpoint. Choose another `out`, or "
-            "remove that folder."
+            "remove that folder.",
+            code="other-settings",
+            value=folder,
         )
     return facts
 
@@ -204,7 +205,7 @@ class Summary:
     failed: dict[str, str]
 
 
-def summary_of(found: Sequence[Facts], failed: dict[str, str]) -> Summary:
+def summarize(found: Sequence[Facts], failed: dict[str, str]) -> Summary:
     """The summary of finished runs, cells in the order in which they came."""
     measure = next((facts.measure for facts in found if facts.measure is not None), None)
     cells: dict[Cell, list[Facts]] = {}

@@ -1,24 +1,35 @@
-"""One run from its checkpoint to its folder: model/, metrics.jsonl, dev.jsonl, test.jsonl, and run.json last."""
+"""One fine-tuning run, from its checkpoint to its folder: model/, metrics.jsonl, dev.jsonl, test.jsonl, run.json."""
 
 import hashlib
 import json
 import shutil
+import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import torch._dynamo
 
 from lexome.corpus.vocab.tokenizers import tokenizer_sha256
-from lexome.document import Document
-from lexome.errors import BadDocument, DivergedError, UsageError, WorkerError
+from lexome.errors import BadDocument, CheckpointError, DivergedError, UsageError, WorkerError
 from lexome.files import atomic_write, fingerprint
 from lexome.formats import write
-from lexome.models.checkpoint import HUGGING_FACE, Card, layout_of, load, save
+from lexome.models.checkpoint import (
+    HUGGING_FACE,
+    Card,
+    Checkpoint,
+    StoredCheckpoint,
+    layout_of,
+    load,
+    read_checkpoint,
+    save,
+)
 from lexome.models.encoder import Encoder
 from lexome.models.heads import EncoderWithHead
 from lexome.models.hf_folder import weights_sha256
@@ -27,42 +38,80 @@ from lexome.recipe.finetune import FinetuneRecipe
 from lexome.recipe.renamed import downgrade
 from lexome.tasks import task_of
 from lexome.tasks.task import TASK, Scores, Task
-from lexome.training.finetune.examples import DEV, TEST, Material, Parts, Split, label_bias, label_counts, put_tokenizer
-from lexome.training.finetune.grid import MODEL, Facts, Run, finished, gold_path, start_of, write_facts
-from lexome.training.finetune.lora import merged, write_adapters
-from lexome.training.finetune.objective import Teaching, taught_by
-from lexome.training.finetune.task_model import Begun, Learner, begin, lora_settings
-from lexome.training.finetune.trainer import STATE, Plan, Saver, Setting, Training, answered, measure_of, scored
-from lexome.training.journal import BOARD, METRICS, Journal
-from lexome.training.loop import exact
+from lexome.training import state
+from lexome.training.finetune.batching import USUAL_BATCH, StepSize, TaskBatch, TrainingPlan
+from lexome.training.finetune.examples import (
+    DEV,
+    TEST,
+    Split,
+    Splits,
+    TaskData,
+    export_tokenizer,
+    label_bias,
+    label_counts,
+    label_weights,
+    oversampling,
+)
+from lexome.training.finetune.fit import EvaluationSettings, Fit, predict, score
+from lexome.training.finetune.grid import MODEL, Facts, Run, cells_of, finished, gold_path, start_of, write_facts
+from lexome.training.finetune.lora import LoraSettings, merged, write_adapters
+from lexome.training.finetune.objective import Distillation, LossSettings, TaskLoss, load_teacher, teachers_sha256
+from lexome.training.finetune.task_model import HeadSettings, TaskModel, build_task_model
+from lexome.training.finetune.update import FinetuneLoss, GraphedUpdater, QuantizationAwareTraining, can_record
+from lexome.training.journal import BOARD, METRICS
+from lexome.training.loop import Updater, deterministic_kernels
 from lexome.training.losses import RECOMPILATIONS
+from lexome.training.optim import LearningRateSchedule, Length, Optimizers, OptimizerSettings
+from lexome.training.parallel import Parallel
 from lexome.training.run_record import revision
+from lexome.training.state import STATES
+from lexome.training.trainer import Setting, Trainer
+
+Show = Callable[[float, str], None]
+
+# --- Inputs shared by all runs
 
 
 @dataclass(frozen=True)
-class Ground:
-    """The checkpoint, the hash of its weights, and the material."""
+class RunContext:
+    """Inputs shared by all runs of a recipe: the checkpoint, read once, and the data; and this process's place."""
 
     start: Path
     sha256: str
-    material: Material
+    stored: StoredCheckpoint
+    data: TaskData
+    parallel: Parallel
 
 
 @contextmanager
-def grounded(recipe: FinetuneRecipe) -> Iterator[Ground]:
-    """What all runs stand on; the tokenizer lies in a folder of its own meanwhile."""
+def open_context(recipe: FinetuneRecipe, parallel: Parallel) -> Iterator[RunContext]:
+    """The inputs of a recipe; its tokenizer is in a temporary folder meanwhile."""
     scratch = Path(tempfile.mkdtemp(prefix="lexome-finetune-"))
     try:
-        put_tokenizer(start_of(recipe.start), scratch)
-        yield ground_of(recipe, scratch)
+        yield load_context(recipe, parallel, scratch)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def ground_of(recipe: FinetuneRecipe, tokenizer: Path) -> Ground:
-    """The same where the tokenizer has been put in its folder before."""
+def load_context(recipe: FinetuneRecipe, parallel: Parallel, tokenizer: Path) -> RunContext:
+    """The same, with the tokenizer in this folder, where it is exported unless it is there."""
     start = start_of(recipe.start)
-    return Ground(start, checkpoint_sha256(start), Material.opened(recipe, start, tokenizer))
+    stored = read_checkpoint(start)
+    encoder = stored.build(kind="encoder", share_memory=True)
+    if not any(tokenizer.iterdir()):
+        export_tokenizer(encoder, tokenizer)
+    best_cell = recipe.score_test == "best" and len(cells_of(recipe.grid)) > 1
+    data = TaskData.open(
+        encoder,
+        tokenizer,
+        recipe.data,
+        recipe.task,
+        folds=recipe.folds,
+        selecting=recipe.evaluation.patience is not None or recipe.grid.seeds == "first" or best_cell,
+        scored=recipe.score_test != "never",
+        unlabeled=None if recipe.teacher is None else recipe.teacher.shards,
+    )
+    return RunContext(start, checkpoint_sha256(start), stored, data, parallel)
 
 
 def checkpoint_sha256(start: Path) -> str:
@@ -78,25 +127,415 @@ def checkpoint_sha256(start: Path) -> str:
     return total.hexdigest()
 
 
+# --- Identity
+
+# What a run's result does not depend on; the checkpoint, the teachers and the data are identified by their hashes.
+FREE = {"out", "start", "jobs", "card", "keep_models", "grid", "score_test", "seeds", "save_every", "parallel", "log"}
+# Keys that the first edition did not have, with the values it computed by; left out, its runs are still recognized.
+ADDED = {
+    "batch": {"gradient_accumulation": 1, "prefetch": 8},
+    "optimizer": {"kind": "adamw", "weight_decay_embeddings": True, "momentum": 0.95},
+    "schedule": {"warmup_steps": None, "decay_ratio": 0.0},
+}
+
+
+def identities_of(recipe: FinetuneRecipe, run: Run, context: RunContext) -> tuple[str, ...]:
+    """The hash of everything a run's result depends on; after it those that earlier versions computed.
+
+    Those include the paths of the data, of the teachers and of their text, so that a run was another one where these
+    had been moved.
+    """
+    settings = recipe.model_dump(mode="json", exclude=FREE)
+    for table, defaults in ADDED.items():
+        for key, default in defaults.items():
+            if settings[table][key] == default:
+                del settings[table][key]
+    settings = downgrade(settings, recipe.stage)
+    data = context.data
+    inputs = (dict(data.task.settings()), data.frame, tokenizer_sha256(data.tokenizer))
+    known: tuple[object, ...] = (run, inputs, data.splits(run.fold).identity, context.sha256)
+    forms = [settings]
+    if recipe.teacher is not None:
+        forms.insert(0, settings | {"teacher": _without(settings["teacher"], "models", "shards")})
+        known += (teachers_sha256(recipe.teacher.models, recipe.teacher.shards),)
+    forms.insert(0, forms[0] | {"data": _without(settings["data"], "root", "folder")})
+    return tuple(fingerprint(form, *known) for form in forms)
+
+
+def _without(table: Mapping[str, Any], *keys: str) -> dict[str, Any]:
+    return {key: value for key, value in table.items() if key not in keys}
+
+
+# --- One run
+
 ADAPTER = "adapter"
-PROBLEMS = {"choice": "single_label_classification", "binary": "multi_label_classification", "value": "regression"}
+PROBLEM_TYPES = {"choice": "single_label_classification", "binary": "multi_label_classification", "value": "regression"}
+OUT_OF_MEMORY = "the GPU ran out of memory. Lower jobs, batch.micro_batch_tokens or data.max_tokens."
 
 
-@dataclass(frozen=True)
-class Course:
-    """One run as it went: what it was to be, what it stood on, what it began with, and its training."""
+def run_once(
+    recipe: FinetuneRecipe,
+    run: Run,
+    context: RunContext,
+    folder: Path,
+    *,
+    test: bool,
+    show: Show = lambda fraction, message: None,
+) -> Facts:
+    """Train one run, unless it is finished, and write its folder; with `test`, the test split is scored as well."""
+    identities = identities_of(recipe, run, context)
+    facts = context.parallel.from_first(lambda: finished(folder, identities))
+    if facts is None:
+        try:
+            facts = _train(recipe, run, context, folder, identities=identities, test=test, show=show)
+        except torch.OutOfMemoryError:
+            raise WorkerError(OUT_OF_MEMORY, code="out-of-memory", value=run.name) from None
+    if test and TEST not in facts.scores:
+        facts = score_test_later(recipe, facts, context, folder)
+    return facts
 
-    recipe: FinetuneRecipe
-    run: Run
-    ground: Ground
-    begun: Begun
-    training: Training
+
+def _train(
+    recipe: FinetuneRecipe,
+    run: Run,
+    context: RunContext,
+    folder: Path,
+    *,
+    identities: tuple[str, ...],
+    test: bool,
+    show: Show,
+) -> Facts:
+    data, parallel = context.data, context.parallel
+    splits = data.splits(run.fold)
+    _require_scorable(recipe, data.task, splits)
+    revision()
+    if parallel.first:
+        _clear(folder)
+    parallel.wait()
+    setting = setting_of(recipe, parallel)
+    with deterministic_kernels(recipe.deterministic, setting.device):
+        fit, checkpoint = _resumed(recipe, run, context, setting, folder, identities)
+        _follow(fit, folder, show, save_every=recipe.save_every, identity=_state_identity(identities[0], setting))
+        scores = {}
+        for name, split in ((DEV, splits.dev), (TEST, _test_split(recipe, splits) if test else None)):
+            if split is not None:
+                path = folder / f"{name}.jsonl"
+                scores[name] = parallel.from_first(lambda: _score(recipe, split, path, fit.serving_task(), fit.predict))  # noqa: B023
+    facts = _facts(recipe, run, context, fit, checkpoint, setting, scores, identity=identities[0])
+    if recipe.keep_models == "none":
+        # Written and removed at the end, the weights of a large grid would fill the disk meanwhile.
+        facts = replace(facts, kept=False)
+    if parallel.first:
+        if facts.kept:
+            _write_model(recipe, context, fit, checkpoint, folder, facts)
+        write_facts(folder, facts, recipe)
+        shutil.rmtree(folder / STATES, ignore_errors=True)
+    parallel.wait()
+    return facts
 
 
-def facts_of(course: Course, scores: dict[str, Scores], *, identity: str) -> Facts:
-    """What run.json says about a run that has ended."""
-    training, run = course.training, course.run
-    progress, parts, setting = training.progress, training.parts, training.setting
+def setting_of(recipe: FinetuneRecipe, parallel: Parallel) -> Setting:
+    """Where and how to compute; what the recipe leaves open, the device decides."""
+    on_gpu = parallel.device.type == "cuda"
+    half = recipe.precision == "autocast" or (recipe.precision == "auto" and on_gpu)
+    # Gradients are averaged over processes in the backward pass, which is not recorded.
+    graphs = on_gpu and recipe.cuda_graphs and not recipe.compile and parallel.mesh is None
+    return Setting(parallel.device, "autocast" if half else "fp32", recipe.compile, graphs)
+
+
+def _resumed(
+    recipe: FinetuneRecipe,
+    run: Run,
+    context: RunContext,
+    setting: Setting,
+    folder: Path,
+    identities: tuple[str, ...],
+) -> tuple[Fit, Checkpoint]:
+    """A run at its beginning, or where it was interrupted; a training state that does not fit it is not used."""
+    states, parallel = folder / STATES, context.parallel
+    if parallel.first:
+        state.remove_drafts(states)
+    fit, checkpoint = _prepare(recipe, run, context, setting)
+    if saved := parallel.from_first(lambda: state.list_states(states)):
+        try:
+            known = [_state_identity(identity, setting) for identity in identities]
+            fit.restore(saved[-1], identities=known, seed=run.seed)
+        except (CheckpointError, UsageError) as error:
+            if parallel.first:
+                print(f"warning: {error} The run starts again.", file=sys.stderr)
+                shutil.rmtree(states)
+            parallel.wait()
+            fit, checkpoint = _prepare(recipe, run, context, setting)
+    return fit, checkpoint
+
+
+def _state_identity(identity: str, setting: Setting) -> str:
+    """What a training state must have in common with a run: half a run on a GPU and half on a CPU would be neither."""
+    return f"{identity} {setting.device.type}"
+
+
+def _prepare(recipe: FinetuneRecipe, run: Run, context: RunContext, setting: Setting) -> tuple[Fit, Checkpoint]:
+    """A run at its beginning: model, optimizers, data and loss."""
+    data, parallel = context.data, context.parallel
+    task, splits = data.task, data.splits(run.fold)
+    plan = plan_of(recipe, run, context)
+    torch.manual_seed(run.seed)
+    model, checkpoint = build_model(recipe, context)
+    model.to(setting.device)
+    if setting.compiled:
+        _compile(model)
+    loss_settings = _loss_settings(recipe, splits, task)
+    loss = FinetuneLoss(
+        TaskLoss(task, loss_settings, model.crf), _distillation(recipe, context, setting), autocast=setting.autocast
+    )
+    graphs = setting.cuda_graphs and recipe.optimizer.kind == "adamw"
+    graphs = graphs and can_record(model, loss_settings, autocast=setting.autocast)
+    if graphs:
+        plan.choose_padding()
+    encoder = model.model.encoder
+    settings = optimizer_settings(recipe)
+    if settings.kind == "muon" and not isinstance(encoder, Encoder):
+        message = 'optimizer.kind = "muon" is not supported for models that transformers computes. Leave it out.'
+        raise UsageError(message, code="unsupported-model", value="muon")
+    optimizers = Optimizers(model, encoder.config, settings, capturable=setting.device.type == "cuda")
+    called = parallel.wrap(model, encoder.config)
+    parallel.seed(run.seed)
+    table = recipe.schedule
+    warmup = table.warmup_ratio
+    if table.warmup_steps is not None:
+        warmup = min(1.0, table.warmup_steps / plan.count)
+    schedule = LearningRateSchedule(recipe.optimizer.lr, table.kind, warmup, table.decay_ratio, table.min_lr_ratio)
+    trainer = Trainer(
+        model,
+        optimizers,
+        length=Length(steps=plan.count),
+        schedule=schedule,
+        parallel=parallel,
+        clock=time.monotonic,
+        divergence_threshold=recipe.log.divergence_threshold,
+    )
+    updater: Updater[TaskBatch] = (GraphedUpdater if graphs else Updater)(called, optimizers, parallel.scale_loss(loss))
+    fit = Fit(
+        model,
+        task,
+        plan,
+        splits.dev,
+        trainer=trainer,
+        updater=updater,
+        evaluation=EvaluationSettings(**recipe.evaluation.model_dump()),
+        qat=QuantizationAwareTraining(model, begin=1 - recipe.qat_ratio) if recipe.qat_ratio else None,
+        autocast=setting.autocast,
+        log_every=recipe.log.every,
+        prefetch=recipe.batch.prefetch,
+    )
+    return fit, checkpoint
+
+
+def build_model(recipe: FinetuneRecipe, context: RunContext) -> tuple[TaskModel, Checkpoint]:
+    """The recipe's model, and the checkpoint it was built from."""
+    return build_task_model(
+        context.stored,
+        context.data.task,
+        head=HeadSettings(**recipe.head.model_dump()),
+        new_head=recipe.new_head,
+        layers=recipe.layers,
+        method=recipe.method,
+        lora=LoraSettings(**recipe.lora.model_dump()),
+        dropout=recipe.dropout,
+        attention_dropout=recipe.attention_dropout,
+        gradient_checkpointing=recipe.gradient_checkpointing,
+    )
+
+
+def plan_of(recipe: FinetuneRecipe, run: Run, context: RunContext) -> TrainingPlan:
+    """The steps of a run."""
+    data, parallel = context.data, context.parallel
+    splits, batch, teacher = data.splits(run.fold), recipe.batch, recipe.teacher
+    repeats = oversampling(splits.train.examples, data.task, power=recipe.loss.oversample)
+    if teacher is not None:
+        repeats = np.append(repeats, np.full(len(splits.unlabeled), teacher.text_ratio))
+    sequences = batch.sequences or (None if batch.tokens else USUAL_BATCH)
+    return TrainingPlan(
+        [*splits.train.examples, *splits.unlabeled],
+        data.task,
+        StepSize(sequences, batch.tokens, batch.gradient_accumulation, batch.micro_batch_tokens),
+        repeats=repeats,
+        seed=run.seed,
+        segments=data.frame.segments,
+        epochs=recipe.epochs,
+        steps=recipe.steps,
+        soft=teacher is not None,
+        replica=parallel.replica,
+        replicas=parallel.replicas,
+    )
+
+
+def optimizer_settings(recipe: FinetuneRecipe) -> OptimizerSettings:
+    """The recipe's optimizer."""
+    table = recipe.optimizer
+    scale = 1.0 if table.head_lr is None else table.head_lr / table.lr
+    return OptimizerSettings(**table.model_dump(exclude={"lr", "head_lr"}), head_lr_scale=scale)
+
+
+def _loss_settings(recipe: FinetuneRecipe, splits: Splits, task: Task) -> LossSettings:
+    """The recipe's loss; label weights are computed from the training examples."""
+    table = recipe.loss
+    if table.kind != "plain" and task.loss in ("value", "span"):
+        message = f"loss.kind {table.kind!r} is for labels, and this task has none to choose from. Leave it out."
+        raise UsageError(message, code="unsupported-task", value="loss.kind")
+    if table.kind != "plain" and recipe.head.crf:
+        message = f"loss.kind {table.kind!r} and head.crf exclude each other: a CRF has a loss of its own."
+        raise UsageError(message, code="unsupported-loss", value="loss.kind")
+    weights = label_weights(splits.train.examples, task, power=table.power) if table.kind == "weighted" else ()
+    return LossSettings(table.kind, table.gamma, table.alpha, table.smooth, weights)
+
+
+def _distillation(recipe: FinetuneRecipe, context: RunContext, setting: Setting) -> Distillation | None:
+    """The recipe's teachers."""
+    table, data = recipe.teacher, context.data
+    if table is None:
+        return None
+    teachers = [
+        load_teacher(start_of(path), data.task, data.tokenizer, max_tokens=data.frame.max_tokens).to(setting.device)
+        for path in table.models
+    ]
+    return Distillation(teachers, data.task, weight=table.weight, temperature=table.temperature)
+
+
+def _compile(model: TaskModel) -> None:
+    """Compile each layer in place for sizes that change from batch to batch. Not for models of transformers."""
+    encoder = model.model.encoder
+    if isinstance(encoder, Encoder):
+        torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, RECOMPILATIONS)
+        for part in (encoder.embed, *encoder.layers):
+            part.compile(dynamic=True)
+
+
+def _clear(folder: Path) -> None:
+    """Keep of an interrupted run only what it resumes from."""
+    for path in folder.iterdir() if folder.exists() else ():
+        if path.name in (STATES, METRICS, BOARD):
+            continue
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+    folder.mkdir(parents=True, exist_ok=True)
+
+
+def _follow(fit: Fit, folder: Path, show: Show, *, save_every: float, identity: str) -> None:
+    """Train, reporting progress and saving a training state where `save_every` seconds have passed since the last."""
+    trainer, saved_s, dev = fit.trainer, time.monotonic(), ""
+    trainer.open_journal(folder)
+    try:
+        for line, may_save in fit.run():
+            if "dev" in line:
+                name, value = next(iter(line["dev"].items()))
+                dev = f", dev {name} {value:.4f}"
+            loss = f", loss {line['loss']:.3f}" if "loss" in line else ""
+            show(trainer.fraction, f"step {trainer.position.step:,}{loss}{dev}")
+            due = trainer.parallel.from_first(lambda: time.monotonic() - saved_s >= save_every)  # noqa: B023
+            if may_save and due:
+                try:
+                    fit.save(folder / STATES, identity=identity)
+                except CheckpointError as error:
+                    # A run that cannot be saved, as on a full disk, goes on without.
+                    print(f"warning: {error} The run continues.", file=sys.stderr)
+                saved_s = time.monotonic()
+    except DivergedError:
+        # It would diverge again from there, and training states of a large grid would fill the disk.
+        shutil.rmtree(folder / STATES, ignore_errors=True)
+        raise
+
+
+# --- Scores
+
+
+def _require_scorable(recipe: FinetuneRecipe, task: Task, splits: Splits) -> None:
+    """UsageError where a split cannot be scored: now, and not when training is done and the weights are lost.
+
+    Scored against itself, gold has every metric and shows every fault of its own.
+    """
+    test = _test_split(recipe, splits) if recipe.score_test != "never" else None
+    selecting = splits.dev if splits.dev is not None else test
+    for name, split in ((DEV, splits.dev), (TEST, test)):
+        if split is None:
+            continue
+        try:
+            scores = score(task, split, split.docs)
+        except BadDocument as error:
+            message = f"{name} cannot be scored: {error} Fix the split, or go without its scores."
+            raise UsageError(message, code="not-scorable", value=name) from None
+        if split is selecting:
+            EvaluationSettings(metric=recipe.evaluation.metric).metric_of(scores)
+
+
+def _test_split(recipe: FinetuneRecipe, splits: Splits) -> Split:
+    if splits.test is None or not splits.test.examples:
+        message = f"the split {recipe.data.test!r} has nothing to score. Remove score_test."
+        raise UsageError(message, code="empty-split", value=recipe.data.test)
+    return splits.test
+
+
+def _score(
+    recipe: FinetuneRecipe, split: Split, path: Path, task: Task, predict: Callable[[Split], list[Any]]
+) -> Scores:
+    """Predict a split, write predictions and gold documents, and score them."""
+    predictions = predict(split)
+    write(path, predictions, "jsonl")
+    # The same for all runs of a fold: what `lexome evaluate` compares predictions with.
+    fold = None if recipe.folds is None else recipe.folds.use[0]
+    write(gold_path(recipe.out, path.stem, fold), split.docs, "jsonl")
+    return score(task, split, predictions)
+
+
+def score_test_later(recipe: FinetuneRecipe, facts: Facts, context: RunContext, folder: Path) -> Facts:
+    """Score the test split with the model of a finished run, and add the scores to its record."""
+
+    def compute() -> Facts:
+        if not facts.kept:
+            message = f"{folder}: its weights were not kept, so test cannot be scored now. Remove it and run again."
+            raise UsageError(message, code="missing-weights", value=folder)
+        setting, data = setting_of(recipe, context.parallel), context.data
+        task = task_of(json.loads((folder / MODEL / TASK).read_bytes()))
+        model = load(folder / MODEL, kind=task.head).model.to(setting.device)
+        assert isinstance(model, EncoderWithHead)
+
+        def predictions(split: Split) -> list[Any]:
+            return predict(
+                TaskModel(model),
+                split,
+                task,
+                batch_tokens=recipe.evaluation.batch_tokens,
+                segments=data.frame.segments,
+                autocast=setting.autocast,
+            )
+
+        split = _test_split(recipe, data.splits(facts.fold))
+        scores = _score(recipe, split, folder / f"{TEST}.jsonl", task, predictions)
+        scored = replace(facts, scores={**facts.scores, TEST: scores})
+        write_facts(folder, scored, recipe)
+        return scored
+
+    return context.parallel.from_first(compute)
+
+
+# --- What a run leaves
+
+
+def _facts(
+    recipe: FinetuneRecipe,
+    run: Run,
+    context: RunContext,
+    fit: Fit,
+    checkpoint: Checkpoint,
+    setting: Setting,
+    scores: dict[str, Scores],
+    *,
+    identity: str,
+) -> Facts:
+    """What run.json says about a finished run."""
+    position, splits = fit.trainer.position, context.data.splits(run.fold)
     first = next(iter(scores.values()), None)
     return Facts(
         name=run.name,
@@ -107,59 +546,64 @@ def facts_of(course: Course, scores: dict[str, Scores], *, identity: str) -> Fac
         lr=run.cell.lr,
         epochs=run.cell.epochs,
         scores=scores,
-        measure=None if first is None else measure_of(course.recipe, first),
-        steps=progress.step,
-        best_step=progress.best_step or progress.step,
-        stopped_early=progress.stopped_early,
-        tokens=progress.tokens,
-        seconds=round(progress.elapsed_s, 3),
+        measure=None if first is None else fit.evaluation.metric_of(first),
+        steps=position.step,
+        best_step=fit.best.step or position.step,
+        stopped_early=fit.best.stopped_early,
+        tokens=position.tokens,
+        seconds=round(position.elapsed_s, 3),
         device=str(setting.device),
-        precision="fp32" if setting.autocast is None else "autocast",
+        precision=setting.precision,
         compiled=setting.compiled,
-        labels=label_counts(parts.train.flat, training.task),
-        bias=label_bias(parts.train.flat, training.task),
-        notes=parts.notes,
-        warnings=parts.warnings,
-        start=_start(course),
+        labels=label_counts(splits.train.examples, fit.task),
+        bias=label_bias(splits.train.examples, fit.task),
+        notes=splits.notes,
+        warnings=splits.warnings,
+        start={
+            "checkpoint": str(context.start),
+            "sha256": context.sha256,
+            "architecture": checkpoint.architecture,
+            "backend": checkpoint.backend,
+            "new_head": any(name.startswith("head.out") for name in checkpoint.new),
+            "unused": list(checkpoint.unused),
+        },
     )
 
 
-def write_model(course: Course, folder: Path, facts: Facts) -> None:
+def _write_model(
+    recipe: FinetuneRecipe, context: RunContext, fit: Fit, checkpoint: Checkpoint, folder: Path, facts: Facts
+) -> None:
     """Write the model as a checkpoint folder with its task, and its adapters beside it where it has some."""
-    begun, serving = course.begun, course.training.serving()
-    model = begun.learner.model.eval().cpu()
-    if course.recipe.method == "lora":
-        _write_adapters(course, folder / ADAPTER)
+    task = fit.serving_task()
+    model = fit.model.model.eval().cpu()
+    if recipe.method == "lora":
+        write_adapters(
+            folder / ADAPTER,
+            model,
+            architecture=checkpoint.architecture,
+            kind=fit.task.head,
+            base=context.start,
+            settings=LoraSettings(**recipe.lora.model_dump()),
+        )
         model = merged(model)
-    run: dict[str, Any] = {"stage": course.recipe.stage, "run": facts.name, "scores": facts.scores}
-    # What an export has to know to judge the model by its sources.
-    run["recipe"] = {"data": {"rename": course.recipe.data.rename}}
+    run: dict[str, Any] = {"stage": recipe.stage, "run": facts.name, "scores": facts.scores}
+    # What an export needs to score the model by its sources.
+    run["recipe"] = {"data": {"rename": recipe.data.rename}}
     save(
         folder / MODEL,
         model,
-        architecture=begun.checkpoint.architecture,
-        tokenizer=course.ground.material.tokenizer,
-        card=_card(course, facts),
-        labels=() if serving.head == "span" else serving.labels,
+        architecture=checkpoint.architecture,
+        tokenizer=context.data.tokenizer,
+        card=_card(recipe, context, facts),
+        labels=() if task.head == "span" else task.labels,
         run={**run, "start": facts.start},
         replace=True,
     )
-    _write_json(folder / MODEL / TASK, serving.settings())
-    if serving.head == "sequence":
+    _write_json(folder / MODEL / TASK, task.settings())
+    if task.head == "sequence":
         # By this transformers' pipelines know whether labels exclude one another.
         path = folder / MODEL / "config.json"
-        _write_json(path, {**json.loads(path.read_bytes()), "problem_type": PROBLEMS[serving.loss]})
-
-
-def _write_adapters(course: Course, folder: Path) -> None:
-    write_adapters(
-        folder,
-        course.begun.learner.model,
-        architecture=course.begun.checkpoint.architecture,
-        kind=course.training.task.head,
-        base=course.ground.start,
-        settings=lora_settings(course.recipe),
-    )
+        _write_json(path, {**json.loads(path.read_bytes()), "problem_type": PROBLEM_TYPES[task.loss]})
 
 
 def _write_json(path: Path, content: Mapping[str, Any]) -> None:
@@ -167,263 +611,30 @@ def _write_json(path: Path, content: Mapping[str, Any]) -> None:
         stream.write(json.dumps(content, indent=2, ensure_ascii=False).encode() + b"\n")
 
 
-def _start(course: Course) -> dict[str, Any]:
-    """Where the model came from."""
-    found = course.begun.checkpoint
-    return {
-        "checkpoint": str(course.ground.start),
-        "sha256": course.ground.sha256,
-        "architecture": found.architecture,
-        "backend": found.backend,
-        "new_head": course.begun.new_head,
-        "unused": list(found.unused),
-    }
-
-
-def _card(course: Course, facts: Facts) -> Card:
-    recipe, start = course.recipe, course.ground.start
-    cards = [source.card for source in course.ground.material.sources]
+def _card(recipe: FinetuneRecipe, context: RunContext, facts: Facts) -> Card:
+    cards = [source.card for source in context.data.sources]
     data = recipe.card.data or " ".join(f"{card.name}: {card.description} License: {card.license}." for card in cards)
     rows = [
-        (f"{split} {name}", f"{held:.4f}", f"seed {facts.seed}")
+        (f"{split} {name}", f"{value:.4f}", f"seed {facts.seed}")
         for split, scores in facts.scores.items()
-        for name, held in scores.items()
+        for name, value in scores.items()
     ]
     return Card(
         title=recipe.card.title or recipe.out.name,
-        summary=f"{start.name}, fine-tuned with Lexome on {', '.join(card.name for card in cards)}.",
+        summary=f"{context.start.name}, fine-tuned with Lexome on {', '.join(card.name for card in cards)}.",
         license=recipe.card.license,
         data=data,
-        base_model=start.name,
+        base_model=context.start.name,
         datasets=tuple(card.name for card in cards),
         recipe=explain(recipe),
         scores=tuple(rows),
     )
 
 
-# What a run's outcome does not depend on; the checkpoint, the teachers and the data are told by their hashes.
-FREE = {"out", "start", "jobs", "card", "keep_models", "grid", "score_test", "seeds", "save_every", "parallel", "log"}
-# Keys that the first edition did not have, with the values it computed by; left out, its runs are still recognized.
-ADDED = {
-    "batch": {"gradient_accumulation": 1, "prefetch": 8},
-    "optimizer": {"kind": "adamw", "weight_decay_embeddings": True, "momentum": 0.95},
-    "schedule": {"warmup_steps": None, "decay_ratio": 0.0},
-}
-
-SHORT = "the GPU's memory was short. Lower jobs, batch.micro_batch_tokens or data.max_tokens."
-
-Show = Callable[[float, str], None]
-
-
-def identities_of(recipe: FinetuneRecipe, run: Run, ground: Ground) -> tuple[str, ...]:
-    """The hash of all that a run's outcome depends on; behind it those that the same run had before.
-
-    Those have the paths of the data, of the teacher and of its text in them, so that a run was another one where these
-    had been moved.
-    """
-    settings = recipe.model_dump(mode="json", exclude=FREE)
-    for table, defaults in ADDED.items():
-        for key, default in defaults.items():
-            if settings[table][key] == default:
-                del settings[table][key]
-    settings = downgrade(settings, recipe.stage)
-    material = ground.material
-    given = (dict(material.task.settings()), material.frame, tokenizer_sha256(material.tokenizer))
-    known: tuple[object, ...] = (run, given, material.parts(run.fold).identity, ground.sha256)
-    forms = [settings]
-    if recipe.teacher is not None:
-        forms.insert(0, settings | {"teacher": _without(settings["teacher"], "models", "shards")})
-        known += (taught_by(recipe.teacher),)
-    forms.insert(0, forms[0] | {"data": _without(settings["data"], "root", "folder")})
-    return tuple(fingerprint(form, *known) for form in forms)
-
-
-def _without(table: Mapping[str, Any], *keys: str) -> dict[str, Any]:
-    return {key: value for key, value in table.items() if key not in keys}
-
-
-def carry_out(
-    recipe: FinetuneRecipe,
-    run: Run,
-    ground: Ground,
-    folder: Path,
-    *,
-    test: bool,
-    show: Show = lambda share, words: None,
-) -> Facts:
-    """Train one run, or find that it is done, and write its folder; with `test`, the test split is scored as well."""
-    identities = identities_of(recipe, run, ground)
-    found = finished(folder, identities)
-    if found is None:
-        try:
-            found = _trained(recipe, run, ground, folder, identities=identities, test=test, show=show)
-        except torch.OutOfMemoryError:
-            raise WorkerError(SHORT) from None
-    if test and TEST not in found.scores:
-        found = score_later(recipe, found, ground, folder)
-    return found
-
-
-def score_later(recipe: FinetuneRecipe, facts: Facts, ground: Ground, folder: Path) -> Facts:
-    """Score the test split with the model that a finished run has kept, and add that to its record."""
+def drop_model(folder: Path, facts: Facts, recipe: FinetuneRecipe) -> None:
+    """Remove the weights of a finished run; its record stays."""
     if not facts.kept:
-        raise UsageError(f"{folder}: its weights were not kept, so test cannot be scored now. Remove it and run again.")
-    task = task_of(json.loads((folder / MODEL / TASK).read_bytes()))
-    setting = setting_of(recipe)
-    model = load(folder / MODEL, kind=task.head).model.to(setting.device)
-    assert isinstance(model, EncoderWithHead)
-    split = _wanted(ground.material.parts(facts.fold).test, recipe)
-    path = folder / f"{TEST}.jsonl"
-    scores = _scored(recipe, Learner(model, None), split, task, path=path, ground=ground, setting=setting)
-    made = replace(facts, scores={**facts.scores, TEST: scores})
-    write_facts(folder, made, recipe)
-    return made
-
-
-def drop_model(folder: Path, facts: Facts, recipe: FinetuneRecipe) -> Facts:
-    """Remove the weights of a finished run; what it came to stays."""
-    if not facts.kept:
-        return facts
-    made = replace(facts, kept=False)
-    write_facts(folder, made, recipe)
+        return
+    write_facts(folder, replace(facts, kept=False), recipe)
     for name in (MODEL, ADAPTER):
         shutil.rmtree(folder / name, ignore_errors=True)
-    return made
-
-
-def setting_of(recipe: FinetuneRecipe) -> Setting:
-    """Where and how to compute; what the recipe leaves open, the device decides."""
-    there = torch.cuda.is_available()
-    if recipe.device == "cuda" and not there:
-        raise UsageError('device is "cuda", but torch sees no GPU. Use device = "cpu", or a torch build for CUDA.')
-    device = torch.device("cuda" if there and recipe.device != "cpu" else "cpu")
-    on_gpu = device.type == "cuda"
-    half = recipe.precision == "autocast" or (recipe.precision == "auto" and on_gpu)
-    graphs = on_gpu and recipe.cuda_graphs and not recipe.compile
-    return Setting(device, torch.bfloat16 if half else None, recipe.compile, graphs)
-
-
-def _trained(
-    recipe: FinetuneRecipe,
-    run: Run,
-    ground: Ground,
-    folder: Path,
-    *,
-    identities: tuple[str, ...],
-    test: bool,
-    show: Show,
-) -> Facts:
-    material = ground.material
-    task, parts = material.task, material.parts(run.fold)
-    _require_scorable(recipe, task, parts)
-    revision()
-    saver = Saver(folder, identities=identities, every_s=recipe.save_every)
-    _clear(folder)
-    plan = Plan(recipe, parts, task, seed=run.seed, segments=material.frame.segments)
-    setting = setting_of(recipe)
-    with exact(recipe.deterministic, setting.device):
-        torch.manual_seed(run.seed)
-        begun = begin(recipe, ground.start, task)
-        begun.learner.to(setting.device)
-        if setting.compiled:
-            _compile(begun.learner)
-        teaching = None
-        if recipe.teacher is not None:
-            longest = material.frame.max_tokens
-            teaching = Teaching.of(recipe.teacher, task, material.tokenizer, max_tokens=longest, device=setting.device)
-        training = Training(recipe, begun.learner, parts, task, plan, setting=setting, teaching=teaching)
-        saver.restore(training)
-        _follow(training, Journal(folder, step=training.progress.step), show, saver)
-        serving = training.serving()
-        scores = {}
-        for name, split in ((DEV, parts.dev), (TEST, _wanted(parts.test, recipe) if test else None)):
-            if split is not None:
-                path = folder / f"{name}.jsonl"
-                scores[name] = _scored(recipe, begun.learner, split, serving, path=path, ground=ground, setting=setting)
-    course = Course(recipe, run, ground, begun, training)
-    facts = facts_of(course, scores, identity=identities[0])
-    if recipe.keep_models == "none":
-        # Written and removed at the end, the weights of a large grid would fill the disk meanwhile.
-        facts = replace(facts, kept=False)
-    else:
-        write_model(course, folder, facts)
-    write_facts(folder, facts, recipe)
-    saver.remove()
-    return facts
-
-
-def _require_scorable(recipe: FinetuneRecipe, task: Task, parts: Parts) -> None:
-    """UsageError where what is to be scored cannot be: now, and not when all is learnt and the weights are lost.
-
-    Scored against itself, gold has every measure and meets every fault of its own.
-    """
-    test = _wanted(parts.test, recipe) if recipe.score_test != "never" else None
-    judged = parts.dev if parts.dev is not None else test
-    for name, split in ((DEV, parts.dev), (TEST, test)):
-        if split is None:
-            continue
-        try:
-            scores = scored(task, split, split.docs)
-        except BadDocument as error:
-            raise UsageError(f"{name} cannot be scored: {error} Mend the split, or go without its scores.") from None
-        if split is judged:
-            measure_of(recipe, scores)
-
-
-def _clear(folder: Path) -> None:
-    """Leave of a run that was cut short what it goes on from."""
-    for path in folder.iterdir() if folder.exists() else ():
-        if path.name in (STATE, METRICS, BOARD):
-            continue
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        else:
-            path.unlink()
-    folder.mkdir(parents=True, exist_ok=True)
-
-
-def _follow(training: Training, journal: Journal, show: Show, saver: Saver) -> None:
-    """Train, writing each line of metrics and telling how far it is."""
-    said = ""
-    try:
-        for line in training.lines(save=saver):
-            journal.write(line)
-            if "dev" in line:
-                name, held = next(iter(line["dev"].items()))
-                said = f", dev {name} {held:.4f}"
-            progress = training.progress
-            loss = f", loss {line['loss']:.3f}" if "loss" in line else ""
-            show(progress.step / progress.steps, f"step {progress.step:,}{loss}{said}")
-    except DivergedError:
-        # It would diverge again from there, and states of a large grid would fill the disk.
-        saver.remove()
-        raise
-
-
-def _scored(
-    recipe: FinetuneRecipe, learner: Learner, split: Split, task: Task, *, path: Path, ground: Ground, setting: Setting
-) -> Scores:
-    """Answer a split, write the answers down with the gold documents beside all runs, and score them."""
-    segments = ground.material.frame.segments
-    limit = recipe.evaluation.batch_tokens
-    found: list[Document] = answered(learner, split, task, limit=limit, segments=segments, autocast=setting.autocast)
-    write(path, found, "jsonl")
-    # Every run of the same fold writes the same: what `lexome evaluate` is to compare answers with.
-    fold = None if recipe.folds is None else recipe.folds.use[0]
-    write(gold_path(recipe.out, path.stem, fold), split.docs, "jsonl")
-    return scored(task, split, found)
-
-
-def _wanted(split: Split | None, recipe: FinetuneRecipe) -> Split:
-    if split is None or not split.flat:
-        raise UsageError(f"the split {recipe.data.test!r} has nothing to score. Leave score_test out.")
-    return split
-
-
-def _compile(learner: Learner) -> None:
-    """Compile each layer in place for sizes that change from batch to batch. What transformers computes stays."""
-    encoder = learner.model.encoder
-    if isinstance(encoder, Encoder):
-        torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, RECOMPILATIONS)
-        for part in (encoder.embed, *encoder.layers):
-            part.compile(dynamic=True)

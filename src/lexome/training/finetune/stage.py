@@ -1,4 +1,4 @@
-"""finetune: a checkpoint and a task into a folder of runs, one model each, with a summary of what they came to."""
+"""finetune: a checkpoint and a task into a folder of runs, one model each, with a summary of their scores."""
 
 import multiprocessing
 import signal
@@ -12,37 +12,45 @@ from typing import Any, TypeVar
 
 import torch
 
-from lexome.errors import DivergedError, LexomeError, RecipeError, WorkerError
+from lexome.errors import DivergedError, LexomeError, RecipeError, UsageError, WorkerError
 from lexome.files import usable_cores
 from lexome.recipe.finetune import FinetuneRecipe
-from lexome.training.finetune.examples import folds_of, sources_of
+from lexome.training.finetune.examples import TEST, select_folds
 from lexome.training.finetune.grid import (
     MODEL,
     RUNS,
-    Cell,
     Facts,
     Run,
     Summary,
     cell_of,
     cells_of,
+    recipe_of_run,
     runs_of,
-    settled,
-    summary_of,
+    summarize,
     write_summary,
 )
-from lexome.training.finetune.run import Ground, Show, carry_out, drop_model, ground_of, grounded, score_later
+from lexome.training.finetune.run import (
+    RunContext,
+    Show,
+    drop_model,
+    load_context,
+    open_context,
+    run_once,
+    score_test_later,
+)
 from lexome.training.journal import training_progress
+from lexome.training.parallel import Parallel, Sizes, device_of, join_processes
 
 Given = TypeVar("Given")
 Result = TypeVar("Result")
 Begin = tuple[Callable[..., None], tuple[Any, ...]]
-"""What each process does first: a function that a module has, and what it is given."""
+"""What each process does first: a module-level function and its arguments."""
 
 
 def in_processes(
     work: Callable[[Given], Result], given: Sequence[Given], *, jobs: int, what: str, begin: Begin | None = None
 ) -> Iterator[Result]:
-    """What a function that a module has comes to for each of these, as they end, up to `jobs` at a time."""
+    """The results of a module-level function for each of these, as they complete, up to `jobs` at a time."""
     count = min(jobs, len(given))
     threads = max(1, usable_cores() // count)
     context = multiprocessing.get_context("spawn")
@@ -51,20 +59,21 @@ def in_processes(
         for ended in as_completed([pool.submit(work, one) for one in given]):
             yield ended.result()
     except (KeyboardInterrupt, GeneratorExit):
-        # What is running would go on for minutes.
+        # Running work would continue for minutes.
         _end(pool)
         raise
     except BrokenProcessPool:
         raise WorkerError(
-            f"a process of {what} ended without a word; most often memory was short. Lower jobs, and run again: "
-            "finished runs are kept."
+            f"a process of {what} died; most often memory ran out. Lower jobs, and run again: finished runs are kept.",
+            code="worker-died",
+            value=what,
         ) from None
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
 
 
 def _begin(threads: int, begin: Begin | None) -> None:
-    # Ctrl-C reaches every process of the terminal; the first one decides.
+    # Ctrl-C reaches every process of the terminal; the parent handles it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(threads)
     if begin is not None:
@@ -78,39 +87,42 @@ def _end(pool: ProcessPoolExecutor) -> None:
         process.terminate()
 
 
-Ended = tuple[Run, Facts | None, str | None]
-"""A run with what it came to, or with why it came to nothing."""
+FinishedRun = tuple[Run, Facts | None, str | None]
+"""A run with its facts, or with the reason why it failed."""
 
-# In a worker: what its runs stand on, made when it starts.
-_ground: list[Ground] = []
+# In a worker: the inputs of its runs, loaded when it starts.
+_context: list[RunContext] = []
 
 
-def runs_in_processes(recipe: FinetuneRecipe, runs: Sequence[Run], *, tokenizer: Path, test: bool) -> Iterator[Ended]:
-    """Carry runs out, as many at a time as the recipe has jobs; each is given when it ends.
+def runs_in_processes(
+    recipe: FinetuneRecipe, runs: Sequence[Run], *, tokenizer: Path, test: bool
+) -> Iterator[FinishedRun]:
+    """Do runs, as many at a time as the recipe has jobs; each is yielded when it ends.
 
-    Every process reads the documents once.
+    Every process reads the checkpoint and the documents once.
     """
-    given = [(recipe, run, test) for run in runs]
-    begin = (_begin_run, (recipe, tokenizer))
-    yield from in_processes(_work, given, jobs=recipe.jobs, what="fine-tuning", begin=begin)
+    tasks = [(recipe, run, test) for run in runs]
+    begin = (_load_context, (recipe, tokenizer))
+    yield from in_processes(_work, tasks, jobs=recipe.jobs, what="fine-tuning", begin=begin)
 
 
-def _begin_run(recipe: FinetuneRecipe, tokenizer: Path) -> None:
-    _ground.append(ground_of(recipe, tokenizer))
+def _load_context(recipe: FinetuneRecipe, tokenizer: Path) -> None:
+    device, _ = device_of(recipe.parallel, recipe.device, {})
+    _context.append(load_context(recipe, Parallel(Sizes(), device), tokenizer))
 
 
-def _work(given: tuple[FinetuneRecipe, Run, bool]) -> Ended:
-    recipe, run, test = given
+def _work(task: tuple[FinetuneRecipe, Run, bool]) -> FinishedRun:
+    recipe, run, test = task
     try:
         folder = recipe.out / RUNS / run.name
-        return run, carry_out(settled(recipe, run), run, _ground[0], folder, test=test), None
+        return run, run_once(recipe_of_run(recipe, run), run, _context[0], folder, test=test), None
     except LexomeError as error:
         return run, None, str(error)
 
 
 @dataclass(frozen=True, slots=True)
 class Finetuned:
-    """What a recipe came to: its folder, the summary of all runs, and the best one's model where it was kept."""
+    """The result of a recipe: its folder, the summary of all runs, and the best one's model where it was kept."""
 
     folder: Path
     summary: Summary
@@ -118,115 +130,116 @@ class Finetuned:
 
 
 def finetune(recipe: FinetuneRecipe, *, progress_shown: bool = True) -> Finetuned:
-    """Do every run of a recipe that is not done yet, choose, score test where asked, and write the summary.
+    """Do every run of a recipe that is not finished, select the best, score test, and write the summary.
 
-    A run whose run.json is there is not repeated; one that was cut short goes on from its last saved state. A run that
-    diverges is named in the summary, and the others go on; where all fail, the first one's error is raised.
+    A finished run is not repeated; an interrupted one resumes from its last training state. A run that diverges is
+    named in the summary, and the others go on; where all fail, the first one's error is raised. Where torchrun started
+    this process, it is one of many on the same runs.
     """
     _check(recipe)
-    with grounded(recipe) as ground, training_progress("finetune", shown=progress_shown) as show:
-        found, failed = _all_runs(recipe, ground, show)
-        if not found:
-            name, reason = next(iter(failed.items()))
-            raise DivergedError(f"no run finished. {name}: {reason}", code="no-finished-run", value=name)
-        summary = summary_of(found, failed)
-        found = _tested(recipe, ground, found, summary)
-        summary = summary_of(found, failed)
-        _prune(recipe, found, summary)
-    write_summary(recipe.out, summary)
+    with join_processes(recipe.parallel, device=recipe.device) as parallel:
+        if parallel.mesh is not None and recipe.jobs > 1:
+            message = f"jobs is {recipe.jobs} under torchrun, whose processes share each run. Set jobs = 1."
+            raise UsageError(message, code="jobs-under-torchrun", value=recipe.jobs)
+        shown = progress_shown and parallel.first
+        with open_context(recipe, parallel) as context, training_progress("finetune", shown=shown) as show:
+            facts, failed = _all_runs(recipe, context, show)
+            if not facts:
+                name, reason = next(iter(failed.items()))
+                raise DivergedError(f"no run finished. {name}: {reason}", code="no-finished-run", value=name)
+            summary = summarize(facts, failed)
+            facts = _score_best(recipe, context, facts, summary)
+            summary = summarize(facts, failed)
+        if parallel.first:
+            _prune(recipe, facts, summary)
+            write_summary(recipe.out, summary)
+        parallel.wait()
     best = None if summary.best_run is None else recipe.out / RUNS / summary.best_run / MODEL
     return Finetuned(recipe.out, summary, best if best is not None and best.is_dir() else None)
 
 
 def _check(recipe: FinetuneRecipe) -> None:
-    """RecipeError where the recipe asks for a choice that nothing can make."""
-    # A set's own folds may have a dev split each, which is seen when they are read.
+    """RecipeError where the recipe asks for a selection that nothing can make."""
+    # A dataset's own folds may have a dev split each, which is known when they are read.
     unknown = recipe.folds is not None and recipe.folds.count is None
-    chosen = len(cells_of(recipe.grid)) > 1 and recipe.score_test == "best"
-    if chosen and not (recipe.has_dev or unknown):
-        raise RecipeError('score_test is "best", but without a dev split no cell is the best. Use "every".')
-    if recipe.keep_models == "none" and chosen:
-        raise RecipeError('keep_models is "none", but the best cell\'s weights are needed to score test. Use "best".')
+    selecting = len(cells_of(recipe.grid)) > 1 and recipe.score_test == "best"
+    if selecting and not (recipe.has_dev or unknown):
+        message = 'score_test is "best", but without a dev split no cell is the best. Use "every".'
+        raise RecipeError(message, code="invalid-value", value="score_test")
+    if recipe.keep_models == "none" and selecting:
+        message = 'keep_models is "none", but the best cell\'s weights are needed to score test. Use "best".'
+        raise RecipeError(message, code="invalid-value", value="keep_models")
 
 
-def _all_runs(recipe: FinetuneRecipe, ground: Ground, show: Show) -> tuple[list[Facts], dict[str, str]]:
+def _all_runs(recipe: FinetuneRecipe, context: RunContext, show: Show) -> tuple[list[Facts], dict[str, str]]:
     """The facts of all runs, in order, and why others failed."""
-    cells, folds = cells_of(recipe.grid), folds_of(recipe, sources_of(recipe))
+    cells, folds = cells_of(recipe.grid), select_folds(recipe.folds, context.data.sources)
     one = len(cells) == 1
     if recipe.grid.seeds == "all" or one:
-        return _carried_out(recipe, runs_of(cells, recipe.seeds, folds), ground, show, sure=one)
-    found, failed = _carried_out(recipe, runs_of(cells, recipe.seeds[:1], folds), ground, show)
-    best = summary_of(found, failed).best if found else None
+        return _do_runs(recipe, runs_of(cells, recipe.seeds, folds), context, show, final=one)
+    facts, failed = _do_runs(recipe, runs_of(cells, recipe.seeds[:1], folds), context, show)
+    best = summarize(facts, failed).best if facts else None
     if best is None:
-        return found, failed
-    chosen: Sequence[Cell] = [summary_of(found, failed).rows[best].cell]
-    more, lost = _carried_out(recipe, runs_of(chosen, recipe.seeds[1:], folds), ground, show, sure=True)
-    return [*found, *more], {**failed, **lost}
+        return facts, failed
+    cell = [summarize(facts, failed).rows[best].cell]
+    more, lost = _do_runs(recipe, runs_of(cell, recipe.seeds[1:], folds), context, show, final=True)
+    return [*facts, *more], {**failed, **lost}
 
 
-def _carried_out(
-    recipe: FinetuneRecipe, runs: Sequence[Run], ground: Ground, show: Show, *, sure: bool = False
+def _do_runs(
+    recipe: FinetuneRecipe, runs: Sequence[Run], context: RunContext, show: Show, *, final: bool = False
 ) -> tuple[list[Facts], dict[str, str]]:
-    """Carry runs out one by one, or several at a time. With `sure`, these are the ones that test is scored with."""
-    test = recipe.score_test == "every" or (recipe.score_test == "best" and sure)
-    found: dict[Run, Facts] = {}
+    """Do runs one by one, or several at a time. With `final`, these are the ones that test is scored with."""
+    test = recipe.score_test == "every" or (recipe.score_test == "best" and final)
+    facts: dict[Run, Facts] = {}
     failed: dict[str, str] = {}
     if recipe.jobs > 1 and len(runs) > 1:
-        for run, facts, why in runs_in_processes(recipe, runs, tokenizer=ground.material.tokenizer, test=test):
-            _take(run, facts, why, found, failed)
-            done = len(found) + len(failed)
-            show(done / len(runs), f"{done} of {len(runs)} runs")
+        for run, done, reason in runs_in_processes(recipe, runs, tokenizer=context.data.tokenizer, test=test):
+            if done is not None:
+                facts[run] = done
+            else:
+                failed[run.name] = reason or "unknown reason"
+            count = len(facts) + len(failed)
+            show(count / len(runs), f"{count} of {len(runs)} runs")
     else:
         for number, run in enumerate(runs):
+            folder, report = recipe.out / RUNS / run.name, _progress_of_run(show, number, len(runs), run.name)
             try:
-                told = _share_of(show, number, len(runs), run.name)
-                found[run] = carry_out(
-                    settled(recipe, run), run, ground, recipe.out / RUNS / run.name, test=test, show=told
-                )
-            except LexomeError as error:
-                if len(runs) == 1 or not _goes_on(error):
+                facts[run] = run_once(recipe_of_run(recipe, run), run, context, folder, test=test, show=report)
+            except (DivergedError, WorkerError) as error:
+                # Other runs may succeed, unlike where the recipe or a folder is wrong.
+                if len(runs) == 1:
                     raise
                 failed[run.name] = str(error)
-    for name, why in failed.items():
-        print(f"warning: run {name} failed: {why}", file=sys.stderr)
-    return [found[run] for run in runs if run in found], failed
+    for name, reason in failed.items():
+        if context.parallel.first:
+            print(f"warning: run {name} failed: {reason}", file=sys.stderr)
+    return [facts[run] for run in runs if run in facts], failed
 
 
-def _take(run: Run, facts: Facts | None, why: str | None, found: dict[Run, Facts], failed: dict[str, str]) -> None:
-    if facts is not None:
-        found[run] = facts
-    else:
-        failed[run.name] = why or "no reason was given"
-
-
-def _goes_on(error: LexomeError) -> bool:
-    """Whether other runs may succeed where this one did not: not where the recipe or a folder is wrong."""
-    return isinstance(error, DivergedError | WorkerError)
-
-
-def _share_of(show: Show, number: int, count: int, name: str) -> Callable[[float, str], None]:
+def _progress_of_run(show: Show, number: int, count: int, name: str) -> Show:
     """Progress of one run as progress of all."""
-    return lambda share, words: show((number + share) / count, f"{name} ({number + 1} of {count}): {words}")
+    return lambda fraction, message: show((number + fraction) / count, f"{name} ({number + 1} of {count}): {message}")
 
 
-def _tested(recipe: FinetuneRecipe, ground: Ground, found: list[Facts], summary: Summary) -> list[Facts]:
-    """The facts with the best cell's runs scored on test, where the recipe says so and it is not done."""
+def _score_best(recipe: FinetuneRecipe, context: RunContext, facts: list[Facts], summary: Summary) -> list[Facts]:
+    """The facts with the best cell's runs scored on test, where the recipe asks for it and it is not done."""
     if recipe.score_test != "best" or summary.best is None:
-        return found
+        return facts
     cell = summary.rows[summary.best].cell
-    made = []
-    for facts in found:
-        if cell_of(facts) == cell and "test" not in facts.scores:
-            run = Run(cell, facts.seed, facts.fold)
-            facts = score_later(settled(recipe, run), facts, ground, recipe.out / RUNS / facts.name)
-        made.append(facts)
-    return made
+    scored = []
+    for one in facts:
+        if cell_of(one) == cell and TEST not in one.scores:
+            run = Run(cell, one.seed, one.fold)
+            one = score_test_later(recipe_of_run(recipe, run), one, context, recipe.out / RUNS / one.name)
+        scored.append(one)
+    return scored
 
 
-def _prune(recipe: FinetuneRecipe, found: Sequence[Facts], summary: Summary) -> None:
-    """Remove the weights that the recipe does not want kept; where no run is the best, none of them is the one."""
+def _prune(recipe: FinetuneRecipe, facts: Sequence[Facts], summary: Summary) -> None:
+    """Remove the weights that the recipe does not keep; where no run is the best, all are kept."""
     best = recipe.keep_models == "best" and summary.best_run is not None
-    for facts in found:
-        if recipe.keep_models == "none" or (best and facts.name != summary.best_run):
-            run = Run(cell_of(facts), facts.seed, facts.fold)
-            drop_model(recipe.out / RUNS / facts.name, facts, settled(recipe, run))
+    for one in facts:
+        if recipe.keep_models == "none" or (best and one.name != summary.best_run):
+            run = Run(cell_of(one), one.seed, one.fold)
+            drop_model(recipe.out / RUNS / one.name, one, recipe_of_run(recipe, run))

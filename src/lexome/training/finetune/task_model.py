@@ -1,4 +1,4 @@
-"""The model that learns a task: a checkpoint with its head, what of it is frozen, and how much it drops.
+"""The model of a task: a checkpoint with a head, a CRF where there is one, frozen parts, adapters and dropout.
 
 T tokens of the packed batch, S sequences, C labels
 """
@@ -14,22 +14,20 @@ from torch.nn.utils.rnn import pad_sequence
 
 from lexome.errors import CheckpointError, UsageError
 from lexome.models import hf_config
-from lexome.models.checkpoint import HUGGING_FACE, Checkpoint, encoder_of, layout_of, load
-from lexome.models.config import EncoderConfig
+from lexome.models.checkpoint import HUGGING_FACE, Checkpoint, StoredCheckpoint, encoder_of, layout_of
 from lexome.models.encoder import Attention, Encoder
 from lexome.models.heads import EncoderWithHead, HiddenLayers, SequenceHead
 from lexome.models.hf_config import write_config
 from lexome.models.hf_folder import read_settings
 from lexome.models.packing import Packing
-from lexome.recipe.finetune import FinetuneRecipe, HeadTable
 from lexome.tasks import task_of
 from lexome.tasks.task import IGNORE_INDEX, TASK, Task, Transitions
-from lexome.training.finetune.batching import Batch
+from lexome.training.finetune.batching import TaskBatch
 from lexome.training.finetune.lora import LoraSettings, add_adapters
 
 
 class Chain(nn.Module):
-    """One group's tags: what is added for beginning with one, for ending with one, and for one after another."""
+    """The transition scores of one group of tags: of the first tag, of the last, and from one to the next."""
 
     def __init__(self, labels: int) -> None:
         super().__init__()
@@ -38,31 +36,31 @@ class Chain(nn.Module):
         self.moves_CC = nn.Parameter(torch.zeros(labels, labels))
 
     def loss(self, logits: Sequence[Tensor], targets: Sequence[Tensor]) -> Tensor:
-        """The sum of negative log likelihoods of tag sequences; one (tokens, C) and one (tokens,) of each sequence."""
+        """The sum of negative log likelihoods of tag sequences, each with logits (tokens, C) and targets (tokens,)."""
         logits_SLC = pad_sequence(list(logits), batch_first=True)
         target_SL = pad_sequence(list(targets), batch_first=True)
         lengths_S = torch.tensor([len(target) for target in targets], device=target_SL.device)
-        there_SL = torch.arange(target_SL.shape[1], device=target_SL.device) < lengths_S[:, None]
-        return (self._all(logits_SLC, there_SL) - self._one(logits_SLC, target_SL, there_SL)).sum()
+        mask_SL = torch.arange(target_SL.shape[1], device=target_SL.device) < lengths_S[:, None]
+        return (self._log_partition(logits_SLC, mask_SL) - self._target_score(logits_SLC, target_SL, mask_SL)).sum()
 
-    def _one(self, logits_SLC: Tensor, target_SL: Tensor, there_SL: Tensor) -> Tensor:
-        """The score of the right tags of each sequence."""
-        said_SL = logits_SLC.gather(-1, target_SL[..., None])[..., 0] * there_SL
-        moved_SL = self.moves_CC[target_SL[:, :-1], target_SL[:, 1:]] * there_SL[:, 1:]
-        ends_S = target_SL.gather(1, there_SL.sum(1, keepdim=True) - 1)[:, 0]
-        return said_SL.sum(1) + moved_SL.sum(1) + self.first_C[target_SL[:, 0]] + self.last_C[ends_S]
+    def _target_score(self, logits_SLC: Tensor, target_SL: Tensor, mask_SL: Tensor) -> Tensor:
+        """The score of the target tags of each sequence."""
+        emitted_SL = logits_SLC.gather(-1, target_SL[..., None])[..., 0] * mask_SL
+        moved_SL = self.moves_CC[target_SL[:, :-1], target_SL[:, 1:]] * mask_SL[:, 1:]
+        ends_S = target_SL.gather(1, mask_SL.sum(1, keepdim=True) - 1)[:, 0]
+        return emitted_SL.sum(1) + moved_SL.sum(1) + self.first_C[target_SL[:, 0]] + self.last_C[ends_S]
 
-    def _all(self, logits_SLC: Tensor, there_SL: Tensor) -> Tensor:
-        """The log of the sum over all tags of each sequence, by the forward algorithm."""
+    def _log_partition(self, logits_SLC: Tensor, mask_SL: Tensor) -> Tensor:
+        """The logarithm of the sum over all tag sequences, by the forward algorithm."""
         score_SC = self.first_C + logits_SLC[:, 0]
         for place in range(1, logits_SLC.shape[1]):
             next_SC = torch.logsumexp(score_SC[:, :, None] + self.moves_CC, dim=1) + logits_SLC[:, place]
-            score_SC = torch.where(there_SL[:, place, None], next_SC, score_SC)
+            score_SC = torch.where(mask_SL[:, place, None], next_SC, score_SC)
         return torch.logsumexp(score_SC + self.last_C, dim=-1)
 
 
 class Crf(nn.Module):
-    """A chain for each group of labels, over the tokens of a sequence that are asked."""
+    """A conditional random field for each group of labels, over the labeled tokens of a sequence."""
 
     def __init__(self, groups: Sequence[int]) -> None:
         super().__init__()
@@ -75,21 +73,24 @@ class Crf(nn.Module):
         parts = zip(self.chains, torch.split(logits_TC, list(self.groups), dim=-1), targets_TG.unbind(-1), strict=True)
         for chain, part_TC, target_T in parts:
             assert isinstance(chain, Chain)
-            logits, targets = _asked(part_TC, target_T, packing)
+            logits, targets = _labeled(part_TC, target_T, packing)
             if targets:
                 total = total + chain.loss(logits, targets)
+            else:
+                # Under DDP every weight needs a gradient, also in a micro-batch without labels.
+                total = total + 0.0 * (part_TC.sum() + sum(weight.sum() for weight in chain.parameters()))
         return total
 
     def transitions(self) -> Transitions:
-        """What was learnt, as decoding takes it. Groups are of one size."""
+        """The learned transitions, for decoding. Groups are of one size."""
         chains = [chain for chain in self.chains if isinstance(chain, Chain)]
         between = torch.stack([chain.moves_CC for chain in chains])
         ends = [torch.stack([getattr(chain, name) for chain in chains]) for name in ("first_C", "last_C")]
         return Transitions(*(part.detach().double().cpu().numpy() for part in (between, *ends)))
 
     @torch.no_grad()
-    def take(self, transitions: Transitions) -> None:
-        """Go on from what another run learnt."""
+    def load(self, transitions: Transitions) -> None:
+        """Start from the transitions of another run."""
         for number, chain in enumerate(self.chains):
             assert isinstance(chain, Chain)
             chain.moves_CC.copy_(torch.from_numpy(transitions.between[number]))
@@ -97,45 +98,49 @@ class Crf(nn.Module):
             chain.last_C.copy_(torch.from_numpy(transitions.last[number]))
 
 
-def _asked(part_TC: Tensor, target_T: Tensor, packing: Packing) -> tuple[list[Tensor], list[Tensor]]:
-    """Logits and targets of each sequence's asked tokens; sequences that ask nothing are left out."""
+def _labeled(part_TC: Tensor, target_T: Tensor, packing: Packing) -> tuple[list[Tensor], list[Tensor]]:
+    """Logits and targets of each sequence's labeled tokens; sequences without labels are left out."""
     logits, targets = [], []
     lengths = list(packing.lengths)
     for part, target in zip(torch.split(part_TC, lengths), torch.split(target_T, lengths), strict=True):
-        asked = target != IGNORE_INDEX
-        if bool(asked.any()):
-            logits.append(part[asked])
-            targets.append(target[asked])
+        labeled = target != IGNORE_INDEX
+        if bool(labeled.any()):
+            logits.append(part[labeled])
+            targets.append(target[labeled])
     return logits, targets
 
 
-# How transformers' classes with each kind of head end.
-CLASSES = {"token": "ForTokenClassification", "sequence": "ForSequenceClassification", "span": "ForQuestionAnswering"}
+# The suffixes of transformers' classes with each kind of head.
+CLASS_SUFFIXES = {
+    "token": "ForTokenClassification",
+    "sequence": "ForSequenceClassification",
+    "span": "ForQuestionAnswering",
+}
 
 
-class Learner(nn.Module):
-    """A labeller, with a chain over its tags where there is one: a batch to the head's logits.
+class TaskModel(nn.Module):
+    """A labeller, with a CRF over its tags where there is one: a batch to the head's logits.
 
-    With `frozen` the encoder computes as it serves, without dropout and without gradients.
+    With `frozen` the encoder computes as in serving, without dropout and without gradients.
     """
 
-    def __init__(self, model: EncoderWithHead, crf: Crf | None, *, frozen: bool = False) -> None:
+    def __init__(self, model: EncoderWithHead, crf: Crf | None = None, *, frozen: bool = False) -> None:
         super().__init__()
         self.model, self.crf, self.frozen = model, crf, frozen
         if frozen:
             model.encoder.requires_grad_(False)
 
-    def forward(self, batch: Batch) -> Tensor:
+    def forward(self, batch: TaskBatch) -> Tensor:
         if not self.frozen:
             logits: Tensor = self.model(batch.ids_T, batch.packing, batch.segments_T)
             return logits
         with torch.no_grad():
             hidden_TD = self.model.encoder(batch.ids_T, batch.packing, batch.segments_T)
-        headed: Tensor = self.model.head(hidden_TD, batch.packing)
-        return headed
+        logits = self.model.head(hidden_TD, batch.packing)
+        return logits
 
-    def train(self, mode: bool = True) -> "Learner":
-        """As every module; a frozen encoder stays in evaluation."""
+    def train(self, mode: bool = True) -> "TaskModel":
+        """As every module; a frozen encoder stays in evaluation mode."""
         super().train(mode)
         if self.frozen:
             self.model.encoder.eval()
@@ -143,161 +148,172 @@ class Learner(nn.Module):
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
-    """A model at the beginning of its run, and what is known about the checkpoint."""
+class HeadSettings:
+    """The head of a task model; None leaves it to the checkpoint or to transformers."""
 
-    learner: Learner
-    checkpoint: Checkpoint
-    new_head: bool
+    layers: int | None = None
+    hidden_size: int | None = None
+    activation: str = "relu"
+    dropout: float | None = None
+    pooling: str | None = None
+    crf: bool = False
+
+    @property
+    def hidden(self) -> HiddenLayers | None:
+        """The hidden layers; None where they are left to the checkpoint."""
+        if self.layers is None:
+            return None
+        dropout = 0.1 if self.dropout is None else self.dropout
+        return HiddenLayers(self.layers, hidden_size=self.hidden_size, activation=self.activation, dropout=dropout)
 
 
-def begin(recipe: FinetuneRecipe, start: Path, task: Task) -> Begun:
-    """The recipe's model for a task; new weights are drawn from torch's generator."""
-    found = _loaded(start, task, recipe.head, new_head=recipe.new_head)
-    model = found.model
+def build_task_model(
+    stored: StoredCheckpoint,
+    task: Task,
+    *,
+    head: HeadSettings | None = None,
+    new_head: bool = False,
+    layers: int | None = None,
+    method: str = "full",
+    lora: LoraSettings | None = None,
+    dropout: float | None = None,
+    attention_dropout: float | str = 0.0,
+    gradient_checkpointing: bool = False,
+) -> tuple[TaskModel, Checkpoint]:
+    """The model of a task, and the checkpoint it was built from; new weights are drawn from torch's generator."""
+    head = head or HeadSettings()
+    checkpoint = _with_head(stored, task, head, new_head=new_head)
+    model = checkpoint.model
     assert isinstance(model, EncoderWithHead)
-    if recipe.layers is not None:
-        _cut(model, recipe.layers)
+    if layers is not None:
+        _keep_layers(model, layers)
         # Now, and not after all steps: what cannot be saved is not trained.
-        write_config(model.encoder.config, found.architecture)
-    _set_dropout(model, recipe)
-    encoder_of(model).gradient_checkpointing = recipe.gradient_checkpointing
-    if recipe.method == "lora":
-        add_adapters(model, found.architecture, lora_settings(recipe))
-    crf = _chain(start, task) if recipe.head.crf else None
-    learner = Learner(model, crf, frozen=recipe.method == "frozen")
-    return Begun(learner, found, new_head=any(name.startswith("head.out") for name in found.new))
+        write_config(model.encoder.config, checkpoint.architecture)
+    _set_dropout(model, dropout, attention_dropout)
+    encoder_of(model).gradient_checkpointing = gradient_checkpointing
+    if method == "lora":
+        add_adapters(model, checkpoint.architecture, lora or LoraSettings())
+    crf = _crf(stored.folder, task) if head.crf else None
+    return TaskModel(model, crf, frozen=method == "frozen"), checkpoint
 
 
-def _cut(model: EncoderWithHead, layers: int) -> None:
-    """Keep only the first layers of an encoder: the last ones know most about words that are masked."""
+def _keep_layers(model: EncoderWithHead, layers: int) -> None:
+    """Keep only the first layers of an encoder: the last ones are the most specific to masked language modeling."""
     encoder = model.encoder
     if not isinstance(encoder, Encoder) or layers > encoder.config.layers:
         seen = f"has {encoder.config.layers} layers" if isinstance(encoder, Encoder) else "is computed by transformers"
-        raise UsageError(f"layers is {layers}, and the model {seen}. Leave it out, or ask for fewer.")
+        message = f"layers is {layers}, and the model {seen}. Leave it out, or keep fewer."
+        raise UsageError(message, code="too-many-layers", value=layers)
     encoder.layers = encoder.layers[:layers]
     encoder.config = replace(encoder.config, layers=layers)
 
 
-def lora_settings(recipe: FinetuneRecipe) -> LoraSettings:
-    """The recipe's adapters."""
-    given = recipe.lora
-    return LoraSettings(given.rank, given.alpha, given.dropout, given.targets)
-
-
-def _chain(start: Path, task: Task) -> Crf:
-    """A chain over the task's tags: new, or as an earlier run with the same ones has left it."""
+def _crf(start: Path, task: Task) -> Crf:
+    """A CRF over the task's tags: new, or with the transitions of an earlier run with the same tags."""
     task.require_crf()
     crf = Crf(task.groups)
-    held = chained_task(start)
-    if held is not None and held.transitions is not None and held.labels == task.labels:
-        crf.take(held.transitions)
+    earlier = crf_task(start)
+    if earlier is not None and earlier.transitions is not None and earlier.labels == task.labels:
+        crf.load(earlier.transitions)
     return crf
 
 
-def chained_task(start: Path) -> Task | None:
-    """The task of a checkpoint that was fine-tuned with a chain over tags; None for any other checkpoint."""
+def crf_task(start: Path) -> Task | None:
+    """The task of a checkpoint that was fine-tuned with a CRF; None for any other checkpoint."""
     path = start / TASK
-    held = task_of(json.loads(path.read_bytes())) if path.is_file() else None
-    return held if held is not None and held.transitions is not None else None
+    task = task_of(json.loads(path.read_bytes())) if path.is_file() else None
+    return task if task is not None and task.transitions is not None else None
 
 
-def _loaded(start: Path, task: Task, head: HeadTable, *, new_head: bool) -> Checkpoint:
+def _with_head(stored: StoredCheckpoint, task: Task, head: HeadSettings, *, new_head: bool) -> Checkpoint:
     """The checkpoint with a head for the task: its own where it has one, else a new one."""
-    held = None if new_head else held_labels(start, task.head)
-    if held is not None and task.head != "span" and held != task.labels:
-        raise CheckpointError(
-            f"{start}: its head has the labels {_some(held)}; the task has {_some(task.labels)}. Choose a task with "
-            "the same labels, or set new_head = true to begin with a new head."
-        )
     if new_head:
-        return _beheaded(start, task, head)
-    hidden = _hidden(head) if held is None else None
-    found = load(start, kind=task.head, labels=task.labels, hidden=hidden, new_head=True)
-    if held is not None:
-        _require_like(found, head)
-    return _as_asked(found, head)
-
-
-def _require_like(found: Checkpoint, head: HeadTable) -> None:
-    """CheckpointError where a checkpoint's own head has other layers than the recipe asks for."""
-    assert isinstance(found.model, EncoderWithHead)
-    own, asked = found.model.head.hidden, _hidden(head)
-    assert isinstance(own, HiddenLayers)
-    if asked is not None and (seen := _shape(own, found.config)) != (wanted := _shape(asked, found.config)):
+        return _replace_head(stored, task, head)
+    labels = head_labels(stored.folder, task.head)
+    if labels is not None and task.head != "span" and labels != task.labels:
         raise CheckpointError(
-            f"{found.folder}: its head has {seen}; the recipe asks for {wanted}. Leave head.layers out to go on with "
-            "that head, or set new_head = true to begin with a new one."
+            f"{stored.folder}: its head has the labels {_some(labels)}; the task has {_some(task.labels)}. Choose a "
+            "task with the same labels, or set new_head = true to start with a new head.",
+            code="label-mismatch",
+            value=labels,
         )
+    hidden = head.hidden if labels is None else None
+    checkpoint = stored.build(kind=task.head, labels=task.labels, hidden=hidden, new_head=True)
+    assert isinstance(checkpoint.model, EncoderWithHead)
+    own = checkpoint.model.head.hidden
+    assert isinstance(own, HiddenLayers)
+    if labels is not None and head.hidden is not None and _shape(own, checkpoint) != _shape(head.hidden, checkpoint):
+        raise CheckpointError(
+            f"{stored.folder}: its head has {_shape(own, checkpoint)}; the recipe asks for "
+            f"{_shape(head.hidden, checkpoint)}. Leave head.layers out to train that head further, or set new_head = "
+            "true to start with a new one.",
+            code="head-mismatch",
+            value=head.layers,
+        )
+    return _configure_head(checkpoint, head)
 
 
-def _shape(hidden: HiddenLayers, config: EncoderConfig) -> str:
-    """The layers of a head in words."""
+def _shape(hidden: HiddenLayers, checkpoint: Checkpoint) -> str:
     if not hidden.count:
         return "no hidden layers"
-    return f"hidden layers: {hidden.count} of width {hidden.hidden_size or config.hidden_size} with {hidden.activation}"
+    width = hidden.hidden_size or checkpoint.config.hidden_size
+    return f"hidden layers: {hidden.count} of width {width} with {hidden.activation}"
 
 
-def held_labels(start: Path, kind: str) -> tuple[str, ...] | None:
-    """The labels of the head that a checkpoint has for this kind; None where it has none."""
+def head_labels(start: Path, kind: str) -> tuple[str, ...] | None:
+    """The labels of a checkpoint's head of this kind; None where it has none."""
     if layout_of(start) != HUGGING_FACE:
         return None
     settings = read_settings(start)
     own = settings.get(hf_config.CUSTOM_HEAD, {}).get("kind") == kind
-    if not own and not any(name.endswith(CLASSES[kind]) for name in settings.get("architectures") or ()):
+    if not own and not any(name.endswith(CLASS_SUFFIXES[kind]) for name in settings.get("architectures") or ()):
         return None
     return hf_config.read_labels(settings)
 
 
-def _beheaded(start: Path, task: Task, head: HeadTable) -> Checkpoint:
+def _replace_head(stored: StoredCheckpoint, task: Task, head: HeadSettings) -> Checkpoint:
     """The checkpoint's encoder under a new head."""
-    found = load(start, kind="encoder")
-    settings = {key: held for key, held in found.settings.items() if key != hf_config.CUSTOM_HEAD}
-    hidden = _hidden(head) or hf_config.read_hidden_layers(settings, found.architecture, task.head)
+    checkpoint = stored.build(kind="encoder")
+    settings = {key: value for key, value in checkpoint.settings.items() if key != hf_config.CUSTOM_HEAD}
+    hidden = head.hidden or hf_config.read_hidden_layers(settings, checkpoint.architecture, task.head)
     pooling = hf_config.read_pooling(settings, task.head)
-    made = hf_config.build_head(found.config, task.head, labels=len(task.labels), hidden=hidden, pooling=pooling)
-    model = EncoderWithHead(encoder_of(found.model), made).eval()  # type: ignore[arg-type]
-    new = tuple(f"head.{name}" for name in made.state_dict())
-    return _as_asked(replace(found, model=model, kind=task.head, labels=task.labels, new=new), head)
+    module = hf_config.build_head(checkpoint.config, task.head, labels=len(task.labels), hidden=hidden, pooling=pooling)
+    model = EncoderWithHead(encoder_of(checkpoint.model), module).eval()  # type: ignore[arg-type]
+    new = tuple(f"head.{name}" for name in module.state_dict())
+    return _configure_head(replace(checkpoint, model=model, kind=task.head, labels=task.labels, new=new), head)
 
 
-def _hidden(head: HeadTable) -> HiddenLayers | None:
-    """The layers the recipe asks for; None where it leaves them to the checkpoint."""
-    if head.layers is None:
-        return None
-    dropout = 0.1 if head.dropout is None else head.dropout
-    return HiddenLayers(head.layers, hidden_size=head.hidden_size, activation=head.activation, dropout=dropout)
-
-
-def _as_asked(found: Checkpoint, head: HeadTable) -> Checkpoint:
+def _configure_head(checkpoint: Checkpoint, head: HeadSettings) -> Checkpoint:
     """The checkpoint with the recipe's pooling and dropout in its head."""
-    assert isinstance(found.model, EncoderWithHead)
-    made = found.model.head
+    assert isinstance(checkpoint.model, EncoderWithHead)
+    module = checkpoint.model.head
     if head.pooling is not None:
-        if not isinstance(made, SequenceHead):
-            raise UsageError(
-                f"head.pooling is for labels of whole texts, and this task labels a {found.kind}. Leave it out."
+        if not isinstance(module, SequenceHead):
+            message = (
+                f"head.pooling is for labels of sequences, and this task labels a {checkpoint.kind}. Leave it out."
             )
-        made.pooling = head.pooling
+            raise UsageError(message, code="unsupported-task", value="head.pooling")
+        module.pooling = head.pooling
     if head.dropout is not None:
-        for part in made.modules():
+        for part in module.modules():
             if isinstance(part, nn.Dropout):
                 part.p = head.dropout
-        assert isinstance(made.hidden, HiddenLayers)
-        made.hidden = replace(made.hidden, dropout=head.dropout)
-    return found
+        assert isinstance(module.hidden, HiddenLayers)
+        module.hidden = replace(module.hidden, dropout=head.dropout)
+    return checkpoint
 
 
-def _set_dropout(model: EncoderWithHead, recipe: FinetuneRecipe) -> None:
-    """Put the recipe's dropout in place of the encoder's. What is saved still says the checkpoint's own."""
+def _set_dropout(model: EncoderWithHead, dropout: float | None, attention_dropout: float | str) -> None:
+    """Set the encoder's dropout for training. The saved configuration keeps the checkpoint's own."""
     encoder = encoder_of(model)
     for part in encoder.modules():
-        if isinstance(part, nn.Dropout) and recipe.dropout is not None:
-            part.p = recipe.dropout
-        if isinstance(part, Attention) and isinstance(recipe.attention_dropout, float | int):
-            part.dropout = float(recipe.attention_dropout)
-    if not isinstance(encoder, Encoder) and recipe.attention_dropout not in (0.0, "checkpoint"):
-        raise UsageError("attention_dropout cannot be set in a model that transformers computes. Leave it out.")
+        if isinstance(part, nn.Dropout) and dropout is not None:
+            part.p = dropout
+        if isinstance(part, Attention) and isinstance(attention_dropout, float | int):
+            part.dropout = float(attention_dropout)
+    if not isinstance(encoder, Encoder) and attention_dropout not in (0.0, "checkpoint"):
+        message = "attention_dropout is not supported for models that transformers computes. Leave it out."
+        raise UsageError(message, code="unsupported-model", value="attention_dropout")
 
 
 def _some(labels: tuple[str, ...]) -> str:

@@ -92,7 +92,7 @@ def _missing_input(argument: str) -> FormatError | UsageError:
 
 
 @dataclass(slots=True)
-class Counts:
+class AnnotationCounts:
     """Annotated documents, characters and tokens of their text, and annotations by type.
 
     `predictable` are the types that the models predict; annotations of other types, which documents had before, are
@@ -178,7 +178,7 @@ class Annotation:
     ) -> None:
         self.annotator, self.inputs, self.types, self.min_score = annotator, inputs, types, min_score
         self.tally = Tally(rejects)
-        self.counts = Counts(predictable=predictable_types(annotator, types))
+        self.counts = AnnotationCounts(predictable=predictable_types(annotator, types))
         self.seconds = 0.0
         self._from, self._lines, self._progress_shown = from_, lines, progress_shown
 

@@ -8,10 +8,10 @@ import re
 import sys
 from collections.abc import Callable
 
-from tables_of import annotating, comparison, corpus, reading, readme, recipes, scores, training, vocabularies
+from tables_of import annotating, comparison, corpus, formats, reading, readme, recipes, scores, training, vocabularies
 from tables_of.results import ROOT
 
-FAMILIES = (annotating, comparison, corpus, reading, readme, recipes, scores, training, vocabularies)
+FAMILIES = (annotating, comparison, corpus, formats, reading, readme, recipes, scores, training, vocabularies)
 TABLES: dict[str, Callable[[], str]] = {name: made for family in FAMILIES for name, made in family.TABLES.items()}
 PLACE = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 

@@ -195,9 +195,7 @@ def hf_config_of(settings: Mapping[str, Any], *, where: str) -> Any:
         )
     if "quantization_config" in settings:
         raise CheckpointError(
-            f"{where}: the weights are quantized. Use the release with unquantized weights.",
-            code="quantized-weights",
-            value=model_type,
+            f"{where}: the weights are quantized. Use unquantized ones.", code="quantized-weights", value=model_type
         )
     try:
         config = known[model_type].from_dict({key: value for key, value in settings.items() if key != "auto_map"})
@@ -207,7 +205,7 @@ def hf_config_of(settings: Mapping[str, Any], *, where: str) -> Any:
         ) from None
     if getattr(config, "is_encoder_decoder", False):
         raise CheckpointError(
-            f"{where}: {model_type} is an encoder-decoder; expected an encoder or a decoder.",
+            f"{where}: {model_type} is an encoder-decoder; expected an encoder.",
             code="unsupported-model",
             value=model_type,
         )
@@ -378,7 +376,7 @@ def _kind(kind: str | None, config: Any, settings: Mapping[str, Any], where: str
         )
     if kind == "paired":
         raise CheckpointError(
-            f"{where}: the transformers backend has no pair head. Load it as masked or encoder.",
+            f"{where}: the transformers backend has no pair head. Load it as masked.",
             code="unsupported-kind",
             value=kind,
         )
@@ -434,7 +432,7 @@ def _from_pretrained(
     missing = sorted(name for name in info["missing_keys"] if alone or name.startswith(prefix))
     if missing:
         raise CheckpointError(
-            f"{where}: {len(missing)} weights of the encoder are missing, first {missing[0]!r}.",
+            f"{where}: {len(missing)} encoder weights missing, first {missing[0]!r}.",
             code="missing-weights",
             value=missing[0],
         )
@@ -513,9 +511,7 @@ def _try_forward(model: nn.Module, where: str) -> None:
     if not usable:
         name = type(wrapper.model).__name__
         raise CheckpointError(
-            f"{where}: {name} is not an encoder with a separate head; it cannot be used.",
-            code="unsupported-model",
-            value=name,
+            f"{where}: {name} is not an encoder with a separate head.", code="unsupported-model", value=name
         )
 
 

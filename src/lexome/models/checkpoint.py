@@ -496,7 +496,7 @@ def _check_missing(folder: Path, missing: Sequence[str], kind: str, *, new_head:
     encoder = [name for name in missing if name.startswith("encoder.")]
     if encoder:
         raise CheckpointError(
-            f"{folder}: {len(encoder)} weights of the encoder are missing, first {encoder[0]!r}.",
+            f"{folder}: {len(encoder)} encoder weights missing, first {encoder[0]!r}.",
             code="missing-weights",
             value=encoder[0],
         )
@@ -537,7 +537,7 @@ def _to_hf(
     heads = encoder_of(model).config.heads
     if kind not in mapping.classes:
         raise CheckpointError(
-            f"transformers has no {architecture} with a pair head. Save the MaskedLM or the encoder.",
+            f"transformers has no {architecture} with a pair head. Save a MaskedLM.",
             code="unsupported-kind",
             value=kind,
         )

@@ -220,7 +220,7 @@ def _write_bert(config: EncoderConfig, architecture: str) -> Settings:
     roberta = architecture == "roberta"
     if not config.segments:
         raise CheckpointError(
-            f"a {architecture} folder needs at least one segment type, but the model has none.",
+            f"a {architecture} folder needs segment embeddings; the model has none.",
             code="not-representable",
             value="segments",
         )
@@ -364,7 +364,7 @@ def read_labels(settings: Mapping[str, Any]) -> tuple[str, ...]:
     labels = {int(number): str(label) for number, label in id2label.items()}
     if sorted(labels) != list(range(len(labels))):
         raise CheckpointError(
-            f"config.json: the keys of id2label are {sorted(labels)}; expected 0, 1, 2, ...",
+            f"config.json: id2label has keys {sorted(labels)}; expected 0, 1, ...",
             code="bad-labels",
             value=sorted(labels),
         )
@@ -426,9 +426,7 @@ def head_settings(head: nn.Module, architecture: str, kind: str, labels: Sequenc
     names = tuple(labels) or tuple(f"LABEL_{number}" for number in range(out.out_features))
     if len(names) != out.out_features:
         raise CheckpointError(
-            f"{len(names)} labels for a head with {out.out_features} outputs; expected one for each.",
-            code="label-mismatch",
-            value=len(names),
+            f"{len(names)} labels for a head with {out.out_features} outputs.", code="label-mismatch", value=len(names)
         )
     settings: Settings = {
         "id2label": {str(number): label for number, label in enumerate(names)},

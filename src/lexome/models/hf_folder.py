@@ -56,7 +56,7 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
     lacking = sorted(listed - weights.keys())
     if lacking:
         raise CheckpointError(
-            f"{folder}: {len(lacking)} weights of the index are in no shard, first {lacking[0]!r}.",
+            f"{folder}: {len(lacking)} weights are in no shard, first {lacking[0]!r}.",
             code="missing-weights",
             value=lacking[0],
         )
@@ -84,9 +84,7 @@ def write_weights(weights: dict[str, Tensor], path: Path) -> None:
         save_file(contiguous, path, metadata={"format": "pt"})
     except (SafetensorError, OSError) as error:
         raise CheckpointError(
-            f"{path}: cannot write the weights ({error}). Free disk space and try again.",
-            code="not-writable",
-            value=path,
+            f"{path}: cannot write the weights ({error}). Free disk space, then retry.", code="not-writable", value=path
         ) from None
     path.chmod(mode)
 
@@ -110,9 +108,7 @@ def _weight_files(folder: Path) -> tuple[list[Path], set[str]]:
             shard_of = _weight_map(index)
             return [folder / shard for shard in sorted(set(shard_of.values()))], set(shard_of)
     raise CheckpointError(
-        f"{folder}: no weights; expected {SAFETENSORS} or {PICKLE}, single or sharded with an index.",
-        code="missing-weights",
-        value=folder,
+        f"{folder}: no weights; expected {SAFETENSORS} or {PICKLE}, or shards.", code="missing-weights", value=folder
     )
 
 
@@ -129,9 +125,7 @@ def _weight_map(index: Path) -> dict[str, str]:
             )
         if not (index.parent / name).is_file():
             raise CheckpointError(
-                f"{index.parent}: {name} is missing, which {index.name} lists. Download it again.",
-                code="missing-file",
-                value=name,
+                f"{index.parent}: {name} is missing, which {index.name} lists. Add it.", code="missing-file", value=name
             )
     return shard_of
 
@@ -142,9 +136,7 @@ def _read_file(path: Path) -> dict[str, Tensor]:
             return load_file(path)
         except SafetensorError as error:
             raise CheckpointError(
-                f"{path}: invalid or truncated safetensors file ({error}). Download it again.",
-                code="damaged-file",
-                value=path,
+                f"{path}: damaged safetensors file ({error}). Download it again.", code="damaged-file", value=path
             ) from None
     try:
         state: Any = torch.load(path, map_location="cpu", weights_only=True)

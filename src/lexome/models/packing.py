@@ -55,23 +55,19 @@ class Packing:
         if len(lengths) == 0 or (lengths < 0).any():
             first = bounds[1:].tolist()[:8]
             raise UsageError(
-                f"sequence ends {first}; expected at least one, in ascending order.",
-                code="bad-sequence-ends",
-                value=first,
+                f"sequence ends {first}; expected at least one, ascending.", code="bad-sequence-ends", value=first
             )
         most = int(lengths.max())
         if longest is not None and longest < most:
             raise UsageError(
-                f"a sequence has {most} tokens; the limit is {longest}. Truncate it, or raise longest.",
+                f"a sequence has {most} tokens; the limit is {longest}. Truncate it.",
                 code="sequence-too-long",
                 value=most,
             )
         if sequences is not None:
             if sequences < len(lengths):
                 raise UsageError(
-                    f"{len(lengths)} sequences; the limit is {sequences}.",
-                    code="too-many-sequences",
-                    value=len(lengths),
+                    f"{len(lengths)} sequences; the limit is {sequences}", code="too-many-sequences", value=len(lengths)
                 )
             bounds = np.pad(bounds, (0, sequences - len(lengths)), mode="edge")
         positions = np.arange(bounds[-1]) - np.repeat(bounds[: len(lengths)], lengths)

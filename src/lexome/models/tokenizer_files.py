@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from lexome.corpus.vocab.tokenizers import SPECIAL_NAMES, TOKENIZER_FILE, load_tokenizer, special_by_name
+from lexome.corpus.vocab.algorithms import bert_tokenizer, roberta_tokenizer
+from lexome.corpus.vocab.tokenizers import SPECIAL_NAMES, TOKENIZER_FILE, load_tokenizer, looks_cased, special_by_name
 from lexome.errors import CheckpointError
 from lexome.models.hf_folder import write_json
 
@@ -118,71 +119,34 @@ _ROBERTA_SPECIAL = {"bos": "<s>", "pad": "<pad>", "eos": "</s>", "unk": "<unk>",
 def wordpiece_files(vocab: bytes, *, rows: int, max_tokens: int, lower: bool | None = None) -> dict[str, bytes]:
     """BERT's tokenizer files for a vocab.txt and a model with `rows` embeddings.
 
-    If `lower` is None, the vocabulary decides: lower-casing unless one of its tokens has an upper-case letter.
+    If `lower` is None, it is inferred from the capital letters in the vocabulary.
     """
     ids = _wordpiece_ids(vocab, rows)
     if lower is None:
-        lower = not any(token != token.lower() for token in ids if not token.startswith("["))
-    tokenizer = _tokenizer_json(
-        model={
-            "type": "WordPiece",
-            "unk_token": "[UNK]",
-            "continuing_subword_prefix": "##",
-            "max_input_chars_per_word": 100,
-            "vocab": ids,
-        },
-        added=[_added_token(ids[token], token) for token in _BERT_SPECIAL.values()],
-        normalizer={
-            "type": "BertNormalizer",
-            "clean_text": True,
-            "handle_chinese_chars": True,
-            "strip_accents": None,
-            "lowercase": lower,
-        },
-        pre_tokenizer={"type": "BertPreTokenizer"},
-        post_processor=_bert_template(ids["[CLS]"], ids["[SEP]"]),
-        decoder={"type": "WordPiece", "prefix": "##", "cleanup": True},
-    )
+        lower = not looks_cased([token for token in ids if not token.startswith("[")])
     settings = {"tokenizer_class": "BertTokenizer", "do_lower_case": lower, "model_max_length": max_tokens}
+    special = {f"{role}_token": token for role, token in _BERT_SPECIAL.items()}
     return {
         "vocab.txt": vocab,
-        "tokenizer.json": _json_bytes(tokenizer),
-        "tokenizer_config.json": _json_bytes(settings | {f"{role}_token": t for role, t in _BERT_SPECIAL.items()}),
+        "tokenizer.json": bert_tokenizer(ids, cased=not lower).to_str(pretty=True).encode(),
+        "tokenizer_config.json": _json_bytes(settings | special),
     }
 
 
 def byte_bpe_files(ids: dict[str, int], merges: list[str], *, max_tokens: int) -> dict[str, bytes]:
     """RoBERTa's tokenizer files; `ids` includes the special tokens."""
+    from tokenizers.models import BPE
+
     _check_byte_bpe(ids, merges)
-    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
-    tokenizer = _tokenizer_json(
-        model={
-            "type": "BPE",
-            "vocab": ids,
-            "merges": merges,
-            "continuing_subword_prefix": "",
-            "end_of_word_suffix": "",
-        },
-        # The mask absorbs the space before it, so that it stands for a word in the middle of a sentence.
-        added=[_added_token(ids[token], token, lstrip=token == "<mask>") for token in _ROBERTA_SPECIAL.values()],
-        normalizer=None,
-        pre_tokenizer=byte_level,
-        post_processor={
-            "type": "RobertaProcessing",
-            "sep": ["</s>", ids["</s>"]],
-            "cls": ["<s>", ids["<s>"]],
-            "trim_offsets": True,
-            "add_prefix_space": False,
-        },
-        decoder=byte_level,
-    )
+    pairs = [(left, right) for left, _, right in (merge.partition(" ") for merge in merges)]
+    tokenizer = roberta_tokenizer(BPE(ids, pairs))
     settings = {"tokenizer_class": "RobertaTokenizer", "add_prefix_space": False, "model_max_length": max_tokens}
     special = {f"{role}_token": token for role, token in _ROBERTA_SPECIAL.items()}
     special |= {"cls_token": "<s>", "sep_token": "</s>"}
     return {
         "vocab.json": _json_bytes(ids),
         "merges.txt": ("#version: 0.2\n" + "".join(f"{merge}\n" for merge in merges)).encode(),
-        "tokenizer.json": _json_bytes(tokenizer),
+        "tokenizer.json": tokenizer.to_str(pretty=True).encode(),
         "tokenizer_config.json": _json_bytes(settings | special),
     }
 
@@ -196,9 +160,7 @@ def read_merges(content: bytes, *, name: str) -> list[str]:
     for merge in merges:
         if merge.count(" ") != 1:
             raise CheckpointError(
-                f"{name}: {merge!r} is not a merge of two tokens. Download the file again.",
-                code="bad-merge",
-                value=merge,
+                f"{name}: {merge!r} is not a merge of two tokens. Download it again.", code="bad-merge", value=merge
             )
     return merges
 
@@ -211,13 +173,11 @@ def without_truncation(files: Mapping[str, bytes]) -> dict[str, bytes]:
         tokenizer = json.loads(files["tokenizer.json"])
     except ValueError as error:
         raise CheckpointError(
-            f"tokenizer.json is invalid JSON ({error}). Download the release again.",
-            code="not-json",
-            value="tokenizer.json",
+            f"tokenizer.json is invalid JSON ({error}). Download it again.", code="not-json", value="tokenizer.json"
         ) from None
     if not isinstance(tokenizer, dict):
         raise CheckpointError(
-            f"tokenizer.json is a {type(tokenizer).__name__}; expected an object. Download it again.",
+            f"tokenizer.json is a {type(tokenizer).__name__}; expected an object.",
             code="not-json",
             value="tokenizer.json",
         )
@@ -262,32 +222,6 @@ def _check_special(ids: dict[str, int], special: dict[str, str], name: str) -> N
                 code="missing-special-tokens",
                 value=token,
             )
-
-
-def _bert_template(cls_id: int, sep_id: int) -> Settings:
-    def special(token: str, segment: int) -> Settings:
-        return {"SpecialToken": {"id": token, "type_id": segment}}
-
-    single = [special("[CLS]", 0), {"Sequence": {"id": "A", "type_id": 0}}, special("[SEP]", 0)]
-    return {
-        "type": "TemplateProcessing",
-        "single": single,
-        "pair": [*single, {"Sequence": {"id": "B", "type_id": 1}}, special("[SEP]", 1)],
-        "special_tokens": {
-            token: {"id": token, "ids": [id_], "tokens": [token]}
-            for token, id_ in (("[CLS]", cls_id), ("[SEP]", sep_id))
-        },
-    }
-
-
-def _tokenizer_json(*, model: Settings, added: list[Settings], **parts: Settings | None) -> Settings:
-    added = sorted(added, key=lambda token: int(token["id"]))
-    return {"version": "1.0", "truncation": None, "padding": None, "added_tokens": added, **parts, "model": model}
-
-
-def _added_token(id_: int, token: str, *, lstrip: bool = False) -> Settings:
-    flags = {"single_word": False, "lstrip": lstrip, "rstrip": False, "normalized": False, "special": True}
-    return {"id": id_, "content": token, **flags}
 
 
 def _decode(content: bytes, name: str) -> str:

@@ -42,7 +42,7 @@ def check_drop(drop: str) -> None:
     """Raise for a part that no model can be loaded without."""
     if drop not in DROPS:
         raise UsageError(
-            f"drop {drop!r}; expected {' or '.join(DROPS)}. Omit it to keep the model as it is.",
+            f"drop {drop!r}; expected {' or '.join(DROPS)}. Omit it to keep the model.",
             code="unknown-option",
             value=drop,
         )

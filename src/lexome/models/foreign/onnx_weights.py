@@ -128,7 +128,7 @@ def _weights(graph: Any, where: str) -> Weights:
         matrix = stored[name].T.contiguous() if transposed else stored[name]
         if not torch.equal(weights.setdefault(key, matrix), matrix):
             raise CheckpointError(
-                f"{where}: two matrices are {key!r} by the bias that follows. Check the export.",
+                f"{where}: two matrices are {key!r}, by their bias. Check the export.",
                 code="ambiguous-weights",
                 value=key,
             )

@@ -214,7 +214,7 @@ class Bundle:
         if entry.dtype not in _DTYPES or entry.sliced:
             problem = "partitioned into slices" if entry.sliced else f"of TensorFlow's dtype {entry.dtype}"
             raise CheckpointError(
-                f"{self._where}: {name} is {problem}; expected whole float or integer tensors.",
+                f"{self._where}: {name} is {problem}; expected whole numeric tensors.",
                 code="unsupported-format",
                 value=name,
             )

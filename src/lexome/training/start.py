@@ -204,7 +204,7 @@ class Teacher:
 class Start:
     """A model to train: its shape, what Hugging Face calls it, where its tokenizer lies, and where it came from.
 
-    `kind` is one of key_mapping.KINDS: a model that is spread over processes is of another class, and no longer tells it.
+    `kind` is one of key_mapping.KINDS; the class of a model that is distributed over processes does not determine it.
     `drawn` are weights that the checkpoint lacked, `unused` those that the model has no place for.
     """
 

@@ -20,7 +20,7 @@ from lexome.models.foreign.release import (
     missing_weights_error,
     unknown_weights_error,
 )
-from lexome.models.tokenizer_files import byte_bpe_files, read_merges
+from lexome.models.hf_folder import byte_bpe_files, read_merges
 
 LAYOUT = "fairseq"
 

@@ -11,8 +11,8 @@ import torch
 
 from lexome.errors import CheckpointError
 from lexome.models.foreign.release import ForeignCheckpoint, Release, damaged_error, parse_json, read_json
-from lexome.models.key_mapping import ARCHITECTURES
-from lexome.models.tokenizer_files import FILES, byte_bpe_files, read_merges, wordpiece_files
+from lexome.models.hf import ARCHITECTURES
+from lexome.models.hf_folder import FILES, byte_bpe_files, read_merges, wordpiece_files
 
 LAYOUT = "pickle"
 

@@ -20,7 +20,7 @@ from lexome.models.foreign.release import (
     read_json,
     unknown_weights_error,
 )
-from lexome.models.tokenizer_files import wordpiece_files
+from lexome.models.hf_folder import wordpiece_files
 
 LAYOUT = "megatron"
 

@@ -9,8 +9,7 @@ from torch import Tensor
 
 from lexome.errors import CheckpointError, UsageError
 from lexome.models.foreign.release import ForeignCheckpoint
-from lexome.models.hf_folder import read_settings, read_weights
-from lexome.models.tokenizer_files import tokenizer_files, without_truncation
+from lexome.models.hf_folder import read_settings, read_weights, tokenizer_files, without_truncation
 
 # Parts of a model that can be dropped on request.
 DROPS = ("relative-positions",)

@@ -14,7 +14,7 @@ import torch
 from lexome.errors import CheckpointError, MissingExtraError
 from lexome.models.foreign import legacy_hf
 from lexome.models.foreign.release import ForeignCheckpoint, Release, damaged_error, missing_weights_error, read_json
-from lexome.models.tokenizer_files import without_truncation
+from lexome.models.hf_folder import without_truncation
 
 LAYOUT = "onnx"
 

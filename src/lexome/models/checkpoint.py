@@ -153,8 +153,8 @@ def load(
 class StoredCheckpoint:
     """A checkpoint read into memory, from which any number of models can be built.
 
-    settings  config.json as it is
-    weights   under Hugging Face's names
+    settings  config.json
+    weights   a state dict with Hugging Face's keys
     """
 
     folder: Path
@@ -181,16 +181,16 @@ class StoredCheckpoint:
         foreign = self.layout != HUGGING_FACE or self.dropped is not None
         weights = dict(self.weights)
         if foreign:
-            # Copies: some of the tensors may still be mapped from the file.
+            # Copies: some of the tensors are memory-mapped.
             weights = {name: tensor.to(dtype, copy=True) for name, tensor in weights.items()}
         elif not share_memory:
             weights = {name: tensor.clone() for name, tensor in weights.items()}
         options: dict[str, Any] = {"kind": kind, "labels": labels, "hidden": hidden, "new_head": new_head}
-        made = assemble(self.settings, weights, folder=self.folder, dtype=dtype, backend=backend, **options)
+        checkpoint = assemble(self.settings, weights, folder=self.folder, dtype=dtype, backend=backend, **options)
         if not foreign:
-            return made
+            return checkpoint
         return replace(
-            made,
+            checkpoint,
             layout=self.layout,
             tokenizer=(),
             tokenizer_files=self.tokenizer_files,

@@ -28,7 +28,7 @@ from facts import facts
 from lexome.corpus.vocab.algorithms import bert_tokenizer
 from lexome.export.export import export
 from lexome.models.checkpoint import Card, build, save
-from lexome.models.config import EncoderConfig
+from lexome.models.encoder import EncoderConfig
 from lexome.tasks import Ner
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -27,10 +27,9 @@ from facts import facts
 from lexome.export.export import export
 from lexome.infer.predictor import Predictor
 from lexome.models import checkpoint
+from lexome.models.attention import Packing
 from lexome.models.checkpoint import Card
-from lexome.models.config import EncoderConfig
-from lexome.models.encoder import Encoder
-from lexome.models.packing import Packing
+from lexome.models.encoder import Encoder, EncoderConfig
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULT = ROOT / "results" / "onnx_speed.json"

@@ -16,9 +16,9 @@ from typing import Any
 import torch
 
 from facts import facts
-from lexome.models.config import preset
+from lexome.models.attention import Packing
+from lexome.models.encoder import preset
 from lexome.models.heads import MaskedLM
-from lexome.models.packing import Packing
 from lexome.training.losses import sums
 from lexome.training.memory import Load, memory
 

@@ -12,7 +12,7 @@ import lexome
 from lexome.corpus.vocab.algorithms import BERT_SPECIAL, bert_tokenizer
 from lexome.document import Answer, Argument, Document, Question, Relation, Span, lay_out
 from lexome.models.checkpoint import build, save
-from lexome.models.config import EncoderConfig
+from lexome.models.encoder import EncoderConfig
 from lexome.recipe.finetune import FinetuneRecipe
 from lexome.training.finetune.run import RunContext, open_context
 from lexome.training.finetune.stage import Finetuned, finetune

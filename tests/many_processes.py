@@ -13,9 +13,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 
-from lexome.models.config import EncoderConfig
+from lexome.models.attention import Packing
+from lexome.models.encoder import EncoderConfig
 from lexome.models.heads import MaskedLM, PairedLM
-from lexome.models.packing import Packing
 from lexome.recipe.tables import ParallelTable
 from lexome.training import state
 from lexome.training.loader import Batch, Step

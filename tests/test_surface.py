@@ -80,7 +80,7 @@ Some words.
 | old | new | why |
 | --- | --- | --- |
 | `lexome.sets` | `lexome.datasets` | clearer |
-| `lexome.sets.own.folder` | `lexome.datasets.folder` | one module less |
+| `lexome.sets.own.folder` | `lexome.datasets.dataset` | one module less |
 
 ## Added
 
@@ -91,7 +91,7 @@ Some words.
 NOW = {
     RECIPE_KEYS: ["finetune norm", "pretrain max_norm", "pretrain max_norm=never", "pretrain mode", "pretrain mode=a"],
     COMMAND_LINE: ["lexome vectors", "lexome vectors --batch VALUE", "lexome embed-all"],
-    PYTHON_NAMES: ["lexome.datasets.find", "lexome.datasets.folder"],
+    PYTHON_NAMES: ["lexome.datasets.find", "lexome.datasets.dataset"],
 }
 
 

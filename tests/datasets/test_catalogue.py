@@ -7,8 +7,7 @@ from errors import raises
 
 from lexome import datasets
 from lexome.datasets.catalogue import FOLDER, GROUPS, cards, read_cards
-from lexome.datasets.dataset import DatasetCard
-from lexome.datasets.splits import READERS
+from lexome.datasets.dataset import READERS, DatasetCard
 from lexome.errors import DataSetError
 from lexome.formats.registry import BY_NAME
 from lexome.tasks import KINDS, task_of

@@ -4,7 +4,7 @@ import pytest
 from errors import raises
 
 from lexome import Document
-from lexome.datasets.splits import assign_folds, pubmedqa_splits, split_off
+from lexome.datasets.dataset import assign_folds, pubmedqa_splits, split_off
 from lexome.document import lay_out
 from lexome.errors import UsageError
 from lexome.metadata import Metadata

@@ -18,11 +18,11 @@ from lexome.export import export as stage
 from lexome.export import onnx_graph
 from lexome.export.export import export
 from lexome.infer.predictor import Predictor, read_settings
+from lexome.models.attention import Packing
 from lexome.models.checkpoint import build, load, save
-from lexome.models.config import ACTIVATIONS, EncoderConfig
+from lexome.models.encoder import ACTIVATIONS, EncoderConfig
 from lexome.models.heads import HiddenLayers
-from lexome.models.key_mapping import ARCHITECTURES
-from lexome.models.packing import Packing
+from lexome.models.hf import ARCHITECTURES
 
 CLOSE = 1e-4
 # Longer than ModernBERT's window here, and padded against shorter ones.

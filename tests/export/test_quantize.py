@@ -14,7 +14,7 @@ from onnx import numpy_helper
 from lexome.export.onnx_graph import build_graph
 from lexome.export.quantize import WEIGHT_MAX, linear_weights, quantize
 from lexome.models.checkpoint import build
-from lexome.models.config import EncoderConfig
+from lexome.models.encoder import EncoderConfig
 
 ROW = np.arange(5, 45)[None] % 64
 

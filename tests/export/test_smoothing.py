@@ -17,7 +17,7 @@ from lexome.export.quantize import (
     smooth,
 )
 from lexome.models.checkpoint import build
-from lexome.models.config import EncoderConfig
+from lexome.models.encoder import EncoderConfig
 from lexome.tasks.task import Example
 
 IDS = np.arange(5, 45) % 64

@@ -14,10 +14,10 @@ from safetensors.torch import load_file, save_file
 from tiny_models import CARD, LENGTHS, VOCAB, batch, hf_model, tokenizer_folder
 
 from lexome.errors import CheckpointError, UsageError
+from lexome.models.attention import Packing
 from lexome.models.backend import length_groups
 from lexome.models.checkpoint import Checkpoint, encoder_of, kind_of, load, save
 from lexome.models.heads import HiddenLayers
-from lexome.models.packing import Packing
 
 # transformers' DeBERTa uses what torch is about to give up.
 pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")

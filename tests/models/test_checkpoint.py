@@ -16,9 +16,9 @@ from tiny_models import CARD, LENGTHS, VOCAB, batch, hf_model, hf_outputs, token
 
 from lexome.errors import CheckpointError
 from lexome.models.checkpoint import Card, build, kind_of, load, save
-from lexome.models.config import EncoderConfig
+from lexome.models.encoder import EncoderConfig
 from lexome.models.heads import EncoderWithHead, HiddenLayers, MaskedLM
-from lexome.models.hf_config import read_config, write_config
+from lexome.models.hf import read_config, write_config
 
 CONFIG = EncoderConfig(vocab=VOCAB, layers=2, hidden_size=32, heads=4, intermediate_size=48, max_tokens=40)
 

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from lexome.models import attention
-from lexome.models.config import EncoderConfig
+from lexome.models.attention import Packing
+from lexome.models.encoder import EncoderConfig
 from lexome.models.heads import MaskedLM
-from lexome.models.packing import Packing
 
 if not torch.cuda.is_available():
     pytest.skip("there is no GPU here", allow_module_level=True)

@@ -13,10 +13,9 @@ from torch._dynamo.testing import CompileCounter
 
 from lexome.errors import UsageError
 from lexome.models import attention
-from lexome.models.config import EncoderConfig
-from lexome.models.encoder import Encoder, apply_rotary, init_weights, rotary_cos_sin
+from lexome.models.attention import Packing
+from lexome.models.encoder import Encoder, EncoderConfig, apply_rotary, init_weights, rotary_cos_sin
 from lexome.models.heads import MaskedLM
-from lexome.models.packing import Packing
 
 BERT = EncoderConfig(vocab=VOCAB, layers=3, hidden_size=32, heads=4, intermediate_size=48, max_tokens=40)
 MEGATRON = replace(BERT, norm="pre", embedding_norm=False, final_norm=True, scaled_init=True)

@@ -4,8 +4,8 @@ import pytest
 import torch
 from tiny_models import LENGTHS, VOCAB, batch
 
-from lexome.models.config import EncoderConfig
-from lexome.models.encoder import Encoder
+from lexome.models.attention import Packing
+from lexome.models.encoder import Encoder, EncoderConfig
 from lexome.models.heads import (
     EncoderWithHead,
     HiddenLayers,
@@ -18,7 +18,6 @@ from lexome.models.heads import (
     _GatherPositions,
     mean_pool,
 )
-from lexome.models.packing import Packing
 from lexome.training.losses import sums
 from lexome.training.sampling import NOT_ASKED
 

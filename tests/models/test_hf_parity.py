@@ -11,7 +11,7 @@ from tiny_models import CARD, HF_CONFIGS, LENGTHS, batch, hf_model, hf_outputs, 
 from torch.nn.functional import cross_entropy
 
 from lexome.models.checkpoint import Checkpoint, load, save
-from lexome.models.key_mapping import ARCHITECTURES
+from lexome.models.hf import ARCHITECTURES
 
 ROOT = Path(__file__).resolve().parents[2]
 # The bound the project promises; what is left is the order of sums.

@@ -7,9 +7,8 @@ from tiny_models import hf_model
 
 from lexome.errors import CheckpointError
 from lexome.models.checkpoint import build
-from lexome.models.config import EncoderConfig
-from lexome.models.hf_config import read_config
-from lexome.models.key_mapping import ARCHITECTURES, KINDS, from_hf, fuse_qkv, hf_names, split_qkv, to_hf
+from lexome.models.encoder import EncoderConfig
+from lexome.models.hf import ARCHITECTURES, KINDS, from_hf, fuse_qkv, hf_names, read_config, split_qkv, to_hf
 
 CASES = [(architecture, kind) for architecture, mapping in ARCHITECTURES.items() for kind in mapping.classes]
 
@@ -19,10 +18,10 @@ def config_of(architecture: str) -> EncoderConfig:
 
 
 def our_weights(architecture: str, kind: str) -> dict[str, torch.Tensor]:
-    from lexome.models import hf_config
+    from lexome.models import hf
 
     config = config_of(architecture)
-    hidden = hf_config.read_hidden_layers({}, architecture, kind) if kind in ("token", "sequence", "span") else None
+    hidden = hf.read_hidden_layers({}, architecture, kind) if kind in ("token", "sequence", "span") else None
     torch.manual_seed(3)
     weights = build(config, kind, hidden=hidden).state_dict()
     return {

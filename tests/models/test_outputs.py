@@ -16,9 +16,8 @@ from typer.testing import CliRunner
 
 from lexome.cli import app
 from lexome.errors import UsageError
-from lexome.models.config import EncoderConfig
 from lexome.models.convert_model import output_rms, scale_outputs
-from lexome.models.encoder import Encoder
+from lexome.models.encoder import Encoder, EncoderConfig
 from lexome.models.heads import EncoderWithHead, HiddenLayers, MaskedLM, PairedLM, SequenceHead, SpanHead, TokenHead
 
 POST = EncoderConfig(vocab=VOCAB, layers=2, hidden_size=32, heads=4, intermediate_size=48, max_tokens=40)

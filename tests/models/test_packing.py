@@ -6,7 +6,7 @@ import torch
 from errors import raises
 
 from lexome.errors import UsageError
-from lexome.models.packing import Packing
+from lexome.models.attention import Packing
 
 
 def test_bounds_positions_and_the_longest() -> None:

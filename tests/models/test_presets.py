@@ -6,9 +6,8 @@ from errors import raises
 
 from lexome.errors import UsageError
 from lexome.models.checkpoint import build
-from lexome.models.config import PRESETS, preset
-from lexome.models.encoder import count_parameters
-from lexome.models.hf_config import matching_architecture
+from lexome.models.encoder import PRESETS, count_parameters, preset
+from lexome.models.hf import matching_architecture
 
 # What the paper prints, in millions, what is counted here, and how far off the two may be. "paired" is all that is
 # pre-trained with next-sentence prediction, "masked" without.

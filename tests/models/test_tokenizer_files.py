@@ -9,7 +9,7 @@ from tokenizers import BertWordPieceTokenizer, ByteLevelBPETokenizer
 from transformers import AutoTokenizer
 
 from lexome.errors import CheckpointError
-from lexome.models.tokenizer_files import byte_bpe_files, read_merges, wordpiece_files
+from lexome.models.hf_folder import byte_bpe_files, read_merges, wordpiece_files
 
 TEXTS = ["BRCA1 binds the genes.", "naïve Ünicode\u2003spaces", "the [MASK] gene", "", "x" * 120]
 

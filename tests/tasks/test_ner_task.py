@@ -12,8 +12,7 @@ from task_rows import frame, perfect, tokenizer
 from lexome.document import Argument, Attribute, Document, Passage, Relation, Span, lay_out
 from lexome.errors import UsageError
 from lexome.tasks import Ner, task_of
-from lexome.tasks.ner import Labelling
-from lexome.tasks.tags import FORBIDDEN
+from lexome.tasks.ner import FORBIDDEN, Labelling
 from lexome.tasks.task import IGNORE_INDEX, Transitions
 
 LABELLINGS: tuple[Labelling, ...] = ("first", "pieces", "words")

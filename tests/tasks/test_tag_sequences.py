@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lexome.tasks.tags import (
+from lexome.tasks.ner import (
     Scheme,
     Transitions,
     best_valid_tags,

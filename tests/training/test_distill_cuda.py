@@ -6,9 +6,9 @@ from typing import Literal
 import pytest
 import torch
 
-from lexome.models.config import EncoderConfig
+from lexome.models.attention import Packing
+from lexome.models.encoder import EncoderConfig
 from lexome.models.heads import MaskedLM
-from lexome.models.packing import Packing
 from lexome.training.loader import Batch, to_device
 from lexome.training.losses import DistilledLM, DistillingLoss, Weights, compile_layers, projection
 from lexome.training.sampling import NOT_ASKED

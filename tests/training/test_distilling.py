@@ -8,9 +8,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from lexome.errors import UsageError
-from lexome.models.config import EncoderConfig, preset
+from lexome.models.attention import Packing
+from lexome.models.encoder import EncoderConfig, preset
 from lexome.models.heads import MaskedLM
-from lexome.models.packing import Packing
 from lexome.training.loader import Batch
 from lexome.training.losses import DistilledLM, DistillingLoss, PretrainingLoss, Weights, projection
 from lexome.training.pretrain import every, subset

@@ -11,7 +11,7 @@ from pretraining import TINY, make_shards
 from torch import Tensor
 
 from lexome.errors import DivergedError
-from lexome.models.config import EncoderConfig
+from lexome.models.encoder import EncoderConfig
 from lexome.models.heads import MaskedLM, PairedLM
 from lexome.training.journal import DivergenceWatch
 from lexome.training.loader import to_tensors

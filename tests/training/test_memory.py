@@ -9,10 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lexome.models.config import PRESETS, EncoderConfig
-from lexome.models.encoder import count_parameters
+from lexome.models.attention import Packing
+from lexome.models.encoder import PRESETS, EncoderConfig, count_parameters
 from lexome.models.heads import MaskedLM
-from lexome.models.packing import Packing
 from lexome.training.memory import Load, activations, held, layer_activations, memory, outer_activations
 from lexome.training.optim import Optimizers, OptimizerSettings
 from lexome.training.parallel import Sizes

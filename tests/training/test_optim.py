@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from lexome.models.config import EncoderConfig
+from lexome.models.encoder import EncoderConfig
 from lexome.models.heads import MaskedLM
 from lexome.training.optim import SINGLE, Fused, Muon, Optimizers, OptimizerSettings, orthogonalize, parameter_groups
 

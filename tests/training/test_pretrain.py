@@ -23,9 +23,8 @@ from lexome.corpus.shards import PARTS, Shards
 from lexome.errors import CheckpointError, DivergedError, RecipeError, UsageError
 from lexome.files import fingerprint
 from lexome.models import checkpoint
-from lexome.recipe import explain, load
+from lexome.recipe import downgrade, explain, load
 from lexome.recipe.pretrain import PretrainRecipe
-from lexome.recipe.renamed import downgrade
 from lexome.training import pretrain as stage
 from lexome.training.journal import read_metrics
 from lexome.training.loop import INTERRUPT_MESSAGE, Interrupted, StopSignal

@@ -11,8 +11,8 @@ from pretraining import recipe
 
 from lexome.corpus.masking import rate_at
 from lexome.errors import RecipeError
-from lexome.models.config import preset
-from lexome.models.hf_config import matching_architecture
+from lexome.models.encoder import preset
+from lexome.models.hf import matching_architecture
 from lexome.recipe import explain, load
 from lexome.recipe.corpus_stages import ShardRecipe, VocabRecipe
 from lexome.recipe.finetune import FinetuneRecipe

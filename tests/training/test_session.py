@@ -10,9 +10,9 @@ from torch.distributed.checkpoint import FileSystemReader
 
 from lexome.corpus.shards import Shards
 from lexome.models import checkpoint
+from lexome.models.attention import Packing
 from lexome.models.encoder import Encoder
 from lexome.models.heads import MaskedLM
-from lexome.models.packing import Packing
 from lexome.recipe.pretrain import PretrainRecipe
 from lexome.training.loader import Batch
 from lexome.training.loop import Terms

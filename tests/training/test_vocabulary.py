@@ -10,7 +10,7 @@ from foreign_writers import mpnet_tokenizer
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from lexome.corpus.vocab.algorithms import BERT_SPECIAL, bert_tokenizer
-from lexome.models.config import EncoderConfig
+from lexome.models.encoder import EncoderConfig
 from lexome.models.heads import MaskedLM
 from lexome.training.start import carry, parts_of_new, pieces_of, same_roles
 

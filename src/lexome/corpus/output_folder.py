@@ -7,9 +7,8 @@ from typing import Any
 
 from lexome.errors import RecipeError, UsageError
 from lexome.files import atomic_write, refuse_other_settings
-from lexome.recipe import validate
+from lexome.recipe import upgrade, validate
 from lexome.recipe.corpus_stages import BuildRecipe, ShardRecipe
-from lexome.recipe.renamed import upgrade
 
 # Beside the completion marks: the recipe of the run in progress. No mark has this name.
 RECIPE_FILE = ".recipe.json"

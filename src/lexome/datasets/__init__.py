@@ -10,9 +10,7 @@ from pathlib import Path
 
 from lexome.datasets.audit import AuditReport, Overlap
 from lexome.datasets.catalogue import cards
-from lexome.datasets.dataset import DataSet, DatasetCard
-from lexome.datasets.folder import folder
-from lexome.datasets.splits import Files, data_roots
+from lexome.datasets.dataset import DataSet, DatasetCard, Files, data_roots, folder
 from lexome.errors import UsageError
 
 __all__ = ["AuditReport", "DataSet", "DatasetCard", "Files", "Overlap", "every", "find", "folder", "names"]

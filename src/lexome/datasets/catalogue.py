@@ -13,8 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from lexome.datasets.dataset import DatasetCard
-from lexome.datasets.splits import Files
+from lexome.datasets.dataset import DatasetCard, Files
 from lexome.datasets.transforms import named_change, named_refinement
 from lexome.errors import DataSetError
 

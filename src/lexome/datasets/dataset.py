@@ -1,29 +1,269 @@
 """A dataset: its card, its files, its splits and folds as Documents, and its task."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import hashlib
+import json
+import math
+import os
+import random
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from fnmatch import fnmatchcase
+from functools import cached_property, partial
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from lexome.datasets import hf_rows
 from lexome.datasets.audit import AuditReport, audit_splits, count_contents, find_errors, find_overlaps, identities
-from lexome.datasets.splits import (
-    VARIABLE,
-    Files,
-    LocatedFile,
-    Refinement,
-    Split,
-    Splits,
-    locate,
-    read_documents,
-    split_off,
-)
 from lexome.document import Document
-from lexome.errors import DataSetError, UsageError
+from lexome.errors import DataSetError, FormatError, UsageError
+from lexome.formats import read as read_files
+from lexome.formats.registry import get_format, parse_options
+from lexome.formats.streams import ARCHIVES, COMPRESSIONS, Source, is_archive, open_sources, uncompressed_name
 from lexome.formats.tally import Tally
 
 if TYPE_CHECKING:
     from lexome.tasks.task import Task
+
+Split = list[Document]
+Splits = dict[str, Split]
+
+Reader = Callable[..., Iterator[Document]]
+"""A function of an iterator of Sources and a tally, for files that are read together."""
+
+Change = Callable[[Iterable[Document], Tally], Iterator[Document]]
+"""A change of a split's documents; what it drops or changes is noted in the tally."""
+
+Refinement = Callable[[Splits, str | None], Splits]
+"""A change of all splits together, for a fold or for the whole dataset."""
+
+# Readers of datasets' own file formats, by the names that cards use: modules and functions, imported when needed.
+READERS: Mapping[str, tuple[str, str]] = {
+    "i2b2-2010": ("lexome.datasets.i2b2", "concepts_2010"),
+    "i2b2-2012": ("lexome.datasets.i2b2", "events_2012"),
+    "i2b2-2014": ("lexome.datasets.i2b2", "identifiers_2014"),
+    "bioasq-golden": ("lexome.datasets.bioasq_squad", "answered_from_golden"),
+}
+
+# The environment variable with the folders of datasets, separated as in PATH.
+VARIABLE = "LEXOME_DATA"
+DEFAULT = Path("data")
+
+
+@dataclass(frozen=True)
+class Files:
+    """The files of one split, and how they are read.
+
+    patterns  paths in the dataset's folder, with * for anything; all are needed. After "!" comes a path inside the
+              archive named before it, or in the folder it was unpacked to. Extensions of compressions and archives
+              are left out
+    reader    the name of a format or of one of READERS, or a function of all sources
+    options   of the reader
+    changes   applied to the documents, in order
+    folders   the names of the dataset's folders that hold such files, if not all do
+    """
+
+    patterns: tuple[str, ...]
+    reader: str | Reader
+    options: Mapping[str, object] = field(default_factory=dict)
+    changes: tuple[Change, ...] = ()
+    folders: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LocatedFile:
+    """A file of a split; of an archive, `member` is the pattern of its members."""
+
+    path: Path
+    member: str | None = None
+
+
+def data_roots(data: str | Path | None) -> list[Path]:
+    """The folders where datasets are looked for: the one named, else those of LEXOME_DATA and ./data."""
+    if data is not None:
+        if not Path(data).is_dir():
+            raise DataSetError(
+                f"{data}: there is no such folder. Name the folder that holds the datasets.",
+                code="missing-folder",
+                value=str(data),
+            )
+        return [Path(data)]
+    named = [Path(part) for part in os.environ.get(VARIABLE, "").split(os.pathsep) if part]
+    return [folder for folder in (*named, DEFAULT) if folder.is_dir()]
+
+
+def locate(folder: Path, files: Files) -> list[LocatedFile]:
+    """The files in a folder that match the patterns, in their order; none if a pattern has no match."""
+    located: list[LocatedFile] = []
+    for pattern in files.patterns:
+        matches = _match(folder, pattern)
+        if not matches:
+            return []
+        located += matches
+    return list(dict.fromkeys(located))
+
+
+def _match(folder: Path, pattern: str) -> list[LocatedFile]:
+    archive, separator, member = pattern.partition("!")
+    if not separator:
+        return [LocatedFile(path) for path in _match_names(folder, pattern)]
+    archives = [path for path in _match_names(folder, archive) if is_archive(path.name)]
+    if archives:
+        return [LocatedFile(path, member) for path in archives]
+    # Unpacked to a folder of the archive's name, or, if the path inside has folders of its own, beside it.
+    own = folder / archive
+    if not own.is_dir() and "/" not in member:
+        return []
+    unpacked = (path for path in sorted((own if own.is_dir() else folder).rglob("*")) if path.is_file())
+    return [LocatedFile(path) for path in unpacked if _fits(path.relative_to(folder).as_posix(), member)]
+
+
+def _match_names(folder: Path, pattern: str) -> list[Path]:
+    """The files of this name, with or without the extension of a compression or an archive."""
+    if "*" not in pattern:
+        paths = (folder / (pattern + extension) for extension in ("", *COMPRESSIONS, *ARCHIVES))
+        return [path for path in paths if path.is_file()][:1]
+    return sorted(path for path in folder.glob(pattern) if path.is_file()) or sorted(
+        path for extension in COMPRESSIONS for path in folder.glob(pattern + extension) if path.is_file()
+    )
+
+
+def _fits(path: str, pattern: str) -> bool:
+    """Whether the path, or its end from some folder on, matches the pattern."""
+    name = uncompressed_name(path)
+    return fnmatchcase(name, pattern) or fnmatchcase(name, f"*/{pattern}")
+
+
+def read_documents(located: Iterable[LocatedFile], files: Files, tally: Tally) -> Iterator[Document]:
+    """The documents of the files, with the dataset's changes."""
+    docs = _read(located, files, tally)
+    for change in files.changes:
+        docs = change(docs, tally)
+    for doc in docs:
+        tally.count(doc)
+        yield doc
+
+
+def _read(located: Iterable[LocatedFile], files: Files, tally: Tally) -> Iterator[Document]:
+    sources = _sources(located, tally)
+    reader = files.reader
+    if isinstance(reader, str) and reader in READERS:
+        module, name = READERS[reader]
+        reader = getattr(import_module(module), name)
+    if not isinstance(reader, str):
+        yield from reader(sources, tally=tally, **files.options)
+        return
+    format = get_format(reader)
+    function = format.read_function()
+    options = parse_options(format, function, files.options)
+    if format.grouped:
+        yield from function(sources, tally=tally, **options)
+        return
+    for source in sources:
+        if not source.head():
+            raise FormatError(
+                f"{source.name}: the file is empty; expected documents.", code="empty-file", value=source.name
+            )
+        yield from function(source, tally=tally, **options)
+
+
+def _sources(located: Iterable[LocatedFile], tally: Tally) -> Iterator[Source]:
+    for file in located:
+        for source in open_sources(file.path, tally):
+            if file.member is None or _fits(source.member or "", file.member):
+                yield source
+
+
+def split_off(docs: Sequence[Document], *, fraction: float, seed: int) -> tuple[Split, Split]:
+    """The documents without a random fraction of them, and that fraction, each in their order.
+
+    The sample depends on the documents' ids and the seed, not on their order. Documents of one article, by `part_of` or
+    PMID, stay together.
+    """
+    if not 0 < fraction < 1:
+        raise UsageError(
+            f"the fraction is {fraction}; expected one between 0 and 1.", code="out-of-range", value=fraction
+        )
+    articles = sorted({_article(doc) for doc in docs}, key=lambda name: _random_key(name, seed))
+    chosen = set(articles[: max(1, round(fraction * len(articles)))])
+    if len(chosen) == len(articles):
+        raise UsageError(
+            f"a fraction of {fraction} of {len(docs)} documents, which are of {len(articles)} articles, leaves none. "
+            "Name a smaller fraction, or more documents: those of one article stay together.",
+            code="too-few-documents",
+            value=len(articles),
+        )
+    return [doc for doc in docs if _article(doc) not in chosen], [doc for doc in docs if _article(doc) in chosen]
+
+
+def assign_folds(docs: Sequence[Document], *, folds: int, seed: int) -> list[int]:
+    """The fold of each document, from 0, stratified by label; documents of one article stay together."""
+    labels: dict[str, tuple[str, ...]] = {}
+    for doc in docs:
+        labels.setdefault(_article(doc), tuple(sorted(doc.labels)))
+    if not 2 <= folds <= len(labels):
+        raise UsageError(
+            f"{folds} folds of {len(docs)} documents, which are of {len(labels)} articles; expected at least 2 folds, "
+            "and at most as many as articles, whose documents stay together.",
+            code="out-of-range",
+            value=folds,
+        )
+    strata: defaultdict[tuple[str, ...], list[str]] = defaultdict(list)
+    for article, label in labels.items():
+        strata[label].append(article)
+    shuffled = (
+        article
+        for label in sorted(strata)
+        for article in sorted(strata[label], key=lambda article: _random_key(article, seed))
+    )
+    fold_of = {article: place % folds for place, article in enumerate(shuffled)}
+    return [fold_of[_article(doc)] for doc in docs]
+
+
+def _article(doc: Document) -> str:
+    return doc.meta.part_of or doc.meta.pmid or doc.id
+
+
+def _random_key(name: str, seed: int) -> bytes:
+    return hashlib.sha256(f"{seed}\t{name}".encode()).digest()
+
+
+def pubmedqa_splits(labelled: Iterable[tuple[str, str]]) -> tuple[list[str], list[list[str]]]:
+    """The test PMIDs and ten folds of the others, from PubMedQA's 1,000 labelled questions in their file's order.
+
+    The project's own split: Python's random module seeded with 0; for each of yes, no and maybe in turn the PMIDs are
+    shuffled and cut, first in two halves and then the first half in ten. If the last part is smaller, one random PMID
+    of each other part is moved to it.
+    """
+    rng = random.Random(0)
+    by_label: dict[str, list[str]] = {"yes": [], "no": [], "maybe": []}
+    label_of: dict[str, str] = {}
+    for pmid, label in labelled:
+        by_label[label].append(pmid)
+        label_of[pmid] = label
+    development, test = _stratified(by_label, 2, rng)
+    again: dict[str, list[str]] = {"yes": [], "no": [], "maybe": []}
+    for pmid in development:
+        again[label_of[pmid]].append(pmid)
+    return test, _stratified(again, 10, rng)
+
+
+def _stratified(by_label: dict[str, list[str]], count: int, rng: random.Random) -> list[list[str]]:
+    cut: list[list[list[str]]] = []
+    for pmids in by_label.values():
+        rng.shuffle(pmids)
+        size = math.ceil(len(pmids) / count)
+        cut.append([pmids[number * size : (number + 1) * size] for number in range(count)])
+    parts = [[pmid for pieces in cut for pmid in pieces[number]] for number in range(count)]
+    if len(parts[-1]) != len(parts[0]):
+        for part in parts[:-1]:
+            picked = rng.choice(part)
+            parts[-1].append(picked)
+            part.remove(picked)
+    return parts
+
 
 TRAIN, DEV, TEST = "train", "dev", "test"
 
@@ -304,3 +544,193 @@ def _merge_reports(reports: Mapping[str, AuditReport], card: DatasetCard) -> Aud
     errors = [f"fold {fold}: {error}" for fold, report in reports.items() for error in report.errors]
     overlaps = tuple(overlap for report in reports.values() for overlap in report.overlaps)
     return AuditReport({**counts, "all folds' test": total}, overlaps, tuple(warnings), tuple(errors))
+
+
+_SPLIT_NAMES = {
+    **dict.fromkeys(("train", "training"), TRAIN),
+    **dict.fromkeys(("dev", "devel", "development", "val", "valid", "validation"), DEV),
+    **dict.fromkeys(("test", "testing"), TEST),
+}
+# Files beside a dataset's rows that hold none.
+_IGNORED = frozenset(
+    {"dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json", "readme", "license"}
+)
+_TABLES = (".arrow", ".parquet", ".jsonl", ".ndjson")
+# Extensions of files that are read together.
+_COMPANIONS = ({".txt", ".ann"}, {".in", ".eval"})
+_NO_LETTERS = re.compile(r"[^a-z]+")
+
+
+def folder(
+    path: str | Path,
+    *,
+    task: Mapping[str, Any] | str,
+    format: str | None = None,
+    files: Mapping[str, str | Path] | None = None,
+    **options: Any,
+) -> DataSet:
+    """The dataset in a folder, whose files or subfolders are named train, dev (or validation, ...) and test.
+
+    `task` is a task's settings, or its kind alone ("ner", "classes", ...): types or labels are then those of the
+    training documents. Tables (Arrow, Parquet, JSON lines) are read as Hugging Face datasets, other files by
+    `lexome.read` with this `format` and these `options`. `files` names each split's file or folder if their names do
+    not.
+    """
+    root = Path(path)
+    if not root.is_dir():
+        raise DataSetError(
+            f"{root}: there is no such folder. Name the one that holds the train, dev and test files.",
+            code="missing-folder",
+            value=str(root),
+        )
+    paths = _named_paths(root, files) if files else _paths_by_name(root)
+    if not paths:
+        raise DataSetError(
+            f"{root}: no file or subfolder is named train, dev (validation) or test. Rename them, or name each with "
+            'files={"train": ...}.',
+            code="no-splits",
+            value=str(root),
+        )
+    for name, split_paths in paths.items():
+        _require_one_form(name, split_paths)
+    card = DatasetCard(
+        name=root.resolve().name,
+        description=f"the folder {root}",
+        task={"kind": task} if isinstance(task, str) else task,
+        metric="",
+        splits={name: (_files(name, paths[name], root, format, options),) for name in sorted(paths)},
+        folders=("",),
+        license="your own",
+        source="",
+    )
+    dataset = DataSet(card, (root,))
+    return DataSet(replace(card, task=_infer_task(task, dataset)), (root,)) if isinstance(task, str) else dataset
+
+
+def _infer_task(kind: str, dataset: DataSet) -> dict[str, Any]:
+    """Settings of a task with the types or labels of the training documents."""
+    from lexome.tasks import KINDS
+    from lexome.tasks.task import require_choice
+
+    require_choice(kind, tuple(KINDS), "task")
+    splits = dataset.card.splits
+    name = TRAIN if TRAIN in splits else next(iter(splits))
+    # A generator: tasks without types or labels need not read the files.
+    settings = KINDS[kind].infer_settings(doc for _ in (0,) for doc in dataset.split(name))
+    for key in ("types", "labels"):
+        if key in settings and not settings[key]:
+            raise DataSetError(
+                f"{dataset.folder}: the training documents have no {key}; the task {kind!r} needs some.",
+                code="missing-annotations",
+                value=key,
+            )
+    return settings
+
+
+def _paths_by_name(root: Path) -> dict[str, list[Path]]:
+    """The files of each split, by the words in their paths; files with words of two, as train_dev, are left out."""
+    by_split: dict[str, list[Path]] = {}
+    saved = _saved_files(root)
+    for path in saved if saved is not None else sorted(root.rglob("*")):
+        parts = path.relative_to(root).parts
+        if not path.is_file() or any(part.startswith(".") for part in parts) or _is_ignored(path):
+            continue
+        splits = {
+            _SPLIT_NAMES[word] for part in parts for word in _NO_LETTERS.split(part.lower()) if word in _SPLIT_NAMES
+        }
+        if not splits and saved is not None:
+            name = str(_read_json(path.parent / "state.json").get("_split") or TRAIN)
+            splits = {_SPLIT_NAMES.get(name.lower(), name)}
+        if len(splits) == 1:
+            by_split.setdefault(splits.pop(), []).append(path)
+    return by_split
+
+
+def _saved_files(root: Path) -> list[Path] | None:
+    """The files that a saved dataset's state.json lists, without the caches beside them; None if there is none."""
+    states = sorted(root.rglob("state.json"))
+    if not states:
+        return None
+    return [state.parent / item["filename"] for state in states for item in _read_json(state).get("_data_files") or ()]
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise DataSetError(
+            f"{path}: {error}; expected the JSON of a saved dataset. Save it again.",
+            code="invalid-json",
+            value=str(path),
+        ) from None
+    return content if isinstance(content, dict) else {}
+
+
+def _is_ignored(path: Path) -> bool:
+    names = {path.name.lower(), path.stem.lower()}
+    return bool(names & _IGNORED) or path.suffix.lower() in (".md", ".lock", ".py")
+
+
+def _named_paths(root: Path, files: Mapping[str, str | Path]) -> dict[str, list[Path]]:
+    by_split: dict[str, list[Path]] = {}
+    for split, name in files.items():
+        path = root / name
+        if not path.exists():
+            raise DataSetError(
+                f"{path}: there is no such file or folder for the split {split}. Check the name.",
+                code="missing-file",
+                value=str(path),
+            )
+        inside = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
+        by_split[_SPLIT_NAMES.get(split, split)] = inside
+    return by_split
+
+
+def _require_one_form(split: str, paths: list[Path]) -> None:
+    """DataSetError if a split exists in two formats or twice, and would be read as one of double size."""
+    extensions = {Path(_without_compression(path.name).lower()).suffix for path in paths}
+    if len(extensions) > 1 and extensions not in _COMPANIONS:
+        raise DataSetError(
+            f"{paths[0].parent}: {split} has the extensions {', '.join(sorted(extensions))}; expected one. Move the "
+            'others away, or name the files with files={"train": ...}.',
+            code="several-formats",
+            value=split,
+        )
+    folders = sorted({str(path.parent) for path in paths})
+    if extensions <= set(_TABLES) and len(folders) > 1:
+        raise DataSetError(
+            f"{split} is in {', '.join(folders[:3])}; expected the rows of one dataset. Name one of these folders.",
+            code="several-folders",
+            value=split,
+        )
+
+
+def _files(split: str, paths: list[Path], root: Path, format: str | None, options: Mapping[str, object]) -> Files:
+    patterns = tuple(_without_compression(path.relative_to(root).as_posix()) for path in paths)
+    for pattern in patterns:
+        if "!" in pattern or "*" in pattern:
+            raise DataSetError(
+                f"{root}: {pattern} has ! or * in its name; expected neither. Rename it.",
+                code="invalid-name",
+                value=pattern,
+            )
+    tables = format is None and all(_without_compression(path.name).lower().endswith(_TABLES) for path in paths)
+    return Files(patterns, partial(_rows, paths, split) if tables else partial(_any_format, paths, format), options)
+
+
+def _without_compression(name: str) -> str:
+    return uncompressed_name(name) if name.lower().endswith(COMPRESSIONS) else name
+
+
+def _rows(paths: list[Path], split: str, sources: Iterable[Source], *, tally: Tally) -> Iterator[Document]:
+    return hf_rows.read(paths, tally=tally, split=split)
+
+
+def _any_format(
+    paths: list[Path], format: str | None, sources: Iterable[Source], *, tally: Tally, **options: Any
+) -> Iterator[Document]:
+    # Whoever reads the dataset counts the documents, so only notes are passed on.
+    inner = Tally(tally.rejects_path)
+    yield from read_files(paths, format, tally=inner, **options)
+    for note, times in inner.notes.items():
+        tally.note(note, times)

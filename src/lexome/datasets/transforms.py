@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from lexome.datasets.splits import Change, Refinement, Splits, pubmedqa_splits
+from lexome.datasets.dataset import Change, Refinement, Splits, pubmedqa_splits
 from lexome.document import Document
 from lexome.errors import DataSetError
 from lexome.formats.tally import Tally

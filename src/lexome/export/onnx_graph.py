@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from lexome.errors import CheckpointError
 from lexome.models.encoder import Attention, Encoder, FeedForward, Layer
 from lexome.models.heads import EncoderWithHead, MaskedLM, SequenceHead
-from lexome.models.key_mapping import split_qkv
+from lexome.models.hf import split_qkv
 
 # The first opset with the Attention operator. All operators are ONNX's own, so that other runtimes can load the file.
 OPSET = 23

@@ -18,12 +18,12 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from lexome.errors import CheckpointError, MissingExtraError, UsageError
-from lexome.models import hf_config
-from lexome.models.config import EncoderConfig
+from lexome.models import hf
+from lexome.models.attention import Packing
+from lexome.models.encoder import EncoderConfig
 from lexome.models.heads import EncoderWithHead, HiddenLayers
+from lexome.models.hf import IGNORED_BUFFERS, KINDS
 from lexome.models.hf_folder import SAFETENSORS, write_json, write_weights
-from lexome.models.key_mapping import IGNORED_BUFFERS, KINDS
-from lexome.models.packing import Packing
 
 # Sequences are padded together if the longest exceeds the shortest by at most a quarter and a few tokens.
 MAX_STRETCH = 1.25
@@ -157,7 +157,7 @@ NO_LIMIT = 1_000_000
 DROP_RELATIVE_POSITIONS = "convert it to a different model with `lexome convert-model --drop relative-positions`"
 
 # Prefix of a custom head's keys.
-_CUSTOM = f"{hf_config.CUSTOM_HEAD}."
+_CUSTOM = f"{hf.CUSTOM_HEAD}."
 
 # The tables of transformers with the classes of each kind.
 _CLASS_TABLES = {
@@ -195,9 +195,7 @@ def hf_config_of(settings: Mapping[str, Any], *, where: str) -> Any:
         )
     if "quantization_config" in settings:
         raise CheckpointError(
-            f"{where}: the weights are quantized. Use the release with unquantized weights.",
-            code="quantized-weights",
-            value=model_type,
+            f"{where}: the weights are quantized. Use unquantized ones.", code="quantized-weights", value=model_type
         )
     try:
         config = known[model_type].from_dict({key: value for key, value in settings.items() if key != "auto_map"})
@@ -207,7 +205,7 @@ def hf_config_of(settings: Mapping[str, Any], *, where: str) -> Any:
         ) from None
     if getattr(config, "is_encoder_decoder", False):
         raise CheckpointError(
-            f"{where}: {model_type} is an encoder-decoder; expected an encoder or a decoder.",
+            f"{where}: {model_type} is an encoder-decoder; expected an encoder.",
             code="unsupported-model",
             value=model_type,
         )
@@ -242,14 +240,14 @@ def assemble(
         return LoadedModel(kind, shape, wrapped, (), tuple(sorted(unused)), missing)
     labels = tuple(labels)
     if not labels and (not new_head or "id2label" in settings):
-        labels = hf_config.read_labels(settings)
-    hidden = hidden or hf_config.read_hidden_layers(settings, str(settings["model_type"]), kind)
-    pooling = hf_config.read_pooling(settings, kind)
-    if settings.get(hf_config.CUSTOM_HEAD, {}).get("kind") != kind and _is_causal(config):
+        labels = hf.read_labels(settings)
+    hidden = hidden or hf.read_hidden_layers(settings, str(settings["model_type"]), kind)
+    pooling = hf.read_pooling(settings, kind)
+    if settings.get(hf.CUSTOM_HEAD, {}).get("kind") != kind and _is_causal(config):
         # In a causal model the first token attends to nothing but itself.
         pooling = "mean"
-    head = hf_config.build_head(shape, kind, labels=len(labels), hidden=hidden, pooling=pooling)
-    if hf_config.is_custom_head(hidden, settings, kind=kind, pooling=pooling):
+    head = hf.build_head(shape, kind, labels=len(labels), hidden=hidden, pooling=pooling)
+    if hf.is_custom_head(hidden, settings, kind=kind, pooling=pooling):
         keys = {name: name.removeprefix(_CUSTOM) for name in custom}
     else:
         keys = {} if hidden.count else _linear_head_keys(config, hf_weights, kind)
@@ -277,8 +275,8 @@ def write(model: nn.Module, folder: Path, *, kind: str, labels: Sequence[str]) -
         assert isinstance(model.head, nn.Module)
         head = {_CUSTOM + name: tensor for name, tensor in model.head.state_dict().items()}
         write_weights({**load_file(folder / SAFETENSORS), **head}, folder / SAFETENSORS)
-        settings |= hf_config.head_settings(model.head, settings["model_type"], kind, labels)
-        settings[hf_config.CUSTOM_HEAD] = hf_config.custom_head_settings(model.head, kind)
+        settings |= hf.head_settings(model.head, settings["model_type"], kind, labels)
+        settings[hf.CUSTOM_HEAD] = hf.custom_head_settings(model.head, kind)
     write_json(folder / "config.json", settings)
 
 
@@ -378,7 +376,7 @@ def _kind(kind: str | None, config: Any, settings: Mapping[str, Any], where: str
         )
     if kind == "paired":
         raise CheckpointError(
-            f"{where}: the transformers backend has no pair head. Load it as masked or encoder.",
+            f"{where}: the transformers backend has no pair head. Load it as masked.",
             code="unsupported-kind",
             value=kind,
         )
@@ -399,8 +397,8 @@ def _is_causal(config: Any) -> bool:
 
 
 def _declared_kind(config: Any, settings: Mapping[str, Any]) -> str | None:
-    if hf_config.CUSTOM_HEAD in settings:
-        return str(settings[hf_config.CUSTOM_HEAD]["kind"])
+    if hf.CUSTOM_HEAD in settings:
+        return str(settings[hf.CUSTOM_HEAD]["kind"])
     declared = settings.get("architectures") or []
     for kind in _CLASS_TABLES:
         class_ = _class_of(config, kind)
@@ -434,7 +432,7 @@ def _from_pretrained(
     missing = sorted(name for name in info["missing_keys"] if alone or name.startswith(prefix))
     if missing:
         raise CheckpointError(
-            f"{where}: {len(missing)} weights of the encoder are missing, first {missing[0]!r}.",
+            f"{where}: {len(missing)} encoder weights missing, first {missing[0]!r}.",
             code="missing-weights",
             value=missing[0],
         )
@@ -513,9 +511,7 @@ def _try_forward(model: nn.Module, where: str) -> None:
     if not usable:
         name = type(wrapper.model).__name__
         raise CheckpointError(
-            f"{where}: {name} is not an encoder with a separate head; it cannot be used.",
-            code="unsupported-model",
-            value=name,
+            f"{where}: {name} is not an encoder with a separate head.", code="unsupported-model", value=name
         )
 
 

@@ -13,25 +13,34 @@ import lexome
 from lexome.errors import CheckpointError, UsageError
 from lexome.files import atomic_folder
 from lexome.models import backend as transformers_backend
-from lexome.models import hf_config
+from lexome.models import hf
 from lexome.models.backend import TransformersEncoder, TransformersMaskedLM
-from lexome.models.config import EncoderConfig
-from lexome.models.encoder import Encoder, count_parameters
+from lexome.models.encoder import Encoder, EncoderConfig, count_parameters
 from lexome.models.foreign import detect, read_foreign
 from lexome.models.foreign.mpnet import check_drop, read_without_positions
 from lexome.models.heads import EncoderWithHead, HiddenLayers, MaskedLM, PairedLM, SequenceHead, SpanHead, TokenHead
-from lexome.models.hf_config import architecture_of, read_config, write_config
+from lexome.models.hf import (
+    ARCHITECTURES,
+    KINDS,
+    LM_KINDS,
+    MappedWeights,
+    architecture_of,
+    from_hf,
+    read_config,
+    to_hf,
+    write_config,
+)
 from lexome.models.hf_folder import (
     SAFETENSORS,
     common_dtype,
     has_weights,
     read_settings,
     read_weights,
+    tokenizer_files,
     write_json,
+    write_tokenizer,
     write_weights,
 )
-from lexome.models.key_mapping import ARCHITECTURES, KINDS, LM_KINDS, MappedWeights, from_hf, to_hf
-from lexome.models.tokenizer_files import tokenizer_files, write_tokenizer
 
 # The implementation that runs the model: Lexome's encoder or transformers; auto prefers Lexome's.
 BACKENDS = ("auto", "lexome", "transformers")
@@ -144,8 +153,8 @@ def load(
 class StoredCheckpoint:
     """A checkpoint read into memory, from which any number of models can be built.
 
-    settings  config.json as it is
-    weights   under Hugging Face's names
+    settings  config.json
+    weights   a state dict with Hugging Face's keys
     """
 
     folder: Path
@@ -172,16 +181,16 @@ class StoredCheckpoint:
         foreign = self.layout != HUGGING_FACE or self.dropped is not None
         weights = dict(self.weights)
         if foreign:
-            # Copies: some of the tensors may still be mapped from the file.
+            # Copies: some of the tensors are memory-mapped.
             weights = {name: tensor.to(dtype, copy=True) for name, tensor in weights.items()}
         elif not share_memory:
             weights = {name: tensor.clone() for name, tensor in weights.items()}
         options: dict[str, Any] = {"kind": kind, "labels": labels, "hidden": hidden, "new_head": new_head}
-        made = assemble(self.settings, weights, folder=self.folder, dtype=dtype, backend=backend, **options)
+        checkpoint = assemble(self.settings, weights, folder=self.folder, dtype=dtype, backend=backend, **options)
         if not foreign:
-            return made
+            return checkpoint
         return replace(
-            made,
+            checkpoint,
             layout=self.layout,
             tokenizer=(),
             tokenizer_files=self.tokenizer_files,
@@ -248,11 +257,11 @@ def assemble(
         )
     labels = tuple(labels)
     if kind in ("token", "sequence", "span"):
-        hidden = hidden or hf_config.read_hidden_layers(settings, architecture, kind)
+        hidden = hidden or hf.read_hidden_layers(settings, architecture, kind)
         # Without this condition a new head without labels would silently get transformers' default of two.
         if not labels and (not new_head or "id2label" in settings):
-            labels = hf_config.read_labels(settings)
-    head: dict[str, Any] = {"hidden": hidden, "labels": len(labels), "pooling": hf_config.read_pooling(settings, kind)}
+            labels = hf.read_labels(settings)
+    head: dict[str, Any] = {"hidden": hidden, "labels": len(labels), "pooling": hf.read_pooling(settings, kind)}
     with torch.device("meta"):
         model = build(config, kind, **head)
     mapped = _map_weights(folder, model, weights, settings, kind=kind)
@@ -285,7 +294,7 @@ def build(
         return MaskedLM(config)
     if kind == "paired":
         return PairedLM(config)
-    head = hf_config.build_head(config, kind, labels=labels, hidden=hidden, pooling=pooling)
+    head = hf.build_head(config, kind, labels=labels, hidden=hidden, pooling=pooling)
     return EncoderWithHead(Encoder(config), head)
 
 
@@ -431,8 +440,8 @@ def _kind(kind: str | None, architecture: str, settings: Mapping[str, Any], wher
                 f"{where}: transformers has no {architecture} of kind {kind!r}.", code="unsupported-kind", value=kind
             )
         return kind
-    if hf_config.CUSTOM_HEAD in settings:
-        return str(settings[hf_config.CUSTOM_HEAD]["kind"])
+    if hf.CUSTOM_HEAD in settings:
+        return str(settings[hf.CUSTOM_HEAD]["kind"])
     declared = settings.get("architectures") or []
     for kind, name in classes.items():
         if name in declared:
@@ -449,18 +458,18 @@ def _map_weights(
     folder: Path, model: nn.Module, weights: Mapping[str, Tensor], settings: Mapping[str, Any], *, kind: str
 ) -> MappedWeights:
     """The weights under Lexome's keys, with those that are missing and unused; a custom head has its own prefix."""
-    architecture, pooling = architecture_of(settings), hf_config.read_pooling(settings, kind)
+    architecture, pooling = architecture_of(settings), hf.read_pooling(settings, kind)
     mapping = ARCHITECTURES[architecture]
     heads = encoder_of(model).config.heads
     keys = [name if kind != "encoder" else f"encoder.{name}" for name in model.state_dict()]
-    prefix = f"{hf_config.CUSTOM_HEAD}."
+    prefix = f"{hf.CUSTOM_HEAD}."
     custom = {f"head.{name.removeprefix(prefix)}": t for name, t in weights.items() if name.startswith(prefix)}
     unused_custom = tuple(prefix + name.removeprefix("head.") for name in sorted(custom))
     hf_weights = {name: tensor for name, tensor in weights.items() if not name.startswith(prefix)}
     hidden = model.head.hidden if isinstance(model, EncoderWithHead) else None
     assert hidden is None or isinstance(hidden, HiddenLayers)
     try:
-        if hidden is None or hf_config.is_hf_head(hidden, settings, architecture, kind=kind, pooling=pooling):
+        if hidden is None or hf.is_hf_head(hidden, settings, architecture, kind=kind, pooling=pooling):
             mapped = from_hf(hf_weights, mapping, kind=kind, heads=heads, keys=keys)
             return replace(mapped, unused=(*mapped.unused, *unused_custom))
         encoder_keys = [name for name in keys if name.startswith("encoder.")]
@@ -468,7 +477,7 @@ def _map_weights(
     except CheckpointError as error:
         raise CheckpointError(f"{folder}: {error}", code=error.code, value=error.value) from None
     head_keys = [name for name in keys if not name.startswith("encoder.")]
-    if not hf_config.is_custom_head(hidden, settings, kind=kind, pooling=pooling):
+    if not hf.is_custom_head(hidden, settings, kind=kind, pooling=pooling):
         return replace(mapped, missing=(*mapped.missing, *head_keys), unused=(*mapped.unused, *unused_custom))
     unknown = sorted(custom.keys() - set(head_keys))
     if unknown:
@@ -496,7 +505,7 @@ def _check_missing(folder: Path, missing: Sequence[str], kind: str, *, new_head:
     encoder = [name for name in missing if name.startswith("encoder.")]
     if encoder:
         raise CheckpointError(
-            f"{folder}: {len(encoder)} weights of the encoder are missing, first {encoder[0]!r}.",
+            f"{folder}: {len(encoder)} encoder weights missing, first {encoder[0]!r}.",
             code="missing-weights",
             value=encoder[0],
         )
@@ -537,19 +546,19 @@ def _to_hf(
     heads = encoder_of(model).config.heads
     if kind not in mapping.classes:
         raise CheckpointError(
-            f"transformers has no {architecture} with a pair head. Save the MaskedLM or the encoder.",
+            f"transformers has no {architecture} with a pair head. Save a MaskedLM.",
             code="unsupported-kind",
             value=kind,
         )
     state = {f"encoder.{name}" if kind == "encoder" else name: t for name, t in model.state_dict().items()}
     head = {}
     if isinstance(model, EncoderWithHead):
-        head = hf_config.head_settings(model.head, architecture, kind, labels)
-    if hf_config.CUSTOM_HEAD not in head:
+        head = hf.head_settings(model.head, architecture, kind, labels)
+    if hf.CUSTOM_HEAD not in head:
         return to_hf(state, mapping, kind=kind, heads=heads), {"architectures": [mapping.classes[kind]], **head}
     encoder = {name: tensor for name, tensor in state.items() if name.startswith("encoder.")}
     custom = {
-        f"{hf_config.CUSTOM_HEAD}.{name.removeprefix('head.')}": tensor
+        f"{hf.CUSTOM_HEAD}.{name.removeprefix('head.')}": tensor
         for name, tensor in state.items()
         if name.startswith("head.")
     }

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import pickle
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from lexome.corpus.vocab.algorithms import bert_tokenizer, roberta_tokenizer
+from lexome.corpus.vocab.tokenizers import SPECIAL_NAMES, TOKENIZER_FILE, load_tokenizer, looks_cased, special_by_name
 from lexome.errors import CheckpointError
 
 SAFETENSORS = "model.safetensors"
@@ -56,7 +59,7 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
     lacking = sorted(listed - weights.keys())
     if lacking:
         raise CheckpointError(
-            f"{folder}: {len(lacking)} weights of the index are in no shard, first {lacking[0]!r}.",
+            f"{folder}: {len(lacking)} weights are in no shard, first {lacking[0]!r}.",
             code="missing-weights",
             value=lacking[0],
         )
@@ -84,9 +87,7 @@ def write_weights(weights: dict[str, Tensor], path: Path) -> None:
         save_file(contiguous, path, metadata={"format": "pt"})
     except (SafetensorError, OSError) as error:
         raise CheckpointError(
-            f"{path}: cannot write the weights ({error}). Free disk space and try again.",
-            code="not-writable",
-            value=path,
+            f"{path}: cannot write the weights ({error}). Free disk space, then retry.", code="not-writable", value=path
         ) from None
     path.chmod(mode)
 
@@ -110,9 +111,7 @@ def _weight_files(folder: Path) -> tuple[list[Path], set[str]]:
             shard_of = _weight_map(index)
             return [folder / shard for shard in sorted(set(shard_of.values()))], set(shard_of)
     raise CheckpointError(
-        f"{folder}: no weights; expected {SAFETENSORS} or {PICKLE}, single or sharded with an index.",
-        code="missing-weights",
-        value=folder,
+        f"{folder}: no weights; expected {SAFETENSORS} or {PICKLE}, or shards.", code="missing-weights", value=folder
     )
 
 
@@ -129,9 +128,7 @@ def _weight_map(index: Path) -> dict[str, str]:
             )
         if not (index.parent / name).is_file():
             raise CheckpointError(
-                f"{index.parent}: {name} is missing, which {index.name} lists. Download it again.",
-                code="missing-file",
-                value=name,
+                f"{index.parent}: {name} is missing, which {index.name} lists. Add it.", code="missing-file", value=name
             )
     return shard_of
 
@@ -142,9 +139,7 @@ def _read_file(path: Path) -> dict[str, Tensor]:
             return load_file(path)
         except SafetensorError as error:
             raise CheckpointError(
-                f"{path}: invalid or truncated safetensors file ({error}). Download it again.",
-                code="damaged-file",
-                value=path,
+                f"{path}: damaged safetensors file ({error}). Download it again.", code="damaged-file", value=path
             ) from None
     try:
         state: Any = torch.load(path, map_location="cpu", weights_only=True)
@@ -166,3 +161,229 @@ def _own_storage(tensor: Tensor) -> Tensor:
     """The tensor in storage of its own: safetensors refuses a view of a larger one."""
     whole = tensor.untyped_storage().nbytes() == tensor.numel() * tensor.element_size()
     return tensor.contiguous() if whole else tensor.clone(memory_format=torch.contiguous_format)
+
+
+FILES = (
+    TOKENIZER_FILE,
+    "vocab.txt",
+    "vocab.json",
+    "merges.txt",
+    "spiece.model",
+    "spm.model",
+    "tokenizer.model",
+    "sentencepiece.bpe.model",
+    "added_tokens.json",
+    "special_tokens_map.json",
+    "tokenizer_config.json",
+)
+
+Settings = dict[str, Any]
+
+
+def tokenizer_files(folder: Path) -> tuple[Path, ...]:
+    """The tokenizer files in a folder."""
+    return tuple(folder / name for name in FILES if (folder / name).is_file())
+
+
+def special_tokens(source: Path) -> dict[str, str]:
+    """The special tokens of a tokenizer by role: {"cls_token": "<s>", "mask_token": "<mask>", ...}.
+
+    Taken from the files beside it, or else recognized by name. Roles without a token are omitted.
+    """
+    tokenizer, folder = load_tokenizer(source), source if source.is_dir() else source.parent
+    declared = _contents(_declared_special_tokens(folder))
+    return special_by_name(tokenizer) | {
+        role: token for role, token in declared.items() if tokenizer.token_to_id(token) is not None
+    }
+
+
+def write_tokenizer(source: Path, folder: Path, *, max_tokens: int, vocab: int) -> dict[str, int]:
+    """Copy a tokenizer from a folder or a file and add the files it lacks; returns the ids of its special tokens.
+
+    tokenizer.json is built if the source has only a vocabulary. A tokenizer with more tokens than the model has
+    embeddings raises.
+    """
+    tokenizer = load_tokenizer(source)
+    ids: dict[str, int] = tokenizer.get_vocab(with_added_tokens=True)
+    if max(ids.values()) >= vocab:
+        raise CheckpointError(
+            f"{source}: the tokenizer's largest id is {max(ids.values())}, but the model has {vocab} embeddings. "
+            "Use the tokenizer that the model was trained with.",
+            code="vocabulary-mismatch",
+            value=max(ids.values()),
+        )
+    for file in tokenizer_files(source if source.is_dir() else source.parent):
+        shutil.copyfile(file, folder / file.name)
+    if not (folder / TOKENIZER_FILE).exists():
+        tokenizer.save(str(folder / TOKENIZER_FILE))
+    special = _declared_special_tokens(folder) or _recognized_special_tokens(tokenizer)
+    settings = {**special, **_read_json(folder / "tokenizer_config.json")}
+    declared = settings.get("model_max_length")
+    # transformers writes 10^30 for "no limit", but the model has one.
+    settings["model_max_length"] = min(declared, max_tokens) if isinstance(declared, int) else max_tokens
+    settings.setdefault("tokenizer_class", "PreTrainedTokenizerFast")
+    write_json(folder / "tokenizer_config.json", settings)
+    write_json(folder / "special_tokens_map.json", {**special, **_read_json(folder / "special_tokens_map.json")})
+    return {role: ids[token] for role, token in _contents(special).items() if token in ids}
+
+
+def _declared_special_tokens(folder: Path) -> Settings:
+    """The special tokens that the files beside a tokenizer.json declare."""
+    settings = _read_json(folder / "special_tokens_map.json") or _read_json(folder / "tokenizer_config.json")
+    return {key: token for key, token in settings.items() if key.endswith("_token") and token}
+
+
+def _recognized_special_tokens(tokenizer: Any) -> Settings:
+    """The special tokens by the names that BERT or RoBERTa gives them."""
+    special = special_by_name(tokenizer)
+    if len(special) == len(SPECIAL_NAMES):
+        return special | ({"bos_token": "<s>", "eos_token": "</s>"} if special["cls_token"] == "<s>" else {})
+    bert, roberta = zip(*SPECIAL_NAMES.values(), strict=True)
+    raise CheckpointError(
+        f"the tokenizer has neither {', '.join(bert)} nor {', '.join(roberta)}. "
+        "Add a special_tokens_map.json beside it.",
+        code="missing-special-tokens",
+    )
+
+
+def _contents(special: Settings) -> dict[str, str]:
+    """The text of each special token, which files declare as a string or as an object."""
+    texts = {key: token["content"] if isinstance(token, dict) else token for key, token in special.items()}
+    return {key: text for key, text in texts.items() if isinstance(text, str)}
+
+
+def _read_json(path: Path) -> Settings:
+    if not path.is_file():
+        return {}
+    try:
+        content = json.loads(path.read_bytes())
+    except ValueError as error:
+        raise CheckpointError(f"{path}: invalid JSON: {error}", code="not-json", value=path) from None
+    return content if isinstance(content, dict) else {}
+
+
+# Built from bare vocabularies
+
+_BERT_SPECIAL = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
+_ROBERTA_SPECIAL = {"bos": "<s>", "pad": "<pad>", "eos": "</s>", "unk": "<unk>", "mask": "<mask>"}
+
+
+def wordpiece_files(vocab: bytes, *, rows: int, max_tokens: int, lower: bool | None = None) -> dict[str, bytes]:
+    """BERT's tokenizer files for a vocab.txt and a model with `rows` embeddings.
+
+    If `lower` is None, it is inferred from the capital letters in the vocabulary.
+    """
+    ids = _wordpiece_ids(vocab, rows)
+    if lower is None:
+        lower = not looks_cased([token for token in ids if not token.startswith("[")])
+    settings = {"tokenizer_class": "BertTokenizer", "do_lower_case": lower, "model_max_length": max_tokens}
+    special = {f"{role}_token": token for role, token in _BERT_SPECIAL.items()}
+    return {
+        "vocab.txt": vocab,
+        "tokenizer.json": bert_tokenizer(ids, cased=not lower).to_str(pretty=True).encode(),
+        "tokenizer_config.json": _json_bytes(settings | special),
+    }
+
+
+def byte_bpe_files(ids: dict[str, int], merges: list[str], *, max_tokens: int) -> dict[str, bytes]:
+    """RoBERTa's tokenizer files; `ids` includes the special tokens."""
+    from tokenizers.models import BPE
+
+    _check_byte_bpe(ids, merges)
+    pairs = [(left, right) for left, _, right in (merge.partition(" ") for merge in merges)]
+    tokenizer = roberta_tokenizer(BPE(ids, pairs))
+    settings = {"tokenizer_class": "RobertaTokenizer", "add_prefix_space": False, "model_max_length": max_tokens}
+    special = {f"{role}_token": token for role, token in _ROBERTA_SPECIAL.items()}
+    special |= {"cls_token": "<s>", "sep_token": "</s>"}
+    return {
+        "vocab.json": _json_bytes(ids),
+        "merges.txt": ("#version: 0.2\n" + "".join(f"{merge}\n" for merge in merges)).encode(),
+        "tokenizer.json": tokenizer.to_str(pretty=True).encode(),
+        "tokenizer_config.json": _json_bytes(settings | special),
+    }
+
+
+def read_merges(content: bytes, *, name: str) -> list[str]:
+    """The merges of a vocab.bpe or merges.txt, without its header."""
+    lines = [line.removesuffix("\r") for line in _decode(content, name).split("\n")]
+    if lines and lines[0].startswith("#version"):
+        del lines[0]
+    merges = [line for line in lines if line]
+    for merge in merges:
+        if merge.count(" ") != 1:
+            raise CheckpointError(
+                f"{name}: {merge!r} is not a merge of two tokens. Download it again.", code="bad-merge", value=merge
+            )
+    return merges
+
+
+def without_truncation(files: Mapping[str, bytes]) -> dict[str, bytes]:
+    """The files with truncation and padding off in tokenizer.json: many sentence encoders have both, at 128 tokens."""
+    if "tokenizer.json" not in files:
+        return dict(files)
+    try:
+        tokenizer = json.loads(files["tokenizer.json"])
+    except ValueError as error:
+        raise CheckpointError(
+            f"tokenizer.json is invalid JSON ({error}). Download it again.", code="not-json", value="tokenizer.json"
+        ) from None
+    if not isinstance(tokenizer, dict):
+        raise CheckpointError(
+            f"tokenizer.json is a {type(tokenizer).__name__}; expected an object.",
+            code="not-json",
+            value="tokenizer.json",
+        )
+    return {**files, "tokenizer.json": _json_bytes(tokenizer | {"truncation": None, "padding": None})}
+
+
+def _wordpiece_ids(vocab: bytes, rows: int) -> dict[str, int]:
+    tokens = _decode(vocab, "vocab.txt").removesuffix("\n").split("\n")
+    if len(tokens) > rows:
+        raise CheckpointError(
+            f"vocab.txt has {len(tokens):,} tokens, but the model has {rows:,} embeddings. "
+            "Use the vocabulary that the model was trained with.",
+            code="vocabulary-mismatch",
+            value=len(tokens),
+        )
+    # A token that occurs twice gets its last id, as in every BERT tokenizer.
+    ids = {token.removesuffix("\r"): id_ for id_, token in enumerate(tokens)}
+    _check_special(ids, _BERT_SPECIAL, "vocab.txt")
+    return ids
+
+
+def _check_byte_bpe(ids: dict[str, int], merges: list[str]) -> None:
+    _check_special(ids, _ROBERTA_SPECIAL, "the vocabulary")
+    for merge in merges:
+        left, _, right = merge.partition(" ")
+        for token in (left, right, left + right):
+            if token not in ids:
+                raise CheckpointError(
+                    f"the merge {merge!r} needs the token {token!r}, which is not in the vocabulary. "
+                    "Use the merges that the model was trained with.",
+                    code="bad-merge",
+                    value=merge,
+                )
+
+
+def _check_special(ids: dict[str, int], special: dict[str, str], name: str) -> None:
+    for token in special.values():
+        if token not in ids:
+            raise CheckpointError(
+                f"{name} has no {token}; expected {', '.join(special.values())}. "
+                "Use the vocabulary that the model was trained with.",
+                code="missing-special-tokens",
+                value=token,
+            )
+
+
+def _decode(content: bytes, name: str) -> str:
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise CheckpointError(
+            f"{name} is not UTF-8 ({error}). Download the file again.", code="not-utf8", value=name
+        ) from None
+
+
+def _json_bytes(content: Settings) -> bytes:
+    return json.dumps(content, ensure_ascii=False, indent=1).encode()

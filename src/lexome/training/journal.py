@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lexome.errors import CheckpointError, DivergedError, MissingExtraError
-from lexome.files import atomic_write
+from lexome.errors import CheckpointError, DivergedError
+from lexome.files import atomic_plot, atomic_write
 from lexome.progress import LINE_S, REFRESH_S
 from lexome.training.loop import Position, StepResult
 
@@ -222,29 +222,21 @@ def _lines(command: str) -> Callable[[float, str], None]:
 
 def plot_loss(metrics: Path, plot: Path) -> None:
     """Plot the training and held-out loss, and the learning rate below, as a PNG."""
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise MissingExtraError("matplotlib", extra="corpus", purpose="a plot of the loss") from None
     lines = read_metrics(metrics)
     # A folder with the metrics of another stage may still have its first line, which lacks some of these.
     training = [line for line in lines if {"tokens", "word_loss", "lr"} <= line.keys()]
     evaluated = [line for line in lines if {"tokens", "held_out"} <= line.keys()]
-    figure = Figure(figsize=(7, 5), layout="constrained")
-    FigureCanvasAgg(figure)
-    upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
-    millions = [line["tokens"] / 1e6 for line in training]
-    upper.plot(millions, [line["word_loss"] for line in training], linewidth=1, label="training")
-    if evaluated:
-        places = [line["tokens"] / 1e6 for line in evaluated]
-        upper.plot(places, [line["held_out"]["loss"] for line in evaluated], "o-", markersize=3, label="held-out")
-    upper.set_ylabel("masked-language-modeling loss (nats)")
-    upper.legend(frameon=False)
-    lower.plot(millions, [line["lr"] for line in training], color="0.4", linewidth=1)
-    lower.set_ylabel("learning rate")
-    lower.set_xlabel("million tokens")
-    for axes in (upper, lower):
-        axes.spines[["top", "right"]].set_visible(False)
-    with atomic_write(plot) as stream:
-        figure.savefig(stream, format="png", dpi=150)
+    with atomic_plot(plot, size=(7, 5)) as figure:
+        upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
+        millions = [line["tokens"] / 1e6 for line in training]
+        upper.plot(millions, [line["word_loss"] for line in training], linewidth=1, label="training")
+        if evaluated:
+            places = [line["tokens"] / 1e6 for line in evaluated]
+            upper.plot(places, [line["held_out"]["loss"] for line in evaluated], "o-", markersize=3, label="held-out")
+        upper.set_ylabel("masked-language-modeling loss (nats)")
+        upper.legend(frameon=False)
+        lower.plot(millions, [line["lr"] for line in training], color="0.4", linewidth=1)
+        lower.set_ylabel("learning rate")
+        lower.set_xlabel("million tokens")
+        for axes in (upper, lower):
+            axes.spines[["top", "right"]].set_visible(False)

@@ -13,7 +13,7 @@ from typing import Any, Protocol, Self, TypeVar
 import torch
 from torch import Tensor
 
-from lexome.models.packing import Packing
+from lexome.models.attention import Packing
 from lexome.training.sampling import Arrays, Place, StepArrays, round_up
 
 Item = TypeVar("Item")

@@ -11,10 +11,10 @@ import torch._dynamo
 from torch import Tensor, nn
 from torch.nn import functional
 
+from lexome.models.attention import Packing
 from lexome.models.backend import TransformersMaskedLM
 from lexome.models.encoder import Encoder, init_weights
 from lexome.models.heads import MaskedLM, MaskedLMHead, gather_positions
-from lexome.models.packing import Packing
 from lexome.training.loader import Batch
 from lexome.training.loop import Terms
 from lexome.training.sampling import NOT_ASKED

@@ -6,7 +6,7 @@ V vocabulary, L layers
 
 from dataclasses import dataclass
 
-from lexome.models.config import EncoderConfig
+from lexome.models.encoder import EncoderConfig
 from lexome.training.parallel import Sizes
 
 

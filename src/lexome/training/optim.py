@@ -16,7 +16,7 @@ from torch.distributed.tensor.experimental import implicit_replication
 from torch.optim import AdamW, Optimizer
 
 from lexome.errors import UsageError
-from lexome.models.config import EncoderConfig
+from lexome.models.encoder import EncoderConfig
 
 # --- Schedules
 

@@ -22,8 +22,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from lexome.errors import LexomeError, UsageError
 from lexome.models.backend import TransformersEncoder
-from lexome.models.config import EncoderConfig
-from lexome.models.encoder import Embeddings, Encoder
+from lexome.models.encoder import Embeddings, Encoder, EncoderConfig
 from lexome.models.heads import MaskedLMHead
 from lexome.recipe.tables import DataParallelTable, ParallelTable
 from lexome.training.loader import Step

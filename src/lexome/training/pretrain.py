@@ -14,10 +14,10 @@ from lexome.errors import CheckpointError, UsageError
 from lexome.models import checkpoint
 from lexome.models.backend import TransformersMaskedLM
 from lexome.models.checkpoint import Checkpoint
-from lexome.models.config import EncoderConfig
+from lexome.models.encoder import EncoderConfig
 from lexome.models.heads import MaskedLM
+from lexome.models.hf import ARCHITECTURES
 from lexome.models.hf_folder import weights_sha256
-from lexome.models.key_mapping import ARCHITECTURES
 from lexome.recipe.pretrain import DistillRecipe, PretrainRecipe
 from lexome.training.journal import Line
 from lexome.training.loop import Clock

@@ -17,8 +17,8 @@ import torch
 import lexome
 from lexome.errors import CheckpointError, UsageError
 from lexome.files import refuse_other_settings, write_json
+from lexome.recipe import upgrade
 from lexome.recipe.pretrain import TrainingRecipe
-from lexome.recipe.renamed import upgrade
 
 RUN = "run.json"
 

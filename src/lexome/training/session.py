@@ -21,8 +21,8 @@ from lexome.corpus.vocab.tokenizers import TOKENIZER_FILE
 from lexome.errors import DivergedError, MissingExtraError, RecipeError, UsageError
 from lexome.files import fingerprint
 from lexome.models.checkpoint import encoder_of
+from lexome.recipe import downgrade
 from lexome.recipe.pretrain import TrainingRecipe
-from lexome.recipe.renamed import downgrade
 from lexome.training import state
 from lexome.training.journal import METRICS, Line, means, plot_loss, training_progress
 from lexome.training.loader import Batch, Step, prefetch, to_device, to_tensors

@@ -14,11 +14,9 @@ from lexome.errors import CheckpointError, RecipeError, UsageError
 from lexome.models import checkpoint
 from lexome.models.backend import DROP_RELATIVE_POSITIONS, TransformersMaskedLM, copy_with_weights
 from lexome.models.checkpoint import HUGGING_FACE, Card, layout_of
-from lexome.models.config import EncoderConfig
-from lexome.models.hf_config import matching_architecture, write_config
-from lexome.models.hf_folder import read_settings, weights_sha256
-from lexome.models.key_mapping import ARCHITECTURES
-from lexome.models.tokenizer_files import special_tokens
+from lexome.models.encoder import EncoderConfig
+from lexome.models.hf import ARCHITECTURES, matching_architecture, write_config
+from lexome.models.hf_folder import read_settings, special_tokens, weights_sha256
 from lexome.recipe import explain
 from lexome.recipe.pretrain import TrainingRecipe
 from lexome.training.run_record import Run, facts
@@ -204,7 +202,7 @@ class Teacher:
 class Start:
     """A model to train: its shape, what Hugging Face calls it, where its tokenizer lies, and where it came from.
 
-    `kind` is one of names.KINDS: a model that is spread over processes is of another class, and no longer tells it.
+    `kind` is one of key_mapping.KINDS; the class of a model that is distributed over processes does not determine it.
     `drawn` are weights that the checkpoint lacked, `unused` those that the model has no place for.
     """
 
@@ -340,7 +338,7 @@ def model_summary(start: Start, run: Run) -> str:
 
 def _new(recipe: TrainingRecipe, tokenizer: Path, pieces: int, kind: str) -> Start:
     if recipe.preset is not None:
-        from lexome.models.config import preset
+        from lexome.models.encoder import preset
 
         config = changed(replace(preset(recipe.preset), vocab=pieces), recipe.model)
     else:

@@ -17,9 +17,9 @@ from tokenizers import Tokenizer
 from transformers import BertConfig, BertModel
 
 from lexome.errors import CheckpointError, MissingExtraError
+from lexome.models.attention import Packing
 from lexome.models.checkpoint import load
 from lexome.models.foreign import detect, read_foreign
-from lexome.models.packing import Packing
 
 LENGTHS = (20, 3, 9)
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from lexome.models.packing import Packing
+from lexome.models.attention import Packing
 from lexome.tasks.task import IGNORE_INDEX
 from lexome.training.finetune.objective import LossSettings, binary_loss, choice_loss, dice, span_loss, value_loss
 from lexome.training.finetune.task_model import Chain, Crf

@@ -61,7 +61,7 @@ def write(docs: Iterable[Document], stream: BinaryIO, *, tally: Tally) -> None:
     stream.write(_END)
 
 
-def can_hold(text: str) -> bool:
+def can_represent(text: str) -> bool:
     """True if XML can represent every character of the text."""
     return _NOT_XML.search(text) is None
 

@@ -20,7 +20,7 @@ from lexome.models.foreign.release import (
     missing_weights_error,
     unknown_weights_error,
 )
-from lexome.models.tokenizer_files import byte_bpe_files, read_merges
+from lexome.models.hf_folder import byte_bpe_files, read_merges
 
 LAYOUT = "fairseq"
 
@@ -85,9 +85,7 @@ def read(release: Release) -> ForeignCheckpoint:
     saved = load_pickle(release, name)
     if not isinstance(saved, dict) or not isinstance(saved.get("model"), dict):
         raise CheckpointError(
-            f"{where}: no 'model' in it; expected a fairseq checkpoint. Check the file.",
-            code="not-weights",
-            value=where,
+            f"{where}: no 'model' in it; expected a fairseq checkpoint.", code="not-weights", value=where
         )
     weights, left_out = _weights(flat_tensors(saved["model"], where=where), where)
     config = _config(_settings(saved), weights, where)
@@ -215,7 +213,7 @@ def dictionary_ids(content: bytes, tokens: dict[str, str], *, where: str) -> dic
             )
         if token in ids:
             raise CheckpointError(
-                f"{where}, line {number}: {token!r} is a duplicate. Download the file again.",
+                f"{where}, line {number}: {token!r} is a duplicate. Download it again.",
                 code="duplicate-token",
                 value=token,
             )

@@ -11,31 +11,19 @@ import torch
 
 from lexome.errors import CheckpointError
 from lexome.models.foreign.release import ForeignCheckpoint, Release, damaged_error, parse_json, read_json
-from lexome.models.tokenizer_files import FILES, byte_bpe_files, read_merges, wordpiece_files
+from lexome.models.hf import ARCHITECTURES
+from lexome.models.hf_folder import FILES, byte_bpe_files, read_merges, wordpiece_files
 
 LAYOUT = "pickle"
 
 Weights = dict[str, torch.Tensor]
 
-# The prefix of the encoder's weights, by model_type.
-_PREFIXES = {
-    "bert": "bert.",
-    "roberta": "roberta.",
-    "megatron-bert": "bert.",
-    "distilbert": "distilbert.",
-    "electra": "electra.",
-}
+# The prefix of the encoder's keys, by model_type.
+_PREFIXES = {**{name: mapping.prefix for name, mapping in ARCHITECTURES.items()}, "electra": "electra."}
 _BODY = ("embeddings.", "encoder.layer.", "encoder.ln.", "transformer.layer.", "pooler.dense.", "embeddings_project.")
-_CLASSES = {"MegatronBert": "megatron-bert", "DistilBert": "distilbert", "Roberta": "roberta", "Bert": "bert"}
 
 # Second keys of tied weights.
-_TIED = {
-    "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
-    "cls.predictions.decoder.bias": "cls.predictions.bias",
-    "lm_head.decoder.weight": "roberta.embeddings.word_embeddings.weight",
-    "lm_head.decoder.bias": "lm_head.bias",
-    "vocab_projector.weight": "distilbert.embeddings.word_embeddings.weight",
-}
+_TIED = {second: first for mapping in ARCHITECTURES.values() for second, first in mapping.tied.items()}
 _BUFFERS = re.compile(r".*embeddings\.(position_ids|token_type_ids)")
 _INDEX = "pytorch_model.bin.index.json"
 
@@ -61,9 +49,7 @@ def read(release: Release) -> ForeignCheckpoint:
     for name in names:
         if name not in release.names:
             raise CheckpointError(
-                f"{release.path}: {name} is missing, which {_INDEX} lists. Put all shards in one folder.",
-                code="missing-file",
-                value=name,
+                f"{release.path}: {name} is missing, which {_INDEX} lists. Add it.", code="missing-file", value=name
             )
         saved = load_pickle(release, name)
         if not isinstance(saved, Mapping):
@@ -114,8 +100,8 @@ def _model_type(config: dict[str, Any], weights: Weights, where: str) -> str:
         return str(config["model_type"])
     classes = config.get("architectures")
     class_ = str(classes[0]) if isinstance(classes, list) and classes else ""
-    for prefix, kind in _CLASSES.items():
-        if class_.startswith(prefix):
+    for kind, mapping in ARCHITECTURES.items():
+        if class_.startswith(mapping.classes["encoder"].removesuffix("Model")):
             return kind
     for kind in ("roberta", "distilbert", "electra", "bert"):
         if any(name.startswith(f"{kind}.") for name in weights):
@@ -208,9 +194,7 @@ def _walk(tree: Mapping[Any, Any], prefix: str, where: str) -> Iterator[tuple[st
             yield name, item
         elif item is not None:
             raise CheckpointError(
-                f"{where}: {name} is a {type(item).__name__}; expected a tensor. Check the file.",
-                code="not-weights",
-                value=name,
+                f"{where}: {name} is a {type(item).__name__}; expected a tensor.", code="not-weights", value=name
             )
 
 

@@ -20,7 +20,7 @@ from lexome.models.foreign.release import (
     read_json,
     unknown_weights_error,
 )
-from lexome.models.tokenizer_files import wordpiece_files
+from lexome.models.hf_folder import wordpiece_files
 
 LAYOUT = "megatron"
 
@@ -102,9 +102,7 @@ def read(release: Release) -> ForeignCheckpoint:
     for rank in saved:
         if not isinstance(rank, dict) or not isinstance(rank.get("model"), dict):
             raise CheckpointError(
-                f"{where}: no 'model' in it; expected a Megatron checkpoint. Check the file.",
-                code="not-weights",
-                value=where,
+                f"{where}: no 'model' in it; expected a Megatron checkpoint.", code="not-weights", value=where
             )
     args = saved[0].get("args")
     settings = config_files(release) | (vars(args) if isinstance(args, Namespace) else {})
@@ -193,9 +191,7 @@ def _version(settings: dict[str, Any], where: str) -> float:
     version = settings.get("checkpoint_version", 0)
     if not isinstance(version, int | float):
         raise CheckpointError(
-            f"{where}: checkpoint version {version!r}; expected a number. Check the file.",
-            code="unknown-version",
-            value=version,
+            f"{where}: checkpoint version {version!r}; expected a number.", code="unknown-version", value=version
         )
     return float(version)
 
@@ -221,17 +217,13 @@ def _merge_ranks(ranks: list[Weights], heads: int, version: float, where: str) -
     names = list(ranks[0])
     if heads % len(ranks):
         raise CheckpointError(
-            f"{where}: {heads} heads cannot be sharded over {len(ranks)} ranks. Check the configuration.",
-            code="heads-mismatch",
-            value=heads,
+            f"{where}: {heads} heads cannot be sharded over {len(ranks)} ranks.", code="heads-mismatch", value=heads
         )
     for rank in ranks[1:]:
         if set(rank) != set(names):
             odd = sorted(set(rank) ^ set(names))[0]
             raise CheckpointError(
-                f"{where}: not every rank has the weights {odd!r}. Use the files of one checkpoint.",
-                code="rank-mismatch",
-                value=odd,
+                f"{where}: not every rank has {odd!r}. Use files of one checkpoint.", code="rank-mismatch", value=odd
             )
     weights: Weights = {}
     unknown = []
@@ -270,9 +262,7 @@ def _replicated(tensors: list[torch.Tensor], name: str, where: str) -> torch.Ten
     for other in tensors[1:]:
         if not torch.equal(tensors[0], other):
             raise CheckpointError(
-                f"{where}: ranks differ in {name!r}, which is replicated. Use the files of one checkpoint.",
-                code="rank-mismatch",
-                value=name,
+                f"{where}: ranks differ in {name!r}. Use files of one checkpoint.", code="rank-mismatch", value=name
             )
     return tensors[0]
 

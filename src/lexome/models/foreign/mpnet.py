@@ -9,8 +9,7 @@ from torch import Tensor
 
 from lexome.errors import CheckpointError, UsageError
 from lexome.models.foreign.release import ForeignCheckpoint
-from lexome.models.hf_folder import read_settings, read_weights
-from lexome.models.tokenizer_files import tokenizer_files, without_truncation
+from lexome.models.hf_folder import read_settings, read_weights, tokenizer_files, without_truncation
 
 # Parts of a model that can be dropped on request.
 DROPS = ("relative-positions",)
@@ -42,7 +41,7 @@ def check_drop(drop: str) -> None:
     """Raise for a part that no model can be loaded without."""
     if drop not in DROPS:
         raise UsageError(
-            f"drop {drop!r}; expected {' or '.join(DROPS)}. Omit it to keep the model as it is.",
+            f"drop {drop!r}; expected {' or '.join(DROPS)}. Omit it to keep the model.",
             code="unknown-option",
             value=drop,
         )

@@ -14,7 +14,7 @@ import torch
 from lexome.errors import CheckpointError, MissingExtraError
 from lexome.models.foreign import legacy_hf
 from lexome.models.foreign.release import ForeignCheckpoint, Release, damaged_error, missing_weights_error, read_json
-from lexome.models.tokenizer_files import without_truncation
+from lexome.models.hf_folder import without_truncation
 
 LAYOUT = "onnx"
 
@@ -128,7 +128,7 @@ def _weights(graph: Any, where: str) -> Weights:
         matrix = stored[name].T.contiguous() if transposed else stored[name]
         if not torch.equal(weights.setdefault(key, matrix), matrix):
             raise CheckpointError(
-                f"{where}: two matrices are {key!r} by the bias that follows. Check the export.",
+                f"{where}: two matrices are {key!r}, by their bias. Check the export.",
                 code="ambiguous-weights",
                 value=key,
             )

@@ -112,9 +112,7 @@ class Release:
         size = self.size(name)
         if size > limit:
             raise CheckpointError(
-                f"{self.where(name)} has {size:,} bytes; expected at most {limit:,}. Check the release.",
-                code="file-too-large",
-                value=name,
+                f"{self.where(name)} has {size:,} bytes; expected at most {limit:,}.", code="file-too-large", value=name
             )
         try:
             with self.open(name) as stream:
@@ -213,7 +211,7 @@ def unknown_weights_error(where: str, names: Iterable[str], *, layout: str) -> C
 def missing_weights_error(where: str, name: str, *, layout: str) -> CheckpointError:
     """The error for weights that every model of this layout has."""
     return CheckpointError(
-        f"{where}: the weights {name!r} are missing; expected a complete {layout}. Download it again.",
+        f"{where}: {name!r} is missing; expected a complete {layout}. Download it again.",
         code="missing-weights",
         value=name,
     )

@@ -24,7 +24,7 @@ from lexome.models.foreign.release import (
     read_json,
     unknown_weights_error,
 )
-from lexome.models.tokenizer_files import wordpiece_files
+from lexome.models.hf_folder import wordpiece_files
 
 LAYOUT = "google"
 
@@ -214,7 +214,7 @@ class Bundle:
         if entry.dtype not in _DTYPES or entry.sliced:
             problem = "partitioned into slices" if entry.sliced else f"of TensorFlow's dtype {entry.dtype}"
             raise CheckpointError(
-                f"{self._where}: {name} is {problem}; expected whole float or integer tensors.",
+                f"{self._where}: {name} is {problem}; expected whole numeric tensors.",
                 code="unsupported-format",
                 value=name,
             )

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lexome.models.packing import Packing
+from lexome.models.attention import Packing
 from lexome.tasks.task import IGNORE_INDEX, Example, Task
 from lexome.training.loader import Step
 from lexome.training.sampling import Place

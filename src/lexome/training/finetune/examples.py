@@ -17,7 +17,7 @@ from lexome.corpus.leakage import pubmed_id, sentences_of
 from lexome.corpus.vocab.tokenizers import TOKENIZER_FILE, load_tokenizer, special_token_template
 from lexome.datasets import DataSet, find, folder
 from lexome.datasets.audit import count_contents, find_overlaps
-from lexome.datasets.splits import assign_folds, split_off
+from lexome.datasets.dataset import assign_folds, split_off
 from lexome.document import Document, Span
 from lexome.errors import DataSetError, UsageError
 from lexome.formats.jsonl import to_json
@@ -25,7 +25,7 @@ from lexome.formats.tally import Tally
 from lexome.infer.tokenizer import SubwordTokenizer, open_tokenizer
 from lexome.models.checkpoint import Checkpoint, encoder_of
 from lexome.models.encoder import Encoder
-from lexome.models.tokenizer_files import write_tokenizer
+from lexome.models.hf_folder import write_tokenizer
 from lexome.recipe.finetune import NO_SPLIT, DataTable, FoldsTable, Names
 from lexome.tasks import task_of
 from lexome.tasks.task import IGNORE_INDEX, Example, Frame, Task

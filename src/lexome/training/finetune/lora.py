@@ -23,9 +23,8 @@ from lexome.errors import CheckpointError, UsageError
 from lexome.models.backend import TransformersEncoder
 from lexome.models.encoder import Encoder
 from lexome.models.heads import EncoderWithHead
-from lexome.models.hf_config import CUSTOM_HEAD, head_settings
+from lexome.models.hf import ARCHITECTURES, CUSTOM_HEAD, head_settings, split_qkv, to_hf
 from lexome.models.hf_folder import write_weights
-from lexome.models.key_mapping import ARCHITECTURES, split_qkv, to_hf
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 # What peft puts before the names of the model that it wraps.

@@ -19,10 +19,10 @@ from lexome.corpus.shards import open_shards
 from lexome.corpus.vocab.tokenizers import TOKENIZER_FILE, tokenizer_sha256
 from lexome.errors import CheckpointError, UsageError
 from lexome.files import fingerprint
+from lexome.models.attention import Packing
 from lexome.models.checkpoint import load
 from lexome.models.heads import EncoderWithHead
 from lexome.models.hf_folder import weights_sha256
-from lexome.models.packing import Packing
 from lexome.tasks.task import IGNORE_INDEX, Example, Task
 from lexome.training.finetune.batching import TaskBatch
 from lexome.training.finetune.grid import start_of

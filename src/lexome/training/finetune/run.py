@@ -33,9 +33,8 @@ from lexome.models.checkpoint import (
 from lexome.models.encoder import Encoder
 from lexome.models.heads import EncoderWithHead
 from lexome.models.hf_folder import weights_sha256
-from lexome.recipe import explain
+from lexome.recipe import downgrade, explain
 from lexome.recipe.finetune import FinetuneRecipe
-from lexome.recipe.renamed import downgrade
 from lexome.tasks import task_of
 from lexome.tasks.task import TASK, Scores, Task
 from lexome.training import state

@@ -13,13 +13,13 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from lexome.errors import CheckpointError, UsageError
-from lexome.models import hf_config
+from lexome.models import hf
+from lexome.models.attention import Packing
 from lexome.models.checkpoint import HUGGING_FACE, Checkpoint, StoredCheckpoint, encoder_of, layout_of
 from lexome.models.encoder import Attention, Encoder
 from lexome.models.heads import EncoderWithHead, HiddenLayers, SequenceHead
-from lexome.models.hf_config import write_config
+from lexome.models.hf import write_config
 from lexome.models.hf_folder import read_settings
-from lexome.models.packing import Packing
 from lexome.tasks import task_of
 from lexome.tasks.task import IGNORE_INDEX, TASK, Task, Transitions
 from lexome.training.finetune.batching import TaskBatch
@@ -265,19 +265,19 @@ def head_labels(start: Path, kind: str) -> tuple[str, ...] | None:
     if layout_of(start) != HUGGING_FACE:
         return None
     settings = read_settings(start)
-    own = settings.get(hf_config.CUSTOM_HEAD, {}).get("kind") == kind
+    own = settings.get(hf.CUSTOM_HEAD, {}).get("kind") == kind
     if not own and not any(name.endswith(CLASS_SUFFIXES[kind]) for name in settings.get("architectures") or ()):
         return None
-    return hf_config.read_labels(settings)
+    return hf.read_labels(settings)
 
 
 def _replace_head(stored: StoredCheckpoint, task: Task, head: HeadSettings) -> Checkpoint:
     """The checkpoint's encoder under a new head."""
     checkpoint = stored.build(kind="encoder")
-    settings = {key: value for key, value in checkpoint.settings.items() if key != hf_config.CUSTOM_HEAD}
-    hidden = head.hidden or hf_config.read_hidden_layers(settings, checkpoint.architecture, task.head)
-    pooling = hf_config.read_pooling(settings, task.head)
-    module = hf_config.build_head(checkpoint.config, task.head, labels=len(task.labels), hidden=hidden, pooling=pooling)
+    settings = {key: value for key, value in checkpoint.settings.items() if key != hf.CUSTOM_HEAD}
+    hidden = head.hidden or hf.read_hidden_layers(settings, checkpoint.architecture, task.head)
+    pooling = hf.read_pooling(settings, task.head)
+    module = hf.build_head(checkpoint.config, task.head, labels=len(task.labels), hidden=hidden, pooling=pooling)
     model = EncoderWithHead(encoder_of(checkpoint.model), module).eval()  # type: ignore[arg-type]
     new = tuple(f"head.{name}" for name in module.state_dict())
     return _configure_head(replace(checkpoint, model=model, kind=task.head, labels=task.labels, new=new), head)

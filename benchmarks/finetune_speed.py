@@ -34,8 +34,8 @@ from lexome.training.finetune.fit import predict, score
 from lexome.training.finetune.grid import Cell, Run, recipe_of_run
 from lexome.training.finetune.run import RunContext, open_context, run_once
 from lexome.training.finetune.task_model import TaskModel
-from lexome.training.journal import METRICS, read_metrics
 from lexome.training.parallel import Parallel, Sizes, device_of
+from lexome.training.trainer import METRICS, read_metrics
 
 ROOT = Path(__file__).resolve().parents[1]
 # Warm-up steps, in which kernels are selected and compiled.

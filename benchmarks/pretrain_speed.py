@@ -29,10 +29,10 @@ from facts import facts
 from lexome.corpus.masking import Masking, mask, sequence_draws
 from lexome.corpus.shards import open_shards
 from lexome.recipe.pretrain import PretrainRecipe
-from lexome.training.journal import METRICS, read_metrics
-from lexome.training.loader import prefetch
+from lexome.training.loop import prefetch
 from lexome.training.pretrain import pretrain
 from lexome.training.sampling import Pieces, Text
+from lexome.training.trainer import METRICS, read_metrics
 
 ROOT = Path(__file__).resolve().parents[1]
 SHAPES = {"8x512": (8, 512, 8), "16x384": (16, 384, 6), "12x768": (12, 768, 12)}

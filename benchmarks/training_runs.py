@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from lexome.training.journal import METRICS, read_metrics
+from lexome.training.trainer import METRICS, read_metrics
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULT = ROOT / "results" / "training_runs.json"

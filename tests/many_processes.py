@@ -17,13 +17,12 @@ from lexome.models.attention import Packing
 from lexome.models.encoder import EncoderConfig
 from lexome.models.heads import MaskedLM, PairedLM
 from lexome.recipe.tables import ParallelTable
-from lexome.training import state
-from lexome.training.loader import Batch, Step
-from lexome.training.loop import Loss, Position, Updater, train
+from lexome.training.loop import Batch, Loss, Position, Step, Updater, train
 from lexome.training.losses import DistilledLM, DistillingLoss, PretrainingLoss, Weights, projection
 from lexome.training.optim import LearningRateSchedule, Length, Optimizers, OptimizerSettings
 from lexome.training.parallel import AXES, Parallel, Sizes, join_processes
 from lexome.training.sampling import NOT_ASKED, Place
+from lexome.training.trainer import gather_weights, restore_state, save_state
 
 STEPS = 5
 ALONE = Parallel(Sizes(), torch.device("cpu"))
@@ -155,7 +154,7 @@ class Running:
 
     def save(self, folder: Path) -> Path:
         """A state of the run."""
-        return state.save(
+        return save_state(
             folder,
             self.model,
             self.optimizers,
@@ -168,7 +167,7 @@ class Running:
 
     def restore(self, path: Path, *, identity: str = "this") -> dict[str, Any]:
         """Go on from a state."""
-        return state.restore(
+        return restore_state(
             path,
             self.model,
             self.optimizers,
@@ -180,7 +179,7 @@ class Running:
 
     def weights(self) -> dict[str, Tensor]:
         """The whole weights, in the first process."""
-        return state.gather_weights(self.model, self.optimizers, parallel=self.parallel)
+        return gather_weights(self.model, self.optimizers, parallel=self.parallel)
 
 
 def meshed(sizes: Sizes) -> Parallel:
@@ -256,7 +255,7 @@ def together(count: int, work: Work, *given: Any, table: ParallelTable | None = 
     # The parent keeps the store, as torchrun does, so that the system chooses the port and nobody else can take it.
     store = dist.TCPStore("127.0.0.1", 0, None, True, wait_for_workers=False)
     # One server imports torch, which takes seconds, and is forked for each process. It ends with its parent.
-    multiprocessing.set_forkserver_preload(["lexome.training.state"])
+    multiprocessing.set_forkserver_preload(["lexome.training.trainer"])
     context = torch.multiprocessing.start_processes(
         _begun,
         (count, store.port, table or ParallelTable(), work, given),

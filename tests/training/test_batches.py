@@ -17,7 +17,7 @@ from torch import Tensor
 from lexome.corpus.masking import Masking, Schedule
 from lexome.corpus.shards import Shards
 from lexome.errors import ShardError
-from lexome.training.loader import prefetch, to_tensors
+from lexome.training.loop import prefetch, to_tensors
 from lexome.training.sampling import NOT_ASKED, Arrays, Pieces, Place, Plan, Text, batch, once, round_up, steps, take
 from lexome.training.session import ShardBatches
 

@@ -19,9 +19,9 @@ from lexome.models.heads import MaskedLM
 from lexome.models.hf_folder import weights_sha256
 from lexome.recipe import explain, load
 from lexome.recipe.pretrain import DistillRecipe
-from lexome.training.journal import read_metrics
 from lexome.training.pretrain import distill, pretrain
 from lexome.training.session import ShardBatches
+from lexome.training.trainer import read_metrics
 
 SMALL = TINY | {"layers": 1, "hidden_size": 16, "intermediate_size": 32}
 

@@ -9,7 +9,7 @@ import torch
 from lexome.models.attention import Packing
 from lexome.models.encoder import EncoderConfig
 from lexome.models.heads import MaskedLM
-from lexome.training.loader import Batch, to_device
+from lexome.training.loop import Batch, to_device
 from lexome.training.losses import DistilledLM, DistillingLoss, Weights, compile_layers, projection
 from lexome.training.sampling import NOT_ASKED
 

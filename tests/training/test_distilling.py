@@ -11,7 +11,7 @@ from lexome.errors import UsageError
 from lexome.models.attention import Packing
 from lexome.models.encoder import EncoderConfig, preset
 from lexome.models.heads import MaskedLM
-from lexome.training.loader import Batch
+from lexome.training.loop import Batch
 from lexome.training.losses import DistilledLM, DistillingLoss, PretrainingLoss, Weights, projection
 from lexome.training.pretrain import every, subset
 from lexome.training.sampling import NOT_ASKED

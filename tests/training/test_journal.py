@@ -10,9 +10,9 @@ import torch
 from errors import raises
 
 from lexome.errors import CheckpointError
-from lexome.training import journal
-from lexome.training.journal import Journal, Sums, plot_loss, read_metrics, training_progress
+from lexome.training import trainer
 from lexome.training.loop import Position, StepResult
+from lexome.training.trainer import Journal, Sums, plot_loss, read_metrics, training_progress
 
 
 def done(loss: float, *, masked: int = 10, right: int = 5) -> StepResult:
@@ -62,7 +62,7 @@ def test_tensorboard_gets_every_number(tmp_path: Path, monkeypatch: pytest.Monke
 def test_without_a_terminal_a_line_says_how_far_it_is(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(journal, "LINE_S", 0.0)
+    monkeypatch.setattr(trainer, "LINE_S", 0.0)
     with training_progress() as show:
         show(0.25, "step 1")
         show(0.5, "step 2, loss 3.100")
@@ -74,7 +74,7 @@ def test_the_time_left_is_by_what_was_done_since_the_first_call(
 ) -> None:
     # Ten minutes are spent before the run goes on at a half, and ten more on the next quarter.
     now = iter([0.0, 600.0, 1200.0, 1210.0])
-    monkeypatch.setattr(journal, "time", SimpleNamespace(monotonic=lambda: next(now)))
+    monkeypatch.setattr(trainer, "time", SimpleNamespace(monotonic=lambda: next(now)))
     with training_progress() as show:
         show(0.5, "step 2")
         show(0.75, "step 3")

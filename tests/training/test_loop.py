@@ -13,13 +13,12 @@ from torch import Tensor
 from lexome.errors import DivergedError
 from lexome.models.encoder import EncoderConfig
 from lexome.models.heads import MaskedLM, PairedLM
-from lexome.training.journal import DivergenceWatch
-from lexome.training.loader import to_tensors
-from lexome.training.loop import Position, Updater, train
+from lexome.training.loop import Position, Updater, to_tensors, train
 from lexome.training.losses import PretrainingLoss, sums
 from lexome.training.optim import LearningRateSchedule, Length, Optimizers, OptimizerSettings
 from lexome.training.sampling import NOT_ASKED, Pieces, Place, Plan, StepArrays, Text, batch, take
 from lexome.training.session import evaluate
+from lexome.training.trainer import DivergenceWatch
 
 
 @pytest.fixture(scope="module", params=["sentences", "sentence_order"])

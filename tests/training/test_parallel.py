@@ -11,9 +11,9 @@ from many_processes import ALONE, MODERN, STEPS, Case, Running, alone, cases_wor
 
 from lexome.errors import CheckpointError, UsageError
 from lexome.recipe.tables import ParallelTable
-from lexome.training import state
 from lexome.training.memory import Load, memory
 from lexome.training.parallel import Parallel, Sizes, check_fits, device_of, encoder_of, join_processes, sizes_of
+from lexome.training.trainer import list_states, remove_drafts
 
 # Each has a feature of its own: pairs of sentences, gated layers without biases and a vocabulary that two do not
 # divide, Muon, a teacher.
@@ -229,8 +229,8 @@ def test_a_state_of_another_run_or_a_damaged_one_is_refused(tmp_path: Path) -> N
     running.train(1)
     path = running.save(tmp_path)
     (tmp_path / ".step-00000009.part").mkdir()
-    assert state.list_states(tmp_path) == [path]
-    state.remove_drafts(tmp_path)
+    assert list_states(tmp_path) == [path]
+    remove_drafts(tmp_path)
     assert [found.name for found in tmp_path.iterdir()] == ["step-00000001"]
     with raises(UsageError, code="other-settings"):
         running.restore(path, identity="that")
@@ -244,7 +244,7 @@ def test_only_the_newest_states_are_kept(tmp_path: Path) -> None:
     for until in (1, 2):
         running.train(until)
         running.save(tmp_path)
-    assert [path.name for path in state.list_states(tmp_path)] == ["step-00000002"]
+    assert [path.name for path in list_states(tmp_path)] == ["step-00000002"]
 
 
 def test_loading_into_new_optimizers_changes_no_weight() -> None:

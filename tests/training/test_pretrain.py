@@ -26,11 +26,11 @@ from lexome.models import checkpoint
 from lexome.recipe import downgrade, explain, load
 from lexome.recipe.pretrain import PretrainRecipe
 from lexome.training import pretrain as stage
-from lexome.training.journal import read_metrics
 from lexome.training.loop import INTERRUPT_MESSAGE, Interrupted, StopSignal
 from lexome.training.losses import PretrainingLoss
 from lexome.training.pretrain import Pretrained, pretrain
 from lexome.training.session import FREE, identity_of
+from lexome.training.trainer import read_metrics
 
 # What differs between two runs of the same bits.
 TIMES = ("elapsed_s", "tokens_per_s")

@@ -20,8 +20,8 @@ from lexome.errors import UsageError
 from lexome.models import checkpoint
 from lexome.recipe import explain
 from lexome.recipe.pretrain import PretrainRecipe
-from lexome.training.journal import read_metrics
 from lexome.training.pretrain import pretrain
+from lexome.training.trainer import read_metrics
 
 nightly = pytest.mark.skipif(
     os.environ.get("LEXOME_HYPOTHESIS") != "nightly", reason="torchrun takes ten seconds a time: only by make nightly"

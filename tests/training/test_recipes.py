@@ -13,11 +13,10 @@ from lexome.corpus.masking import rate_at
 from lexome.errors import RecipeError
 from lexome.models.encoder import preset
 from lexome.models.hf import matching_architecture
-from lexome.recipe import explain, load
+from lexome.recipe import explain, load, seconds
 from lexome.recipe.corpus_stages import ShardRecipe, VocabRecipe
 from lexome.recipe.finetune import FinetuneRecipe
 from lexome.recipe.pretrain import PretrainRecipe
-from lexome.recipe.tables import seconds
 from lexome.training.session import plan_of
 from lexome.training.start import changed
 

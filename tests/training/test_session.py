@@ -14,13 +14,11 @@ from lexome.models.attention import Packing
 from lexome.models.encoder import Encoder
 from lexome.models.heads import MaskedLM
 from lexome.recipe.pretrain import PretrainRecipe
-from lexome.training.loader import Batch
-from lexome.training.loop import Terms
+from lexome.training.loop import Batch, Terms
 from lexome.training.losses import PretrainingLoss
 from lexome.training.session import MODEL, Objective, ShardBatches, run_training
 from lexome.training.start import begin
-from lexome.training.state import STATES
-from lexome.training.trainer import Setting
+from lexome.training.trainer import STATES, Setting
 
 
 @pytest.fixture(scope="module")

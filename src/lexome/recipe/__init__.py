@@ -2,12 +2,13 @@
 
 import difflib
 import json
+import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Annotated, Any, TypeVar, get_args
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainSerializer, ValidationError
 from pydantic_core import PydanticCustomError
 
 from lexome.errors import RecipeError
@@ -425,3 +426,20 @@ def _literal(value: Any) -> str:
     if isinstance(value, list):
         return "[" + ", ".join(map(_literal, value)) + "]"
     return json.dumps(value, ensure_ascii=False)
+
+
+# --- Durations
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def seconds(duration: Any) -> Any:
+    """The seconds in "90s", "20m", "1h30m" or "2d"; other values pass unchanged, for the schema to check."""
+    if not isinstance(duration, str):
+        return duration
+    if not re.fullmatch(r"(\d+(\.\d+)?[smhd])+", duration):
+        raise ValueError('expected a duration such as "90s", "20m", "1h30m" or "2d"')
+    return sum(float(number) * _UNITS[unit] for number, unit in re.findall(r"(\d+(?:\.\d+)?)([smhd])", duration))
+
+
+Seconds = Annotated[float, BeforeValidator(seconds), PlainSerializer(lambda value: f"{value:g}s")]

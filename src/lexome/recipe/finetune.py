@@ -5,8 +5,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, FiniteFloat, model_validator
 
-from lexome.recipe import Recipe, Table, invalid, tables
-from lexome.recipe.tables import Beta, CardTable, DataParallelTable, Device, Seconds
+from lexome.recipe import Recipe, Seconds, Table, invalid, tables
+from lexome.recipe.tables import Beta, CardTable, DataParallelTable, Device
 
 # For data.dev: no model selection, the last weights are kept.
 NO_SPLIT = "none"

@@ -5,8 +5,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from lexome.recipe import Recipe, Table, invalid, tables
-from lexome.recipe.tables import CardTable, Device, OptimizerTable, ParallelTable, ScheduleTable, Seconds
+from lexome.recipe import Recipe, Seconds, Table, invalid, tables
+from lexome.recipe.tables import CardTable, Device, OptimizerTable, ParallelTable, ScheduleTable
 
 Points = tuple[tuple[float, float], ...]
 Times = Annotated[int, Field(ge=0, strict=True)]

@@ -1,28 +1,13 @@
 """Recipe tables that all training stages share; a stage's own table may add keys and change defaults."""
 
-import re
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, PlainSerializer
+from pydantic import Field
 
 from lexome.recipe import Table
 
 Beta = Annotated[float, Field(ge=0, lt=1)]
 """The decay rate of a running mean, as AdamW takes it."""
-
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-
-
-def seconds(duration: Any) -> Any:
-    """The seconds in "90s", "20m", "1h30m" or "2d"; other values pass unchanged, for the schema to check."""
-    if not isinstance(duration, str):
-        return duration
-    if not re.fullmatch(r"(\d+(\.\d+)?[smhd])+", duration):
-        raise ValueError('expected a duration such as "90s", "20m", "1h30m" or "2d"')
-    return sum(float(number) * _UNITS[unit] for number, unit in re.findall(r"(\d+(?:\.\d+)?)([smhd])", duration))
-
-
-Seconds = Annotated[float, BeforeValidator(seconds), PlainSerializer(lambda value: f"{value:g}s")]
 
 Device = Literal["auto", "cpu", "cuda"]
 

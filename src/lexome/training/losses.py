@@ -15,8 +15,7 @@ from lexome.models.attention import Packing
 from lexome.models.backend import TransformersMaskedLM
 from lexome.models.encoder import Encoder, init_weights
 from lexome.models.heads import MaskedLM, MaskedLMHead, gather_positions
-from lexome.training.loader import Batch
-from lexome.training.loop import Terms
+from lexome.training.loop import Batch, Terms
 from lexome.training.sampling import NOT_ASKED
 
 # torch gives up compiling after 8 forms of a function, and goes on slowly without a word to the caller.

@@ -25,8 +25,7 @@ from lexome.models.backend import TransformersEncoder
 from lexome.models.encoder import Embeddings, Encoder, EncoderConfig
 from lexome.models.heads import MaskedLMHead
 from lexome.recipe.tables import DataParallelTable, ParallelTable
-from lexome.training.loader import Step
-from lexome.training.loop import Clock, Loss, StepResult, Terms
+from lexome.training.loop import Clock, Loss, Step, StepResult, Terms
 
 
 def check_fits(config: EncoderConfig, *, tensor: int) -> None:
@@ -313,17 +312,16 @@ class Parallel:
         """
         if self.mesh is None:
             return compute()
-        answer: list[Any] = [None]
+        answer: list[Any] = [None, None]
         if self.first:
             try:
-                answer = [(compute(), None)]
+                answer[0] = compute()
             except LexomeError as error:
-                answer = [(None, error)]
+                answer[1] = error
         dist.broadcast_object_list(answer, src=0, device=torch.device("cpu"))
-        result, error = answer[0]
-        if error is not None:
-            raise error
-        return cast(Result, result)
+        if answer[1] is not None:
+            raise answer[1]
+        return cast(Result, answer[0])
 
     def clock(self, clock: Clock) -> Clock:
         """The first process's clock for all, so that a time budget ends everywhere at the same step."""

@@ -19,12 +19,11 @@ from lexome.models.heads import MaskedLM
 from lexome.models.hf import ARCHITECTURES
 from lexome.models.hf_folder import weights_sha256
 from lexome.recipe.pretrain import DistillRecipe, PretrainRecipe
-from lexome.training.journal import Line
 from lexome.training.loop import Clock
 from lexome.training.losses import DistilledLM, DistillingLoss, PretrainingLoss, Weights, compile_layers, projection
 from lexome.training.session import MODEL, Objective, ShardBatches, run_training
 from lexome.training.start import Start, Teacher, begin, checked, fitted, hash_of, refuse_foreign, same_tokenizer
-from lexome.training.trainer import Setting
+from lexome.training.trainer import Line, Setting
 
 
 @dataclass(frozen=True, slots=True)

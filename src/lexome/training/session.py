@@ -23,19 +23,21 @@ from lexome.files import fingerprint
 from lexome.models.checkpoint import encoder_of
 from lexome.recipe import downgrade
 from lexome.recipe.pretrain import TrainingRecipe
-from lexome.training import state
-from lexome.training.journal import METRICS, Line, means, plot_loss, training_progress
-from lexome.training.loader import Batch, Step, prefetch, to_device, to_tensors
 from lexome.training.loop import (
+    Batch,
     Clock,
     Interrupted,
     Loss,
     Position,
+    Step,
     StepResult,
     StopSignal,
     Updater,
     deterministic_kernels,
+    prefetch,
     stop_on_signal,
+    to_device,
+    to_tensors,
 )
 from lexome.training.losses import compile_layers, pad_logits
 from lexome.training.optim import LearningRateSchedule, Length, Optimizers, OptimizerSettings
@@ -43,8 +45,19 @@ from lexome.training.parallel import Parallel, join_processes
 from lexome.training.run_record import RUN, Run, finished, write_run
 from lexome.training.sampling import Pieces, Plan, StepArrays, Text, once, steps
 from lexome.training.start import Start, write_checkpoint
-from lexome.training.state import STATES
-from lexome.training.trainer import Setting, Trainer
+from lexome.training.trainer import (
+    METRICS,
+    STATES,
+    Line,
+    Setting,
+    Trainer,
+    gather_weights,
+    list_states,
+    means,
+    plot_loss,
+    remove_drafts,
+    training_progress,
+)
 
 # --- Data
 
@@ -260,7 +273,7 @@ def _folder_claimed(session: "Session") -> Iterator[None]:
     try:
         yield
     except BaseException:
-        if session.parallel.first and not state.list_states(out / STATES):
+        if session.parallel.first and not list_states(out / STATES):
             (out / RUN).unlink(missing_ok=True)
         raise
 
@@ -325,9 +338,9 @@ class Session:
         session = cls(recipe, identity, objective=objective, data=data, setting=setting, parallel=parallel, clock=clock)
         folder = recipe.out / STATES
         if parallel.first:
-            state.remove_drafts(folder)
+            remove_drafts(folder)
         parallel.wait()
-        if states := state.list_states(folder):
+        if states := list_states(folder):
             session.restore(states[-1])
         return session
 
@@ -408,7 +421,7 @@ class Session:
 
     def rescue(self) -> str:
         """Write the last saved training state as a checkpoint to start another run from, and say where it is."""
-        states = state.list_states(self.recipe.out / STATES)
+        states = list_states(self.recipe.out / STATES)
         if not states:
             return "No training state was saved before."
         self.restore(states[-1])
@@ -418,7 +431,7 @@ class Session:
     def _write_model(self, name: str, run: Run) -> Path:
         """Write the model as a checkpoint folder inside `out`."""
         folder = self.recipe.out / name
-        weights = state.gather_weights(self.start.model, self.trainer.optimizers, parallel=self.parallel)
+        weights = gather_weights(self.start.model, self.trainer.optimizers, parallel=self.parallel)
         if self.parallel.first:
             write_checkpoint(folder, self.start, weights, self.recipe, run, text=self.data.size())
         return folder

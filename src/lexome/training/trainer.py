@@ -1,24 +1,476 @@
-"""The training core of every stage: steps, sums, metrics.jsonl, divergence checks and training state.
+"""The training core of every stage: metrics, divergence checks, training states, and the Trainer on top of them.
 
-A stage brings the module, its optimizers, the batches and the loss, and decides when to log, evaluate and save.
+A training state is a folder: torch's distributed checkpoint of the tensors, of which each process writes its part, and
+run.pt with all that is not sharded.
 """
 
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+import json
+import math
+import os
+import re
+import shutil
+import sys
+import time
+import warnings
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from math import inf
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.checkpoint import state_dict_loader, state_dict_saver
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.tensor import DTensor
 
-from lexome.errors import DivergedError
-from lexome.training import state
-from lexome.training.journal import DivergenceWatch, Journal, Line, Sums
-from lexome.training.loader import Step
-from lexome.training.loop import Clock, Position, StepResult, Update, fraction_done, train
+from lexome.errors import CheckpointError, DivergedError, UsageError
+from lexome.files import atomic_plot, atomic_write
+from lexome.progress import LINE_S, REFRESH_S
+from lexome.training.loop import Clock, Position, Step, StepResult, Update, fraction_done, train
 from lexome.training.optim import LearningRateSchedule, Length, Optimizers
 from lexome.training.parallel import Parallel
+from lexome.training.sampling import Place
+
+# --- Metrics
+
+METRICS = "metrics.jsonl"
+BOARD = "tensorboard"
+# One line far above the lowest loss may be a batch of odd text; three in a row are not.
+PATIENCE = 3
+
+Line = dict[str, Any]
+
+# The name in a line of each loss term, the term, and what it is the mean over. A new objective adds its rows here.
+MEANS = (
+    ("word_loss", "word_loss", "masked"),
+    ("accuracy", "word_right", "masked"),
+    ("pair_loss", "pair_loss", "sequences"),
+    ("pair_accuracy", "pair_right", "sequences"),
+    ("kl_loss", "kl_loss", "masked"),
+    ("kl_loss", "kl_loss_all", "tokens"),
+    ("cosine_loss", "cosine_loss", "tokens"),
+)
+
+
+class Sums:
+    """Losses, gradient norms and loss terms since the last line. They stay on the device until a line is written."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, list[Tensor]] = {}
+        self.counts: dict[str, int] = {"steps": 0, "tokens": 0}
+        self.began_s = 0.0
+
+    def add(self, result: StepResult) -> None:
+        """Count one step."""
+        for name, value in {**result.terms, "loss": result.loss, "norm": result.norm}.items():
+            self.values.setdefault(name, []).append(value)
+        for name, count in {"steps": 1, "tokens": result.tokens, **result.counts}.items():
+            self.counts[name] = self.counts.get(name, 0) + count
+
+    def line(self, result: StepResult, position: Position) -> Line:
+        """The means since the last line, with the position of the run; the sums are then reset."""
+        # One copy from the device for each name; added up one after another in double precision.
+        sums = {name: sum(torch.stack(values).double().tolist()) for name, values in self.values.items()}
+        counts = self.counts
+        seconds = position.elapsed_s - self.began_s
+        line: Line = {
+            "step": position.step,
+            "tokens": position.tokens,
+            "epoch": position.place.epoch,
+            "loss": sums["loss"] / counts["steps"],
+            **means(sums, counts),
+            "norm": sums["norm"] / counts["steps"],
+            "lr": result.lr,
+            **result.logged,
+            "elapsed_s": round(position.elapsed_s, 3),
+            "tokens_per_s": round(counts["tokens"] / seconds) if seconds > 0 else None,
+        }
+        self.values, self.counts, self.began_s = {}, dict.fromkeys(counts, 0), position.elapsed_s
+        return line
+
+    def state(self) -> dict[str, Any]:
+        """What a training state keeps of it, for it may be saved between two lines."""
+        values = {name: torch.stack(values).cpu() for name, values in self.values.items()}
+        return {"sums": values, "counts": dict(self.counts), "began_s": self.began_s}
+
+    def restore(self, state: Mapping[str, Any], device: torch.device) -> None:
+        """Go on from what `state` returned."""
+        # The first edition kept one sum of each.
+        stored = {name: values.reshape(-1) for name, values in state["sums"].items()}
+        self.values = {name: list(values.to(device).unbind()) for name, values in stored.items()}
+        self.counts, self.began_s = dict(state["counts"]), state["began_s"]
+
+
+def means(sums: Mapping[str, float], counts: Mapping[str, int]) -> Line:
+    """Each loss term's sum over what it is counted by: mean losses and accuracies, as many as the loss has."""
+    return {name: sums[term] / max(1, counts[count]) for name, term, count in MEANS if term in sums}
+
+
+class DivergenceWatch:
+    """Stops a run whose loss is not finite, or stays far above the lowest it had."""
+
+    def __init__(self, *, threshold: float = math.inf) -> None:
+        self.threshold, self.lowest, self.worse = threshold, math.inf, 0
+
+    def check(self, line: Line) -> None:
+        """DivergedError where the line shows divergence."""
+        loss, step = line["loss"], line["step"]
+        if not (math.isfinite(loss) and math.isfinite(line["norm"])):
+            raise DivergedError(
+                f"up to step {step:,} the loss is {loss} and the gradient norm {line['norm']}; expected finite "
+                "numbers. Lower optimizer.lr, raise schedule.warmup_ratio, or check the text there.",
+                code="not-finite",
+                value=step,
+            )
+        self.lowest = min(self.lowest, loss)
+        self.worse = self.worse + 1 if loss > self.lowest + self.threshold else 0
+        if self.worse >= PATIENCE:
+            raise DivergedError(
+                f"the loss at step {step:,} is {loss:.3f}, and for {PATIENCE} lines of {METRICS} more than "
+                f"{self.threshold:g} above its lowest, {self.lowest:.3f}. "
+                "Lower optimizer.lr, or raise log.divergence_threshold.",
+                code="diverged",
+                value=step,
+            )
+
+
+class Journal:
+    """metrics.jsonl, one line at a time, and TensorBoard where it is installed."""
+
+    def __init__(self, folder: Path, *, step: int) -> None:
+        """Lines after `step`, from a run that was interrupted before it saved its state, are removed."""
+        self.path = folder / METRICS
+        lines = [line for line in read_metrics(self.path) if line["step"] <= step]
+        with atomic_write(self.path) as stream:
+            stream.writelines(_json(line) for line in lines)
+        self.board = _board(folder / BOARD, step)
+
+    def write(self, line: Line) -> None:
+        """Add a line, and force it to disk."""
+        with self.path.open("ab") as stream:
+            stream.write(_json(line))
+            stream.flush()
+            os.fsync(stream.fileno())
+        if self.board is not None:
+            flat = {f"held_out/{name}": value for name, value in line.get("held_out", {}).items()} | line
+            for name, value in flat.items():
+                if isinstance(value, int | float) and name != "step":
+                    self.board.add_scalar(name, value, line["step"])
+            self.board.flush()
+
+
+def read_metrics(path: Path) -> list[Line]:
+    """The lines of a metrics.jsonl; an incomplete last line, from a killed run, is ignored."""
+    raw = path.read_bytes().splitlines() if path.exists() else []
+    lines: list[Line] = []
+    for number, text in enumerate(raw, 1):
+        try:
+            line = json.loads(text)
+        except ValueError:
+            if number == len(raw):
+                break
+            line = None
+        if not isinstance(line, dict) or not isinstance(line.get("step"), int):
+            raise CheckpointError(
+                f"{path}: line {number:,} is not a JSON object with a step number; expected the metrics of a run. "
+                "Choose another `out`, or move this file away.",
+                code="invalid-metrics",
+                value=number,
+            )
+        lines.append(line)
+    return lines
+
+
+def _json(line: Line) -> bytes:
+    return json.dumps(line).encode() + b"\n"
+
+
+def _board(folder: Path, step: int) -> Any:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        return None
+    return SummaryWriter(str(folder), purge_step=step + 1)
+
+
+@contextmanager
+def training_progress(command: str = "pretrain", *, shown: bool = True) -> Iterator[Callable[[float, str], None]]:
+    """A function to report the fraction done and a message: a bar on a terminal, elsewhere a line per minute."""
+    if not shown:
+        yield lambda fraction, message: None
+    elif sys.stderr.isatty():
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+        message_column = TextColumn("{task.fields[message]}")
+        columns = (TextColumn(command), BarColumn(), TaskProgressColumn(), message_column, TimeRemainingColumn())
+        with Progress(*columns, console=Console(stderr=True), transient=True, refresh_per_second=1 / REFRESH_S) as bar:
+            task = bar.add_task(command, total=1.0, message="")
+            yield lambda fraction, message: bar.update(task, completed=fraction, message=message)
+    else:
+        yield _lines(command)
+
+
+def _lines(command: str) -> Callable[[float, str], None]:
+    """A function that prints a line per minute. The time left is estimated from its first call on."""
+    began = printed = time.monotonic()
+    first: tuple[float, float] | None = None
+
+    def report(fraction: float, message: str) -> None:
+        nonlocal printed, first
+        now = time.monotonic()
+        if first is None:
+            first = fraction, now
+        # What comes after the last step, evaluating and writing, may take long too, and must not look like a hang.
+        if now - printed < LINE_S and not (fraction >= 1 and now - began >= LINE_S):
+            return
+        printed = now
+        left = ""
+        if first[0] < fraction < 1:
+            left = f", {(1 - fraction) * (now - first[1]) / (fraction - first[0]) / 60:,.0f} min left"
+        elif fraction < 1:
+            left = ", time left unknown"
+        print(f"{command}: {fraction:.1%}, {message}{left}", file=sys.stderr, flush=True)
+
+    return report
+
+
+def plot_loss(metrics: Path, plot: Path) -> None:
+    """Plot the training and held-out loss, and the learning rate below, as a PNG."""
+    lines = read_metrics(metrics)
+    # A folder with the metrics of another stage may still have its first line, which lacks some of these.
+    training = [line for line in lines if {"tokens", "word_loss", "lr"} <= line.keys()]
+    evaluated = [line for line in lines if {"tokens", "held_out"} <= line.keys()]
+    with atomic_plot(plot, size=(7, 5)) as figure:
+        upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
+        millions = [line["tokens"] / 1e6 for line in training]
+        upper.plot(millions, [line["word_loss"] for line in training], linewidth=1, label="training")
+        if evaluated:
+            places = [line["tokens"] / 1e6 for line in evaluated]
+            upper.plot(places, [line["held_out"]["loss"] for line in evaluated], "o-", markersize=3, label="held-out")
+        upper.set_ylabel("masked-language-modeling loss (nats)")
+        upper.legend(frameon=False)
+        lower.plot(millions, [line["lr"] for line in training], color="0.4", linewidth=1)
+        lower.set_ylabel("learning rate")
+        lower.set_xlabel("million tokens")
+        for axes in (upper, lower):
+            axes.spines[["top", "right"]].set_visible(False)
+
+
+# --- Training state
+
+# The folder of the states inside a run's folder.
+STATES = "state"
+FORM = 2
+RUN_FILE = "run.pt"
+_NAME = re.compile(r"step-(\d{8,})")
+
+
+def list_states(folder: Path) -> list[Path]:
+    """The states in a folder, oldest first. A state gets its name only when it is complete."""
+    if not folder.is_dir():
+        return []
+    states = [(int(match[1]), path) for path in folder.iterdir() if (match := _NAME.fullmatch(path.name))]
+    return [path for _, path in sorted(states)]
+
+
+def save_state(
+    folder: Path,
+    model: nn.Module,
+    optimizers: Optimizers,
+    position: Position,
+    *,
+    parallel: Parallel,
+    identity: str,
+    notes: dict[str, Any],
+    keep: int,
+) -> Path:
+    """Write a state, every process its part, then remove all but the newest `keep`. All processes call it.
+
+    CheckpointError where it cannot be written, such as on a full disk; an incomplete state is removed.
+    """
+    path = folder / f"step-{position.step:08d}"
+    draft = folder / f".{path.name}.part"
+    with _complete_or_removed(draft, path, parallel):
+        if parallel.first:
+            shutil.rmtree(draft, ignore_errors=True)
+            draft.mkdir(parents=True)
+        parallel.wait()
+        with _quiet():
+            state_dict_saver.save(named_tensors(model, optimizers), checkpoint_id=draft, no_dist=parallel.mesh is None)
+        random = _generator_states(parallel)
+        if parallel.first:
+            at = asdict(position) | {"place": [position.place.epoch, position.place.at, position.place.max_tokens]}
+            content = {"form": FORM, "identity": identity, "position": at, "random": random, "notes": notes}
+            with (draft / RUN_FILE).open("wb") as stream:
+                torch.save(content, stream)
+                stream.flush()
+                os.fsync(stream.fileno())
+            shutil.rmtree(path, ignore_errors=True)
+            draft.rename(path)
+    if parallel.first:
+        for old in list_states(folder)[:-keep]:
+            # Half a state must not have the name of a complete one, if this is killed meanwhile.
+            shutil.rmtree(old.rename(folder / f".{old.name}.part"))
+    parallel.wait()
+    return path
+
+
+@contextmanager
+def _complete_or_removed(draft: Path, path: Path, parallel: Parallel) -> Iterator[None]:
+    try:
+        yield
+    except (CheckpointException, RuntimeError, OSError) as error:
+        if parallel.first:
+            shutil.rmtree(draft, ignore_errors=True)
+        free = shutil.disk_usage(path.parent if path.parent.is_dir() else path.anchor or ".").free
+        before = list_states(path.parent)
+        last = f"The state before, {before[-1]}, is kept" if before else "No state was saved before"
+        raise CheckpointError(
+            f"{path}: the training state could not be written, with {free / 1e6:,.0f} MB free there "
+            f"({_first_line(error)}). {last}. Free some space and run the same command again.",
+            code="state-not-written",
+            value=path,
+        ) from error
+
+
+def restore_state(
+    path: Path,
+    model: nn.Module,
+    optimizers: Optimizers,
+    position: Position,
+    *,
+    parallel: Parallel,
+    identities: Collection[str],
+    seed: int,
+) -> dict[str, Any]:
+    """Load a state, saved by any number of processes, and return its notes. All processes call it.
+
+    With as many replicas as it was saved by, dropout continues bit-exactly. With another number it is seeded anew.
+    """
+    content = _read_state(path, identities)
+    optimizers.initialize_state()
+    tensors = named_tensors(model, optimizers)
+    try:
+        with _quiet():
+            state_dict_loader.load(tensors, checkpoint_id=path, no_dist=parallel.mesh is None)
+    except (CheckpointException, RuntimeError, ValueError, OSError) as error:
+        raise CheckpointError(
+            f"{path}: does not fit the model, or is damaged ({_first_line(error)}). Remove the folder to resume from "
+            "the state before.",
+            code="damaged-state",
+            value=path,
+        ) from error
+    if optimizers.copied:
+        with torch.no_grad():
+            torch._foreach_copy_(tuple(optimizers.weights), tuple(optimizers.masters))
+    at = content["position"]
+    position.step, position.tokens, position.elapsed_s = at["step"], at["tokens"], at["elapsed_s"]
+    position.place = Place(*at["place"])
+    if len(content["random"]) == parallel.replicas:
+        cpu, cuda = content["random"][parallel.replica]
+        torch.set_rng_state(cpu)
+        if cuda is not None and parallel.device.type == "cuda":
+            torch.cuda.set_rng_state(cuda, parallel.device)
+    else:
+        parallel.seed(seed, step=position.step)
+    notes: dict[str, Any] = content["notes"]
+    return notes
+
+
+def named_tensors(model: nn.Module, optimizers: Optimizers) -> dict[str, Tensor]:
+    """Every tensor of a run by name: trained weights, buffers, and the optimizer's state of each weight.
+
+    By names and not by numbers, as optimizers have it, so that nothing depends on groups or processes. Of weights in
+    bfloat16 it is the float32 master weights. The tensors are the run's own: loading into them is loading the run.
+    """
+    named = dict(model.named_parameters())
+    frozen = {name for name, weight in named.items() if not weight.requires_grad}
+    stored = {name: weight for name, weight in model.state_dict().items() if name not in frozen}
+    tensors: dict[str, Tensor] = {f"model.{name}": weight.detach() for name, weight in stored.items()}
+    state_of = {id(weight): part.state[weight] for part in optimizers.parts for weight in part.state}
+    trained = [name for name in named if name not in frozen]
+    for name, master in zip(trained, optimizers.masters, strict=True):
+        tensors[f"model.{name}"] = master.detach()
+        for key, tensor in state_of.get(id(master), {}).items():
+            tensors[f"optimizer.{key}.{name}"] = tensor
+    return tensors
+
+
+def gather_weights(model: nn.Module, optimizers: Optimizers, *, parallel: Parallel) -> dict[str, Tensor]:
+    """The whole state dict in float32 on the CPU of the first process, for a Hugging Face folder; empty in the others.
+
+    All processes call it. One weight at a time is whole in each. The model may be a part of what is trained.
+    """
+    master_of = {id(weight): master for weight, master in zip(optimizers.weights, optimizers.masters, strict=True)}
+    trained = {name: master_of.get(id(weight), weight) for name, weight in model.named_parameters()}
+    gathered: dict[str, Tensor] = {}
+    for name, weight in (model.state_dict() | trained).items():
+        full = weight.full_tensor() if isinstance(weight, DTensor) else weight
+        if parallel.first:
+            gathered[name] = full.detach().float().cpu().clone()
+    return gathered
+
+
+def remove_drafts(folder: Path) -> None:
+    """Remove states that were never completed. For the first process alone."""
+    for draft in folder.glob(".step-*.part") if folder.is_dir() else ():
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """torch warns that a single process writes alone, even where it is told to."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="torch.distributed is disabled")
+        yield
+
+
+def _read_state(path: Path, identities: Collection[str]) -> dict[str, Any]:
+    try:
+        content: dict[str, Any] = torch.load(path / RUN_FILE, map_location="cpu", weights_only=True)
+    except Exception as error:  # torch raises many kinds for a damaged file
+        raise CheckpointError(
+            f"{path}: {RUN_FILE} is damaged ({type(error).__name__}). Remove the folder to resume earlier.",
+            code="damaged-state",
+            value=path,
+        ) from error
+    form = content.get("form") if isinstance(content, dict) else None
+    if form != FORM:
+        message = f"{path}: a training state of format {form}; this Lexome knows {FORM}. Remove it."
+        raise CheckpointError(message, code="unknown-format", value=path)
+    if content["identity"] not in identities:
+        raise UsageError(
+            f"{path}: was saved with another recipe, other training data or another start. Resume with those, or give "
+            "this run an `out` of its own.",
+            code="other-settings",
+            value=path,
+        )
+    return content
+
+
+def _first_line(error: BaseException) -> str:
+    """The first line of torch's message, which may have a whole traceback after it."""
+    if isinstance(error, CheckpointException) and error.failures:
+        error = next(iter(error.failures.values()))[0]
+    return (str(error) or repr(error)).splitlines()[0]
+
+
+def _generator_states(parallel: Parallel) -> list[tuple[Tensor, Tensor | None]]:
+    """The states of the random generators, one pair for each replica."""
+    cuda = torch.cuda.get_rng_state(parallel.device) if parallel.device.type == "cuda" else None
+    own = (torch.get_rng_state(), cuda)
+    if parallel.mesh is None:
+        return [own]
+    every: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(every, own)
+    return every[:: parallel.sizes.tensor]
+
+
+# --- The trainer
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +550,7 @@ class Trainer:
     def save(self, folder: Path, *, identity: str, notes: dict[str, Any], keep: int = 1) -> None:
         """Save the training state, with a stage's own notes."""
         own = {"tally": self.sums.state(), "best": self.watch.lowest, "worse": self.watch.worse, "last": self.last}
-        state.save(
+        save_state(
             folder,
             self.module,
             self.optimizers,
@@ -111,7 +563,7 @@ class Trainer:
 
     def restore(self, path: Path, *, identities: Collection[str], seed: int) -> dict[str, Any]:
         """Resume from a saved training state; its notes."""
-        notes = state.restore(
+        notes = restore_state(
             path,
             self.module,
             self.optimizers,

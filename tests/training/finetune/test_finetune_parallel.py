@@ -16,7 +16,7 @@ from lexome.errors import UsageError
 from lexome.models.checkpoint import load
 from lexome.recipe import explain
 from lexome.recipe.finetune import FinetuneRecipe
-from lexome.training.journal import read_metrics
+from lexome.training.trainer import read_metrics
 
 NER = {"kind": "ner", "types": ["Gene", "Drug"]}
 # Seven examples: the last step of an epoch has fewer than the others, and one process none of them.

@@ -19,7 +19,7 @@ from lexome.training.finetune.fit import Fit
 from lexome.training.finetune.grid import Cell, Run
 from lexome.training.finetune.run import identities_of, run_once
 from lexome.training.loop import Updater
-from lexome.training.state import RUN, STATES, list_states
+from lexome.training.trainer import RUN_FILE, STATES, list_states
 
 NER = {"kind": "ner", "types": ["Gene", "Drug"]}
 # Dropout asks the generator, the best scores and weights are remembered, rounding begins in the second half.
@@ -56,7 +56,7 @@ def run(recipe: FinetuneRecipe, folder: Path, *, until: float = 1.0) -> None:
 
 def read_state(folder: Path) -> dict[str, Any]:
     """What the last training state of a run keeps beside its tensors."""
-    content: dict[str, Any] = torch.load(list_states(folder / STATES)[-1] / RUN, weights_only=True)
+    content: dict[str, Any] = torch.load(list_states(folder / STATES)[-1] / RUN_FILE, weights_only=True)
     return content
 
 
@@ -66,7 +66,7 @@ def saved_step(folder: Path) -> int:
 
 
 def change_state(folder: Path, **changes: Any) -> None:
-    torch.save(read_state(folder) | changes, list_states(folder / STATES)[-1] / RUN)
+    torch.save(read_state(folder) | changes, list_states(folder / STATES)[-1] / RUN_FILE)
 
 
 def lines(folder: Path) -> list[dict[str, Any]]:
@@ -167,7 +167,7 @@ def test_a_state_that_cannot_be_read_begins_the_run_again(
     recipe = recipe_of(start, data, tmp_path / "out", NER, **KEYS)
     run(recipe, tmp_path / "whole")
     (tmp_path / "broken" / STATES / "step-00000004").mkdir(parents=True)
-    (tmp_path / "broken" / STATES / "step-00000004" / RUN).write_bytes(b"PK\x03\x04 and no more")
+    (tmp_path / "broken" / STATES / "step-00000004" / RUN_FILE).write_bytes(b"PK\x03\x04 and no more")
     run(recipe, tmp_path / "broken")
     assert "starts again" in capsys.readouterr().err
     assert lines(tmp_path / "broken") == lines(tmp_path / "whole")
@@ -179,7 +179,7 @@ def test_a_state_of_something_else_begins_the_run_again(
 ) -> None:
     recipe = recipe_of(start, data, tmp_path / "out", NER, **KEYS | {"epochs": 2})
     (tmp_path / "other" / STATES / "step-00000004").mkdir(parents=True)
-    torch.save(made, tmp_path / "other" / STATES / "step-00000004" / RUN)
+    torch.save(made, tmp_path / "other" / STATES / "step-00000004" / RUN_FILE)
     run(recipe, tmp_path / "other")
     assert "starts again" in capsys.readouterr().err
     assert not (tmp_path / "other" / STATES).exists()

@@ -14,14 +14,14 @@ from torch import Tensor, nn
 
 from lexome.export.quantize import quantize
 from lexome.models.checkpoint import load
-from lexome.training.finetune.run import build_model
-from lexome.training.finetune.stage import finetune
-from lexome.training.finetune.update import (
+from lexome.training.finetune.fit import (
     FakeQuantLinear,
     QuantizationAwareTraining,
     fake_quantize_input,
     fake_quantize_weight,
 )
+from lexome.training.finetune.run import build_model
+from lexome.training.finetune.stage import finetune
 
 NER = {"kind": "ner", "types": ["Gene", "Drug"]}
 

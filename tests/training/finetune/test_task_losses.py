@@ -12,8 +12,16 @@ from torch.nn import functional
 
 from lexome.models.attention import Packing
 from lexome.tasks.task import IGNORE_INDEX
-from lexome.training.finetune.objective import LossSettings, binary_loss, choice_loss, dice, span_loss, value_loss
-from lexome.training.finetune.task_model import Chain, Crf
+from lexome.training.finetune.task_model import (
+    Chain,
+    Crf,
+    LossSettings,
+    binary_loss,
+    choice_loss,
+    dice,
+    span_loss,
+    value_loss,
+)
 
 LENGTHS = (4, 1, 6)
 PACKING = Packing.of([4, 5, 11])

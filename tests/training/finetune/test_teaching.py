@@ -22,10 +22,11 @@ from lexome.recipe.finetune import FinetuneRecipe
 from lexome.tasks import task_of
 from lexome.tasks.task import IGNORE_INDEX, Example
 from lexome.training.finetune.batching import Padding, StepSize, micro_batches, to_batch
+from lexome.training.finetune.examples import unlabeled_examples
 from lexome.training.finetune.grid import RUNS, Cell, Run, recipe_of_run, start_of
-from lexome.training.finetune.objective import Distillation, load_teacher, unlabeled_examples
 from lexome.training.finetune.run import identities_of
 from lexome.training.finetune.stage import finetune
+from lexome.training.finetune.task_model import Distillation, load_teacher
 
 NER = {"kind": "ner", "types": ["Gene", "Drug"], "nested": True}
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from lexome.models.attention import Packing
 from lexome.tasks.task import IGNORE_INDEX, Example, Task
-from lexome.training.loader import Step
+from lexome.training.loop import Step
 from lexome.training.sampling import Place
 
 # The longest sequence is rounded up to a multiple of this: compiled code is specialized for each value.

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from lexome.corpus.dedup import words_of
 from lexome.corpus.leakage import pubmed_id, sentences_of
-from lexome.corpus.vocab.tokenizers import TOKENIZER_FILE, load_tokenizer, special_token_template
+from lexome.corpus.shards import open_shards
+from lexome.corpus.vocab.tokenizers import TOKENIZER_FILE, load_tokenizer, special_token_template, tokenizer_sha256
 from lexome.datasets import DataSet, find, folder
 from lexome.datasets.audit import count_contents, find_overlaps
 from lexome.datasets.dataset import assign_folds, split_off
@@ -30,7 +31,7 @@ from lexome.recipe.finetune import NO_SPLIT, DataTable, FoldsTable, Names
 from lexome.tasks import task_of
 from lexome.tasks.task import IGNORE_INDEX, Example, Frame, Task
 from lexome.training.finetune.batching import label_count
-from lexome.training.finetune.objective import unlabeled_examples
+from lexome.training.sampling import Specials, Text
 
 
 def export_tokenizer(checkpoint: Checkpoint, folder: Path) -> None:
@@ -621,6 +622,22 @@ class TaskData:
                 code="one-label",
                 value=TRAIN,
             )
+
+
+def unlabeled_examples(shards: Path, tokenizer: Path, task: Task, *, max_tokens: int) -> tuple[Example, ...]:
+    """The sequences of token shards as examples without labels."""
+    opened = open_shards(shards, tokenizer_sha256=tokenizer_sha256(tokenizer))
+    specials = Specials.of(json.loads((tokenizer / TOKENIZER_FILE).read_bytes()))
+    text = Text(opened.train, specials, kind="sentences", shuffled=False)
+    ordered = text.epoch(0, max_tokens)
+    packed = text.packed(ordered.ranges, ordered.order)
+    # Examples are views of one array, and what is the same in all of them is stored once.
+    unknown = np.broadcast_to(np.int64(IGNORE_INDEX), (max_tokens, len(task.groups)))
+    zeros = np.zeros(max_tokens, np.int64)
+    return tuple(
+        Example(ids, zeros[: len(ids)], zeros[: len(ids)], zeros[: len(ids)], unknown[: len(ids)])
+        for ids in np.split(packed.ids, packed.ends[:-1])
+    )
 
 
 def warn_unlabeled(docs: list[Document]) -> list[str]:

@@ -6,7 +6,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,6 +16,7 @@ import numpy as np
 import torch
 import torch._dynamo
 
+from lexome.corpus.shards import open_shards
 from lexome.corpus.vocab.tokenizers import tokenizer_sha256
 from lexome.errors import BadDocument, CheckpointError, DivergedError, UsageError, WorkerError
 from lexome.files import atomic_write, fingerprint
@@ -25,6 +26,7 @@ from lexome.models.checkpoint import (
     Card,
     Checkpoint,
     StoredCheckpoint,
+    encoder_of,
     layout_of,
     load,
     read_checkpoint,
@@ -37,7 +39,6 @@ from lexome.recipe import downgrade, explain
 from lexome.recipe.finetune import FinetuneRecipe
 from lexome.tasks import task_of
 from lexome.tasks.task import TASK, Scores, Task
-from lexome.training import state
 from lexome.training.finetune.batching import USUAL_BATCH, StepSize, TaskBatch, TrainingPlan
 from lexome.training.finetune.examples import (
     DEV,
@@ -51,20 +52,33 @@ from lexome.training.finetune.examples import (
     label_weights,
     oversampling,
 )
-from lexome.training.finetune.fit import EvaluationSettings, Fit, predict, score
+from lexome.training.finetune.fit import (
+    EvaluationSettings,
+    FinetuneLoss,
+    Fit,
+    GraphedUpdater,
+    QuantizationAwareTraining,
+    can_record,
+    predict,
+    score,
+)
 from lexome.training.finetune.grid import MODEL, Facts, Run, cells_of, finished, gold_path, start_of, write_facts
 from lexome.training.finetune.lora import LoraSettings, merged, write_adapters
-from lexome.training.finetune.objective import Distillation, LossSettings, TaskLoss, load_teacher, teachers_sha256
-from lexome.training.finetune.task_model import HeadSettings, TaskModel, build_task_model
-from lexome.training.finetune.update import FinetuneLoss, GraphedUpdater, QuantizationAwareTraining, can_record
-from lexome.training.journal import BOARD, METRICS
+from lexome.training.finetune.task_model import (
+    Distillation,
+    HeadSettings,
+    LossSettings,
+    TaskLoss,
+    TaskModel,
+    build_task_model,
+    load_teacher,
+)
 from lexome.training.loop import Updater, deterministic_kernels
 from lexome.training.losses import RECOMPILATIONS
 from lexome.training.optim import LearningRateSchedule, Length, Optimizers, OptimizerSettings
 from lexome.training.parallel import Parallel
 from lexome.training.run_record import revision
-from lexome.training.state import STATES
-from lexome.training.trainer import Setting, Trainer
+from lexome.training.trainer import BOARD, METRICS, STATES, Setting, Trainer, list_states, remove_drafts
 
 Show = Callable[[float, str], None]
 
@@ -131,7 +145,7 @@ def checkpoint_sha256(start: Path) -> str:
 # What a run's result does not depend on; the checkpoint, the teachers and the data are identified by their hashes.
 FREE = {"out", "start", "jobs", "card", "keep_models", "grid", "score_test", "seeds", "save_every", "parallel", "log"}
 # Keys that the first edition did not have, with the values it computed by; left out, its runs are still recognized.
-ADDED = {
+ADDED: dict[str, dict[str, Any]] = {
     "batch": {"gradient_accumulation": 1, "prefetch": 8},
     "optimizer": {"kind": "adamw", "weight_decay_embeddings": True, "momentum": 0.95},
     "schedule": {"warmup_steps": None, "decay_ratio": 0.0},
@@ -159,6 +173,12 @@ def identities_of(recipe: FinetuneRecipe, run: Run, context: RunContext) -> tupl
         known += (teachers_sha256(recipe.teacher.models, recipe.teacher.shards),)
     forms.insert(0, forms[0] | {"data": _without(settings["data"], "root", "folder")})
     return tuple(fingerprint(form, *known) for form in forms)
+
+
+def teachers_sha256(models: Sequence[Path], shards: Path | None) -> str:
+    """The hash of the teachers' weights and of their unlabeled text."""
+    text = None if shards is None else open_shards(shards).manifest
+    return fingerprint([weights_sha256(start_of(path)) for path in models], text)
 
 
 def _without(table: Mapping[str, Any], *keys: str) -> dict[str, Any]:
@@ -253,9 +273,9 @@ def _resumed(
     """A run at its beginning, or where it was interrupted; a training state that does not fit it is not used."""
     states, parallel = folder / STATES, context.parallel
     if parallel.first:
-        state.remove_drafts(states)
+        remove_drafts(states)
     fit, checkpoint = _prepare(recipe, run, context, setting)
-    if saved := parallel.from_first(lambda: state.list_states(states)):
+    if saved := parallel.from_first(lambda: list_states(states)):
         try:
             known = [_state_identity(identity, setting) for identity in identities]
             fit.restore(saved[-1], identities=known, seed=run.seed)
@@ -293,7 +313,7 @@ def _prepare(recipe: FinetuneRecipe, run: Run, context: RunContext, setting: Set
         plan.choose_padding()
     encoder = model.model.encoder
     settings = optimizer_settings(recipe)
-    if settings.kind == "muon" and not isinstance(encoder, Encoder):
+    if settings.kind == "muon" and not isinstance(encoder_of(model.model), Encoder):
         message = 'optimizer.kind = "muon" is not supported for models that transformers computes. Leave it out.'
         raise UsageError(message, code="unsupported-model", value="muon")
     optimizers = Optimizers(model, encoder.config, settings, capturable=setting.device.type == "cuda")

@@ -38,8 +38,8 @@ from lexome.training.finetune.run import (
     run_once,
     score_test_later,
 )
-from lexome.training.journal import training_progress
 from lexome.training.parallel import Parallel, Sizes, device_of, join_processes
+from lexome.training.trainer import training_progress
 
 Given = TypeVar("Given")
 Result = TypeVar("Result")

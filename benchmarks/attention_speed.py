@@ -19,7 +19,7 @@ import torch
 from torch.autograd import grad
 
 from facts import facts
-from lexome.models.attention import Packing, attend, attend_fused
+from lexome.models.encoder import Packing, attend, attend_fused
 
 RESULT = Path(__file__).resolve().parents[1] / "results" / "attention_speed.json"
 TOKENS = 131_072

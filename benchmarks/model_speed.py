@@ -27,9 +27,8 @@ from transformers import (
 )
 
 from facts import facts
-from lexome.models.attention import Packing
 from lexome.models.checkpoint import build
-from lexome.models.encoder import EncoderConfig, preset
+from lexome.models.encoder import EncoderConfig, Packing, preset
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULT = ROOT / "results" / "model_speed.json"

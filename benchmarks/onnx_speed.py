@@ -27,9 +27,8 @@ from facts import facts
 from lexome.export.export import export
 from lexome.infer.predictor import Predictor
 from lexome.models import checkpoint
-from lexome.models.attention import Packing
 from lexome.models.checkpoint import Card
-from lexome.models.encoder import Encoder, EncoderConfig
+from lexome.models.encoder import Encoder, EncoderConfig, Packing
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULT = ROOT / "results" / "onnx_speed.json"

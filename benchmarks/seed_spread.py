@@ -19,7 +19,7 @@ from typing import Any
 
 from lexome.reproduce.tables import STUDY, read_result
 from lexome.training.finetune.grid import DEV, TEST, Facts, Spread, cell_of, read_facts
-from lexome.training.run_record import RUN
+from lexome.training.trainer import RUN
 
 ROOT = Path(__file__).resolve().parents[1]
 SPLITS = (DEV, TEST)

@@ -16,8 +16,7 @@ from typing import Any
 import torch
 
 from facts import facts
-from lexome.models.attention import Packing
-from lexome.models.encoder import preset
+from lexome.models.encoder import Packing, preset
 from lexome.models.heads import MaskedLM
 from lexome.training.losses import sums
 from lexome.training.memory import Load, memory

@@ -13,10 +13,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 
-from lexome.models.attention import Packing
-from lexome.models.encoder import EncoderConfig
+from lexome.models.encoder import EncoderConfig, Packing
 from lexome.models.heads import MaskedLM, PairedLM
-from lexome.recipe.tables import ParallelTable
+from lexome.recipe import ParallelTable
 from lexome.training.loop import Batch, Loss, Position, Step, Updater, train
 from lexome.training.losses import DistilledLM, DistillingLoss, PretrainingLoss, Weights, projection
 from lexome.training.optim import LearningRateSchedule, Length, Optimizers, OptimizerSettings

@@ -7,8 +7,8 @@ import torch
 import transformers
 from torch import Tensor
 
-from lexome.models.attention import Packing
 from lexome.models.checkpoint import Card
+from lexome.models.encoder import Packing
 
 VOCAB = 64
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")

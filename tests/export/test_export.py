@@ -18,9 +18,8 @@ from lexome.export import export as stage
 from lexome.export import onnx_graph
 from lexome.export.export import export
 from lexome.infer.predictor import Predictor, read_settings
-from lexome.models.attention import Packing
 from lexome.models.checkpoint import build, load, save
-from lexome.models.encoder import ACTIVATIONS, EncoderConfig
+from lexome.models.encoder import ACTIVATIONS, EncoderConfig, Packing
 from lexome.models.heads import HiddenLayers
 from lexome.models.hf import ARCHITECTURES
 

@@ -15,8 +15,8 @@ from lexome.document import Document, Passage
 from lexome.errors import CheckpointError, UsageError
 from lexome.export.export import export
 from lexome.infer.annotator import Annotator
-from lexome.models.attention import Packing
 from lexome.models.checkpoint import load
+from lexome.models.encoder import Packing
 from lexome.tasks import Ner, Task
 
 WORDS = [f"w{number}" for number in range(59)]

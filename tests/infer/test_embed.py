@@ -16,8 +16,8 @@ from lexome.errors import BadDocument, FormatError, MissingExtraError, UsageErro
 from lexome.infer import embed as stage
 from lexome.infer.embed import embed
 from lexome.infer.predictor import Predictor
-from lexome.models.attention import Packing
 from lexome.models.checkpoint import load
+from lexome.models.encoder import Packing
 from lexome.models.heads import mean_pool
 
 TEXTS = ["w1 w2 w3", "w4", "w5 w6 w7 w8 w9 w10 w11", "w12 w13"]

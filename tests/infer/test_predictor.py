@@ -16,8 +16,8 @@ from lexome.export.export import export
 from lexome.infer.embed import windows
 from lexome.infer.predictor import BY_HEADS, LONG_TOKENS, Predictor, open_session
 from lexome.infer.tokenizer import open_tokenizer
-from lexome.models.attention import Packing
 from lexome.models.checkpoint import load
+from lexome.models.encoder import Packing
 
 ROWS = [[2, 9, 3], [2, *range(10, 40), 3], [2, 3], [2, 11, 12, 13, 14, 3]]
 

@@ -14,9 +14,9 @@ from safetensors.torch import load_file, save_file
 from tiny_models import CARD, LENGTHS, VOCAB, batch, hf_model, tokenizer_folder
 
 from lexome.errors import CheckpointError, UsageError
-from lexome.models.attention import Packing
 from lexome.models.backend import length_groups
 from lexome.models.checkpoint import Checkpoint, encoder_of, kind_of, load, save
+from lexome.models.encoder import Packing
 from lexome.models.heads import HiddenLayers
 
 # transformers' DeBERTa uses what torch is about to give up.

@@ -6,9 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from lexome.models import attention
-from lexome.models.attention import Packing
-from lexome.models.encoder import EncoderConfig
+from lexome.models import encoder
+from lexome.models.encoder import EncoderConfig, Packing
 from lexome.models.heads import MaskedLM
 
 if not torch.cuda.is_available():
@@ -48,10 +47,10 @@ def test_the_kernel_gives_what_the_general_path_gives(window: int | None) -> Non
     # Cut out of one tensor, as the encoder does it, so that they are not contiguous.
     qkv_TH3K = torch.randn(sum(LENGTHS), 4, 3, 64, device="cuda", dtype=torch.bfloat16, requires_grad=True)
     query_THK, key_THK, value_THK = qkv_TH3K.unbind(-2)
-    assert attention._varlen_kernel_supports(query_THK, window=window, dropout=0.0)
+    assert encoder._varlen_kernel_supports(query_THK, window=window, dropout=0.0)
     weight_THK = torch.randn_like(query_THK)
     results = []
-    for attend in (attention.attend, attention._attend_by_length):
+    for attend in (encoder.attend, encoder._attend_by_length):
         mixed_THK = attend(query_THK, key_THK, value_THK, packing, window=window, dropout=0.0)
         (gradient,) = torch.autograd.grad((mixed_THK * weight_THK).sum(), qkv_TH3K, retain_graph=True)
         results.append((mixed_THK.float(), gradient.float()))
@@ -67,15 +66,15 @@ def test_kernels_of_our_own_give_what_the_general_path_gives(width: int, dtype: 
     packing = Packing.of(ends, "cuda", longest=256, sequences=len(LENGTHS) + 3)
     torch.manual_seed(0)
     qkv_TH3K = torch.randn(sum(LENGTHS), 4, 3, width, device="cuda", dtype=dtype, requires_grad=True)
-    assert attention.tile_kernel_supports(qkv_TH3K)
+    assert encoder.tile_kernel_supports(qkv_TH3K)
     weight_THK = torch.randn_like(qkv_TH3K[:, :, 0])
 
     def joint() -> tuple[Tensor, Tensor]:
-        mixed_THK = attention.attend_fused(qkv_TH3K, packing, window=None, dropout=0.0)
+        mixed_THK = encoder.attend_fused(qkv_TH3K, packing, window=None, dropout=0.0)
         return mixed_THK, torch.autograd.grad((mixed_THK * weight_THK).sum(), qkv_TH3K)[0]
 
     exact_TH3K = qkv_TH3K.detach().float().requires_grad_()
-    general_THK = attention._attend_by_length(*exact_TH3K.unbind(-2), packing, window=None, dropout=0.0)
+    general_THK = encoder._attend_by_length(*exact_TH3K.unbind(-2), packing, window=None, dropout=0.0)
     (gradient,) = torch.autograd.grad((general_THK * weight_THK.float()).sum(), exact_TH3K)
     for kernel, general in zip(joint(), (general_THK, gradient), strict=True):
         assert (kernel.float() - general).norm() < 0.01 * general.norm()
@@ -83,10 +82,10 @@ def test_kernels_of_our_own_give_what_the_general_path_gives(width: int, dtype: 
 
 
 def test_dropout_and_float32_take_the_general_path() -> None:
-    assert not attention.tile_kernel_supports(torch.zeros(4, 2, 3, 64, device="cuda"))
+    assert not encoder.tile_kernel_supports(torch.zeros(4, 2, 3, 64, device="cuda"))
     query_THK = torch.zeros(4, 2, 64, device="cuda")
-    assert not attention._varlen_kernel_supports(query_THK, window=None, dropout=0.0)
-    assert not attention._varlen_kernel_supports(query_THK.bfloat16(), window=None, dropout=0.1)
+    assert not encoder._varlen_kernel_supports(query_THK, window=None, dropout=0.0)
+    assert not encoder._varlen_kernel_supports(query_THK.bfloat16(), window=None, dropout=0.1)
 
 
 @FORMS

@@ -12,9 +12,8 @@ from torch import Tensor
 from torch._dynamo.testing import CompileCounter
 
 from lexome.errors import UsageError
-from lexome.models import attention
-from lexome.models.attention import Packing
-from lexome.models.encoder import Encoder, EncoderConfig, apply_rotary, init_weights, rotary_cos_sin
+from lexome.models import encoder
+from lexome.models.encoder import Encoder, EncoderConfig, Packing, apply_rotary, init_weights, rotary_cos_sin
 from lexome.models.heads import MaskedLM
 
 BERT = EncoderConfig(vocab=VOCAB, layers=3, hidden_size=32, heads=4, intermediate_size=48, max_tokens=40)
@@ -174,8 +173,8 @@ def stand_in_kernel(query: Tensor, key: Tensor, value: Tensor, *sizes: Any, wind
 def test_the_packed_path_compiles_to_one_graph(
     config: EncoderConfig, checkpointing: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(attention, "_varlen", stand_in_kernel)
-    monkeypatch.setattr(attention, "_varlen_kernel_supports", lambda *given, **options: True)
+    monkeypatch.setattr(encoder, "_varlen", stand_in_kernel)
+    monkeypatch.setattr(encoder, "_varlen_kernel_supports", lambda *given, **options: True)
     torch._dynamo.reset()
     model = MaskedLM(replace(config, attention_dropout=0.0))
     model.encoder.gradient_checkpointing = checkpointing

@@ -4,8 +4,7 @@ import pytest
 import torch
 from tiny_models import LENGTHS, VOCAB, batch
 
-from lexome.models.attention import Packing
-from lexome.models.encoder import Encoder, EncoderConfig
+from lexome.models.encoder import Encoder, EncoderConfig, Packing
 from lexome.models.heads import (
     EncoderWithHead,
     HiddenLayers,

@@ -14,9 +14,9 @@ from typer.testing import CliRunner
 
 from lexome.cli import app
 from lexome.errors import CheckpointError, UsageError
-from lexome.models.attention import Packing
 from lexome.models.checkpoint import load
 from lexome.models.convert_model import convert_model
+from lexome.models.encoder import Packing
 
 DROP = "relative-positions"
 LENGTHS = (22, 3, 9)

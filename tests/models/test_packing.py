@@ -6,7 +6,7 @@ import torch
 from errors import raises
 
 from lexome.errors import UsageError
-from lexome.models.attention import Packing
+from lexome.models.encoder import Packing
 
 
 def test_bounds_positions_and_the_longest() -> None:

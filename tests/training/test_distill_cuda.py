@@ -6,8 +6,7 @@ from typing import Literal
 import pytest
 import torch
 
-from lexome.models.attention import Packing
-from lexome.models.encoder import EncoderConfig
+from lexome.models.encoder import EncoderConfig, Packing
 from lexome.models.heads import MaskedLM
 from lexome.training.loop import Batch, to_device
 from lexome.training.losses import DistilledLM, DistillingLoss, Weights, compile_layers, projection

@@ -8,8 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from lexome.errors import UsageError
-from lexome.models.attention import Packing
-from lexome.models.encoder import EncoderConfig, preset
+from lexome.models.encoder import EncoderConfig, Packing, preset
 from lexome.models.heads import MaskedLM
 from lexome.training.loop import Batch
 from lexome.training.losses import DistilledLM, DistillingLoss, PretrainingLoss, Weights, projection

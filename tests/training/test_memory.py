@@ -9,8 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lexome.models.attention import Packing
-from lexome.models.encoder import PRESETS, EncoderConfig, count_parameters
+from lexome.models.encoder import PRESETS, EncoderConfig, Packing, count_parameters
 from lexome.models.heads import MaskedLM
 from lexome.training.memory import Load, activations, held, layer_activations, memory, outer_activations
 from lexome.training.optim import Optimizers, OptimizerSettings

@@ -10,7 +10,7 @@ from errors import raises
 from many_processes import ALONE, MODERN, STEPS, Case, Running, alone, cases_work, steps, together
 
 from lexome.errors import CheckpointError, UsageError
-from lexome.recipe.tables import ParallelTable
+from lexome.recipe import ParallelTable
 from lexome.training.memory import Load, memory
 from lexome.training.parallel import Parallel, Sizes, check_fits, device_of, encoder_of, join_processes, sizes_of
 from lexome.training.trainer import list_states, remove_drafts

@@ -10,9 +10,9 @@ from finetuning import done, ner_documents, recipe_of, tiny_model, write_splits
 from torch import Tensor
 
 import lexome
-from lexome.training.finetune.batching import TaskBatch
+from lexome.training.finetune.task_model import TaskBatch
 from lexome.training.loop import Terms, Updater
-from lexome.training.run_record import revision
+from lexome.training.trainer import revision
 
 
 @pytest.fixture

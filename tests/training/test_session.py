@@ -10,8 +10,7 @@ from torch.distributed.checkpoint import FileSystemReader
 
 from lexome.corpus.shards import Shards
 from lexome.models import checkpoint
-from lexome.models.attention import Packing
-from lexome.models.encoder import Encoder
+from lexome.models.encoder import Encoder, Packing
 from lexome.models.heads import MaskedLM
 from lexome.recipe.pretrain import PretrainRecipe
 from lexome.training.loop import Batch, Terms

@@ -25,7 +25,7 @@ from lexome.recipe.finetune import Names
 from lexome.tasks import Task
 from lexome.tasks.metrics.spans import Counts
 from lexome.training.finetune.examples import rename_types
-from lexome.training.run_record import RUN, surroundings
+from lexome.training.trainer import RUN, surroundings
 
 CERTIFICATE = "certificate.json"
 

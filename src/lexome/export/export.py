@@ -31,9 +31,8 @@ from lexome.export.onnx_graph import HEADS, OPSET, build_graph, has_segments, sa
 from lexome.files import atomic_folder
 from lexome.infer.annotator import Model
 from lexome.infer.predictor import MODEL, TOKENIZER, ModelSettings, Predictor, write_settings
-from lexome.models.attention import Packing
 from lexome.models.checkpoint import Checkpoint, encoder_of, load
-from lexome.models.encoder import Encoder
+from lexome.models.encoder import Encoder, Packing
 from lexome.models.hf_folder import write_tokenizer
 from lexome.tasks import task_of
 from lexome.tasks.task import TASK

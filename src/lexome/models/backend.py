@@ -19,8 +19,7 @@ from torch import Tensor, nn
 
 from lexome.errors import CheckpointError, MissingExtraError, UsageError
 from lexome.models import hf
-from lexome.models.attention import Packing
-from lexome.models.encoder import EncoderConfig
+from lexome.models.encoder import EncoderConfig, Packing
 from lexome.models.heads import EncoderWithHead, HiddenLayers
 from lexome.models.hf import IGNORED_BUFFERS, KINDS
 from lexome.models.hf_folder import SAFETENSORS, write_json, write_weights

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lexome.models.attention import Packing
-from lexome.models.encoder import Encoder, EncoderConfig, activation, init_weights, layer_norm
+from lexome.models.encoder import Encoder, EncoderConfig, Packing, activation, init_weights, layer_norm
 
 # The logit of vocabulary padding: probability zero after softmax, and still finite in float16.
 PADDING_LOGIT = -10_000.0

@@ -5,8 +5,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, FiniteFloat, model_validator
 
-from lexome.recipe import Recipe, Seconds, Table, invalid, tables
-from lexome.recipe.tables import Beta, CardTable, DataParallelTable, Device
+from lexome import recipe
+from lexome.recipe import Beta, CardTable, DataParallelTable, Device, Recipe, Seconds, Table, invalid
 
 # For data.dev: no model selection, the last weights are kept.
 NO_SPLIT = "none"
@@ -110,7 +110,7 @@ class LoraTable(Table):
     )
 
 
-class BatchTable(tables.BatchTable):
+class BatchTable(recipe.BatchTable):
     """The size of a step. A sequence is one window of a document."""
 
     sequences: int | None = Field(default=None, ge=1, description="Sequences per micro-batch; by default 32.")
@@ -126,7 +126,7 @@ class BatchTable(tables.BatchTable):
         return self
 
 
-class OptimizerTable(tables.OptimizerTable):
+class OptimizerTable(recipe.OptimizerTable):
     """AdamW, or Muon for the matrices of the layers and AdamW for everything else."""
 
     lr: float = Field(default=5e-5, gt=0, allow_inf_nan=False, description="Peak learning rate.")
@@ -140,7 +140,7 @@ class OptimizerTable(tables.OptimizerTable):
     eps: float = Field(default=1e-8, gt=0, description="AdamW's epsilon.")
 
 
-class ScheduleTable(tables.ScheduleTable):
+class ScheduleTable(recipe.ScheduleTable):
     """The learning-rate schedule."""
 
     warmup_ratio: float = Field(default=0.1, ge=0, lt=1, description="Fraction of the run used for linear warm-up.")
@@ -184,7 +184,7 @@ class TeacherTable(Table):
     temperature: float = Field(default=1.0, gt=0, description="Softmax temperature of teachers and student.")
 
 
-class EvaluationTable(tables.EvaluationTable):
+class EvaluationTable(recipe.EvaluationTable):
     """Scores on dev, by the same decoding as in serving."""
 
     every: int | None = Field(default=None, ge=1, description="Steps between evaluations; by default once an epoch.")
@@ -197,7 +197,7 @@ class EvaluationTable(tables.EvaluationTable):
     batch_tokens: int = Field(default=65_536, ge=8, description="Tokens per batch.")
 
 
-class LogTable(tables.LogTable):
+class LogTable(recipe.LogTable):
     """Logging and divergence checks; these keys may change between interrupting and resuming a run."""
 
     every: int = Field(default=50, ge=1, description="Steps between lines of metrics.jsonl.")

@@ -5,8 +5,18 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from lexome.recipe import Recipe, Seconds, Table, invalid, tables
-from lexome.recipe.tables import CardTable, Device, OptimizerTable, ParallelTable, ScheduleTable
+from lexome import recipe
+from lexome.recipe import (
+    CardTable,
+    Device,
+    OptimizerTable,
+    ParallelTable,
+    Recipe,
+    ScheduleTable,
+    Seconds,
+    Table,
+    invalid,
+)
 
 Points = tuple[tuple[float, float], ...]
 Times = Annotated[int, Field(ge=0, strict=True)]
@@ -77,7 +87,7 @@ class MaskingTable(Table):
         return self
 
 
-class BatchTable(tables.BatchTable):
+class BatchTable(recipe.BatchTable):
     """The size of a step: micro-batches of packed sequences, whose gradients are accumulated."""
 
     tokens: int = Field(default=65_536, ge=8, description="Tokens per micro-batch, all sequences together.")
@@ -96,7 +106,7 @@ class BatchTable(tables.BatchTable):
         return self
 
 
-class EvaluationTable(tables.EvaluationTable):
+class EvaluationTable(recipe.EvaluationTable):
     """Loss on the held-out shards, with the same masks every time."""
 
     tokens: int = Field(default=1_000_000, ge=1, description="At most this many held-out tokens.")
@@ -104,7 +114,7 @@ class EvaluationTable(tables.EvaluationTable):
     seed: int = Field(default=0, ge=0, description="Random seed of its masks.")
 
 
-class LogTable(tables.LogTable):
+class LogTable(recipe.LogTable):
     """Logging, checkpointing and divergence checks; these keys may change between interrupting and resuming a run."""
 
     save_every: int = Field(default=1000, ge=1, description="Steps between saved training states.")

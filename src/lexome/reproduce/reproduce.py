@@ -33,7 +33,7 @@ from lexome.reproduce.aggregate import (
 from lexome.tasks.metrics.bootstrap import LEVEL
 from lexome.training.finetune.grid import RUNS, Facts, Row, read_facts
 from lexome.training.finetune.stage import Finetuned, finetune, in_processes
-from lexome.training.run_record import surroundings
+from lexome.training.trainer import surroundings
 
 # --- Protocol: the fine-tuning recipes of a task
 

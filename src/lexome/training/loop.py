@@ -21,7 +21,7 @@ import torch
 import torch.utils.deterministic
 from torch import Tensor, nn
 
-from lexome.models.attention import Packing
+from lexome.models.encoder import Packing
 from lexome.training.optim import LearningRateSchedule, Length, Optimizers
 from lexome.training.sampling import Arrays, Place, StepArrays, round_up
 

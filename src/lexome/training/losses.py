@@ -11,9 +11,8 @@ import torch._dynamo
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lexome.models.attention import Packing
 from lexome.models.backend import TransformersMaskedLM
-from lexome.models.encoder import Encoder, init_weights
+from lexome.models.encoder import Encoder, Packing, init_weights
 from lexome.models.heads import MaskedLM, MaskedLMHead, gather_positions
 from lexome.training.loop import Batch, Terms
 from lexome.training.sampling import NOT_ASKED

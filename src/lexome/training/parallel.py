@@ -24,7 +24,7 @@ from lexome.errors import LexomeError, UsageError
 from lexome.models.backend import TransformersEncoder
 from lexome.models.encoder import Embeddings, Encoder, EncoderConfig
 from lexome.models.heads import MaskedLMHead
-from lexome.recipe.tables import DataParallelTable, ParallelTable
+from lexome.recipe import DataParallelTable, ParallelTable
 from lexome.training.loop import Clock, Loss, Step, StepResult, Terms
 
 

@@ -42,21 +42,24 @@ from lexome.training.loop import (
 from lexome.training.losses import compile_layers, pad_logits
 from lexome.training.optim import LearningRateSchedule, Length, Optimizers, OptimizerSettings
 from lexome.training.parallel import Parallel, join_processes
-from lexome.training.run_record import RUN, Run, finished, write_run
 from lexome.training.sampling import Pieces, Plan, StepArrays, Text, once, steps
 from lexome.training.start import Start, write_checkpoint
 from lexome.training.trainer import (
     METRICS,
+    RUN,
     STATES,
     Line,
+    Run,
     Setting,
     Trainer,
+    finished,
     gather_weights,
     list_states,
     means,
     plot_loss,
     remove_drafts,
     training_progress,
+    write_run,
 )
 
 # --- Data

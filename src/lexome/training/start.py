@@ -19,7 +19,7 @@ from lexome.models.hf import ARCHITECTURES, matching_architecture, write_config
 from lexome.models.hf_folder import read_settings, special_tokens, weights_sha256
 from lexome.recipe import explain
 from lexome.recipe.pretrain import TrainingRecipe
-from lexome.training.run_record import Run, facts
+from lexome.training.trainer import Run, facts
 
 # What special tokens do, whatever their names. Beginning and end are cls and sep where they are used.
 ROLES = ("cls_token", "sep_token", "mask_token", "pad_token", "unk_token")

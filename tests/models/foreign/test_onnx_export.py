@@ -17,8 +17,8 @@ from tokenizers import Tokenizer
 from transformers import BertConfig, BertModel
 
 from lexome.errors import CheckpointError, MissingExtraError
-from lexome.models.attention import Packing
 from lexome.models.checkpoint import load
+from lexome.models.encoder import Packing
 from lexome.models.foreign import detect, read_foreign
 
 LENGTHS = (20, 3, 9)

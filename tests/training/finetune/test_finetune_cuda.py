@@ -66,9 +66,9 @@ def test_recorded_steps_end_where_steps_that_are_not_do(start: Path, tmp_path: P
 
 
 def test_recorded_steps_drop_something_else_each_time() -> None:
-    from lexome.models.attention import Packing
-    from lexome.training.finetune.batching import TaskBatch
+    from lexome.models.encoder import Packing
     from lexome.training.finetune.fit import StepGraphs
+    from lexome.training.finetune.task_model import TaskBatch
 
     def step(batch: TaskBatch) -> tuple[torch.Tensor, torch.Tensor]:
         dropped = torch.nn.functional.dropout(batch.ids_T.float(), 0.5)

@@ -30,8 +30,8 @@ from lexome.errors import CheckpointError, LexomeError
 from lexome.models.checkpoint import load
 from lexome.recipe import explain
 from lexome.tasks.evaluation.scoring import evaluate
-from lexome.training.finetune.batching import TaskBatch
 from lexome.training.finetune.grid import Cell, Row, Spread, best_of
+from lexome.training.finetune.task_model import TaskBatch
 from lexome.training.loop import Terms, Updater
 
 NER = {"kind": "ner", "types": ["Gene", "Drug"]}

@@ -18,11 +18,10 @@ from finetuning import (
 )
 
 from lexome.document import Document
-from lexome.training.finetune.batching import Padding, TaskBatch, to_batch
 from lexome.training.finetune.fit import can_record
 from lexome.training.finetune.grid import Cell, Run
 from lexome.training.finetune.run import build_model, plan_of
-from lexome.training.finetune.task_model import LossSettings, TaskLoss
+from lexome.training.finetune.task_model import LossSettings, Padding, TaskBatch, TaskLoss, to_batch
 
 TASKS = pytest.mark.parametrize(
     ("docs", "task"),

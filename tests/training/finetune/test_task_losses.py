@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from lexome.models.attention import Packing
+from lexome.models.encoder import Packing
 from lexome.tasks.task import IGNORE_INDEX
 from lexome.training.finetune.task_model import (
     Chain,

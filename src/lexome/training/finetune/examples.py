@@ -30,7 +30,7 @@ from lexome.models.hf_folder import write_tokenizer
 from lexome.recipe.finetune import NO_SPLIT, DataTable, FoldsTable, Names
 from lexome.tasks import task_of
 from lexome.tasks.task import IGNORE_INDEX, Example, Frame, Task
-from lexome.training.finetune.batching import label_count
+from lexome.training.finetune.task_model import label_count
 from lexome.training.sampling import Specials, Text
 
 

@@ -15,12 +15,19 @@ from torch.nn import functional
 
 from lexome.document import Document
 from lexome.errors import UsageError
-from lexome.models.attention import varlen_kernel_available
-from lexome.models.encoder import Attention, Encoder
+from lexome.models.encoder import Attention, Encoder, varlen_kernel_available
 from lexome.tasks.task import Example, Floats, Scores, Task
-from lexome.training.finetune.batching import TaskBatch, TrainingPlan, fill, to_batch
 from lexome.training.finetune.examples import Split
-from lexome.training.finetune.task_model import Distillation, LossSettings, TaskLoss, TaskModel
+from lexome.training.finetune.task_model import (
+    Distillation,
+    LossSettings,
+    TaskBatch,
+    TaskLoss,
+    TaskModel,
+    TrainingPlan,
+    fill,
+    to_batch,
+)
 from lexome.training.loop import Loss, Step, StepResult, Terms, Updater, prefetch
 from lexome.training.optim import Optimizers
 from lexome.training.trainer import Line, Trainer

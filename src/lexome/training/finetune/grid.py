@@ -13,7 +13,7 @@ from lexome.errors import CheckpointError, UsageError
 from lexome.files import atomic_write
 from lexome.recipe.finetune import FinetuneRecipe, GridTable
 from lexome.tasks.task import Scores
-from lexome.training.run_record import RUN, surroundings
+from lexome.training.trainer import RUN, surroundings
 
 # Inside `out`, the folder of all runs; inside a run, that of its model.
 RUNS, MODEL = "runs", "model"

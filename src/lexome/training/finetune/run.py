@@ -39,7 +39,6 @@ from lexome.recipe import downgrade, explain
 from lexome.recipe.finetune import FinetuneRecipe
 from lexome.tasks import task_of
 from lexome.tasks.task import TASK, Scores, Task
-from lexome.training.finetune.batching import USUAL_BATCH, StepSize, TaskBatch, TrainingPlan
 from lexome.training.finetune.examples import (
     DEV,
     TEST,
@@ -65,11 +64,15 @@ from lexome.training.finetune.fit import (
 from lexome.training.finetune.grid import MODEL, Facts, Run, cells_of, finished, gold_path, start_of, write_facts
 from lexome.training.finetune.lora import LoraSettings, merged, write_adapters
 from lexome.training.finetune.task_model import (
+    USUAL_BATCH,
     Distillation,
     HeadSettings,
     LossSettings,
+    StepSize,
+    TaskBatch,
     TaskLoss,
     TaskModel,
+    TrainingPlan,
     build_task_model,
     load_teacher,
 )
@@ -77,8 +80,7 @@ from lexome.training.loop import Updater, deterministic_kernels
 from lexome.training.losses import RECOMPILATIONS
 from lexome.training.optim import LearningRateSchedule, Length, Optimizers, OptimizerSettings
 from lexome.training.parallel import Parallel
-from lexome.training.run_record import revision
-from lexome.training.trainer import BOARD, METRICS, STATES, Setting, Trainer, list_states, remove_drafts
+from lexome.training.trainer import BOARD, METRICS, STATES, Setting, Trainer, list_states, remove_drafts, revision
 
 Show = Callable[[float, str], None]
 

@@ -99,7 +99,7 @@ def test_another_vocabulary_is_refused(electra: Path, tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"was trained with another.* own tokenizer, or start from another model"):
         pretrain(recipe(other.folder, tmp_path / "out", start=electra), progress_shown=False)
     carry = {"start": electra, "new_vocabulary": "transfer"}
-    with pytest.raises(RecipeError, match=r"carry.* is for Lexome's own encoder"):
+    with pytest.raises(RecipeError, match=r"transfer.* is for Lexome's own encoder"):
         pretrain(recipe(other.folder, tmp_path / "out", **carry), progress_shown=False)
 
 
@@ -114,7 +114,7 @@ def test_of_an_mpnet_it_is_said_how_to_make_one_of_our_own(shards: Shards, tmp_p
         pretrain(recipe(shards.folder, tmp_path / "out", **given), progress_shown=False)
     other = make_shards(tmp_path / "other", made=tokenizer(extra=("cell",)))
     with pytest.raises(
-        CheckpointError, match=r'with another.* --drop relative-positions` and say new_vocabulary = "car'
+        CheckpointError, match=r'with another.* --drop relative-positions` and say new_vocabulary = "transfer'
     ):
         pretrain(recipe(other.folder, tmp_path / "out", start=tmp_path / "mpnet"), progress_shown=False)
 

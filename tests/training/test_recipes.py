@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from errors import rejects
+from errors import raises, rejects
 from pretraining import recipe
 
 from lexome.corpus.masking import rate_at
@@ -97,5 +97,5 @@ def test_what_teaches_the_encoder_entities_follows_it() -> None:
 
 
 def test_an_unknown_field_of_the_model_is_named() -> None:
-    with pytest.raises(RecipeError, match="unknown key with"):
+    with raises(RecipeError, code="unknown-key", value="model.with"):
         changed(preset("tiny"), {"with": 3})

@@ -1,4 +1,4 @@
-"""pretrain: token shards and an encoder, new or trained before, into a checkpoint folder."""
+"""pretrain and distill: token shards and an encoder, new or from a checkpoint, into a checkpoint folder."""
 
 import time
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ from lexome.training.trainer import Line, Setting
 
 @dataclass(frozen=True, slots=True)
 class Pretrained:
-    """What a run came to. `new` is False where it was finished before and nothing was done."""
+    """The result of a run. `new` is False where it was finished before and nothing was done."""
 
     folder: Path
     steps: int
@@ -40,12 +40,11 @@ class Pretrained:
 
 
 def pretrain(recipe: PretrainRecipe, *, progress_shown: bool = True, clock: Clock = time.monotonic) -> Pretrained:
-    """Train as the recipe says, or go on where an earlier run of it was stopped, and write the checkpoint folder.
+    """Pre-train an encoder, or resume an interrupted run, and write the checkpoint folder.
 
-    A run that is finished is not run again. One that was killed goes on from its last saved state, and on the same
-    hardware ends with the same bits as one that never stopped, unless its length is a time. Ctrl-C and SIGTERM save
-    the state when the step is done, and raise a KeyboardInterrupt that says so. Where torchrun started this process,
-    it is one of many on the run.
+    A finished run is not repeated. A killed one resumes from its last training state, bit-exactly on the same hardware
+    unless its length is a time budget. Ctrl-C and SIGTERM save the state after the current step and raise a
+    KeyboardInterrupt. Where torchrun started this process, it is one of many on the run.
     """
     run, new = run_training(
         recipe,
@@ -75,7 +74,7 @@ LAYERS = "encoder.layers."
 
 
 def subset(teacher: MaskedLM, layers: Sequence[int]) -> MaskedLM:
-    """A model of these layers of the teacher, in this order, with its embeddings, last norm and head.
+    """A model of some of the teacher's layers, in this order, with its embeddings, last norm and head.
 
     All weights are copies. Layer 4 of the teacher may be layer 2 of the student; all other names are the same.
     """
@@ -93,12 +92,12 @@ def subset(teacher: MaskedLM, layers: Sequence[int]) -> MaskedLM:
 
 
 def every(layers: int, step: int) -> tuple[int, ...]:
-    """Layers 0, n, 2n, ... of so many."""
+    """Layers 0, n, 2n, ... of this many."""
     return tuple(range(0, layers, step))
 
 
 def check_layers(config: EncoderConfig, layers: Sequence[int]) -> None:
-    """UsageError where the teacher lacks a layer, or a layer would do something else at its new place."""
+    """UsageError where the teacher lacks a layer, or a layer would compute something else at its new index."""
     if not layers or max(layers) >= config.layers or min(layers) < 0:
         raise UsageError(
             f"layers is {list(layers)}, but the teacher has layers 0 to {config.layers - 1}. Choose some of those."
@@ -113,15 +112,15 @@ def check_layers(config: EncoderConfig, layers: Sequence[int]) -> None:
 
 
 def _manner(config: EncoderConfig, number: int) -> tuple[int | None, float, bool]:
-    """What a layer does by its number alone."""
+    """What of a layer's computation depends on its index."""
     return config.window(number), config.rotary_base_of(number), config.first_norm or number > 0
 
 
 def distill(recipe: DistillRecipe, *, progress_shown: bool = True, clock: Clock = time.monotonic) -> Pretrained:
-    """Train the student as the recipe says, or go on where that was stopped, and write its checkpoint folder.
+    """Distill a teacher into a student, or resume an interrupted run, and write the checkpoint folder.
 
-    It stops, goes on and is finished as `pretrain` is. With `control` the student alone is trained by masked words, and
-    ends with the bits that `pretrain` would end with. The teacher is only read.
+    It is interrupted and resumes as `pretrain`. With `control` the student is trained without the teacher, and ends
+    bit-exactly as with `pretrain`. The teacher is only read.
     """
     teacher = None
     if not recipe.control or recipe.student == "layers":
@@ -141,8 +140,8 @@ def distill(recipe: DistillRecipe, *, progress_shown: bool = True, clock: Clock 
 def distillation_objective(
     recipe: DistillRecipe, teacher: Teacher | None, data: ShardBatches, setting: Setting
 ) -> Objective:
-    """The recipe's student, and the loss with the teacher in it; masked words alone where it is the control."""
-    # Apart from the run's own draws, so that a new student begins alike with a teacher and without.
+    """The recipe's student and the distillation loss; masked language modeling alone for the control."""
+    # Apart from the run's own random numbers, so that a new student starts the same with a teacher and without.
     with torch.random.fork_rng(devices=[]):
         found = None if teacher is None else read_teacher(recipe, data)
     start = replace(student_of(recipe, data, found), teacher=teacher)
@@ -157,7 +156,7 @@ def distillation_objective(
 
 
 def read_teacher(recipe: DistillRecipe, data: ShardBatches) -> Checkpoint:
-    """The teacher, which must know the pieces of the shards and take sequences as long as theirs."""
+    """The teacher, which must have the tokenizer of the shards and take sequences of their length."""
     check_tokenizer(recipe.teacher, data.tokenizer, who="teacher")
     found = checkpoint.load(recipe.teacher, kind="masked")
     if found.config.max_tokens < recipe.text.max_tokens:
@@ -169,7 +168,7 @@ def read_teacher(recipe: DistillRecipe, data: ShardBatches) -> Checkpoint:
 
 
 def student_of(recipe: DistillRecipe, data: ShardBatches, teacher: Checkpoint | None) -> Start:
-    """The student: some of the teacher's layers, a checkpoint, or new."""
+    """The student: layers of the teacher, a checkpoint, or new."""
     if recipe.student == "layers":
         assert teacher is not None
         return _of_layers(recipe, teacher)
@@ -188,7 +187,7 @@ def _of_layers(recipe: DistillRecipe, teacher: Checkpoint) -> Start:
 
 
 def projection_of(recipe: DistillRecipe, student: MaskedLM, *, width: int) -> nn.Linear | None:
-    """A new matrix from the student's hidden states to the teacher's width, where the recipe wants one."""
+    """A new projection of the student's hidden states to the teacher's width, where the recipe has one."""
     given, narrow = recipe.loss, student.encoder.config.hidden_size
     wanted = given.projection if given.projection is not None else narrow != width
     if given.cosine and narrow != width and not wanted:
@@ -200,7 +199,7 @@ def projection_of(recipe: DistillRecipe, student: MaskedLM, *, width: int) -> nn
 
 
 def check_tokenizer(folder: Path, tokenizer: Path, *, who: str) -> None:
-    """CheckpointError where a model was trained with other pieces than those of the shards."""
+    """CheckpointError where a model was trained with another tokenizer than that of the shards."""
     if same_tokenizer(folder, tokenizer):
         return
     there = "no tokenizer.json, and other pieces"
@@ -214,7 +213,7 @@ def check_tokenizer(folder: Path, tokenizer: Path, *, who: str) -> None:
 
 
 def placed(teacher: nn.Module, setting: Setting) -> MaskedLM | TransformersMaskedLM:
-    """The teacher where and in what the run computes."""
+    """The teacher on the device and in the precision of the run."""
     teacher.to(setting.device, torch.bfloat16 if setting.precision == "bf16" else torch.float32)
     if isinstance(teacher, TransformersMaskedLM):
         return teacher
@@ -224,13 +223,13 @@ def placed(teacher: nn.Module, setting: Setting) -> MaskedLM | TransformersMaske
 
 
 def weights_of(recipe: DistillRecipe) -> Weights:
-    """The recipe's loss."""
+    """The weights of the recipe's loss."""
     given = recipe.loss
     return Weights(given.mlm, given.kl, given.cosine, given.temperature, given.scale_by_temperature, given.positions)
 
 
 def own(model: nn.Module, *, who: str) -> MaskedLM:
-    """The model, where Lexome's own encoder computes it; else UsageError."""
+    """The model, where it is Lexome's own encoder; else UsageError."""
     if not isinstance(model, MaskedLM):
         raise UsageError(
             f"the {who} is computed by transformers, and only models of Lexome's own encoder can learn from a teacher "

@@ -21,16 +21,16 @@ from lexome.recipe import explain
 from lexome.recipe.pretrain import TrainingRecipe
 from lexome.training.trainer import Run, facts
 
-# What special tokens do, whatever their names. Beginning and end are cls and sep where they are used.
+# The roles of special tokens, whatever their names. Beginning and end are cls and sep where they are used.
 ROLES = ("cls_token", "sep_token", "mask_token", "pad_token", "unk_token")
 
-# How pieces begin: after a space in byte pairs, a word in SentencePiece, inside a word in WordPiece.
+# Prefixes of tokens: after a space in byte-level BPE, a word in SentencePiece, inside a word in WordPiece.
 SPACE, WORD, INSIDE = "Ġ", "▁", "##"
 
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """How many pieces kept their embedding, how many are new, and how many old ones are gone."""
+    """How many tokens kept their embedding, how many are new, and how many old ones are gone."""
 
     kept: int
     new: int
@@ -40,7 +40,7 @@ class Carried:
 def same_tokenizer(checkpoint: Path, tokenizer: Path) -> bool:
     """True where a checkpoint's tokenizer is the one of this tokenizer.json.
 
-    A folder with a vocab.txt alone counts by its pieces and their numbers.
+    A folder with a vocab.txt alone is compared by its tokens and their ids.
     """
     if (checkpoint / TOKENIZER_FILE).is_file():
         return tokenizer_sha256(checkpoint) == tokenizer_sha256(tokenizer)
@@ -48,7 +48,7 @@ def same_tokenizer(checkpoint: Path, tokenizer: Path) -> bool:
 
 
 def refuse(checkpoint: Path, tokenizer: Path) -> CheckpointError:
-    """The error for a tokenizer that is not the checkpoint's; what transformers computes cannot be carried over."""
+    """The error for a tokenizer that is not the checkpoint's; models of transformers cannot transfer embeddings."""
     carried = 'say new_vocabulary = "transfer" to keep what both have.'
     model_type = read_settings(checkpoint).get("model_type", "bert")
     if model_type == "mpnet":
@@ -62,21 +62,21 @@ def refuse(checkpoint: Path, tokenizer: Path) -> CheckpointError:
 
 
 def pieces_of(tokenizer: Path) -> dict[str, int]:
-    """The pieces of a tokenizer and their numbers."""
+    """The tokens of a tokenizer and their ids."""
     pieces: dict[str, int] = load_tokenizer(tokenizer).get_vocab(with_added_tokens=True)
     return pieces
 
 
 def same_roles(old: Path, new: Path) -> dict[str, str]:
-    """The old tokenizer's piece for each special one of the new: {"[CLS]": "<s>", "[MASK]": "<mask>", ...}."""
+    """The old tokenizer's token for each special token of the new: {"[CLS]": "<s>", "[MASK]": "<mask>", ...}."""
     before, after = special_tokens(old), special_tokens(new)
     return {after[role]: before[role] for role in ROLES if role in before and role in after}
 
 
 def parts_of_new(old: Path, new: Path) -> dict[str, list[int]]:
-    """Of each piece that only the new tokenizer has, the old one's pieces of the same text.
+    """For each token that only the new tokenizer has, the old tokenizer's tokens of the same text.
 
-    Left out are pieces that the old one does not know in full, or that are no whole text, as bytes of a letter are.
+    Tokens that the old one cannot encode in full, or that are not whole characters, are left out.
     """
     before, after = load_tokenizer(old), load_tokenizer(new)
     known = before.get_vocab(with_added_tokens=True)
@@ -95,7 +95,7 @@ def parts_of_new(old: Path, new: Path) -> dict[str, list[int]]:
 
 
 def _ids(tokenizer: Any, text: str) -> list[int]:
-    """The pieces of a text; none where a part of it is unknown."""
+    """The token ids of a text; empty where a part of it is unknown."""
     try:
         found = tokenizer.encode(text, add_special_tokens=False)
     except Exception:  # the library's bare one, from a Unigram model that has no piece for what it does not know
@@ -115,11 +115,11 @@ def carry(
     parts: Mapping[str, Sequence[int]],
     std: float,
 ) -> tuple[dict[str, Tensor], Carried]:
-    """The model's weights with embedding and output bias for the new pieces, and how many were carried over.
+    """The model's weights with embeddings and output biases for the new vocabulary, and how many were transferred.
 
-    A new piece begins with the mean of the embeddings of its `parts`, the old pieces that it was cut into before; one
-    without such is drawn as for a new model. Its bias is the mean of the old ones. `roles` are the old pieces that do
-    the work of the new special ones: [CLS] begins as <s>, even where the old vocabulary has a [CLS] that it never used.
+    A new token starts with the mean of the embeddings of its `parts`, the old tokens of the same text; one without
+    such is initialized randomly. Its bias is the mean of the old ones. `roles` are the old tokens in the roles of the
+    new special ones: [CLS] starts as <s>, even where the old vocabulary has a [CLS] that it never used.
     """
     source = {id_: old.get(roles.get(piece, piece)) for piece, id_ in new.items()}
     pairs = [(id_, was) for id_, was in source.items() if was is not None]
@@ -139,9 +139,9 @@ def carry(
 
 
 def refuse_foreign(start: Path) -> None:
-    """CheckpointError for a release of another framework, whose tokenizer is in no folder to shard text with.
+    """CheckpointError for a checkpoint of another framework, whose tokenizer cannot be used to shard text.
 
-    Also for a folder without settings, before anyone looks for its tokenizer.
+    Also for a folder without config.json, before its tokenizer is looked for.
     """
     layout = layout_of(start)
     if layout != HUGGING_FACE:
@@ -153,7 +153,7 @@ def refuse_foreign(start: Path) -> None:
 
 
 def check_borrowed(recipe: TrainingRecipe, *, same_tokenizer: bool, architecture: str) -> None:
-    """RecipeError where a recipe asks for what is made for Lexome's own encoder."""
+    """RecipeError where a recipe uses what only Lexome's own encoder supports."""
     instead = f" or {DROP_RELATIVE_POSITIONS}," if architecture == "mpnet" else ""
     wrong = {
         'stage = "distill"': recipe.stage == "distill",
@@ -172,7 +172,7 @@ def check_borrowed(recipe: TrainingRecipe, *, same_tokenizer: bool, architecture
 
 
 def settings_of(model: nn.Module) -> dict[str, Any] | None:
-    """The configuration of a model that transformers computes; None for one of our own."""
+    """The configuration of a model that transformers computes; None for Lexome's own encoder."""
     if not isinstance(model, TransformersMaskedLM):
         return None
     settings: dict[str, Any] = json.loads(model.model.config.to_json_string())
@@ -181,7 +181,7 @@ def settings_of(model: nn.Module) -> dict[str, Any] | None:
 
 @dataclass(frozen=True, slots=True)
 class Teacher:
-    """A model that another learns from: its folder, and the hash of its weights. Not `taught`: it only gave layers."""
+    """The teacher of a distillation: its folder, and the hash of its weights. Without `taught`, it only gave layers."""
 
     folder: Path
     sha256: str
@@ -239,9 +239,9 @@ def begin(
     carried: bool = False,
     paired: bool = False,
 ) -> Start:
-    """The model of a recipe: that of the checkpoint `start`, or a new one. Weights are drawn from torch's generator.
+    """The model of a recipe: that of the checkpoint `start`, or a new one, initialized from torch's generator.
 
-    A checkpoint with another tokenizer is refused, unless its pieces are to be `carried` over.
+    A checkpoint with another tokenizer is refused, unless its embeddings are to be `carried` over.
     """
     kind = "paired" if paired else "masked"
     if start is None:
@@ -254,28 +254,32 @@ def begin(
 
 
 def checked(start: Start, *, max_tokens: int) -> Start:
-    """The start, where it takes sequences so long and can be saved; else UsageError."""
+    """The start, where it takes sequences of this length and can be saved; else UsageError."""
     if start.config.max_tokens < max_tokens:
         raise UsageError(
             f"text.max_tokens is {max_tokens}, but the model takes {start.config.max_tokens} at most. "
-            "Lower it, or raise max_tokens in [model]."
+            "Lower it, or raise max_tokens in [model].",
+            code="too-long",
+            value=max_tokens,
         )
     if isinstance(start.model, TransformersMaskedLM):
         return start
-    # Now, and not after days of training: what cannot be saved is not trained.
+    # Now, and not after days of training: a model that cannot be saved is not trained.
     write_config(start.config, start.architecture)
     if start.kind not in ARCHITECTURES[start.architecture].classes:
         raise UsageError(
-            f"{start.architecture} has no head for pairs in Hugging Face's form. Use text.kind sentences or "
-            "across_documents, or another model."
+            f"{start.architecture} has no pair head in Hugging Face's format. Use text.kind sentences or "
+            "across_documents, or another model.",
+            code="no-pair-head",
+            value=start.architecture,
         )
     return start
 
 
 def hash_of(checkpoint: Path | None) -> str:
-    """The hash of the weights a run begins with: other weights in the same folder are another start.
+    """The hash of the weights a run starts from: other weights in the same folder are another start.
 
-    Empty where there are none. What cannot be read is told where it is read.
+    Empty where there are none. A damaged checkpoint is reported where it is loaded.
     """
     try:
         return "" if checkpoint is None else weights_sha256(checkpoint)
@@ -284,7 +288,7 @@ def hash_of(checkpoint: Path | None) -> str:
 
 
 def name_of(checkpoint: Path) -> str:
-    """What to call a checkpoint: its folder's name, or that of the run it lies in."""
+    """The name of a checkpoint: its folder's, or that of its run."""
     path = checkpoint.resolve()
     return path.parent.name if path.name == "model" else path.name
 
@@ -292,7 +296,7 @@ def name_of(checkpoint: Path) -> str:
 def write_checkpoint(
     folder: Path, start: Start, weights: Mapping[str, Tensor], recipe: TrainingRecipe, run: Run, *, text: str
 ) -> None:
-    """Write the model, with its whole weights, as a Hugging Face folder with its card, in place of one there."""
+    """Write the model with its gathered weights as a Hugging Face folder with its card, replacing an existing one."""
     model = _with_weights(start, weights)
     said = recipe.card
     scores = []
@@ -329,7 +333,7 @@ def _with_weights(start: Start, weights: Mapping[str, Tensor]) -> nn.Module:
 
 
 def model_summary(start: Start, run: Run) -> str:
-    """What the model is, in a sentence or two."""
+    """A sentence or two about the model."""
     said = f"A masked language model, trained on {run.tokens:,} tokens with Lexome."
     if start.teacher is None:
         return said
@@ -388,23 +392,26 @@ def _loaded(start: Path, tokenizer: Path, kind: str, *, given: dict[str, Any], c
 def fitted(
     weights: Mapping[str, Tensor], config: EncoderConfig, given: dict[str, Any], *, kind: str, where: Path
 ) -> tuple[nn.Module, EncoderConfig]:
-    """A model of these weights with what [model] gives changed; RecipeError where that is their shape."""
+    """A model of these weights with the fields of [model] changed; RecipeError where they change its shape."""
     config = changed(config, given)
     with torch.device("meta"):
         model = checkpoint.build(config, kind)
     try:
         model.load_state_dict(weights, assign=True)
     except RuntimeError as error:
-        raise RecipeError(f"[model] changes the shape of {where}, which its weights do not fit: {error}") from None
+        message = f"[model] changes the shape of {where}, which its weights do not fit: {error}"
+        raise RecipeError(message, code="shape-mismatch", value=where) from None
     return model.requires_grad_(True), config
 
 
 def changed(config: EncoderConfig | None, given: dict[str, Any]) -> EncoderConfig:
-    """A configuration with some fields changed, or made of them alone; RecipeError for a field there is none of."""
+    """A configuration with some fields changed, or made of them alone; RecipeError for an unknown field."""
     known = [field.name for field in fields(EncoderConfig)]
     if unknown := sorted(given.keys() - set(known)):
-        raise RecipeError(f"[model] has the unknown key {unknown[0]}; expected some of {', '.join(known)}.")
+        message = f"[model] has the unknown key {unknown[0]}; expected some of {', '.join(known)}."
+        raise RecipeError(message, code="unknown-key", value=f"model.{unknown[0]}")
     try:
         return EncoderConfig(**given) if config is None else replace(config, **given)
     except TypeError as error:
-        raise RecipeError(f"[model]: {error}. Say vocabulary apart, every size of the model.") from None
+        message = f"[model]: {error}. Give every size of the model but the vocabulary."
+        raise RecipeError(message, code="missing-key", value="model") from None

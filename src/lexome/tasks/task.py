@@ -93,6 +93,10 @@ class NearMiss:
     reason: str
 
 
+KINDS: "dict[str, type[Task]]" = {}
+"""Every task class by its kind, in the order of their definition; `lexome.tasks` imports all of them."""
+
+
 class Task(ABC):
     """A problem: the same object encodes for training and decodes for evaluation and serving.
 
@@ -123,6 +127,9 @@ class Task(ABC):
     annotated: Mapping[str, tuple[str, ...]] = {}
     asked: frozenset[str] = frozenset()
     transitions: Transitions | None = None
+
+    def __init_subclass__(cls) -> None:
+        KINDS[cls.kind] = cls
 
     @abstractmethod
     def encode(self, doc: Document, tokenizer: Tokenizer, frame: Frame, *, with_targets: bool) -> list[Example]:
@@ -291,3 +298,28 @@ def label_index(label: str, labels: Sequence[str], doc: Document) -> int:
             "Add it to the labels of the task, or rename it in the documents.",
         )
     return labels.index(label)
+
+
+def task_of(settings: Mapping[str, Any]) -> Task:
+    """The task that these settings describe: its kind, and arguments of its class.
+
+    Missing arguments have their defaults.
+
+    >>> task_of({"kind": "ner", "types": ["Gene"]}).labels
+    ('O', 'B-Gene', 'I-Gene')
+    """
+    arguments = dict(settings)
+    kind = arguments.pop("kind", None)
+    if kind not in KINDS:
+        message = f"the task has kind {kind!r}; expected one of {', '.join(KINDS)}."
+        raise UsageError(message, code="unknown-task", value=kind)
+    parameters = signature(KINDS[kind]).parameters
+    unknown = sorted(arguments.keys() - parameters.keys())
+    if unknown:
+        message = f"a task of kind {kind!r} has no setting {unknown[0]!r}; expected some of {', '.join(parameters)}."
+        raise UsageError(message, code="unknown-key", value=unknown[0])
+    missing = [name for name, one in parameters.items() if one.default is one.empty and name not in arguments]
+    if missing:
+        message = f"a task of kind {kind!r} needs the setting {missing[0]!r}. Add it."
+        raise UsageError(message, code="missing-key", value=missing[0])
+    return KINDS[kind](**arguments)

@@ -185,7 +185,9 @@ def test_a_state_of_something_else_begins_the_run_again(
     assert not (tmp_path / "other" / STATES).exists()
 
 
-def test_half_a_run_on_another_device_is_not_gone_on_from(start: Path, data: Path, tmp_path: Path) -> None:
+def test_half_a_run_on_another_device_is_not_gone_on_from(
+    start: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     recipe = recipe_of(start, data, tmp_path / "out", NER, **KEYS)
     run(recipe, tmp_path / "whole")
     with pytest.raises(Killed):
@@ -193,6 +195,7 @@ def test_half_a_run_on_another_device_is_not_gone_on_from(start: Path, data: Pat
     identity = read_state(tmp_path / "moved")["identity"]
     change_state(tmp_path / "moved", identity=identity.replace(" cpu", " cuda"))
     run(recipe, tmp_path / "moved")
+    assert "starts again" in capsys.readouterr().err
     assert lines(tmp_path / "moved") == lines(tmp_path / "whole")
 
 

@@ -5,7 +5,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from itertools import chain
 from pathlib import Path, PurePath
 from typing import Any
@@ -47,13 +47,16 @@ def parse_inputs(arguments: Sequence[str], *, text: bool = False) -> Inputs:
     texts: list[str] = []
     paths: list[Path] = []
     for argument in arguments:
-        matches = _existing_paths(argument)
-        if not matches and _looks_like_text(argument):
-            texts.append(argument)
-        elif matches:
+        if matches := _existing_paths(argument):
             paths += matches
+        elif _looks_like_text(argument):
+            texts.append(argument)
+        elif not argument.strip():
+            raise UsageError("empty text; expected a text, a path, or - for standard input.", code="empty-text")
         else:
-            raise _missing_input(argument)
+            problem = "no file matches this pattern" if glob.has_magic(argument) else "no such file or folder"
+            message = f"{shorten(argument)}: {problem}. Check the path, or add --text if it is a text."
+            raise FormatError(message, code="missing-file", value=argument)
     return Inputs(tuple(texts), tuple(dict.fromkeys(paths)))
 
 
@@ -81,14 +84,6 @@ def _looks_like_text(argument: str) -> bool:
         return False
     # A full stop at the end, as of a sentence, is not an extension.
     return not (PurePath(argument).suffix and (formats_by_extension(argument) or is_archive(argument)))
-
-
-def _missing_input(argument: str) -> FormatError | UsageError:
-    if not argument.strip():
-        return UsageError("empty text; expected a text, a path, or - for standard input.", code="empty-text")
-    problem = "no file matches this pattern" if glob.has_magic(argument) else "no such file or folder"
-    message = f"{shorten(argument)}: {problem}. Check the path, or add --text if it is a text."
-    return FormatError(message, code="missing-file", value=argument)
 
 
 @dataclass(slots=True)
@@ -127,19 +122,11 @@ class AnnotationCounts:
 
     def as_dict(self) -> dict[str, Any]:
         """The counts for JSON, most frequent types first, then by name."""
-
-        def ordered(counter: Counter[str]) -> dict[str, int]:
-            return dict(sorted(counter.items(), key=lambda item: (-item[1], item[0])))
-
-        return {
-            "documents": self.documents,
-            "characters": self.characters,
-            "tokens": self.tokens,
-            "mentions": ordered(self.mentions),
-            "relations": ordered(self.relations),
-            "labels": ordered(self.labels),
-            "answers": self.answers,
-        }
+        counts = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "predictable"}
+        for name, value in counts.items():
+            if isinstance(value, Counter):
+                counts[name] = dict(sorted(value.items(), key=lambda item: (-item[1], item[0])))
+        return counts
 
     def add(self, counts: Mapping[str, Any]) -> None:
         """Add the `as_dict` of other documents."""
@@ -196,26 +183,24 @@ class Annotation:
 
     def documents(self) -> Iterator[Document]:
         """The annotated documents, in order."""
-        return self._annotate(self._input_files(None) if self.inputs.paths else [])
+        paths = self.inputs.paths
+        return self._annotate(input_files(paths, self._from, self.tally, out=None) if paths else [])
 
     def write(self, out: Path, format: str | None) -> None:
         """Write all documents to one file, or to one folder in a format that is written so."""
-        files, rejects = self._input_files(out), self.tally.rejects_path
+        files, rejects = input_files(self.inputs.paths, self._from, self.tally, out=out), self.tally.rejects_path
         if rejects is not None and rejects.is_file():
             rejects.unlink()  # of an earlier run
         write(out, self._annotate(files), format, tally=self.tally)
         # Parquet's writer rejects documents of a row group together, later than they are counted.
         self.counts.documents = self.tally.written
 
-    def _input_files(self, out: Path | None) -> list[Path]:
-        return input_files(self.inputs.paths, self._from, self.tally, out=out)
-
     def _annotate(self, files: Sequence[Path]) -> Iterator[Document]:
         tally = self.tally
         docs: Iterator[Document] = iter(())
         bar: AbstractContextManager[Callable[[Iterable[Document]], Iterator[Document]]] = nullcontext(iter)
         if files:
-            docs = read(files, self._from, tally=tally, options_if_supported=reader_options(lines=self._lines))
+            docs = read(files, self._from, tally=tally, options_if_supported={"per": "line"} if self._lines else {})
             size = sum(path.stat().st_size for path in files if path.is_file())
             shown = self._progress_shown and size > 0
             bar = progress("annotating", total=size, position=lambda: tally.bytes_read, shown=shown)
@@ -264,8 +249,3 @@ def annotate(
 def predictable_types(annotator: Annotator, types: Iterable[str] | None) -> frozenset[str]:
     """Everything that the models can predict: selected mention types, relation types and labels."""
     return frozenset(annotator.types if types is None else types).union(*(model.labels for model in annotator.models))
-
-
-def reader_options(*, lines: bool) -> dict[str, object]:
-    """Options for whichever readers have them."""
-    return {"per": "line"} if lines else {}

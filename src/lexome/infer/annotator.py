@@ -13,7 +13,6 @@ from pathlib import Path, PurePath
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lexome.corpus.sentences import with_sentences
 from lexome.document import Document, Passage
@@ -28,6 +27,8 @@ Curve = tuple[float, float]
 
 # Scores are clipped to this distance from 0 and 1 before calibration.
 EDGE = 1e-6
+# Logit of a tag that the model does not have: far below every real one.
+NEVER = -1e4
 
 
 def calibrated(score: float, curve: Curve | None) -> float:
@@ -43,10 +44,6 @@ def calibrated(score: float, curve: Curve | None) -> float:
     odds = slope * log(clipped / (1 - clipped)) + intercept
     # Either form overflows on one side.
     return 1 / (1 + exp(-odds)) if odds >= 0 else exp(odds) / (1 + exp(odds))
-
-
-# Logit of a tag that the model does not have: far below every real one.
-NEVER = -1e4
 
 
 class Model:
@@ -109,10 +106,11 @@ class Model:
         """Logits of each window, run one at a time or in batches of up to `batch_tokens`, padding included."""
         segments = [example.segments for example in examples] if self.frame.segments else None
         ids = [example.ids for example in examples]
-        return [
-            self._task_columns(logits)
-            for logits in self.predictor.logits(ids, segments=segments, batch_tokens=batch_tokens)
-        ]
+        logits = self.predictor.logits(ids, segments=segments, batch_tokens=batch_tokens)
+        if self._columns is None:
+            return logits
+        columns = [-1 if column is None else column for column in self._columns]
+        return [np.pad(window, ((0, 0), (0, 1)), constant_values=NEVER)[:, columns] for window in logits]
 
     def decode(
         self,
@@ -167,22 +165,11 @@ class Model:
     def _with_sentences(self, doc: Document) -> Document:
         return with_sentences(doc) if self.task.uses_sentences else doc
 
-    def _task_columns(self, logits: NDArray[np.float32]) -> Floats:
-        """The logits in the order of the task's labels."""
-        if self._columns is None:
-            return logits
-        filled = np.concatenate((logits, np.full((*logits.shape[:-1], 1), NEVER, logits.dtype)), -1)
-        return filled[..., [-1 if column is None else column for column in self._columns]]
-
 
 def _task_of(folder: Path, settings: ModelSettings) -> Task:
     if settings.task is None:
-        raise CheckpointError(
-            f"{folder}: a model of kind {settings.kind!r} without a task; expected a fine-tuned one. Fine-tune the "
-            "checkpoint with `lexome finetune`, then export that.",
-            code="missing-task",
-            value=settings.kind,
-        )
+        message = f"{folder}: a {settings.kind} model without a task. Fine-tune it with `lexome finetune` first."
+        raise CheckpointError(message, code="missing-task", value=settings.kind)
     task = task_of(settings.task)
     if task.head != settings.kind:
         message = f"{folder}: the task needs a {task.head} head, but the model has a {settings.kind} head."
@@ -328,18 +315,13 @@ class Annotator:
         if isinstance(text, Document):
             return text
         if not isinstance(text, str):
-            raise UsageError(
-                f"{_describe(text)}; expected a text or a document. {_hint(text)}", code="not-a-document", value=text
-            )
+            message = f"{_describe(text)}; expected a text or a document. {_hint(text)}"
+            raise UsageError(message, code="not-a-document", value=text)
         predicted = (*self.types, *self.extra_types)
         missing = [type_ for model in self.models for type_ in model.task.input_types if type_ not in predicted]
         if missing:
-            raise UsageError(
-                f"a text for a model that relates mentions of {missing[0]}, which no loaded model predicts. Load one "
-                "that does, or annotate documents that have such mentions.",
-                code="missing-mentions",
-                value=missing[0],
-            )
+            message = f"a text, but no loaded model predicts {missing[0]}. Load one that does, or pass documents."
+            raise UsageError(message, code="missing-mentions", value=missing[0])
         return Document(TEXT_ID, (Passage(0, text),) if text else ())
 
     def __call__(self, text: str | Document) -> Document:
@@ -446,23 +428,15 @@ def _check_compatible(models: Sequence[Model]) -> None:
     for model in models:
         for type_ in model.types:
             if type_ in owners:
-                raise UsageError(
-                    f"{owners[type_].name} and {model.name} both predict {type_}; expected one model for each type. "
-                    "Load one of them.",
-                    code="duplicate-type",
-                    value=type_,
-                )
+                message = f"{owners[type_].name} and {model.name} both predict {type_}. Load one of them."
+                raise UsageError(message, code="duplicate-type", value=type_)
             owners[type_] = model
     for model in models:
         missing = [type_ for type_ in model.task.input_types if type_ not in owners]
         if owners and missing:
-            raise UsageError(
-                f"{model.name} relates mentions of {', '.join(model.task.input_types)}, but no loaded model predicts "
-                f"{missing[0]}, only {', '.join(owners)}. Load a model that does, or run {model.name} alone on "
-                "documents that have such mentions.",
-                code="missing-mentions",
-                value=missing[0],
-            )
+            remedy = f"Load a model that does, or run {model.name} alone on documents that have such mentions."
+            message = f"{model.name} relates mentions of {missing[0]}, but no loaded model predicts them. {remedy}"
+            raise UsageError(message, code="missing-mentions", value=missing[0])
 
 
 def _only_documents(items: Iterable[object]) -> Iterator[Document]:
@@ -470,9 +444,8 @@ def _only_documents(items: Iterable[object]) -> Iterator[Document]:
     for number, item in enumerate(items, 1):
         if not isinstance(item, Document):
             hint = "Convert it: annotator.document(it)." if isinstance(item, str) else _hint(item)
-            raise UsageError(
-                f"item {number:,} is {_describe(item)}; expected documents. {hint}", code="not-a-document", value=item
-            )
+            message = f"item {number:,} is {_describe(item)}; expected documents. {hint}"
+            raise UsageError(message, code="not-a-document", value=item)
         yield item
 
 
@@ -503,9 +476,6 @@ def default_model() -> Path:
     """The folder of the default model."""
     folder = Path(str(resources.files("lexome") / DEFAULT_MODEL))
     if not (folder / SETTINGS).is_file():
-        raise CheckpointError(
-            f"{folder}: the default model is missing. Reinstall Lexome, or name a folder written by `lexome export`.",
-            code="missing-folder",
-            value=folder,
-        )
+        message = f"{folder}: the default model is missing. Reinstall Lexome, or name an exported model."
+        raise CheckpointError(message, code="missing-folder", value=folder)
     return folder

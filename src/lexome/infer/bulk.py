@@ -22,7 +22,7 @@ from lexome.files import atomic_write, fingerprint, refuse_other_settings, usabl
 from lexome.formats import Tally, expand, read, work_units, write
 from lexome.formats.registry import FORMATS, get_format
 from lexome.formats.streams import is_archive, printable_name, uncompressed_name
-from lexome.infer.annotation import AnnotationCounts, annotate, predictable_types, reader_options
+from lexome.infer.annotation import AnnotationCounts, annotate, predictable_types
 from lexome.infer.annotator import Annotator
 from lexome.infer.predictor import identity_of
 from lexome.infer.selection import MinScore
@@ -167,9 +167,9 @@ def annotate_file(job: Job, drafts: tuple[Path, ...], advance: Advance) -> dict[
     counts = AnnotationCounts(predictable=predictable_types(annotator, settings.types))
     tokens = annotator.tokens_run
     with Tally(None if settings.strict else rejects) as tally:
-        docs = read(job.inputs, settings.from_, tally=tally, options_if_supported=reader_options(lines=settings.lines))
-        tracked = _track(docs, tally, advance)
-        annotated = annotate(annotator, tracked, tally, types=settings.types, min_score=settings.min_score)
+        options: dict[str, object] = {"per": "line"} if settings.lines else {}
+        docs = _track(read(job.inputs, settings.from_, tally=tally, options_if_supported=options), tally, advance)
+        annotated = annotate(annotator, docs, tally, types=settings.types, min_score=settings.min_score)
         write(out, counts.count(annotated, tally), settings.format, tally=tally)
         tally.raise_failures(str(job.inputs[0]))
     counts.documents, counts.tokens = tally.written, annotator.tokens_run - tokens
@@ -242,18 +242,14 @@ def _claim_folder(out: Path, identity: Mapping[str, Any], *, redo: bool) -> None
         if not redo:
             remedy = "Choose another folder, or add --redo to annotate everything again."
             refuse_other_settings(out, previous, settings, holds="files annotated with other settings", remedy=remedy)
-        _clear(out)
+        # The outputs that the marks list, then marks and settings.
+        marks = work_folder(out) / "marks"
+        for mark in sorted(marks.rglob("*.json")):
+            with suppress(ValueError, LookupError, TypeError):
+                output = json.loads(mark.read_bytes())["outputs"][0]["name"]
+                (out / mark.parent.relative_to(marks) / output).unlink(missing_ok=True)
+        shutil.rmtree(work_folder(out))
     write_json(path, settings)
-
-
-def _clear(out: Path) -> None:
-    """Remove the outputs that the marks list, then marks and settings."""
-    marks = work_folder(out) / "marks"
-    for mark in sorted(marks.rglob("*.json")):
-        with suppress(ValueError, LookupError, TypeError):
-            output = json.loads(mark.read_bytes())["outputs"][0]["name"]
-            (out / mark.parent.relative_to(marks) / output).unlink(missing_ok=True)
-    shutil.rmtree(work_folder(out))
 
 
 def _remove_partial_files(out: Path, rejects: Path | None) -> None:

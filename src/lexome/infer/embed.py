@@ -66,9 +66,8 @@ def embed(
     """
     for name, value, choices in (("unit", unit, UNITS), ("pooling", pooling, POOLINGS)):
         if value not in choices:
-            raise UsageError(
-                f"{name} is {value!r}; expected one of {', '.join(choices)}.", code=f"unknown-{name}", value=value
-            )
+            message = f"{name} is {value!r}; expected one of {', '.join(choices)}."
+            raise UsageError(message, code=f"unknown-{name}", value=value)
     for path in (out, ids_path(out)):
         if path.exists() and any(other.exists() and other.samefile(path) for other in inputs):
             raise UsageError(f"{path} is both input and output. Choose another path.", code="same-file", value=path)
@@ -81,7 +80,10 @@ def embed(
         with bar as track, vector_file(out, predictor.settings.width) as write:
             for texts in _tokenize(predictor, _units(track(docs), unit), result):
                 vectors = _embed_texts(predictor, [ids for _, ids in texts], result, pooling=pooling, batch=batch)
-                write([name for name, _ in texts], _unit_length(vectors) if normalise else vectors)
+                if normalise:
+                    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+                    vectors /= np.maximum(lengths, np.finfo(np.float32).tiny)
+                write([name for name, _ in texts], vectors)
                 result.vectors += len(texts)
             if not tally.documents and tally.failures:
                 raise FormatError(tally.failures[0], code="unreadable-file")
@@ -156,12 +158,6 @@ def windows(ids: Sequence[int], size: int) -> list[list[int]]:
     length, longer = divmod(len(ids), count)
     bounds = [number * length + min(number, longer) for number in range(count + 1)]
     return [list(ids[start:end]) for start, end in pairwise(bounds)]
-
-
-def _unit_length(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
-    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    scaled: NDArray[np.float32] = vectors / np.maximum(lengths, np.finfo(np.float32).tiny)
-    return scaled
 
 
 # Files of vectors

@@ -80,25 +80,21 @@ def read_settings(folder: Path) -> ModelSettings:
     except (FileNotFoundError, NotADirectoryError):
         raise _not_exported(folder) from None
     except (OSError, ValueError) as error:
-        raise CheckpointError(
-            f"{path}: cannot be read ({error}). Export the model again.", code="unreadable-file", value=path
-        ) from None
+        message = f"{path}: cannot be read ({error}). Export the model again."
+        raise CheckpointError(message, code="unreadable-file", value=path) from None
     version = content.get("version") if isinstance(content, dict) else None
     if version != FORM_VERSION:
         message = f"{path}: version {version}; expected {FORM_VERSION}. Export the model again with this Lexome."
         raise CheckpointError(message, code="unsupported-version", value=version)
     # Folders written before calibration existed do not have the key.
-    content = {"calibration": None, **content}
+    content.setdefault("calibration", None)
     names = {field.name for field in fields(ModelSettings)}
     if wrong := sorted(names ^ content.keys()):
         problem = "missing key" if wrong[0] in names else "unknown key"
-        raise CheckpointError(
-            f"{path}: {problem} {wrong[0]!r}. Export the model again.", code=problem.replace(" ", "-"), value=wrong[0]
-        )
-    values: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value for name, value in content.items()
-    }
-    return ModelSettings(**{**values, "calibration": _curves(path, content["calibration"])})
+        message = f"{path}: {problem} {wrong[0]!r}. Export the model again."
+        raise CheckpointError(message, code=problem.replace(" ", "-"), value=wrong[0])
+    content["calibration"] = _curves(path, content["calibration"])
+    return ModelSettings(**{name: tuple(item) if isinstance(item, list) else item for name, item in content.items()})
 
 
 def write_settings(folder: Path, settings: ModelSettings) -> None:
@@ -115,12 +111,8 @@ def _curves(path: Path, calibration: Any) -> dict[str, tuple[float, float]] | No
     except (AttributeError, TypeError, ValueError):
         curves = {"": (nan, nan)}
     if not all(isfinite(number) for curve in curves.values() for number in curve):
-        raise CheckpointError(
-            f"{path}: calibration is {calibration!r}; expected slope and intercept for each type. Export the model "
-            "again.",
-            code="invalid-calibration",
-            value=calibration,
-        )
+        message = f"{path}: calibration {calibration!r}; expected slope and intercept by type. Export the model again."
+        raise CheckpointError(message, code="invalid-calibration", value=calibration)
     return curves
 
 
@@ -192,9 +184,7 @@ class Predictor:
         *,
         graph: Path | None = None,
     ) -> None:
-        self.folder = folder
-        self.settings = settings
-        self.tokenizer = tokenizer
+        self.folder, self.settings, self.tokenizer = folder, settings, tokenizer
         self.threads: int = session.get_session_options().intra_op_num_threads
         self._graph = (graph or folder / MODEL).absolute()
         self._graph_stamp = _file_stamp(self._graph)
@@ -212,12 +202,9 @@ class Predictor:
                 raise CheckpointError(message, code="missing-file", value=name)
         sha256 = hashlib.sha256((folder / TOKENIZER).read_bytes()).hexdigest()
         if sha256 != settings.tokenizer_sha256:
-            raise CheckpointError(
-                f"{folder / TOKENIZER} has SHA-256 {sha256[:8]}, but the model was exported with "
-                f"{settings.tokenizer_sha256[:8]}. Restore the file, or export the model again.",
-                code="tokenizer-mismatch",
-                value=sha256,
-            )
+            expected = settings.tokenizer_sha256[:8]
+            message = f"{folder / TOKENIZER}: SHA-256 {sha256[:8]}; expected {expected}. Export the model again."
+            raise CheckpointError(message, code="tokenizer-mismatch", value=sha256)
         return cls(folder, settings, open_tokenizer(folder / TOKENIZER), open_session(folder / MODEL, threads))
 
     def single_threaded(self) -> "Predictor":
@@ -252,11 +239,8 @@ class Predictor:
         """Token ids of a text with special tokens; UsageError if it is too long."""
         row = self.with_special_tokens(self.tokenizer.ids(text))
         if len(row) > self.settings.max_tokens:
-            raise UsageError(
-                f"the text has {len(row):,} tokens; the model takes at most {self.settings.max_tokens:,}. Shorten it.",
-                code="too-long",
-                value=len(row),
-            )
+            message = f"the text has {len(row):,} tokens; expected at most {self.settings.max_tokens:,}. Shorten it."
+            raise UsageError(message, code="too-long", value=len(row))
         return row
 
     def with_special_tokens(self, ids: TokenIds) -> list[int]:
@@ -289,12 +273,8 @@ class Predictor:
     def words(self, row: TokenIds, positions: Sequence[int]) -> Floats:
         """Of a masked LM, logits over the vocabulary at some positions of a sequence, (M, V)."""
         if self.settings.kind != "masked":
-            raise UsageError(
-                f"{self.folder}: a model of kind {self.settings.kind!r}, which cannot fill masks. "
-                "Export a masked language model: lexome export CHECKPOINT FOLDER --kind masked",
-                code="wrong-kind",
-                value=self.settings.kind,
-            )
+            message = f"{self.folder}: kind {self.settings.kind!r}; expected masked. Export it with --kind masked."
+            raise UsageError(message, code="wrong-kind", value=self.settings.kind)
         return self._run([row], "logits", positions=np.asarray(positions, dtype=np.int64))
 
     def logits(
@@ -509,12 +489,8 @@ def _check_output(folder: Path, session: Any, labels: int) -> None:
     # A dynamic dimension has a name in place of a number.
     wrong_labels = isinstance(shape[-1], int) and shape[-1] != labels if shape else False
     if wrong_labels or (shape and len(shape) != len(("batch", "tokens", "labels"))):
-        raise CheckpointError(
-            f"{folder}: the graph's logits have shape {shape}; expected batch, tokens and the {labels} labels of "
-            f"{CONFIG}. Export model and {CONFIG} together.",
-            code="shape-mismatch",
-            value=shape,
-        )
+        message = f"{folder}: logits of shape {shape}; expected batch, tokens, {labels} labels. Export the model again."
+        raise CheckpointError(message, code="shape-mismatch", value=shape)
 
 
 def special_tokens(tokenizer: Mapping[str, Any]) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -538,16 +514,11 @@ def _read_json(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_bytes())
     except FileNotFoundError:
-        raise CheckpointError(
-            f"{path.parent}: {path.name} is missing; expected a Hugging Face folder that has it. "
-            "Save the model's fast tokenizer there.",
-            code="missing-file",
-            value=path.name,
-        ) from None
+        message = f"{path.parent}: {path.name} is missing. Save the model and its fast tokenizer there."
+        raise CheckpointError(message, code="missing-file", value=path.name) from None
     except (OSError, ValueError) as error:
-        raise CheckpointError(
-            f"{path}: cannot be read ({error}). Download it again.", code="unreadable-file", value=path
-        ) from None
+        message = f"{path}: cannot be read ({error}). Download it again."
+        raise CheckpointError(message, code="unreadable-file", value=path) from None
     if not isinstance(content, dict):
         message = f"{path}: a JSON {type(content).__name__}; expected an object. Download it again."
         raise CheckpointError(message, code="unreadable-file", value=path)
@@ -575,12 +546,9 @@ def _task_of_tags(folder: Path, config: Mapping[str, Any]) -> tuple[Ner, list[in
         columns[f"{BILOU.get(prefix, prefix)}-{type_}" if dash else prefix] = column
     unknown = [name for name in columns if name != "O" and name[:2] not in ("B-", "I-", "E-", "S-")]
     if unknown or "O" not in columns or len(columns) == 1:
-        raise CheckpointError(
-            f"{folder}: the labels are {', '.join(list(columns)[:4]) or 'missing'}; expected O and tags such as B-Gene "
-            f"and I-Gene. Use a token classifier, or write the tags into id2label of its {CONFIG}.",
-            code="invalid-labels",
-            value=unknown[0] if unknown else None,
-        )
+        labels = ", ".join(list(columns)[:4]) or "missing"
+        message = f"{folder}: labels {labels}; expected O and tags such as B-Gene. Write them to id2label of {CONFIG}."
+        raise CheckpointError(message, code="invalid-labels", value=unknown[0] if unknown else None)
     types = list(dict.fromkeys(name[2:] for name in columns if name != "O"))
     iobes = any(name[:2] in ("E-", "S-") for name in columns)
     # Tags of IOB1, and of types without B-, are decoded as conlleval does.

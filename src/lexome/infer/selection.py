@@ -119,11 +119,8 @@ def _require_score(score: float, text: str | None = None) -> None:
 
 
 def _invalid_score(score: float | str) -> UsageError:
-    return UsageError(
-        f"minimum score {score}: expected a number from 0 to 1, on the command line 0.5 or Gene=0.7.",
-        code="invalid-score",
-        value=score,
-    )
+    message = f"minimum score {score}: expected a number from 0 to 1, on the command line 0.5 or Gene=0.7."
+    return UsageError(message, code="invalid-score", value=score)
 
 
 def _require_known(names: Sequence[str], default: Sequence[str], extra: Sequence[str]) -> None:
@@ -134,6 +131,5 @@ def _require_known(names: Sequence[str], default: Sequence[str], extra: Sequence
     near = difflib.get_close_matches(unknown[0].casefold(), known, n=1)
     hint = f" Did you mean {known[near[0]]!r}?" if near else ""
     listed = (", ".join(default) or "none") + (f"; on request only: {', '.join(extra)}" if extra else "")
-    raise UsageError(
-        f"no model predicts the type {unknown[0]!r}.{hint} Types: {listed}.", code="unknown-type", value=unknown[0]
-    )
+    message = f"no model predicts the type {unknown[0]!r}.{hint} Types: {listed}."
+    raise UsageError(message, code="unknown-type", value=unknown[0])

@@ -7,16 +7,14 @@ import re
 from collections.abc import Iterable, Iterator
 from unicodedata import combining, east_asian_width
 
-from lexome.document import Document, Passage, Relation, Span
+from lexome.document import Document, Passage, Span
 from lexome.formats.html import color_of
 
 BOLD, DIM, RESET = "\x1b[1m", "\x1b[2m", "\x1b[0m"
 # Hues of the terminal's colors in OKLCH, and their codes; dark blue is hard to read, so blue is the bright one.
 _HUES = {29: 31, 110: 33, 142: 32, 195: 36, 264: 94, 325: 35}
-# Minimum lightness for the bright code.
-_BRIGHT = 0.79
-# Colors below this chroma are grey, for which the terminal's own color is used.
-_GREY = 0.05
+# Minimum lightness for the bright code, and the chroma below which the terminal's own color is used.
+_BRIGHT, _GREY = 0.79, 0.05
 
 # Control characters, and characters that change the direction of text.
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -49,7 +47,12 @@ def render(doc: Document, *, width: int = 100, color: bool = False, show_id: boo
             for span in crossing
         )
     texts = {span.id: span.text for span in doc.spans}
-    lines += (f"  {_relation(relation, texts)}" for relation in doc.relations)
+    for relation in doc.relations:
+        arguments = ", ".join(
+            f"{argument.role}: {texts.get(argument.target or '', argument.target or argument.concept or '')}"
+            for argument in relation.arguments
+        )
+        lines.append("  " + printable(f"{relation.type}({arguments})") + _score(relation.score))
     if doc.labels:
         lines.append("  labels: " + printable(", ".join(doc.labels)))
     for question in doc.questions:
@@ -80,14 +83,6 @@ def color_code(type_: str) -> str:
 
 def _score(score: float | None) -> str:
     return "" if score is None else f" {score:.2f}"
-
-
-def _relation(relation: Relation, texts: dict[str, str]) -> str:
-    arguments = ", ".join(
-        f"{argument.role}: {texts.get(argument.target or '', argument.target or argument.concept or '')}"
-        for argument in relation.arguments
-    )
-    return printable(f"{relation.type}({arguments})") + _score(relation.score)
 
 
 def _nest(passage: Passage, spans: Iterable[Span]) -> tuple[list[Span], list[Span]]:

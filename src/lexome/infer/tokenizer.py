@@ -9,6 +9,7 @@ import json
 import re
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -186,7 +187,8 @@ class _Characters:
 
     def _normalize(self, character: str) -> tuple[str, bool, bool]:
         """Its letters, whether it separates words, and whether it is a word of its own."""
-        if self._clean and (character in "\0\ufffd" or _is_control(character)):
+        is_control = character not in "\t\n\r" and unicodedata.category(character) in ("Cc", "Cf", "Co", "Cs")
+        if self._clean and (is_control or character in "\0\ufffd"):
             return "", False, False
         if character in _SPACES:
             return "", True, False
@@ -201,25 +203,19 @@ class _Characters:
         return normalized, False, len(normalized) == 1 and _is_punctuation(normalized)
 
 
-def _is_control(character: str) -> bool:
-    return character not in "\t\n\r" and unicodedata.category(character) in ("Cc", "Cf", "Co", "Cs")
-
-
 def _is_punctuation(character: str) -> bool:
     if character.isascii():
         return character.isprintable() and not character.isalnum() and character != " "
     return unicodedata.category(character).startswith("P")
 
 
+@dataclass(frozen=True)
 class SubwordTokenizer:
     """A tokenizer: `encode` gives pieces without special tokens around them, `word` the text of a token id."""
 
-    def __init__(
-        self, vocabulary: dict[str, int], encode: Callable[[str], list[Piece]], word: Callable[[int], str]
-    ) -> None:
-        self.vocabulary = vocabulary
-        self.encode = encode
-        self.word = word
+    vocabulary: dict[str, int]
+    encode: Callable[[str], list[Piece]]
+    word: Callable[[int], str]
 
     def ids(self, text: str) -> list[int]:
         """Token ids of a text."""
@@ -262,6 +258,5 @@ def _open_with_library(path: Path) -> SubwordTokenizer:
 
 
 def _invalid_tokenizer(path: Path, reason: str) -> CheckpointError:
-    return CheckpointError(
-        f"{path}: not a valid tokenizer ({reason}). Export the model again.", code="invalid-tokenizer", value=path
-    )
+    message = f"{path}: not a valid tokenizer ({reason}). Export the model again."
+    return CheckpointError(message, code="invalid-tokenizer", value=path)

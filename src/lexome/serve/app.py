@@ -10,7 +10,9 @@ from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
+from starlette.types import ASGIApp
 
 from lexome import __version__
 from lexome.errors import BadDocument, FormatError, LexomeError, MissingExtraError, UsageError
@@ -18,7 +20,7 @@ from lexome.files import usable_cores
 from lexome.infer.annotator import Annotator
 from lexome.serve import compat, routes
 from lexome.serve.limits import Limits, RequestError
-from lexome.serve.middleware import OPEN_PATHS, Gate, protect
+from lexome.serve.middleware import OPEN_PATHS, AccessControl, Gate
 from lexome.serve.schemas import Plain, describe_bodies
 from lexome.serve.service import Library, Service
 
@@ -71,7 +73,18 @@ def make_app(
     for kind in (LexomeError, HTTPException, RequestValidationError, Exception):
         app.add_exception_handler(kind, _error_response)
     describe_bodies(app, [*routes.BODIES, Plain], secured=token is not None, open_paths=OPEN_PATHS)
-    return protect(app, limits=limits, metrics=service.metrics, token=token, origins=origins, hosts=hosts)
+    metrics = service.metrics
+    guarded: ASGIApp = AccessControl(app, limits=limits, metrics=metrics, token=token, origins=origins, hosts=hosts)
+    if origins:
+        # Around access control: a preflight has no token, and the page has to be able to read errors.
+        guarded = CORSMiddleware(
+            guarded,
+            allow_origins=origins,
+            allow_methods=("GET", "POST"),
+            allow_headers=("authorization", "content-type"),
+            expose_headers=("retry-after", "lexome-unknown"),
+        )
+    return Gate(guarded, limits=limits, metrics=metrics)
 
 
 async def _error_response(request: Request, error: Exception) -> Response:

@@ -17,27 +17,17 @@ from lexome.serve.routes import service_of
 from lexome.serve.schemas import error_responses
 from lexome.serve.service import Service
 
-# BERN2's entity types by ours and those of the corpora, in lower case without separators.
+# BERN2's entity types, and the names of ours and those of the corpora, in lower case without separators.
 _BERN2_TYPES = {
-    "gene": "gene",
-    "geneorgeneproduct": "gene",
-    "protein": "gene",
-    "gene/protein": "gene",
-    "disease": "disease",
-    "diseaseorphenotypicfeature": "disease",
-    "chemical": "drug",
-    "chemicalentity": "drug",
-    "drug": "drug",
-    "species": "species",
-    "organism": "species",
-    "organismtaxon": "species",
-    "mutation": "mutation",
-    "variant": "mutation",
-    "sequencevariant": "mutation",
-    "cellline": "cell_line",
-    "celltype": "cell_type",
-    "dna": "DNA",
-    "rna": "RNA",
+    "gene": ("gene", "geneorgeneproduct", "protein", "gene/protein"),
+    "disease": ("disease", "diseaseorphenotypicfeature"),
+    "drug": ("chemical", "chemicalentity", "drug"),
+    "species": ("species", "organism", "organismtaxon"),
+    "mutation": ("mutation", "variant", "sequencevariant"),
+    "cell_line": ("cellline",),
+    "cell_type": ("celltype",),
+    "DNA": ("dna",),
+    "RNA": ("rna",),
 }
 # BERN2's id of a mention without a concept.
 _NO_CONCEPT = "CUI-less"
@@ -59,7 +49,7 @@ def _annotation(span: Span) -> dict[str, Any]:
         "id": list(span.concepts) or [_NO_CONCEPT],
         "is_neural_normalized": False,
         "mention": span.text,
-        "obj": _BERN2_TYPES.get(plain, span.type),
+        "obj": next((type_ for type_, names in _BERN2_TYPES.items() if plain in names), span.type),
         "prob": span.score,
         "span": {"begin": span.start, "end": span.end},
     }
@@ -189,7 +179,9 @@ async def publications(
         docs = await _annotated(known, service)
         response = await service.offload(service.library.size(known) << 4, lambda: export(docs, form))
         if unknown:
-            response.headers[UNKNOWN] = _in_header(",".join(unknown))
+            # A question mark for every character that a header cannot contain, such as line ends.
+            listed = "".join(letter if " " <= letter <= "~" else "?" for letter in ",".join(unknown)[:2000])
+            response.headers[UNKNOWN] = listed.strip()
         return response
 
     return await service.in_time(request, work())
@@ -198,9 +190,8 @@ async def publications(
 def _parse_ids(text: str, service: Service) -> list[str]:
     names = list(dict.fromkeys(name for part in text.split(",") if (name := part.strip())))
     if len(names) > service.limits.documents:
-        raise RequestError(
-            413, f"{len(names):,} ids; expected at most {service.limits.documents:,}. Send several requests."
-        )
+        message = f"{len(names):,} ids; expected at most {service.limits.documents:,}. Send several requests."
+        raise RequestError(413, message)
     return names
 
 
@@ -213,13 +204,7 @@ async def _annotated(names: Sequence[str], service: Service) -> list[Document]:
     return [doc if doc.spans or doc.relations else next(annotated) for doc in docs]
 
 
-def _in_header(text: str) -> str:
-    """The text with a question mark for every character that a header cannot contain, such as line ends."""
-    return "".join(letter if " " <= letter <= "~" else "?" for letter in text[:2000]).strip()
-
-
 def _unknown_ids(names: Sequence[str], service: Service) -> RequestError:
     shown = ", ".join(names[:5])[:200]
-    return RequestError(
-        404, f"{shown}: unknown; the library has {service.library.documents:,} documents. Add more with --documents."
-    )
+    message = f"{shown}: unknown; the library has {service.library.documents:,} documents. Add more with --documents."
+    return RequestError(404, message)

@@ -7,7 +7,6 @@ from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -34,33 +33,6 @@ _SECURITY_HEADERS = {
 }
 # A larger response stays in memory until its client has read it; a smaller one fits into the system's buffers.
 _LARGE_BYTES = 1 << 16
-
-
-def protect(
-    app: ASGIApp,
-    *,
-    limits: Limits,
-    metrics: Metrics,
-    token: str | None = None,
-    origins: Sequence[str] = (),
-    hosts: Sequence[str] | None = None,
-) -> "Gate":
-    """The application behind all middleware.
-
-    With a `token`, requests must have it; web pages of other origins may send requests only if listed in `origins`.
-    With `hosts`, only requests for one of these host names are answered.
-    """
-    app = AccessControl(app, limits=limits, metrics=metrics, token=token, origins=origins, hosts=hosts)
-    if origins:
-        # Around access control: a preflight has no token, and the page has to be able to read errors.
-        app = CORSMiddleware(
-            app,
-            allow_origins=origins,
-            allow_methods=("GET", "POST"),
-            allow_headers=("authorization", "content-type"),
-            expose_headers=("retry-after", "lexome-unknown"),
-        )
-    return Gate(app, limits=limits, metrics=metrics)
 
 
 class Gate:
@@ -113,15 +85,10 @@ class Gate:
         finally:
             self.held_bytes -= own_bytes
             self.metrics.in_flight -= 1
-            self.metrics.add(_route_path(scope), status, time.perf_counter() - start)
-
-
-def _route_path(scope: Scope) -> str:
-    """The path of the route, so that there are no more labels than routes."""
-    path = getattr(scope.get("route"), "path", None)
-    if path is None:
-        return _STATIC if scope["path"].startswith(_STATIC) else "other"
-    return str(path)
+            # The path of the route, so that there are no more labels than routes.
+            other = _STATIC if scope["path"].startswith(_STATIC) else "other"
+            path = getattr(scope.get("route"), "path", other)
+            self.metrics.add(path, status, time.perf_counter() - start)
 
 
 class AccessControl:
@@ -138,11 +105,13 @@ class AccessControl:
         hosts: Sequence[str] | None,
     ) -> None:
         for origin in origins:
-            _check_origin(origin)
+            scheme, separator, rest = origin.partition("://")
+            if scheme not in ("http", "https") or not separator or not rest or set("/?#*@ ") & set(rest):
+                message = f"{origin!r} is not an origin; expected scheme and host only, such as https://lab.example"
+                raise UsageError(message, code="invalid-origin", value=origin)
         if token is not None and (not token or not token.isascii() or not token.isprintable() or " " in token):
-            raise UsageError(
-                "the token is empty or not printable ASCII without spaces. Choose another.", code="invalid-token"
-            )
+            message = "the token is empty or not printable ASCII without spaces. Choose another."
+            raise UsageError(message, code="invalid-token")
         self.app, self.limits, self.metrics = app, limits, metrics
         self._token = None if token is None else token.encode()
         self._origins = frozenset(origins)
@@ -163,23 +132,19 @@ class AccessControl:
             return JSONResponse({"error": reason}, 429, {"retry-after": "1"})
         host = headers.get("host", "")
         if self._hosts is not None and _host_name(host) not in self._hosts:
-            reason = (
-                f"requests for host {host[:100]!r} are refused; expected a name of this machine. Start the service "
-                "with a token, or list the page with --allow-origin."
-            )
+            reason = f"requests for host {host[:100]!r} are refused. Set a token, or list the page with --allow-origin."
             return JSONResponse({"error": reason}, 403)
         if headers.get("origin") not in self._origins and _is_cross_site(scope["method"], headers):
             reason = "requests from web pages of other origins are refused. List the origin with --allow-origin."
             return JSONResponse({"error": reason}, 403)
-        if self._token is None or self._has_token(headers.get("authorization", "")):
+        scheme, _, token = headers.get("authorization", "").partition(" ")
+        # In constant time, which does not reveal how much of it was right.
+        if self._token is None or (
+            scheme.lower() == "bearer" and hmac.compare_digest(token.strip().encode(), self._token)
+        ):
             return None
         reason = "no token, or a wrong one; expected the header `Authorization: Bearer TOKEN`."
         return JSONResponse({"error": reason}, 401, {"www-authenticate": "Bearer"})
-
-    def _has_token(self, authorization: str) -> bool:
-        scheme, _, token = authorization.partition(" ")
-        # In constant time, which does not reveal how much of it was right.
-        return scheme.lower() == "bearer" and hmac.compare_digest(token.strip().encode(), self._token or b"")
 
 
 def local_names(host: str) -> tuple[str, ...] | None:
@@ -207,10 +172,3 @@ def _host_name(host: str) -> str:
         return urlsplit(f"//{host}").hostname or ""
     except ValueError:
         return ""
-
-
-def _check_origin(origin: str) -> None:
-    scheme, separator, rest = origin.partition("://")
-    if scheme not in ("http", "https") or not separator or not rest or set("/?#*@ ") & set(rest):
-        message = f"{origin!r} is not an origin; expected scheme and host only, such as https://lab.example"
-        raise UsageError(message, code="invalid-origin", value=origin)

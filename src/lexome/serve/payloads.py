@@ -21,7 +21,7 @@ from lexome.document import Document
 from lexome.errors import DocumentError
 from lexome.formats import Tally
 from lexome.formats.jsonl import to_json
-from lexome.formats.registry import BY_NAME, Format, detect, detect_by_content, get_format
+from lexome.formats.registry import BY_NAME, detect, detect_by_content, get_format
 from lexome.formats.streams import HEAD_BYTES, Source, is_archive
 from lexome.serve.limits import CLIENT_CLOSED, Limits, RequestError
 from lexome.serve.queue import text_length
@@ -46,9 +46,7 @@ class Given(BaseModel):
     """A text, or documents in Lexome's own form: one of the two."""
 
     model_config = ConfigDict(
-        strict=True,
-        extra="forbid",
-        json_schema_extra={"oneOf": [{"required": ["text"]}, {"required": ["documents"]}]},
+        strict=True, extra="forbid", json_schema_extra={"oneOf": [{"required": ["text"]}, {"required": ["documents"]}]}
     )
 
     text: str | None = Field(None, description="A bare text.")
@@ -74,20 +72,16 @@ async def read_body(request: Request, limits: Limits) -> bytes:
                     raise _too_large(f"more than {limits.body_bytes:,} bytes", limits)
                 parts.append(part)
     except TimeoutError:
-        raise RequestError(
-            408, f"timeout: {size:,} bytes of the body arrived within {limits.read_s:g} s. Send it faster, or in parts."
-        ) from None
+        message = f"timeout: {size:,} bytes of the body arrived in {limits.read_s:g} s. Send it faster, or in parts."
+        raise RequestError(408, message) from None
     except ClientDisconnect:
         raise RequestError(CLIENT_CLOSED, "the client has disconnected.") from None
     return b"".join(parts)
 
 
 def _too_large(size: str, limits: Limits) -> RequestError:
-    return RequestError(
-        413,
-        f"the body has {size}; expected at most {limits.body_bytes:,}. Send fewer documents per request, or annotate "
-        "files with `lexome annotate`.",
-    )
+    remedy = "Send fewer documents per request, or annotate files with `lexome annotate`."
+    return RequestError(413, f"the body has {size}; expected at most {limits.body_bytes:,}. {remedy}")
 
 
 def parse_documents(
@@ -112,9 +106,8 @@ def parse_documents(
         chosen = get_format("text") if content_type == "text/plain" else detect_by_content(source)
     if chosen.name in COMPRESSED_FORMATS or chosen.grouped:
         reason = "may decompress to any size" if chosen.name in COMPRESSED_FORMATS else "consists of several files"
-        raise RequestError(
-            415, f"the format {chosen.name!r} {reason} and is not accepted. Send jsonl, bioc-xml or another."
-        )
+        message = f"the format {chosen.name!r} {reason} and is not accepted. Send jsonl, bioc-xml or another."
+        raise RequestError(415, message)
     return check_limits(chosen.read_function()(source, tally=Tally()), limits)
 
 
@@ -182,9 +175,8 @@ def check_limits(docs: Iterable[Document], limits: Limits) -> list[Document]:
             (text_length(doc), "characters", limits.characters, "Split it, or use `lexome annotate`, without limits."),
         ):
             if size > limit:
-                raise RequestError(
-                    413, f"document {doc.id[:60]!r} has {size:,} {what}; expected at most {limit:,}. {remedy}"
-                )
+                message = f"document {doc.id[:60]!r} has {size:,} {what}; expected at most {limit:,}. {remedy}"
+                raise RequestError(413, message)
         accepted.append(doc)
     return accepted
 
@@ -233,10 +225,15 @@ def write_format(docs: Sequence[Document], format: str) -> bytes:
     chosen = get_format(format)
     if format == "html":
         _check_marks(docs)
-    if chosen.folder:
-        return _zip_folder(chosen, docs)
     stream = io.BytesIO()
-    chosen.write_function()(docs, stream, tally=Tally())
+    if not chosen.folder:
+        chosen.write_function()(docs, stream, tally=Tally())
+        return stream.getvalue()
+    with tempfile.TemporaryDirectory(prefix="lexome-") as name, ZipFile(stream, "w", ZIP_DEFLATED) as archive:
+        folder = Path(name) / "annotations"
+        chosen.write_function()(docs, folder, tally=Tally())
+        for path in sorted(folder.rglob("*")):
+            archive.write(path, path.relative_to(folder))
     return stream.getvalue()
 
 
@@ -248,18 +245,5 @@ def _check_marks(docs: Sequence[Document]) -> None:
         edges = sorted({edge for part in parts for edge in part})
         marks += sum(bisect_left(edges, end) - bisect_left(edges, start) for start, end in parts)
     if marks > MAX_MARKS:
-        raise RequestError(
-            413,
-            f"mentions overlap in {marks:,} places; expected at most {MAX_MARKS:,} for HTML. Request another format, "
-            "or fewer documents.",
-        )
-
-
-def _zip_folder(format: Format, docs: Sequence[Document]) -> bytes:
-    stream = io.BytesIO()
-    with tempfile.TemporaryDirectory(prefix="lexome-") as name, ZipFile(stream, "w", ZIP_DEFLATED) as archive:
-        folder = Path(name) / "annotations"
-        format.write_function()(docs, folder, tally=Tally())
-        for path in sorted(folder.rglob("*")):
-            archive.write(path, path.relative_to(folder))
-    return stream.getvalue()
+        message = f"mentions overlap in {marks:,} places; HTML may have {MAX_MARKS:,}. Request another format."
+        raise RequestError(413, message)

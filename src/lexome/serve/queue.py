@@ -87,15 +87,16 @@ class QueuedRequest:
 
     def finish(self, error: Exception | None = None) -> None:
         """Resolve the future, from any thread: all documents are finished, or one failed."""
-        self.loop.call_soon_threadsafe(self._resolve, error)
 
-    def _resolve(self, error: Exception | None) -> None:
-        if self.done.done():
-            return
-        if error is not None:
-            self.done.set_exception(error)
-        else:
-            self.done.set_result([doc for doc in self.results if doc is not None])
+        def resolve() -> None:
+            if self.done.done():
+                return
+            if error is not None:
+                self.done.set_exception(error)
+            else:
+                self.done.set_result([doc for doc in self.results if doc is not None])
+
+        self.loop.call_soon_threadsafe(resolve)
 
 
 class Queue:
@@ -157,19 +158,12 @@ class Queue:
             documents, characters = self.documents + len(request.docs), self.characters + request.characters
             # An empty queue takes any request: those have their own limits.
             if self.documents and (documents > self.limits.queue or characters > self.limits.queue_characters):
-                raise self._queue_full()
+                per_s = self.threads * self.characters_done / self.busy_s if self.busy_s else 0.0
+                wait = min(max(1, round(self.characters / max(per_s, 1000.0))), 120)
+                message = f"{self.documents:,} documents, {self.characters:,} characters are queued. Retry in {wait} s."
+                raise RequestError(429, message, retry_after_s=wait)
             self.documents, self.characters = documents, characters
             self._enter(request)
-
-    def _queue_full(self) -> RequestError:
-        per_s = self.threads * self.characters_done / self.busy_s if self.busy_s else 0.0
-        wait = min(max(1, round(self.characters / max(per_s, 1000.0))), 120)
-        return RequestError(
-            429,
-            f"{self.documents:,} documents with {self.characters:,} characters are queued; the limits are "
-            f"{self.limits.queue:,} and {self.limits.queue_characters:,}. Retry in {wait} s.",
-            retry_after_s=wait,
-        )
 
     def _enter(self, request: QueuedRequest, *, first: bool = False) -> None:
         """Put a request that has work at the end of the round, or at its start; the lock is held."""

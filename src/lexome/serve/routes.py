@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Literal, cast
 
 from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, Field
@@ -71,8 +71,7 @@ async def model(request: Request) -> Response:
 async def annotate(
     request: Request,
     from_: Annotated[
-        str | None,
-        Query(alias="from", description="Format of the body.", json_schema_extra={"enum": input_formats()}),
+        str | None, Query(alias="from", description="Format of the body.", json_schema_extra={"enum": input_formats()})
     ] = None,
     name: Annotated[str | None, Query(description="File name of the body, to detect its format.")] = None,
     to: Annotated[
@@ -136,10 +135,7 @@ async def classify(request: Request) -> Response:
 
 
 @router.post(
-    "/ask",
-    response_model=schemas.Answers,
-    responses=error_responses(404, *_ERRORS),
-    openapi_extra=schemas.body(Asked),
+    "/ask", response_model=schemas.Answers, responses=error_responses(404, *_ERRORS), openapi_extra=schemas.body(Asked)
 )
 async def ask(request: Request) -> Response:
     """Answer a question from a text or documents, if a question-answering model is loaded."""
@@ -156,7 +152,19 @@ async def ask(request: Request) -> Response:
 
     async def work() -> Response:
         docs = await service.annotate(await service.offload(len(body), parse), models)
-        return JSONResponse({"answers": [answer for doc in docs for answer in _answers(doc)]})
+        answers = [
+            {
+                "document": doc.id,
+                "text": answer.text,
+                "start": answer.start,
+                "end": None if answer.start is None else answer.start + len(answer.text),
+                "score": answer.score,
+            }
+            for doc in docs
+            for question in doc.questions
+            for answer in question.answers
+        ]
+        return JSONResponse({"answers": answers})
 
     return await service.in_time(request, work())
 
@@ -167,20 +175,6 @@ def _require_models(service: Service, kind: str, ability: str) -> Sequence[Model
         names = ", ".join(model.name for model in service.models())
         raise RequestError(404, f"no model that {ability} is loaded, only {names}. Add one with --model.")
     return models
-
-
-def _answers(doc: Document) -> list[dict[str, Any]]:
-    return [
-        {
-            "document": doc.id,
-            "text": answer.text,
-            "start": answer.start,
-            "end": None if answer.start is None else answer.start + len(answer.text),
-            "score": answer.score,
-        }
-        for question in doc.questions
-        for answer in question.answers
-    ]
 
 
 class State(BaseModel):

@@ -111,12 +111,8 @@ class Service:
 
     def about(self) -> dict[str, Any]:
         """Description of the models, formats and limits."""
-        limits = {
-            "body_bytes": self.limits.body_bytes,
-            "documents": self.limits.documents,
-            "characters": self.limits.characters,
-            "seconds": self.limits.answer_s,
-        }
+        limits = {name: getattr(self.limits, name) for name in ("body_bytes", "documents", "characters")}
+        limits["seconds"] = self.limits.answer_s
         formats = {"formats": output_formats(), "reads": input_formats()}
         return {**self.annotator.about(), **formats, "limits": limits, "documents": self.library.documents}
 
@@ -157,11 +153,8 @@ class Service:
             disconnect.cancel()
         if disconnect.done():
             raise RequestError(CLIENT_CLOSED, "the client has disconnected.")
-        raise RequestError(
-            503,
-            f"no response within {self.limits.answer_s:g} s. Send less text per request, or retry later.",
-            retry_after_s=5,
-        )
+        message = f"no response within {self.limits.answer_s:g} s. Send less text per request, or retry later."
+        raise RequestError(503, message, retry_after_s=5)
 
 
 async def _disconnect(request: Request) -> None:

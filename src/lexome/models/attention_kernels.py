@@ -10,17 +10,7 @@ import triton.language as tl
 
 
 @triton.jit
-def forward(
-    qkv,
-    out,
-    lse,
-    tiles,
-    tokens,
-    scale,
-    H: tl.constexpr,
-    K: tl.constexpr,
-    M: tl.constexpr,
-):
+def forward(qkv, out, lse, tiles, tokens, scale, H: tl.constexpr, K: tl.constexpr, M: tl.constexpr):
     tile, head = tl.program_id(0), tl.program_id(1)
     tile_start, start, end = tl.load(tiles + tile * 3), tl.load(tiles + tile * 3 + 1), tl.load(tiles + tile * 3 + 2)
     if tile_start < end:

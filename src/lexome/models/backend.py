@@ -44,11 +44,8 @@ class TransformersEncoder(nn.Module):
     def forward(self, ids_T: Tensor, packing: Packing, segments_T: Tensor | None = None) -> Tensor:
         longest = max(packing.lengths)
         if longest > self.config.max_tokens:
-            raise UsageError(
-                f"a sequence has {longest} tokens; the model's limit is {self.config.max_tokens}. Truncate it.",
-                code="sequence-too-long",
-                value=longest,
-            )
+            message = f"a sequence has {longest} tokens; the model's limit is {self.config.max_tokens}. Truncate it."
+            raise UsageError(message, code="sequence-too-long", value=longest)
         groups = length_groups(packing.lengths)
         # Decoders may have no padding id, or -1; any will do, because padding is masked.
         padding = max(0, getattr(self.model.config, "pad_token_id", None) or 0)
@@ -138,15 +135,14 @@ def length_groups(lengths: Sequence[int]) -> list[LengthGroup]:
             groups[-1].append(number)
         else:
             groups.append([number])
-    return [_length_group(starts[members, None], sizes[members, None]) for members in groups]
-
-
-def _length_group(starts_N1: np.ndarray[Any, Any], sizes_N1: np.ndarray[Any, Any]) -> LengthGroup:
-    steps_L = np.arange(sizes_N1.max())
-    real_NL = steps_L < sizes_N1
-    # Padding repeats the last token of its sequence; its id is replaced later.
-    index_NL = starts_N1 + np.minimum(steps_L, sizes_N1 - 1)
-    return LengthGroup((index_NL, real_NL, np.flatnonzero(real_NL)), index_NL[real_NL])
+    padded = []
+    for members in groups:
+        steps_L, sizes_N1 = np.arange(sizes[members].max()), sizes[members, None]
+        real_NL = steps_L < sizes_N1
+        # Padding repeats the last token of its sequence; its id is replaced later.
+        index_NL = starts[members, None] + np.minimum(steps_L, sizes_N1 - 1)
+        padded.append(LengthGroup((index_NL, real_NL, np.flatnonzero(real_NL)), index_NL[real_NL]))
+    return padded
 
 
 # Length limit of models without one, such as those with relative positions.
@@ -186,28 +182,20 @@ def hf_config_of(settings: Mapping[str, Any], *, where: str) -> Any:
     known = library.models.auto.configuration_auto.CONFIG_MAPPING
     model_type = settings.get("model_type")
     if model_type not in known:
-        raise CheckpointError(
-            f"{where}: transformers {library.__version__} does not know the model_type {model_type!r}. Update it if "
-            "the model is newer. Models that come with their own code are not loaded: no code is executed.",
-            code="unknown-architecture",
-            value=model_type,
-        )
+        remedy = "Update it if the model is newer; code in a model folder is never executed."
+        message = f"{where}: transformers {library.__version__} does not know the model_type {model_type!r}. {remedy}"
+        raise CheckpointError(message, code="unknown-architecture", value=model_type)
     if "quantization_config" in settings:
-        raise CheckpointError(
-            f"{where}: the weights are quantized. Use unquantized ones.", code="quantized-weights", value=model_type
-        )
+        message = f"{where}: the weights are quantized. Use unquantized ones."
+        raise CheckpointError(message, code="quantized-weights", value=model_type)
     try:
         config = known[model_type].from_dict({key: value for key, value in settings.items() if key != "auto_map"})
     except Exception as error:  # each configuration class validates in its own way
-        raise CheckpointError(
-            f"{where}: transformers rejects it: {error}", code="unsupported-setting", value=model_type
-        ) from None
+        message = f"{where}: transformers rejects it: {error}"
+        raise CheckpointError(message, code="unsupported-setting", value=model_type) from None
     if getattr(config, "is_encoder_decoder", False):
-        raise CheckpointError(
-            f"{where}: {model_type} is an encoder-decoder; expected an encoder.",
-            code="unsupported-model",
-            value=model_type,
-        )
+        message = f"{where}: {model_type} is an encoder-decoder; expected an encoder."
+        raise CheckpointError(message, code="unsupported-model", value=model_type)
     return config
 
 
@@ -251,7 +239,11 @@ def assemble(
     else:
         keys = {} if hidden.count else _linear_head_keys(config, hf_weights, kind)
     if keys:
-        _fill_head(head, {key: weights[name] for name, key in keys.items()}, where)
+        try:
+            head.load_state_dict({key: weights[name] for name, key in keys.items()})
+        except RuntimeError as error:
+            message = f"{where}: the weights of the head do not match config.json: {error}"
+            raise CheckpointError(message, code="shape-mismatch", value="head") from None
     elif not new_head:
         raise _missing_head(where, kind, f"head.{next(iter(head.state_dict()))}")
     new = () if keys else tuple(f"head.{name}" for name in head.state_dict())
@@ -295,15 +287,13 @@ def shape_of(model: Any, *, where: str) -> EncoderConfig:
     Its other options (norms, positions, activations) stay at their defaults and do not describe the model.
     """
     config = model.config
+    keys = {"vocab": "vocab_size", "layers": "num_hidden_layers", "heads": "num_attention_heads"}
     sizes: dict[str, Any] = {}
-    for field, key in _SIZES.items():
+    for field, key in {**keys, "hidden_size": "hidden_size"}.items():
         sizes[field] = getattr(config, key, None)
         if not isinstance(sizes[field], int):
-            raise CheckpointError(
-                f"{where}: {config.model_type} has no {key}; expected a text model.",
-                code="unsupported-model",
-                value=config.model_type,
-            )
+            message = f"{where}: {config.model_type} has no {key}; expected a text model."
+            raise CheckpointError(message, code="unsupported-model", value=config.model_type)
     inner = getattr(config, "intermediate_size", None) or getattr(config, "n_inner", None)
     norms = (getattr(config, name, None) for name in ("layer_norm_eps", "layer_norm_epsilon", "rms_norm_eps"))
     try:
@@ -316,14 +306,6 @@ def shape_of(model: Any, *, where: str) -> EncoderConfig:
         )
     except UsageError as error:
         raise CheckpointError(f"{where}: {error}", code=error.code, value=error.value) from None
-
-
-_SIZES = {
-    "vocab": "vocab_size",
-    "layers": "num_hidden_layers",
-    "hidden_size": "hidden_size",
-    "heads": "num_attention_heads",
-}
 
 
 def _max_tokens(model: Any) -> int:
@@ -368,26 +350,16 @@ def _kind(kind: str | None, config: Any, settings: Mapping[str, Any], where: str
     kind = kind or _declared_kind(config, settings)
     if kind == "masked" and _class_of(config, kind) is None:
         causal = "is a causal language model and " if _is_causal(config) else ""
-        raise CheckpointError(
-            f"{where}: {config.model_type} {causal}has no masked-LM head. Load it as an encoder (kind encoder).",
-            code="unsupported-kind",
-            value=kind,
-        )
+        message = f"{where}: {config.model_type} {causal}has no masked-LM head. Load it as an encoder (kind encoder)."
+        raise CheckpointError(message, code="unsupported-kind", value=kind)
     if kind == "paired":
-        raise CheckpointError(
-            f"{where}: the transformers backend has no pair head. Load it as masked.",
-            code="unsupported-kind",
-            value=kind,
-        )
+        message = f"{where}: the transformers backend has no pair head. Load it as masked."
+        raise CheckpointError(message, code="unsupported-kind", value=kind)
     if kind is not None and _class_of(config, "encoder") is not None:
         return kind
     declared = settings.get("architectures") or []
-    raise CheckpointError(
-        f"{where}: architectures is {declared}, which determines no kind of {config.model_type}. "
-        "Specify the kind to load; encoder needs no head.",
-        code="unknown-kind",
-        value=declared,
-    )
+    message = f"{where}: architectures {declared} determine no kind of {config.model_type}. Specify the kind to load."
+    raise CheckpointError(message, code="unknown-kind", value=declared)
 
 
 def _is_causal(config: Any) -> bool:
@@ -422,28 +394,21 @@ def _from_pretrained(
                 **options,
             )
     except (RuntimeError, ValueError, TypeError) as error:
-        raise CheckpointError(
-            f"{where}: the weights do not match config.json: {error}", code="shape-mismatch", value=class_.__name__
-        ) from None
+        message = f"{where}: the weights do not match config.json: {error}"
+        raise CheckpointError(message, code="shape-mismatch", value=class_.__name__) from None
     prefix = f"{model.base_model_prefix}."
     bare = not any(name.startswith(prefix) for name in weights)
     alone = model.base_model is model
     missing = sorted(name for name in info["missing_keys"] if alone or name.startswith(prefix))
     if missing:
-        raise CheckpointError(
-            f"{where}: {len(missing)} encoder weights missing, first {missing[0]!r}.",
-            code="missing-weights",
-            value=missing[0],
-        )
+        message = f"{where}: {len(missing)} encoder weights missing, first {missing[0]!r}."
+        raise CheckpointError(message, code="missing-weights", value=missing[0])
     unused = {name for name in info["unexpected_keys"] if not name.endswith(IGNORED_BUFFERS)}
     encoder_keys = sorted(name for name in unused if bare or name.startswith(prefix))
     unknown = [name for name in encoder_keys if not name.removeprefix(prefix).startswith("pool")]
     if unknown:
-        raise CheckpointError(
-            f"{where}: {len(unknown)} unknown weights, first {unknown[0]!r}; expected those of {class_.__name__}.",
-            code="unknown-weights",
-            value=unknown[0],
-        )
+        message = f"{where}: {len(unknown)} unknown weights, first {unknown[0]!r}; expected those of {class_.__name__}."
+        raise CheckpointError(message, code="unknown-weights", value=unknown[0])
     return model, unused, tuple(sorted(info["missing_keys"]))
 
 
@@ -475,24 +440,12 @@ def _linear_head_keys(config: Any, weights: Mapping[str, Tensor], kind: str) -> 
     return {name: f"out.{name.rpartition('.')[2]}" for name in names}
 
 
-def _fill_head(head: nn.Module, weights: Mapping[str, Tensor], where: str) -> None:
-    try:
-        head.load_state_dict(weights)
-    except RuntimeError as error:
-        raise CheckpointError(
-            f"{where}: the weights of the head do not match config.json: {error}", code="shape-mismatch", value="head"
-        ) from None
-
-
 def _missing_head(where: str, kind: str, first: str, *, model_type: str = "") -> CheckpointError:
     # Sentence encoders often declare a head in config.json that was not saved.
     mpnet = f" To train it with Lexome's own encoder, {DROP_RELATIVE_POSITIONS}." if model_type == "mpnet" else ""
-    return CheckpointError(
-        f"{where}: no usable weights for a {kind} head (first {first!r}). Load it as another kind (convert-model "
-        f"--kind encoder needs no head), or request a new head (new_head=True), which has to be trained.{mpnet}",
-        code="missing-head",
-        value=kind,
-    )
+    remedy = "Load it as another kind (--kind encoder needs no head), or request a new head (new_head=True)"
+    message = f"{where}: no usable weights for a {kind} head (first {first!r}). {remedy}.{mpnet}"
+    return CheckpointError(message, code="missing-head", value=kind)
 
 
 @torch.no_grad()
@@ -509,9 +462,8 @@ def _try_forward(model: nn.Module, where: str) -> None:
         usable = torch.allclose(wrapper.predict(hidden_TD, ids_T).float(), logits_TV, atol=1e-2, rtol=1e-2)
     if not usable:
         name = type(wrapper.model).__name__
-        raise CheckpointError(
-            f"{where}: {name} is not an encoder with a separate head.", code="unsupported-model", value=name
-        )
+        message = f"{where}: {name} is not an encoder with a separate head."
+        raise CheckpointError(message, code="unsupported-model", value=name)
 
 
 @contextmanager

@@ -114,12 +114,8 @@ def layout_of(path: Path) -> str:
         return HUGGING_FACE
     layout = detect(path)
     if layout is None and not path.is_dir():
-        raise CheckpointError(
-            f"{path}: not a known checkpoint. Expected a model folder, or a release of Google's BERT, fairseq's "
-            "RoBERTa, Megatron, NeMo or ONNX. For a Hugging Face model, pass its folder.",
-            code="unknown-layout",
-            value=path,
-        )
+        message = f"{path}: not a known checkpoint. Pass a model folder, or a release in another supported format."
+        raise CheckpointError(message, code="unknown-layout", value=path)
     return layout or HUGGING_FACE
 
 
@@ -249,12 +245,8 @@ def assemble(
     config = read_config(settings, where=where)
     kind = _kind(kind, architecture, settings, where)
     if kind in LM_KINDS and not settings.get("tie_word_embeddings", True):
-        raise CheckpointError(
-            f"{where}: tie_word_embeddings is false, but Lexome's language-modeling heads share the embedding matrix. "
-            "Load it with the transformers backend, or as an encoder.",
-            code="untied-embeddings",
-            value="tie_word_embeddings",
-        )
+        message = f"{where}: tie_word_embeddings is false. Load it with the transformers backend, or as an encoder."
+        raise CheckpointError(message, code="untied-embeddings", value="tie_word_embeddings")
     labels = tuple(labels)
     if kind in ("token", "sequence", "span"):
         hidden = hidden or hf.read_hidden_layers(settings, architecture, kind)
@@ -280,20 +272,12 @@ def assemble(
 
 
 def build(
-    config: EncoderConfig,
-    kind: str,
-    *,
-    labels: int = 2,
-    hidden: HiddenLayers | None = None,
-    pooling: str = "first",
+    config: EncoderConfig, kind: str, *, labels: int = 2, hidden: HiddenLayers | None = None, pooling: str = "first"
 ) -> nn.Module:
     """A new model of a kind, initialized from torch's generator."""
-    if kind == "encoder":
-        return Encoder(config)
-    if kind == "masked":
-        return MaskedLM(config)
-    if kind == "paired":
-        return PairedLM(config)
+    without_labels = {"encoder": Encoder, "masked": MaskedLM, "paired": PairedLM}
+    if kind in without_labels:
+        return without_labels[kind](config)
     head = hf.build_head(config, kind, labels=labels, hidden=hidden, pooling=pooling)
     return EncoderWithHead(Encoder(config), head)
 
@@ -306,12 +290,8 @@ def kind_of(model: nn.Module) -> str:
     kinds: dict[type[nn.Module], str] = {Encoder: "encoder", MaskedLM: "masked", PairedLM: "paired"}
     kinds |= {TransformersEncoder: "encoder", TransformersMaskedLM: "masked"}
     if type(model) not in kinds:
-        raise CheckpointError(
-            f"{type(model).__name__} cannot be saved as a model folder; expected Encoder, MaskedLM, PairedLM or "
-            "EncoderWithHead. Unwrap the model first.",
-            code="unsupported-model",
-            value=type(model).__name__,
-        )
+        message = f"{type(model).__name__} cannot be saved as a model folder. Unwrap the model first."
+        raise CheckpointError(message, code="unsupported-model", value=type(model).__name__)
     return kinds[type(model)]
 
 
@@ -338,9 +318,8 @@ def save(
     The folder appears only when complete. An existing folder is an error unless `replace` is set.
     """
     if folder.exists() and any(folder.iterdir()) and not replace:
-        raise CheckpointError(
-            f"{folder}: exists and is not empty. Choose another folder, or remove it.", code="not-empty", value=folder
-        )
+        message = f"{folder}: exists and is not empty. Choose another folder, or remove it."
+        raise CheckpointError(message, code="not-empty", value=folder)
     kind, config = kind_of(model), encoder_of(model).config
     write_model = _model_writer(model, architecture, kind, labels)
     with atomic_folder(folder) as temporary:
@@ -398,21 +377,16 @@ _PIPELINE_TAGS = {
 def _read_without(path: Path, drop: str) -> Any:
     check_drop(drop)
     if not path.is_dir() or layout_of(path) != HUGGING_FACE:
-        raise CheckpointError(
-            f"{path}: expected a Hugging Face folder of an MPNet to drop {drop} from. Unpack an archive first, and "
-            "convert any other model without --drop.",
-            code="unknown-layout",
-            value=path,
-        )
+        message = f"{path}: expected a Hugging Face folder of an MPNet to drop {drop} from. Unpack an archive first."
+        raise CheckpointError(message, code="unknown-layout", value=path)
     return read_without_positions(path)
 
 
 def _select_backend(backend: str, settings: Mapping[str, Any], kind: str | None, where: str) -> str:
     """The backend to use: the requested one, or Lexome's if it can; CheckpointError if it cannot run the model."""
     if backend not in BACKENDS:
-        raise UsageError(
-            f"backend {backend!r}; expected one of {', '.join(BACKENDS)}.", code="unknown-option", value=backend
-        )
+        message = f"backend {backend!r}; expected one of {', '.join(BACKENDS)}."
+        raise UsageError(message, code="unknown-option", value=backend)
     if backend == "auto":
         backend = "lexome"
         if settings.get("model_type", "bert") not in ARCHITECTURES:
@@ -432,13 +406,11 @@ def _kind(kind: str | None, architecture: str, settings: Mapping[str, Any], wher
     classes = ARCHITECTURES[architecture].classes
     if kind is not None:
         if kind not in KINDS:
-            raise CheckpointError(
-                f"kind {kind!r}; expected one of {', '.join(KINDS)}.", code="unknown-kind", value=kind
-            )
+            message = f"kind {kind!r}; expected one of {', '.join(KINDS)}."
+            raise CheckpointError(message, code="unknown-kind", value=kind)
         if kind not in classes:
-            raise CheckpointError(
-                f"{where}: transformers has no {architecture} of kind {kind!r}.", code="unsupported-kind", value=kind
-            )
+            message = f"{where}: transformers has no {architecture} of kind {kind!r}."
+            raise CheckpointError(message, code="unsupported-kind", value=kind)
         return kind
     if hf.CUSTOM_HEAD in settings:
         return str(settings[hf.CUSTOM_HEAD]["kind"])
@@ -446,12 +418,8 @@ def _kind(kind: str | None, architecture: str, settings: Mapping[str, Any], wher
     for kind, name in classes.items():
         if name in declared:
             return kind
-    raise CheckpointError(
-        f"{where}: architectures is {declared}; expected one of {', '.join(classes.values())}. "
-        "Specify the kind to load.",
-        code="unknown-kind",
-        value=declared,
-    )
+    message = f"{where}: architectures {declared}; expected one of {', '.join(classes.values())}. Specify the kind."
+    raise CheckpointError(message, code="unknown-kind", value=declared)
 
 
 def _map_weights(
@@ -481,11 +449,8 @@ def _map_weights(
         return replace(mapped, missing=(*mapped.missing, *head_keys), unused=(*mapped.unused, *unused_custom))
     unknown = sorted(custom.keys() - set(head_keys))
     if unknown:
-        raise CheckpointError(
-            f"{folder}: unknown weight {unknown[0]!r} of the head, which config.json does not describe.",
-            code="unknown-weights",
-            value=unknown[0],
-        )
+        message = f"{folder}: unknown weight {unknown[0]!r} of the head, which config.json does not describe."
+        raise CheckpointError(message, code="unknown-weights", value=unknown[0])
     missing = tuple(name for name in head_keys if name not in custom)
     return MappedWeights({**mapped.weights, **custom}, (*mapped.missing, *missing), mapped.unused)
 
@@ -493,29 +458,19 @@ def _map_weights(
 def _check_shapes(folder: Path, weights: Mapping[str, Tensor], model: Mapping[str, Tensor]) -> None:
     for name, tensor in weights.items():
         if tensor.shape != model[name].shape:
-            raise CheckpointError(
-                f"{folder}: {name} has the shape {tuple(tensor.shape)}, but config.json makes it "
-                f"{tuple(model[name].shape)}. They belong to different models.",
-                code="shape-mismatch",
-                value=name,
-            )
+            message = f"{folder}: {name}: shape {tuple(tensor.shape)}; config.json expects {tuple(model[name].shape)}."
+            raise CheckpointError(message, code="shape-mismatch", value=name)
 
 
 def _check_missing(folder: Path, missing: Sequence[str], kind: str, *, new_head: bool) -> None:
     encoder = [name for name in missing if name.startswith("encoder.")]
     if encoder:
-        raise CheckpointError(
-            f"{folder}: {len(encoder)} encoder weights missing, first {encoder[0]!r}.",
-            code="missing-weights",
-            value=encoder[0],
-        )
+        message = f"{folder}: {len(encoder)} encoder weights missing, first {encoder[0]!r}."
+        raise CheckpointError(message, code="missing-weights", value=encoder[0])
     if not new_head:
-        raise CheckpointError(
-            f"{folder}: no weights for a {kind} head (first {missing[0]!r}). Load it as another kind, or request a new "
-            "head (new_head=True), which has to be trained.",
-            code="missing-head",
-            value=kind,
-        )
+        remedy = "Load it as another kind, or request a new head (new_head=True)."
+        message = f"{folder}: no weights for a {kind} head (first {missing[0]!r}). {remedy}"
+        raise CheckpointError(message, code="missing-head", value=kind)
 
 
 def _model_writer(
@@ -545,11 +500,8 @@ def _to_hf(
     mapping = ARCHITECTURES[architecture]
     heads = encoder_of(model).config.heads
     if kind not in mapping.classes:
-        raise CheckpointError(
-            f"transformers has no {architecture} with a pair head. Save a MaskedLM.",
-            code="unsupported-kind",
-            value=kind,
-        )
+        message = f"transformers has no {architecture} with a pair head. Save a MaskedLM."
+        raise CheckpointError(message, code="unsupported-kind", value=kind)
     state = {f"encoder.{name}" if kind == "encoder" else name: t for name, t in model.state_dict().items()}
     head = {}
     if isinstance(model, EncoderWithHead):

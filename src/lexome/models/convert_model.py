@@ -69,9 +69,8 @@ def convert_model(
     if dtype is not None and dtype not in DTYPES:
         raise UsageError(f"dtype {dtype!r}; expected one of {', '.join(DTYPES)}.", code="unknown-option", value=dtype)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise CheckpointError(
-            f"{folder}: exists and is not empty. Choose another folder, or remove it.", code="not-empty", value=folder
-        )
+        message = f"{folder}: exists and is not empty. Choose another folder, or remove it."
+        raise CheckpointError(message, code="not-empty", value=folder)
     loaded = checkpoint.load(source, kind=kind, dtype=None, backend=backend, drop=drop)
     written = next(loaded.model.parameters()).dtype if dtype is None else DTYPES[dtype]
     # Scale in float32 whatever the dtype, so that weights are rounded only once.
@@ -116,12 +115,8 @@ def _tokenizer(loaded: Checkpoint, temporary: Path) -> Path:
     if loaded.tokenizer:
         return loaded.folder
     if not loaded.tokenizer_files:
-        raise CheckpointError(
-            f"{loaded.folder}: no tokenizer. Put its vocabulary beside the weights, or pass a tokenizer folder, "
-            "tokenizer.json or vocab.txt (--tokenizer).",
-            code="missing-tokenizer",
-            value=loaded.folder,
-        )
+        message = f"{loaded.folder}: no tokenizer. Put its vocabulary beside the weights, or pass --tokenizer."
+        raise CheckpointError(message, code="missing-tokenizer", value=loaded.folder)
     for name, content in loaded.tokenizer_files.items():
         (temporary / name).write_bytes(content)
     return temporary
@@ -162,11 +157,8 @@ def scale_outputs(model: nn.Module, rms: float) -> float:
     norm, current = _last_norm(encoder), output_rms(encoder)
     scale = rms / current if current else 0.0
     if not 1 / _MAX_SCALE < scale < _MAX_SCALE:
-        raise UsageError(
-            f"outputs {rms:g}: the model's are {current:g}; expected at most a factor of {_MAX_SCALE:g} between them",
-            code="bad-scale",
-            value=rms,
-        )
+        message = f"outputs {rms:g}: the model's are {current:g}; expected at most a factor of {_MAX_SCALE:g} between"
+        raise UsageError(message, code="bad-scale", value=rms)
     norm.weight.mul_(scale)
     if norm.bias is not None:
         norm.bias.mul_(scale)

@@ -364,25 +364,17 @@ class EncoderConfig:
             if getattr(self, name) < 1:
                 raise UsageError(f"{name} is {getattr(self, name)}; expected at least 1.", code="bad-size", value=name)
         if self.hidden_size % self.heads:
-            raise UsageError(
-                f"hidden_size {self.hidden_size} is not a multiple of {self.heads} heads. Change one of them.",
-                code="heads-mismatch",
-                value=self.heads,
-            )
+            message = f"hidden_size {self.hidden_size} is not a multiple of {self.heads} heads. Change one of them."
+            raise UsageError(message, code="heads-mismatch", value=self.heads)
         choices = {"norm": ("post", "pre"), "positions": ("learned", "rotary")}
         for name, known in (choices | {"activation": ACTIVATIONS, "head_activation": ACTIVATIONS}).items():
             value = getattr(self, name)
             if value not in known:
-                raise UsageError(
-                    f"{name} is {value!r}; expected one of {', '.join(known)}.", code="unknown-option", value=value
-                )
+                message = f"{name} is {value!r}; expected one of {', '.join(known)}."
+                raise UsageError(message, code="unknown-option", value=value)
         if self.positions == "rotary" and self.head_size % 2:
-            raise UsageError(
-                f"rotary positions rotate pairs of dimensions, but the head size is {self.head_size}; expected an even "
-                "one. Change hidden_size or heads.",
-                code="odd-head-size",
-                value=self.head_size,
-            )
+            message = f"rotary positions need an even head size, not {self.head_size}. Change hidden_size or heads."
+            raise UsageError(message, code="odd-head-size", value=self.head_size)
 
     @property
     def head_size(self) -> int:

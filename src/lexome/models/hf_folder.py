@@ -30,9 +30,8 @@ def read_settings(folder: Path) -> dict[str, Any]:
         # The output folder of a training run has the model in a subfolder.
         nested = folder / "model"
         hint = f"Pass {nested}, the model in it." if (nested / "config.json").is_file() else "Check the path."
-        raise CheckpointError(
-            f"{path}: no such file; expected a model folder. {hint}", code="missing-file", value=path
-        ) from None
+        message = f"{path}: no such file; expected a model folder. {hint}"
+        raise CheckpointError(message, code="missing-file", value=path) from None
     except ValueError as error:
         raise CheckpointError(f"{path}: invalid JSON: {error}", code="not-json", value=path) from None
     if not isinstance(settings, dict):
@@ -58,11 +57,8 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
         weights.update(_read_file(path))
     lacking = sorted(listed - weights.keys())
     if lacking:
-        raise CheckpointError(
-            f"{folder}: {len(lacking)} weights are in no shard, first {lacking[0]!r}.",
-            code="missing-weights",
-            value=lacking[0],
-        )
+        message = f"{folder}: {len(lacking)} weights are in no shard, first {lacking[0]!r}."
+        raise CheckpointError(message, code="missing-weights", value=lacking[0])
     return weights
 
 
@@ -86,9 +82,8 @@ def write_weights(weights: dict[str, Tensor], path: Path) -> None:
         # transformers requires the metadata.
         save_file(contiguous, path, metadata={"format": "pt"})
     except (SafetensorError, OSError) as error:
-        raise CheckpointError(
-            f"{path}: cannot write the weights ({error}). Free disk space, then retry.", code="not-writable", value=path
-        ) from None
+        message = f"{path}: cannot write the weights ({error}). Free disk space, then retry."
+        raise CheckpointError(message, code="not-writable", value=path) from None
     path.chmod(mode)
 
 
@@ -110,9 +105,8 @@ def _weight_files(folder: Path) -> tuple[list[Path], set[str]]:
         if index.is_file():
             shard_of = _weight_map(index)
             return [folder / shard for shard in sorted(set(shard_of.values()))], set(shard_of)
-    raise CheckpointError(
-        f"{folder}: no weights; expected {SAFETENSORS} or {PICKLE}, or shards.", code="missing-weights", value=folder
-    )
+    message = f"{folder}: no weights; expected {SAFETENSORS} or {PICKLE}, or shards."
+    raise CheckpointError(message, code="missing-weights", value=folder)
 
 
 def _weight_map(index: Path) -> dict[str, str]:
@@ -123,13 +117,11 @@ def _weight_map(index: Path) -> dict[str, str]:
         raise CheckpointError(f"{index}: expected JSON with a weight_map.", code="not-json", value=index) from None
     for name in sorted(set(shard_of.values())):
         if Path(name).name != name:
-            raise CheckpointError(
-                f"{index}: lists the file {name!r}; expected one in the same folder.", code="unsafe-path", value=name
-            )
+            message = f"{index}: lists the file {name!r}; expected one in the same folder."
+            raise CheckpointError(message, code="unsafe-path", value=name)
         if not (index.parent / name).is_file():
-            raise CheckpointError(
-                f"{index.parent}: {name} is missing, which {index.name} lists. Add it.", code="missing-file", value=name
-            )
+            message = f"{index.parent}: {name} is missing, which {index.name} lists. Add it."
+            raise CheckpointError(message, code="missing-file", value=name)
     return shard_of
 
 
@@ -138,22 +130,17 @@ def _read_file(path: Path) -> dict[str, Tensor]:
         try:
             return load_file(path)
         except SafetensorError as error:
-            raise CheckpointError(
-                f"{path}: damaged safetensors file ({error}). Download it again.", code="damaged-file", value=path
-            ) from None
+            message = f"{path}: damaged safetensors file ({error}). Download it again."
+            raise CheckpointError(message, code="damaged-file", value=path) from None
     try:
         state: Any = torch.load(path, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
-        raise CheckpointError(
-            f"{path}: contains more than weights, or is damaged ({str(error).splitlines()[0]}). Lexome never executes "
-            "code in a pickle. Ask for the weights as safetensors.",
-            code="unsafe-pickle",
-            value=path,
-        ) from None
+        reason = str(error).splitlines()[0]
+        message = f"{path}: not only weights, or damaged ({reason}); no code was executed. Ask for safetensors."
+        raise CheckpointError(message, code="unsafe-pickle", value=path) from None
     if not isinstance(state, dict) or not all(isinstance(tensor, Tensor) for tensor in state.values()):
-        raise CheckpointError(
-            f"{path}: expected a state dict of tensors, got a {type(state).__name__}.", code="not-weights", value=path
-        )
+        message = f"{path}: expected a state dict of tensors, got a {type(state).__name__}."
+        raise CheckpointError(message, code="not-weights", value=path)
     return dict(state)
 
 
@@ -206,12 +193,10 @@ def write_tokenizer(source: Path, folder: Path, *, max_tokens: int, vocab: int) 
     tokenizer = load_tokenizer(source)
     ids: dict[str, int] = tokenizer.get_vocab(with_added_tokens=True)
     if max(ids.values()) >= vocab:
-        raise CheckpointError(
-            f"{source}: the tokenizer's largest id is {max(ids.values())}, but the model has {vocab} embeddings. "
-            "Use the tokenizer that the model was trained with.",
-            code="vocabulary-mismatch",
-            value=max(ids.values()),
+        message = (
+            f"{source}: the model has {vocab} embeddings, but an id is {max(ids.values())}. Use its own tokenizer."
         )
+        raise CheckpointError(message, code="vocabulary-mismatch", value=max(ids.values()))
     for file in tokenizer_files(source if source.is_dir() else source.parent):
         shutil.copyfile(file, folder / file.name)
     if not (folder / TOKENIZER_FILE).exists():
@@ -239,11 +224,8 @@ def _recognized_special_tokens(tokenizer: Any) -> Settings:
     if len(special) == len(SPECIAL_NAMES):
         return special | ({"bos_token": "<s>", "eos_token": "</s>"} if special["cls_token"] == "<s>" else {})
     bert, roberta = zip(*SPECIAL_NAMES.values(), strict=True)
-    raise CheckpointError(
-        f"the tokenizer has neither {', '.join(bert)} nor {', '.join(roberta)}. "
-        "Add a special_tokens_map.json beside it.",
-        code="missing-special-tokens",
-    )
+    message = f"the tokenizer has neither {', '.join(bert)} nor {', '.join(roberta)}. Add a special_tokens_map.json."
+    raise CheckpointError(message, code="missing-special-tokens")
 
 
 def _contents(special: Settings) -> dict[str, str]:
@@ -311,9 +293,8 @@ def read_merges(content: bytes, *, name: str) -> list[str]:
     merges = [line for line in lines if line]
     for merge in merges:
         if merge.count(" ") != 1:
-            raise CheckpointError(
-                f"{name}: {merge!r} is not a merge of two tokens. Download it again.", code="bad-merge", value=merge
-            )
+            message = f"{name}: {merge!r} is not a merge of two tokens. Download it again."
+            raise CheckpointError(message, code="bad-merge", value=merge)
     return merges
 
 
@@ -324,27 +305,19 @@ def without_truncation(files: Mapping[str, bytes]) -> dict[str, bytes]:
     try:
         tokenizer = json.loads(files["tokenizer.json"])
     except ValueError as error:
-        raise CheckpointError(
-            f"tokenizer.json is invalid JSON ({error}). Download it again.", code="not-json", value="tokenizer.json"
-        ) from None
+        message = f"tokenizer.json is invalid JSON ({error}). Download it again."
+        raise CheckpointError(message, code="not-json", value="tokenizer.json") from None
     if not isinstance(tokenizer, dict):
-        raise CheckpointError(
-            f"tokenizer.json is a {type(tokenizer).__name__}; expected an object.",
-            code="not-json",
-            value="tokenizer.json",
-        )
+        message = f"tokenizer.json is a {type(tokenizer).__name__}; expected an object."
+        raise CheckpointError(message, code="not-json", value="tokenizer.json")
     return {**files, "tokenizer.json": _json_bytes(tokenizer | {"truncation": None, "padding": None})}
 
 
 def _wordpiece_ids(vocab: bytes, rows: int) -> dict[str, int]:
     tokens = _decode(vocab, "vocab.txt").removesuffix("\n").split("\n")
     if len(tokens) > rows:
-        raise CheckpointError(
-            f"vocab.txt has {len(tokens):,} tokens, but the model has {rows:,} embeddings. "
-            "Use the vocabulary that the model was trained with.",
-            code="vocabulary-mismatch",
-            value=len(tokens),
-        )
+        message = f"vocab.txt has {len(tokens):,} tokens, the model {rows:,} embeddings. Use the model's own file."
+        raise CheckpointError(message, code="vocabulary-mismatch", value=len(tokens))
     # A token that occurs twice gets its last id, as in every BERT tokenizer.
     ids = {token.removesuffix("\r"): id_ for id_, token in enumerate(tokens)}
     _check_special(ids, _BERT_SPECIAL, "vocab.txt")
@@ -357,32 +330,23 @@ def _check_byte_bpe(ids: dict[str, int], merges: list[str]) -> None:
         left, _, right = merge.partition(" ")
         for token in (left, right, left + right):
             if token not in ids:
-                raise CheckpointError(
-                    f"the merge {merge!r} needs the token {token!r}, which is not in the vocabulary. "
-                    "Use the merges that the model was trained with.",
-                    code="bad-merge",
-                    value=merge,
-                )
+                message = f"the merge {merge!r} needs {token!r}, which is not in the vocabulary. Use the model's own."
+                raise CheckpointError(message, code="bad-merge", value=merge)
 
 
 def _check_special(ids: dict[str, int], special: dict[str, str], name: str) -> None:
     for token in special.values():
         if token not in ids:
-            raise CheckpointError(
-                f"{name} has no {token}; expected {', '.join(special.values())}. "
-                "Use the vocabulary that the model was trained with.",
-                code="missing-special-tokens",
-                value=token,
-            )
+            message = f"{name} has no {token}; expected {', '.join(special.values())}. Use the model's own vocabulary."
+            raise CheckpointError(message, code="missing-special-tokens", value=token)
 
 
 def _decode(content: bytes, name: str) -> str:
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise CheckpointError(
-            f"{name} is not UTF-8 ({error}). Download the file again.", code="not-utf8", value=name
-        ) from None
+        message = f"{name} is not UTF-8 ({error}). Download the file again."
+        raise CheckpointError(message, code="not-utf8", value=name) from None
 
 
 def _json_bytes(content: Settings) -> bytes:

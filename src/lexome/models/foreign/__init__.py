@@ -41,13 +41,9 @@ def read_foreign(path: Path) -> ForeignCheckpoint:
         layout = _layout(release)
         if layout is None:
             names = ", ".join(release.names[:5]) or "no files"
-            raise CheckpointError(
-                f"{path}: not a known checkpoint (it has {names}). Expected a TensorFlow checkpoint with "
-                "bert_config.json, fairseq's model.pt with dict.txt, Megatron's mp_rank_00, a .nemo archive, or "
-                "config.json with pytorch_model.bin or onnx/model.onnx.",
-                code="unknown-layout",
-                value=path,
-            )
+            known = "Google's BERT, fairseq, Megatron, NeMo, pytorch_model.bin or ONNX, each with its configuration"
+            message = f"{path}: not a known checkpoint (it has {names}). Expected {known}."
+            raise CheckpointError(message, code="unknown-layout", value=path)
         return _READERS[layout](release)
 
 

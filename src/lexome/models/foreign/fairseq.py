@@ -69,11 +69,8 @@ def find_model(release: Release) -> str | None:
         if name in names:
             return name
     if len(names) > 1:
-        raise CheckpointError(
-            f"{release.path} has several checkpoints: {', '.join(names)}. Pass one of them instead of the folder.",
-            code="ambiguous-checkpoint",
-            value=names,
-        )
+        message = f"{release.path} has several checkpoints: {', '.join(names)}. Pass one of them instead of the folder."
+        raise CheckpointError(message, code="ambiguous-checkpoint", value=names)
     return names[0]
 
 
@@ -84,9 +81,8 @@ def read(release: Release) -> ForeignCheckpoint:
     where = release.where(name)
     saved = load_pickle(release, name)
     if not isinstance(saved, dict) or not isinstance(saved.get("model"), dict):
-        raise CheckpointError(
-            f"{where}: no 'model' in it; expected a fairseq checkpoint.", code="not-weights", value=where
-        )
+        message = f"{where}: no 'model' in it; expected a fairseq checkpoint."
+        raise CheckpointError(message, code="not-weights", value=where)
     weights, left_out = _weights(flat_tensors(saved["model"], where=where), where)
     config = _config(_settings(saved), weights, where)
     if _DECODER in weights and torch.equal(weights[_DECODER], weights[_EMBEDDINGS]):
@@ -100,7 +96,8 @@ def _weights(saved: dict[str, torch.Tensor], where: str) -> tuple[dict[str, torc
     weights, left_out, unknown = {}, [], []
     for name, tensor in saved.items():
         fused = _FUSED_QKV.fullmatch(name)
-        key = _hf_key(name)
+        matches = (match.expand(new) for old, new in _RENAMED if (match := re.fullmatch(old, name)))
+        key = next(matches, None)
         if fused and tensor.shape[0] % 3 == 0:
             for part, chunk in zip(("query", "key", "value"), tensor.chunk(3), strict=True):
                 weights[f"roberta.encoder.layer.{fused[1]}.attention.self.{part}.{fused[2]}"] = chunk
@@ -116,18 +113,8 @@ def _weights(saved: dict[str, torch.Tensor], where: str) -> tuple[dict[str, torc
         if needed not in weights:
             raise missing_weights_error(where, needed, layout="RoBERTa")
     # fairseq has no segment embeddings; Hugging Face adds that of a single segment, so it is zero.
-    width = weights[_EMBEDDINGS].shape[1]
-    segments = torch.zeros(1, width, dtype=weights[_EMBEDDINGS].dtype)
-    weights["roberta.embeddings.token_type_embeddings.weight"] = segments
+    weights["roberta.embeddings.token_type_embeddings.weight"] = torch.zeros_like(weights[_EMBEDDINGS][:1])
     return weights, left_out
-
-
-def _hf_key(name: str) -> str | None:
-    for pattern, renamed in _RENAMED:
-        match = re.fullmatch(pattern, name)
-        if match:
-            return match.expand(renamed)
-    return None
 
 
 def _settings(saved: dict[str, Any]) -> dict[str, Any]:
@@ -147,12 +134,8 @@ def _config(settings: dict[str, Any], weights: dict[str, torch.Tensor], where: s
     if heads is None and settings.get("arch", settings.get("_name")) in ("roberta_base", "roberta_large"):
         heads = width // 64
     if not isinstance(heads, int):
-        raise CheckpointError(
-            f"{where}: unknown number of attention heads; expected encoder_attention_heads or a known arch in its "
-            "settings. Save it again with `args` or `cfg`.",
-            code="missing-key",
-            value="encoder_attention_heads",
-        )
+        message = f"{where}: no encoder_attention_heads and no known arch. Save it again with `args` or `cfg`."
+        raise CheckpointError(message, code="missing-key", value="encoder_attention_heads")
     activation = settings.get("activation_fn", "gelu")
     return {
         "model_type": "roberta",
@@ -186,12 +169,8 @@ def _tokenizer(release: Release, weights: dict[str, torch.Tensor]) -> dict[str, 
     ids = dictionary_ids(release.read("dict.txt"), tokens, where=release.where("dict.txt"))
     rows = weights[_EMBEDDINGS].shape[0]
     if len(ids) != rows:
-        raise CheckpointError(
-            f"{release.where('dict.txt')} has {len(ids):,} tokens, but the model has {rows:,} embeddings. "
-            "Use the dictionary that the model was trained with.",
-            code="vocabulary-mismatch",
-            value=len(ids),
-        )
+        message = f"{release.where('dict.txt')}: {len(ids):,} tokens for {rows:,} embeddings. Use the model's own file."
+        raise CheckpointError(message, code="vocabulary-mismatch", value=len(ids))
     merges = read_merges(release.read(bpe), name=bpe)
     return byte_bpe_files(ids, merges, max_tokens=weights[_POSITIONS].shape[0] - 2)
 
@@ -205,18 +184,11 @@ def dictionary_ids(content: bytes, tokens: dict[str, str], *, where: str) -> dic
         # madeupword0000 and the like pad the table to a multiple of eight.
         token = tokens.get(symbol, symbol)
         if not count.isdecimal() or (symbol.isdecimal() and symbol not in tokens):
-            raise CheckpointError(
-                f"{where}, line {number}: {line!r} is not a token of encoder.json. "
-                "Use the encoder.json that the model was trained with.",
-                code="unknown-token",
-                value=line,
-            )
+            message = f"{where}, line {number}: {line!r} is not a token of encoder.json. Use the model's own file."
+            raise CheckpointError(message, code="unknown-token", value=line)
         if token in ids:
-            raise CheckpointError(
-                f"{where}, line {number}: {token!r} is a duplicate. Download it again.",
-                code="duplicate-token",
-                value=token,
-            )
+            message = f"{where}, line {number}: {token!r} is a duplicate. Download it again."
+            raise CheckpointError(message, code="duplicate-token", value=token)
         ids[token] = len(ids)
     ids.setdefault("<mask>", len(ids))
     return ids
@@ -227,9 +199,5 @@ def _first(release: Release, patterns: tuple[str, ...]) -> str:
         names = release.find(pattern)
         if names:
             return names[0]
-    raise CheckpointError(
-        f"{release.path}: no {patterns[0]} beside dict.txt, which tokenization needs. "
-        "Add the encoder.json and vocab.bpe that the model was trained with: GPT-2's, unless it has its own.",
-        code="missing-file",
-        value=patterns[0],
-    )
+    message = f"{release.path}: no {patterns[0]} beside dict.txt. Add that of the model, such as GPT-2's."
+    raise CheckpointError(message, code="missing-file", value=patterns[0])

@@ -48,16 +48,12 @@ def read(release: Release) -> ForeignCheckpoint:
     names = find_weights(release)
     for name in names:
         if name not in release.names:
-            raise CheckpointError(
-                f"{release.path}: {name} is missing, which {_INDEX} lists. Add it.", code="missing-file", value=name
-            )
+            message = f"{release.path}: {name} is missing, which {_INDEX} lists. Add it."
+            raise CheckpointError(message, code="missing-file", value=name)
         saved = load_pickle(release, name)
         if not isinstance(saved, Mapping):
-            raise CheckpointError(
-                f"{release.where(name)}: a {type(saved).__name__}; expected a state dict.",
-                code="not-weights",
-                value=type(saved).__name__,
-            )
+            message = f"{release.where(name)}: a {type(saved).__name__}; expected a state dict."
+            raise CheckpointError(message, code="not-weights", value=type(saved).__name__)
         state |= saved.get("state_dict", saved)
     return from_state(release, state, read_json(release, _configs(release)[0]), where=release.where(names[0]))
 
@@ -109,12 +105,8 @@ def _model_type(config: dict[str, Any], weights: Weights, where: str) -> str:
             return "megatron-bert" if kind == "bert" and pre_norm else kind
     if any(name.startswith("encoder.layer.0.attention.output.LayerNorm") for name in weights):
         return "bert"
-    raise CheckpointError(
-        f"{where}: neither config.json nor the weights determine the kind of model. "
-        'Add its "model_type" to config.json.',
-        code="unknown-architecture",
-        value=class_,
-    )
+    message = f"{where}: neither config.json nor the weights determine the kind of model. Add its model_type."
+    raise CheckpointError(message, code="unknown-architecture", value=class_)
 
 
 def _untie(weights: Weights) -> list[str]:
@@ -185,26 +177,18 @@ def _walk(tree: Mapping[Any, Any], prefix: str, where: str) -> Iterator[tuple[st
             # With strides of zero a few bytes can claim a terabyte, which the next copy would allocate.
             stored = item.untyped_storage().nbytes()
             if item.layout is not torch.strided or item.numel() * item.element_size() > stored:
-                raise CheckpointError(
-                    f"{where}: {name} claims the shape {tuple(item.shape)} but has {stored:,} bytes. "
-                    "Do not use the file.",
-                    code="unsafe-pickle",
-                    value=name,
-                )
+                message = f"{where}: {name} of shape {tuple(item.shape)} has {stored:,} bytes. Do not use the file."
+                raise CheckpointError(message, code="unsafe-pickle", value=name)
             yield name, item
         elif item is not None:
-            raise CheckpointError(
-                f"{where}: {name} is a {type(item).__name__}; expected a tensor.", code="not-weights", value=name
-            )
+            message = f"{where}: {name} is a {type(item).__name__}; expected a tensor."
+            raise CheckpointError(message, code="not-weights", value=name)
 
 
 def _unpickling_error(where: str, message: str) -> CheckpointError:
     function = re.search(r"GLOBAL ([\w.]+)", message)
     if function is None:
         return damaged_error(where, message.partition("\n")[0])
-    return CheckpointError(
-        f"{where} calls {function[1]}, which weights do not need; nothing was executed. If you trust its origin, load "
-        "it in the program that wrote it and save only the weights with torch.save.",
-        code="unsafe-pickle",
-        value=function[1],
-    )
+    remedy = "Load it in the program that wrote it, and save only the weights with torch.save."
+    message = f"{where} calls {function[1]}, which weights do not need; nothing was executed. {remedy}"
+    return CheckpointError(message, code="unsafe-pickle", value=function[1])

@@ -68,20 +68,13 @@ def find_ranks(release: Release) -> list[str]:
         folder = f"iter_{int(last):07d}/" if last.isdecimal() else f"{last}/"
     stages = release.find(f"{folder}mp_rank_??_*/*.pt")
     if stages:
-        raise CheckpointError(
-            f"{release.path}: {stages[0]} is a pipeline-parallel stage; only tensor-parallel ranks are supported. "
-            "Convert it to one pipeline stage with Megatron's own tool.",
-            code="unsupported-format",
-            value=stages[0],
-        )
+        message = f"{release.path}: {stages[0]} is a pipeline stage. Convert it to one stage with Megatron's own tool."
+        raise CheckpointError(message, code="unsupported-format", value=stages[0])
     ranks = release.find(f"{folder}mp_rank_??/*.pt")
     for rank, name in enumerate(ranks):
         if f"mp_rank_{rank:02d}/" not in name:
-            raise CheckpointError(
-                f"{release.path}: mp_rank_{rank:02d} is missing; there are {len(ranks)} other ranks. Add it.",
-                code="missing-file",
-                value=f"mp_rank_{rank:02d}",
-            )
+            message = f"{release.path}: mp_rank_{rank:02d} is missing; there are {len(ranks)} other ranks. Add it."
+            raise CheckpointError(message, code="missing-file", value=f"mp_rank_{rank:02d}")
     return ranks or [name for name in release.find("*.pt") if _is_megatron(release, name)][:1]
 
 
@@ -101,9 +94,8 @@ def read(release: Release) -> ForeignCheckpoint:
     where = release.where(names[0])
     for rank in saved:
         if not isinstance(rank, dict) or not isinstance(rank.get("model"), dict):
-            raise CheckpointError(
-                f"{where}: no 'model' in it; expected a Megatron checkpoint.", code="not-weights", value=where
-            )
+            message = f"{where}: no 'model' in it; expected a Megatron checkpoint."
+            raise CheckpointError(message, code="not-weights", value=where)
     args = saved[0].get("args")
     settings = config_files(release) | (vars(args) if isinstance(args, Namespace) else {})
     settings["checkpoint_version"] = saved[0].get("checkpoint_version") or 0
@@ -136,27 +128,24 @@ def convert(
     _check_norm_order(settings, where)
     heads = settings.get("num_attention_heads")
     if not isinstance(heads, int) or heads < 1:
-        raise CheckpointError(
-            f"{where}: unknown number of attention heads. "
-            'Add a config.json with {"num_attention_heads": ..., "num_layers": ...}.',
-            code="missing-key",
-            value="num_attention_heads",
-        )
-    flat = [_without_wrappers(flat_tensors(rank, where=where)) for rank in ranks]
+        message = f"{where}: unknown number of attention heads. Add a config.json with num_attention_heads."
+        raise CheckpointError(message, code="missing-key", value="num_attention_heads")
+    version = settings.get("checkpoint_version", 0)
+    if not isinstance(version, int | float):
+        message = f"{where}: checkpoint version {version!r}; expected a number."
+        raise CheckpointError(message, code="unknown-version", value=version)
+    wrappers = re.compile(r"^(?:module\.|model\.|bert_model\.)+")
+    flat = [{wrappers.sub("", key): t for key, t in flat_tensors(rank, where=where).items()} for rank in ranks]
     # Merging frees the shards one by one, so that there are never two copies of a large model.
     ranks.clear()
-    weights = _merge_ranks(flat, heads, _version(settings, where), where)
+    weights = _merge_ranks(flat, heads, float(version), where)
     for name in _REQUIRED:
         if name not in weights:
             raise missing_weights_error(where, name, layout="BERT")
     rows, width = weights["bert.encoder.layer.0.attention.self.query.weight"].shape
     if rows != width:
-        raise CheckpointError(
-            f"{where}: projections have {rows} of {width} rows, so this is one rank of {width // rows}. "
-            "Pass the folder that has all mp_rank_XX.",
-            code="missing-rank",
-            value=width // rows,
-        )
+        message = f"{where}: projections have {rows} of {width} rows. Pass the folder with all mp_rank_XX."
+        raise CheckpointError(message, code="missing-rank", value=width // rows)
     config = _config(settings, weights, heads)
     return ForeignCheckpoint(layout, config, weights, _tokenizer(release, config), tuple(sorted(left_out)))
 
@@ -168,11 +157,8 @@ def split_versioned_qkv(fused: torch.Tensor, heads: int, version: float) -> tupl
     """
     rows, *rest = fused.shape
     if rows % (3 * heads):
-        raise CheckpointError(
-            f"a fused projection has {rows} rows; expected a multiple of three times {heads} heads. Check the heads.",
-            code="heads-mismatch",
-            value=heads,
-        )
+        message = f"a fused projection has {rows} rows; expected a multiple of 3 x {heads} heads. Check the heads."
+        raise CheckpointError(message, code="heads-mismatch", value=heads)
     head_size = rows // (3 * heads)
     if version >= 2:
         parts = fused.reshape(heads, 3, head_size, *rest).unbind(1)
@@ -181,56 +167,36 @@ def split_versioned_qkv(fused: torch.Tensor, heads: int, version: float) -> tupl
     elif version == 0:
         parts = fused.reshape(3, heads, head_size, *rest).unbind(0)
     else:
-        raise CheckpointError(
-            f"checkpoint version {version}; expected 0, 1, or at least 2.", code="unknown-version", value=version
-        )
+        message = f"checkpoint version {version}; expected 0, 1, or at least 2."
+        raise CheckpointError(message, code="unknown-version", value=version)
     return tuple(part.reshape(heads * head_size, *rest) for part in parts)
-
-
-def _version(settings: dict[str, Any], where: str) -> float:
-    version = settings.get("checkpoint_version", 0)
-    if not isinstance(version, int | float):
-        raise CheckpointError(
-            f"{where}: checkpoint version {version!r}; expected a number.", code="unknown-version", value=version
-        )
-    return float(version)
 
 
 def _check_norm_order(settings: dict[str, Any], where: str) -> None:
     """Raise unless the model is pre-norm: the keys would be the same, and every output wrong."""
     block = settings.get("transformer_block_type", "pre_ln")
     if block != "pre_ln" or settings.get("apply_residual_connection_post_layernorm"):
-        raise CheckpointError(
-            f"{where}: not trained with pre-norm blocks as MegatronBert (transformer_block_type {block!r}, "
-            "apply_residual_connection_post_layernorm). No supported model has that order of norms.",
-            code="unsupported-setting",
-            value=block,
-        )
-
-
-def _without_wrappers(weights: Weights) -> Weights:
-    """The weights without wrappers' prefixes."""
-    return {re.sub(r"^(?:module\.|model\.|bert_model\.)+", "", name): tensor for name, tensor in weights.items()}
+        message = f"{where}: transformer_block_type {block!r}; only pre-norm blocks (pre_ln) are supported."
+        raise CheckpointError(message, code="unsupported-setting", value=block)
 
 
 def _merge_ranks(ranks: list[Weights], heads: int, version: float, where: str) -> Weights:
     names = list(ranks[0])
     if heads % len(ranks):
-        raise CheckpointError(
-            f"{where}: {heads} heads cannot be sharded over {len(ranks)} ranks.", code="heads-mismatch", value=heads
-        )
+        message = f"{where}: {heads} heads cannot be sharded over {len(ranks)} ranks."
+        raise CheckpointError(message, code="heads-mismatch", value=heads)
     for rank in ranks[1:]:
         if set(rank) != set(names):
             odd = sorted(set(rank) ^ set(names))[0]
-            raise CheckpointError(
-                f"{where}: not every rank has {odd!r}. Use files of one checkpoint.", code="rank-mismatch", value=odd
-            )
+            message = f"{where}: not every rank has {odd!r}. Use files of one checkpoint."
+            raise CheckpointError(message, code="rank-mismatch", value=odd)
     weights: Weights = {}
     unknown = []
     for name in names:
         tensors = [rank.pop(name) for rank in ranks]
         fused = _FUSED_QKV.fullmatch(name)
-        renamed = _hf_key(name)
+        matches = ((match.expand(key), dim) for old, key, dim in _RENAMED if (match := re.fullmatch(old, name)))
+        renamed = next(matches, None)
         if fused:
             parts = [split_versioned_qkv(tensor, heads // len(ranks), version) for tensor in tensors]
             for part, shards in zip(("query", "key", "value"), zip(*parts, strict=True), strict=True):
@@ -245,14 +211,6 @@ def _merge_ranks(ranks: list[Weights], heads: int, version: float, where: str) -
     return weights
 
 
-def _hf_key(name: str) -> tuple[str, int | None] | None:
-    for pattern, renamed, dimension in _RENAMED:
-        match = re.fullmatch(pattern, name)
-        if match:
-            return match.expand(renamed), dimension
-    return None
-
-
 def _cat(tensors: Iterable[torch.Tensor], dimension: int) -> torch.Tensor:
     parts = list(tensors)
     return parts[0] if len(parts) == 1 else torch.cat(parts, dimension)
@@ -261,9 +219,8 @@ def _cat(tensors: Iterable[torch.Tensor], dimension: int) -> torch.Tensor:
 def _replicated(tensors: list[torch.Tensor], name: str, where: str) -> torch.Tensor:
     for other in tensors[1:]:
         if not torch.equal(tensors[0], other):
-            raise CheckpointError(
-                f"{where}: ranks differ in {name!r}. Use files of one checkpoint.", code="rank-mismatch", value=name
-            )
+            message = f"{where}: ranks differ in {name!r}. Use files of one checkpoint."
+            raise CheckpointError(message, code="rank-mismatch", value=name)
     return tensors[0]
 
 
@@ -338,9 +295,8 @@ def _state_dict(release: Release, name: str) -> dict[str, Any]:
     saved = load_pickle(release, name)
     state = saved.get("state_dict", saved) if isinstance(saved, dict) else None
     if not isinstance(state, dict):
-        raise CheckpointError(
-            f"{release.where(name)}: expected a state dict. Download the archive again.", code="not-weights", value=name
-        )
+        message = f"{release.where(name)}: expected a state dict. Download the archive again."
+        raise CheckpointError(message, code="not-weights", value=name)
     return {str(key): item for key, item in state.items()}
 
 

@@ -40,11 +40,8 @@ _RENAMED = {
 def check_drop(drop: str) -> None:
     """Raise for a part that no model can be loaded without."""
     if drop not in DROPS:
-        raise UsageError(
-            f"drop {drop!r}; expected {' or '.join(DROPS)}. Omit it to keep the model.",
-            code="unknown-option",
-            value=drop,
-        )
+        message = f"drop {drop!r}; expected {' or '.join(DROPS)}. Omit it to keep the model."
+        raise UsageError(message, code="unknown-option", value=drop)
 
 
 def read_without_positions(folder: Path) -> ForeignCheckpoint:
@@ -64,27 +61,19 @@ def read_without_positions(folder: Path) -> ForeignCheckpoint:
 def _check(settings: Mapping[str, Any], weights: Mapping[str, Tensor], folder: Path) -> None:
     model_type = settings.get("model_type")
     if model_type != "mpnet":
-        raise CheckpointError(
-            f"{folder}: model_type is {model_type!r}; relative positions can be dropped from an mpnet only. "
-            "Omit --drop to convert the model as it is.",
-            code="unsupported-model",
-            value=model_type,
-        )
+        message = f"{folder}: model_type is {model_type!r}; expected mpnet. Omit --drop to convert the model as it is."
+        raise CheckpointError(message, code="unsupported-model", value=model_type)
     if settings.get("hidden_act", "gelu") != "gelu":
         # MPNet's masked-LM head uses gelu whatever the layers use; BERT's uses the layers' activation.
-        raise CheckpointError(
-            f"{folder}: hidden_act is {settings['hidden_act']!r}; expected gelu, as in every MPNet.",
-            code="unsupported-model",
-            value=settings["hidden_act"],
-        )
+        message = f"{folder}: hidden_act is {settings['hidden_act']!r}; expected gelu, as in every MPNet."
+        raise CheckpointError(message, code="unsupported-model", value=settings["hidden_act"])
     if not any(name.endswith(_RELATIVE_BIAS) for name in weights):
         raise _incomplete(folder, _RELATIVE_BIAS)
 
 
 def _incomplete(folder: Path, name: str) -> CheckpointError:
-    return CheckpointError(
-        f"{folder}: no {name}; expected a complete MPNet. Download it again.", code="missing-weights", value=name
-    )
+    message = f"{folder}: no {name}; expected a complete MPNet. Download it again."
+    return CheckpointError(message, code="missing-weights", value=name)
 
 
 def _bert_key(name: str) -> str:
@@ -111,10 +100,6 @@ def _tokenizer(folder: Path) -> dict[str, bytes]:
     files = {file.name: file.read_bytes() for file in tokenizer_files(folder)}
     if files and "tokenizer.json" not in files:
         # Read as a plain vocab.txt, it would start texts with BERT's [CLS], which MPNet has but never used.
-        raise CheckpointError(
-            f"{folder}: has {', '.join(files)} but no tokenizer.json, which defines how MPNet starts and ends a text. "
-            "Save the tokenizer with transformers and add it.",
-            code="missing-file",
-            value="tokenizer.json",
-        )
+        message = f"{folder}: {', '.join(files)}, but no tokenizer.json. Save it with transformers and add it."
+        raise CheckpointError(message, code="missing-file", value="tokenizer.json")
     return without_truncation(files)

@@ -54,12 +54,8 @@ def read(release: Release) -> ForeignCheckpoint:
     name = find_graph(release)[0]
     where, config = release.where(name), read_json(release, "config.json")
     if config.get("model_type") != "bert":
-        raise CheckpointError(
-            f"{where}: model_type is {config.get('model_type')!r} in config.json; only ONNX exports of a bert are "
-            "supported. Use the release with the model's weights.",
-            code="unsupported-model",
-            value=config.get("model_type"),
-        )
+        message = f"{where}: an ONNX export of {config.get('model_type')!r}; expected bert. Use the original weights."
+        raise CheckpointError(message, code="unsupported-model", value=config.get("model_type"))
     graph = _load_graph(release, name)
     _check_unmodified(graph, where)
     foreign = legacy_hf.from_state(release, _weights(graph, where), config, where=where, layout=LAYOUT)
@@ -95,27 +91,15 @@ def _check_unmodified(graph: Any, where: str) -> None:
     types = Counter(TensorProto.DataType.Name(tensor.data_type) for tensor in graph.initializer)
     for kind, count in types.items():
         if kind not in (*_FLOATS, *_OTHERS):
-            raise CheckpointError(
-                f"{where}: {count} tensors of type {kind}, so the graph is quantized; expected {', '.join(_FLOATS)}. "
-                "Use model.onnx in full precision.",
-                code="quantized-weights",
-                value=kind,
-            )
+            message = f"{where}: {count} quantized tensors ({kind}). Use model.onnx in full precision."
+            raise CheckpointError(message, code="quantized-weights", value=kind)
     if any(tensor.data_location == TensorProto.EXTERNAL for tensor in graph.initializer):
-        raise CheckpointError(
-            f"{where}: its weights are in an external file; expected them inside. Save it as a single file with "
-            "onnx.save(onnx.load(...), ...).",
-            code="external-weights",
-            value=where,
-        )
+        message = f"{where}: its weights are in an external file. Save it as a single file with onnx.save."
+        raise CheckpointError(message, code="external-weights", value=where)
     fused = sorted({node.op_type for node in graph.node if node.domain == "com.microsoft"})
     if fused:
-        raise CheckpointError(
-            f"{where}: was optimized by onnxruntime ({', '.join(fused)}), which removes the names of layers. "
-            "Use the graph as it was exported.",
-            code="optimized-graph",
-            value=fused[0],
-        )
+        message = f"{where}: was optimized by onnxruntime ({', '.join(fused)}). Use the graph as it was exported."
+        raise CheckpointError(message, code="optimized-graph", value=fused[0])
 
 
 def _weights(graph: Any, where: str) -> Weights:
@@ -127,19 +111,13 @@ def _weights(graph: Any, where: str) -> Weights:
         identified.add(name)
         matrix = stored[name].T.contiguous() if transposed else stored[name]
         if not torch.equal(weights.setdefault(key, matrix), matrix):
-            raise CheckpointError(
-                f"{where}: two matrices are {key!r}, by their bias. Check the export.",
-                code="ambiguous-weights",
-                value=key,
-            )
+            message = f"{where}: two matrices are {key!r}, by their bias. Check the export."
+            raise CheckpointError(message, code="ambiguous-weights", value=key)
     for name, tensor in stored.items():
         if name not in identified and tensor.dim() > 1:
-            raise CheckpointError(
-                f"{where}: no named bias follows {name!r} of shape {tuple(tensor.shape)}, so it cannot be identified; "
-                "expected a BERT exported by torch with a dynamic sequence length. Use another export.",
-                code="unknown-weights",
-                value=name,
-            )
+            remedy = "Use a BERT exported by torch with a dynamic sequence length."
+            message = f"{where}: {name!r} of shape {tuple(tensor.shape)} has no named bias to identify it. {remedy}"
+            raise CheckpointError(message, code="unknown-weights", value=name)
     for name in weights:
         if name.endswith(".bias") and name != "cls.predictions.bias" and _matrix_of(name) not in weights:
             raise missing_weights_error(where, _matrix_of(name), layout="BERT")

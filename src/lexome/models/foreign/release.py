@@ -111,9 +111,8 @@ class Release:
         """The content of a file; CheckpointError if it is larger than `limit`."""
         size = self.size(name)
         if size > limit:
-            raise CheckpointError(
-                f"{self.where(name)} has {size:,} bytes; expected at most {limit:,}.", code="file-too-large", value=name
-            )
+            message = f"{self.where(name)} has {size:,} bytes; expected at most {limit:,}."
+            raise CheckpointError(message, code="file-too-large", value=name)
         try:
             with self.open(name) as stream:
                 content = stream.read()
@@ -160,12 +159,8 @@ class Release:
         for member in members:
             name = PurePosixPath(member.name)
             if name.is_absolute() or ".." in name.parts:
-                raise CheckpointError(
-                    f"{path}: the archive has a member outside of itself, {member.name!r}. Nothing was read; do not "
-                    "unpack it.",
-                    code="unsafe-path",
-                    value=member.name,
-                )
+                message = f"{path}: the archive has a member outside of itself, {member.name!r}. Do not unpack it."
+                raise CheckpointError(message, code="unsafe-path", value=member.name)
             if member.isreg() and not member.issparse() and not _is_macos_metadata(name):
                 files[str(name)] = member
         self._members = _without_top(files)
@@ -181,13 +176,11 @@ def parse_json(content: bytes, *, where: str) -> dict[str, Any]:
     try:
         parsed: Any = json.loads(content)
     except ValueError as error:
-        raise CheckpointError(
-            f"{where}: invalid JSON ({error}). Download it again.", code="not-json", value=where
-        ) from None
+        message = f"{where}: invalid JSON ({error}). Download it again."
+        raise CheckpointError(message, code="not-json", value=where) from None
     if not isinstance(parsed, dict):
-        raise CheckpointError(
-            f"{where}: a {type(parsed).__name__}; expected a JSON object.", code="not-json", value=where
-        )
+        message = f"{where}: a {type(parsed).__name__}; expected a JSON object."
+        raise CheckpointError(message, code="not-json", value=where)
     return parsed
 
 
@@ -200,21 +193,14 @@ def unknown_weights_error(where: str, names: Iterable[str], *, layout: str) -> C
     """The error for weights that a model of this layout does not have."""
     unknown = sorted(names)
     more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
-    return CheckpointError(
-        f"{where} has unknown weights, {unknown[0]!r}{more}, which are not part of {layout}. "
-        "Remove them if they belong to a task head, or check the kind of model.",
-        code="unknown-weights",
-        value=unknown[0],
-    )
+    message = f"{where}: {unknown[0]!r}{more}: not part of {layout}. Remove the weights of a task head, if any."
+    return CheckpointError(message, code="unknown-weights", value=unknown[0])
 
 
 def missing_weights_error(where: str, name: str, *, layout: str) -> CheckpointError:
     """The error for weights that every model of this layout has."""
-    return CheckpointError(
-        f"{where}: {name!r} is missing; expected a complete {layout}. Download it again.",
-        code="missing-weights",
-        value=name,
-    )
+    message = f"{where}: {name!r} is missing; expected a complete {layout}. Download it again."
+    return CheckpointError(message, code="missing-weights", value=name)
 
 
 def _is_archive(path: Path) -> bool:
@@ -262,12 +248,8 @@ def _decompressed(path: Path) -> IO[bytes]:
         unpacked = stack.enter_context(tempfile.TemporaryFile())
         while chunk := packed.read(_CHUNK):
             if unpacked.tell() + len(chunk) > limit:
-                raise CheckpointError(
-                    f"{path} decompresses to more than {limit:,} bytes, {MAX_RATIO} times its size. "
-                    "Weights never compress so well; check its origin.",
-                    code="compression-bomb",
-                    value=path,
-                )
+                message = f"{path} decompresses to {MAX_RATIO} times its size, as no weights do. Check its origin."
+                raise CheckpointError(message, code="compression-bomb", value=path)
             unpacked.write(chunk)
         unpacked.seek(0)
         stack.pop_all()

@@ -66,11 +66,8 @@ def find_index(release: Release) -> str | None:
         names = [f"{name}.index"] if f"{name}.index" in names else names
     if len(names) > 1:
         stems = [name.removesuffix(".index") for name in names]
-        raise CheckpointError(
-            f"{release.path} has several checkpoints: {', '.join(stems)}. Pass one of them instead of the folder.",
-            code="ambiguous-checkpoint",
-            value=stems,
-        )
+        message = f"{release.path} has several checkpoints: {', '.join(stems)}. Pass one of them instead of the folder."
+        raise CheckpointError(message, code="ambiguous-checkpoint", value=stems)
     return names[0] if names else None
 
 
@@ -113,11 +110,8 @@ def hf_key(name: str) -> str | None:
 def _config(release: Release, weights: dict[str, torch.Tensor], where: str) -> dict[str, object]:
     names = release.find("bert_config.json") or release.find("config.json") or release.find("*config*.json")
     if len(names) != 1:
-        raise CheckpointError(
-            f"{release.path}: no bert_config.json, which has the number of attention heads. Add it.",
-            code="missing-file",
-            value="bert_config.json",
-        )
+        message = f"{release.path}: no bert_config.json, which has the number of attention heads. Add it."
+        raise CheckpointError(message, code="missing-file", value="bert_config.json")
     config = read_json(release, names[0])
     for table in (_WORD_EMBEDDINGS, _POSITION_EMBEDDINGS):
         if _RENAMED[table] not in weights:
@@ -125,12 +119,8 @@ def _config(release: Release, weights: dict[str, torch.Tensor], where: str) -> d
     shape = tuple(weights[_RENAMED[_WORD_EMBEDDINGS]].shape)
     declared = (config.get("vocab_size"), config.get("hidden_size"))
     if declared != shape:
-        raise CheckpointError(
-            f"{release.where(names[0])} declares word embeddings of shape {declared}, but the checkpoint has {shape}. "
-            "Use the file that came with it.",
-            code="shape-mismatch",
-            value=declared,
-        )
+        message = f"{release.where(names[0])}: shape {declared}, but the embeddings are {shape}. Use its own file."
+        raise CheckpointError(message, code="shape-mismatch", value=declared)
     heads = {name.partition(".")[2].partition(".")[0] for name in weights if name.startswith("cls.")}
     architecture = {0: "BertModel", 2: "BertForPreTraining"}.get(len(heads))
     architecture = architecture or ("BertForMaskedLM" if "predictions" in heads else "BertForNextSentencePrediction")
@@ -204,20 +194,14 @@ class Bundle:
             return
         self._shards = _integer(message, 1)
         if _integer(message, 2):
-            raise CheckpointError(
-                f"{self._where}: saved in big-endian byte order; only little-endian is supported.",
-                code="unsupported-format",
-                value="big-endian",
-            )
+            message = f"{self._where}: saved in big-endian byte order; only little-endian is supported."
+            raise CheckpointError(message, code="unsupported-format", value="big-endian")
 
     def _check(self, name: str, entry: Entry) -> None:
         if entry.dtype not in _DTYPES or entry.sliced:
             problem = "partitioned into slices" if entry.sliced else f"of TensorFlow's dtype {entry.dtype}"
-            raise CheckpointError(
-                f"{self._where}: {name} is {problem}; expected whole numeric tensors.",
-                code="unsupported-format",
-                value=name,
-            )
+            message = f"{self._where}: {name} is {problem}; expected whole numeric tensors."
+            raise CheckpointError(message, code="unsupported-format", value=name)
         expected = prod(entry.shape) * np.dtype(_DTYPES[entry.dtype]).itemsize
         if expected != entry.size:
             raise damaged_error(
@@ -227,12 +211,8 @@ class Bundle:
     def _file(self, shard: int) -> str:
         name = f"{self._stem}.data-{shard:05d}-of-{self._shards:05d}"
         if name not in self._release.names:
-            raise CheckpointError(
-                f"{self._release.path}: {name} is missing; the checkpoint has {self._shards} such files. "
-                "Put all of them in one folder.",
-                code="missing-file",
-                value=name,
-            )
+            message = f"{self._release.path}: {name} is missing, one of {self._shards} files. Put all in one folder."
+            raise CheckpointError(message, code="missing-file", value=name)
         return name
 
     def _shard(self, shard: int) -> Bytes:

@@ -193,9 +193,7 @@ def write_tokenizer(source: Path, folder: Path, *, max_tokens: int, vocab: int) 
     tokenizer = load_tokenizer(source)
     ids: dict[str, int] = tokenizer.get_vocab(with_added_tokens=True)
     if max(ids.values()) >= vocab:
-        message = (
-            f"{source}: the model has {vocab} embeddings, but an id is {max(ids.values())}. Use its own tokenizer."
-        )
+        message = f"{source}: {vocab} embeddings, but an id is {max(ids.values())}. Use the model's own tokenizer."
         raise CheckpointError(message, code="vocabulary-mismatch", value=max(ids.values()))
     for file in tokenizer_files(source if source.is_dir() else source.parent):
         shutil.copyfile(file, folder / file.name)

@@ -174,9 +174,9 @@ def split_versioned_qkv(fused: torch.Tensor, heads: int, version: float) -> tupl
 
 def _check_norm_order(settings: dict[str, Any], where: str) -> None:
     """Raise unless the model is pre-norm: the keys would be the same, and every output wrong."""
-    block = settings.get("transformer_block_type", "pre_ln")
-    if block != "pre_ln" or settings.get("apply_residual_connection_post_layernorm"):
-        message = f"{where}: transformer_block_type {block!r}; only pre-norm blocks (pre_ln) are supported."
+    block, post_norm = settings.get("transformer_block_type", "pre_ln"), "apply_residual_connection_post_layernorm"
+    if block != "pre_ln" or settings.get(post_norm):
+        message = f"{where}: transformer_block_type {block!r}, {post_norm}; only pre-norm blocks are supported."
         raise CheckpointError(message, code="unsupported-setting", value=block)
 
 

@@ -315,8 +315,9 @@ class Annotator:
         if isinstance(text, Document):
             return text
         if not isinstance(text, str):
-            message = f"{_describe(text)}; expected a text or a document. {_hint(text)}"
-            raise UsageError(message, code="not-a-document", value=text)
+            raise UsageError(
+                f"{_describe(text)}; expected a text or a document. {_hint(text)}", code="not-a-document", value=text
+            )
         predicted = (*self.types, *self.extra_types)
         missing = [type_ for model in self.models for type_ in model.task.input_types if type_ not in predicted]
         if missing:

@@ -93,8 +93,8 @@ def read_settings(folder: Path) -> ModelSettings:
         problem = "missing key" if wrong[0] in names else "unknown key"
         message = f"{path}: {problem} {wrong[0]!r}. Export the model again."
         raise CheckpointError(message, code=problem.replace(" ", "-"), value=wrong[0])
-    content["calibration"] = _curves(path, content["calibration"])
-    return ModelSettings(**{name: tuple(item) if isinstance(item, list) else item for name, item in content.items()})
+    values: dict[str, Any] = {key: tuple(item) if isinstance(item, list) else item for key, item in content.items()}
+    return ModelSettings(**{**values, "calibration": _curves(path, content["calibration"])})
 
 
 def write_settings(folder: Path, settings: ModelSettings) -> None:

@@ -188,12 +188,12 @@ class Bundle:
         return tensor.view(torch.bfloat16) if entry.dtype == _BFLOAT16 else tensor
 
     def _add(self, key: bytes, content: bytes) -> None:
-        message = _parse_message(content)
+        fields = _parse_message(content)
         if key:
-            self.entries[key.decode()] = _parse_entry(message)
+            self.entries[key.decode()] = _parse_entry(fields)
             return
-        self._shards = _integer(message, 1)
-        if _integer(message, 2):
+        self._shards = _integer(fields, 1)
+        if _integer(fields, 2):
             message = f"{self._where}: saved in big-endian byte order; only little-endian is supported."
             raise CheckpointError(message, code="unsupported-format", value="big-endian")
 

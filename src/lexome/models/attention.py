@@ -230,8 +230,7 @@ def attend(
     float32, and on a CPU, sequences of equal length are batched for scaled_dot_product_attention.
     """
     context_THK: Tensor
-    available = varlen_kernel_available(query_THK.dtype, windows=window is not None)
-    if available and query_THK.is_cuda and dropout == 0.0:
+    if _varlen_kernel_supports(query_THK, window=window, dropout=dropout):
         assert _varlen is not None
         sides = {} if window is None else {"window_size": (window, window)}
         bounds, longest = packing.bounds_S1, packing.longest
@@ -239,6 +238,11 @@ def attend(
     else:
         context_THK = _attend_by_length(query_THK, key_THK, value_THK, packing, window=window, dropout=dropout)
     return context_THK
+
+
+def _varlen_kernel_supports(query_THK: Tensor, *, window: int | None, dropout: float) -> bool:
+    available = varlen_kernel_available(query_THK.dtype, windows=window is not None)
+    return available and query_THK.is_cuda and dropout == 0.0
 
 
 def varlen_kernel_available(dtype: torch.dtype | None, *, windows: bool) -> bool:

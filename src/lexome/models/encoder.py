@@ -36,11 +36,8 @@ class Packing:
     def __init__(
         self, lengths: tuple[int, ...], bounds_S1: Tensor, *, longest: int, positions_T: Tensor, tiles_B3: Tensor
     ) -> None:
-        self.lengths = lengths
-        self.tiles_B3 = tiles_B3
-        self.bounds_S1 = bounds_S1
-        self.longest = longest
-        self.positions_T = positions_T
+        self.lengths, self.longest = lengths, longest
+        self.bounds_S1, self.positions_T, self.tiles_B3 = bounds_S1, positions_T, tiles_B3
         self._groups: tuple[list[Tensor], Tensor] | None = None
 
     @classmethod
@@ -61,21 +58,16 @@ class Packing:
         lengths = np.diff(bounds)
         if len(lengths) == 0 or (lengths < 0).any():
             first = bounds[1:].tolist()[:8]
-            raise UsageError(
-                f"sequence ends {first}; expected at least one, ascending.", code="bad-sequence-ends", value=first
-            )
+            message = f"sequence ends {first}; expected at least one, ascending."
+            raise UsageError(message, code="bad-sequence-ends", value=first)
         most = int(lengths.max())
         if longest is not None and longest < most:
-            raise UsageError(
-                f"a sequence has {most} tokens; the limit is {longest}. Truncate it.",
-                code="sequence-too-long",
-                value=most,
-            )
+            message = f"a sequence has {most} tokens; the limit is {longest}. Truncate it."
+            raise UsageError(message, code="sequence-too-long", value=most)
         if sequences is not None:
             if sequences < len(lengths):
-                raise UsageError(
-                    f"{len(lengths)} sequences; the limit is {sequences}", code="too-many-sequences", value=len(lengths)
-                )
+                message = f"{len(lengths)} sequences; the limit is {sequences}"
+                raise UsageError(message, code="too-many-sequences", value=len(lengths))
             bounds = np.pad(bounds, (0, sequences - len(lengths)), mode="edge")
         positions = np.arange(bounds[-1]) - np.repeat(bounds[: len(lengths)], lengths)
         return cls(
@@ -116,10 +108,7 @@ class Packing:
             indices = [np.asarray(firsts)[:, None] + np.arange(length) for length, firsts in by_length.items()]
             undo = np.argsort(np.concatenate([index.ravel() for index in indices]), kind="stable")
             device = self.positions_T.device
-            self._groups = (
-                [torch.from_numpy(index).to(device) for index in indices],
-                torch.from_numpy(undo).to(device),
-            )
+            self._groups = [torch.from_numpy(one).to(device) for one in indices], torch.from_numpy(undo).to(device)
         return self._groups
 
 
@@ -250,19 +239,14 @@ def attend(
         sides = {} if window is None else {"window_size": (window, window)}
         bounds, longest = packing.bounds_S1, packing.longest
         context_THK = _varlen(query_THK, key_THK, value_THK, bounds, bounds, longest, longest, **sides)
-        return context_THK
-    context_THK = _attend_by_length(query_THK, key_THK, value_THK, packing, window=window, dropout=dropout)
+    else:
+        context_THK = _attend_by_length(query_THK, key_THK, value_THK, packing, window=window, dropout=dropout)
     return context_THK
 
 
 def _varlen_kernel_supports(query_THK: Tensor, *, window: int | None, dropout: float) -> bool:
-    return (
-        _varlen is not None
-        and query_THK.is_cuda
-        and query_THK.dtype in KERNEL_DTYPES
-        and dropout == 0.0
-        and (window is None or _varlen_has_windows)
-    )
+    available = varlen_kernel_available(query_THK.dtype, windows=window is not None)
+    return available and query_THK.is_cuda and dropout == 0.0
 
 
 def varlen_kernel_available(dtype: torch.dtype | None, *, windows: bool) -> bool:

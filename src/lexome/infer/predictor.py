@@ -547,7 +547,7 @@ def _task_of_tags(folder: Path, config: Mapping[str, Any]) -> tuple[Ner, list[in
     unknown = [name for name in columns if name != "O" and name[:2] not in ("B-", "I-", "E-", "S-")]
     if unknown or "O" not in columns or len(columns) == 1:
         labels = ", ".join(list(columns)[:4]) or "missing"
-        message = f"{folder}: labels {labels}; expected O and tags such as B-Gene. Write them to id2label of {CONFIG}."
+        message = f"{folder}: labels {labels}; expected O, B-Gene, ... In {CONFIG}, write the tags into id2label."
         raise CheckpointError(message, code="invalid-labels", value=unknown[0] if unknown else None)
     types = list(dict.fromkeys(name[2:] for name in columns if name != "O"))
     iobes = any(name[:2] in ("E-", "S-") for name in columns)

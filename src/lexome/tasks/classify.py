@@ -4,7 +4,7 @@ C labels
 """
 
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import replace
 from math import isfinite
 from typing import Any, Literal, get_args
@@ -24,6 +24,7 @@ from lexome.tasks.task import (
     Scores,
     Task,
     Tokenizer,
+    Types,
     label_index,
     require_choice,
     require_logits,
@@ -112,22 +113,19 @@ class Classes(Task):
         tokens = tokenize(doc.passages, tokenizer)
         if not len(tokens):
             self.notes["document without text"] += 1
-        return text_examples(tokens, frame, overlap=self.overlap, targets=self._targets(doc) if with_targets else None)
+        targets: NDArray[Any] | None = self._label_indices(doc) if with_targets else None
+        if targets is not None and self.several:
+            targets = np.isin(np.arange(len(self.labels)), targets).astype(np.float32)
+        return text_examples(tokens, frame, overlap=self.overlap, targets=targets)
 
-    def _targets(self, doc: Document) -> NDArray[Any]:
+    def _label_indices(self, doc: Document) -> Ints:
+        """The indices of a document's labels; BadDocument if the task does not have one."""
         if not self.several:
             return label_target(doc, self.labels, self.empty)
-        targets = np.zeros(len(self.labels), np.float32)
-        targets[[label_index(label, self.labels, doc) for label in doc.labels]] = 1
-        return targets
+        return np.array([label_index(label, self.labels, doc) for label in doc.labels], np.int64)
 
     def decode(
-        self,
-        doc: Document,
-        examples: Sequence[Example],
-        logits: Sequence[Floats],
-        *,
-        types: Collection[str] | None = None,
+        self, doc: Document, examples: Sequence[Example], logits: Sequence[Floats], *, types: Types | None = None
     ) -> Document:
         """The document with predicted labels, in the task's order."""
         require_same_length(len(examples), len(logits), "examples", "arrays of logits")
@@ -141,21 +139,15 @@ class Classes(Task):
     def score(self, gold: Sequence[Document], predicted: Sequence[Document]) -> Scores:
         """Micro and macro F1 over the scored labels, and accuracy; the metric named by `average` first."""
         require_same_length(len(gold), len(predicted), "gold documents", "predicted ones")
-        both = [[self._known_labels(doc) for doc in docs] for docs in (gold, predicted)]
+        both = [[[self.labels[n] for n in self._label_indices(doc)] for doc in docs] for docs in (gold, predicted)]
         return label_scores(*both, scored=self.scored, several=self.several, average=self.average)
-
-    def _known_labels(self, doc: Document) -> tuple[str, ...]:
-        """The labels of a document; BadDocument if the task does not have one."""
-        if not self.several:
-            return (self.labels[int(label_target(doc, self.labels, self.empty)[0])],)
-        return tuple(self.labels[label_index(label, self.labels, doc)] for label in doc.labels)
 
     def predictions(self, doc: Document) -> set[Hashable]:
         """The labels."""
         return set(doc.labels)
 
 
-class Inference(Task):
+class Inference(Classes):
     """One label for the two passages of a document, premise and hypothesis; accuracy selects models.
 
     `overlap` is the minimum number of tokens that two windows share if a pair does not fit into one example; the
@@ -163,54 +155,21 @@ class Inference(Task):
     """
 
     kind = "inference"
-    head = "sequence"
-    loss = "choice"
 
     def __init__(
         self, labels: Sequence[str] = ("entailment", "neutral", "contradiction"), *, overlap: int = 64
     ) -> None:
-        require_overlap(overlap)
-        require_names(labels, "labels")
-        self.labels, self.groups, self.overlap = tuple(labels), (len(labels),), overlap
-        self.notes = Counter()
+        super().__init__(labels, overlap=overlap, average="accuracy")
 
     @classmethod
     def infer_settings(cls, docs: Iterable[Document]) -> dict[str, Any]:
         """The labels of the documents."""
         return {"kind": cls.kind, "labels": sorted({label for doc in docs for label in doc.labels})}
 
-    @property
-    def closed_labels(self) -> tuple[str, ...]:
-        """All labels: another one is an error."""
-        return self.labels
-
     def encode(self, doc: Document, tokenizer: Tokenizer, frame: Frame, *, with_targets: bool) -> list[Example]:
         """One example, or several for a pair that is too long for one."""
         targets = label_target(doc, self.labels) if with_targets else None
         return pair_examples(doc, tokenizer, frame, overlap=self.overlap, targets=targets)
-
-    def decode(
-        self,
-        doc: Document,
-        examples: Sequence[Example],
-        logits: Sequence[Floats],
-        *,
-        types: Collection[str] | None = None,
-    ) -> Document:
-        """The document with the predicted label."""
-        require_same_length(len(examples), len(logits), "examples", "arrays of logits")
-        pooled = pool_logits(logits, "mean", doc, outputs=len(self.labels))
-        return replace(doc, labels=(self.labels[int(pooled.argmax())],))
-
-    def score(self, gold: Sequence[Document], predicted: Sequence[Document]) -> Scores:
-        """Accuracy, then micro and macro F1."""
-        require_same_length(len(gold), len(predicted), "gold documents", "predicted ones")
-        both = [[(self.labels[int(label_target(doc, self.labels)[0])],) for doc in docs] for docs in (gold, predicted)]
-        return label_scores(*both, scored=self.labels, several=False, average="accuracy")
-
-    def predictions(self, doc: Document) -> set[Hashable]:
-        """The label."""
-        return set(doc.labels)
 
 
 class Similarity(Task):
@@ -251,12 +210,7 @@ class Similarity(Task):
         return (label - self.low) / (self.high - self.low)
 
     def decode(
-        self,
-        doc: Document,
-        examples: Sequence[Example],
-        logits: Sequence[Floats],
-        *,
-        types: Collection[str] | None = None,
+        self, doc: Document, examples: Sequence[Example], logits: Sequence[Floats], *, types: Types | None = None
     ) -> Document:
         """The document with the predicted number as its label."""
         require_same_length(len(examples), len(logits), "examples", "arrays of logits")
@@ -299,10 +253,8 @@ def label_scores(
         right = examples = accuracy(own, other)
     scores = {"micro": agreed.f1, "macro": agreed.macro_f1, "accuracy": right, "examples": examples}
     ordered = {name: scores[name] for name in (average, *(name for name in scores if name != average))}
-    return {_METRIC_NAMES[name]: score for name, score in ordered.items()} | {
-        "precision": agreed.precision,
-        "recall": agreed.recall,
-    }
+    named = {_METRIC_NAMES[name]: score for name, score in ordered.items()}
+    return named | {"precision": agreed.precision, "recall": agreed.recall}
 
 
 def text_examples(

@@ -30,6 +30,7 @@ from lexome.tasks.task import (
     Task,
     Tokenizer,
     Transitions,
+    Types,
     require_choice,
     require_logits,
     require_names,
@@ -164,10 +165,7 @@ def best_valid_tags(scores_UGK: Floats, runs: Sequence[Range], grammar: Transiti
 
 
 def viterbi(scores_UGK: Floats, transitions: Transitions) -> Ints:
-    """The tags (U, G) with the largest sum of scores and transitions.
-
-    Transitions of one group apply to all groups.
-    """
+    """The tags (U, G) with the largest sum of scores and transitions; transitions of one group apply to all groups."""
     count, groups, tags = scores_UGK.shape
     if count == 0:
         return np.zeros((0, groups), np.int64)
@@ -313,7 +311,8 @@ class Ner(Task):
             self.labels = tuple(label for labels in by_type for label in labels)
         if transitions is not None:
             arrays = (np.array(transitions[name], np.float64) for name in ("between", "first", "last"))
-            self.transitions = self._checked_transitions(Transitions(*arrays))
+            self.transitions = Transitions(*arrays)
+            require_transitions(self.transitions, len(self.groups), self.groups[0])
 
     def _checked_annotated(self, annotated: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
         if annotated and not self.nested:
@@ -340,10 +339,6 @@ class Ner(Task):
             )
         return tuple(extra)
 
-    def _checked_transitions(self, transitions: Transitions) -> Transitions:
-        require_transitions(transitions, len(self.groups), self.groups[0])
-        return transitions
-
     def settings(self) -> dict[str, Any]:
         """Kind and constructor arguments in JSON's types; without `extra` and `transitions` where there are none."""
         settings = super().settings()
@@ -351,9 +346,8 @@ class Ner(Task):
         if not self.extra:
             del settings["extra"]
         if self.transitions is not None:
-            crf = self.transitions
-            arrays = {"between": crf.between, "first": crf.first, "last": crf.last}
-            settings["transitions"] = {name: array.tolist() for name, array in arrays.items()}
+            names = ("between", "first", "last")
+            settings["transitions"] = {name: getattr(self.transitions, name).tolist() for name in names}
         return settings
 
     @classmethod
@@ -388,8 +382,9 @@ class Ner(Task):
 
     def with_transitions(self, transitions: Transitions) -> Self:
         """The task with a CRF's transition scores, (G, K, K) and twice (G, K), which decoding adds to the logits."""
+        require_transitions(transitions, len(self.groups), self.groups[0])
         task = copy(self)
-        task.transitions = self._checked_transitions(transitions)
+        task.transitions = transitions
         return task
 
     def encode(self, doc: Document, tokenizer: Tokenizer, frame: Frame, *, with_targets: bool) -> list[Example]:
@@ -450,12 +445,7 @@ class Ner(Task):
         return targets
 
     def decode(
-        self,
-        doc: Document,
-        examples: Sequence[Example],
-        logits: Sequence[Floats],
-        *,
-        types: Collection[str] | None = None,
+        self, doc: Document, examples: Sequence[Example], logits: Sequence[Floats], *, types: Types | None = None
     ) -> Document:
         """The document with predicted mentions of the task's types, scored by their mean probability.
 
@@ -593,13 +583,7 @@ class Ner(Task):
 
 
 def align_mentions(
-    doc: Document,
-    units: Units,
-    unit_name: str,
-    *,
-    types: Collection[str],
-    discontinuous: Discontinuous,
-    notes: Counter[str],
+    doc: Document, units: Units, unit_name: str, *, types: Types, discontinuous: Discontinuous, notes: Counter[str]
 ) -> list[UnitSpan]:
     """The mentions of some types as ranges of units, which are words or tokens; what is lost or moved is noted."""
     aligned = []

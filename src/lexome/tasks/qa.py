@@ -5,7 +5,7 @@ T tokens of an example
 
 import re
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Literal, get_args
 
@@ -26,6 +26,7 @@ from lexome.tasks.task import (
     Scores,
     Task,
     Tokenizer,
+    Types,
     label_index,
     require_choice,
     require_logits,
@@ -87,10 +88,14 @@ class Questions(Task):
         pool: Pool = "mean",
         measure: Measure = "bioasq",
     ) -> None:
-        require_choice(form, get_args(Form), "form")
-        require_choice(absent, get_args(Absent), "absent")
-        require_choice(pool, get_args(Pool), "pool")
-        require_choice(measure, get_args(Measure), "measure")
+        settings = (
+            (form, Form, "form"),
+            (absent, Absent, "absent"),
+            (pool, Pool, "pool"),
+            (measure, Measure, "measure"),
+        )
+        for value, choices, what in settings:
+            require_choice(value, get_args(choices), what)
         require_overlap(overlap)
         require_names(says, "says")
         for name, count in (("best", best), ("kept", kept), ("longest", longest)):
@@ -123,24 +128,24 @@ class Questions(Task):
         )
 
     def encode(self, doc: Document, tokenizer: Tokenizer, frame: Frame, *, with_targets: bool) -> list[Example]:
-        """An example for each question and window of each context.
-
-        A list question has an example for each gold answer in a window.
-        """
+        """An example for each question and window of each context; of a list question, for each gold answer in it."""
         contexts = question_contexts(doc)
         texts = [tokenize(passages, tokenizer) for passages in contexts]
         examples: list[Example] = []
         for question in self._matching(doc):
-            asked = self._truncate(tokenize_text(question.text, tokenizer), frame)
-            size = text_capacity(frame, texts=2) - len(asked)
+            asked = tokenize_text(question.text, tokenizer)
+            capacity = text_capacity(frame, texts=2)
+            if len(asked) > capacity // 2:
+                self.notes["question truncated: longer than half an example"] += 1
+                asked = asked.part(0, capacity // 2)
+            size = capacity - len(asked)
             first = len(frame.before) + len(asked) + len(frame.between)
             for passages, tokens in zip(contexts, texts, strict=True):
                 ranges = windows(tokens.begins, size=size, overlap=self.overlap)
                 targets: Sequence[Sequence[Ints | None]] = [[None]] * len(ranges)
                 if with_targets:
-                    shifts = [first - start for start, _ in ranges]
                     answers = self._answer_ranges(question, passages, tokens)
-                    targets = self._targets(doc, question, answers, ranges, shifts)
+                    targets = self._targets(doc, question, answers, ranges, first)
                 examples += (
                     pair_example(asked, tokens.part(*window), frame, targets=target, key=(question.id,))
                     for window, window_targets in zip(ranges, targets, strict=True)
@@ -150,14 +155,6 @@ class Questions(Task):
 
     def _matching(self, doc: Document) -> list[Question]:
         return [question for question in doc.questions if question.type in (self.form, None)]
-
-    def _truncate(self, question: TokenizedText, frame: Frame) -> TokenizedText:
-        """The question, truncated to half an example."""
-        most = text_capacity(frame, texts=2) // 2
-        if len(question) <= most:
-            return question
-        self.notes["question truncated: longer than half an example"] += 1
-        return question.part(0, most)
 
     def _answer_ranges(self, question: Question, passages: Sequence[Passage], tokens: TokenizedText) -> list[Range]:
         """The distinct ranges of a text's tokens that hold a gold answer."""
@@ -182,17 +179,9 @@ class Questions(Task):
         return first, last + 1
 
     def _targets(
-        self,
-        doc: Document,
-        question: Question,
-        answers: Sequence[Range],
-        ranges: Sequence[Range],
-        shifts: Sequence[int],
+        self, doc: Document, question: Question, answers: Sequence[Range], ranges: Sequence[Range], offset: int
     ) -> Sequence[Sequence[Ints]]:
-        """The targets of each window of a text: one, or one for each answer to a list question.
-
-        `shifts` are the offsets from a token's place in the text to its place in each window's example.
-        """
+        """The targets of each window, whose text begins at `offset`: one, or one for each answer to a list question."""
         if self.form == "yesno":
             if not question.answers:
                 return [[np.array([IGNORE_INDEX], np.int64)]] * len(ranges)
@@ -206,17 +195,12 @@ class Questions(Task):
             self.notes["answer skipped: no window holds all of it"] += 1
         most = None if self.form == "list" else 1
         return [
-            [np.array([first + shift, end - 1 + shift]) for first, end in own[:most]] or [null]
-            for own, shift in zip(inside, shifts, strict=True)
+            [np.array([first, end - 1]) + offset - start for first, end in own[:most]] or [null]
+            for own, (start, _) in zip(inside, ranges, strict=True)
         ]
 
     def decode(
-        self,
-        doc: Document,
-        examples: Sequence[Example],
-        logits: Sequence[Floats],
-        *,
-        types: Collection[str] | None = None,
+        self, doc: Document, examples: Sequence[Example], logits: Sequence[Floats], *, types: Types | None = None
     ) -> Document:
         """The document with predicted answers; `start` of an answer is its place in the text."""
         require_same_length(len(examples), len(logits), "examples", "arrays of logits")
@@ -294,12 +278,7 @@ class Questions(Task):
             classes = classification(gold, [answer or "" for answer in predicted], labels=self.says)
             return {"accuracy": right, "macro_f1": classes.macro_f1}
         result = bioasq_yesno(gold, predicted)
-        return {
-            "macro_f1": result.macro_f1,
-            "accuracy": result.accuracy,
-            "f1_yes": result.f1_yes,
-            "f1_no": result.f1_no,
-        }
+        return {name: getattr(result, name) for name in ("macro_f1", "accuracy", "f1_yes", "f1_no")}
 
     def predictions(self, doc: Document) -> set[Hashable]:
         """The best answer to each question, None for no answer."""
@@ -321,8 +300,9 @@ class Questions(Task):
                 both = ([_with_prefix(number, docs[place]) for number, place in places] for docs in (gold, predicted))
                 yield self.score(*both)
             return
+        ids = [{base_question_id(asked.id) for place in unit for asked in gold[place].questions} for unit in units]
         each = [self.score([gold[n] for n in places], [predicted[n] for n in places]) for places in units]
-        weights = np.array([_count_questions(gold[n] for n in places) for places in units], np.float64)
+        weights = np.array([len(unit_ids) for unit_ids in ids], np.float64)
         common = [metric for metric in each[0] if all(metric in scores for scores in each)]
         for drawn in resample(len(units), samples=samples, seed=seed):
             yield {
@@ -333,10 +313,6 @@ class Questions(Task):
 def _with_prefix(number: int, doc: Document) -> Document:
     """The document with a prefix on its question ids: two of one id would be scored as one."""
     return replace(doc, questions=tuple(replace(asked, id=f"{number}.{asked.id}") for asked in doc.questions))
-
-
-def _count_questions(docs: Iterable[Document]) -> int:
-    return len({base_question_id(question.id) for doc in docs for question in doc.questions})
 
 
 def question_contexts(doc: Document) -> list[tuple[Passage, ...]]:
@@ -460,11 +436,7 @@ def _squad_scores(pairs: Sequence[QuestionPair]) -> Scores:
     gold = [[] if question.impossible else [answer.text for answer in question.answers] for question, _ in pairs]
     predicted = [other.answers[0].text if other is not None and other.answers else "" for _, other in pairs]
     result = squad(gold, predicted)
-    scores = {"f1": result.f1, "exact": result.exact}
+    names = ["f1", "exact"]
     if result.answerable < result.questions:
-        scores |= {
-            "answerable_f1": result.answerable_f1,
-            "answerable_exact": result.answerable_exact,
-            "unanswerable_exact": result.unanswerable_exact,
-        }
-    return scores
+        names += ["answerable_f1", "answerable_exact", "unanswerable_exact"]
+    return {name: getattr(result, name) for name in names}

@@ -1,7 +1,7 @@
 """Relation extraction: between two entities of an annotated document, or in a sentence with marked entities."""
 
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, islice
 from typing import Any, Literal, get_args
@@ -20,6 +20,7 @@ from lexome.tasks.task import (
     Scores,
     Task,
     Tokenizer,
+    Types,
     label_index,
     require_choice,
     require_names,
@@ -77,7 +78,10 @@ def candidate_pairs(
         entities = _concepts(doc)
     else:
         entities = [Entity(span.id, span.type, span.parts[:1], span.concepts) for span in doc.spans]
-    for start, end in _stretches(doc, scope):
+    stretches = [part for one in doc.passages for part in one.sentences or ((one.offset, one.end),)]
+    if scope == "document":
+        stretches = [(doc.passages[0].offset, doc.passages[-1].end)] if doc.passages else []
+    for start, end in stretches:
         inside = [entity for entity in entities if all(start <= low and high <= end for low, high in entity.places)]
         for one, other in combinations(sorted(inside, key=lambda entity: (entity.places, entity.name)), 2):
             if (one.type, other.type) in types:
@@ -93,15 +97,6 @@ def _concepts(doc: Document) -> list[Entity]:
         for concept in span.concepts:
             by_name.setdefault(concept, (span.type, []))[1].append(span.parts[0])
     return [Entity(name, type_, tuple(places), (name,)) for name, (type_, places) in by_name.items()]
-
-
-def _stretches(doc: Document, scope: Scope) -> Iterator[Range]:
-    if scope == "document":
-        if doc.passages:
-            yield doc.passages[0].offset, doc.passages[-1].end
-        return
-    for passage in doc.passages:
-        yield from passage.sentences or ((passage.offset, passage.end),)
 
 
 def relation_key(relation: Relation) -> frozenset[str] | None:
@@ -245,11 +240,8 @@ class Relations(Task):
     @classmethod
     def infer_settings(cls, docs: Iterable[Document]) -> dict[str, Any]:
         """The labels of the documents, or else their relation types."""
-        labels: set[str] = set()
-        types: set[str] = set()
-        for doc in docs:
-            labels.update(doc.labels)
-            types.update(relation.type for relation in doc.relations)
+        names = [(doc.labels, [relation.type for relation in doc.relations]) for doc in docs]
+        labels, types = ({name for own in names for name in own[side]} for side in (0, 1))
         return {"kind": cls.kind, "labels": sorted(labels or types)}
 
     @property
@@ -353,12 +345,7 @@ class Relations(Task):
         return text_examples(tokens, frame, overlap=self.overlap, targets=targets, key=key)
 
     def decode(
-        self,
-        doc: Document,
-        examples: Sequence[Example],
-        logits: Sequence[Floats],
-        *,
-        types: Collection[str] | None = None,
+        self, doc: Document, examples: Sequence[Example], logits: Sequence[Floats], *, types: Types | None = None
     ) -> Document:
         """The document with predicted relations, scored by their probability, or with the sentence's label.
 
@@ -387,16 +374,15 @@ class Relations(Task):
             if self.labels[best] != self.none:
                 exponents = np.exp(pooled - pooled.max())
                 score = float(exponents[best] / exponents.sum())
-                predicted.append(Relation(next(ids), self.labels[best], self._arguments(pair), score=score))
+                kinds = (pair.first.type, pair.second.type)
+                roles = self.roles or (kinds if kinds[0] != kinds[1] else ("Arg1", "Arg2"))
+                arguments = tuple(
+                    Argument(role, concept=name) if self.level == "concept" else Argument(role, name)
+                    for role, name in zip(roles, pair.names, strict=True)
+                )
+                predicted.append(Relation(next(ids), self.labels[best], arguments, score=score))
         attributes = tuple(attribute for attribute in doc.attributes if attribute.target in used)
         return replace(doc, relations=(*kept, *predicted), attributes=attributes)
-
-    def _arguments(self, pair: EntityPair) -> tuple[Argument, ...]:
-        types = (pair.first.type, pair.second.type)
-        roles = self.roles or (types if types[0] != types[1] else ("Arg1", "Arg2"))
-        if self.level == "concept":
-            return tuple(Argument(role, concept=name) for role, name in zip(roles, pair.names, strict=True))
-        return tuple(Argument(role, name) for role, name in zip(roles, pair.names, strict=True))
 
     def score(self, gold: Sequence[Document], predicted: Sequence[Document]) -> Scores:
         """Micro and macro F1 over the scored labels, and accuracy; gold relations that are no candidates are missed."""

@@ -33,6 +33,9 @@ Loss = Literal["choice", "binary", "value", "span"]
 Scores = dict[str, float]
 """Metrics by name; the first one selects models."""
 
+Types = Collection[str]
+"""Names of mention types."""
+
 
 class Tokenizer(Protocol):
     """Splits a text into token ids with character offsets, without special tokens."""
@@ -137,12 +140,7 @@ class Task(ABC):
 
     @abstractmethod
     def decode(
-        self,
-        doc: Document,
-        examples: Sequence[Example],
-        logits: Sequence[Floats],
-        *,
-        types: Collection[str] | None = None,
+        self, doc: Document, examples: Sequence[Example], logits: Sequence[Floats], *, types: Types | None = None
     ) -> Document:
         """The document with predictions in place of its annotations, from (T, C) or (C,) logits of each example.
 

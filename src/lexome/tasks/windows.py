@@ -33,10 +33,7 @@ HASHED = 8
 
 @dataclass(frozen=True, slots=True)
 class TokenizedText:
-    """The tokens of one or more passages: ids, document offsets, and how good each is to begin a window at.
-
-    A token of white space alone has no offsets.
-    """
+    """The tokens of passages: ids, document offsets (none for white space), and how good each is to begin a window."""
 
     ids: Ints
     starts: Ints
@@ -59,12 +56,8 @@ def tokenize(passages: Iterable[Passage], tokenizer: Tokenizer) -> TokenizedText
     parts = [_tokenize_passage(passage, tokenizer) for passage in passages] or [_EMPTY]
     if len(parts) == 1:
         return parts[0]
-    return TokenizedText(
-        np.concatenate([part.ids for part in parts]),
-        np.concatenate([part.starts for part in parts]),
-        np.concatenate([part.ends for part in parts]),
-        np.concatenate([part.begins for part in parts]),
-    )
+    arrays = ((part.ids, part.starts, part.ends, part.begins) for part in parts)
+    return TokenizedText(*map(np.concatenate, zip(*arrays, strict=True)))
 
 
 def _tokenize_passage(passage: Passage, tokenizer: Tokenizer) -> TokenizedText:
@@ -74,7 +67,10 @@ def _tokenize_passage(passage: Passage, tokenizer: Tokenizer) -> TokenizedText:
     # One entry past the end of the text, for a token without characters.
     space = np.append(whitespace_mask(text), True)
     for place in np.flatnonzero((starts >= ends) | space[starts] | space[ends - 1]).tolist():
-        starts[place], ends[place] = _trim(text, int(starts[place]), int(ends[place]))
+        # Some tokenizers include the space before a word.
+        token = text[starts[place] : ends[place]]
+        start = starts[place] + len(token) - len(token.lstrip())
+        starts[place], ends[place] = (start, start + len(token.strip())) if token.strip() else (NO_OFFSET, NO_OFFSET)
     visible = np.flatnonzero(starts != NO_OFFSET)
     visible_starts = starts[visible]
     begins = np.full(len(ids), INSIDE, np.int64)
@@ -85,15 +81,6 @@ def _tokenize_passage(passage: Passage, tokenizer: Tokenizer) -> TokenizedText:
     starts[visible] += offset
     ends[visible] += offset
     return TokenizedText(ids, starts, ends, begins)
-
-
-def _trim(text: str, start: int, end: int) -> Range:
-    """The range without white space at its ends: some tokenizers include the space before a word."""
-    while start < end and text[start].isspace():
-        start += 1
-    while end > start and text[end - 1].isspace():
-        end -= 1
-    return (start, end) if start < end else (NO_OFFSET, NO_OFFSET)
 
 
 def tokenize_text(text: str, tokenizer: Tokenizer) -> TokenizedText:
@@ -133,17 +120,10 @@ def windows(begins: Sequence[int] | Ints, *, size: int, overlap: int) -> list[Ra
         start, end = ranges[-1]
         latest = max(end - overlap, start + 1)
         earliest = max(latest - min(overlap, SLACK), start + 1)
-        begin = _best_begin(begins, earliest, latest)
+        places = [(quality, place) for quality in (SENTENCE, WORD) for place in range(latest, earliest - 1, -1)]
+        begin = next((place for quality, place in places if begins[place] >= quality), latest)
         ranges.append((begin, min(begin + size, count)))
     return ranges
-
-
-def _best_begin(begins: Sequence[int] | Ints, earliest: int, latest: int) -> int:
-    for quality in (SENTENCE, WORD):
-        for place in range(latest, earliest - 1, -1):
-            if begins[place] >= quality:
-                return place
-    return latest
 
 
 def anchored_windows(tokens: TokenizedText, *, size: int, overlap: int) -> list[Range]:

@@ -41,7 +41,7 @@ def relation_metrics(pairs: Sequence[DocumentPair], only: Collection[str] | None
     if not any(gold or predicted for gold, predicted in keys):
         return []
     typed = [compare_sets(_by_type(gold), _by_type(predicted)) for gold, predicted in keys]
-    untyped = [compare_sets(_untyped(gold), _untyped(predicted)) for gold, predicted in keys]
+    untyped = [compare_sets(*({ANY_TYPE: {key[1] for key in own}} for own in both)) for both in keys]
     types = list(sum_agreements(typed).types)
     results = [
         micro_f1_result(RELATIONS, "type and arguments", typed),
@@ -126,10 +126,6 @@ def _by_type(keys: set[Key]) -> dict[str, set[Key]]:
     return types
 
 
-def _untyped(keys: set[Key]) -> dict[str, set[tuple[str, ...]]]:
-    return {ANY_TYPE: {arguments for _, arguments in keys}}
-
-
 def _relation_text(key: Key | None) -> str | None:
     return None if key is None else f"{key[0]}: {'; '.join(key[1])}"
 
@@ -185,17 +181,12 @@ def _number_metrics(pairs: Sequence[DocumentPair]) -> list[MetricResult]:
     ]
     if not both:
         return []
+    statistics: list[tuple[str, Statistic]] = [
+        ("Pearson", lambda rows: correlation(rows[:, 0], rows[:, 1])),
+        ("Spearman", lambda rows: correlation(ranks(rows[:, 0]), ranks(rows[:, 1]))),
+    ]
     rows = np.asarray(both, dtype=np.float64)
-    statistics: list[tuple[str, Statistic]] = [("Pearson", _pearson), ("Spearman", _spearman)]
     return [MetricResult(LABELS, name, "correlation", rows, statistic) for name, statistic in statistics]
-
-
-def _pearson(rows: Rows) -> float:
-    return correlation(rows[:, 0], rows[:, 1])
-
-
-def _spearman(rows: Rows) -> float:
-    return correlation(ranks(rows[:, 0]), ranks(rows[:, 1]))
 
 
 def _single_metrics(pairs: Sequence[DocumentPair], only: Collection[str] | None) -> list[MetricResult]:
@@ -224,17 +215,9 @@ def _multi_metrics(pairs: Sequence[DocumentPair], only: Collection[str] | None) 
 
 
 def _f1_metrics(pairs: Sequence[DocumentPair], classes: Collection[str], name: str) -> list[MetricResult]:
-    documents = [
-        compare_sets(_present(pair.gold.labels, classes), _present(pair.predicted.labels, classes)) for pair in pairs
-    ]
-    return [
-        micro_f1_result(LABELS, name, documents),
-        macro_f1_result(LABELS, name, documents, sorted(classes)),
-    ]
-
-
-def _present(labels: Sequence[str], classes: Collection[str]) -> dict[str, set[int]]:
-    return {label: {0} for label in labels if label in classes}
+    sides = ((pair.gold.labels, pair.predicted.labels) for pair in pairs)
+    documents = [compare_sets(*({label: {0} for label in own if label in classes} for own in both)) for both in sides]
+    return [micro_f1_result(LABELS, name, documents), macro_f1_result(LABELS, name, documents, sorted(classes))]
 
 
 def _example_f1(rows: Rows) -> float:
@@ -359,28 +342,20 @@ def _yes_no(docs: Sequence[Sequence[_ScoredQuestion]]) -> list[MetricResult]:
     gold = {one.gold.answers[0].text.lower() for doc in docs for one in doc}
     if gold - {"yes", "no"}:
         return _choices(docs, sorted(gold))
-    rows = [_yes_no_row(doc) for doc in docs]
-    right = [[float(_first(one) == yes_or_no(one.gold.answers[0].text)) for one in doc] for doc in docs]
+    both = [[[yes_or_no(text) for text in (one.gold.answers[0].text, *one.answers[:1])] for one in doc] for doc in docs]
+    right = [[answers[0] for answers in doc if answers[0] in answers[1:]] for doc in both]
+    # The number of right yes answers, of right no answers, and of wrong ones.
+    rows = [(own.count("yes"), own.count("no"), len(doc) - len(own)) for own, doc in zip(right, docs, strict=True)]
     counts = np.asarray(rows, dtype=np.float64).reshape(-1, 3)
     return [
         MetricResult(QUESTIONS, "yes/no", "macro F1", counts, _yes_no_f1),
-        mean_result(QUESTIONS, "yes/no", "accuracy", right),
+        mean_result(QUESTIONS, "yes/no", "accuracy", [[float(one[0] in one[1:]) for one in doc] for doc in both]),
     ]
-
-
-def _yes_no_row(doc: Sequence[_ScoredQuestion]) -> tuple[int, int, int]:
-    """The number of right yes answers, of right no answers, and of wrong ones."""
-    right = [yes_or_no(one.gold.answers[0].text) for one in doc if _first(one) == yes_or_no(one.gold.answers[0].text)]
-    return right.count("yes"), right.count("no"), len(doc) - len(right)
 
 
 def _yes_no_f1(rows: Rows) -> float:
     yes, no, wrong = (float(number) for number in rows.sum(axis=0))
     return (ratio(2 * yes, 2 * yes + wrong) + ratio(2 * no, 2 * no + wrong)) / 2
-
-
-def _first(one: _ScoredQuestion) -> str | None:
-    return yes_or_no(one.answers[0]) if one.answers else None
 
 
 def _choices(docs: Sequence[Sequence[_ScoredQuestion]], classes: Sequence[str]) -> list[MetricResult]:
@@ -422,11 +397,11 @@ def _squad_scores(one: _ScoredQuestion) -> tuple[float, float]:
 
 def _problem(one: _ScoredQuestion) -> str | None:
     """The kind of error in an answer, or None."""
-    type = _type(one.gold)
     if one.gold.impossible:
         return "answered, but unanswerable" if one.answers and one.answers[0] else None
     if not one.answers:
         return "not answered"
+    type = _type(one.gold)
     if type == "list":
         precision, recall, _ = list_scores(one.forms, one.answers)
         return None if precision == recall == 1 else "wrong list"

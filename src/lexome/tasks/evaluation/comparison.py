@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -73,9 +73,7 @@ class MetricResult:
 
     def interval(self, settings: Resampling) -> Interval:
         """The score with its bootstrap interval."""
-        return bootstrap_interval(
-            self.rows, self.statistic, samples=settings.samples, level=settings.level, seed=settings.seed
-        )
+        return bootstrap_interval(self.rows, self.statistic, **asdict(settings))
 
     def type_intervals(self, settings: Resampling) -> dict[str, Interval]:
         """Each type's F1 with its bootstrap interval."""
@@ -83,8 +81,7 @@ class MetricResult:
             return {}
         names = list(self.agreement.types)
         counts = _count_matrix(self.documents, names).reshape(len(self.documents), len(names), 3)
-        intervals = f1_intervals(counts, samples=settings.samples, level=settings.level, seed=settings.seed)
-        return dict(zip(names, intervals, strict=True))
+        return dict(zip(names, f1_intervals(counts, **asdict(settings)), strict=True))
 
 
 def micro_f1_result(

@@ -69,10 +69,9 @@ def mention_metrics(pairs: Sequence[DocumentPair], only: Collection[str] | None 
         micro_f1_result(MENTIONS, "characters", [characters(*two) for two in both]),
     ]
     if len({mention.type for doc in docs for mention in (*doc.gold, *doc.predicted)}) > 1:
-        untyped = [spans_strict(*two, typed=False) for two in both]
-        results.append(micro_f1_result(MENTIONS, "strict, types ignored", untyped))
-        untyped = [spans_relaxed(*two, typed=False) for two in both]
-        results.append(micro_f1_result(MENTIONS, "relaxed, types ignored", untyped))
+        for name, agreement in (("strict", spans_strict), ("relaxed", spans_relaxed)):
+            untyped = [agreement(*two, typed=False) for two in both]
+            results.append(micro_f1_result(MENTIONS, f"{name}, types ignored", untyped))
     discontinuous = [spans_discontinuous(*two) for two in both]
     if any(part.total != NO_COUNTS for part in discontinuous):
         results.append(micro_f1_result(MENTIONS, "discontinuous alone, strict", discontinuous))
@@ -106,33 +105,26 @@ def mention_differences(pairs: Sequence[DocumentPair], only: Collection[str] | N
     with only a wrong type are right where types are ignored.
     """
     for doc in _mention_pairs(pairs, only):
-        yield from _differences(doc)
-
-
-def _differences(doc: _MentionPair) -> Iterator[Difference]:
-    right = set(doc.gold) & set(doc.predicted)
-    gold = [mention for mention in doc.gold if mention not in right]
-    predicted = [mention for mention in doc.predicted if mention not in right]
-    for kind, fits in (
-        ("wrong boundary", lambda left, right: left.type == right.type),
-        ("wrong type", lambda left, right: left.parts == right.parts),
-        ("wrong boundary and type", lambda left, right: True),
-    ):
-        near = overlapping([mention.parts for mention in gold], [mention.parts for mention in predicted])
-        allowed = [
-            [place for place in places if fits(mention, predicted[place])]
-            for mention, places in zip(gold, near, strict=True)
-        ]
-        matching = largest_matching(allowed)
-        for left, place in sorted(matching.items()):
-            yield _difference(doc.pair.gold, kind, gold[left], predicted[place])
-        matched = set(matching.values())
-        gold = [mention for place, mention in enumerate(gold) if place not in matching]
-        predicted = [mention for place, mention in enumerate(predicted) if place not in matched]
-    for mention in gold:
-        yield _difference(doc.pair.gold, "missed", mention, None)
-    for mention in predicted:
-        yield _difference(doc.pair.gold, "spurious", None, mention)
+        right = set(doc.gold) & set(doc.predicted)
+        gold, predicted = ([mention for mention in own if mention not in right] for own in (doc.gold, doc.predicted))
+        for kind, fits in (
+            ("wrong boundary", lambda left, right: left.type == right.type),
+            ("wrong type", lambda left, right: left.parts == right.parts),
+            ("wrong boundary and type", lambda left, right: True),
+        ):
+            near = overlapping([mention.parts for mention in gold], [mention.parts for mention in predicted])
+            allowed = [
+                [place for place in places if fits(mention, predicted[place])]
+                for mention, places in zip(gold, near, strict=True)
+            ]
+            matching = largest_matching(allowed)
+            for left, place in sorted(matching.items()):
+                yield _difference(doc.pair.gold, kind, gold[left], predicted[place])
+            matched = set(matching.values())
+            gold = [mention for place, mention in enumerate(gold) if place not in matching]
+            predicted = [mention for place, mention in enumerate(predicted) if place not in matched]
+        yield from (_difference(doc.pair.gold, "missed", mention, None) for mention in gold)
+        yield from (_difference(doc.pair.gold, "spurious", None, mention) for mention in predicted)
 
 
 def _difference(doc: Document, kind: str, gold: Mention | None, predicted: Mention | None) -> Difference:
@@ -268,10 +260,10 @@ def token_differences(pairs: Sequence[DocumentPair], tags: TagPairs) -> Iterator
         return
     for pair, gold, predicted in zip(pairs, tags.gold, tags.predicted, strict=True):
         for left, right in zip(gold, predicted, strict=True):
-            for kind, text, context in _read_by_one(left, tags.scheme, *loose):
-                yield Difference(TOKENS, kind, pair.gold.id, text, None, context)
-            for kind, text, context in _read_by_one(right, tags.scheme, *loose):
-                yield Difference(TOKENS, kind, pair.gold.id, None, text, context)
+            for is_gold, sentence in ((True, left), (False, right)):
+                for kind, text, context in _read_by_one(sentence, tags.scheme, *loose):
+                    gold_text, predicted_text = (text, None) if is_gold else (None, text)
+                    yield Difference(TOKENS, kind, pair.gold.id, gold_text, predicted_text, context)
 
 
 def _read_by_one(sentence: Sentence, scheme: str, name: str, loose: Chunker) -> Iterator[tuple[str, str, str]]:

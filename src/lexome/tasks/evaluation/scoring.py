@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from math import isnan
 from pathlib import Path
 from typing import Any
@@ -105,8 +105,9 @@ def evaluate(
     """The evaluation of the predictions in a file, and of another system's in `against`, on a gold file."""
     gold_file = load(gold, gold_options.format, gold_options.options)
     other = load(against, options.format, options.options) if against is not None else None
-    predictions = load(predicted, options.format, options.options)
-    return compare(predictions, gold_file, against=other, only=only, resampling=resampling)
+    return compare(
+        load(predicted, options.format, options.options), gold_file, against=other, only=only, resampling=resampling
+    )
 
 
 def compare(
@@ -180,18 +181,11 @@ def _compare_systems(
         other = by_name.get((one.section, one.name, one.score))
         if other is None or one.rows.shape != other.rows.shape:
             continue
-        bootstrap, randomization = (
-            test(
-                one.rows,
-                other.rows,
-                one.statistic,
-                samples=resampling.samples,
-                level=resampling.level,
-                seed=resampling.seed,
-            )
+        tests = (
+            test(one.rows, other.rows, one.statistic, **asdict(resampling))
             for test in (paired_bootstrap, approximate_randomization)
         )
-        comparisons.append(SystemComparison(one, other, bootstrap, randomization))
+        comparisons.append(SystemComparison(one, other, *tests))
     return tuple(comparisons)
 
 
@@ -330,7 +324,7 @@ def as_json(evaluation: Evaluation, *, explain: int = 0) -> dict[str, Any]:
             "missing": list(pairs.missing),
             "extra": list(pairs.extra),
         },
-        "interval": {"level": resampling.level, "samples": resampling.samples, "seed": resampling.seed},
+        "interval": {name: getattr(resampling, name) for name in ("level", "samples", "seed")},
         "scores": [_score_json(score) for score in evaluation.scores],
         "differences": {section: dict(kinds) for section, kinds in evaluation.counts().items()},
         "examples": list(_examples_json(evaluation.differences, explain)),
@@ -345,9 +339,7 @@ def _score_json(score: Score) -> dict[str, Any]:
         "section": metric.section,
         "measure": metric.name,
         "score": metric.score,
-        "value": _number(score.interval.value),
-        "low": _number(score.interval.low),
-        "high": _number(score.interval.high),
+        **{name: _number(getattr(score.interval, name)) for name in ("value", "low", "high")},
         **{name.replace(" ", "_"): number for name, number in metric.others.items()},
     }
     if agreement is not None:
@@ -386,9 +378,7 @@ def _comparison_json(one: SystemComparison) -> dict[str, Any]:
         "score": one.result.score,
         "this": _number(one.result.value),
         "other": _number(one.other.value),
-        "difference": _number(one.bootstrap.difference),
-        "low": _number(one.bootstrap.low),
-        "high": _number(one.bootstrap.high),
+        **{name: _number(getattr(one.bootstrap, name)) for name in ("difference", "low", "high")},
         "p_bootstrap": one.bootstrap.p_value,
         "p_randomization": one.randomization.p_value,
     }

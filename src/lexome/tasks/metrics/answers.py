@@ -98,18 +98,14 @@ def best_threshold(
 
 
 def _squad(scores: Sequence[tuple[float, float]], answerable: Sequence[bool], *best: float) -> Squad:
-    with_answer = [score for score, has in zip(scores, answerable, strict=True) if has]
-    without = [score for score, has in zip(scores, answerable, strict=True) if not has]
-    return Squad(
-        mean([exact for exact, _ in scores]),
-        mean([f1 for _, f1 in scores]),
-        len(scores),
-        len(with_answer),
-        mean([exact for exact, _ in with_answer]),
-        mean([f1 for _, f1 in with_answer]),
-        mean([exact for exact, _ in without]),
-        *best,
+    with_answer, without = (
+        [score for score, has in zip(scores, answerable, strict=True) if has == kind] for kind in (True, False)
     )
+    (exact, f1), (answerable_exact, answerable_f1), (unanswerable_exact, _) = (
+        [mean([score[part] for score in own]) for part in range(2)] for own in (scores, with_answer, without)
+    )
+    counts = (len(scores), len(with_answer))
+    return Squad(exact, f1, *counts, answerable_exact, answerable_f1, unanswerable_exact, *best)
 
 
 Forms = Sequence[str]
@@ -191,18 +187,15 @@ def list_scores(gold: Sequence[Forms], predicted: Sequence[str]) -> tuple[float,
     """
     unmatched = [{form.lower() for form in forms} for forms in gold]
     answers = [answer.lower() for answer in predicted]
-    right = 0
     for answer in answers:
         match = next((place for place, forms in enumerate(unmatched) if answer in forms), None)
         if match is not None:
-            right += 1
             del unmatched[match]
-    missed = 0
+    right, missed = len(gold) - len(unmatched), len(unmatched)
     for forms in unmatched:
         also = next((place for place, answer in enumerate(answers) if answer in forms), None)
-        if also is None:
-            missed += 1
-        else:
+        if also is not None:
+            missed -= 1
             del answers[also]
     precision, recall = ratio(right, len(predicted)), ratio(right, right + missed)
     return precision, recall, ratio(2 * precision * recall, precision + recall)

@@ -1,6 +1,6 @@
 """Metrics of labels: one per text, any number per text, or a number."""
 
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite, sqrt
@@ -11,9 +11,6 @@ from numpy.typing import NDArray
 from lexome.errors import UsageError
 from lexome.tasks.metrics.spans import NO_COUNTS, Agreement, Counts, mean, ratio, require_pairs
 
-_CHEMPROT = ("CPR:3", "CPR:4", "CPR:5", "CPR:6", "CPR:9")
-_DDI = ("DDI-advise", "DDI-effect", "DDI-int", "DDI-mechanism")
-_I2B2_2010 = ("PIP", "TeCP", "TeRP", "TrAP", "TrCP", "TrIP", "TrNAP", "TrWP")
 _HALLMARKS = (
     "activating invasion and metastasis",
     "avoiding immune destruction",
@@ -26,22 +23,14 @@ _HALLMARKS = (
     "sustaining proliferative signaling",
     "tumor promoting inflammation",
 )
-_LITCOVID = (
-    "Case Report",
-    "Diagnosis",
-    "Epidemic Forecasting",
-    "Mechanism",
-    "Prevention",
-    "Transmission",
-    "Treatment",
-)
+_LITCOVID = ("Case Report", "Diagnosis", "Epidemic Forecasting", "Mechanism", "Prevention", "Transmission", "Treatment")
 
 CLASS_SETS: Mapping[str, tuple[str, ...]] = {
-    "chemprot": _CHEMPROT,
-    "ddi": _DDI,
+    "chemprot": ("CPR:3", "CPR:4", "CPR:5", "CPR:6", "CPR:9"),
+    "ddi": ("DDI-advise", "DDI-effect", "DDI-int", "DDI-mechanism"),
     "gad": ("1",),
     "euadr": ("1",),
-    "i2b2-2010-relations": _I2B2_2010,
+    "i2b2-2010-relations": ("PIP", "TeCP", "TeRP", "TrAP", "TrCP", "TrIP", "TrNAP", "TrWP"),
     "hoc": _HALLMARKS,
     "litcovid": _LITCOVID,
 }
@@ -85,15 +74,8 @@ def classification(
     """
     require_pairs(gold, predicted, what="labels")
     names = _scored_labels(labels, {*gold, *predicted})
-    right: defaultdict[str, int] = defaultdict(int)
-    missed: defaultdict[str, int] = defaultdict(int)
-    spurious: defaultdict[str, int] = defaultdict(int)
-    for gold_label, label in zip(gold, predicted, strict=True):
-        if gold_label == label:
-            right[label] += 1
-        else:
-            missed[gold_label] += 1
-            spurious[label] += 1
+    right = Counter(label for label, other in zip(gold, predicted, strict=True) if label == other)
+    missed, spurious = Counter(gold) - right, Counter(predicted) - right
     return Agreement.from_types({name: Counts(right[name], spurious[name], missed[name]) for name in names})
 
 

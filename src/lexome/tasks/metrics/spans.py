@@ -7,6 +7,7 @@ from bisect import bisect_left
 from collections import Counter, defaultdict, deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TypeVar
 
 from lexome.document import Document, Range
@@ -211,27 +212,23 @@ def spans_relaxed(gold: Sequence[Mentions], predicted: Sequence[Mentions], *, ty
     one prediction that covers three gold mentions makes one of them right.
     """
     require_pairs(gold, predicted, what="documents")
-    return sum_agreements(_relaxed(left, right, typed) for left, right in zip(gold, predicted, strict=True))
-
-
-def _relaxed(gold: Mentions, predicted: Mentions, typed: bool) -> Agreement:
-    own, other = _by_type(gold, typed), _by_type(predicted, typed)
-    types: dict[str, Counts] = {}
-    for name in {*own, *other}:
-        strict = _count(own[name], other[name])
-        left, right = _without_identical(own[name], other[name]), _without_identical(other[name], own[name])
-        more = len(largest_matching(overlapping(left, right)))
-        types[name] = Counts(strict.true_positives + more, strict.false_positives - more, strict.false_negatives - more)
-    return Agreement.from_types(types)
+    agreements = []
+    for left, right in zip(gold, predicted, strict=True):
+        own, other = _by_type(left, typed), _by_type(right, typed)
+        types: dict[str, Counts] = {}
+        for name in {*own, *other}:
+            strict = _count(own[name], other[name])
+            missed, spurious = Counter(own[name]) - Counter(other[name]), Counter(other[name]) - Counter(own[name])
+            more = len(largest_matching(overlapping([*missed.elements()], [*spurious.elements()])))
+            types[name] = strict + Counts(more, -more, -more)
+        agreements.append(Agreement.from_types(types))
+    return sum_agreements(agreements)
 
 
 def spans_discontinuous(gold: Sequence[Mentions], predicted: Sequence[Mentions]) -> Agreement:
     """Strict agreement of the mentions with more than one part."""
-    return spans_strict(*([_discontinuous(doc) for doc in docs] for docs in (gold, predicted)))
-
-
-def _discontinuous(mentions: Mentions) -> list[Mention]:
-    return [mention for mention in mentions if len(merge_parts(mention.parts)) > 1]
+    sides = ([[one for one in doc if len(merge_parts(one.parts)) > 1] for doc in docs] for docs in (gold, predicted))
+    return spans_strict(*sides)
 
 
 def characters(gold: Sequence[Mentions], predicted: Sequence[Mentions], *, typed: bool = True) -> Agreement:
@@ -261,18 +258,6 @@ def _count(gold: list[tuple[Range, ...]], predicted: list[tuple[Range, ...]]) ->
     """The counts of one type. Without types, several mentions may have the same parts, and each counts."""
     right = (Counter(gold) & Counter(predicted)).total()
     return Counts(right, len(predicted) - right, len(gold) - right)
-
-
-def _without_identical(mentions: list[tuple[Range, ...]], others: list[tuple[Range, ...]]) -> list[tuple[Range, ...]]:
-    """The mentions without those that are identical to one of the others, one to one."""
-    identical = Counter(others)
-    left: list[tuple[Range, ...]] = []
-    for parts in mentions:
-        if identical[parts]:
-            identical[parts] -= 1
-        else:
-            left.append(parts)
-    return left
 
 
 def overlapping(left: Sequence[Sequence[Range]], right: Sequence[Sequence[Range]]) -> list[list[int]]:
@@ -353,7 +338,5 @@ def sentence_counts(gold: Collection[Range], alternatives: Collection[Range], pr
 
 def without_spaces(ranges: Collection[Range], text: str) -> list[Range]:
     """The ranges in a text whose spaces (U+0020 only) are not counted."""
-    before = [0]
-    for character in text:
-        before.append(before[-1] + (character != " "))
+    before = [0, *accumulate(int(character != " ") for character in text)]
     return [(before[start], before[end]) for start, end in ranges]

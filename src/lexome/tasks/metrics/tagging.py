@@ -36,10 +36,7 @@ def require_tags(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str
                 code="length-mismatch",
                 value=number,
             )
-    distinct: set[str] = set()
-    for sentences in (gold, predicted):
-        distinct.update(*sentences)
-    for tag in sorted(distinct):
+    for tag in sorted(set[str]().union(*gold, *predicted)):
         letter, dash, _ = tag.partition("-")
         if len(letter) != 1 or letter not in letters or (letter == "O" and dash):
             raise UsageError(

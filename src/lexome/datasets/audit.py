@@ -107,9 +107,9 @@ def find_errors(
 ) -> list[str]:
     """What makes scores of these splits meaningless, from their counts; see `audit_splits`."""
     errors = [f"the split {name} is empty" for name, count in counts.items() if not count]
+    scored = {f"{kind} {label}" for kind in ("labels", "relations", "mentions") for label in positive}
     for name, count in counts.items():
-        kinds = ("labels", "relations", "mentions")
-        if count and positive and not any(f"{kind} {label}" in count for kind in kinds for label in positive):
+        if count and positive and scored.isdisjoint(count):
             errors.append(f"the split {name} has none of the labels that are scored ({', '.join(positive)})")
     for name, count in counts.items():
         for what, number in count.items():

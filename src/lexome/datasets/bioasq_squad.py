@@ -109,7 +109,11 @@ def convert_bioasq(
             f"forms has {unknown[0]!r}; expected factoid, list or both.", code="invalid-choice", value=unknown[0]
         )
     tally = tally if tally is not None else Tally()
-    texts = {doc.meta.pmid or doc.id: _article_text(doc) for doc in abstracts}
+    # Title and abstract, separated by a space, as in BioBERT's contexts.
+    texts = {
+        doc.meta.pmid or doc.id: " ".join(part.text for part in doc.passages if part.kind in ("title", "abstract"))
+        for doc in abstracts
+    }
     squad: list[Json] = []
     yesno: list[Json] = []
     for where, record in _questions(paths, tally):
@@ -160,11 +164,6 @@ def _questions(paths: Iterable[str | Path], tally: Tally) -> Iterator[tuple[str,
                 yield f"{source.name}, question {number}", record
 
 
-def _article_text(doc: Document) -> str:
-    """Title and abstract, separated by a space, as in BioBERT's contexts."""
-    return " ".join(passage.text for passage in doc.passages if passage.kind in ("title", "abstract"))
-
-
 def _contexts(record: Json, texts: Mapping[str, str], tally: Tally) -> Iterator[_Context]:
     """The distinct snippets of a question, or the abstracts of its articles."""
     placed: dict[str, list[tuple[int, int]]] = {}
@@ -177,7 +176,8 @@ def _contexts(record: Json, texts: Mapping[str, str], tally: Tally) -> Iterator[
             continue
         seen.add((url, text))
         if not texts:
-            yield _Context(text, _provenance(snippet, url, pmid))
+            keys = ("beginSection", "offsetInBeginSection", "endSection", "offsetInEndSection")
+            yield _Context(text, {"document": url, "pmid": pmid, "snippet": {key: snippet.get(key) for key in keys}})
         elif pmid is None or pmid not in texts:
             tally.note("snippet skipped: its abstract is missing")
         else:
@@ -198,17 +198,6 @@ def pmid_of(url: str) -> str | None:
     """
     match = _PMID.search(url)
     return match[1] if match is not None else None
-
-
-def _provenance(snippet: Json, url: str, pmid: str | None) -> Json:
-    """The provenance of a snippet: its article, and its place counted from the start of a section."""
-    place = {
-        "beginSection": snippet.get("beginSection"),
-        "offsetInBeginSection": snippet.get("offsetInBeginSection"),
-        "endSection": snippet.get("endSection"),
-        "offsetInEndSection": snippet.get("offsetInEndSection"),
-    }
-    return {"document": url, "pmid": pmid, "snippet": place}
 
 
 def _with_answers(

@@ -20,16 +20,11 @@ from lexome.errors import DataSetError
 FOLDER = Path(__file__).parent / "cards"
 GROUPS = ("biobert_ner", "ner", "relations", "classification", "questions", "clinical")
 
-_FILE_KEYS = ("reader", "options", "changes")
 _TYPES: Mapping[str, type] = {
     "dev_fraction": float,
-    "expected": dict,
-    "options": dict,
-    "patterns": list,
     "restricted": bool,
-    "splits": dict,
-    "task": dict,
-    **dict.fromkeys(("changes", "folders", "folds", "notes", "optional", "papers", "positive"), list),
+    **dict.fromkeys(("expected", "options", "splits", "task"), dict),
+    **dict.fromkeys(("changes", "folders", "folds", "notes", "optional", "papers", "patterns", "positive"), list),
 }
 
 
@@ -50,20 +45,18 @@ def read_cards(path: Path) -> list[DatasetCard]:
 
 
 def _card(name: str, table: dict[str, Any], where: str) -> DatasetCard:
-    file_defaults = {key: table.pop(key) for key in _FILE_KEYS if key in table}
+    file_keys: tuple[str, ...] = ("reader", "options", "changes")
+    file_defaults = {key: table.pop(key) for key in file_keys if key in table}
     _check_keys(table, DatasetCard, where, ignored=("name",))
     splits = {
-        split: tuple(_files(file, file_defaults, f"{where}, {split}") for file in _alternatives(value))
+        split: tuple(
+            _files(file, file_defaults, f"{where}, {split}") for file in (value if isinstance(value, list) else [value])
+        )
         for split, value in table.pop("splits").items()
     }
-    refine = table.pop("refine", None)
+    refinement = named_refinement(table.pop("refine")) if "refine" in table else None
     values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in table.items()}
-    refinement = named_refinement(refine) if refine is not None else None
     return DatasetCard(name=name, splits=splits, refine=refinement, **values)
-
-
-def _alternatives(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value]
 
 
 def _files(value: Any, defaults: Mapping[str, Any], where: str) -> Files:
@@ -85,9 +78,7 @@ def _check_keys(table: Mapping[str, Any], schema: type, where: str, *, ignored: 
         expected = _TYPES.get(key, str)
         if not isinstance(value, expected):
             raise DataSetError(
-                f"{where}: {key} is {value!r}; expected {expected.__name__}.",
-                code="wrong-type",
-                value=key,
+                f"{where}: {key} is {value!r}; expected {expected.__name__}.", code="wrong-type", value=key
             )
     for key, field in known.items():
         if key not in table and field.default is MISSING and field.default_factory is MISSING:

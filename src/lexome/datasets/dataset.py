@@ -6,7 +6,7 @@ import math
 import os
 import random
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -147,7 +147,12 @@ def read_documents(located: Iterable[LocatedFile], files: Files, tally: Tally) -
 
 
 def _read(located: Iterable[LocatedFile], files: Files, tally: Tally) -> Iterator[Document]:
-    sources = _sources(located, tally)
+    sources = (
+        source
+        for file in located
+        for source in open_sources(file.path, tally)
+        if file.member is None or _fits(source.member or "", file.member)
+    )
     reader = files.reader
     if isinstance(reader, str) and reader in READERS:
         module, name = READERS[reader]
@@ -167,13 +172,6 @@ def _read(located: Iterable[LocatedFile], files: Files, tally: Tally) -> Iterato
                 f"{source.name}: the file is empty; expected documents.", code="empty-file", value=source.name
             )
         yield from function(source, tally=tally, **options)
-
-
-def _sources(located: Iterable[LocatedFile], tally: Tally) -> Iterator[Source]:
-    for file in located:
-        for source in open_sources(file.path, tally):
-            if file.member is None or _fits(source.member or "", file.member):
-                yield source
 
 
 def split_off(docs: Sequence[Document], *, fraction: float, seed: int) -> tuple[Split, Split]:
@@ -238,19 +236,15 @@ def pubmedqa_splits(labelled: Iterable[tuple[str, str]]) -> tuple[list[str], lis
     of each other part is moved to it.
     """
     rng = random.Random(0)
+    label_of = dict(labelled)
+    development, test = _stratified(label_of, label_of, 2, rng)
+    return test, _stratified(development, label_of, 10, rng)
+
+
+def _stratified(names: Iterable[str], label_of: Mapping[str, str], count: int, rng: random.Random) -> list[list[str]]:
     by_label: dict[str, list[str]] = {"yes": [], "no": [], "maybe": []}
-    label_of: dict[str, str] = {}
-    for pmid, label in labelled:
-        by_label[label].append(pmid)
-        label_of[pmid] = label
-    development, test = _stratified(by_label, 2, rng)
-    again: dict[str, list[str]] = {"yes": [], "no": [], "maybe": []}
-    for pmid in development:
-        again[label_of[pmid]].append(pmid)
-    return test, _stratified(again, 10, rng)
-
-
-def _stratified(by_label: dict[str, list[str]], count: int, rng: random.Random) -> list[list[str]]:
+    for pmid in names:
+        by_label[label_of[pmid]].append(pmid)
     cut: list[list[list[str]]] = []
     for pmids in by_label.values():
         rng.shuffle(pmids)
@@ -356,18 +350,14 @@ class DataSet:
                 for files in alternatives:
                     if files.folders and folder.name not in files.folders:
                         continue
-                    of_fold = self._of_fold(files)
-                    paths = locate(folder, of_fold)
-                    if paths:
-                        located[name] = (of_fold, paths)
+                    if self.card.folds:
+                        fold = self.fold if self.fold is not None else self.card.folds[0]
+                        patterns = tuple(pattern.replace("{fold}", fold) for pattern in files.patterns)
+                        files = replace(files, patterns=patterns)
+                    if paths := locate(folder, files):
+                        located[name] = (files, paths)
                         break
         return located
-
-    def _of_fold(self, files: Files) -> Files:
-        if not self.card.folds:
-            return files
-        fold = self.fold if self.fold is not None else self.card.folds[0]
-        return replace(files, patterns=tuple(pattern.replace("{fold}", fold) for pattern in files.patterns))
 
     @property
     def missing(self) -> list[str]:
@@ -453,7 +443,8 @@ class DataSet:
                 value=self.name,
             )
         splits = self.resolve_overlap(splits, overlap, tally)
-        return {name: splits[name] for name in sorted(splits, key=_order)}
+        known = [name for name in (TRAIN, DEV, TEST) if name in splits]
+        return {name: splits[name] for name in dict.fromkeys((*known, *splits))}
 
     def resolve_overlap(self, splits: Splits, overlap: OverlapPolicy, tally: Tally) -> Splits:
         """The splits without training documents that are in another split, or an error, by the policy."""
@@ -514,11 +505,6 @@ class DataSet:
         )
 
 
-def _order(name: str) -> int:
-    known: Sequence[str] = (TRAIN, DEV, TEST)
-    return known.index(name) if name in known else len(known)
-
-
 def _identity(doc: Document) -> Iterator[tuple[str, str]]:
     """What identifies a document, or each of its questions: its id, and its text unless that is short."""
     for _, id, _, text in identities([doc]):
@@ -530,20 +516,17 @@ def _identity(doc: Document) -> Iterator[tuple[str, str]]:
 def _merge_reports(reports: Mapping[str, AuditReport], card: DatasetCard) -> AuditReport:
     """One report of all folds: the sum of their test splits, and their warnings and errors by name."""
     counts = {f"{fold}/{split}": count for fold, report in reports.items() for split, count in report.counts.items()}
-    total: dict[str, int] = {}
-    for report in reports.values():
-        for what, number in report.counts.get(TEST, {}).items():
-            total[what] = total.get(what, 0) + number
+    total = sum((Counter(report.counts.get(TEST, {})) for report in reports.values()), Counter[str]())
     warnings = [f"fold {fold}: {warning}" for fold, report in reports.items() for warning in report.warnings]
     warnings += [
-        f"the folds' test splits have {total.get(what, 0):,} {what}; expected {number:,}: "
+        f"the folds' test splits have {total[what]:,} {what}; expected {number:,}: "
         "the files are damaged or another version"
         for what, number in card.expected.get(TEST, {}).items()
-        if total.get(what, 0) != number
+        if total[what] != number
     ]
     errors = [f"fold {fold}: {error}" for fold, report in reports.items() for error in report.errors]
     overlaps = tuple(overlap for report in reports.values() for overlap in report.overlaps)
-    return AuditReport({**counts, "all folds' test": total}, overlaps, tuple(warnings), tuple(errors))
+    return AuditReport({**counts, "all folds' test": dict(total)}, overlaps, tuple(warnings), tuple(errors))
 
 
 _SPLIT_NAMES = {
@@ -630,28 +613,23 @@ def _infer_task(kind: str, dataset: DataSet) -> dict[str, Any]:
 def _paths_by_name(root: Path) -> dict[str, list[Path]]:
     """The files of each split, by the words in their paths; files with words of two, as train_dev, are left out."""
     by_split: dict[str, list[Path]] = {}
-    saved = _saved_files(root)
-    for path in saved if saved is not None else sorted(root.rglob("*")):
+    # The files that a saved dataset lists, without the caches beside them.
+    states = sorted(root.rglob("state.json"))
+    saved = [state.parent / item["filename"] for state in states for item in _read_json(state).get("_data_files") or ()]
+    for path in saved if states else sorted(root.rglob("*")):
         parts = path.relative_to(root).parts
-        if not path.is_file() or any(part.startswith(".") for part in parts) or _is_ignored(path):
+        ignored = {path.name.lower(), path.stem.lower()} & _IGNORED or path.suffix.lower() in (".md", ".lock", ".py")
+        if not path.is_file() or ignored or any(part.startswith(".") for part in parts):
             continue
         splits = {
             _SPLIT_NAMES[word] for part in parts for word in _NO_LETTERS.split(part.lower()) if word in _SPLIT_NAMES
         }
-        if not splits and saved is not None:
+        if not splits and states:
             name = str(_read_json(path.parent / "state.json").get("_split") or TRAIN)
             splits = {_SPLIT_NAMES.get(name.lower(), name)}
         if len(splits) == 1:
             by_split.setdefault(splits.pop(), []).append(path)
     return by_split
-
-
-def _saved_files(root: Path) -> list[Path] | None:
-    """The files that a saved dataset's state.json lists, without the caches beside them; None if there is none."""
-    states = sorted(root.rglob("state.json"))
-    if not states:
-        return None
-    return [state.parent / item["filename"] for state in states for item in _read_json(state).get("_data_files") or ()]
 
 
 def _read_json(path: Path) -> dict[str, Any]:
@@ -664,11 +642,6 @@ def _read_json(path: Path) -> dict[str, Any]:
             value=str(path),
         ) from None
     return content if isinstance(content, dict) else {}
-
-
-def _is_ignored(path: Path) -> bool:
-    names = {path.name.lower(), path.stem.lower()}
-    return bool(names & _IGNORED) or path.suffix.lower() in (".md", ".lock", ".py")
 
 
 def _named_paths(root: Path, files: Mapping[str, str | Path]) -> dict[str, list[Path]]:

@@ -33,7 +33,11 @@ def read(paths: Iterable[Path], *, tally: Tally, split: str = "") -> Iterator[Do
     """The documents of a split's files, one a row."""
     number = 0
     for path in paths:
-        rows, features = _table(path, tally)
+        if path.name.endswith((".arrow", ".parquet")):
+            rows, features = _arrow(path)
+        else:
+            rows, features = _json_lines(path, tally), {}
+        features = features or _features_beside(path)
         for row in rows:
             number += 1
             name = _name(row, number, split or path.stem)
@@ -98,15 +102,6 @@ def class_names(features: Features, column: str) -> tuple[str, ...]:
     return tuple(map(str, names)) if isinstance(names, list) else ()
 
 
-def _table(path: Path, tally: Tally) -> tuple[Iterator[Row], Features]:
-    """The rows of a file, and the features of its columns."""
-    if path.name.endswith((".arrow", ".parquet")):
-        rows, features = _arrow(path)
-    else:
-        rows, features = _json_lines(path, tally), {}
-    return rows, features or _features_beside(path)
-
-
 def _arrow(path: Path) -> tuple[Iterator[Row], Features]:
     try:
         import pyarrow as pa
@@ -149,15 +144,12 @@ def _json_lines(path: Path, tally: Tally) -> Iterator[Row]:
                 continue
             try:
                 row = json.loads(line)
+                problem = None if isinstance(row, dict) else type(row).__name__
             except ValueError as error:
+                problem = str(error)
+            if problem is not None:
                 raise FormatError(
-                    f"{source.name}, line {number}: {error}; expected one JSON object per line.",
-                    code="invalid-json",
-                    value=number,
-                ) from None
-            if not isinstance(row, dict):
-                raise FormatError(
-                    f"{source.name}, line {number}: {type(row).__name__}; expected one JSON object per line.",
+                    f"{source.name}, line {number}: {problem}; expected one JSON object per line.",
                     code="invalid-json",
                     value=number,
                 )
@@ -166,18 +158,15 @@ def _json_lines(path: Path, tally: Tally) -> Iterator[Row]:
 
 def _features_beside(path: Path) -> Features:
     """The features in a dataset_info.json or dataset_infos.json beside the file, or in the folder above."""
-    for folder in (path.parent, path.parent.parent):
-        for name in ("dataset_info.json", "dataset_infos.json"):
-            if (folder / name).is_file():
-                try:
-                    return _features_in(json.loads((folder / name).read_text(encoding="utf-8")))
-                except ValueError as error:
-                    raise FormatError(
-                        f"{folder / name}: {error}; expected JSON. Write the dataset again.",
-                        code="invalid-json",
-                        value=str(folder / name),
-                    ) from None
-    return {}
+    names = ("dataset_info.json", "dataset_infos.json")
+    files = (folder / name for folder in (path.parent, path.parent.parent) for name in names)
+    file = next((file for file in files if file.is_file()), None)
+    try:
+        return _features_in(json.loads(file.read_text(encoding="utf-8"))) if file is not None else {}
+    except ValueError as error:
+        raise FormatError(
+            f"{file}: {error}; expected JSON. Write the dataset again.", code="invalid-json", value=str(file)
+        ) from None
 
 
 def _features_in(info: Any) -> Features:
@@ -268,11 +257,7 @@ def _from_bigbio(row: Row, name: str) -> Document:
             )
         spans.append(Span(entity["id"], entity["type"], parts, text))
     relations = tuple(
-        Relation(
-            relation["id"],
-            relation["type"],
-            (Argument("Arg1", relation["arg1_id"]), Argument("Arg2", relation["arg2_id"])),
-        )
-        for relation in row.get("relations") or ()
+        Relation(one["id"], one["type"], (Argument("Arg1", one["arg1_id"]), Argument("Arg2", one["arg2_id"])))
+        for one in row.get("relations") or ()
     )
     return Document(name, passages, tuple(spans), relations)

@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 _PLACE = r'c="(.*)" (\d+):(\d+) (\d+):(\d+)'
 _CONCEPT = re.compile(_PLACE + r'\|\|t="([^"]*)"(?:\|\|a="[^"]*")?')
 _RELATION = re.compile(_PLACE.replace(".*", ".*?") + r'\|\|r="([^"]*)"\|\|' + _PLACE.replace(".*", ".*?"))
+_LINE = re.compile(r"^.*$", re.MULTILINE)
 _TOKEN = re.compile(r"\S+")
 _BARE_AMPERSAND = re.compile(rb"&(?!(?:amp|lt|gt|quot|apos|#\d+|#x[0-9a-fA-F]+);)")
 _CDATA = re.compile(rb"(<!\[CDATA\[.*?\]\]>)", re.DOTALL)
 _PARTS = {".txt": "text", ".con": "concepts", ".rel": "relations"}
-_UNUSED = frozenset({".ast"})
 
 
 def concepts_2010(sources: Iterable[Source], *, tally: Tally) -> Iterator[Document]:
@@ -42,7 +42,7 @@ def concepts_2010(sources: Iterable[Source], *, tally: Tally) -> Iterator[Docume
         part = _PARTS.get(source.extension)
         if part is not None:
             parts[source.stem][part] = source.read()
-        elif source.extension not in _UNUSED:
+        elif source.extension != ".ast":
             tally.note(f"file with unsupported extension skipped: {source.extension or 'none'}")
     for name in sorted(parts):
         own = parts[name]
@@ -129,12 +129,7 @@ def _place(cells: tuple[str | None, ...], text: str, tokens: list[list[Range]]) 
 
 
 def _lines(text: str) -> list[Range]:
-    ranges: list[Range] = []
-    at = 0
-    for line in text.split("\n"):
-        ranges.append((at, at + len(line)))
-        at += len(line) + 1
-    return ranges
+    return [match.span() for match in _LINE.finditer(text)]
 
 
 def _tokens(text: str, line: Range) -> list[Range]:
@@ -198,13 +193,6 @@ def _parse(record: Record, tally: Tally) -> "etree._Element":
         return root
 
 
-def _trim(text: str, place: Range) -> Range:
-    """The range without white space at its ends."""
-    start, end = place
-    inner = text[start:end]
-    return start + len(inner) - len(inner.lstrip()), end - len(inner) + len(inner.rstrip())
-
-
 def _tag_range(element: "etree._Element", text: str, bases: tuple[int, ...], tally: Tally) -> Range | None:
     """The range of a tag's text: its offsets, counted from the first base that fits, else the nearest match."""
     expected = element.get("text") or ""
@@ -216,7 +204,8 @@ def _tag_range(element: "etree._Element", text: str, bases: tuple[int, ...], tal
     for base in bases:
         place = (start - base, end - base)
         if 0 <= place[0] < place[1] and expected and _normalize(text[slice(*place)]) == _normalize(expected):
-            return _trim(text, place)
+            inner = text[slice(*place)]
+            return place[0] + len(inner) - len(inner.lstrip()), place[1] - len(inner) + len(inner.rstrip())
     nearest = find_nearest(text, expected, start) if expected else None
     if nearest is None:
         tally.note("mention skipped: its text is not near its offsets")

@@ -57,12 +57,9 @@ def keep_types(types: Collection[str]) -> Change:
 
 def rename_labels(names: Mapping[str, str]) -> Change:
     """Renames the labels that have a new name."""
-
-    def change(docs: Iterable[Document], tally: Tally) -> Iterator[Document]:
-        for doc in docs:
-            yield replace(doc, labels=tuple(names.get(label, label) for label in doc.labels))
-
-    return change
+    return lambda docs, tally: (
+        replace(doc, labels=tuple(names.get(label, label) for label in doc.labels)) for doc in docs
+    )
 
 
 def drop_relations(types: Collection[str]) -> Change:
@@ -80,14 +77,11 @@ def drop_relations(types: Collection[str]) -> Change:
 
 def keep_question_types(types: Collection[str]) -> Change:
     """Drops questions of other types, and documents without questions."""
-
-    def change(docs: Iterable[Document], tally: Tally) -> Iterator[Document]:
-        for doc in docs:
-            kept = tuple(question for question in doc.questions if question.type in types)
-            if kept:
-                yield replace(doc, questions=kept)
-
-    return change
+    return lambda docs, tally: (
+        replace(doc, questions=kept)
+        for doc in docs
+        if (kept := tuple(question for question in doc.questions if question.type in types))
+    )
 
 
 def drop_duplicates(docs: Iterable[Document], tally: Tally) -> Iterator[Document]:
@@ -112,9 +106,8 @@ def merge_span_parts(docs: Iterable[Document], tally: Tally) -> Iterator[Documen
                 replace(span, parts=((span.start, span.end),), text=doc.slice(span.start, span.end))
                 for span in doc.spans
             )
-            yield replace(doc, spans=spans)
-        else:
-            yield doc
+            doc = replace(doc, spans=spans)
+        yield doc
 
 
 def split_passages(docs: Iterable[Document], tally: Tally) -> Iterator[Document]:

@@ -91,12 +91,8 @@ def _source_totals(
 ) -> dict[str, Any]:
     """Documents, words, bytes, licenses and drops of each source."""
     words, size = dedup.column(keys, "words"), dedup.column(keys, "bytes")
-    licences = np.concatenate(
-        [
-            names[which]
-            for names, which in zip(dedup.columns(keys, "licences"), dedup.columns(keys, "licence"), strict=True)
-        ]
-    )
+    by_file = zip(dedup.columns(keys, "licences"), dedup.columns(keys, "licence"), strict=True)
+    licences = np.concatenate([names[which] for names, which in by_file])
     found: dict[str, Any] = {}
     for number, source in enumerate(recipe.sources):
         mine = owners == number
@@ -178,14 +174,11 @@ class Corpus:
             for part in everything
         ]
         parts = [_markdown_table(("source", "read", "documents", "words", "bytes"), sizes)]
-        for title, key, names in (
-            ("dropped", "drops", list(total.drops)),
-            ("skipped as unreadable", "set_aside", list(total.set_aside)),
-            ("found in benchmarks", "leaks", list(total.leaks)),
-            ("license", "licences", list(total.licences)),
-        ):
-            if names:
-                lines = [(name, *(f"{getattr(part, key).get(name, 0):,}" for part in everything)) for name in names]
+        titles = ("dropped", "skipped as unreadable", "found in benchmarks", "license")
+        for title, key in zip(titles, ("drops", "set_aside", "leaks", "licences"), strict=True):
+            counts = [getattr(part, key) for part in everything]
+            lines = [(name, *(f"{own.get(name, 0):,}" for own in counts)) for name in getattr(total, key)]
+            if lines:
                 parts.append(_markdown_table((title, *(part.name for part in everything)), lines))
         return "\n\n".join(parts) + "\n"
 
@@ -199,20 +192,10 @@ def summarize_corpus(
         mine = [report for name, report in reports.items() if name.partition("/")[0] == source.name]
         last = decided["sources"][source.name]
         drops = Counter(_sum_counts(mine, "drops")) + Counter(last["drops"])
-        sources.append(
-            SourceStats(
-                name=source.name,
-                read=sum(report["read"] for report in mine),
-                documents=last["documents"],
-                words=last["words"],
-                bytes=last["bytes"],
-                drops=dict(drops.most_common()),
-                set_aside=_sum_counts(mine, "set_aside"),
-                leaks=_sum_counts(mine, "leaks"),
-                licences=last["licences"],
-                notes=_sum_counts(mine, "notes"),
-            )
-        )
+        counts: dict[str, Any] = {key: _sum_counts(mine, key) for key in ("set_aside", "leaks", "notes")}
+        counts |= {key: last[key] for key in ("documents", "words", "bytes", "licences")}
+        read = sum(report["read"] for report in mine)
+        sources.append(SourceStats(name=source.name, read=read, drops=dict(drops.most_common()), **counts))
     files = tuple(f"records/{name}.parquet" for name in reports)
     return Corpus(identity, tuple(sources), files, decided["compared"], recipe_keys(recipe))
 
@@ -342,32 +325,20 @@ class _Runner:
     """The stages of one build and their outputs."""
 
     def __init__(self, recipe: BuildRecipe, engine: Engine, part: Part | None, shown: bool) -> None:
-        self.recipe = recipe
-        self.engine = engine
-        self.part = part
-        self.shown = shown
+        self.recipe, self.engine, self.part, self.shown = recipe, engine, part, shown
         self.work = recipe.out / ".lexome"
 
     def read(self, inputs: dict[str, tuple[Path, ...]]) -> StageResult:
         """Every file read, cleaned and keyed."""
-        settings = {
-            source.name: ReadSettings(
-                source,
-                self.recipe.languages,
-                self.recipe.min_words,
-                self.recipe.retracted,
-                self.recipe.near,
-                self.recipe.leakage.action,
-                self._benchmarks(),
-            )
-            for source in self.recipe.sources
-        }
+        recipe, benchmarks = self.recipe, self._benchmarks()
+        shared = (recipe.languages, recipe.min_words, recipe.retracted, recipe.near, recipe.leakage.action, benchmarks)
+        settings = {source.name: ReadSettings(source, *shared) for source in recipe.sources}
         jobs = tuple(
             Job(name, files, self._read_outputs(name), settings[name.partition("/")[0]])
             for name, files in inputs.items()
         )
-        parts = (self.recipe.model_dump(mode="json", exclude={"out", "seed", "overwrite"}), self._leak_identity())
-        return self._run("read", ingest_file, jobs, *parts)
+        keys = recipe.model_dump(mode="json", exclude={"out", "seed", "overwrite"})
+        return self._run("read", ingest_file, jobs, keys, self._leak_identity())
 
     def rejects(self, names: Sequence[str]) -> list[Path]:
         """The rejected documents of these files."""
@@ -383,32 +354,24 @@ class _Runner:
         first = self._run("newest_job", newest_job, (Job("newest_job", keys, (verdicts,), settings),), names)
         if first.waiting or not require_complete(first):
             return None
-        bands = self._bands(keys, verdicts, names)
-        if bands is None:
-            return None
+        bands: tuple[Path, ...] = ()
+        if self.recipe.near_duplicates != "keep":
+            bands = tuple(self.work / "bands" / f"{number}.npy" for number in range(self.recipe.near.bands))
+            jobs = tuple(Job(f"band-{number}", (verdicts, *keys), (out,), number) for number, out in enumerate(bands))
+            outcome = self._run("bands", band_job, jobs, names)
+            if outcome.waiting or not require_complete(outcome):
+                return None
         job = Job("decide_job", (verdicts, *bands, *keys), (self.work / "verdicts.npz",), (*settings, tuple(names)))
         last = self._run("decide_job", decide_job, (job,), names, self.recipe.seed)
         return require_complete(last)["decide_job"] if not last.waiting else None
 
     def write(self, names: Sequence[str]) -> StageResult:
         """The records of every file."""
+        verdicts, records = self.work / "verdicts.npz", self.recipe.out / "records"
         jobs = tuple(
-            Job(
-                name,
-                (self._read_outputs(name)[0], self.work / "verdicts.npz"),
-                (self.recipe.out / "records" / f"{name}.parquet",),
-            )
-            for name in names
+            Job(name, (self._read_outputs(name)[0], verdicts), (records / f"{name}.parquet",)) for name in names
         )
         return self._run("write", _write, jobs, names)
-
-    def _bands(self, keys: tuple[Path, ...], verdicts: Path, names: Sequence[str]) -> tuple[Path, ...] | None:
-        if self.recipe.near_duplicates == "keep":
-            return ()
-        outputs = tuple(self.work / "bands" / f"{number}.npy" for number in range(self.recipe.near.bands))
-        jobs = tuple(Job(f"band-{number}", (verdicts, *keys), (out,), number) for number, out in enumerate(outputs))
-        outcome = self._run("bands", band_job, jobs, names)
-        return outputs if not outcome.waiting and require_complete(outcome) else None
 
     def _benchmarks(self) -> Path | None:
         """The index of the benchmark datasets; every part builds it where it is missing."""
@@ -428,8 +391,7 @@ class _Runner:
         return fingerprint(VERSION, files, self.recipe.leakage.ngram_words)
 
     def _read_outputs(self, name: str) -> tuple[Path, ...]:
-        folder = self.work / "read"
-        return tuple(folder / f"{name}{ending}" for ending in ENDINGS)
+        return tuple(self.work / "read" / f"{name}{ending}" for ending in ENDINGS)
 
     def _run(self, name: str, work: Any, jobs: tuple[Job, ...], *identity: object) -> StageResult:
         stage = Stage(name, work, jobs, self.work / "marks" / name, fingerprint(name, VERSION, *identity))
@@ -447,23 +409,24 @@ def _write(job: Job, drafts: tuple[Path, ...], advance: Advance) -> dict[str, An
     staying = mine[mine != Verdict.DROPPED_BEFORE] == Verdict.KEPT
     # Documents dropped while reading have no row in the file; older versions and deleted ones do.
     begin = 0
-    with pq.ParquetFile(path) as table, drafts[0].open("wb") as stream:
-        writer = pq.ParquetWriter(stream, table.schema_arrow, compression="zstd", write_page_checksum=True)
-        with writer:
-            # One row group at a time: their text is bounded, while ten thousand articles may take a gigabyte.
-            for number in range(table.num_row_groups):
-                group = table.read_row_group(number)
-                mask = pa.array(staying[begin : begin + group.num_rows])
-                begin += group.num_rows
-                if (kept := group.filter(mask)).num_rows:
-                    writer.write_table(kept)
-                advance(group.nbytes)
+    with (
+        pq.ParquetFile(path) as table,
+        drafts[0].open("wb") as stream,
+        pq.ParquetWriter(stream, table.schema_arrow, compression="zstd", write_page_checksum=True) as writer,
+    ):
+        # One row group at a time: their text is bounded, while ten thousand articles may take a gigabyte.
+        for number in range(table.num_row_groups):
+            group = table.read_row_group(number)
+            kept = group.filter(pa.array(staying[begin : begin + group.num_rows]))
+            begin += group.num_rows
+            if kept.num_rows:
+                writer.write_table(kept)
+            advance(group.nbytes)
     return {"documents": int(staying.sum())}
 
 
 def _finish(recipe: BuildRecipe, corpus: Corpus, rejects_of: Sequence[Path], *, keep: bool) -> None:
     """Write rejects and tables; remove intermediate files and records of earlier builds."""
-    work = recipe.out / ".lexome"
     current = {recipe.out / name for name in corpus.files}
     for path in (recipe.out / "records").rglob("*.parquet"):
         if path not in current:
@@ -480,4 +443,4 @@ def _finish(recipe: BuildRecipe, corpus: Corpus, rejects_of: Sequence[Path], *, 
         stream.write(corpus.markdown().encode())
     write_json(recipe.out / "corpus.json", corpus.as_dict())
     if not keep:
-        shutil.rmtree(work, ignore_errors=True)
+        shutil.rmtree(recipe.out / ".lexome", ignore_errors=True)

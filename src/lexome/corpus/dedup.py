@@ -132,7 +132,11 @@ def drop_old_versions(paths: Sequence[Path], sources: Sequence[int], *, exact: b
     verdicts[standing & outdated] = Verdict.OLDER_VERSION
     verdicts[standing & outdated & deleted[last]] = Verdict.DELETED
     if exact:
-        _drop_exact_duplicates(verdicts, column(paths, "exact"))
+        # Every kept document with the same words as an earlier kept one.
+        keys, kept = column(paths, "exact"), np.flatnonzero(verdicts == Verdict.KEPT)
+        order = kept[np.lexsort((keys[kept, 1], keys[kept, 0]))]
+        repeated = (keys[order[1:]] == keys[order[:-1]]).all(axis=1)
+        verdicts[order[1:][repeated]] = Verdict.EXACT_DUPLICATE
     return verdicts
 
 
@@ -193,15 +197,6 @@ def _newest_versions(ids: Hashes, owners: Ints, age: tuple[Ints, Ints]) -> Ints:
     last = np.empty(len(order), np.int64)
     last[order] = order[ends[group]] if len(order) else order
     return last
-
-
-def _drop_exact_duplicates(verdicts: Verdicts, keys: Hashes) -> None:
-    """Mark every kept document with the same words as an earlier kept one."""
-    standing = np.flatnonzero(verdicts == Verdict.KEPT)
-    order = np.lexsort((keys[standing, 1], keys[standing, 0]))
-    mine = keys[standing[order]]
-    repeated = (mine[1:] == mine[:-1]).all(axis=1)
-    verdicts[standing[order[1:][repeated]]] = Verdict.EXACT_DUPLICATE
 
 
 def _load_signatures(paths: Sequence[Path], wanted: Ints) -> npt.NDArray[np.uint32]:

@@ -47,20 +47,8 @@ def language_code(code: str) -> str:
     return _THREE.get(short, short)
 
 
-_THREE = {
-    "eng": "en",
-    "fre": "fr",
-    "fra": "fr",
-    "ger": "de",
-    "deu": "de",
-    "spa": "es",
-    "ita": "it",
-    "por": "pt",
-    "chi": "zh",
-    "zho": "zh",
-    "jpn": "ja",
-    "rus": "ru",
-}
+_CODES = "eng:en fre:fr fra:fr ger:de deu:de spa:es ita:it por:pt chi:zh zho:zh jpn:ja rus:ru"
+_THREE = dict(pair.split(":") for pair in _CODES.split())
 
 
 UNSTATED = "unstated"
@@ -74,15 +62,11 @@ _URL = re.compile(r"creativecommons\.org/(?:licen[sc]es/(by[a-z-]*)|(publicdomai
 _NAMED = re.compile(
     r"\b(?:cc|creative commons)[\s_-]*(0|zero|mark|by(?:[\s_-]?(?:nc|nd|sa))*)(?![a-z]|[_-][a-z])", re.IGNORECASE
 )
-_WORDS = (
-    ("non-commercial", "nc"),
-    ("noncommercial", "nc"),
-    ("no derivative", "nd"),
-    ("noderiv", "nd"),
-    ("share alike", "sa"),
-    ("sharealike", "sa"),
-    ("share-alike", "sa"),
-)
+_WORDS = {
+    "nc": re.compile("non-?commercial"),
+    "nd": re.compile("no derivative|noderiv"),
+    "sa": re.compile("share[ -]?alike"),
+}
 _PUBLIC = re.compile(r"\bpublic domain\b", re.IGNORECASE)
 
 
@@ -103,7 +87,7 @@ def license_name(meta: Metadata) -> str:
         return _creative_commons(named[1])
     if re.search(r"creative commons", stated, re.IGNORECASE) and re.search(r"attribution", stated, re.IGNORECASE):
         lower = stated.lower()
-        return _creative_commons("by-" + "-".join(mark for words, mark in _WORDS if words in lower))
+        return _creative_commons("by-" + "-".join(mark for mark, words in _WORDS.items() if words.search(lower)))
     return "public domain" if _PUBLIC.search(stated) else OTHER
 
 
@@ -155,7 +139,11 @@ def running_text(doc: Document, *, leave_out: Sequence[str], languages: Sequence
     if not (doc.spans or doc.questions):
         return replace(doc, passages=kept)
     starts = {passage.offset for passage in kept}
-    gone = {span.id for span in doc.spans if not _stands_in(doc, span.parts, starts)}
+    gone = {
+        span.id
+        for span in doc.spans
+        if any((passage := doc.passage_at(start)) is None or passage.offset not in starts for start, _ in span.parts)
+    }
     relations, attributes = drop_dependents(gone, doc.relations, doc.attributes, tally=tally)
     spans = tuple(span for span in doc.spans if span.id not in gone)
     return replace(doc, passages=kept, spans=spans, relations=relations, attributes=attributes, questions=())
@@ -173,8 +161,3 @@ def _left_out(passage: Passage, kinds: Sequence[str], languages: Sequence[str], 
         return None
     tally.note(note)
     return note
-
-
-def _stands_in(doc: Document, parts: Sequence[tuple[int, int]], starts: set[int]) -> bool:
-    places = (doc.passage_at(start) for start, _ in parts)
-    return all(passage is not None and passage.offset in starts for passage in places)

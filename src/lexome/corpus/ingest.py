@@ -71,8 +71,7 @@ class _Keys:
     def without(self, aside: list[int]) -> None:
         """Mark kept documents that could not be stored, given by row, as having no row."""
         gone = set(aside)
-        if gone:
-            self.row = [-1 if row in gone else row for row in self.row]
+        self.row = [-1 if row in gone else row for row in self.row]
 
 
 @dataclass(slots=True)

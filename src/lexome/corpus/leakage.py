@@ -23,10 +23,7 @@ BY_TEXT = "benchmark_text"
 
 @dataclass(frozen=True)
 class Benchmarks:
-    """PubMed ids of benchmark datasets, and the first and last n-gram of each sentence that is long enough.
-
-    Sentences are sorted by `firsts`.
-    """
+    """PubMed ids of benchmark datasets, and the first and last n-gram of each long sentence, sorted by the first."""
 
     pmids: frozenset[str]
     firsts: Hashes

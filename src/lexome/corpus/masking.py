@@ -235,15 +235,14 @@ class Schedule:
     linear: bool = False
 
     def __post_init__(self) -> None:
-        places = [place for place, _ in self.points]
+        places, rates = ([point[side] for point in self.points] for side in (0, 1))
         if not places or places[0] != 0 or places[-1] > 1 or sorted(set(places)) != places:
             raise UsageError(
                 f"masking schedule at {places}; expected ascending points from 0 to at most 1.",
                 code="masking-schedule",
                 value=places,
             )
-        if not all(0 < rate <= 1 for _, rate in self.points):
-            rates = [rate for _, rate in self.points]
+        if not all(0 < rate <= 1 for rate in rates):
             raise UsageError(
                 f"masking rates {rates}; expected each above 0 and at most 1.", code="masking-rate", value=rates
             )
@@ -254,9 +253,7 @@ def rate_at(schedule: float | Schedule, progress: float) -> float:
     if not isinstance(schedule, Schedule):
         return schedule
     if schedule.linear:
-        return float(
-            np.interp(progress, [place for place, _ in schedule.points], [rate for _, rate in schedule.points])
-        )
+        return float(np.interp(progress, *np.array(schedule.points).T))
     return [rate for place, rate in schedule.points if place <= max(progress, 0.0)][-1]
 
 

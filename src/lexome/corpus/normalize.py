@@ -102,19 +102,14 @@ def normalize_text(text: str) -> tuple[str, Alignment | None]:
     >>> text, alignment.to_new(4, 6), alignment.to_old(5, 7)
     ('five μg', (5, 7), (4, 6))
     """
-    if _is_clean(text):
+    # A fast check that nothing changes: no line breaks, controls, unusual spaces or letters of _LETTERS.
+    printable = "  " not in text and text.isprintable()
+    if printable and (text.isascii() or (_LETTER.search(text) is None and unicodedata.is_normalized("NFC", text))):
         return text, None
     # Letters first: a replaced or removed character may let an accent compose.
     plain, first = _apply_edits(text, list(_character_edits(text)))
     new, second = _apply_edits(plain, list(_composing_edits(plain)))
     return new, _compose(first, second, new) if first and second else first or second
-
-
-def _is_clean(text: str) -> bool:
-    """Fast check that nothing changes: no line breaks, controls, unusual spaces or letters of _LETTERS."""
-    if "  " in text or not text.isprintable():
-        return False
-    return text.isascii() or (_LETTER.search(text) is None and unicodedata.is_normalized("NFC", text))
 
 
 def normalize(doc: Document, *, tally: Tally | None = None) -> Document:
@@ -236,7 +231,9 @@ def _composing_edits(text: str) -> Iterator[Edit]:
 
 def _clusters(region: str, at: int) -> Iterator[Edit]:
     """The edits of a region, each of a letter with its marks."""
-    cuts = [index for index, character in enumerate(region) if not index or not _joins(character)]
+    # Marks, and Hangul vowels and finals, may compose with the character before them.
+    joins = ["\u1160" <= one <= "\u11ff" or unicodedata.category(one)[0] == "M" for one in region]
+    cuts = [index for index, join in enumerate(joins) if not index or not join]
     pieces = [region[start:end] for start, end in zip(cuts, [*cuts[1:], len(region)], strict=True)]
     composed = [unicodedata.normalize("NFC", piece) for piece in pieces]
     # A later Unicode version may compose other letters; then the region is one edit.
@@ -245,11 +242,6 @@ def _clusters(region: str, at: int) -> Iterator[Edit]:
     for start, old, new in zip(cuts, pieces, composed, strict=True):
         if new != old:
             yield at + start, at + start + len(old), new
-
-
-def _joins(character: str) -> bool:
-    """Whether a character may compose with the one before it: a mark, or a Hangul vowel or final."""
-    return "\u1160" <= character <= "\u11ff" or unicodedata.category(character)[0] == "M"
 
 
 def _apply_edits(text: str, edits: list[Edit]) -> tuple[str, Alignment | None]:

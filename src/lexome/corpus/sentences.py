@@ -3,7 +3,7 @@
 import re
 from dataclasses import replace
 
-from lexome.document import Document, Passage, Range
+from lexome.document import Document, Range
 
 
 def _word_set(text: str) -> frozenset[str]:
@@ -109,15 +109,12 @@ def with_sentences(doc: Document) -> Document:
     """The document with sentences in every passage; existing ones are kept."""
     if all(passage.sentences for passage in doc.passages):
         return doc
-    return replace(doc, passages=tuple(map(_split_passage, doc.passages)))
-
-
-def _split_passage(passage: Passage) -> Passage:
-    if passage.sentences:
-        return passage
-    at = passage.offset
-    ranges = tuple((at + start, at + end) for start, end in split_sentences(passage.text))
-    return replace(passage, sentences=ranges) if ranges else passage
+    passages = []
+    for passage in doc.passages:
+        at = passage.offset
+        ranges = passage.sentences or tuple((at + start, at + end) for start, end in split_sentences(passage.text))
+        passages.append(replace(passage, sentences=ranges))
+    return replace(doc, passages=tuple(passages))
 
 
 def _is_boundary(text: str, found: re.Match[str], start: int) -> bool:

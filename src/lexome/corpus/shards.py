@@ -190,7 +190,7 @@ def shard(
     result = run(stage, engine=engine, part=part, progress_shown=progress_shown)
     if not result.done:
         return ShardResult(None, result.failures, result.waiting)
-    manifest = _build_manifest(recipe, result, sha256, _vocabulary_info(tokenizer))
+    manifest = _build_manifest(recipe, result, tokenizer, sha256)
     with atomic_write(recipe.out / TOKENIZER_FILE) as stream:
         stream.write(tokenizer.read_bytes())
     write_json(recipe.out / MANIFEST, manifest)
@@ -307,16 +307,11 @@ def _is_held_out(id_: str, settings: ShardSettings) -> bool:
     return int.from_bytes(digest, "big") < settings.held_out * 2**64
 
 
-def _vocabulary_info(path: Path) -> dict[str, Any]:
-    """The size and special tokens of the vocabulary, for training."""
+def _build_manifest(recipe: ShardRecipe, result: StageResult, path: Path, sha256: str) -> dict[str, Any]:
     tokenizer = load_tokenizer(path)
+    pieces = vocab_size(tokenizer)
     special = {token.content: id_ for id_, token in tokenizer.get_added_tokens_decoder().items() if token.special}
-    return {"pieces": vocab_size(tokenizer), "special": dict(sorted(special.items(), key=lambda item: item[1]))}
-
-
-def _build_manifest(
-    recipe: ShardRecipe, result: StageResult, sha256: str, vocabulary: dict[str, Any]
-) -> dict[str, Any]:
+    ordered = dict(sorted(special.items(), key=lambda item: item[1]))
     parts = {
         part: [{"name": name, **report[part]} for name, report in result.reports.items() if report[part]["tokens"]]
         for part in PARTS
@@ -328,11 +323,10 @@ def _build_manifest(
     return {
         "form": FORM,
         "version": FORM_VERSION,
-        "tokenizer": {"sha256": sha256, **vocabulary},
-        "dtype": token_dtype(vocabulary["pieces"]).str,
+        "tokenizer": {"sha256": sha256, "pieces": pieces, "special": ordered},
+        "dtype": token_dtype(pieces).str,
         "totals": totals,
-        "unknown": sum(report["unknown"] for report in result.reports.values()),
-        "without_tokens": sum(report["without_tokens"] for report in result.reports.values()),
+        **{key: sum(report[key] for report in result.reports.values()) for key in ("unknown", "without_tokens")},
         "recipe": recipe_keys(recipe),
         "shards": parts,
     }

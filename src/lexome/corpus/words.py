@@ -109,7 +109,11 @@ class Vocabulary:
         stays with the word before it.
         """
         added = {token["id"]: token for token in tokenizer["added_tokens"]}
-        pieces = _pieces(tokenizer["model"]["vocab"], {id_: token["content"] for id_, token in added.items()})
+        vocab: Any = tokenizer["model"]["vocab"]
+        # Unigram's vocabulary is a list of pieces with their scores; unused ids have the piece "".
+        pairs = vocab.items() if isinstance(vocab, Mapping) else ((piece, id_) for id_, (piece, _) in enumerate(vocab))
+        known = {id_: piece for piece, id_ in pairs} | {id_: token["content"] for id_, token in added.items()}
+        pieces = [known.get(id_, "") for id_ in range(max(known, default=-1) + 1)]
         special = np.zeros(len(pieces), bool)
         special[[id_ for id_, token in added.items() if token["special"]]] = True
         masks = [id_ for id_, piece in enumerate(pieces) if special[id_] and piece in ("[MASK]", "<mask>")]
@@ -126,13 +130,3 @@ class Vocabulary:
             apart = special | (punctuation(pieces, kind) if punctuation_apart else False)
             starts, closes = word_starts(pieces, kind) | apart, word_ends(pieces, kind) | apart
         return cls(masks[0], special, starts, closes)
-
-
-def _pieces(vocab: Mapping[str, int] | Sequence[tuple[str, float]], added: Mapping[int, str]) -> list[str]:
-    """Tokens by id: the model's (a dict, or Unigram's list of pairs) and added ones; "" for unused ids."""
-    if isinstance(vocab, Mapping):
-        known = {id_: piece for piece, id_ in vocab.items()}
-    else:
-        known = {id_: piece for id_, (piece, _) in enumerate(vocab)}
-    known |= added
-    return [known.get(id_, "") for id_ in range(max(known, default=-1) + 1)]

@@ -6,8 +6,9 @@ All other pieces keep their ids, so that a model trained with the vocabulary can
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from lexome.corpus.vocab.algorithms import Documents
@@ -55,9 +56,8 @@ def adapt(documents: Documents, tokenizer: Any, *, new: int, min_documents: int)
         after = _Segmentation(made, counts.times)
         lost = after.unknown - before.unknown
         if not lost:
-            return made, AdaptationStats(
-                len(slots), len(given), before.tokens + counts.added, after.tokens + counts.added
-            )
+            tokens = (before.tokens + counts.added, after.tokens + counts.added)
+            return made, AdaptationStats(len(slots), len(given), *tokens)
         # WordPiece takes the longest match first, and the rest after a new word may have no pieces.
         words = [word for word in words if word not in given or not any(one.startswith(word) for one in lost)]
 
@@ -84,7 +84,7 @@ def count_words(documents: Iterable[list[str]], tokenizer: Any) -> Counts:
     in_documents: Counter[str] = Counter()
     added = 0
     cut = _WordSplitter(tokenizer)
-    known = _Memo(cut)
+    known = cache(cut)
     for texts in documents:
         here: Counter[str] = Counter()
         stretches: Counter[str] = Counter()
@@ -96,7 +96,7 @@ def count_words(documents: Iterable[list[str]], tokenizer: Any) -> Counts:
             else:
                 stretches.update(text.split())
         for stretch, count in stretches.items():
-            words, tokens = known[stretch]
+            words, tokens = known(stretch)
             added += count * tokens
             for word in words:
                 here[word] += count
@@ -141,18 +141,6 @@ Words = tuple[tuple[str, ...], int]
 """The words of a text, and the number of added tokens between them."""
 
 
-class _Memo(dict[str, Words]):
-    """Memoized words of white-space-separated strings."""
-
-    def __init__(self, find: Callable[[str], Words]) -> None:
-        super().__init__()
-        self._find = find
-
-    def __missing__(self, stretch: str) -> Words:
-        found = self[stretch] = self._find(stretch)
-        return found
-
-
 class _WordSplitter:
     """Splits text into words as a tokenizer does before it applies its model."""
 
@@ -188,14 +176,13 @@ class _WordSplitter:
     def _spans(self, text: str) -> list[tuple[int, int]]:
         """Spans of added tokens in a text. Words may have the same ids: unknown ones have that of [UNK]."""
         found = self._tokenizer.encode(text, add_special_tokens=False)
-        spans = zip(found.ids, found.offsets, strict=True)
-        return [(begin, end) for id_, (begin, end) in spans if self._is_added(id_, text[begin:end].strip())]
-
-    def _is_added(self, id_: int, text: str) -> bool:
-        token = self._tokens.get(id_)
-        if token is None:
-            return False
-        return self._normal(text) == self._normal(token.content) if token.normalized else text == token.content
+        spans: list[tuple[int, int]] = []
+        for id_, (begin, end) in zip(found.ids, found.offsets, strict=True):
+            token, word = self._tokens.get(id_), text[begin:end].strip()
+            same = self._normal if token is not None and token.normalized else str
+            if token is not None and same(word) == same(token.content):
+                spans.append((begin, end))
+        return spans
 
 
 def _added_tokens(tokenizer: Any) -> set[str]:

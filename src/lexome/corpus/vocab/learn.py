@@ -159,12 +159,14 @@ def learn_vocab(recipe: VocabRecipe, *, progress_shown: bool = True) -> LearnedV
     else:
         tokenizer, adapted = adapt(counted, base, new=recipe.max_new_tokens, min_documents=recipe.min_documents)
     counts = {"pieces": tokenizer.get_vocab_size(), "documents": counted.documents, "text_bytes": counted.text_bytes}
+    libraries = ("tokenizers", *(("sentencepiece",) if recipe.kind == "sentencepiece-unigram" else ()))
     run = {
         "recipe": recipe.model_dump(mode="json"),
         "fingerprint": fingerprint,
         **counts,
         **({} if adapted is None else {"adapted": asdict(adapted)}),
-        "versions": _versions(recipe.kind),
+        # In a source tree that is not installed, Lexome has no package metadata.
+        "versions": {"lexome": lexome.__version__, **{name: version(name) for name in libraries}},
     }
     sha256 = _write_folder(tokenizer, recipe, run)
     return LearnedVocab(recipe.out, sha256, **counts, adapted=adapted)
@@ -234,12 +236,6 @@ def _read_run(folder: Path) -> dict[str, Any] | None:
     return run if ours else None
 
 
-def _versions(kind: str) -> dict[str, str]:
-    libraries = ("tokenizers", *(("sentencepiece",) if kind == "sentencepiece-unigram" else ()))
-    # In a source tree that is not installed, Lexome has no package metadata.
-    return {"lexome": lexome.__version__, **{name: version(name) for name in libraries}}
-
-
 def _write_folder(tokenizer: Any, recipe: VocabRecipe, run: dict[str, Any]) -> str:
     """Write the tokenizer folder atomically; the hash of its tokenizer.json."""
     out = recipe.out
@@ -298,21 +294,14 @@ def _keep_companions(adapted: Path, recipe: VocabRecipe, folder: Path) -> None:
 
 
 def _special_tokens(recipe: VocabRecipe) -> dict[str, Any]:
-    if recipe.kind == "byte-bpe":
-        begin, pad, end, unknown, mask = ROBERTA_SPECIAL
-        # <mask> absorbs the space before it, as in RoBERTa.
-        held = {"content": mask, "lstrip": True, "normalized": False, "rstrip": False, "single_word": False}
-        return {
-            "bos_token": begin,
-            "cls_token": begin,
-            "eos_token": end,
-            "mask_token": held,
-            "pad_token": pad,
-            "sep_token": end,
-            "unk_token": unknown,
-        }
-    pad, unknown, begin, end, mask = BERT_SPECIAL
-    return {"cls_token": begin, "mask_token": mask, "pad_token": pad, "sep_token": end, "unk_token": unknown}
+    if recipe.kind != "byte-bpe":
+        pad, unknown, begin, end, mask = BERT_SPECIAL
+        return {"cls_token": begin, "mask_token": mask, "pad_token": pad, "sep_token": end, "unk_token": unknown}
+    begin, pad, end, unknown, mask = ROBERTA_SPECIAL
+    # <mask> absorbs the space before it, as in RoBERTa.
+    held = {"content": mask, "lstrip": True, "normalized": False, "rstrip": False, "single_word": False}
+    special = {"cls_token": begin, "mask_token": held, "pad_token": pad, "sep_token": end, "unk_token": unknown}
+    return {**special, "bos_token": begin, "eos_token": end}
 
 
 def _write_json(path: Path, content: dict[str, Any]) -> None:

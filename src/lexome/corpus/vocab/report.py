@@ -270,15 +270,11 @@ def plot(report: VocabReport, path: Path) -> None:
 
 def _bar_groups(report: VocabReport) -> dict[str, list[float]]:
     """For each set of names, and for the text where there was some, one height for each vocabulary."""
-    rows = report.vocabularies
-    groups: dict[str, list[float]] = {}
-    if rows[0].text.words:
-        groups["text"] = [row.text.measures()["pieces_per_word"] for row in rows]
-    for name in rows[0].entities:
-        groups[name] = [row.entities[name].measures()["pieces_per_word"] for row in rows]
-    if not groups:
+    rows = [{"text": row.text, **row.entities} for row in report.vocabularies]
+    names = [name for name in rows[0] if name != "text" or rows[0]["text"].words]
+    if not names:
         raise UsageError("nothing to plot: the report has neither text nor entities.", code="nothing-to-plot")
-    return groups
+    return {name: [row[name].measures()["pieces_per_word"] for row in rows] for name in names}
 
 
 def _bars(axes: Any, groups: dict[str, list[float]], names: list[str]) -> None:

@@ -169,7 +169,6 @@ def _clean(doc: Document, settings: ReadSettings, tally: Tally) -> _Draft:
 
 
 def _append_keys(keys: _Keys, drafts: list[_Draft], row: int) -> None:
-    """Append a row of keys for each document."""
     for draft in drafts:
         doc = draft.doc
         stays = draft.reason is None

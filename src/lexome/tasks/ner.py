@@ -475,10 +475,7 @@ class Ner(Task):
     def near_misses(
         self, doc: Document, examples: Sequence[Example], logits: Sequence[Floats], spans: Sequence[Span]
     ) -> Iterator[NearMiss]:
-        """Longest runs of units that are each inside a mention of a type with probability NEAR_MISS or more.
-
-        Runs that predicted mentions of their type cover are left out.
-        """
+        """Longest runs of units with probability NEAR_MISS or more of a type, unless mentions of it cover them."""
         inside = self.inside_probabilities(doc, examples, logits)
         for number, type_ in enumerate(self.types):
             same_type = [span for span in spans if span.type == type_]

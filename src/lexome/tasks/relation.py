@@ -347,10 +347,7 @@ class Relations(Task):
     def decode(
         self, doc: Document, examples: Sequence[Example], logits: Sequence[Floats], *, types: Types | None = None
     ) -> Document:
-        """The document with predicted relations, scored by their probability, or with the sentence's label.
-
-        Relations of types that are no labels of the task stay.
-        """
+        """The document with predicted relations in place of those of the task's types, or with the sentence's label."""
         require_same_length(len(examples), len(logits), "examples", "arrays of logits")
         if not self.pairs:
             pooled = pool_logits(logits, "mean", doc, outputs=len(self.labels))

@@ -123,10 +123,7 @@ COMPANIONS = ("tokenizer_config.json", "special_tokens_map.json")
 
 @dataclass(frozen=True)
 class LearnedVocab:
-    """A tokenizer folder and the extent of its training text; `new` is False where it already existed.
-
-    `adapted` has the statistics of adapting a base vocabulary.
-    """
+    """A tokenizer folder, the extent of its text, and statistics of `adapt`; `new` is False where it existed."""
 
     folder: Path
     sha256: str
@@ -192,7 +189,6 @@ class _CountedDocuments:
 
 
 def _fingerprint(recipe: VocabRecipe, texts: TextSample, base: Any) -> str:
-    """A hash of settings, text and base tokenizer."""
     settings = recipe.model_dump(mode="json", exclude=NOT_COUNTED | (set(ADAPT_KEYS) if base is None else set()))
     if base is not None:
         settings["base"] = hashlib.sha256(base.to_str().encode()).hexdigest()

@@ -359,7 +359,6 @@ def _yes_no_f1(rows: Rows) -> float:
 
 
 def _choices(docs: Sequence[Sequence[_ScoredQuestion]], classes: Sequence[str]) -> list[MetricResult]:
-    """Metrics of answers as classes."""
     pairs = [
         [(one.gold.answers[0].text.lower(), [text.lower() for text in one.answers[:1]]) for one in doc] for doc in docs
     ]

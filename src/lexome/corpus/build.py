@@ -291,11 +291,8 @@ def _inputs(recipe: BuildRecipe) -> dict[str, tuple[Path, ...]]:
         for files in sets:
             # Records that this build does not write are removed at its end, so an input must not be among them.
             if inside := [file for file in files if file.resolve().is_relative_to((recipe.out / "records").resolve())]:
-                raise UsageError(
-                    f"{inside[0]}: is an input inside the output folder. Choose another out.",
-                    code="input-is-output",
-                    value=inside[0],
-                )
+                message = f"{inside[0]}: is an input inside the output folder. Choose another out."
+                raise UsageError(message, code="input-is-output", value=inside[0])
             stem = printable_name(PurePosixPath(uncompressed_name(files[0].name)).stem or files[0].name)
             name = f"{source.name}/{stem}"
             if name in jobs:

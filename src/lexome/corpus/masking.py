@@ -43,11 +43,8 @@ class Masking:
 
     def __post_init__(self) -> None:
         if self.unit not in ("token", "word", "span"):
-            raise UsageError(
-                f"unknown masking unit {self.unit!r}; expected token, word or span.",
-                code="masking-unit",
-                value=self.unit,
-            )
+            message = f"unknown masking unit {self.unit!r}; expected token, word or span."
+            raise UsageError(message, code="masking-unit", value=self.unit)
         if not 0 < self.rate <= 1:
             raise UsageError(
                 f"masking rate {self.rate}; expected above 0 and at most 1.", code="masking-rate", value=self.rate
@@ -93,11 +90,8 @@ def mask(
     ends = ends.astype(np.int64)
     lengths = np.diff(ends, prepend=0)
     if lengths.min(initial=0) < 0 or lengths.sum() != ids.size:
-        raise UsageError(
-            f"sequence ends {ends}; expected ascending numbers up to the {ids.size} tokens of the batch.",
-            code="sequence-ends",
-            value=ids.size,
-        )
+        message = f"sequence ends {ends}; expected ascending numbers up to the {ids.size} tokens of the batch."
+        raise UsageError(message, code="sequence-ends", value=ids.size)
     if ids.size and ids.max() >= vocabulary.special.size:
         raise UsageError(
             f"token id {ids.max()} is outside the vocabulary of {vocabulary.special.size} tokens. "
@@ -237,11 +231,8 @@ class Schedule:
     def __post_init__(self) -> None:
         places, rates = ([point[side] for point in self.points] for side in (0, 1))
         if not places or places[0] != 0 or places[-1] > 1 or sorted(set(places)) != places:
-            raise UsageError(
-                f"masking schedule at {places}; expected ascending points from 0 to at most 1.",
-                code="masking-schedule",
-                value=places,
-            )
+            message = f"masking schedule at {places}; expected ascending points from 0 to at most 1."
+            raise UsageError(message, code="masking-schedule", value=places)
         if not all(0 < rate <= 1 for rate in rates):
             raise UsageError(
                 f"masking rates {rates}; expected each above 0 and at most 1.", code="masking-rate", value=rates
@@ -283,11 +274,8 @@ def sequence_draws(seed: int, epoch: int, sequences: Ints, ends: Ints, *, dupe_f
 
 def _seed_sequence(seed: int, epoch: int, dupe_factor: int | None, *more: int) -> np.random.SeedSequence:
     if dupe_factor is not None and dupe_factor < 1:
-        raise UsageError(
-            f"{dupe_factor} maskings; expected at least 1, or None to mask every epoch anew.",
-            code="dupe-factor",
-            value=dupe_factor,
-        )
+        message = f"{dupe_factor} maskings; expected at least 1, or None to mask every epoch anew."
+        raise UsageError(message, code="dupe-factor", value=dupe_factor)
     turn = epoch if dupe_factor is None else epoch % dupe_factor
     return np.random.SeedSequence(seed, spawn_key=(turn, *more))
 

@@ -36,11 +36,8 @@ class OutputFolder:
         recorded = _recorded_recipe(self.work / RECIPE_FILE, stage) or _recorded_recipe(self.summary, stage)
         if recorded is None:
             if not self.work.is_dir() and (existing := next(filter(Path.exists, self.outputs), None)) is not None:
-                raise UsageError(
-                    f"{existing}: exists and was not written by `lexome {stage}`. Move it, or choose another out.",
-                    code="foreign-output",
-                    value=existing,
-                )
+                message = f"{existing}: exists and was not written by `lexome {stage}`. Move it, or choose another out."
+                raise UsageError(message, code="foreign-output", value=existing)
             return
         has_results = self.summary.exists() or any(path.name != RECIPE_FILE for path in self.work.rglob("*.json"))
         if self.recipe.overwrite or not has_results:

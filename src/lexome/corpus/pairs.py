@@ -91,11 +91,8 @@ def next_sentence_pairs(
     """
     text = _SentenceIndex.of(*_validate_ends(document_ends, sentence_ends, max_tokens, least=2))
     if len(text.firsts) == 2:
-        raise UsageError(
-            "next-sentence pairs need at least two documents with text; got 1. Use sentence-order pairs.",
-            code="too-few-documents",
-            value=1,
-        )
+        message = "next-sentence pairs need at least two documents with text; got 1. Use sentence-order pairs."
+        raise UsageError(message, code="too-few-documents", value=1)
     return _truncate_pairs(
         _as_array(_next_sentence(text, max_tokens, _uniforms(rng), short)), max_tokens, rng, left_out=0
     )
@@ -123,11 +120,8 @@ def _validate_ends(document_ends: Ints, sentence_ends: Ints, max_tokens: int, *,
         raise UsageError(f"max_tokens is {max_tokens}; expected at least {least}.", code="max-tokens", value=max_tokens)
     for name, ends in (("document", document_ends), ("sentence", sentence_ends)):
         if np.diff(ends, prepend=0).min(initial=0) < 0:
-            raise UsageError(
-                f"{name} ends do not ascend; expected token counts from the start of the shard.",
-                code="unsorted-ends",
-                value=name,
-            )
+            message = f"{name} ends do not ascend; expected token counts from the start of the shard."
+            raise UsageError(message, code="unsorted-ends", value=name)
     ends = document_ends[document_ends > 0]
     # np.isin would sort a copy.
     if (np.append(sentence_ends, -1)[np.searchsorted(sentence_ends, ends)] != ends).any():

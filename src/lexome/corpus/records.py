@@ -54,11 +54,8 @@ def _open_parquet(path: Path) -> Any:
         return pq.ParquetFile(path, pre_buffer=False, page_checksum_verification=True)
     except (pa.ArrowException, OSError, ValueError) as error:
         first = str(error).split("\n", 1)[0]
-        raise FormatError(
-            f"{path}: not a Parquet file, or truncated ({first}). Build or write it again.",
-            code="bad-parquet",
-            value=path,
-        ) from error
+        message = f"{path}: not a Parquet file, or truncated ({first}). Build or write it again."
+        raise FormatError(message, code="bad-parquet", value=path) from error
 
 
 def _column_paths(table: Any) -> list[str]:

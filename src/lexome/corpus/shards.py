@@ -112,11 +112,8 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
     if not isinstance(manifest, dict) or manifest.get("form") != FORM:
         raise ShardError(f"{path}: not a manifest of token shards. Check the folder.", code="bad-manifest", value=path)
     if manifest.get("version") != FORM_VERSION:
-        raise ShardError(
-            f"{path}: shard format {manifest.get('version')}; expected {FORM_VERSION}. Run `lexome shard` again.",
-            code="shard-version",
-            value=manifest.get("version"),
-        )
+        message = f"{path}: shard format {manifest.get('version')}; expected {FORM_VERSION}. Run `lexome shard` again."
+        raise ShardError(message, code="shard-version", value=manifest.get("version"))
     return manifest
 
 
@@ -128,11 +125,8 @@ def _open_shard(folder: Path, entry: dict[str, Any], dtype: np.dtype[Any]) -> Sh
         size = path.stat().st_size if path.exists() else -1
         if size != wanted:
             seen = "is missing" if size < 0 else f"has {size:,} bytes"
-            raise ShardError(
-                f"{path} {seen}; expected {wanted:,} bytes. Copy it again, or run `lexome shard` again.",
-                code="truncated-shard",
-                value=path,
-            )
+            message = f"{path} {seen}; expected {wanted:,} bytes. Copy it again, or run `lexome shard` again."
+            raise ShardError(message, code="truncated-shard", value=path)
         # An empty file cannot be memory-mapped.
         arrays.append(np.memmap(path, kind, mode="r") if wanted else np.zeros(0, kind))
     return Shard(entry["name"], *arrays)
@@ -248,11 +242,8 @@ class _ShardWriter:
         if len(ends) == 0:
             return
         if ends[-1] > np.iinfo(ENDS).max:
-            raise ShardError(
-                f"more than {np.iinfo(ENDS).max:,} tokens in one shard. Split the records into more files.",
-                code="shard-too-large",
-                value=int(ends[-1]),
-            )
+            message = f"more than {np.iinfo(ENDS).max:,} tokens in one shard. Split the records into more files."
+            raise ShardError(message, code="shard-too-large", value=int(ends[-1]))
         tokens, documents, sentences = self.files
         flat = np.fromiter(chain.from_iterable(ids), self.dtype, int(lengths.sum()))
         tokens.write(flat.tobytes())

@@ -155,11 +155,8 @@ def _questions(paths: Iterable[str | Path], tally: Tally) -> Iterator[tuple[str,
         for source in open_sources(Path(path), tally):
             content = load(source)
             if not isinstance(content, dict) or not isinstance(content.get("questions"), list):
-                raise FormatError(
-                    f"{source.name}: there is no list 'questions'; expected a BioASQ file.",
-                    code="missing-key",
-                    value="questions",
-                )
+                message = f"{source.name}: there is no list 'questions'; expected a BioASQ file."
+                raise FormatError(message, code="missing-key", value="questions")
             for number, record in enumerate(content["questions"], 1):
                 yield f"{source.name}, question {number}", record
 

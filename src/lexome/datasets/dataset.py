@@ -84,11 +84,8 @@ def data_roots(data: str | Path | None) -> list[Path]:
     """The folders where datasets are looked for: the one named, else those of LEXOME_DATA and ./data."""
     if data is not None:
         if not Path(data).is_dir():
-            raise DataSetError(
-                f"{data}: there is no such folder. Name the folder that holds the datasets.",
-                code="missing-folder",
-                value=str(data),
-            )
+            message = f"{data}: there is no such folder. Name the folder that holds the datasets."
+            raise DataSetError(message, code="missing-folder", value=str(data))
         return [Path(data)]
     named = [Path(part) for part in os.environ.get(VARIABLE, "").split(os.pathsep) if part]
     return [folder for folder in (*named, DEFAULT) if folder.is_dir()]
@@ -382,28 +379,19 @@ class DataSet:
     def split(self, name: str, *, tally: Tally | None = None) -> Split:
         """The documents of one split, as its files have them."""
         if name not in self.card.splits:
-            raise UsageError(
-                f"{self.name} has no split {name!r}; it has {', '.join(self.card.splits)}.",
-                code="unknown-split",
-                value=name,
-            )
+            message = f"{self.name} has no split {name!r}; it has {', '.join(self.card.splits)}."
+            raise UsageError(message, code="unknown-split", value=name)
         if self.card.folds and self.fold is None:
-            raise UsageError(
-                f"{self.name} is cross-validated: only its {len(self.card.folds)} folds have splits. Use .folds.",
-                code="has-folds",
-                value=self.name,
-            )
+            message = f"{self.name} is cross-validated: only its {len(self.card.folds)} folds have splits. Use .folds."
+            raise UsageError(message, code="has-folds", value=self.name)
         if name not in self.files:
             raise DataSetError(self._not_found(name), code="missing-split", value=name)
         files, located = self.files[name]
         docs = list(read_documents(located, files, tally if tally is not None else Tally()))
         if not docs:
             paths = ", ".join(str(file.path) for file in located)
-            raise DataSetError(
-                f"{self.name}: the split {name} is empty; expected documents in {paths}. Get it again.",
-                code="empty-split",
-                value=name,
-            )
+            message = f"{self.name}: the split {name} is empty; expected documents in {paths}. Get it again."
+            raise DataSetError(message, code="empty-split", value=name)
         return docs
 
     def splits(
@@ -437,11 +425,8 @@ class DataSet:
         counts = {name: count_contents(docs) for name, docs in splits.items()}
         errors = find_errors(counts, positive=self.card.positive, labels=self.task.closed_labels)
         if errors:
-            raise DataSetError(
-                f"{self.name}: {'; '.join(errors)}. Its scores would be meaningless.",
-                code="invalid-split",
-                value=self.name,
-            )
+            message = f"{self.name}: {'; '.join(errors)}. Its scores would be meaningless."
+            raise DataSetError(message, code="invalid-split", value=self.name)
         splits = self.resolve_overlap(splits, overlap, tally)
         known = [name for name in (TRAIN, DEV, TEST) if name in splits]
         return {name: splits[name] for name in dict.fromkeys((*known, *splits))}
@@ -561,11 +546,8 @@ def folder(
     """
     root = Path(path)
     if not root.is_dir():
-        raise DataSetError(
-            f"{root}: there is no such folder. Name the one that holds the train, dev and test files.",
-            code="missing-folder",
-            value=str(root),
-        )
+        message = f"{root}: there is no such folder. Name the one that holds the train, dev and test files."
+        raise DataSetError(message, code="missing-folder", value=str(root))
     paths = _named_paths(root, files) if files else _paths_by_name(root)
     if not paths:
         raise DataSetError(
@@ -602,11 +584,8 @@ def _infer_task(kind: str, dataset: DataSet) -> dict[str, Any]:
     settings = KINDS[kind].infer_settings(doc for _ in (0,) for doc in dataset.split(name))
     for key in ("types", "labels"):
         if key in settings and not settings[key]:
-            raise DataSetError(
-                f"{dataset.folder}: the training documents have no {key}; the task {kind!r} needs some.",
-                code="missing-annotations",
-                value=key,
-            )
+            message = f"{dataset.folder}: the training documents have no {key}; the task {kind!r} needs some."
+            raise DataSetError(message, code="missing-annotations", value=key)
     return settings
 
 
@@ -636,11 +615,8 @@ def _read_json(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise DataSetError(
-            f"{path}: {error}; expected the JSON of a saved dataset. Save it again.",
-            code="invalid-json",
-            value=str(path),
-        ) from None
+        message = f"{path}: {error}; expected the JSON of a saved dataset. Save it again."
+        raise DataSetError(message, code="invalid-json", value=str(path)) from None
     return content if isinstance(content, dict) else {}
 
 
@@ -649,11 +625,8 @@ def _named_paths(root: Path, files: Mapping[str, str | Path]) -> dict[str, list[
     for split, name in files.items():
         path = root / name
         if not path.exists():
-            raise DataSetError(
-                f"{path}: there is no such file or folder for the split {split}. Check the name.",
-                code="missing-file",
-                value=str(path),
-            )
+            message = f"{path}: there is no such file or folder for the split {split}. Check the name."
+            raise DataSetError(message, code="missing-file", value=str(path))
         inside = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
         by_split[_SPLIT_NAMES.get(split, split)] = inside
     return by_split
@@ -682,11 +655,8 @@ def _files(split: str, paths: list[Path], root: Path, format: str | None, option
     patterns = tuple(_without_compression(path.relative_to(root).as_posix()) for path in paths)
     for pattern in patterns:
         if "!" in pattern or "*" in pattern:
-            raise DataSetError(
-                f"{root}: {pattern} has ! or * in its name; expected neither. Rename it.",
-                code="invalid-name",
-                value=pattern,
-            )
+            message = f"{root}: {pattern} has ! or * in its name; expected neither. Rename it."
+            raise DataSetError(message, code="invalid-name", value=pattern)
     tables = format is None and all(_without_compression(path.name).lower().endswith(_TABLES) for path in paths)
     return Files(patterns, partial(_rows, paths, split) if tables else partial(_any_format, paths, format), options)
 

@@ -116,11 +116,8 @@ def _arrow(path: Path) -> tuple[Iterator[Row], Features]:
             schema, batches = _arrow_batches(path, pa)
     except (pa.ArrowException, OSError, ValueError) as error:
         first = str(error).split("\n", 1)[0]
-        raise FormatError(
-            f"{path}: not a valid Arrow or Parquet file ({first}). Write it again.",
-            code="invalid-table",
-            value=str(path),
-        ) from error
+        message = f"{path}: not a valid Arrow or Parquet file ({first}). Write it again."
+        raise FormatError(message, code="invalid-table", value=str(path)) from error
     features = (schema.metadata or {}).get(b"huggingface")
     rows = (row for batch in batches for row in batch.to_pylist())
     return rows, _features_in(json.loads(features)) if features else {}
@@ -148,11 +145,8 @@ def _json_lines(path: Path, tally: Tally) -> Iterator[Row]:
             except ValueError as error:
                 problem = str(error)
             if problem is not None:
-                raise FormatError(
-                    f"{source.name}, line {number}: {problem}; expected one JSON object per line.",
-                    code="invalid-json",
-                    value=number,
-                )
+                message = f"{source.name}, line {number}: {problem}; expected one JSON object per line."
+                raise FormatError(message, code="invalid-json", value=number)
             yield row
 
 

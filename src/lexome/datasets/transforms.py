@@ -138,11 +138,8 @@ def single_question(docs: Iterable[Document], tally: Tally) -> Iterator[Document
     """Marks documents of one BioASQ question each as parts of it: SQuAD files ask one question of many texts."""
     for doc in docs:
         if len(doc.questions) != 1:
-            raise DataSetError(
-                f"document {doc.id!r} has {len(doc.questions)} questions; expected one of BioASQ's.",
-                code="question-count",
-                value=len(doc.questions),
-            )
+            message = f"document {doc.id!r} has {len(doc.questions)} questions; expected one of BioASQ's."
+            raise DataSetError(message, code="question-count", value=len(doc.questions))
         question = doc.questions[0]
         meta = replace(doc.meta, part_of=base_question_id(question.id))
         yield replace(doc, questions=(replace(question, type=question.type or "factoid"),), meta=meta)
@@ -194,9 +191,6 @@ REFINEMENTS: Mapping[str, Refinement] = {"pubmedqa": split_pubmedqa, "ddi-blue-d
 def named_refinement(name: str) -> Refinement:
     """The refinement that a card names."""
     if name not in REFINEMENTS:
-        raise DataSetError(
-            f"unknown refinement {name!r}; expected one of {', '.join(REFINEMENTS)}.",
-            code="unknown-refinement",
-            value=name,
-        )
+        message = f"unknown refinement {name!r}; expected one of {', '.join(REFINEMENTS)}."
+        raise DataSetError(message, code="unknown-refinement", value=name)
     return REFINEMENTS[name]

@@ -84,11 +84,8 @@ class Classes(Task):
         for label in (*(scored or ()), *((empty,) if empty is not None else ())):
             require_choice(label, labels, "scored or empty label")
         if not 0 < threshold < 1:
-            raise UsageError(
-                f"threshold is {threshold}; expected a probability between 0 and 1.",
-                code="out-of-range",
-                value=threshold,
-            )
+            message = f"threshold is {threshold}; expected a probability between 0 and 1."
+            raise UsageError(message, code="out-of-range", value=threshold)
         self.loss = "binary" if several else "choice"
         self.labels, self.groups = tuple(labels), (len(labels),)
         self.several, self.threshold, self.pool, self.overlap = several, threshold, pool, overlap
@@ -286,11 +283,8 @@ def pair_examples(
 def pool_logits(logits: Sequence[Floats], pool: Pool, doc: Document, *, outputs: int) -> Floats:
     """The mean or maximum (C,) of the logits of a document's examples."""
     if not len(logits):
-        raise UsageError(
-            f"there are no logits for document {shorten(doc.id)!r}; expected those of all its examples.",
-            code="missing-example",
-            value=doc.id,
-        )
+        message = f"there are no logits for document {shorten(doc.id)!r}; expected those of all its examples."
+        raise UsageError(message, code="missing-example", value=doc.id)
     for array in logits:
         require_logits(array, (outputs,), doc)
     stacked = np.stack([np.asarray(array, np.float64) for array in logits])

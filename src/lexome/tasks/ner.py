@@ -138,11 +138,8 @@ def require_transitions(transitions: Transitions, groups: int, tags: int) -> Non
     shapes = (transitions.between.shape, transitions.first.shape, transitions.last.shape)
     expected = ((groups, tags, tags), (groups, tags), (groups, tags))
     if shapes != expected:
-        raise UsageError(
-            f"transitions have shapes {shapes}; expected {expected}, groups before tags.",
-            code="shape-mismatch",
-            value=shapes,
-        )
+        message = f"transitions have shapes {shapes}; expected {expected}, groups before tags."
+        raise UsageError(message, code="shape-mismatch", value=shapes)
 
 
 def best_valid_tags(scores_UGK: Floats, runs: Sequence[Range], grammar: Transitions) -> Ints:
@@ -316,11 +313,8 @@ class Ner(Task):
 
     def _checked_annotated(self, annotated: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
         if annotated and not self.nested:
-            raise UsageError(
-                "annotated needs nested=True: one choice among all tags cannot ignore some types.",
-                code="conflicting-settings",
-                value="annotated",
-            )
+            message = "annotated needs nested=True: one choice among all tags cannot ignore some types."
+            raise UsageError(message, code="conflicting-settings", value="annotated")
         for types in annotated.values():
             for type_ in types:
                 require_choice(type_, self.types, "annotated type")
@@ -332,11 +326,8 @@ class Ner(Task):
         for type_ in extra:
             require_choice(type_, self.types, "extra type")
         if len(extra) == len(self.types):
-            raise UsageError(
-                "extra names all types, so that nothing would be reported by default. Leave at least one out.",
-                code="conflicting-settings",
-                value="extra",
-            )
+            message = "extra names all types, so that nothing would be reported by default. Leave at least one out."
+            raise UsageError(message, code="conflicting-settings", value="extra")
         return tuple(extra)
 
     def settings(self) -> dict[str, Any]:

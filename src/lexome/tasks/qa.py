@@ -102,11 +102,8 @@ class Questions(Task):
             if count < 1:
                 raise UsageError(f"{name} is {count}; expected 1 or more.", code="out-of-range", value=count)
         if not 0 < list_threshold <= 1:
-            raise UsageError(
-                f"list_threshold is {list_threshold}; expected a number above 0, up to 1.",
-                code="out-of-range",
-                value=list_threshold,
-            )
+            message = f"list_threshold is {list_threshold}; expected a number above 0, up to 1."
+            raise UsageError(message, code="out-of-range", value=list_threshold)
         self.form, self.says, self.null, self.null_threshold = form, tuple(says), null, null_threshold
         self.best, self.kept, self.list_threshold, self.longest = best, kept, list_threshold, longest
         self.overlap, self.absent, self.pool, self.measure = overlap, absent, pool, measure
@@ -216,11 +213,8 @@ class Questions(Task):
 
     def _answer(self, doc: Document, question: Question, outputs: Sequence[tuple[Example, Floats]]) -> Question:
         if not outputs:
-            raise UsageError(
-                f"document {shorten(doc.id)!r}: there are no examples for question {question.id!r}; expected all.",
-                code="missing-example",
-                value=question.id,
-            )
+            message = f"document {shorten(doc.id)!r}: there are no examples for question {question.id!r}; expected all."
+            raise UsageError(message, code="missing-example", value=question.id)
         if self.form == "yesno":
             pooled = pool_logits([logits for _, logits in outputs], self.pool, doc, outputs=len(self.says))
             return replace(question, answers=(Answer(self.says[int(pooled.argmax())]),), impossible=False)

@@ -221,17 +221,11 @@ class Relations(Task):
             require_choice(label, labels, "scored label")
         self.pairs = tuple((str(first), str(second)) for first, second in pairs)
         if self.pairs and self.none is None:
-            raise UsageError(
-                "pairs need a label that says that there is no relation. Name it as none.",
-                code="missing-key",
-                value="none",
-            )
+            message = "pairs need a label that says that there is no relation. Name it as none."
+            raise UsageError(message, code="missing-key", value="none")
         if level == "concept" and scope == "sentence":
-            raise UsageError(
-                'level is "concept" and scope "sentence"; concepts are related over a whole document.',
-                code="conflicting-settings",
-                value="scope",
-            )
+            message = 'level is "concept" and scope "sentence"; concepts are related over a whole document.'
+            raise UsageError(message, code="conflicting-settings", value="scope")
         self.scope, self.level, self.marking, self.masks = scope, level, marking, dict(masks or {})
         self.roles = tuple(roles) if roles is not None else None
         self.others, self.overlap, self.average = others, overlap, average

@@ -198,11 +198,8 @@ class Task(ABC):
 
     def require_crf(self) -> None:
         """Raise unless a CRF head can be trained for this task."""
-        raise UsageError(
-            f"head.crf is for mentions, and this task labels a {self.head}. Leave it out.",
-            code="crf-unsupported",
-            value=self.kind,
-        )
+        message = f"head.crf is for mentions, and this task labels a {self.head}. Leave it out."
+        raise UsageError(message, code="crf-unsupported", value=self.kind)
 
     def with_transitions(self, transitions: Transitions) -> Self:
         """The task with a CRF's transition scores, which decoding adds to the logits."""
@@ -262,11 +259,8 @@ def require_overlap(overlap: int) -> None:
 def require_same_length(count: int, other: int, what: str, others: str) -> None:
     """Raise unless there are as many of one as of the other."""
     if count != other:
-        raise UsageError(
-            f"there are {count} {what} and {other} {others}; expected as many.",
-            code="length-mismatch",
-            value=(count, other),
-        )
+        message = f"there are {count} {what} and {other} {others}; expected as many."
+        raise UsageError(message, code="length-mismatch", value=(count, other))
 
 
 def require_logits(logits: Floats, expected: tuple[int, ...], doc: Document) -> None:
@@ -280,11 +274,8 @@ def require_logits(logits: Floats, expected: tuple[int, ...], doc: Document) -> 
             value=shape,
         )
     if not np.isfinite(logits).all():
-        raise UsageError(
-            f"document {shorten(doc.id)!r}: logits contain NaN or infinity; the model's weights are damaged.",
-            code="not-finite",
-            value=doc.id,
-        )
+        message = f"document {shorten(doc.id)!r}: logits contain NaN or infinity; the model's weights are damaged."
+        raise UsageError(message, code="not-finite", value=doc.id)
 
 
 def label_index(label: str, labels: Sequence[str], doc: Document) -> int:

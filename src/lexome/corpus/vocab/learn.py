@@ -203,11 +203,8 @@ def _existing_vocab(recipe: VocabRecipe, fingerprint: str) -> LearnedVocab | Non
         return None
     run = _read_run(out)
     if run is None:
-        raise UsageError(
-            f"{out}: exists and was not written by `lexome learn-vocab`. Move it, or choose another out.",
-            code="foreign-output",
-            value=out,
-        )
+        message = f"{out}: exists and was not written by `lexome learn-vocab`. Move it, or choose another out."
+        raise UsageError(message, code="foreign-output", value=out)
     whole = (out / TOKENIZER_FILE).is_file() and tokenizer_sha256(out) == run.get("sha256")
     if whole and run.get("fingerprint") == fingerprint:
         counts = {name: run[name] for name in ("pieces", "documents", "text_bytes")}
@@ -216,11 +213,8 @@ def _existing_vocab(recipe: VocabRecipe, fingerprint: str) -> LearnedVocab | Non
     if recipe.overwrite:
         return None
     seen = "of other settings or other text" if whole else f"whose {TOKENIZER_FILE} was modified"
-    raise UsageError(
-        f"{out}: holds a vocabulary {seen}. Choose another out, or set overwrite = true (--set overwrite=true).",
-        code="other-settings",
-        value=out,
-    )
+    message = f"{out}: holds a vocabulary {seen}. Choose another out, or set overwrite = true (--set overwrite=true)."
+    raise UsageError(message, code="other-settings", value=out)
 
 
 def _read_run(folder: Path) -> dict[str, Any] | None:
@@ -244,11 +238,8 @@ def _write_folder(tokenizer: Any, recipe: VocabRecipe, run: dict[str, Any]) -> s
     except Exception as error:
         # The tokenizers library raises bare Exception, also where the disk is full.
         if isinstance(error, OSError) or type(error) is Exception:
-            raise FormatError(
-                f"{out}: cannot be written ({error}); expected a writable folder with free space.",
-                code="not-writable",
-                value=out,
-            ) from error
+            message = f"{out}: cannot be written ({error}); expected a writable folder with free space."
+            raise FormatError(message, code="not-writable", value=out) from error
         raise
     return sha256
 

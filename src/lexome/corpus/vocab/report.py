@@ -138,11 +138,8 @@ def vocab_report(
     cased = cased or {}
     strangers = cased.keys() - vocabularies.keys()
     if strangers:
-        raise UsageError(
-            f"casing given for {', '.join(sorted(strangers))}, but there is no such vocabulary.",
-            code="unknown-vocabulary",
-            value=sorted(strangers)[0],
-        )
+        message = f"casing given for {', '.join(sorted(strangers))}, but there is no such vocabulary."
+        raise UsageError(message, code="unknown-vocabulary", value=sorted(strangers)[0])
     loaded = {name: load_tokenizer(path, cased=cased.get(name)) for name, path in vocabularies.items()}
     rows = {name: _symbol_coverage(name, tokenizer) for name, tokenizer in loaded.items()}
     if texts:
@@ -214,11 +211,8 @@ def _measure_entities(
     set_name, path = ner
     counted = Counter(mention_words(read(path)))
     if not counted:
-        raise FormatError(
-            f"{path}: no annotated entities; expected annotated documents, such as CoNLL files.",
-            code="no-entities",
-            value=path,
-        )
+        message = f"{path}: no annotated entities; expected annotated documents, such as CoNLL files."
+        raise FormatError(message, code="no-entities", value=path)
     for (text, _), count in counted.items():
         mentions[text] += count
     for name, tokenizer in loaded.items():

@@ -58,11 +58,8 @@ def _file_of(path: Path) -> Path:
     for name in (TOKENIZER_FILE, "vocab.txt", "vocab.json", "encoder.json"):
         if (path / name).is_file():
             return path / name
-    raise FormatError(
-        f"{path}: has none of {TOKENIZER_FILE}, vocab.txt, vocab.json and encoder.json.",
-        code="missing-tokenizer",
-        value=path,
-    )
+    message = f"{path}: has none of {TOKENIZER_FILE}, vocab.txt, vocab.json and encoder.json."
+    raise FormatError(message, code="missing-tokenizer", value=path)
 
 
 def _partner(file: Path) -> tuple[Path, Path] | None:

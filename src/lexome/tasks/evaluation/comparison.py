@@ -135,11 +135,8 @@ class LoadedFile:
 def load(path: Path, format: str | None = None, options: Mapping[str, str] | None = None) -> LoadedFile:
     """All documents of a file, folder or archive; a bad document raises, for it would be scored as missing."""
     if str(path) == "-":
-        raise FormatError(
-            "standard input cannot be evaluated: it can be read only once. Write it to a file.",
-            code="unsupported-input",
-            value="-",
-        )
+        message = "standard input cannot be evaluated: it can be read only once. Write it to a file."
+        raise FormatError(message, code="unsupported-input", value="-")
     tally = Tally()
     read_options: dict[str, Any] = dict(options or {})
     docs = tuple(read(path, format, tally=tally, **read_options))

@@ -157,26 +157,17 @@ def _p_value(differences: Rows, observed: float) -> float:
 def _checked(rows: Rows, samples: int, level: float) -> Rows:
     rows = np.asarray(rows, dtype=np.float64)
     if rows.ndim != 2 or not len(rows):
-        raise UsageError(
-            f"rows have the shape {rows.shape}; expected two dimensions, and at least one document.",
-            code="shape-mismatch",
-            value=rows.shape,
-        )
+        message = f"rows have the shape {rows.shape}; expected two dimensions, and at least one document."
+        raise UsageError(message, code="shape-mismatch", value=rows.shape)
     if samples < 1 or not 0 < level < 1:
-        raise UsageError(
-            f"samples is {samples} and level {level}; expected at least one sample, and a level between 0 and 1.",
-            code="out-of-range",
-            value=samples if samples < 1 else level,
-        )
+        message = f"samples is {samples} and level {level}; expected at least one sample, and a level between 0 and 1."
+        raise UsageError(message, code="out-of-range", value=samples if samples < 1 else level)
     return rows
 
 
 def _checked_pair(ours: Rows, theirs: Rows, samples: int, level: float) -> tuple[Rows, Rows]:
     ours, theirs = _checked(ours, samples, level), _checked(theirs, samples, level)
     if ours.shape != theirs.shape:
-        raise UsageError(
-            f"the systems have rows of {ours.shape} and {theirs.shape}; expected the same documents.",
-            code="shape-mismatch",
-            value=theirs.shape,
-        )
+        message = f"the systems have rows of {ours.shape} and {theirs.shape}; expected the same documents."
+        raise UsageError(message, code="shape-mismatch", value=theirs.shape)
     return ours, theirs

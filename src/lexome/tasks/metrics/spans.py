@@ -149,11 +149,8 @@ def mean(numbers: Sequence[float]) -> float:
 def require_pairs(gold: Sequence[object], predicted: Sequence[object], *, what: str) -> None:
     """Raise unless there are as many predictions as gold items."""
     if len(gold) != len(predicted):
-        raise UsageError(
-            f"there are {len(gold):,} gold {what} and {len(predicted):,} predicted; expected as many.",
-            code="length-mismatch",
-            value=(len(gold), len(predicted)),
-        )
+        message = f"there are {len(gold):,} gold {what} and {len(predicted):,} predicted; expected as many."
+        raise UsageError(message, code="length-mismatch", value=(len(gold), len(predicted)))
 
 
 # The type of all mentions when types are ignored.

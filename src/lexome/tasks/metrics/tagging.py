@@ -141,11 +141,8 @@ def seqeval(
         return chunk_agreement(gold, predicted, scheme_chunks)
     for value, choices, what in ((mode, ("default", "strict"), "mode"), (scheme, tuple(_SCHEMES), "scheme")):
         if value not in choices:
-            raise UsageError(
-                f"seqeval has no {what} {value!r}; expected one of {', '.join(choices)}.",
-                code="invalid-choice",
-                value=value,
-            )
+            message = f"seqeval has no {what} {value!r}; expected one of {', '.join(choices)}."
+            raise UsageError(message, code="invalid-choice", value=value)
     require_tags(gold, predicted, letters=_SCHEMES[scheme][0])
     return chunk_agreement(gold, predicted, partial(strict_chunks, scheme=scheme))
 

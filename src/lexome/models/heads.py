@@ -4,7 +4,7 @@ T tokens of the packed batch, S sequences, D hidden size, V vocabulary, M masked
 """
 
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -131,6 +131,7 @@ class HiddenLayers:
 
     BioMegatron uses 1 or 2 layers of 512 or 1024 with dropout 0.5; for question answering 2 of 2048 with dropout 0.1.
     `dropout` applies before each linear layer, the output layer included. A hidden_size of None is the encoder's.
+    `input_dropout` is the dropout before the first hidden layer where it differs: transformers' BERT pooler has none.
     """
 
     count: int = 0
@@ -139,6 +140,7 @@ class HiddenLayers:
     dropout: float = 0.1
     norm: bool = False
     biases: bool = True
+    input_dropout: float | None = None
 
 
 class TokenHead(nn.Module):
@@ -164,9 +166,12 @@ class SequenceHead(nn.Module):
         self.pooling = pooling
         _add_layers(self, config, labels, self.hidden)
 
+    def pool(self, hidden_TD: Tensor, packing: Packing) -> Tensor:
+        """One vector of each sequence, (S, D)."""
+        return hidden_TD[packing.firsts_S] if self.pooling == "first" else mean_pool(hidden_TD, packing)
+
     def forward(self, hidden_TD: Tensor, packing: Packing) -> Tensor:
-        pooled_SD = hidden_TD[packing.firsts_S] if self.pooling == "first" else mean_pool(hidden_TD, packing)
-        return _run_layers(self, pooled_SD)
+        return _run_layers(self, self.pool(hidden_TD, packing))
 
 
 class SpanHead(nn.Module):
@@ -179,6 +184,28 @@ class SpanHead(nn.Module):
 
     def forward(self, hidden_TD: Tensor, packing: Packing) -> Tensor:
         return _run_layers(self, hidden_TD)
+
+
+def first_linear(head: nn.Module) -> nn.Linear:
+    """The first linear layer of a label head."""
+    return next(layer for layer in head.children() if isinstance(layer, nn.Linear))
+
+
+def add_input_bias(head: nn.Module) -> None:
+    """Give a label head whose layers have no biases one in its first linear layer, to fold a mean into."""
+    first = first_linear(head)
+    if "bias" not in dict(first.named_parameters()):
+        first.bias = nn.Parameter(torch.zeros_like(first.weight[:, 0]))
+        assert isinstance(head.hidden, HiddenLayers)
+        head.hidden = replace(head.hidden, biases=True)
+
+
+@torch.no_grad()
+def fold_standardization(head: nn.Module, mean_D: Tensor, scale_D: Tensor) -> None:
+    """Change a head that reads (vector - mean) * scale into one that reads the vector: the logits stay the same."""
+    first = first_linear(head)
+    first.weight.mul_(scale_D)
+    first.bias.sub_(first.weight @ mean_D)
 
 
 def mean_pool(hidden_TD: Tensor, packing: Packing) -> Tensor:
@@ -198,7 +225,8 @@ def _add_layers(head: nn.Module, config: EncoderConfig, labels: int, hidden: Hid
     layers: OrderedDict[str, nn.Module] = OrderedDict()
     for number in range(hidden.count):
         hidden_size = hidden.hidden_size or config.hidden_size
-        layers[f"dropout{number}"] = nn.Dropout(hidden.dropout)
+        dropout = hidden.dropout if number or hidden.input_dropout is None else hidden.input_dropout
+        layers[f"dropout{number}"] = nn.Dropout(dropout)
         layers[f"dense{number}"] = nn.Linear(size, hidden_size, bias=hidden.biases)
         layers[f"activation{number}"] = activation(hidden.activation)
         if hidden.norm:

@@ -673,6 +673,7 @@ _HEAD_KEYS = {
     "dropout": "dropout",
     "norm": "norm",
     "biases": "biases",
+    "input_dropout": "input_dropout",
 }
 
 
@@ -694,7 +695,8 @@ def read_labels(settings: Mapping[str, Any]) -> tuple[str, ...]:
 def read_hidden_layers(settings: Mapping[str, Any], architecture: str, kind: str) -> HiddenLayers:
     """The hidden layers of the head: as saved, or those of transformers' class for this kind."""
     if _has_custom_head(settings, kind):
-        return HiddenLayers(**{field: settings[CUSTOM_HEAD][key] for field, key in _HEAD_KEYS.items()})
+        saved = settings[CUSTOM_HEAD]
+        return HiddenLayers(**{field: saved[key] for field, key in _HEAD_KEYS.items() if key in saved})
     return _hf_hidden_layers(settings, architecture, kind)
 
 
@@ -784,17 +786,22 @@ def _hf_hidden_layers(settings: Mapping[str, Any], architecture: str, kind: str)
         activation = {"gelu_new": "gelu_tanh"}.get(settings.get("classifier_activation", "gelu"), "gelu")
         biases = bool(settings.get("classifier_bias", False))
         dropout = settings.get("classifier_dropout", 0.0)
-        return HiddenLayers(1, activation=activation, dropout=dropout, norm=True, biases=biases)
+        return HiddenLayers(1, activation=activation, dropout=dropout, norm=True, biases=biases, input_dropout=0.0)
     if architecture == "distilbert":
         if kind == "sequence":
-            return HiddenLayers(1, activation="relu", dropout=settings.get("seq_classif_dropout", 0.2))
+            dropout = settings.get("seq_classif_dropout", 0.2)
+            return HiddenLayers(1, activation="relu", dropout=dropout, input_dropout=0.0)
         return HiddenLayers(0, dropout=settings.get("dropout", 0.1))
     dropout = settings.get("classifier_dropout")
     if dropout is None:
         dropout = settings.get("hidden_dropout_prob", 0.1)
-    return HiddenLayers(1 if kind == "sequence" else 0, activation="tanh", dropout=dropout)
+    # BERT's pooler has no dropout before it, RoBERTa's classification head has.
+    input_dropout = None if architecture == "roberta" else 0.0
+    layers = 1 if kind == "sequence" else 0
+    return HiddenLayers(layers, activation="tanh", dropout=dropout, input_dropout=input_dropout)
 
 
 def _same_layers(one: HiddenLayers, other: HiddenLayers) -> bool:
     """Whether two heads have the same layers, dropout aside."""
-    return (not one.count and not other.count) or replace(one, dropout=0.0) == replace(other, dropout=0.0)
+    without_dropout = [replace(layers, dropout=0.0, input_dropout=None) for layers in (one, other)]
+    return (not one.count and not other.count) or without_dropout[0] == without_dropout[1]

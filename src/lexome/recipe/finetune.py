@@ -99,6 +99,23 @@ class HeadTable(Table):
     crf: bool = Field(default=False, description="A conditional random field over the tags; for token labels only.")
 
 
+class ProbeTable(Table):
+    """Linear probing before fine-tuning: a new head is trained on the frozen encoder first (Kumar et al. 2022)."""
+
+    epochs: int | None = Field(
+        default=None,
+        ge=0,
+        description="Epochs over the training set's cached vectors; by default 8 for sequence labels, 0 otherwise.",
+    )
+    lr: float = Field(default=1e-3, gt=0, allow_inf_nan=False, description="Peak learning rate, decayed linearly to 0.")
+    weight_decay: float = Field(default=0.01, ge=0, description="Weight decay of matrices.")
+    standardize: bool = Field(
+        default=True,
+        description="Standardize the vectors by the training set's mean and standard deviation, then fold both into "
+        "the head.",
+    )
+
+
 class LoraTable(Table):
     """Low-rank adapters beside frozen weights (Hu et al. 2021), in the format of the peft library."""
 
@@ -285,6 +302,7 @@ class FinetuneRecipe(Recipe):
     )
     folds: FoldsTable | None = None
     head: HeadTable = HeadTable()
+    probe: ProbeTable = ProbeTable()
     lora: LoraTable = LoraTable()
     batch: BatchTable = BatchTable()
     optimizer: OptimizerTable = OptimizerTable()

@@ -33,7 +33,7 @@ from lexome.models.checkpoint import (
     save,
 )
 from lexome.models.encoder import Encoder
-from lexome.models.heads import EncoderWithHead
+from lexome.models.heads import EncoderWithHead, add_input_bias
 from lexome.models.hf_folder import weights_sha256
 from lexome.recipe import downgrade, explain
 from lexome.recipe.finetune import FinetuneRecipe
@@ -63,6 +63,7 @@ from lexome.training.finetune.fit import (
 )
 from lexome.training.finetune.grid import MODEL, Facts, Run, cells_of, finished, gold_path, start_of, write_facts
 from lexome.training.finetune.lora import LoraSettings, merged, write_adapters
+from lexome.training.finetune.probe import probe, probe_epochs
 from lexome.training.finetune.task_model import (
     USUAL_BATCH,
     Distillation,
@@ -165,8 +166,10 @@ def identities_of(recipe: FinetuneRecipe, run: Run, context: RunContext) -> tupl
         for key, default in defaults.items():
             if settings[table][key] == default:
                 del settings[table][key]
-    settings = downgrade(settings, recipe.stage)
     data = context.data
+    if data.task.head != "sequence" and not recipe.probe.epochs:
+        del settings["probe"]
+    settings = downgrade(settings, recipe.stage)
     inputs = (dict(data.task.settings()), data.frame, tokenizer_sha256(data.tokenizer))
     known: tuple[object, ...] = (run, inputs, data.splits(run.fold).identity, context.sha256)
     forms = [settings]
@@ -236,7 +239,9 @@ def _train(
     setting = setting_of(recipe, parallel)
     with deterministic_kernels(recipe.deterministic, setting.device):
         fit, checkpoint = _resumed(recipe, run, context, setting, folder, identities)
-        _follow(fit, folder, show, save_every=recipe.save_every, identity=_state_identity(identities[0], setting))
+        probed = [] if fit.trainer.position.step else _probe(recipe, run, fit, checkpoint, splits)
+        identity = _state_identity(identities[0], setting)
+        _follow(fit, folder, show, save_every=recipe.save_every, identity=identity, probed=probed)
         scores = {}
         for name, split in ((DEV, splits.dev), (TEST, _test_split(recipe, splits) if test else None)):
             if split is not None:
@@ -302,6 +307,8 @@ def _prepare(recipe: FinetuneRecipe, run: Run, context: RunContext, setting: Set
     plan = plan_of(recipe, run, context)
     torch.manual_seed(run.seed)
     model, checkpoint = build_model(recipe, context)
+    if probe_epochs(recipe.probe, checkpoint, task, model) and recipe.probe.standardize:
+        add_input_bias(model.model.head)
     model.to(setting.device)
     if setting.compiled:
         _compile(model)
@@ -350,6 +357,15 @@ def _prepare(recipe: FinetuneRecipe, run: Run, context: RunContext, setting: Set
         prefetch=recipe.batch.prefetch,
     )
     return fit, checkpoint
+
+
+def _probe(recipe: FinetuneRecipe, run: Run, fit: Fit, checkpoint: Checkpoint, splits: Splits) -> list[float]:
+    """Train a new head on the frozen encoder, where the recipe has it probed; the loss of each epoch."""
+    epochs = probe_epochs(recipe.probe, checkpoint, fit.task, fit.model)
+    if not epochs:
+        return []
+    loss = TaskLoss(fit.task, _loss_settings(recipe, splits, fit.task))
+    return probe(fit, splits.train.examples, loss, recipe.probe, epochs=epochs, seed=run.seed)
 
 
 def build_model(recipe: FinetuneRecipe, context: RunContext) -> tuple[TaskModel, Checkpoint]:
@@ -444,10 +460,14 @@ def _clear(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
 
 
-def _follow(fit: Fit, folder: Path, show: Show, *, save_every: float, identity: str) -> None:
+def _follow(
+    fit: Fit, folder: Path, show: Show, *, save_every: float, identity: str, probed: Sequence[float] = ()
+) -> None:
     """Train, reporting progress and saving a training state where `save_every` seconds have passed since the last."""
     trainer, saved_s, dev = fit.trainer, time.monotonic(), ""
     trainer.open_journal(folder)
+    for epoch, loss in enumerate(probed):
+        trainer.write({"step": 0, "probe_epoch": epoch, "probe_loss": loss})
     try:
         for line, may_save in fit.run():
             if "dev" in line:

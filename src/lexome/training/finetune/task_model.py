@@ -600,10 +600,11 @@ def _configure_head(checkpoint: Checkpoint, head: HeadSettings) -> Checkpoint:
             raise UsageError(message, code="unsupported-task", value="head.pooling")
         module.pooling = head.pooling
     if head.dropout is not None:
-        for part in module.modules():
-            if isinstance(part, nn.Dropout):
-                part.p = head.dropout
         assert isinstance(module.hidden, HiddenLayers)
+        keeps_input = module.hidden.count > 0 and module.hidden.input_dropout == 0.0
+        for name, part in module.named_modules():
+            if isinstance(part, nn.Dropout) and not (keeps_input and name == "dropout0"):
+                part.p = head.dropout
         module.hidden = replace(module.hidden, dropout=head.dropout)
     return checkpoint
 

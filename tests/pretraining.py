@@ -61,10 +61,18 @@ def sentence(rng: random.Random) -> str:
     return f"The gene {GENES[gene]}{rng.randint(1, 4)} {rng.choice(VERBS)} the {ORGANS[gene]} ."
 
 
-def make_shards(folder: Path, *, documents: int = 60, held_out: float = 0.1, made: Tokenizer | None = None) -> Shards:
-    """Shards of made-up documents, in two files."""
+def make_shards(
+    folder: Path,
+    *,
+    documents: int = 60,
+    held_out: float = 0.1,
+    made: Tokenizer | None = None,
+    texts: list[str] | None = None,
+) -> Shards:
+    """Shards of made-up documents, or of these texts, in two files."""
     rng = random.Random(20261115)
-    texts = [" ".join(sentence(rng) for _ in range(rng.randint(2, 7))) for _ in range(documents)]
+    texts = texts or [" ".join(sentence(rng) for _ in range(rng.randint(2, 7))) for _ in range(documents)]
+    documents = len(texts)
     docs = [Document(f"d{number}", lay_out([("abstract", text)])) for number, text in enumerate(texts)]
     for number, part in enumerate((docs[: documents // 2], docs[documents // 2 :])):
         lexome.write(folder / "records" / f"{number}.jsonl", part)

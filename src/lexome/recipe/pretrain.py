@@ -198,6 +198,30 @@ class TrainingRecipe(Recipe):
         return self
 
 
+class EmbeddingDistillationTable(Table):
+    """Embedding distillation: match a teacher's mean-pooled embedding of each sequence, by cosine distance."""
+
+    teacher: Path = Field(description="A checkpoint of a sentence encoder, such as gte-small.")
+    new_vocabulary: Literal["error", "transfer"] = Field(
+        default="error",
+        description="Where the shards have another tokenizer than the teacher; transfer: keep shared embeddings.",
+    )
+    weight: float = Field(default=1.0, gt=0, allow_inf_nan=False, description="Loss weight; masked words have 1.")
+
+
+class ContrastiveTable(Table):
+    """In-batch contrastive loss (InfoNCE) between two parts of a text: title and abstract, or adjacent passages."""
+
+    fraction: float = Field(
+        default=0.5, gt=0, le=1, description="Fraction of sequences that are split in two at a sentence boundary."
+    )
+    weight: float = Field(default=0.1, gt=0, allow_inf_nan=False, description="Loss weight; masked words have 1.")
+    temperature: float = Field(default=0.05, gt=0, description="Divides the cosine similarities.")
+    pooling: Literal["first", "mean"] = Field(
+        default="first", description="The embedding that is contrasted: of the first token, or the mean of all tokens."
+    )
+
+
 class PretrainRecipe(TrainingRecipe):
     """Pre-trains an encoder on token shards."""
 
@@ -209,6 +233,16 @@ class PretrainRecipe(TrainingRecipe):
         default="error",
         description="Where the shards have another tokenizer than the checkpoint; transfer: keep shared embeddings.",
     )
+    embedding_distillation: EmbeddingDistillationTable | None = None
+    contrastive: ContrastiveTable | None = None
+
+    @model_validator(mode="after")
+    def _sentence_objectives(self) -> Self:
+        paired = self.text.kind in ("next_sentence", "sentence_order")
+        for name in ("embedding_distillation", "contrastive"):
+            if paired and getattr(self, name) is not None:
+                raise ValueError(f"{name} does not combine with text.kind {self.text.kind}; expected sentences")
+        return self
 
     @model_validator(mode="after")
     def _one_model(self) -> Self:

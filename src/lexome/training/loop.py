@@ -38,7 +38,8 @@ class Batch:
     """One micro-batch of pre-training. `tokens` are real; padding lies behind them.
 
     `masked_of_step`, `sequences_of_step` and `tokens_of_step` count all micro-batches of the step: a loss that is a sum
-    divided by these adds up to the loss of one large batch.
+    divided by these adds up to the loss of one large batch. `views_P2` pairs the sequences that are parts of one text,
+    for contrastive learning.
     """
 
     ids_T: Tensor
@@ -53,6 +54,8 @@ class Batch:
     sequences_of_step: int
     tokens: int
     tokens_of_step: int
+    views_P2: Tensor | None = None
+    views_of_step: int = 1
 
     @property
     def counts(self) -> dict[str, int]:
@@ -69,6 +72,7 @@ class Batch:
             positions_M=change(self.positions_M),
             labels_M=change(self.labels_M),
             pair_labels_S=None if self.pair_labels_S is None else change(self.pair_labels_S),
+            views_P2=None if self.views_P2 is None else change(self.views_P2),
         )
 
 
@@ -96,11 +100,12 @@ class Step:
 def to_tensors(step: StepArrays) -> Step:
     """A pre-training step's arrays as tensors."""
     counts = {name: sum(getattr(one, name) for one in step.passes) for name in ("masked", "sequences", "tokens")}
-    batches = [_batch(one, **counts) for one in step.passes]
+    views = sum(0 if one.views_P2 is None else len(one.views_P2) for one in step.passes)
+    batches = [_batch(one, **counts, views=views) for one in step.passes]
     return Step(tuple(batches), counts["tokens"], step.after, {"rate": step.rate})
 
 
-def _batch(arrays: Arrays, *, masked: int, sequences: int, tokens: int) -> Batch:
+def _batch(arrays: Arrays, *, masked: int, sequences: int, tokens: int, views: int) -> Batch:
     paired = arrays.pair_labels_S is not None
     # The pair head reads every sequence's first token, and an empty sequence has none: there the count stays as it is.
     limit = None if paired else round_up(arrays.ends_S.size, arrays.ids_T.size)
@@ -117,6 +122,8 @@ def _batch(arrays: Arrays, *, masked: int, sequences: int, tokens: int) -> Batch
         sequences_of_step=max(1, sequences),
         tokens=arrays.tokens,
         tokens_of_step=max(1, tokens),
+        views_P2=None if arrays.views_P2 is None else torch.from_numpy(arrays.views_P2),
+        views_of_step=max(1, views),
     )
 
 

@@ -71,12 +71,18 @@ def compile_layers(model: nn.Module) -> None:
     """
     if isinstance(model, TransformersMaskedLM):
         return
-    # A part is compiled again for training and evaluation, for each kind of layer, and where a size first changes.
-    torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, RECOMPILATIONS)
     encoder, head = model.encoder, model.head
     assert isinstance(encoder, Encoder)
     assert isinstance(head, nn.Module)
-    for part in (encoder.embed, *encoder.layers, head):
+    compile_encoder(encoder)
+    head.compile()
+
+
+def compile_encoder(encoder: Encoder) -> None:
+    """Compile an encoder in place, part by part."""
+    # A part is compiled again for training and evaluation, for each kind of layer, and where a size first changes.
+    torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, RECOMPILATIONS)
+    for part in (encoder.embed, *encoder.layers):
         part.compile()
 
 

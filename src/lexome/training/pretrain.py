@@ -20,9 +20,28 @@ from lexome.models.hf import ARCHITECTURES
 from lexome.models.hf_folder import weights_sha256
 from lexome.recipe.pretrain import DistillRecipe, PretrainRecipe
 from lexome.training.loop import Clock
-from lexome.training.losses import DistilledLM, DistillingLoss, PretrainingLoss, Weights, compile_layers, projection
+from lexome.training.losses import (
+    DistilledLM,
+    DistillingLoss,
+    PretrainingLoss,
+    Weights,
+    compile_encoder,
+    compile_layers,
+    projection,
+)
+from lexome.training.objectives import SentenceLoss, SentenceWeights
 from lexome.training.session import MODEL, Objective, ShardBatches, run_training
-from lexome.training.start import Start, Teacher, begin, checked, fitted, hash_of, refuse_foreign, same_tokenizer
+from lexome.training.start import (
+    Start,
+    Teacher,
+    begin,
+    checked,
+    fitted,
+    hash_of,
+    load_teacher_encoder,
+    refuse_foreign,
+    same_tokenizer,
+)
 from lexome.training.trainer import Line, Setting
 
 
@@ -46,10 +65,13 @@ def pretrain(recipe: PretrainRecipe, *, progress_shown: bool = True, clock: Cloc
     unless its length is a time budget. Ctrl-C and SIGTERM save the state after the current step and raise a
     KeyboardInterrupt. Where torchrun started this process, it is one of many on the run.
     """
+    inputs_sha256 = hash_of(recipe.start)
+    if recipe.embedding_distillation is not None:
+        inputs_sha256 += weights_sha256(recipe.embedding_distillation.teacher)
     run, new = run_training(
         recipe,
         partial(mlm_objective, recipe),
-        inputs_sha256=hash_of(recipe.start),
+        inputs_sha256=inputs_sha256,
         progress_shown=progress_shown,
         clock=clock,
     )
@@ -66,8 +88,38 @@ def mlm_objective(recipe: PretrainRecipe, data: ShardBatches, setting: Setting) 
         carried=recipe.new_vocabulary == "transfer",
         paired=data.text.paired,
     )
+    if recipe.embedding_distillation is not None or recipe.contrastive is not None:
+        return sentence_objective(recipe, start, data, setting)
     loss = PretrainingLoss(compiled=setting.compiled, autocast=setting.autocast)
     return Objective(start, start.model, loss, loss)
+
+
+def sentence_objective(recipe: PretrainRecipe, start: Start, data: ShardBatches, setting: Setting) -> Objective:
+    """Masked language modeling with the sentence-level objectives of the recipe beside it."""
+    model, distillation, contrastive = own(start.model, who="model"), recipe.embedding_distillation, recipe.contrastive
+    teacher, projected, weights = None, None, SentenceWeights()
+    if distillation is not None:
+        folder = distillation.teacher
+        transfer = distillation.new_vocabulary == "transfer"
+        teacher = load_teacher_encoder(folder, data.tokenizer, transfer=transfer, max_tokens=recipe.text.max_tokens)
+        teacher.to(setting.device, torch.bfloat16 if setting.precision == "bf16" else torch.float32)
+        if setting.compiled:
+            compile_encoder(teacher)
+        if teacher.config.hidden_size != model.encoder.config.hidden_size:
+            projected = projection(model, teacher.config.hidden_size)
+        start = replace(start, teacher=Teacher(folder, weights_sha256(folder), taught=True))
+        weights = replace(weights, embedding=distillation.weight)
+    if contrastive is not None:
+        weights = replace(
+            weights,
+            contrastive=contrastive.weight,
+            temperature=contrastive.temperature,
+            pooling=contrastive.pooling,
+        )
+    loss = SentenceLoss(weights, teacher, compiled=setting.compiled, autocast=setting.autocast)
+    # The contrastive loss among a few hundred texts starts near the logarithm of their number.
+    scale = 1.0 + weights.embedding + 5 * weights.contrastive
+    return Objective(start, DistilledLM(model, projected), loss, loss, scale=scale)
 
 
 LAYERS = "encoder.layers."

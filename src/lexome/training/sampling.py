@@ -27,7 +27,9 @@ Made = TypeVar("Made")
 PAIRED = ("next_sentence", "sentence_order")
 
 # Streams of random numbers beside those of the masks, which have the spawn key (epoch,) alone.
-_ORDER, _PAIRS = 1, 2
+_ORDER, _PAIRS, _VIEWS = 1, 2, 3
+# How often a split sequence that begins a document is split after its first sentence, the title.
+TITLE_PROBABILITY = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +74,17 @@ class Pieces:
 
 @dataclass(frozen=True, slots=True)
 class Ranges:
-    """The sequences of one epoch as token ranges of the whole text; the second range and the label only for pairs."""
+    """The sequences of one epoch as token ranges of the whole text; the second range and the label only for pairs.
+
+    With contrastive learning, `wholes` numbers the unsplit sequences: the two views of a split one share a number.
+    """
 
     starts: Ints
     ends: Ints
     b_starts: Ints | None = None
     b_ends: Ints | None = None
     labels: Ints | None = None
+    wholes: Ints | None = None
 
     @property
     def lengths(self) -> Ints:
@@ -115,6 +121,7 @@ class Text:
         short: float = 0.1,
         repeat: Mapping[str, int] | None = None,
         shuffled: bool = True,
+        split_fraction: float = 0.0,
     ) -> None:
         times = repeat or {}
         self.shards = [shard for shard in shards if shard.tokens.size and times.get(shard.source, 1)]
@@ -126,7 +133,7 @@ class Text:
         self.tokens = [np.asarray(shard.tokens) for shard in self.shards]
         self.offsets = np.cumsum([0] + [tokens.size for tokens in self.tokens])
         self.specials, self.kind, self.seed, self.short = specials, kind, seed, short
-        self.dupe_factor, self.shuffled = dupe_factor, shuffled
+        self.dupe_factor, self.shuffled, self.split_fraction = dupe_factor, shuffled, split_fraction
         self._sequences_of: dict[int, Ranges] = {}
         self._ordered: dict[tuple[int, int], Ordered] = {}
         self._coming: dict[tuple[int, int], Future[Ordered]] = {}
@@ -179,6 +186,8 @@ class Text:
         order = np.arange(ranges.starts.size)
         if self.shuffled:
             order = self._rng(_ORDER, epoch).permutation(ranges.starts.size)
+        if self.split_fraction:
+            ranges, order = self._split(ranges, order, self._rng(_VIEWS, epoch))
         return Ordered(ranges, order, np.cumsum(ranges.lengths[order]))
 
     def _sequences(self, max_tokens: int) -> Ranges:
@@ -190,6 +199,27 @@ class Text:
         placed = [(found[at], self.offsets[at]) for one_round in self.rounds for at in one_round]
         starts = np.concatenate([one.starts + offset for one, offset in placed])
         return Ranges(starts, np.concatenate([one.ends + offset for one, offset in placed]))
+
+    def _split(self, ranges: Ranges, order: Ints, rng: np.random.Generator) -> tuple[Ranges, Ints]:
+        """Sequences split in two at a sentence boundary, some of them; the two views are adjacent in the order."""
+        placed = list(zip(self.shards, self.offsets.tolist(), strict=False))
+        sentences = np.concatenate([shard.sentence_ends + offset for shard, offset in placed])
+        documents = np.concatenate([shard.document_ends + offset for shard, offset in placed])
+        first = np.searchsorted(sentences, ranges.starts, side="right")
+        boundaries = np.searchsorted(sentences, ranges.ends, side="left") - first
+        whether, where, title = rng.random((3, ranges.starts.size))
+        split = (boundaries > 0) & (whether < self.split_fraction)
+        begins_document = np.isin(ranges.starts, np.concatenate([documents, self.offsets]))
+        chosen = np.where(begins_document & (title < TITLE_PROBABILITY), 0, (where * boundaries).astype(np.int64))
+        boundary = sentences[np.minimum(first + chosen, sentences.size - 1)].astype(np.int64)
+        counts = 1 + split
+        at = np.cumsum(counts) - counts
+        starts, ends = np.repeat(ranges.starts, counts), np.repeat(ranges.ends, counts)
+        ends[at[split]] = starts[at[split] + 1] = boundary[split]
+        wholes = np.repeat(order, counts[order])
+        ordered = np.repeat(at[order], counts[order])
+        ordered[1:] += wholes[1:] == wholes[:-1]
+        return Ranges(starts, ends, wholes=np.repeat(np.arange(ranges.starts.size), counts)), ordered
 
     def _pairs(self, turn: int, max_tokens: int) -> Ranges:
         """Pairs of each round, drawn one round after the other."""
@@ -289,6 +319,7 @@ class Arrays:
     tokens: int
     masked: int
     sequences: int
+    views_P2: Ints | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,7 +380,7 @@ def batch(
 
     A full batch lacks less than one sequence. Over 13 million tokens of abstracts ...
     """
-    packed, draws, labels = [], [], []
+    packed, draws, labels, views, before = [], [], [], [], 0
     for epoch, numbers in parts:
         ranges = text.epoch(epoch, max_tokens).ranges
         one = text.packed(ranges, numbers)
@@ -357,6 +388,11 @@ def batch(
         draws.append(sequence_draws(plan.seed, epoch, numbers, one.ends, dupe_factor=plan.dupe_factor))
         if ranges.labels is not None:
             labels.append(ranges.labels[numbers])
+        if ranges.wholes is not None:
+            wholes = ranges.wholes[numbers]
+            firsts = np.flatnonzero(wholes[1:] == wholes[:-1]) + before
+            views.append(np.stack([firsts, firsts + 1], axis=1))
+        before += numbers.size
     sizes = np.cumsum([0] + [one.ids.size for one in packed])
     ids = np.concatenate([one.ids for one in packed])
     ends = np.concatenate([one.ends + size for one, size in zip(packed, sizes, strict=False)])
@@ -375,6 +411,7 @@ def batch(
         tokens=ids.size,
         masked=masked.positions.size,
         sequences=ends.size,
+        views_P2=np.concatenate(views) if views else None,
     )
 
 

@@ -22,7 +22,7 @@ from lexome.errors import DivergedError, MissingExtraError, RecipeError, UsageEr
 from lexome.files import fingerprint
 from lexome.models.checkpoint import encoder_of
 from lexome.recipe import downgrade
-from lexome.recipe.pretrain import TrainingRecipe
+from lexome.recipe.pretrain import PretrainRecipe, TrainingRecipe
 from lexome.training.loop import (
     Batch,
     Clock,
@@ -81,6 +81,7 @@ class ShardBatches:
             dupe_factor=recipe.masking.dupe_factor,
             short=recipe.text.short_seq_prob,
             repeat=recipe.text.repeat,
+            split_fraction=split_fraction(recipe),
         )
         self.held_out = self._held_out(shards)
 
@@ -133,6 +134,12 @@ class ShardBatches:
         arrays = once(text, plan, self.pieces.vocabulary, tokens=settings.tokens, rate=settings.masking_rate)
         nowhere = Position().place
         return [to_tensors(StepArrays([one], nowhere, settings.masking_rate)).batches[0] for one in arrays]
+
+
+def split_fraction(recipe: TrainingRecipe) -> float:
+    """Fraction of sequences that contrastive learning splits into two views."""
+    contrastive = recipe.contrastive if isinstance(recipe, PretrainRecipe) else None
+    return 0.0 if contrastive is None else contrastive.fraction
 
 
 def check_repeat(recipe: TrainingRecipe, shards: Shards) -> None:
@@ -201,6 +208,8 @@ CHECKPOINTS = "models"
 PLOT = "loss.png"
 # What may change between interrupting and resuming: paths, logging, and what does not change the result.
 FREE = {"log", "card", "out", "shards", "parallel", "gradient_checkpointing"}
+# Tables that the first edition did not have: runs without them are still recognized.
+ADDED_TABLES = {"embedding_distillation", "contrastive"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,6 +296,7 @@ def identity_of(recipe: TrainingRecipe, shards: Shards, inputs_sha256: str = "")
     # Runs from before there was such a key resume.
     if not recipe.text.repeat:
         del settings["text"]["repeat"]
+    settings = {name: value for name, value in settings.items() if value is not None or name not in ADDED_TABLES}
     manifest = (shards.folder / MANIFEST).read_text(encoding="utf-8")
     return fingerprint(settings, manifest, *([inputs_sha256] if inputs_sha256 else []))
 
@@ -489,7 +499,13 @@ class Session:
         step, last = self.trainer.position.step, self.trainer.last
         if last is None:
             return f"step {step:,}"
-        named = (("mlm", "word_loss"), ("kl", "kl_loss"), ("cosine", "cosine_loss"))
+        named = (
+            ("mlm", "word_loss"),
+            ("kl", "kl_loss"),
+            ("cosine", "cosine_loss"),
+            ("embedding", "embedding_loss"),
+            ("contrastive", "contrastive_loss"),
+        )
         parts = [f"{short} {last[name]:.3f}" for short, name in named if name in last]
         terms = f" ({', '.join(parts)})" if len(parts) > 1 else ""
         return f"step {step:,}, loss {last['loss']:.3f}{terms}, {last['tokens_per_s'] or 0:,} tokens/s"

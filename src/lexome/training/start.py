@@ -14,7 +14,8 @@ from lexome.errors import CheckpointError, RecipeError, UsageError
 from lexome.models import checkpoint
 from lexome.models.backend import DROP_RELATIVE_POSITIONS, TransformersMaskedLM, copy_with_weights
 from lexome.models.checkpoint import HUGGING_FACE, Card, layout_of
-from lexome.models.encoder import EncoderConfig
+from lexome.models.encoder import Encoder, EncoderConfig
+from lexome.models.heads import MaskedLM
 from lexome.models.hf import ARCHITECTURES, matching_architecture, write_config
 from lexome.models.hf_folder import read_settings, special_tokens, weights_sha256
 from lexome.recipe import explain
@@ -387,6 +388,20 @@ def _loaded(start: Path, tokenizer: Path, kind: str, *, given: dict[str, Any], c
         drawn=found.new,
         unused=found.unused,
     )
+
+
+def load_teacher_encoder(folder: Path, tokenizer: Path, *, transfer: bool, max_tokens: int) -> Encoder:
+    """The encoder of a checkpoint, with embeddings for the tokens of another tokenizer where `transfer` allows it."""
+    # Initializing the language-model head, which is not used, must not advance the run's own random state.
+    with torch.random.fork_rng(devices=[]):
+        start = checked(_loaded(folder, tokenizer, "masked", given={}, carried=transfer), max_tokens=max_tokens)
+    if not isinstance(start.model, MaskedLM):
+        raise UsageError(
+            f"the teacher in {folder} is computed by transformers; expected one of {', '.join(ARCHITECTURES)}.",
+            code="unsupported-architecture",
+            value=start.architecture,
+        )
+    return start.model.encoder
 
 
 def fitted(

@@ -151,7 +151,8 @@ PATIENCE = 3
 
 Line = dict[str, Any]
 
-# The name in a line of each loss term, the term, and what it is the mean over. A new objective adds its rows here.
+# The name in a line of each loss term, the term, and what it is the mean over: a count, or another
+# term. A new objective adds its rows here.
 MEANS = (
     ("word_loss", "word_loss", "masked"),
     ("accuracy", "word_right", "masked"),
@@ -160,6 +161,9 @@ MEANS = (
     ("kl_loss", "kl_loss", "masked"),
     ("kl_loss", "kl_loss_all", "tokens"),
     ("cosine_loss", "cosine_loss", "tokens"),
+    ("embedding_loss", "embedding_loss", "sequences"),
+    ("contrastive_loss", "contrastive_loss", "contrastive_pairs"),
+    ("contrastive_accuracy", "contrastive_correct", "contrastive_pairs"),
 )
 
 
@@ -214,7 +218,8 @@ class Sums:
 
 def means(sums: Mapping[str, float], counts: Mapping[str, int]) -> Line:
     """Each loss term's sum over what it is counted by: mean losses and accuracies, as many as the loss has."""
-    return {name: sums[term] / max(1, counts[count]) for name, term, count in MEANS if term in sums}
+    denominators = {**sums, **counts}
+    return {name: sums[term] / max(1, denominators[count]) for name, term, count in MEANS if term in sums}
 
 
 class DivergenceWatch:

@@ -162,6 +162,60 @@ def _spread(part: dict[str, Any]) -> tuple[str, str]:
     return f"{part['mean']:.2f}", "" if part["sd"] is None else f"{part['sd']:.2f}"
 
 
+def sentence_heads() -> str:
+    """Heads on sentence-level tasks with the same encoder: test scores, and how many seeds they are the mean of."""
+    result = stored("sentence_tasks")
+    lines = [
+        (result["heads"][head], *(_test_score(result, name, "lexome-12x384", head) for name in result["protocols"]))
+        for head in ("transformers", "first-edition", "no-probe", "probe", "probe-layer")
+    ]
+    return f"{rows(('head', *result['protocols']), *lines)}\n\n{result['date']}, {result['hardware']}"
+
+
+def sentence_objectives() -> str:
+    """Encoders continued with sentence-level objectives: throughput, held-out loss, and scores on tasks."""
+    result = stored("sentence_tasks")
+    lines = []
+    for name in ("control", "contrastive", "distillation", "distillation + contrastive"):
+        run = result["pretraining"][name]
+        entities = [row["dev_mean"] for row in result["rows"] if row["encoder"] == name and row["head"] == "token"]
+        tasks = [_test_score(result, task, name, "probe-layer") for task in result["protocols"]]
+        speed, loss = f"{run['tokens_per_s'] / 1e6:.2f} M", f"{run['held_out']['loss']:.3f}"
+        lines.append((name, speed, loss, f"{sum(entities) / len(entities):.2f}", *tasks))
+    head = ("objective beside masked words", "tokens/s", "held-out loss", "entities, dev F1", *result["protocols"])
+    return f"{rows(head, *lines)}\n\n{result['date']}, {result['hardware']}"
+
+
+def _test_score(result: dict[str, Any], task: str, encoder: str, head: str) -> str:
+    wanted = {"set": task, "encoder": encoder, "head": head}
+    found = [row for row in result["rows"] if wanted.items() <= row.items() and "test_mean" in row]
+    return f"{found[0]['test_mean']:.2f} ({len(found[0]['seeds'])})" if found else ""
+
+
+def retrieval() -> str:
+    """Recall at 1 and mean reciprocal rank of each encoder, with the better of the two poolings."""
+    result = stored("retrieval")
+    named = {
+        "titles": "title to abstract",
+        "bioasq": "BioASQ question to snippet",
+        "medquad": "MedQuAD question to answer",
+    }
+    encoders = dict.fromkeys(row["encoder"] for row in result["rows"])
+    lines = []
+    for encoder in encoders:
+        best = [
+            max(
+                (row for row in result["rows"] if (row["encoder"], row["set"]) == (encoder, name)),
+                key=lambda row: row["recall@1"],
+            )
+            for name in named
+        ]
+        lines.append((encoder, *(f"{row['recall@1']:.1f} / {row['mrr']:.1f} ({row['pooling']})" for row in best)))
+    sizes = {row["set"]: row["candidates"] for row in result["rows"]}
+    head = ("encoder", *(f"{title}, {sizes[name]:,} candidates" for name, title in named.items()))
+    return f"{rows(head, *lines)}\n\n{result['date']}, {result['hardware']}"
+
+
 TABLES = {
     made.__name__: made
     for made in (
@@ -174,5 +228,8 @@ TABLES = {
         outputs_spread,
         pairs_spread,
         two_rates,
+        sentence_heads,
+        sentence_objectives,
+        retrieval,
     )
 }

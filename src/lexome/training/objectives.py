@@ -14,8 +14,8 @@ from torch.nn import functional
 
 from lexome.models.encoder import Encoder
 from lexome.models.heads import mean_pool
-from lexome.training.loop import Batch
-from lexome.training.losses import Terms, sums
+from lexome.training.loop import Batch, Terms
+from lexome.training.losses import sums
 from lexome.training.sampling import NOT_ASKED
 
 

@@ -466,8 +466,8 @@ def _follow(
     """Train, reporting progress and saving a training state where `save_every` seconds have passed since the last."""
     trainer, saved_s, dev = fit.trainer, time.monotonic(), ""
     trainer.open_journal(folder)
-    for epoch, loss in enumerate(probed):
-        trainer.write({"step": 0, "probe_epoch": epoch, "probe_loss": loss})
+    for epoch, probe_loss in enumerate(probed):
+        trainer.write({"step": 0, "probe_epoch": epoch, "probe_loss": probe_loss})
     try:
         for line, may_save in fit.run():
             if "dev" in line:

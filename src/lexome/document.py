@@ -162,11 +162,8 @@ class Answer:
 
     def __post_init__(self) -> None:
         if self.score is not None and not isfinite(self.score):
-            raise DocumentError(
-                "bad_score",
-                f"the answer {shorten(self.text)!r} has score {self.score}; expected a finite number",
-                value=self.score,
-            )
+            message = f"the answer {shorten(self.text)!r} has score {self.score}; expected a finite number"
+            raise DocumentError("bad_score", message, value=self.score)
 
 
 @fast_dataclass
@@ -269,11 +266,8 @@ class Document:
         known = set(ids)
         if len(known) < len(ids):
             duplicate = Counter(ids).most_common(1)[0][0]
-            raise DocumentError(
-                "duplicate_id",
-                f"document {self.id!r}: the id {duplicate!r} is used twice; expected unique ids",
-                value=duplicate,
-            )
+            message = f"document {self.id!r}: the id {duplicate!r} is used twice; expected unique ids"
+            raise DocumentError("duplicate_id", message, value=duplicate)
         targets = [argument.target for relation in self.relations for argument in relation.arguments]
         for target in (*targets, *(attribute.target for attribute in self.attributes)):
             if target is not None and target not in known:
@@ -324,11 +318,8 @@ def require_curies(concepts: tuple[str, ...], *, owner: str) -> None:
     for concept in concepts:
         prefix, colon, local = concept.partition(":")
         if not (prefix and colon and local):
-            raise DocumentError(
-                "bad_concept",
-                f"{owner} has the concept {concept!r}; expected a CURIE such as mesh:D001943",
-                value=concept,
-            )
+            message = f"{owner} has the concept {concept!r}; expected a CURIE such as mesh:D001943"
+            raise DocumentError("bad_concept", message, value=concept)
 
 
 def encode_utf8(text: str, owner: str = "the document") -> bytes:
@@ -347,9 +338,6 @@ def _require_inside(ranges: tuple[Range, ...], low: int, high: int, name: str) -
     last = low
     for start, end in ranges:
         if not last <= start <= end <= high:
-            raise DocumentError(
-                "bad_offset",
-                f"{name} has {start}-{end}, outside {last}-{high}; expected ordered ranges inside the passage",
-                value=(start, end),
-            )
+            message = f"{name} has {start}-{end}, outside {last}-{high}; expected ordered ranges inside the passage"
+            raise DocumentError("bad_offset", message, value=(start, end))
         last = end

@@ -92,17 +92,11 @@ def write(
     parsed = parse_options(chosen, function, options)
     tally = tally if tally is not None else Tally()
     if is_archive(path.name):
-        raise UsageError(
-            f"{path}: archives can be read but not written. Name a file or, for brat, a folder.",
-            code="archive-output",
-            value=path,
-        )
+        message = f"{path}: archives can be read but not written. Name a file or, for brat, a folder."
+        raise UsageError(message, code="archive-output", value=path)
     if chosen.folder and str(path) == "-":
-        raise UsageError(
-            f"the format {chosen.name!r} is written as a folder, not to standard output. Name a folder.",
-            code="folder-format",
-            value=chosen.name,
-        )
+        message = f"the format {chosen.name!r} is written as a folder, not to standard output. Name a folder."
+        raise UsageError(message, code="folder-format", value=chosen.name)
     if chosen.folder:
         function(docs, path, tally=tally, **parsed)
     elif str(path) == "-":
@@ -125,17 +119,11 @@ def writing_format(path: Path, format: str | None) -> Format:
     if len(primary or candidates) == 1:
         return (primary or candidates)[0]
     if not candidates:
-        raise UsageError(
-            f"{path}: no format is written with this file extension. Name one with --to (in Python: format=).",
-            code="unknown-extension",
-            value=path,
-        )
+        message = f"{path}: no format is written with this file extension. Name one with --to (in Python: format=)."
+        raise UsageError(message, code="unknown-extension", value=path)
     names = ", ".join(format.name for format in candidates)
-    raise UsageError(
-        f"{path}: {names} all have this file extension. Name the format with --to (in Python: format=).",
-        code="ambiguous-extension",
-        value=path,
-    )
+    message = f"{path}: {names} all have this file extension. Name the format with --to (in Python: format=)."
+    raise UsageError(message, code="ambiguous-extension", value=path)
 
 
 def expand(paths: Iterable[str | Path], format: Format | None, tally: Tally) -> list[Path]:

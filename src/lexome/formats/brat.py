@@ -243,11 +243,8 @@ def write(docs: Iterable[Document], folder: Path, *, tally: Tally) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise FormatError(
-            f"{folder}: the folder cannot be created ({error.strerror}). Name another one.",
-            code="not-writable",
-            value=folder,
-        ) from error
+        message = f"{folder}: the folder cannot be created ({error.strerror}). Name another one."
+        raise FormatError(message, code="not-writable", value=folder) from error
     stems = FileStems()
     for doc in docs:
         files = tally.attempt(partial(_files, doc, stems, tally), where=f"document {shorten(doc.id)!r}", id=doc.id)

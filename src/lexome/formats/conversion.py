@@ -76,11 +76,8 @@ def _split_options(options: dict[str, str], from_: str | None, to: str) -> tuple
         if dot and side in ("read", "write"):
             (reading if side == "read" else writing)[name] = value
         elif key in known_to_writer and key in known_to_reader:
-            raise UsageError(
-                f"--set {key}={value}: both {from_} and {to} have this option. Use read.{key}= or write.{key}=",
-                code="ambiguous-option",
-                value=key,
-            )
+            message = f"--set {key}={value}: both {from_} and {to} have this option. Use read.{key}= or write.{key}="
+            raise UsageError(message, code="ambiguous-option", value=key)
         else:
             (writing if key in known_to_writer else reading)[key] = value
     return reading, writing

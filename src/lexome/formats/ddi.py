@@ -61,11 +61,8 @@ def _document(record: Record, repair: bool, tally: Tally) -> Document:
 def _entity(entity: "etree._Element", passage: Passage, tally: Tally) -> Span:
     offsets = _required(entity, "charOffset")
     if _OFFSETS.fullmatch(offsets) is None:
-        raise BadDocument(
-            "bad_offset",
-            f"charOffset is {shorten(offsets)!r}; expected first and last characters, such as 0-5;16-22.",
-            value=offsets,
-        )
+        message = f"charOffset is {shorten(offsets)!r}; expected first and last characters, such as 0-5;16-22."
+        raise BadDocument("bad_offset", message, value=offsets)
     ranges = (part.split("-") for part in offsets.rstrip(";").split(";"))
     parts = tuple((passage.offset + int(first), passage.offset + int(last) + 1) for first, last in ranges)
     text = _required(entity, "text")

@@ -25,6 +25,7 @@ _HEADING = re.compile(r"<h[1-6]>([^<]*(?:<(?!/?h[1-6]>)[^<]*)*)</h[1-6]>", re.IG
 _INLINE = re.compile(r"</?(?:i|b|u|em|strong|sub|sup|sc|italic|bold|underline)\s*/?>", re.IGNORECASE)
 _BREAK = re.compile(r"</?(?:h[1-6]|p|br|div|title|sec|list|list-item|ul|ol|li)\s*/?>", re.IGNORECASE)
 _REFERENCE = re.compile(r"&#?\w{1,32};")
+_ISO = re.compile(r"\d{4}-\d\d-\d\d")
 _SHORT_NAME = re.compile(r"(.+) ([A-Z]{1,4})")
 
 _RECORD = frozenset(
@@ -133,8 +134,7 @@ def _plain(text: str) -> str:
 
 def _passages(record: dict[str, Any], tally: Tally) -> tuple[Passage, ...]:
     passages: list[tuple[str, str, tuple[str, ...], str | None, str | None]] = []
-    title = _plain(_text(record, "title") or "")
-    if title:
+    if title := _plain(_text(record, "title") or ""):
         passages.append(("title", title, (), None, None))
     # The text before the first heading, then headings and texts alternating.
     before, *parts = _HEADING.split(_text(record, "abstractText") or "")
@@ -166,13 +166,29 @@ def _metadata(record: dict[str, Any], pmid: str | None, pmc: str | None, tally: 
         published=_published(record, tally),
         revised=_date(record, "dateOfRevision", tally),
         authors=_authors(record, tally),
-        mesh=tuple(map(_heading, _objects(record, "meshHeadingList", "meshHeading"))),
+        mesh=tuple(
+            MeshHeading(
+                *_named(heading, "descriptorName"),
+                tuple(
+                    MeshQualifier(*_named(part, "qualifierName"))
+                    for part in _objects(heading, "meshQualifierList", "meshQualifier")
+                ),
+            )
+            for heading in _objects(record, "meshHeadingList", "meshHeading")
+        ),
         substances=tuple(
             Substance(_text(chemical, "name") or "", None, registry_number(_text(chemical, "registryNumber")))
             for chemical in _objects(record, "chemicalList", "chemical")
         ),
         keywords=_texts(record, "keywordList", "keyword"),
-        notices=tuple(map(_notice, _objects(record, "commentCorrectionList", "commentCorrection"))),
+        notices=tuple(
+            Notice(
+                notice_kind(_text(link, "type") or "unknown"),
+                _text(link, "id") if _text(link, "source") == "MED" else None,
+                _text(link, "reference"),
+            )
+            for link in _objects(record, "commentCorrectionList", "commentCorrection")
+        ),
         licence=_text(record, "license"),
     )
 
@@ -198,13 +214,8 @@ def _journal(record: dict[str, Any]) -> Journal | None:
 def _published(record: dict[str, Any], tally: Tally) -> str | None:
     """The issue's date; printPublicationDate is ignored, because it turns 2016 into 2016-01-01."""
     issue = _date(_inner(record, "journalInfo"), "dateOfPublication", tally)
-    online = _date(record, "electronicPublicationDate", tally)
-    return (
-        more_precise(issue, online) or _date(record, "firstPublicationDate", tally) or _date(record, "pubYear", tally)
-    )
-
-
-_ISO = re.compile(r"\d{4}-\d\d-\d\d")
+    date = more_precise(issue, _date(record, "electronicPublicationDate", tally))
+    return date or _date(record, "firstPublicationDate", tally) or _date(record, "pubYear", tally)
 
 
 def _date(record: dict[str, Any], key: str, tally: Tally) -> str | None:
@@ -258,19 +269,6 @@ def _author_from_name(name: str) -> Author:
     return Author(family=match[1], initials=match[2]) if match is not None else Author(collective=name or None)
 
 
-def _heading(heading: dict[str, Any]) -> MeshHeading:
-    qualifiers = _objects(heading, "meshQualifierList", "meshQualifier")
-    return MeshHeading(
-        _text(heading, "descriptorName") or "",
-        None,
-        _text(heading, "majorTopic_YN") == "Y",
-        tuple(
-            MeshQualifier(_text(part, "qualifierName") or "", None, _text(part, "majorTopic_YN") == "Y")
-            for part in qualifiers
-        ),
-    )
-
-
-def _notice(link: dict[str, Any]) -> Notice:
-    pmid = _text(link, "id") if _text(link, "source") == "MED" else None
-    return Notice(notice_kind(_text(link, "type") or "unknown"), pmid, _text(link, "reference"))
+def _named(record: dict[str, Any], key: str) -> tuple[str, None, bool]:
+    """A MeSH name without id, and whether it is a main topic."""
+    return _text(record, key) or "", None, _text(record, "majorTopic_YN") == "Y"

@@ -53,11 +53,8 @@ def _document(id: str, raw_text: bytes | None, raw_labels: bytes | None, tally: 
     sentences = _lines(text) if text else ()
     labels = _labels(decode(raw_labels, encoding), tally) if raw_labels is not None else [()] * len(sentences)
     if len(labels) != len(sentences):
-        raise BadDocument(
-            "labels_mismatch",
-            f"there are labels for {len(labels)} sentences, but {len(sentences)} sentences.",
-            value=len(labels),
-        )
+        message = f"there are labels for {len(labels)} sentences, but {len(sentences)} sentences."
+        raise BadDocument("labels_mismatch", message, value=len(labels))
     labelled = [(range, label) for range, names in zip(sentences, labels, strict=True) for label in names]
     return Document(
         id,

@@ -39,22 +39,24 @@ def load(source: Source) -> Any:
 
 def members(source: Source) -> Iterator[tuple[str, Any]]:
     """The members of the file's top-level object, one in memory at a time; duplicate names are not merged."""
-    return _entries(source, "{}", _Window.member)
+    return _entries(source, "{}", _Window.parse_member, "a name and a value")
 
 
 def elements(source: Source) -> Iterator[Any]:
     """The elements of the file's top-level array, one in memory at a time."""
-    return _entries(source, "[]", _Window.element)
+    return _entries(source, "[]", _Window.parse_value, "a value")
 
 
-def _entries(source: Source, brackets: str, entry: "Callable[[_Window], T]") -> Iterator[T]:
-    opening, closing = brackets[0], brackets[1]
+def _entries(
+    source: Source, brackets: str, parse: "Callable[[_Window], tuple[T, int] | None]", expected: str
+) -> Iterator[T]:
+    opening, closing = brackets
     window = _Window(source)
     if window.skip(opening) is None:
         raise malformed_json(source, f"it begins with {window.preview()}; expected {opening}")
     mark = window.skip(closing) or ","
     while mark == ",":
-        yield entry(window)
+        yield window.complete(parse, expected)
         mark = window.skip(",", closing) or ""
     if not mark:
         raise malformed_json(source, f"{window.preview()} follows an entry; expected , or {closing}")
@@ -86,10 +88,8 @@ def accept(tally: Tally, make: Callable[[], T], record: object, *, where: str, i
 def string(record: Mapping[str, Any], key: str) -> str | None:
     """The string in a field, or None if it is missing or null; a number is returned as its JSON text."""
     value = record.get(key)
-    if value is None:
-        return None
-    if isinstance(value, str):
-        if not value.isascii():
+    if value is None or isinstance(value, str):
+        if value and not value.isascii():
             encode_utf8(value, repr(key))
         return value
     if isinstance(value, int | float) and not isinstance(value, bool):
@@ -118,11 +118,9 @@ def strings(record: Mapping[str, Any], key: str) -> tuple[str, ...]:
 def flag(record: Mapping[str, Any], key: str) -> bool:
     """A boolean field; missing or null is False."""
     value = record.get(key)
-    if value is None:
-        return False
-    if not isinstance(value, bool):
+    if value is not None and not isinstance(value, bool):
         raise _wrong_type(key, value, "true or false")
-    return value
+    return bool(value)
 
 
 def mapping(value: object, what: str) -> dict[str, Any]:
@@ -135,11 +133,9 @@ def mapping(value: object, what: str) -> dict[str, Any]:
 def objects(record: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
     """A field that is a list of objects; missing or null is an empty list."""
     value = record.get(key)
-    if value is None:
-        return []
-    if not isinstance(value, list):
+    if value is not None and not isinstance(value, list):
         raise _wrong_type(key, value, "a list")
-    return [mapping(item, key) for item in value]
+    return [mapping(item, key) for item in value or ()]
 
 
 def note_unknown(record: Mapping[str, Any], known: frozenset[str], tally: Tally) -> None:
@@ -161,28 +157,16 @@ class _Window:
 
     def skip(self, *marks: str) -> str | None:
         """Skip white space and, if it is one of these, the next character, which is returned; "" is the end of file."""
-        while (at := _end(_SPACE, self.text, self.at)) == len(self.text) and self._grow():
+        while (at := self._skip_space()) == len(self.text) and self._grow():
             pass
-        self.at = at
         mark = self.text[at : at + 1]
-        self.at += len(mark)
-        if mark in marks:
-            return mark
-        self.at = at
-        return None
+        self.at = at + len(mark) if mark in marks else at
+        return mark if mark in marks else None
 
-    def member(self) -> tuple[str, Any]:
-        """The next name and value."""
-        return self._complete(self._parse_member, "a name and a value")
-
-    def element(self) -> Any:
-        """The next value."""
-        return self._complete(self._parse_value, "a value")
-
-    def _complete(self, parse: Callable[[], tuple[T, int] | None], expected: str) -> T:
+    def complete(self, parse: "Callable[[_Window], tuple[T, int] | None]", expected: str) -> T:
         """The next entry, with as much of the file read as it takes."""
         while True:
-            parsed = parse()
+            parsed = parse(self)
             # A number at the window's end may continue beyond it.
             if parsed is not None and (parsed[1] < len(self.text) or self.ended):
                 self.at = parsed[1]
@@ -194,9 +178,9 @@ class _Window:
         """The next few characters, for a message."""
         return repr(self.text[self.at : self.at + 20])
 
-    def _parse_member(self) -> tuple[tuple[str, Any], int] | None:
+    def parse_member(self) -> tuple[tuple[str, Any], int] | None:
         """The next member and its end, or None if the window does not contain all of it."""
-        start = _end(_SPACE, self.text, self.at)
+        start = self._skip_space()
         opening = _NAME.match(self.text, start)
         if opening is None:
             return None
@@ -207,12 +191,16 @@ class _Window:
         except (ValueError, RecursionError):
             return None
 
-    def _parse_value(self) -> tuple[Any, int] | None:
+    def parse_value(self) -> tuple[Any, int] | None:
         """The next value and its end, or None if the window does not contain all of it."""
         try:
-            return _DECODER.raw_decode(self.text, _end(_SPACE, self.text, self.at))
+            return _DECODER.raw_decode(self.text, self._skip_space())
         except (ValueError, RecursionError):
             return None
+
+    def _skip_space(self) -> int:
+        match = _SPACE.match(self.text, self.at)
+        return match.end() if match is not None else self.at
 
     def _grow(self) -> bool:
         """Read another block; False at the end of the file."""
@@ -228,12 +216,6 @@ class _Window:
             raise malformed_json(self.source, f"0x{error.object[error.start]:02x} is not UTF-8") from None
         self.at = 0
         return True
-
-
-def _end(pattern: re.Pattern[str], text: str, start: int) -> int:
-    """The end of the match of a pattern that may match nothing."""
-    match = pattern.match(text, start)
-    return match.end() if match is not None else start
 
 
 def missing_list(source: Source, content: object, key: str, format: str) -> FormatError:

@@ -17,14 +17,9 @@ from lexome.metadata import Metadata
 # The fields of plain records that are read, by what they become.
 _IDS = ("id", "pmid", "pmcid", "_id", "doi", "guid", "pairID", "index")
 _KINDS = {
-    "title": "title",
-    "text": "paragraph",
-    "abstract": "abstract",
-    "sentence": "sentence",
-    "body": "paragraph",
-    "sentence1": "sentence",
-    "sentence2": "sentence",
-}
+    "title": "title", "text": "paragraph", "abstract": "abstract", "sentence": "sentence", "body": "paragraph",
+    "sentence1": "sentence", "sentence2": "sentence",
+}  # fmt: skip
 _LABELS = ("label", "labels", "gold_label")
 _LICENCES = ("licence", "license", "lic")
 RECORD_TEXTS = frozenset(_KINDS)
@@ -48,11 +43,8 @@ def read(source: Source, *, tally: Tally, encoding: str = "utf-8") -> Iterator[D
 
 def write(docs: Iterable[Document], stream: BinaryIO, *, tally: Tally) -> None:
     """One JSON object per line, without empty fields."""
-    for doc in docs:
-        raw = tally.attempt(partial(to_json, doc), where=f"document {doc.id!r}", id=doc.id)
-        if raw is not None:
-            stream.write(raw + b"\n")
-            tally.written += 1
+    for raw in tally.convert(docs, to_json):
+        stream.write(raw + b"\n")
 
 
 def to_json(doc: Document) -> bytes:

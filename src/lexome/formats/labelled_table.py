@@ -17,13 +17,9 @@ from lexome.metadata import Metadata
 # Known column names. pandas writes its index under an empty name.
 _IDS = ("pairid", "guid", "id", "index", "", "pmid")
 _TEXTS = {
-    "title": "title",
-    "abstract": "abstract",
-    "text": "paragraph",
-    "sentence": "sentence",
-    "sentence1": "sentence",
-    "sentence2": "sentence",
-}
+    "title": "title", "abstract": "abstract", "text": "paragraph",
+    "sentence": "sentence", "sentence1": "sentence", "sentence2": "sentence",
+}  # fmt: skip
 _LABELS = ("label", "labels", "gold_label", "score")
 # Columns of MedSTS and BIOSSES, and LitCovid's topics, which repeat its label.
 _IGNORED = frozenset({"genre", "filename", "year", "old_index", "source1", "source2"}) | {
@@ -92,7 +88,11 @@ def read(
     in a cell that a CSV writer must have quoted (it has doubled quotes or a tab inside). quotes="csv" also allows
     line breaks in quoted cells; it is implied if the whole first row is quoted.
     """
-    rows = _rows(source, quotes)
+    head = source.head().lstrip(b"\r\n").split(b"\n", 1)[0]
+    commas = b"," in head if source.extension == ".csv" else b"\t" not in head
+    all_quoted = re.fullmatch(rb'".*"\r?', head, re.DOTALL) is not None
+    is_csv = commas or all_quoted or quotes == "csv"
+    rows = csv_rows(source, "," if commas else "\t") if is_csv else tsv_rows(source)
     first = next(rows, None)
     if first is None:
         tally.note("empty table")
@@ -113,15 +113,6 @@ def read(
             continue
         make = partial(_document, row, layout, file, encoding, tally)
         yield from tally.accept(make, where=f"{source.name}, line {row.line}", raw=row.raw)
-
-
-def _rows(source: Source, quotes: str) -> Iterator[Row]:
-    first = source.head().lstrip(b"\r\n").split(b"\n", 1)[0]
-    commas = b"," in first if source.extension == ".csv" else b"\t" not in first
-    all_quoted = re.fullmatch(rb'".*"\r?', first, re.DOTALL) is not None
-    if commas or all_quoted or quotes == "csv":
-        return csv_rows(source, "," if commas else "\t")
-    return tsv_rows(source)
 
 
 def _layout(cells: list[str], named: tuple[str, str, str], header: str) -> tuple[Layout, bool]:
@@ -219,6 +210,5 @@ def _cell(cells: list[str], index: int | None) -> str | None:
 
 
 def _split_values(cells: list[str], index: int | None) -> tuple[str, ...]:
-    """The values of a cell, separated by semicolons."""
     values = (_cell(cells, index) or "").split(";")
     return tuple(value for part in values if (value := part.strip()))

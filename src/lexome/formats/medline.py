@@ -29,29 +29,13 @@ _TOO_LARGE = b"\n\n"
 _ONCE = frozenset(("PMID", "PMC", "TI", "BTI", "AB", "TT", "VTI", "CI", "DP", "JT", "TA", "JID", "VI", "IP", "PG"))
 _LISTS = frozenset(("LA", "PT", "MH", "OT", "IS"))
 _NOTICES = {
-    "CIN": "CommentIn",
-    "CON": "CommentOn",
-    "CRF": "CorrectedandRepublishedFrom",
-    "CRI": "CorrectedandRepublishedIn",
-    "DDIN": "AssociatedPublication",
-    "DRIN": "AssociatedPublication",
-    "ECF": "ExpressionOfConcernFor",
-    "ECI": "ExpressionOfConcernIn",
-    "EFR": "ErratumFor",
-    "EIN": "ErratumIn",
-    "ORI": "OriginalReportIn",
-    "PRIN": "PartialRetractionIn",
-    "PROF": "PartialRetractionOf",
-    "RIN": "RetractionIn",
-    "ROF": "RetractionOf",
-    "RPF": "RepublishedFrom",
-    "RPI": "RepublishedIn",
-    "RRF": "RetractedandRepublishedFrom",
-    "RRI": "RetractedandRepublishedIn",
-    "SPIN": "SummaryForPatientsIn",
-    "UIN": "UpdateIn",
-    "UOF": "UpdateOf",
-}
+    "CIN": "CommentIn", "CON": "CommentOn", "CRF": "CorrectedandRepublishedFrom", "CRI": "CorrectedandRepublishedIn",
+    "DDIN": "AssociatedPublication", "DRIN": "AssociatedPublication", "ECF": "ExpressionOfConcernFor",
+    "ECI": "ExpressionOfConcernIn", "EFR": "ErratumFor", "EIN": "ErratumIn", "ORI": "OriginalReportIn",
+    "PRIN": "PartialRetractionIn", "PROF": "PartialRetractionOf", "RIN": "RetractionIn", "ROF": "RetractionOf",
+    "RPF": "RepublishedFrom", "RPI": "RepublishedIn", "RRF": "RetractedandRepublishedFrom",
+    "RRI": "RetractedandRepublishedIn", "SPIN": "SummaryForPatientsIn", "UIN": "UpdateIn", "UOF": "UpdateOf",
+}  # fmt: skip
 _TAGS = _ONCE.union(
     _LISTS, _NOTICES, ("FAU", "FED", "AU", "ED", "AD", "AUID", "CN", "RN", "NM", "LID", "AID", "OID", "MID", "ISBN"),
     ("DEP", "LR", "OAB", "OABL"),
@@ -103,8 +87,6 @@ def _blocks(source: Source) -> Iterator[tuple[int, list[bytes]]]:
 
 
 class _Draft:
-    """The fields of one citation, as they are read."""
-
     def __init__(self, tally: Tally) -> None:
         self.tally = tally
         self.first: dict[str, str] = {}
@@ -283,6 +265,9 @@ def _metadata(draft: _Draft, tally: Tally) -> Metadata:
     issue_date = parse_free_date(first("DP", ""))
     if "DP" in draft.first and issue_date is None:
         tally.note("unparsable date ignored")
+    numbers = dict.fromkeys(text.partition(" ")[0] for text in draft.texts("IS"))
+    title = first("JT") or first("BTI")
+    journal = Journal(title, first("TA"), tuple(numbers), first("JID"), first("VI"), first("IP"), first("PG"))
     return Metadata(
         pmid=first("PMID"),
         pmcid=first("PMC"),
@@ -290,7 +275,7 @@ def _metadata(draft: _Draft, tally: Tally) -> Metadata:
         other_ids=tuple(draft.other_ids),
         article_types=draft.texts("PT"),
         languages=draft.texts("LA"),
-        journal=_journal(draft),
+        journal=journal if journal != Journal() else None,
         published=more_precise(issue_date, draft.online_date),
         revised=draft.revised,
         authors=_authors(draft),
@@ -302,26 +287,11 @@ def _metadata(draft: _Draft, tally: Tally) -> Metadata:
     )
 
 
-def _journal(draft: _Draft) -> Journal | None:
-    first = draft.first.get
-    numbers = dict.fromkeys(text.partition(" ")[0] for text in draft.texts("IS"))
-    journal = Journal(
-        first("JT") or first("BTI"), first("TA"), tuple(numbers), first("JID"), first("VI"), first("IP"), first("PG")
-    )
-    return journal if journal != Journal() else None
-
-
 def _authors(draft: _Draft) -> tuple[Author, ...]:
     if draft.early_affiliations and draft.affiliations:
         draft.affiliations[0][:0] = draft.early_affiliations
+    keys = ("family", "given", "initials", "collective", "orcid")
     return tuple(
-        Author(
-            names.get("family") or None,
-            names.get("given") or None,
-            names.get("initials") or None,
-            names.get("collective"),
-            names.get("orcid"),
-            tuple(affiliations),
-        )
+        Author(*(names.get(key) or None for key in keys), affiliations=tuple(affiliations))
         for names, affiliations in zip(draft.authors, draft.affiliations, strict=True)
     )

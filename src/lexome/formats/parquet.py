@@ -146,11 +146,8 @@ def _require_lexome_schema(schema: Any, name: str) -> None:
         )
     problem = schema_problem(Document, schema)
     if problem is not None:
-        raise FormatError(
-            f"{name}: {problem}; expected the columns of Lexome documents. Write the file again.",
-            code="bad-schema",
-            value=problem,
-        )
+        message = f"{name}: {problem}; expected the columns of Lexome documents. Write the file again."
+        raise FormatError(message, code="bad-schema", value=problem)
 
 
 def _from_records(stem: str, tally: Tally, batch: Any, first: int) -> list[Document]:

@@ -56,9 +56,6 @@ def _contexts(fields: dict[str, Any]) -> tuple[Passage, ...]:
     if not labels:
         return passages
     if len(labels) != len(passages):
-        raise BadDocument(
-            "bad_field",
-            f"there are {len(passages)} CONTEXTS and {len(labels)} LABELS; expected one label each",
-            value="LABELS",
-        )
+        message = f"there are {len(passages)} CONTEXTS and {len(labels)} LABELS; expected one label each"
+        raise BadDocument("bad_field", message, value="LABELS")
     return tuple(replace(passage, section=(label,)) for passage, label in zip(passages, labels, strict=True))

@@ -328,11 +328,8 @@ def _join_passages(passages: Sequence[Passage], begin: int) -> str:
                 value=passage.offset,
             )
         if gap > _MAX_GAP:
-            raise BadDocument(
-                "wide_gap",
-                f"there are {gap:,} characters before the passage at {passage.offset}; the limit is {_MAX_GAP:,}",
-                value=passage.offset,
-            )
+            message = f"there are {gap:,} characters before the passage at {passage.offset}; the limit is {_MAX_GAP:,}"
+            raise BadDocument("wide_gap", message, value=passage.offset)
         pieces += (" " * gap, passage.text)
         begin = passage.end
     return "".join(pieces)

@@ -113,11 +113,8 @@ BY_NAME: Mapping[str, Format] = {format.name: format for format in FORMATS}
 def get_format(name: str) -> Format:
     """The format of this name; UsageError lists the known ones."""
     if name not in BY_NAME:
-        raise UsageError(
-            f"unknown format {name!r}.{_suggestion(name, BY_NAME)} Known formats: {', '.join(BY_NAME)}.",
-            code="unknown-format",
-            value=name,
-        )
+        message = f"unknown format {name!r}.{_suggestion(name, BY_NAME)} Known formats: {', '.join(BY_NAME)}."
+        raise UsageError(message, code="unknown-format", value=name)
     return BY_NAME[name]
 
 
@@ -160,21 +157,15 @@ def parse_options(format: Format, function: Callable[..., Any], options: Mapping
     for name, value in options.items():
         if name not in known:
             allowed = f" Options: {', '.join(known)}." if known else " It has no options."
-            raise UsageError(
-                f"the format {format.name!r} has no option {name!r}.{_suggestion(name, known)}{allowed}",
-                code="unknown-option",
-                value=name,
-            )
+            message = f"the format {format.name!r} has no option {name!r}.{_suggestion(name, known)}{allowed}"
+            raise UsageError(message, code="unknown-option", value=name)
         adapter: TypeAdapter[Any] = TypeAdapter(known[name].annotation)
         validate = adapter.validate_strings if isinstance(value, str) else adapter.validate_python
         try:
             parsed[name] = validate(value)
         except ValidationError as error:
-            raise UsageError(
-                f"option {name}={value!r} of the format {format.name!r}: {error.errors()[0]['msg']}.",
-                code="invalid-option",
-                value=value,
-            ) from None
+            message = f"option {name}={value!r} of the format {format.name!r}: {error.errors()[0]['msg']}."
+            raise UsageError(message, code="invalid-option", value=value) from None
     return parsed
 
 

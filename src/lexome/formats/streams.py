@@ -159,11 +159,8 @@ def decode(raw: bytes, encoding: str = "utf-8") -> str:
             value=error.start,
         ) from None
     except LookupError:
-        raise UsageError(
-            f"unknown encoding {encoding!r}; expected one such as utf-8 or latin-1.",
-            code="unknown-encoding",
-            value=encoding,
-        ) from None
+        message = f"unknown encoding {encoding!r}; expected one such as utf-8 or latin-1."
+        raise UsageError(message, code="unknown-encoding", value=encoding) from None
 
 
 def uncompressed_name(name: str) -> str:
@@ -354,8 +351,5 @@ def _zip_members(path: Path, tally: Tally) -> Iterator[Source]:
         tally.bytes_read += path.stat().st_size
     except (zipfile.BadZipFile, RuntimeError, NotImplementedError) as error:
         # The last two: members that are encrypted or use an unsupported compression.
-        raise FormatError(
-            f"{path}: not a readable zip file ({error}). Download it again, or unpack it first.",
-            code="bad-archive",
-            value=path,
-        ) from error
+        message = f"{path}: not a readable zip file ({error}). Download it again, or unpack it first."
+        raise FormatError(message, code="bad-archive", value=path) from error

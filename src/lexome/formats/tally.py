@@ -6,6 +6,7 @@ from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import IO, Self, TypeVar
 
@@ -23,7 +24,7 @@ MAX_RAW_BYTES = 1 << 20
 # A mention further away than this is more likely another occurrence of the same name.
 MAX_SHIFT = 100
 
-
+_COUNTERS = ("spans", "relations", "rejected", "notes", "files")
 # What passages have besides their text, for note_losses.
 PASSAGE_DETAILS = frozenset({"passage offsets", "passage kinds and sections", "sentences and tokens"})
 
@@ -94,6 +95,13 @@ class Tally:
         if result is not None:
             yield result
 
+    def convert(self, docs: Iterable[Document], make: Callable[[Document], T]) -> Iterator[T]:
+        """Yield what `make` returns for each document that a format can represent, and count these as written."""
+        for doc in docs:
+            for result in self.accept(partial(make, doc), where=f"document {doc.id!r}", id=doc.id):
+                yield result
+                self.written += 1
+
     def reject(self, error: BadDocument, *, where: str, id: str | None = None, raw: bytes | None = None) -> None:
         """Write a bad document to the rejects file; without one, raise its error."""
         if self.rejects_path is None:
@@ -130,17 +138,12 @@ class Tally:
         return {
             "documents": self.documents,
             "written": self.written,
-            "spans": dict(self.spans.most_common()),
-            "relations": dict(self.relations.most_common()),
-            "rejected": dict(self.rejected.most_common()),
-            "notes": dict(self.notes.most_common()),
-            "files": dict(self.files.most_common()),
+            **{name: dict(getattr(self, name).most_common()) for name in _COUNTERS},
             "failures": list(self.failures),
         }
 
 
 def _raw_fields(raw: bytes | None) -> dict[str, object]:
-    """The fields of a reject that hold the source's bytes."""
     if raw is None:
         return {}
     if len(raw) > MAX_RAW_BYTES:
@@ -166,19 +169,14 @@ def note_losses(
         or any(relation.score is not None for relation in doc.relations),
         "relation novelty": any(relation.novel is not None for relation in doc.relations),
         "passage offsets": len(doc.passages) > 1 or (doc.passages and doc.passages[0].offset),
-        "passage kinds and sections": any(map(_is_described, doc.passages)),
+        "passage kinds and sections": any(
+            passage.section or passage.category or passage.language or passage.source for passage in doc.passages
+        )
+        or not {passage.kind for passage in doc.passages} <= {"sentence", "paragraph"},
         "sentences and tokens": any(passage.sentences or passage.tokens for passage in doc.passages),
     }
-    for name, has in present.items():
-        if has and name not in supported:
-            tally.note(f"{name} not written")
-    for name in lost:
+    for name in (*(name for name, has in present.items() if has and name not in supported), *lost):
         tally.note(f"{name} not written")
-
-
-def _is_described(passage: Passage) -> bool:
-    described = passage.section or passage.category or passage.language or passage.source
-    return bool(described) or passage.kind not in ("sentence", "paragraph")
 
 
 def repair_spans(
@@ -263,8 +261,14 @@ def _relocate(passages: Sequence[Passage], span: Span) -> Span | None:
         return None
     # Some mentions include surrounding spaces that the text may lack.
     for mention in dict.fromkeys((span.text, span.text.strip())):
-        start = _nearest_in_passages(passages, mention, span.start)
-        if start is not None:
+        starts = [
+            passage.offset + at
+            for passage in passages
+            if passage.offset - MAX_SHIFT <= span.start <= passage.end + MAX_SHIFT
+            and (at := find_nearest(passage.text, mention, span.start - passage.offset)) is not None
+        ]
+        if starts:
+            start = min(starts, key=lambda at: abs(at - span.start))
             return replace(span, parts=((start, start + len(mention)),), text=mention)
     return None
 
@@ -272,13 +276,3 @@ def _relocate(passages: Sequence[Passage], span: Span) -> Span | None:
 def _matches(passages: Sequence[Passage], parts: tuple[Range, ...], text: str) -> bool:
     texts = [text_at(passages, part) for part in parts]
     return None not in texts and " ".join(map(str, texts)) == text
-
-
-def _nearest_in_passages(passages: Sequence[Passage], mention: str, start: int) -> int | None:
-    matches = (
-        (passage.offset, find_nearest(passage.text, mention, start - passage.offset))
-        for passage in passages
-        if passage.offset - MAX_SHIFT <= start <= passage.end + MAX_SHIFT
-    )
-    starts = [offset + at for offset, at in matches if at is not None]
-    return min(starts, key=lambda at: abs(at - start), default=None)

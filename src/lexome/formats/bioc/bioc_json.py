@@ -14,7 +14,6 @@ from lexome.formats.streams import MAX_RECORD_BYTES, MAX_WHOLE_BYTES, Source, to
 from lexome.formats.tally import Tally
 
 _BEGIN = b'{"source":"Lexome","date":"","key":"lexome.key","infons":{},"documents":['
-_END = b"\n]}\n"
 _MAX_HEADER_BYTES = 1 << 12
 _OUR_HEADER = {"source": "Lexome", "key": "lexome.key"}
 
@@ -26,21 +25,15 @@ def read(source: Source, *, tally: Tally, offsets: Literal["strict", "repair"] =
     other collections are read into memory.
     """
     for where, value in _values(source, tally):
-        make = partial(_document, value, offsets == "repair", tally)
-        yield from accept(tally, make, value, where=where)
+        yield from accept(tally, partial(_document, value, offsets == "repair", tally), value, where=where)
 
 
 def write(docs: Iterable[Document], stream: BinaryIO, *, tally: Tally) -> None:
     """One collection, with one document per line; `read` restores the documents exactly."""
     stream.write(_BEGIN)
-    started = False
-    for doc in docs:
-        raw = tally.attempt(partial(_to_json, doc), where=f"document {doc.id!r}", id=doc.id)
-        if raw is not None:
-            stream.write((b",\n" if started else b"\n") + raw)
-            started = True
-            tally.written += 1
-    stream.write(_END)
+    for number, raw in enumerate(tally.convert(docs, _to_json)):
+        stream.write((b",\n" if number else b"\n") + raw)
+    stream.write(b"\n]}\n")
 
 
 def _to_json(doc: Document) -> bytes:
@@ -59,8 +52,13 @@ def _values(source: Source, tally: Tally) -> Iterator[tuple[str, Any]]:
         second = source.stream.readline(MAX_RECORD_BYTES)
         if second.lstrip().startswith(b"{") and second.rstrip().endswith((b"}", b"},")):
             _note_header(header, tally)
-            yield from _collection_lines(source, second, tally)
-            return
+            rest = ((number + 2, line) for number, line in source.lines())
+            for number, line in chain([(2, second.rstrip())], rest):
+                if line.startswith(b"]"):
+                    return
+                yield from _lines(source, [(number, line.strip().removesuffix(b","))], tally)
+            problem = "the file is truncated: the closing ] of its documents is missing"
+            raise truncated(source.name, problem, value=source.name)
         first += second
     try:
         value = json.loads(first)
@@ -82,16 +80,6 @@ def _collection_header(line: bytes) -> dict[str, Any] | None:
     return header if isinstance(header, dict) and header.get("documents") == [] else None
 
 
-def _collection_lines(source: Source, second: bytes, tally: Tally) -> Iterator[tuple[str, Any]]:
-    """The documents of a collection with one per line; the first of these lines was already read."""
-    lines = chain([(2, second.rstrip())], ((number + 2, line) for number, line in source.lines()))
-    for number, line in lines:
-        if line.startswith(b"]"):
-            return
-        yield from _lines(source, [(number, line.strip().removesuffix(b","))], tally)
-    raise truncated(source.name, "the file is truncated: the closing ] of its documents is missing", value=source.name)
-
-
 def _lines(source: Source, lines: Iterable[tuple[int, bytes]], tally: Tally) -> Iterator[tuple[str, Any]]:
     for number, line in lines:
         if line.strip():
@@ -105,11 +93,8 @@ def _parse_line(line: bytes) -> Any:
     try:
         return json.loads(line.decode())
     except UnicodeDecodeError as error:
-        raise BadDocument(
-            "wrong_encoding",
-            f"byte {error.start} is 0x{line[error.start]:02x}, which is not UTF-8. Convert the file.",
-            value=error.start,
-        ) from None
+        message = f"byte {error.start} is 0x{line[error.start]:02x}, which is not UTF-8. Convert the file."
+        raise BadDocument("wrong_encoding", message, value=error.start) from None
     except RecursionError:
         raise BadDocument("malformed_json", "values are nested too deeply") from None
     except ValueError as error:

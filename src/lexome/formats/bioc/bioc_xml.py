@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterable, Iterator
-from functools import partial
 from typing import Any, BinaryIO, Literal
 
 from lxml import etree
@@ -35,7 +34,10 @@ _LEAVES = {"location": "locations", "node": "nodes"}
 
 def read(source: Source, *, tally: Tally, offsets: Literal["strict", "repair"] = "strict") -> Iterator[Document]:
     """One document per `<document>`."""
-    _note_header(source, tally)
+    # The header fields of the collection, which documents cannot represent, are only counted.
+    for tag, text in _HEADER_TEXT.findall(source.head().partition(b"<document>")[0]):
+        if text.strip() and text not in _OUR_HEADER:
+            tally.note(f"<{tag.decode()}> of the collection ignored")
     for record in records(source, ("document",), header=_HEADER):
         try:
             doc = read_document(_to_record(record.parse(), tally), repair=offsets == "repair", tally=tally)
@@ -53,25 +55,14 @@ def write(docs: Iterable[Document], stream: BinaryIO, *, tally: Tally) -> None:
     A document with a character that XML cannot represent is rejected.
     """
     stream.write(_BEGIN)
-    for doc in docs:
-        raw = tally.attempt(partial(_document_bytes, doc), where=f"document {doc.id!r}", id=doc.id)
-        if raw is not None:
-            stream.write(raw)
-            tally.written += 1
+    for raw in tally.convert(docs, _document_bytes):
+        stream.write(raw)
     stream.write(_END)
 
 
 def can_represent(text: str) -> bool:
     """True if XML can represent every character of the text."""
     return _NOT_XML.search(text) is None
-
-
-def _note_header(source: Source, tally: Tally) -> None:
-    """Count the header fields of the collection, which documents cannot represent."""
-    header = source.head().partition(b"<document>")[0]
-    for tag, text in _HEADER_TEXT.findall(header):
-        if text.strip() and text not in _OUR_HEADER:
-            tally.note(f"<{tag.decode()}> of the collection ignored")
 
 
 def _to_record(element: etree._Element, tally: Tally) -> dict[str, Any]:
@@ -82,7 +73,13 @@ def _to_record(element: etree._Element, tally: Tally) -> dict[str, Any]:
     for child in element:
         tag = child.tag
         if tag == "infon":
-            _add_infon(record.setdefault("infons", {}), child, tally)
+            infons, key, text = record.setdefault("infons", {}), child.get("key") or "", _content(child, tally)
+            if key not in infons:
+                infons[key] = text
+            elif is_concept_infon(key):
+                infons[key] += f";{text}"
+            else:
+                tally.note(f"second infon {key!r} ignored")
         elif tag in _INNER:
             record.setdefault(_INNER[tag], []).append(_to_record(child, tally))
         elif tag in _LEAVES:
@@ -94,16 +91,6 @@ def _to_record(element: etree._Element, tally: Tally) -> dict[str, Any]:
     return record
 
 
-def _add_infon(infons: dict[str, Any], element: etree._Element, tally: Tally) -> None:
-    key, text = element.get("key") or "", _content(element, tally)
-    if key not in infons:
-        infons[key] = text
-    elif is_concept_infon(key):
-        infons[key] += f";{text}"
-    else:
-        tally.note(f"second infon {key!r} ignored")
-
-
 def _content(element: etree._Element, tally: Tally) -> str:
     if len(element):
         tally.note(f"markup inside {element.tag!r} ignored")
@@ -113,25 +100,18 @@ def _content(element: etree._Element, tally: Tally) -> str:
 
 def _document_bytes(doc: Document) -> bytes:
     record = record_of(doc)
-    text = "".join(_document(record))
+    passages = "".join(piece for passage in record["passages"] for piece in _passage(passage))
+    text = (
+        f"<document><id>{_escape(record['id'])}</id>{_infons(record)}{passages}"
+        f"{''.join(map(_relation, record['relations']))}</document>\n"
+    )
     if _NOT_XML.search(text):
         raise _not_xml(record)
     return text.encode()
 
 
-def _document(record: RecordDict) -> Iterator[str]:
-    yield f"<document><id>{_escape(record['id'])}</id>"
-    yield from _infons(record)
-    for passage in record["passages"]:
-        yield from _passage(passage)
-    yield from map(_relation, record["relations"])
-    yield "</document>\n"
-
-
 def _passage(record: RecordDict) -> Iterator[str]:
-    yield "<passage>"
-    yield from _infons(record)
-    yield f"<offset>{record['offset']}</offset>"
+    yield f"<passage>{_infons(record)}<offset>{record['offset']}</offset>"
     if not record["sentences"]:
         yield f"<text>{_escape(record['text'])}</text>"
     for sentence in record["sentences"]:
@@ -153,9 +133,8 @@ def _escape_attribute(text: str) -> str:
     return _escape(text).replace('"', "&quot;").replace("\t", "&#9;").replace("\n", "&#10;")
 
 
-def _infons(record: RecordDict) -> Iterator[str]:
-    for key, value in record["infons"].items():
-        yield f'<infon key="{key}">{_escape(value)}</infon>'
+def _infons(record: RecordDict) -> str:
+    return "".join(f'<infon key="{key}">{_escape(value)}</infon>' for key, value in record["infons"].items())
 
 
 def _annotation(record: RecordDict) -> str:
@@ -163,7 +142,7 @@ def _annotation(record: RecordDict) -> str:
         f'<location offset="{place["offset"]}" length="{place["length"]}"/>' for place in record["locations"]
     )
     return (
-        f'<annotation id="{_escape_attribute(record["id"])}">{"".join(_infons(record))}{places}'
+        f'<annotation id="{_escape_attribute(record["id"])}">{_infons(record)}{places}'
         f"<text>{_escape(record['text'])}</text></annotation>"
     )
 
@@ -173,7 +152,7 @@ def _relation(record: RecordDict) -> str:
         f'<node refid="{_escape_attribute(node["refid"])}" role="{_escape_attribute(node["role"])}"/>'
         for node in record["nodes"]
     )
-    return f'<relation id="{_escape_attribute(record["id"])}">{"".join(_infons(record))}{nodes}</relation>'
+    return f'<relation id="{_escape_attribute(record["id"])}">{_infons(record)}{nodes}</relation>'
 
 
 def _not_xml(record: RecordDict) -> BadDocument:

@@ -340,11 +340,8 @@ def parse_offset(value: object, what: str) -> int:
 
 def _join_sentences(offset: int, sentences: list[tuple[int, str]], between: tuple[str, ...]) -> str:
     if between and len(between) != len(sentences) + 1:
-        raise BadDocument(
-            "bad_field",
-            f"'between' has {len(between)} texts for {len(sentences)} sentences; expected one more",
-            value="between",
-        )
+        message = f"'between' has {len(between)} texts for {len(sentences)} sentences; expected one more"
+        raise BadDocument("bad_field", message, value="between")
     pieces: list[str] = []
     at = offset
     for number, (start, words) in enumerate(sentences):

@@ -76,8 +76,7 @@ def role_of(type_: str | None, heading: str) -> str | None:
     The heading has priority: PLOS types its discussions as conclusions.
     """
     plain = _NUMBER.sub("", heading.lower().replace("’", "'").strip(" .:"), count=1)
-    match = _ROLE.match(plain)
-    if match is not None:
+    if (match := _ROLE.match(plain)) is not None:
         return match.lastgroup
     return _SEC_TYPES.get(type_.strip().lower()) if type_ is not None else None
 
@@ -86,17 +85,9 @@ LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"
 
 # The role of the content of these elements, whatever their heading.
 _ROLES: dict[object, str] = {
-    "ack": "ACK_FUND",
-    "app": "APPENDIX",
-    "app-group": "APPENDIX",
-    "fig": "FIG",
-    "fig-group": "FIG",
-    "glossary": "ABBR",
-    "ref-list": "REF",
-    "supplementary-material": "SUPPL",
-    "table-wrap": "TABLE",
-    "table-wrap-group": "TABLE",
-}
+    "ack": "ACK_FUND", "app": "APPENDIX", "app-group": "APPENDIX", "fig": "FIG", "fig-group": "FIG", "glossary": "ABBR",
+    "ref-list": "REF", "supplementary-material": "SUPPL", "table-wrap": "TABLE", "table-wrap-group": "TABLE",
+}  # fmt: skip
 _ROWS = frozenset(("tr", "row"))
 _ROW_GROUPS = frozenset(("thead", "tbody", "tfoot", "tgroup"))
 _NO_ROWS = frozenset(("col", "colgroup", "colspec", "spanspec"))
@@ -132,6 +123,10 @@ class Blocks:
         """Add the passages of one block."""
         _HANDLERS.get(element.tag, Blocks.unknown)(self, element, place)
 
+    def _blocks(self, elements: list[Element], place: BlockPlace) -> None:
+        for element in elements:
+            self.block(element, place)
+
     def children(self, element: Element, place: BlockPlace) -> None:
         """Add the passages of all children, and text outside any paragraph."""
         if (text := element.text) and not text.isspace():
@@ -145,8 +140,7 @@ class Blocks:
         """Add the element's own text as a passage, then the blocks inside it."""
         text, blocks = self.inline.own(element)
         self._add(text, place)
-        for block in blocks:
-            self.block(block, place)
+        self._blocks(blocks, place)
 
     def titled(self, element: Element, place: BlockPlace) -> None:
         """Add a heading of label and title, then the content with the title in its section path."""
@@ -189,13 +183,11 @@ class Blocks:
         text, blocks = self.inline.own(element)
         self._add(_join(number, text), place, kind="formula")
         self._flush_floating(place)
-        for block in blocks:
-            self.block(block, place)
+        self._blocks(blocks, place)
 
     def bare_math(self, element: Element, place: BlockPlace) -> None:
         """Add a formula between paragraphs that has no wrapper."""
-        text = tex_text(element) if element.tag == "tex-math" else math_text(element)
-        self._add(text, place, kind="formula")
+        self._add(tex_text(element) if element.tag == "tex-math" else math_text(element), place, kind="formula")
 
     def verse(self, element: Element, place: BlockPlace) -> None:
         """Add a poem, with its line breaks."""
@@ -208,10 +200,8 @@ class Blocks:
     def preformatted(self, element: Element, place: BlockPlace) -> None:
         """Add code or preformatted text with its white space."""
         blocks: list[Element] = []
-        text = self.inline.raw(element, blocks).strip("\r\n")
-        self._add(text, place, kind="code")
-        for block in blocks:
-            self.block(block, place)
+        self._add(self.inline.raw(element, blocks).strip("\r\n"), place, kind="code")
+        self._blocks(blocks, place)
 
     def table(self, element: Element, place: BlockPlace) -> None:
         """Add the cells of a table, tab-separated with one line per row, then the floating blocks in them."""
@@ -220,47 +210,38 @@ class Blocks:
         etree.strip_tags(element, *FONTS)  # leaves most cells without children, which is faster
         self._rows(element, rows, after)
         self._add("\n".join(rows), place, kind="table")
-        for block in after:
-            self.block(block, place)
+        self._blocks(after, place)
 
     def alternatives(self, element: Element, place: BlockPlace) -> None:
         """Add the best of several forms of the same content."""
         for text in stray_texts(element):
             self.stray(text, place)
-        for child in self.inline.best_form(element):
-            self.block(child, place)
+        self._blocks(self.inline.best_form(element), place)
 
     def references(self, element: Element, place: BlockPlace) -> None:
         """Add a reference list if references are wanted, else only its other content."""
-        if not self._references and only_references(element):
+        if self._references or not only_references(element):
+            self.titled(element, place)
+        else:
             self.tally.note("reference skipped", sum(1 for _ in element.iterchildren("ref")))
-            return
-        self.titled(element, place)
 
     def reference(self, element: Element, place: BlockPlace) -> None:
         """Add a reference if references are wanted."""
-        if not self._references:
+        if self._references:
+            self.labelled(element, replace(place, kind="reference"))
+        else:
             self.tally.note("reference skipped")
-            return
-        self.labelled(element, replace(place, kind="reference"))
 
     def citation(self, element: Element, place: BlockPlace) -> None:
         """Add a citation, with spaces between its fields."""
         self._add(self.inline.spaced(element), place)
 
-    def title(self, element: Element, place: BlockPlace) -> None:
-        """Add a title that is not a section's: a caption's, or a second one."""
-        if element in self._used:
-            return
-        self._add(self._take_text(element), place, kind="caption" if place.kind == "caption" else "heading")
-        self._flush_floating(place)
-
     def label(self, element: Element, place: BlockPlace) -> None:
-        """Add a label, term or speaker that was not read with its parent."""
-        if element in self._used:
-            return
-        self._add(self._take_text(element), place)
-        self._flush_floating(place)
+        """Add a title, label, term or speaker that was not read with its parent."""
+        if element not in self._used:
+            is_heading = element.tag in ("title", "subtitle") and place.kind != "caption"
+            self._add(self._take_text(element), place, kind="heading" if is_heading else None)
+            self._flush_floating(place)
 
     def abstract(self, element: Element, place: BlockPlace) -> None:
         """Add an abstract; one of a special type without title gets the type as section."""
@@ -352,8 +333,7 @@ class Blocks:
         self._add(_join(number, name), place, kind="heading")
         if name or number:
             place = BlockPlace((*place.section, name or number), role, place.language, place.kind)
-        if self._floating:
-            self._flush_floating(place)
+        self._flush_floating(place)
         return place
 
     def _prefixed(self, element: Element, place: BlockPlace, prefix: str, *, gap: str = " ") -> None:
@@ -367,8 +347,7 @@ class Blocks:
         elif prefix:
             # The content has another kind (a table in a list item), or is empty.
             self.drafts.insert(begin, (place.kind, prefix, place.section, place.category, place.language))
-        for block in floating:
-            self.block(block, place)
+        self._blocks(floating, place)
 
     def _rows(self, element: Element, rows: list[str], after: list[Element]) -> None:
         if (text := element.text) and not text.isspace():
@@ -405,11 +384,9 @@ def _join(label: str, text: str) -> str:
 
 
 _Handler = Callable[[Blocks, Element, BlockPlace], None]
-
-
-def _table() -> dict[object, _Handler]:
-    """The handler of each block element."""
-    groups: dict[_Handler, str] = {
+_HANDLERS: dict[object, _Handler] = {
+    tag: handler
+    for handler, tags in {
         Blocks.flow: "p attrib address sig sig-block term-head def-head chem-struct funding-statement textual-form "
         "related-article related-object inline-formula email ext-link uri",
         Blocks.children: "body back floats-group floats-wrap caption def note funding-group open-access",
@@ -433,14 +410,11 @@ def _table() -> dict[object, _Handler]:
         Blocks.references: "ref-list",
         Blocks.reference: "ref",
         Blocks.citation: "mixed-citation element-citation nlm-citation citation",
-        Blocks.title: "title subtitle",
-        Blocks.label: "label term speaker verse-line",
+        Blocks.label: "title subtitle label term speaker verse-line",
         Blocks.contributors: "contrib-group contrib",
         Blocks.abstract: "abstract trans-abstract",
         Blocks.skip: "alt-text long-desc object-id permissions index-term index-term-range-end inline-graphic "
         "custom-meta-group custom-meta-wrap processing-meta kwd-group corresp award-group",
-    }
-    return {tag: handler for handler, tags in groups.items() for tag in tags.split()}
-
-
-_HANDLERS = _table()
+    }.items()
+    for tag in tags.split()
+}

@@ -13,25 +13,17 @@ _LICENCE_REF = "{http://www.niso.org/schemas/ali/1.0/}license_ref"
 
 # PubMed's kinds of notices for JATS's related-article types.
 _NOTICES = {
-    "retraction-forward": "RetractionIn",
-    "retracted-article": "RetractionOf",
-    "partial-retraction": "PartialRetractionOf",
-    "correction-forward": "ErratumIn",
-    "corrected-article": "ErratumFor",
-    "concern": "ExpressionOfConcernIn",
-    "expression-of-concern": "ExpressionOfConcernIn",
-    "object-of-concern": "ExpressionOfConcernFor",
-    "commentary": "CommentIn",
-    "commentary-article": "CommentOn",
-    "updated-article": "UpdateOf",
-    "update": "UpdateIn",
-    "republication": "RepublishedIn",
-    "republished-article": "RepublishedFrom",
-    "preprint": "PreprintOf",
-}
+    "retraction-forward": "RetractionIn", "retracted-article": "RetractionOf",
+    "partial-retraction": "PartialRetractionOf", "correction-forward": "ErratumIn", "corrected-article": "ErratumFor",
+    "concern": "ExpressionOfConcernIn", "expression-of-concern": "ExpressionOfConcernIn",
+    "object-of-concern": "ExpressionOfConcernFor", "commentary": "CommentIn", "commentary-article": "CommentOn",
+    "updated-article": "UpdateOf", "update": "UpdateIn", "republication": "RepublishedIn",
+    "republished-article": "RepublishedFrom", "preprint": "PreprintOf",
+}  # fmt: skip
 _NAMES = frozenset(("name", "string-name", "name-alternatives", "collab", "collab-alternatives"))
 _NO_JOURNAL = Journal()
 _PMC_IDS = frozenset(("pmc", "pmcid"))
+_KEYWORDS = ("kwd", "compound-kwd", "unstructured-kwd-group")
 # Dates of first publication; the date of a collection is its year or issue.
 _PUBLISHED = frozenset(("epub", "ppub", "epub-ppub", "pub", "fpub"))
 _NOT_PUBLISHED = frozenset(("pmc-release", "nihms-submitted", "epreprint", "preprint", "retracted", "corrected"))
@@ -50,7 +42,6 @@ _READ = frozenset(
         *("copyright-statement", "copyright-year", "license", "copyright-holder", "pub-date-not-available"),
     )
 )
-
 
 # The children of an article-meta or front-stub, by tag.
 Parts = Mapping[object, list[Element]]
@@ -75,6 +66,8 @@ def metadata(article: Element, parts: Parts, inline: Inline, tally: Tally) -> Me
     # Before version 2 of the DTD, permissions had no wrapper element.
     rights = parts_of(parts["permissions"][0]) if "permissions" in parts else parts
     type_ = article.get("article-type") or article.get("response-type")
+    keyword_groups = (group for group in parts.get("kwd-group", ()) if not is_abbreviations(group))
+    keywords = (word for group in keyword_groups for word in group.iter(*_KEYWORDS))
     return Metadata(
         pmid=ids.get("pmid"),
         pmcid=ids.get("pmc"),
@@ -86,7 +79,7 @@ def metadata(article: Element, parts: Parts, inline: Inline, tally: Tally) -> Me
         journal=_journal(article.find("front/journal-meta"), parts, inline),
         published=_published(parts),
         authors=tuple(_authors(parts, inline, tally)),
-        keywords=_unique(map(inline.line, _keywords(parts))),
+        keywords=_unique(map(inline.line, keywords)),
         subjects=_unique(map(inline.line, _each(parts, "article-categories", "subject"))),
         notices=tuple(_notice(related, inline) for related in parts.get("related-article", ())),
         licence=" ".join(filter(None, _licence_texts(rights, inline))) or None,
@@ -135,6 +128,8 @@ def _journal(journal: Element | None, parts: Parts, inline: Inline) -> Journal |
             issns.append(text)
         elif text:
             named.setdefault(element.get("journal-id-type") or str(element.tag), text)
+    first, last = _line(parts, "fpage", inline), _line(parts, "lpage", inline)
+    location = _line(parts, "elocation-id", inline) or _line(parts, "page-range", inline)
     result = Journal(
         title=named.get("journal-title"),
         abbreviation=named.get("iso-abbrev") or named.get("nlm-ta") or named.get("abbrev-journal-title"),
@@ -142,16 +137,9 @@ def _journal(journal: Element | None, parts: Parts, inline: Inline) -> Journal |
         nlm_id=named.get("nlm-journal-id"),
         volume=_line(parts, "volume", inline),
         issue=_line(parts, "issue", inline),
-        pages=_pages(parts, inline),
+        pages=f"{first}-{last}" if first and last and first != last else first or location,
     )
     return result if result != _NO_JOURNAL else None
-
-
-def _pages(parts: Parts, inline: Inline) -> str | None:
-    first, last = _line(parts, "fpage", inline), _line(parts, "lpage", inline)
-    if first and last and first != last:
-        return f"{first}-{last}"
-    return first or _line(parts, "elocation-id", inline) or _line(parts, "page-range", inline)
 
 
 def _published(parts: Parts) -> str | None:
@@ -159,20 +147,17 @@ def _published(parts: Parts) -> str | None:
     dates: list[tuple[int, str, str]] = []
     for element in parts.get("pub-date", ()):
         kind = element.get("pub-type") or element.get("date-type") or ""
-        date = _date(element)
+        fields = {child.tag: fold(child.text or "") for child in element}
+        iso_parts = (element.get("iso-8601-date") or "")[:10].split("-")
+        if "year" in fields:
+            date = iso_date(fields["year"], fields.get("month"), fields.get("day"))
+        else:
+            date = iso_date(*iso_parts) if len(iso_parts) <= 3 else None
         if date is not None:
             rank = 0 if kind in _PUBLISHED else 2 if kind in _NOT_PUBLISHED else 1
             # 2021-03-09 sorts before 2021, because it is more precise.
             dates.append((rank, date + "-99-99"[len(date) - 4 :], date))
     return min(dates)[2] if dates else None
-
-
-def _date(element: Element) -> str | None:
-    fields = {child.tag: fold(child.text or "") for child in element}
-    if "year" in fields:
-        return iso_date(fields["year"], fields.get("month"), fields.get("day"))
-    iso_parts = (element.get("iso-8601-date") or "")[:10].split("-")
-    return iso_date(*iso_parts) if len(iso_parts) <= 3 else None
 
 
 def _authors(parts: Parts, inline: Inline, tally: Tally) -> Iterator[Author]:
@@ -237,27 +222,19 @@ def _author(contrib: Element, by_id: dict[str, str], shared: list[str], inline: 
                 orcid_ = orcid_ or orcid(link)
     unique = _unique(iter(affiliations or shared))
     if name is not None:
-        return Author(**_person(name, inline), orcid=orcid_, affiliations=unique)
+        parts = {child.tag: child for child in reversed(name)}
+        surname, given, suffix = (parts.get(tag) for tag in ("surname", "given-names", "suffix"))
+        family = inline.line(name if surname is None and given is None else surname)
+        return Author(
+            f"{family} {inline.line(suffix)}".strip() or None,
+            inline.line(given) or None,
+            given.get("initials") if given is not None else None,
+            orcid=orcid_,
+            affiliations=unique,
+        )
     if collective is not None:
         return Author(collective=inline.spaced(collective) or None, affiliations=unique)
     return None
-
-
-def _person(name: Element, inline: Inline) -> dict[str, str | None]:
-    parts = {child.tag: child for child in reversed(name)}
-    family, given, suffix = (parts.get(tag) for tag in ("surname", "given-names", "suffix"))
-    last = inline.line(family) if family is not None or given is not None else inline.line(name)
-    return {
-        "family": f"{last} {inline.line(suffix)}".strip() or None,
-        "given": inline.line(given) or None,
-        "initials": given.get("initials") if given is not None else None,
-    }
-
-
-def _keywords(parts: Parts) -> Iterator[Element]:
-    for group in parts.get("kwd-group", ()):
-        if not is_abbreviations(group):
-            yield from group.iter("kwd", "compound-kwd", "unstructured-kwd-group")
 
 
 def is_abbreviations(group: Element) -> bool:
@@ -287,20 +264,15 @@ def _licence_texts(rights: Parts, inline: Inline) -> Iterator[str]:
 
 def _licence_url(rights: Parts) -> str | None:
     """The URL of the license element, else the first in its text, preferably of Creative Commons."""
-    for licence in rights.get("license", ()):
-        if href := licence.get(_HREF):
-            return href
-    stated = next((fold(ref.text or "") for ref in _each(rights, "license", _LICENCE_REF, "license_ref")), None)
-    if stated:
-        return stated
+    hrefs = (href for licence in rights.get("license", ()) if (href := licence.get(_HREF)))
+    stated = (fold(ref.text or "") for ref in _each(rights, "license", _LICENCE_REF, "license_ref"))
+    if url := next(hrefs, None) or next(stated, None):
+        return url
     links = [link.get(_HREF) or fold(link.text or "") for link in _each(rights, "license", "ext-link", "uri")]
     addresses = [link for link in links if link.startswith("http")]
     return next((link for link in addresses if "creativecommons.org" in link), next(iter(addresses), None))
 
 
 def _copyright(rights: Parts, inline: Inline) -> str | None:
-    statement = _line(rights, "copyright-statement", inline)
-    if statement:
-        return statement
     year_and_holder = (_line(rights, tag, inline) for tag in ("copyright-year", "copyright-holder"))
-    return " ".join(filter(None, year_and_holder)) or None
+    return _line(rights, "copyright-statement", inline) or " ".join(filter(None, year_and_holder)) or None

@@ -165,10 +165,9 @@ class Inline:
 
     def best_form(self, element: Element) -> list[Element]:
         """The children to read of an element with the same content in several forms."""
-        skipped = self._other_forms(element)
-        for child in skipped:
+        others = set(self._other_forms(element))
+        for child in others:
             self._skip(child)
-        others = set(skipped)
         return [child for child in element if child not in others]
 
     def _gather(self, element: Element, pieces: list[str], blocks: list[Element], separate: frozenset[str]) -> None:
@@ -189,8 +188,12 @@ class Inline:
             elif tag in separate:
                 pieces.append(" ")
                 blocks.append(child)
-            elif (text := self._special_text(child)) is not None:
-                pieces.append(text)
+            elif tag in (MATH, "math"):
+                pieces.append(math_text(child))
+            elif tag == "tex-math":
+                pieces.append(tex_text(child))
+            elif tag in _CITATIONS:
+                pieces.append(self.spaced(child))
             else:
                 around = " " if tag in BLOCKS else ""
                 pieces.append(around)
@@ -198,17 +201,6 @@ class Inline:
                 pieces.append(around)
             if tail := child.tail:
                 pieces.append(tail)
-
-    def _special_text(self, element: Element) -> str | None:
-        """The text of an element that needs special treatment, or None for others."""
-        tag = element.tag
-        if tag in (MATH, "math"):
-            return math_text(element)
-        if tag == "tex-math":
-            return tex_text(element)
-        if tag in _CITATIONS:
-            return self.spaced(element)
-        return None
 
     def _other_forms(self, element: Element) -> list[Element]:
         """The children that are alternatives to the best form."""
@@ -265,27 +257,9 @@ def _write_fraction(element: Element) -> None:
     below.tail = (below.tail or "") + closing
 
 
-def _write_fence(element: Element) -> None:
-    marks = element.get("separators", ",").split()
-    _write_around(element, element.get("open", "("), marks, element.get("close", ")"))
-
-
-def _write_root(element: Element) -> None:
-    _write_around(element, "√(", [], ")")
-
-
 def _write_row(element: Element) -> None:
     if len(element) > 1:
         _write_around(element, "", [_KEPT_SPACE], "")
-
-
-def _write_text(element: Element) -> None:
-    element.text = _BLANK_RUN.sub(_KEPT_SPACE, element.text or "")
-
-
-def _write_annotation(element: Element) -> None:
-    """Remove an annotation, which repeats the formula in TeX or otherwise."""
-    element.clear(keep_tail=True)
 
 
 def _write_around(element: Element, opening: str, marks: list[str], closing: str) -> None:
@@ -299,15 +273,16 @@ def _write_around(element: Element, opening: str, marks: list[str], closing: str
 
 _LAYOUTS: dict[str, Callable[[Element], None]] = {
     "mfrac": _write_fraction,
-    "mfenced": _write_fence,
-    "msqrt": _write_root,
+    "mfenced": lambda element: _write_around(
+        element, element.get("open", "("), element.get("separators", ",").split(), element.get("close", ")")
+    ),
+    "msqrt": lambda element: _write_around(element, "√(", [], ")"),
     "mtable": _write_row,
     "mtr": _write_row,
     "mlabeledtr": _write_row,
-    "mtext": _write_text,
-    "annotation": _write_annotation,
-    "annotation-xml": _write_annotation,
+    "mtext": lambda element: setattr(element, "text", _BLANK_RUN.sub(_KEPT_SPACE, element.text or "")),
+    # Annotations repeat the formula, in TeX or otherwise.
+    "annotation": lambda element: element.clear(keep_tail=True),
+    "annotation-xml": lambda element: element.clear(keep_tail=True),
 }
-_LAYOUTS_PREFIXED: dict[str, Callable[[Element], None]] = {
-    f"{_MATHML}{name}": write for name, write in _LAYOUTS.items()
-}
+_LAYOUTS_PREFIXED = {f"{_MATHML}{name}": write for name, write in _LAYOUTS.items()}

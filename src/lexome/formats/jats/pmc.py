@@ -28,14 +28,8 @@ _HEADER = ("header", "responseDate", "request", "resumptionToken")
 _TITLES = frozenset(("article-title", "subtitle", "trans-title", "trans-subtitle"))
 # Front matter with running text other than titles, in reading order.
 _FRONT_TEXT = (
-    "abstract",
-    "trans-abstract",
-    "contrib-group",
-    "author-notes",
-    "funding-group",
-    "supplementary-material",
-    "notes",
-)
+    "abstract", "trans-abstract", "contrib-group", "author-notes", "funding-group", "supplementary-material", "notes"
+)  # fmt: skip
 _SEPARATE = frozenset(("sub-article", "response"))
 
 
@@ -141,7 +135,9 @@ class _Article:
     def documents(self, article: Element, name: str, parent: Document | None = None) -> list[Document]:
         """The article's document, then those of its sub-articles and responses."""
         language = article.get(LANGUAGE)
-        front, parts = _front(article)
+        front = next(article.iterchildren("front", "front-stub"), None)
+        front_meta = front.find("article-meta") if front is not None and front.tag == "front" else front
+        parts = parts_of(front_meta) if front_meta is not None else {}
         meta = metadata(article, parts, self.inline, self.tally)
         meta = replace(meta, languages=(language,) if language else ())
         if parent is None:
@@ -158,10 +154,9 @@ class _Article:
                 others.append(child)
             elif child is not front:
                 blocks.block(child, BlockPlace())
-        doc = Document(id_, lay_out(blocks.drafts), meta=meta)
-        docs = [doc]
+        docs = [Document(id_, lay_out(blocks.drafts), meta=meta)]
         for number, other in enumerate(others, 1):
-            docs += self.documents(other, f"{id_}.s{number}", doc)
+            docs += self.documents(other, f"{id_}.s{number}", docs[0])
         return docs
 
     def _read_front(self, front: Element | None, parts: Parts, blocks: Blocks) -> None:
@@ -191,23 +186,9 @@ class _Article:
                 blocks.skip(child, BlockPlace())
 
 
-def _front(article: Element) -> tuple[Element | None, Parts]:
-    """The front matter, and the parts of its metadata."""
-    front = next(article.iterchildren("front", "front-stub"), None)
-    meta = front.find("article-meta") if front is not None and front.tag == "front" else front
-    return front, parts_of(meta) if meta is not None else {}
-
-
 def _inherit(meta: Metadata, parent: Document) -> Metadata:
     """The metadata of a sub-article, completed from its article, as JATS specifies."""
-    inherited = parent.meta
+    names = ("languages", "journal", "published", "licence", "licence_url", "copyright")
     return replace(
-        meta,
-        part_of=parent.id,
-        languages=meta.languages or inherited.languages,
-        journal=meta.journal or inherited.journal,
-        published=meta.published or inherited.published,
-        licence=meta.licence or inherited.licence,
-        licence_url=meta.licence_url or inherited.licence_url,
-        copyright=meta.copyright or inherited.copyright,
+        meta, part_of=parent.id, **{name: getattr(meta, name) or getattr(parent.meta, name) for name in names}
     )

@@ -7,8 +7,8 @@ anything else stays in the record for the parser.
 """
 
 import re
-from collections.abc import Callable, Mapping
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache, partial
 from typing import TypeVar
 
 from lexome.formats.citation import iso_date, orcid, registry_number
@@ -72,6 +72,20 @@ def _ignore(tag: str) -> Callable[[bytes, Draft], bool]:
     return take
 
 
+def _extend(name: str, parse: Callable[[bytes], Iterable[object] | None]) -> Callable[[bytes, Draft], bool]:
+    def take(raw: bytes, draft: Draft) -> bool:
+        items = parse(raw)
+        getattr(draft, name).extend(items or ())
+        return items is not None
+
+    return take
+
+
+def _revised(raw: bytes, draft: Draft) -> bool:
+    draft.revised = _date(raw)
+    return draft.revised is not None
+
+
 def _authors(raw: bytes, draft: Draft) -> bool:
     text = _decode(raw)
     if text is None:
@@ -82,26 +96,17 @@ def _authors(raw: bytes, draft: Draft) -> bool:
         return False
     people = zip(parts[1::6], parts[2::6], parts[3::6], parts[4::6], parts[5::6], strict=True)
     draft.authors += [
-        Author(family, given, initials, None, orcid_ and orcid(orcid_), _affiliations(places) if places else ())
+        Author(
+            family,
+            given,
+            initials,
+            None,
+            orcid_ and orcid(orcid_),
+            tuple([place.partition("<")[0] for place in places.split("<Affiliation>")[1:]]) if places else (),
+        )
         for family, given, initials, orcid_, places in people
     ]
     return True
-
-
-def _affiliations(text: str) -> tuple[str, ...]:
-    """The affiliations in a text that _AUTHOR has matched."""
-    return tuple([part.partition("<")[0] for part in text.split("<Affiliation>")[1:]])
-
-
-def _revised(raw: bytes, draft: Draft) -> bool:
-    draft.revised = _date(raw)
-    return draft.revised is not None
-
-
-def _types(raw: bytes, draft: Draft) -> bool:
-    names = _type_names(raw)
-    draft.article_types += names or ()
-    return names is not None
 
 
 def _issue(raw: bytes, draft: Draft) -> bool:
@@ -115,19 +120,11 @@ def _issue(raw: bytes, draft: Draft) -> bool:
 
 def _journal(raw: bytes, draft: Draft) -> bool:
     left, fields = _fields(raw)
-    if left:
-        return False
-    draft.journal_info = fields
-    return True
+    draft.journal_info = draft.journal_info if left else fields
+    return not left
 
 
-def _headings(raw: bytes, draft: Draft) -> bool:
-    headings = _parse_items(raw, b"</MeshHeading>", _heading)
-    draft.mesh += headings or ()
-    return headings is not None
-
-
-def _parse_items(raw: bytes, closing: bytes, parse: Callable[[bytes], T | None]) -> list[T] | None:
+def _parse_items(closing: bytes, parse: Callable[[bytes], T | None], raw: bytes) -> list[T] | None:
     """The parsed items before each closing tag, or None if one of them is not plain."""
     *items, rest = raw.split(closing)
     parsed = [result for item in items if (result := parse(item)) is not None]
@@ -141,7 +138,7 @@ def _heading(raw: bytes) -> MeshHeading | None:
     heading = _descriptor(before) if closing else None
     if heading is None or not rest.strip():
         return heading
-    qualifiers = _parse_items(rest, b"</QualifierName>", _qualifier)
+    qualifiers = _parse_items(b"</QualifierName>", _qualifier, rest)
     if qualifiers is None:
         return None
     return MeshHeading(heading.name, heading.id, heading.major, tuple(qualifiers))
@@ -157,12 +154,6 @@ def _descriptor(raw: bytes) -> MeshHeading | None:
 def _qualifier(raw: bytes) -> MeshQualifier | None:
     match = _QUALIFIER.fullmatch(_decode(raw) or "")
     return MeshQualifier(match[3], _curie(match[1]), match[2] == "Y") if match is not None else None
-
-
-def _substances(raw: bytes, draft: Draft) -> bool:
-    substances = _parse_items(raw, b"</Chemical>", _substance)
-    draft.substances += substances or ()
-    return substances is not None
 
 
 @lru_cache(1 << 15)
@@ -219,10 +210,10 @@ _LISTS = (
     _element("DateRevised", _revised),
     _element("Journal", _issue),
     _element("AuthorList", _authors, ' CompleteYN="Y"'),
-    _element("PublicationTypeList", _types),
+    _element("PublicationTypeList", _extend("article_types", _type_names)),
     _element("MedlineJournalInfo", _journal),
-    _element("ChemicalList", _substances),
-    _element("MeshHeadingList", _headings),
+    _element("ChemicalList", _extend("substances", partial(_parse_items, b"</Chemical>", _substance))),
+    _element("MeshHeadingList", _extend("mesh", partial(_parse_items, b"</MeshHeading>", _heading))),
     _element("History", _ignore("History")),
     _element("ReferenceList", _ignore("ReferenceList")),
 )

@@ -84,8 +84,7 @@ def each(elements: Iterable[Element], table: Table, draft: Draft) -> None:
     """Add each of these elements to the draft."""
     for element in elements:
         tag = str(element.tag)
-        add = table.get(tag)
-        if add is not None:
+        if (add := table.get(tag)) is not None:
             add(element, draft)
         else:
             draft.notes.append(_IGNORED.get(tag, "unknown element ignored"))
@@ -223,10 +222,7 @@ def _authors(element: Element, draft: Draft) -> None:
         if author.get("ValidYN") == "N":
             draft.notes.append("author marked as invalid ignored")
         elif names:
-            name = names.get
-            family, given, initials = name("LastName"), name("ForeName"), name("Initials")
-            person = Author(family, given, initials, name("CollectiveName"), name("Identifier"), tuple(affiliations))
-            draft.authors.append(person)
+            draft.authors.append(Author(*map(names.get, _NAME_FIELDS), tuple(affiliations)))
 
 
 def _mesh(element: Element, draft: Draft) -> None:
@@ -234,10 +230,6 @@ def _mesh(element: Element, draft: Draft) -> None:
         names = [_named(part) for part in heading.iter("DescriptorName", "QualifierName")]
         if names:
             draft.mesh.append(MeshHeading(*names[0], tuple(MeshQualifier(*name) for name in names[1:])))
-
-
-def _supplementary_mesh(element: Element, draft: Draft) -> None:
-    draft.mesh += [MeshHeading(*_named(part)) for part in element.iter("SupplMeshName")]
 
 
 def _named(element: Element) -> tuple[str, str | None, bool]:
@@ -268,14 +260,11 @@ def _notices(element: Element, draft: Draft) -> None:
 
 
 _JOURNAL_FIELDS = (
-    ("Title", "title"),
-    ("ISOAbbreviation", "abbreviation"),
-    ("MedlineTA", "abbreviation"),
-    ("NlmUniqueID", "nlm_id"),
-    ("Volume", "volume"),
-    ("Issue", "issue"),
-)
-_NAMES = frozenset(("LastName", "ForeName", "Initials", "CollectiveName"))
+    ("Title", "title"), ("ISOAbbreviation", "abbreviation"), ("MedlineTA", "abbreviation"),
+    ("NlmUniqueID", "nlm_id"), ("Volume", "volume"), ("Issue", "issue"),
+)  # fmt: skip
+_NAME_FIELDS = ("LastName", "ForeName", "Initials", "CollectiveName", "Identifier")
+_NAMES = frozenset(_NAME_FIELDS[:-1])
 
 _ARTICLE: Table = {
     "Journal": _journal,
@@ -296,7 +285,9 @@ CITATION: Table = {
     "Article": _inside(_ARTICLE),
     "MedlineJournalInfo": _journal,
     "ChemicalList": _substances,
-    "SupplMeshList": _supplementary_mesh,
+    "SupplMeshList": lambda element, draft: draft.mesh.extend(
+        MeshHeading(*_named(part)) for part in element.iter("SupplMeshName")
+    ),
     "CommentsCorrectionsList": _notices,
     "MeshHeadingList": _mesh,
     "OtherID": lambda element, draft: draft.add_id(element.get("Source", "other"), text_of(element)),
@@ -327,7 +318,6 @@ _BOOK_DOCUMENT: Table = {
 }
 
 _DATA: Table = {"ArticleIdList": _ids}
-
 RECORD: Table = {
     "MedlineCitation": _inside(CITATION),
     "PubmedData": _inside(_DATA),

@@ -48,11 +48,9 @@ def read(
         except BadDocument as error:
             docs = ()
             for part in _split_record(record, error):
-                doc = partial(_documents, part, tally, abstract, deletions)
-                where = f"{source.name}, line {part.line}"
-                pmid = _PMID.search(part.raw)
-                id_ = pmid[1].decode() if pmid is not None else None
-                docs += tally.attempt(doc, where=where, id=id_, raw=part.raw) or ()
+                make = partial(_documents, part, tally, abstract, deletions)
+                id_ = pmid[1].decode() if (pmid := _PMID.search(part.raw)) is not None else None
+                docs += tally.attempt(make, where=f"{source.name}, line {part.line}", id=id_, raw=part.raw) or ()
         yield from docs
 
 
@@ -75,7 +73,14 @@ def _documents(record: Record, tally: Tally, abstract: Abstract, deletions: bool
     """The documents of one record: a citation, or a list of deleted ones."""
     root, draft = _parse(record)
     if root.tag == "DeleteCitation":
-        return _deleted(root, tally, deletions)
+        docs: list[Document] = []
+        for element in root:
+            draft = Draft()
+            each((element,), CITATION, draft)
+            pmid = draft.require_pmid()
+            docs.append(Document(pmid, meta=Metadata(pmid=pmid, version=draft.version, deleted=True)))
+        tally.note("deleted citation", len(docs))
+        return tuple(docs) if deletions else ()
     each((root,) if root.tag == "MedlineCitation" else root, RECORD, draft)
     doc = Document(draft.require_pmid(), _passages(draft, abstract), meta=_metadata(draft))
     tally.notes.update(draft.notes)
@@ -92,17 +97,6 @@ def _parse(record: Record) -> tuple[etree._Element, Draft]:
         except BadDocument:
             pass  # parse the unchanged record below, for the right line number
     return record.parse(), Draft()
-
-
-def _deleted(root: etree._Element, tally: Tally, deletions: bool) -> tuple[Document, ...]:
-    docs: list[Document] = []
-    for element in root:
-        draft = Draft()
-        each((element,), CITATION, draft)
-        pmid = draft.require_pmid()
-        docs.append(Document(pmid, meta=Metadata(pmid=pmid, version=draft.version, deleted=True)))
-    tally.note("deleted citation", len(docs))
-    return tuple(docs) if deletions else ()
 
 
 def _passages(draft: Draft, abstract: Abstract) -> tuple[Passage, ...]:

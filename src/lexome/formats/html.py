@@ -20,20 +20,17 @@ from itertools import pairwise
 from typing import Any, BinaryIO
 from urllib.parse import quote
 
-from lexome.document import Answer, Argument, Document, Passage, Question, Range, Span
+from lexome.document import Argument, Document, Passage, Question, Range, Span
 from lexome.formats.streams import BLOCK_BYTES
 from lexome.formats.tally import Tally
 from lexome.metadata import Metadata
 
 # The type of answers that are spans of the text.
 ANSWER = "Answer"
-
 # Most documents in the table of contents.
 MAX_INDEXED = 500
-
 # Distinct underline lanes; deeper marks share the last.
 LANES = 6
-
 # Limits on overlapping marks and on the enclosing marks named in a tooltip: thousands on the same words would make
 # the page unusable.
 MAX_LANES = 64
@@ -175,8 +172,8 @@ def _top(page: Page, title: str) -> str:
     counts = ((page.documents, "document"), (page.mentions, "mention"), (page.relations, "relation"))
     summary = " · ".join(f"{count:,} {word}{'' if count == 1 else 's'}" for count, word in counts)
     items = "".join(f'<li><a href="#d{n}"><bdi>{to_html(name)}</bdi></a></li>' for n, name in enumerate(page.names, 1))
-    contents = f'<details class="index"><summary>Contents</summary><ol>{items}</ol></details>'
-    contents = contents if 1 < page.documents <= MAX_INDEXED else ""
+    indexed = 1 < page.documents <= MAX_INDEXED
+    contents = f'<details class="index"><summary>Contents</summary><ol>{items}</ol></details>' if indexed else ""
     policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -205,8 +202,7 @@ def style_sheet(types: list[str]) -> str:
 
 def color_of(type: str) -> Color:
     """The color of a type: fixed for common types and their synonyms, from a hash of the name for others."""
-    family = _FAMILIES.get(_LETTERS.sub("", type.casefold()))
-    if family is not None:
+    if (family := _FAMILIES.get(_LETTERS.sub("", type.casefold()))) is not None:
         return COLORS[family]
     return Color(0.50, 0.76, 0.12, zlib.crc32(type.encode(errors="surrogatepass")) % 360)
 
@@ -261,7 +257,9 @@ def _marks(doc: Document, anchors: Anchors, attributes: dict[str, list[str]], pa
     for span in doc.spans:
         page.counts[span.type] += 1
         shared = next(numbers) if len(span.parts) > 1 else None
-        tooltip = _tooltip(span, attributes.get(span.id, []))
+        lines = [f"{span.type}: {span.text}", ", ".join(span.concepts), "; ".join(attributes.get(span.id, ()))]
+        lines += [f"score {score_text(span.score)}"] if span.score is not None else []
+        tooltip = "\n".join(filter(None, lines))
         marks.append(Mark(span.parts, page.number_of(span.type), span.type, tooltip, anchors.spans[span.id], shared))
     for range_, texts in _answers(doc).items():
         page.counts[ANSWER] += 1
@@ -281,14 +279,6 @@ def _answers(doc: Document) -> dict[Range, list[str]]:
                 if tooltip not in answers.setdefault(range_, []):
                     answers[range_].append(tooltip)
     return answers
-
-
-def _tooltip(span: Span, attributes: list[str]) -> str:
-    """The tooltip of a mention."""
-    lines = [f"{span.type}: {span.text}", ", ".join(span.concepts), "; ".join(attributes)]
-    if span.score is not None:
-        lines.append(f"score {score_text(span.score)}")
-    return "\n".join(line for line in lines if line)
 
 
 def _body(doc: Document, marks: list[Mark], heading_id: str) -> str:
@@ -330,20 +320,14 @@ def _summary_line(doc: Document, name: str) -> str:
 
 def _ids(meta: Metadata) -> Iterator[str]:
     """The ids of the article, as links if they are well-formed."""
-    if meta.pmid is not None:
-        named = f"PMID {meta.pmid}"
-        plain = meta.pmid.isascii() and meta.pmid.isdigit()
-        yield external_link(f"https://pubmed.ncbi.nlm.nih.gov/{meta.pmid}/", named) if plain else to_html(named)
-    if meta.pmcid is not None:
-        plain = re.fullmatch("PMC[0-9]+", meta.pmcid) is not None
-        yield (
-            external_link(f"https://pmc.ncbi.nlm.nih.gov/articles/{meta.pmcid}/", meta.pmcid)
-            if plain
-            else to_html(meta.pmcid)
-        )
-    if meta.doi is not None:
-        plain = re.fullmatch(r"10\.[0-9]{4,9}/[!-~]+", meta.doi) is not None
-        yield external_link(f"https://doi.org/{quote(meta.doi)}", meta.doi) if plain else to_html(meta.doi)
+    for id_, label, pattern, address in (
+        (meta.pmid, "PMID ", "[0-9]+", "https://pubmed.ncbi.nlm.nih.gov/{}/"),
+        (meta.pmcid, "", "PMC[0-9]+", "https://pmc.ncbi.nlm.nih.gov/articles/{}/"),
+        (meta.doi, "", r"10\.[0-9]{4,9}/[!-~]+", "https://doi.org/{}"),
+    ):
+        if id_ is not None:
+            plain = re.fullmatch(pattern, id_) is not None
+            yield external_link(address.format(quote(id_)), label + id_) if plain else to_html(label + id_)
 
 
 def _headings(announced: tuple[str | None, ...], section: tuple[str, ...]) -> Iterator[str]:
@@ -372,9 +356,8 @@ def _text(passage: Passage, parts: list[Part], tag: str, attributes: str = "") -
     """The passage in an element of its own, which confines changes of text direction."""
     lanes = assign_lanes(parts)
     deep = min(max(lanes.values(), default=0), 3)
-    language = passage.language or ""
-    if _LANGUAGE.fullmatch(language):
-        attributes += f' lang="{language}"'
+    if passage.language and _LANGUAGE.fullmatch(passage.language):
+        attributes += f' lang="{passage.language}"'
     content = marked_text(passage, parts, lanes)
     return f'<{tag} class="text{f" deep{deep}" if deep else ""}" dir="auto"{attributes}>{content}</{tag}>\n'
 
@@ -410,9 +393,7 @@ def assign_lanes(parts: list[Part]) -> dict[Mark, int]:
 def _is_free(occupied: list[Range], parts: list[Range]) -> bool:
     for start, end in parts:
         index = bisect_left(occupied, (start, start))
-        if index < len(occupied) and occupied[index][0] < end:
-            return False
-        if index and occupied[index - 1][1] > start:
+        if (index < len(occupied) and occupied[index][0] < end) or (index and occupied[index - 1][1] > start):
             return False
     return True
 
@@ -491,13 +472,17 @@ def _opening_tag(element: _Element) -> str:
 
 def questions_list(doc: Document) -> str:
     """The questions with their answers."""
-    return "".join(_question(question) for question in doc.questions)
+    return "".join(map(_question, doc.questions))
 
 
 def _question(question: Question) -> str:
     facts = [question.type or "", "no answer in the text" if question.impossible else "", question.id]
     named = " · ".join(to_html(fact) for fact in facts if fact)
-    answers = "".join(f"<li>{_answer(answer)}</li>" for answer in question.answers)
+    answers = ""
+    for answer in question.answers:
+        where = f" <span class=role>at {answer.start}</span>" if answer.start is not None else ""
+        synonyms = f" <span class=role>also {to_html(', '.join(answer.synonyms))}</span>" if answer.synonyms else ""
+        answers += f"<li><bdi>{to_html(answer.text)}</bdi>{where}{synonyms}</li>"
     ideal = "".join(f"<p>{to_html(text)}</p>" for text in question.ideal)
     concepts = ", ".join(concept_link(concept) for concept in question.concepts)
     documents = ", ".join(f"<bdi>{to_html(name)}</bdi>" for name in question.documents)
@@ -511,31 +496,23 @@ def _question(question: Question) -> str:
     )
 
 
-def _answer(answer: Answer) -> str:
-    where = f" <span class=role>at {answer.start}</span>" if answer.start is not None else ""
-    synonyms = f" <span class=role>also {to_html(', '.join(answer.synonyms))}</span>" if answer.synonyms else ""
-    return f"<bdi>{to_html(answer.text)}</bdi>{where}{synonyms}"
-
-
 def relations_table(doc: Document, anchors: Anchors, attributes: dict[str, list[str]]) -> str:
     """The relations with their arguments and roles, expanded."""
     if not doc.relations:
         return ""
     texts = {span.id: span for span in doc.spans}
-    rows = []
-    for relation in doc.relations:
-        arguments = "".join(_argument(argument, texts, anchors) for argument in relation.arguments)
-        rows.append(
-            _table_row(
-                to_html(relation.type),
-                arguments,
-                {True: "yes", False: "no", None: ""}[relation.novel],
-                score_text(relation.score),
-                to_html("; ".join(attributes.get(relation.id, ()))),
-                to_html(relation.id),
-                anchor=anchors.relations[relation.id],
-            )
+    rows = [
+        _table_row(
+            to_html(relation.type),
+            "".join(_argument(argument, texts, anchors) for argument in relation.arguments),
+            {True: "yes", False: "no", None: ""}[relation.novel],
+            score_text(relation.score),
+            to_html("; ".join(attributes.get(relation.id, ()))),
+            to_html(relation.id),
+            anchor=anchors.relations[relation.id],
         )
+        for relation in doc.relations
+    ]
     head = _table_head("Relation", "Between", "Novel", "Score", "Attributes", "Id")
     return _details("Relations", len(rows), f"<table>{head}{''.join(rows)}</table>", is_open=True)
 

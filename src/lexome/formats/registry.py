@@ -47,17 +47,14 @@ class Format:
         if not self.reads:
             message = f"the format {self.name!r} can only be written, not read."
             raise UsageError(message, code="write-only-format", value=self.name)
-        return cast(Callable[..., Iterator[Any]], self._module().read)
+        return cast(Callable[..., Iterator[Any]], importlib.import_module(f"lexome.formats.{self.module}").read)
 
     def write_function(self) -> Callable[..., None]:
         """The writer; UsageError if the format is read-only."""
         if not self.writes:
             message = f"the format {self.name!r} can only be read, not written."
             raise UsageError(message, code="read-only-format", value=self.name)
-        return cast(Callable[..., None], self._module().write)
-
-    def _module(self) -> Any:
-        return importlib.import_module(f"lexome.formats.{self.module}")
+        return cast(Callable[..., None], importlib.import_module(f"lexome.formats.{self.module}").write)
 
 
 FORMATS: tuple[Format, ...] = (
@@ -214,9 +211,8 @@ def detect_by_content(source: Source) -> Format:
 
 
 _BINARY_XML_AND_JSON = (
-    *("parquet", "pubmed", "pmc", "ddi", "bioc-xml"),
-    *("bioc-json", "squad", "bioasq", "pubmedqa", "europepmc"),
-)
+    "parquet", "pubmed", "pmc", "ddi", "bioc-xml", "bioc-json", "squad", "bioasq", "pubmedqa", "europepmc"
+)  # fmt: skip
 
 
 def _utf8_head(source: Source) -> bytes:
@@ -243,11 +239,6 @@ def _has_key(*names: bytes) -> Callable[[bytes], bool]:
     return lambda head: head.lstrip()[:1] in (b"{", b"[") and all(b'"' + name + b'"' in head for name in names)
 
 
-def _is_bioc_json(head: bytes) -> bool:
-    """True for BioC; Lexome's own JSON Lines have "passages" too, but none of the other keys."""
-    return _has_key(b"passages")(head) and any(word in head for word in (b'"infons"', b'"documents"', b'"annotations"'))
-
-
 def _is_conll(head: bytes) -> bool:
     """True if the last column of most lines is a tag.
 
@@ -263,17 +254,15 @@ def _is_conll(head: bytes) -> bool:
     return any(columns[-1] == b"O" for columns in spaced)
 
 
-def _is_mimic(head: bytes) -> bool:
-    first = head.split(b"\n", 1)[0].upper()
-    return b"TEXT" in first and (b"ROW_ID" in first or b"NOTE_ID" in first)
-
-
 _SNIFFERS: dict[str, Callable[[bytes], bool]] = {
     "pubmed": _has_tag(b"PubmedArticleSet", b"PubmedArticle", b"PubmedBookArticle", b"MedlineCitationSet"),
     "pmc": _has_tag(b"article", b"pmc-articleset"),
     "ddi": lambda head: b"<sentence " in head and b"<document " in head,
     "bioc-xml": lambda head: b"<collection" in head or (b"<document>" in head and b"<passage>" in head),
-    "bioc-json": _is_bioc_json,
+    # Lexome's own JSON Lines have "passages" too, but none of the other keys.
+    "bioc-json": lambda head: any(
+        _has_key(b"passages", key)(head) for key in (b"infons", b"documents", b"annotations")
+    ),
     "squad": _has_key(b"paragraphs"),
     "bioasq": _has_key(b"questions"),
     "pubmedqa": lambda head: re.match(rb'\s*\{\s*"\d+"\s*:\s*[{"]', head) is not None,
@@ -281,10 +270,9 @@ _SNIFFERS: dict[str, Callable[[bytes], bool]] = {
     "pubtator": lambda head: _PUBTATOR.match(head.lstrip()) is not None,
     "medline": lambda head: _MEDLINE.match(head.removeprefix(b"\xef\xbb\xbf").lstrip()) is not None,
     "conll": _is_conll,
-    "mimic": _is_mimic,
+    "mimic": lambda head: re.match(rb"(?=.*TEXT).*(ROW|NOTE)_ID", head, re.IGNORECASE) is not None,
     "tsv": lambda head: b"\t" in head or b"," in head,
-    "brat": lambda head: False,
-    "hoc": lambda head: False,
+    **dict.fromkeys(("brat", "hoc"), lambda head: False),
     "parquet": lambda head: head.startswith(b"PAR1"),
     "text": lambda head: True,
 }

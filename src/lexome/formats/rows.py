@@ -11,10 +11,7 @@ from lexome.formats.streams import Source, decode, too_large
 
 # A longer cell is an unclosed quote, not text.
 MAX_CELL_BYTES = 16 << 20
-
-# Read size.
 BLOCK_BYTES = 1 << 16
-
 # A quoted or plain cell of a line.
 _QUOTED_OR_PLAIN = re.compile(r'(?:\A|\t)("[^"]*(?:""[^"]*)*"(?=\t|\Z)|[^\t]*)')
 
@@ -45,7 +42,7 @@ class Row:
         if width is not None and len(cells) > width:
             quoted = _QUOTED_OR_PLAIN.findall(text)
             cells = quoted if len(quoted) == width else cells
-        return [_unquote(cell) for cell in cells]
+        return list(map(_unquote, cells))
 
 
 def tsv_rows(source: Source) -> Iterator[Row]:

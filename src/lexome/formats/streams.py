@@ -23,16 +23,13 @@ from lexome.formats.tally import Tally
 
 COMPRESSIONS = (".gz", ".xz", ".zst")
 ARCHIVES = (".tar", ".tgz", ".tar.gz", ".tar.xz", ".tar.zst", ".zip")
-HEAD_BYTES = 1 << 16
-BLOCK_BYTES = 1 << 20
+HEAD_BYTES, BLOCK_BYTES = 1 << 16, 1 << 20
 # The note for hidden files in a folder or archive, such as .DS_Store.
 HIDDEN_NOTE = "hidden file or folder skipped"
 # Read size. A larger buffer costs more than parsing a small file does.
 DISK_BYTES = 1 << 17
-
 # Longer lines or records are not documents: the longest PMC article is under 20 MB.
 MAX_RECORD_BYTES = 64 << 20
-
 # JSON collections (BioC, SQuAD, BioASQ) are parsed in memory; this bounds it.
 MAX_WHOLE_BYTES = 512 << 20
 
@@ -78,20 +75,17 @@ class Source:
         while line := self.stream.readline(MAX_RECORD_BYTES):
             number += 1
             if len(line) == MAX_RECORD_BYTES and not line.endswith(b"\n"):
-                self._skip_long_line(number, tally)
+                if tally is None:
+                    advice = "Check that the file has the format you named."
+                    raise too_large(self.name, f"line {number}", advice, value=number)
+                problem = BadDocument("too_large", f"the line is larger than {MAX_RECORD_BYTES >> 20} MiB.")
+                tally.reject(problem, where=f"{self.name}, line {number}")
+                while (rest := self.stream.readline(BLOCK_BYTES)) and not rest.endswith(b"\n"):
+                    pass
                 continue
             if number == 1:
                 line = line.removeprefix(b"\xef\xbb\xbf")
             yield number, line.removesuffix(b"\n").removesuffix(b"\r")
-
-    def _skip_long_line(self, number: int, tally: Tally | None) -> None:
-        """Reject the line whose first bytes were read, and skip the rest of it."""
-        if tally is None:
-            raise too_large(self.name, f"line {number}", "Check that the file has the format you named.", value=number)
-        problem = BadDocument("too_large", f"the line is larger than {MAX_RECORD_BYTES >> 20} MiB.")
-        tally.reject(problem, where=f"{self.name}, line {number}")
-        while (rest := self.stream.readline(BLOCK_BYTES)) and not rest.endswith(b"\n"):
-            pass
 
     def read(self) -> bytes:
         """The whole content, for formats that cannot be streamed."""
@@ -166,10 +160,8 @@ def decode(raw: bytes, encoding: str = "utf-8") -> str:
 def uncompressed_name(name: str) -> str:
     """A file name without compression suffix, with forward slashes."""
     name = name.replace("\\", "/")
-    for suffix in COMPRESSIONS:
-        if name.lower().endswith(suffix):
-            return name[: -len(suffix)]
-    return name
+    suffix = next((suffix for suffix in COMPRESSIONS if name.lower().endswith(suffix)), "")
+    return name[: len(name) - len(suffix)]
 
 
 def printable_name(name: str) -> str:
@@ -204,14 +196,8 @@ class CountingReader(io.RawIOBase):
 
 
 DECOMPRESSION_ERRORS = (
-    EOFError,
-    OSError,
-    zlib.error,
-    lzma.LZMAError,
-    zstd.ZstdError,
-    tarfile.ReadError,
-    zipfile.BadZipFile,
-)
+    EOFError, OSError, zlib.error, lzma.LZMAError, zstd.ZstdError, tarfile.ReadError, zipfile.BadZipFile
+)  # fmt: skip
 
 
 class DecompressingReader(io.RawIOBase):
@@ -229,10 +215,7 @@ class DecompressingReader(io.RawIOBase):
     def readinto(self, buffer: object) -> int:
         view = memoryview(buffer)  # type: ignore[arg-type]  # io's own protocol
         filled = 0
-        while filled < len(view):
-            count = self._next(view[filled:], filled)
-            if not count:
-                break
+        while filled < len(view) and (count := self._next(view[filled:], filled)):
             filled += count
         self._position += filled
         return filled
@@ -343,10 +326,8 @@ def _zip_members(path: Path, tally: Tally) -> Iterator[Source]:
             for member in archive.infolist():
                 if not member.is_dir() and not _is_skipped(member.filename, tally):
                     name = f"{path}!{member.filename}"
-                    with (
-                        archive.open(member) as opened,
-                        _decompressed(cast(io.BufferedIOBase, opened), name) as content,
-                    ):
+                    opened = cast(io.BufferedIOBase, archive.open(member))
+                    with opened, _decompressed(opened, name) as content:
                         yield Source(name, content, member=member.filename)
         tally.bytes_read += path.stat().st_size
     except (zipfile.BadZipFile, RuntimeError, NotImplementedError) as error:

@@ -58,7 +58,10 @@ class Record:
             if error.code == etree.ErrorTypes.NS_ERR_UNDEFINED_NAMESPACE:
                 return self._parse_namespaced()
             if error.code == etree.ErrorTypes.ERR_UNDECLARED_ENTITY:
-                return self._parse_named_characters(error)
+                # Entities such as &alpha; are from the DTD, which is not read.
+                resolved = _ENTITY.sub(_character, self.raw)
+                if resolved != self.raw:
+                    return Record(self.tag, resolved, self.line, namespaces=self.namespaces).parse()
             raise _malformed(error, self.line) from None
 
     def _parse_namespaced(self) -> etree._Element:
@@ -71,13 +74,6 @@ class Record:
             return etree.fromstring(wrapped, _parser())[0]
         except etree.XMLSyntaxError as error:
             raise _malformed(error, self.line) from None
-
-    def _parse_named_characters(self, error: etree.XMLSyntaxError) -> etree._Element:
-        """Parse a record with entities such as &alpha; from the DTD, which is not read."""
-        resolved = _ENTITY.sub(_character, self.raw)
-        if resolved == self.raw:
-            raise _malformed(error, self.line) from None
-        return Record(self.tag, resolved, self.line, namespaces=self.namespaces).parse()
 
 
 def records(source: Source, tags: tuple[str, ...], *, header: tuple[str, ...] = ()) -> Iterator[Record]:
@@ -143,7 +139,11 @@ class _Splitter:
             yield self._record()
         line, rest = self.line, self._take(self._buffered)
         if first:
-            self._require_root(rest)
+            self._begin(rest)
+            closed = self.root is not None and b"</" + self.root + b">" in rest
+            outside = self._outside(rest)
+            if not (closed or _EMPTY_ROOT.search(outside)) or _TAG.sub(b"", outside).strip():
+                raise self._no_records(rest)
         yield from self._stray(rest, line)
         if self.root is not None and b"</" + self.root + b">" not in rest:
             problem = f"the file is truncated: it ends at line {self.line} without </{self.root.decode()}>"
@@ -165,15 +165,13 @@ class _Splitter:
 
     @property
     def _buffered(self) -> int:
-        """The number of buffered bytes."""
         return len(self.buffer) - self.at
 
     def _find_open(self) -> int | None:
         """The distance to the next record, or None if the file ends first."""
         searched = 0
         while True:
-            match = self.open_tag.search(self.buffer, self.at + searched)
-            if match is not None:
+            if (match := self.open_tag.search(self.buffer, self.at + searched)) is not None:
                 return match.start() - self.at
             searched = max(0, self._buffered - _LONGEST_TAG)
             if self._buffered > MAX_RECORD_BYTES:
@@ -187,30 +185,19 @@ class _Splitter:
         match = self.open_tag.match(self.buffer, self.at)
         assert match is not None  # _find_open stopped here
         tag = match[1]
-        size = self._size(tag)
+        size = self._distance(b">", 0)
+        if size >= 0 and self.buffer[self.at + size - 2] != ord("/"):
+            size = self._distance(b"</" + tag + b">", size)
         if size == _NEVER:
-            problem = BadDocument(
-                "truncated", f"line {line}: the file ends inside <{tag.decode()}>. Download it again.", value=line
-            )
-            return Record(tag, self._take(self._buffered), line, problem)
+            message = f"line {line}: the file ends inside <{tag.decode()}>. Download it again."
+            return Record(tag, self._take(self._buffered), line, BadDocument("truncated", message, value=line))
         if size == _TOO_FAR:
-            problem = BadDocument(
-                "too_large", f"line {line}: a <{tag.decode()}> is larger than {MAX_RECORD_BYTES >> 20} MiB.", value=line
-            )
-            return Record(tag, self._skip_large(tag), line, problem)
+            message = f"line {line}: a <{tag.decode()}> is larger than {MAX_RECORD_BYTES >> 20} MiB."
+            return Record(tag, self._skip_large(tag), line, BadDocument("too_large", message, value=line))
         return Record(tag, self._take(size), line, namespaces=self.namespaces)
 
-    def _size(self, tag: bytes) -> int:
-        """The record's length, _NEVER if the file ends first, _TOO_FAR if it is too long."""
-        opening = self._distance(b">", 0)
-        if opening < 0:
-            return opening
-        if self.buffer[self.at + opening - 2] == ord("/"):
-            return opening
-        return self._distance(b"</" + tag + b">", opening)
-
     def _distance(self, mark: bytes, searched: int) -> int:
-        """The distance to the end of the next mark."""
+        """The distance to the end of the next mark, _NEVER if the file ends first, _TOO_FAR if it is too long."""
         while (begin := self.buffer.find(mark, self.at + searched)) < 0:
             searched = max(searched, self._buffered - len(mark))
             if self._buffered > MAX_RECORD_BYTES:
@@ -238,21 +225,10 @@ class _Splitter:
 
     def _stray(self, between: bytes, line: int) -> Iterator[Record]:
         """A Record with a problem, if there is text between records."""
-        if not between or between.isspace():
-            return
-        text = _TAG.sub(b"", self._outside(between)).strip()
-        if text:
+        if between and not between.isspace() and (text := _TAG.sub(b"", self._outside(between)).strip()):
             stray = shorten(text.decode(errors="replace"))
             message = f"line {line}: {stray!r} is outside any <{self.tags[0]}>. A tag there may be misspelt."
             yield Record(b"", between, line, BadDocument("outside_record", message, value=stray))
-
-    def _require_root(self, content: bytes) -> None:
-        """Raise unless a file without records is at least complete XML with a root element."""
-        self._begin(content)
-        closed = self.root is not None and b"</" + self.root + b">" in content
-        outside = self._outside(content)
-        if not (closed or _EMPTY_ROOT.search(outside)) or _TAG.sub(b"", outside).strip():
-            raise self._no_records(content)
 
     def _outside(self, raw: bytes) -> bytes:
         """The bytes without comments, processing instructions, DOCTYPE and header elements."""
@@ -260,9 +236,8 @@ class _Splitter:
 
     def _no_records(self, content: bytes) -> FormatError:
         match = _OPENING.search(self._outside(content[:BLOCK_BYTES]))
-        seen = f"its first element is <{match[1].decode(errors='replace')}>" if match else "it has no XML element"
-        if not content.strip():
-            seen = "it is empty"
+        seen = "it has no XML element" if content.strip() else "it is empty"
+        seen = f"its first element is <{match[1].decode(errors='replace')}>" if match else seen
         return FormatError(
             f"{self.name}: the file has no <{self.tags[0]}>; {seen}. If it has another format, name it with "
             "--from (in Python: format=).",
@@ -288,23 +263,22 @@ def _remove(raw: bytes, opening: re.Pattern[bytes], end_of: Callable[[bytes, re.
 def _hidden_end(raw: bytes, match: re.Match[bytes]) -> int:
     """The end of a comment, processing instruction or DOCTYPE with its internal subset, or -1."""
     if match[0] != b"<!DOCTYPE":
-        closing = b"-->" if match[0] == b"<!--" else b"?>"
-        end = raw.find(closing, match.end())
-        return end + len(closing) if end >= 0 else -1
+        return _end(raw, b"-->" if match[0] == b"<!--" else b"?>", match.end())
     end, subset = raw.find(b">", match.end()), raw.find(b"[", match.end())
     if 0 <= subset < end:
         inner = raw.find(b"]", subset)
-        end = raw.find(b">", inner) if inner >= 0 else -1
+        return _end(raw, b">", inner) if inner >= 0 else -1
     return end + 1 if end >= 0 else -1
 
 
 def _element_end(raw: bytes, match: re.Match[bytes]) -> int:
     """The end of a header element, or -1."""
-    if match[0].endswith(b"/>"):
-        return match.end()
-    closing = b"</" + match[1] + b">"
-    end = raw.find(closing, match.end())
-    return end + len(closing) if end >= 0 else -1
+    return match.end() if match[0].endswith(b"/>") else _end(raw, b"</" + match[1] + b">", match.end())
+
+
+def _end(raw: bytes, closing: bytes, start: int) -> int:
+    at = raw.find(closing, start)
+    return at + len(closing) if at >= 0 else -1
 
 
 def _alternatives(names: tuple[str, ...]) -> bytes:

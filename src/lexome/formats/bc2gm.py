@@ -10,9 +10,8 @@ in its name are alternatives that official scoring also accepts: type ALTGENE.
 import re
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from lexome.document import Document, Passage, Span, shorten
 from lexome.errors import BadDocument
@@ -22,16 +21,12 @@ from lexome.formats.tally import Tally, repair_spans
 _MENTION = re.compile(r"([^|]*)\|([0-9]{1,9}) ([0-9]{1,9})\|(.*)", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
-class _Line:
-    """One line and its location."""
-
+class _Line(NamedTuple):
     where: str
     raw: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class _Mention:
+class _Mention(NamedTuple):
     """A mention in the file's offsets: without spaces, last character included."""
 
     type: str
@@ -63,8 +58,7 @@ def read(
                 continue
             id_and_mention = tally.attempt(partial(_mention, line, type, encoding), where=line.where, raw=raw)
             if id_and_mention is not None:
-                id, mention = id_and_mention
-                mentions[id].append((line, mention))
+                mentions[id_and_mention[0]].append((line, id_and_mention[1]))
     for id, (text, line) in sentences.items():
         # Genes before their alternatives, whatever the order of the files.
         genes = sorted((mention for _, mention in mentions.pop(id, ())), key=lambda mention: mention.type != "GENE")

@@ -99,20 +99,12 @@ def _document(record: object, tally: Tally) -> Document:
 
 
 def _snippets(snippets: list[dict[str, Any]], tally: Tally) -> tuple[Passage, ...]:
-    """One passage per snippet, one character apart."""
     passages: list[Passage] = []
     offset = 0
     for fields in snippets:
         text, section = required(fields, "text"), string(fields, "beginSection")
-        passages.append(
-            Passage(
-                offset,
-                text,
-                SNIPPET,
-                section=(section,) if section is not None else (),
-                source=string(fields, "document"),
-            )
-        )
+        sections = (section,) if section is not None else ()
+        passages.append(Passage(offset, text, SNIPPET, section=sections, source=string(fields, "document")))
         offset = passages[-1].end + 1
         known = _SNIPPET | {"endSection"} if fields.get("endSection") == section else _SNIPPET
         note_unknown(fields, known, tally)

@@ -92,8 +92,6 @@ def _document(
 
 @dataclass(slots=True)
 class _Annotations:
-    """The annotations of an .ann file, as its lines are read."""
-
     text: str
     tally: Tally
     spans: list[Span] = field(default_factory=list)
@@ -247,32 +245,28 @@ def write(docs: Iterable[Document], folder: Path, *, tally: Tally) -> None:
         raise FormatError(message, code="not-writable", value=folder) from error
     stems = FileStems()
     for doc in docs:
-        files = tally.attempt(partial(_files, doc, stems, tally), where=f"document {shorten(doc.id)!r}", id=doc.id)
+        where = f"document {shorten(doc.id)!r}"
+        files = tally.attempt(lambda doc=doc: (_standoff(doc, tally), stems.take(doc.id)), where=where, id=doc.id)
         if files is None:
             continue
-        stem, text, standoff = files
+        standoff, stem = files
         # Annotations first: a text alone would be read as a document without any.
-        for extension, content in ((".ann", standoff), (".txt", text)):
+        for extension, content in ((".ann", standoff), (".txt", doc.text.encode())):
             with atomic_write(folder / f"{stem}{extension}") as stream:
                 stream.write(content)
         tally.written += 1
 
 
-def _files(doc: Document, stems: FileStems, tally: Tally) -> tuple[str, bytes, bytes]:
-    """The stem of a document's files, and their contents."""
-    standoff = _standoff(doc, tally)
-    return stems.take(doc.id), doc.text.encode(), standoff
-
-
 def _standoff(doc: Document, tally: Tally) -> bytes:
-    """The content of a document's .ann file."""
     relations, attributes = _writable(doc, tally)
     letters = [_relation_letter(relation, {span.id for span in doc.spans}) for relation in relations]
     ids = _brat_ids([(span.id, "T") for span in doc.spans])
     ids |= _brat_ids([(relation.id, letter) for relation, letter in zip(relations, letters, strict=True)])
     lines = [*_mention_lines(doc, ids)]
     lines += (_relation_line(relation, letter, ids) for relation, letter in zip(relations, letters, strict=True))
-    attribute_ids = _brat_ids([(attribute.id, _attribute_letter(attribute)) for attribute in attributes])
+    attribute_ids = _brat_ids(
+        [(item.id, next((letter for letter in "#M" if _has_form(item.id, letter)), "A")) for item in attributes]
+    )
     lines += (
         _attribute_line(attribute, attribute_ids[attribute.id], ids[attribute.target], tally)
         for attribute in attributes
@@ -302,10 +296,6 @@ def _relation_letter(relation: Relation, spans: set[str]) -> str:
         return "*"
     has_trigger = bool(arguments) and arguments[0].role == "Trigger" and arguments[0].target in spans
     return "E" if has_trigger and not _has_form(relation.id, "R") else "R"
-
-
-def _attribute_letter(attribute: Attribute) -> str:
-    return next((letter for letter in "#M" if _has_form(attribute.id, letter)), "A")
 
 
 def _has_form(id: str, letter: str) -> bool:

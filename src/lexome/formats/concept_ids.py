@@ -57,14 +57,9 @@ _PREFIXES = {
 
 # The form of ids without prefix, by vocabulary.
 _BARE = {
-    "NCBIGene": re.compile(r"[0-9]+"),
-    "NCBITaxon": re.compile(r"[0-9]+"),
+    **dict.fromkeys(("NCBIGene", "NCBITaxon", "homologene", "CHEBI", "dbsnp", "clingen"), re.compile(r"[0-9]+")),
     "omim": re.compile(r"[0-9]+(?:\.[0-9]+)?"),
-    "homologene": re.compile(r"[0-9]+"),
-    "CHEBI": re.compile(r"[0-9]+"),
     "cellosaurus": re.compile(r"[0-9A-Z]+"),
-    "dbsnp": re.compile(r"[0-9]+"),
-    "clingen": re.compile(r"[0-9]+"),
     "mesh": re.compile(r"[A-Z][0-9]+"),
     "umls": re.compile(r"C[0-9]+"),
 }
@@ -188,8 +183,7 @@ def _parse_list(piece: str, vocabulary: str | None, notes: list[str]) -> list[st
         if _GENE_OF.fullmatch(piece):
             notes.append("taxon of a gene id ignored")
         return [curie]
-    context = _CONTEXT.fullmatch(piece)
-    if context is not None:
+    if (context := _CONTEXT.fullmatch(piece)) is not None:
         notes.append(f"field {context[1]} of a variant ignored")
         return []
     prefix, _, rest = piece.partition(":")
@@ -213,8 +207,7 @@ def _parse_id(token: str, vocabulary: str | None) -> str | None:
     for prefix, pattern in _FORMS.items():
         if pattern.fullmatch(token):
             return f"{prefix}:{token}"
-    gene = _GENE_OF.fullmatch(token)
-    if gene is not None:
+    if (gene := _GENE_OF.fullmatch(token)) is not None:
         return f"NCBIGene:{gene[1]}"
     return _parse_prefixed(token)
 
@@ -237,11 +230,7 @@ def _parse_prefixed(token: str) -> str | None:
 def _local(prefix: str, local: str) -> str:
     if prefix == "cellosaurus" and not local.startswith("CVCL_"):
         return f"CVCL_{local}"
-    if prefix == "dbsnp" and local.isdecimal():
-        return f"rs{local}"
-    if prefix == "clingen" and local.isdecimal():
-        return f"CA{local}"
-    return local
+    return {"dbsnp": "rs", "clingen": "CA"}.get(prefix, "") + local if local.isdecimal() else local
 
 
 def types_by_concept(spans: Iterable[Span]) -> Types:
@@ -300,8 +289,7 @@ def _field(concepts: Ids, types: Types) -> str | None:
 
 def _side(field: str, types: Types) -> tuple[str | None, Ids]:
     """The concepts of an id field, and their type if it is the same for all."""
-    typed = _TYPED.fullmatch(field)
-    if typed is not None:
+    if (typed := _TYPED.fullmatch(field)) is not None:
         return typed[1], parse_ids(typed[2], vocabulary_of(typed[1]))[0]
     # A bare number belongs to the vocabulary in which the document's mentions have it.
     readings = [parse_ids(field, vocabulary)[0] for vocabulary in (None, "NCBIGene", "NCBITaxon")]

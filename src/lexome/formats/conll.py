@@ -22,8 +22,7 @@ from lexome.formats.streams import MAX_RECORD_BYTES, Source, decode, too_large
 from lexome.formats.tally import Tally, note_losses
 
 BOM = b"\xef\xbb\xbf"
-_DOCSTART = b"-DOCSTART-"
-_DOCSTART_TEXT = "-DOCSTART-"
+_DOCSTART, _DOCSTART_TEXT = b"-DOCSTART-", "-DOCSTART-"
 _ID = re.compile(r"-DOCSTART-[ \t]+\(([^\t]*)\)")
 _TASK_TOKEN = re.compile(r"<[^<>/\s]+>")
 _LETTERS = {"auto": "BIOESLUMW", "iob1": "BIO", "iob2": "BIO", "iobes": "BIOESLUMW", "io": "IO"}
@@ -79,12 +78,8 @@ class _ReadOptions:
 
     def tag(self, text: str, line: int) -> Tag:
         """The tag's letter, one of BIOES, and its type; BadDocument if it is invalid."""
-        tag = self.tags.get(text)
-        if tag is None:
-            tag = self.tags[text] = self._parse(text, line)
-        return tag
-
-    def _parse(self, text: str, line: int) -> Tag:
+        if text in self.tags:
+            return self.tags[text]
         letter, dash, label = text.partition("-")
         allowed = _LETTERS[self.scheme]
         if len(letter) != 1 or letter not in allowed or (letter == "O" and dash):
@@ -94,7 +89,8 @@ class _ReadOptions:
                 "followed by a type, such as I-Gene. Check the columns, or name another scheme.",
                 value=text,
             )
-        return letter.translate(_PLAIN), label if dash else self.type
+        tag = self.tags[text] = (letter.translate(_PLAIN), label if dash else self.type)
+        return tag
 
 
 def _chunks(source: Source) -> Iterator[tuple[int, bytes | None, bytes]]:
@@ -159,7 +155,6 @@ def _document(name: str, opening: bytes | None, raw: bytes, line: int, options: 
 
 
 def _sentences(text: str, first: int, options: _ReadOptions) -> Iterator[tuple[list[str], list[Tag]]]:
-    """The words and tags of each sentence that has any."""
     words: list[str] = []
     tags: list[Tag] = []
     known = options.tags
@@ -302,7 +297,6 @@ class Style:
 
 
 def _document_lines(doc: Document, style: Style) -> bytes:
-    """The lines of one document."""
     lines: list[str] = []
     if style.docstart:
         if "\t" in doc.id or "\n" in doc.id:
@@ -347,7 +341,6 @@ def _flat_spans(doc: Document, tally: Tally) -> list[Span]:
 
 
 def _sentence_lines(passage: Passage, spans: list[Span], style: Style) -> Iterator[list[tuple[str, Span | None]]]:
-    """The words of each sentence, with their spans."""
     boundaries = {offset for sentence in passage.sentences for offset in sentence}
     crossed = {offset for offset in boundaries if (at := _first_from(spans, offset)) and offset < spans[at - 1].end}
     if crossed:
@@ -392,16 +385,12 @@ def _cut_tokens(passage: Passage, cuts: list[int], style: Style) -> Iterator[Ran
             style.tally.note("token split at the boundary of a mention, sentence or column")
         for left, right in zip((start, *inner), (*inner, end), strict=True):
             for match in piece.finditer(text, left - shift, right - shift):
-                yield from _not_docstart(match, shift)
-
-
-def _not_docstart(match: re.Match[str], shift: int) -> Iterator[Range]:
-    """The piece, split in two if it would be read as the beginning of a document."""
-    start, end = match.start() + shift, match.end() + shift
-    if match[0] == _DOCSTART_TEXT or match[0].startswith(f"{_DOCSTART_TEXT} "):
-        yield start, start + 1
-        start += 1
-    yield start, end
+                first, last = match.start() + shift, match.end() + shift
+                # Split in two if it would be read as the beginning of a document.
+                if match[0] == _DOCSTART_TEXT or match[0].startswith(f"{_DOCSTART_TEXT} "):
+                    yield first, first + 1
+                    first += 1
+                yield first, last
 
 
 def _tokens(passage: Passage) -> Iterator[Range]:
@@ -417,7 +406,6 @@ def _tokens(passage: Passage) -> Iterator[Range]:
 
 
 def _tags(owners: list[Span | None], style: Style) -> list[str]:
-    """The tags of a sentence, from the span of each word."""
     tags: list[str] = []
     for before, owner, after in zip((None, *owners), owners, (*owners[1:], None), strict=False):
         if owner is None:

@@ -11,9 +11,10 @@ document's labels are the hallmarks, the first steps of the paths, which is what
 import re
 from collections.abc import Iterator
 from functools import partial
+from itertools import accumulate, pairwise
 from pathlib import PurePosixPath
 
-from lexome.document import Document, Passage, Range, Span
+from lexome.document import Document, Passage, Span
 from lexome.errors import BadDocument
 from lexome.formats.streams import Source, decode, pair_files, uncompressed_name
 from lexome.formats.tally import Tally
@@ -50,7 +51,8 @@ def _document(id: str, raw_text: bytes | None, raw_labels: bytes | None, tally: 
     if raw_text is None:
         raise BadDocument("no_text", "there are labels but no text file of this name. Add the text file.", value=id)
     text = decode(raw_text, encoding).removesuffix("\n")
-    sentences = _lines(text) if text else ()
+    starts = accumulate((len(line) + 1 for line in text.split("\n")), initial=0)
+    sentences = tuple((start, after - 1) for start, after in pairwise(starts)) if text else ()
     labels = _labels(decode(raw_labels, encoding), tally) if raw_labels is not None else [()] * len(sentences)
     if len(labels) != len(sentences):
         message = f"there are labels for {len(labels)} sentences, but {len(sentences)} sentences."
@@ -66,16 +68,6 @@ def _document(id: str, raw_text: bytes | None, raw_labels: bytes | None, tally: 
         labels=tuple(dict.fromkeys(label.partition(_STEP)[0] for _, label in labelled)),
         meta=Metadata(pmid=id if id.isascii() and id.isdigit() else None),
     )
-
-
-def _lines(text: str) -> tuple[Range, ...]:
-    """The range of each line in the text."""
-    ranges: list[Range] = []
-    start = 0
-    for line in text.split("\n"):
-        ranges.append((start, start + len(line)))
-        start += len(line) + 1
-    return tuple(ranges)
 
 
 def _labels(text: str, tally: Tally) -> list[tuple[str, ...]]:

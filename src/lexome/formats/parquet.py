@@ -25,16 +25,12 @@ from lexome.formats.tally import Tally
 # In the file's metadata; incremented when older versions of Lexome cannot read the files.
 FORM_VERSION = 1
 
-# Limits of a row group, which is what writing and reading hold in memory.
+# Limits of a row group, which is what writing and reading hold in memory, and the approximate size of a span in it.
 GROUP_ROWS = 10_000
 GROUP_CHARACTERS = 16 << 20
-
-# The approximate size of a span in that limit.
 SPAN_CHARACTERS = 100
-
 # Documents built at a time.
 BATCH_ROWS = 256
-
 # Values of the columns of a null struct, which are never read.
 _BLANK: dict[Any, Any] = {str: "", int: 0, float: 0.0, bool: False}
 Make = Callable[[Any, int], list[Document]]
@@ -44,7 +40,8 @@ def read(source: Source, *, tally: Tally) -> Iterator[Document]:
     """One document per row: Lexome's own columns, or a table with a text (and id, title, abstract, label)."""
     with _table(source) as table:
         names = table.schema_arrow.names
-        is_lexome = _is_lexome_table(table.schema_arrow)
+        # Lexome's own columns, even if another tool rewrote the file without its metadata.
+        is_lexome = b"lexome.form" in (table.schema_arrow.metadata or {}) or {"id", "passages"} <= set(names)
         if is_lexome:
             _require_lexome_schema(table.schema_arrow, source.name)
         elif not RECORD_TEXTS.intersection(names):
@@ -69,7 +66,6 @@ def read(source: Source, *, tally: Tally) -> Iterator[Document]:
 
 @contextmanager
 def _table(source: Source) -> Iterator[Any]:
-    """The opened Parquet file of a source."""
     pa, pq = import_pyarrow("reading Parquet")
     with _random_access(source) as file:
         try:
@@ -130,11 +126,6 @@ def _batches(table: Any, names: list[str], source: Source, tally: Tally) -> Iter
     tally.bytes_read += left
 
 
-def _is_lexome_table(schema: Any) -> bool:
-    """True for Lexome's own columns, even if another tool rewrote the file without its metadata."""
-    return b"lexome.form" in (schema.metadata or {}) or {"id", "passages"} <= set(schema.names)
-
-
 def _require_lexome_schema(schema: Any, name: str) -> None:
     version = (schema.metadata or {}).get(b"lexome.version", str(FORM_VERSION).encode())
     if not version.isdigit() or int(version) > FORM_VERSION:
@@ -174,7 +165,6 @@ def _build(make: Make, batch: Any, first: int, name: str, tally: Tally) -> Itera
 
 
 def _raw(row: Any) -> bytes | None:
-    """A row as JSON, for the rejects file."""
     import pyarrow as pa
 
     try:
@@ -256,15 +246,14 @@ def _batch(docs: list[Document], schema: Any, tally: Tally) -> tuple[Any, list[i
     try:
         return _arrow(docs, schema), []
     except BadDocument:
-        checked = [_check_document(doc, schema, tally) for doc in docs]
-        rejected = [index for index, doc in enumerate(checked) if doc is None]
-        return _arrow([doc for doc in checked if doc is not None], schema), rejected
-
-
-def _check_document(doc: Document, schema: Any, tally: Tally) -> Document | None:
-    name = doc.id.encode(errors="backslashreplace").decode()
-    batch = tally.attempt(partial(_arrow, [doc], schema), where=f"document {doc.id!r}", id=name)
-    return doc if batch is not None else None
+        rejected: set[int] = set()
+        for index, doc in enumerate(docs):
+            name = doc.id.encode(errors="backslashreplace").decode()
+            make = partial(_arrow, [doc], schema)
+            if tally.attempt(make, where=f"document {doc.id!r}", id=name) is None:
+                rejected.add(index)
+        kept = [doc for index, doc in enumerate(docs) if index not in rejected]
+        return _arrow(kept, schema), sorted(rejected)
 
 
 def _arrow(docs: list[Document], schema: Any) -> Any:
@@ -359,8 +348,7 @@ def schema_problem(cls: type, kind: Any, path: str = "") -> str | None:
         if kind.names.count(column.name) > 1:
             return f"there are two columns {name}"
         if column.name in kind.names:
-            problem = _column_problem(column.hint, kind.field(column.name).type, name)
-            if problem is not None:
+            if (problem := _column_problem(column.hint, kind.field(column.name).type, name)) is not None:
                 return problem
         elif column.default is MISSING:
             return f"there is no column {name}"
@@ -383,11 +371,8 @@ def _column_problem(hint: Any, kind: Any, name: str) -> str | None:
         if not (of.is_list(kind) or of.is_large_list(kind)):
             return f"{name} is {kind}, not a list"
         return _column_problem(get_args(hint)[0], kind.value_type, f"{name}[]")
-    if hint is str:
-        fits = of.is_string(kind) or of.is_large_string(kind)
-    else:
-        check: dict[type, Callable[[Any], bool]] = {int: of.is_integer, float: of.is_floating, bool: of.is_boolean}
-        fits = check[hint](kind)
+    check: dict[type, Callable[[Any], bool]] = {int: of.is_integer, float: of.is_floating, bool: of.is_boolean}
+    fits = of.is_string(kind) or of.is_large_string(kind) if hint is str else check[hint](kind)
     return None if fits else f"{name} is {kind}, not {_arrow_type(hint)}"
 
 
@@ -411,22 +396,18 @@ def from_struct(cls: type, array: Any) -> list[Any]:
             continue
         values = _values(column.hint, array.field(index))
         if not column.optional and array.field(index).null_count:
-            values = _without_null(values, column, array)
+            if column.default is MISSING and any(
+                value is None and valid for value, valid in zip(values, array.is_valid().to_pylist(), strict=True)
+            ):
+                message = f"{column.name} is null; expected a value in every row"
+                raise BadDocument("missing_field", message, value=column.name)
+            values = [column.default if value is None else value for value in values]
         sides.append(values)
     # Documents have thousands of these, so the objects are built from columns and not from dicts.
     rows = zip(*sides, strict=True)
     if array.null_count == 0:
         return [cls(*row) for row in rows]
     return [cls(*row) if valid else None for row, valid in zip(rows, array.is_valid().to_pylist(), strict=True)]
-
-
-def _without_null(values: list[Any], column: Column, owner: Any) -> list[Any]:
-    owner_valid = owner.is_valid().to_pylist()
-    if column.default is MISSING and any(
-        value is None and valid for value, valid in zip(values, owner_valid, strict=True)
-    ):
-        raise BadDocument("missing_field", f"{column.name} is null; expected a value in every row", value=column.name)
-    return [column.default if value is None else value for value in values]
 
 
 def _values(hint: Any, array: Any) -> list[Any]:
@@ -449,7 +430,6 @@ def _values(hint: Any, array: Any) -> list[Any]:
 
 
 def _tuples(hint: Any, array: Any) -> list[Any]:
-    """A tuple for each list; None for null."""
     bounds = array.offsets.to_pylist()
     # A slice of a list array still has all the values.
     flat = _values(hint, array.values.slice(bounds[0], bounds[-1] - bounds[0]))

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import BinaryIO, Literal
 
-from lexome.document import NO_METADATA, Attribute, Document, Passage, Relation, Span, encode_utf8, shorten
+from lexome.document import NO_METADATA, Attribute, Document, Passage, Relation, Span, encode_utf8, lay_out, shorten
 from lexome.errors import BadDocument
 from lexome.formats.concept_ids import (
     NOVELTY,
@@ -88,8 +88,6 @@ class _Block:
 
 @dataclass(slots=True)
 class _Content:
-    """The parsed lines of a block."""
-
     texts: list[tuple[str, str]]
     mentions: list[tuple[int, int, list[str]]]
     relations: list[list[str]]
@@ -143,7 +141,12 @@ def _document(block: _Block, repair: bool, encoding: str, tally: Tally) -> Docum
     id_ = decode(block.id, encoding)
     content = _content(block, id_, encoding)
     texts = _trim_titles(content, tally)
-    passages = tuple(_passages(texts, tally))
+    for tag, _ in texts:
+        if tag not in _KINDS:
+            tally.note(f"text marked |{tag}| read as a paragraph")
+    passages = tuple(
+        passage for passage in lay_out((_KINDS.get(tag, "paragraph"), text) for tag, text in texts) if passage.text
+    )
     spans, attributes = _spans(content, repair, tally)
     relations = _relations(content, spans, tally)
     if repair:
@@ -213,16 +216,6 @@ def _trim_titles(content: _Content, tally: Tally) -> list[tuple[str, str]]:
 def _mismatches(texts: list[tuple[str, str]], content: _Content) -> int:
     full_text = "\n".join(text for _, text in texts)
     return sum(full_text[start:end] != columns[0] for start, end, columns in content.mentions)
-
-
-def _passages(texts: list[tuple[str, str]], tally: Tally) -> Iterator[Passage]:
-    offset = 0
-    for tag, text in texts:
-        if tag not in _KINDS:
-            tally.note(f"text marked |{tag}| read as a paragraph")
-        if text:
-            yield Passage(offset, text, _KINDS.get(tag, "paragraph"))
-        offset += len(text) + 1
 
 
 def _spans(content: _Content, repair: bool, tally: Tally) -> tuple[tuple[Span, ...], tuple[Attribute, ...]]:

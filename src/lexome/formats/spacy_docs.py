@@ -28,15 +28,12 @@ if TYPE_CHECKING:
     from spacy.tokens import Doc
     from spacy.vocab import Vocab
 
-
 T = TypeVar("T")
 
 # The key of the span group and of the entry in user_data.
 KEY = "lexome"
-
 # Annotations of other Docs that a Document cannot represent.
 IGNORED_ANNOTATIONS = ("TAG", "POS", "MORPH", "LEMMA", "DEP")
-
 # Token attributes in a DocBin: entities and sentence starts.
 ATTRIBUTES = ("ENT_IOB", "ENT_TYPE", "ENT_KB_ID", "ENT_ID", "SENT_START")
 
@@ -182,29 +179,6 @@ def to_spacy(doc: Document, nlp: "Language | Vocab") -> "Doc":
     passage begins or ends, so that every mention aligns with tokens.
     """
     spacy = _spacy("conversion to spaCy")
-    _require_text(doc)
-    text = doc.text
-    vocab = getattr(nlp, "vocab", nlp)
-    starts, ends = _edges(doc)
-    edges = _token_edges(text, nlp) | {passage.end for passage in doc.passages}
-    pieces, spaces = _split_tokens(text, edges, starts, ends)
-    try:
-        spacy_doc = spacy.tokens.Doc(
-            vocab,
-            words=[text[start:end] for start, end in pieces],
-            spaces=spaces,
-            sent_starts=_sentence_starts(doc, pieces),
-        )
-        _add_spans(spacy_doc, doc, pieces)
-        spacy_doc.cats = dict.fromkeys(doc.labels, 1.0)
-        spacy_doc.user_data[KEY] = to_json(doc).decode()
-    except ValueError as error:
-        # A lone surrogate in an id or a type.
-        raise BadDocument("not_unicode", f"{error}; expected valid Unicode in every field") from None
-    return spacy_doc  # type: ignore[no-any-return]
-
-
-def _require_text(doc: Document) -> None:
     gaps = sum(-len(passage.text) for passage in doc.passages) + (doc.passages[-1].end if doc.passages else 0)
     if gaps > MAX_GAP_CHARACTERS:
         raise BadDocument(
@@ -213,18 +187,29 @@ def _require_text(doc: Document) -> None:
             f"{MAX_GAP_CHARACTERS:,}. Place the passages closer together.",
             value=gaps,
         )
-
-
-def _edges(doc: Document) -> tuple[set[int], set[int]]:
-    """The starts of passages, sentences and mentions, and the ends of mentions."""
-    starts = {passage.offset for passage in doc.passages}
-    starts.update(start for passage in doc.passages for start, _ in passage.sentences)
-    ends = set()
-    for span in doc.spans:
-        for start, end in span.parts:
-            starts.add(start)
-            ends.add(end)
-    return starts, ends
+    text = doc.text
+    vocab = getattr(nlp, "vocab", nlp)
+    has_sentences = any(passage.sentences for passage in doc.passages)
+    sentence_starts = {passage.offset for passage in doc.passages}
+    sentence_starts.update(start for passage in doc.passages for start, _ in passage.sentences)
+    parts = [part for span in doc.spans for part in span.parts]
+    starts, ends = sentence_starts | {start for start, _ in parts}, {end for _, end in parts}
+    edges = _token_edges(text, nlp) | {passage.end for passage in doc.passages}
+    pieces, spaces = _split_tokens(text, edges, starts, ends)
+    try:
+        spacy_doc = spacy.tokens.Doc(
+            vocab,
+            words=[text[start:end] for start, end in pieces],
+            spaces=spaces,
+            sent_starts=[start in sentence_starts for start, _ in pieces] if has_sentences else None,
+        )
+        _add_spans(spacy_doc, doc, pieces)
+        spacy_doc.cats = dict.fromkeys(doc.labels, 1.0)
+        spacy_doc.user_data[KEY] = to_json(doc).decode()
+    except ValueError as error:
+        # A lone surrogate in an id or a type.
+        raise BadDocument("not_unicode", f"{error}; expected valid Unicode in every field") from None
+    return spacy_doc  # type: ignore[no-any-return]
 
 
 def _token_edges(text: str, nlp: "Language | Vocab") -> set[int]:
@@ -253,15 +238,6 @@ def _split_tokens(text: str, edges: set[int], starts: set[int], ends: set[int]) 
             pieces.append((start, end))
             spaces.append(False)
     return pieces, spaces
-
-
-def _sentence_starts(doc: Document, pieces: list[Range]) -> list[bool] | None:
-    """Whether a sentence begins at each token; None if the document has no sentences."""
-    if not any(passage.sentences for passage in doc.passages):
-        return None
-    starts = {passage.offset for passage in doc.passages}
-    starts.update(start for passage in doc.passages for start, _ in passage.sentences)
-    return [start in starts for start, _ in pieces]
 
 
 def _add_spans(spacy_doc: "Doc", doc: Document, pieces: list[Range]) -> None:
@@ -334,7 +310,12 @@ def current_spans(spacy_doc: "Doc", doc: Document, tally: Tally) -> Iterator[Spa
     used = {mention.id for mention in group} | {relation.id for relation in doc.relations} | {""}
     known = {span.id: span for span in doc.spans}
     fresh = (id_ for id_ in numbered_ids("T") if id_ not in used and id_ not in known)
-    yield from doc.spans if group == _group_of(doc) else _spans_by_id(group, doc, known, fresh)
+    unchanged = [
+        Mention(start, end, span.type, span.concepts[0] if span.concepts else "", span.id)
+        for span in doc.spans
+        for start, end in span.parts
+    ]
+    yield from doc.spans if group == unchanged else _spans_by_id(group, doc, known, fresh)
     for mention in others:
         key = (mention.start, mention.end, mention.label)
         if key not in seen:
@@ -358,15 +339,6 @@ def _mentions(spans: Iterable[Any], label: str, doc: Document, tally: Tally) -> 
             yield Mention(start, end, span.label_ or label, span.kb_id_, span.id_)
 
 
-def _group_of(doc: Document) -> list[Mention]:
-    """The span group that to_spacy creates."""
-    return [
-        Mention(start, end, span.type, span.concepts[0] if span.concepts else "", span.id)
-        for span in doc.spans
-        for start, end in span.parts
-    ]
-
-
 def _spans_by_id(group: list[Mention], doc: Document, known: dict[str, Span], fresh: Iterator[str]) -> Iterator[Span]:
     """The spans of an edited group: one per id, its parts in reading order."""
     relations = {relation.id for relation in doc.relations} | {""}
@@ -380,23 +352,15 @@ def _spans_by_id(group: list[Mention], doc: Document, known: dict[str, Span], fr
 def _span(id: str, mentions: list[Mention], doc: Document, known: dict[str, Span]) -> Span:
     parts = tuple((mention.start, mention.end) for mention in mentions)
     original = known.get(id)
-    concepts = _concepts(mentions[0])
-    if original is not None and (original.type, original.parts, original.concepts[:1]) == (
-        mentions[0].label,
-        parts,
-        concepts,
-    ):
+    # spaCy's entity linker writes NIL for no match; its ids need not be CURIEs.
+    concept = mentions[0].concept
+    prefix, _, local = concept.partition(":")
+    concepts = (concept if prefix and local else f"kb:{concept}",) if concept not in ("", "NIL") else ()
+    current = (mentions[0].label, parts, concepts)
+    if original is not None and (original.type, original.parts, original.concepts[:1]) == current:
         return original
     text = " ".join(doc.slice(start, end) for start, end in parts)
     return Span(id, mentions[0].label, parts, text, concepts)
-
-
-def _concepts(mention: Mention) -> tuple[str, ...]:
-    # spaCy's entity linker writes NIL for no match; its ids need not be CURIEs.
-    if mention.concept in ("", "NIL"):
-        return ()
-    prefix, colon, local = mention.concept.partition(":")
-    return (mention.concept if prefix and colon and local else f"kb:{mention.concept}",)
 
 
 def with_spans(doc: Document, spans: tuple[Span, ...], tally: Tally) -> Document:

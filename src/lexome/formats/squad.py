@@ -66,11 +66,15 @@ def write(docs: Iterable[Document], stream: BinaryIO, *, tally: Tally, version: 
         wrote = False
         has_snippets = doc.questions and any(passage.kind == SNIPPET for passage in doc.passages)
         for part in spread_snippets(doc, tally) if has_snippets else (doc,):
-            title = _title(part)
+            section = part.passages[0].section if len(part.passages) == 1 else (part.title or "",)
+            title = section[0] if section else ""
             where = f"document {doc.id!r}"
             paragraph = tally.attempt(partial(_paragraph, part, title, numbers, version, tally), where=where, id=doc.id)
             if paragraph is not None:
-                stream.write(_separator(title, last) + paragraph)
+                if title != last:
+                    stream.write(b"\n" if last is None else b"\n]},\n")
+                stream.write(b",\n" if title == last else b'{"title": ' + _json(title) + b', "paragraphs": [\n')
+                stream.write(paragraph)
                 numbers[title] += 1
                 last, wrote = title, True
         if wrote:
@@ -147,21 +151,6 @@ def _answer(fields: dict[str, Any], context: str, offsets: str, tally: Tally) ->
         f"{context[max(0, start) : max(0, start) + min(len(text), 60)]!r}. Fix it, or read with offsets=repair.",
         value=text,
     )
-
-
-def _title(doc: Document) -> str:
-    """The title of the article of the document's paragraph."""
-    if len(doc.passages) == 1:
-        return doc.passages[0].section[0] if doc.passages[0].section else ""
-    return doc.title or ""
-
-
-def _separator(title: str, last: str | None) -> bytes:
-    """The bytes before a paragraph: a comma, or the beginning of its article."""
-    if title == last:
-        return b",\n"
-    begin = b"\n" if last is None else b"\n]},\n"
-    return begin + b'{"title": ' + _json(title) + b', "paragraphs": [\n'
 
 
 def _paragraph(doc: Document, title: str, numbers: Counter[str], version: str, tally: Tally) -> bytes | None:

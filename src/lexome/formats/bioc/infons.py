@@ -46,17 +46,20 @@ def metadata(infons: Mapping[str, Any], record: Mapping[str, Any]) -> Metadata:
     ids, other_ids = _ids(values)
     journal_line = values.get("journal") or ""
     year = values.get("year") or ""
-    date = string(record, "date") or ""
     licence = values.get("license") or values.get("licence")
     url = _LICENCE_URL.search(licence or "")
-    day = _DAY.match(date)
+    day = _DAY.match(string(record, "date") or "")
+    # The date in the journal infon if it agrees with the year, else the year.
+    date = parse_free_date(journal_line.partition(";")[2])
+    if date is None or not date.startswith(year):
+        date = year if _YEAR.fullmatch(year) else None
     return Metadata(
         pmid=string(record, "pmid") or ids.get("pmid"),
         pmcid=pmcid(id_) if (id_ := string(record, "pmcid") or ids.get("pmcid")) is not None else None,
         doi=ids.get("doi") or (doi[1] if (doi := _DOI.search(journal_line)) is not None else None),
         other_ids=other_ids,
         journal=_journal(values, string(record, "journal")),
-        published=day[0] if day is not None else _published(journal_line, year),
+        published=day[0] if day is not None else date,
         authors=_authors(values, strings(record, "authors")),
         # PMC separates keywords by spaces, which cannot be split.
         keywords=tuple(filter(None, map(str.strip, (values.get("kwd") or values.get("keywords") or "").split(";")))),
@@ -108,14 +111,6 @@ def _journal(values: Mapping[str, str | None], name: str | None) -> Journal | No
     pages = "-".join(filter(None, (values.get("fpage"), values.get("lpage")))) or values.get("elocation-id") or None
     journal = Journal(None, abbreviation, (), None, values.get("volume") or None, values.get("issue") or None, pages)
     return journal if journal != Journal() else None
-
-
-def _published(journal_line: str, year: str) -> str | None:
-    """The date in the journal infon if it agrees with the year, else the year."""
-    date = parse_free_date(journal_line.partition(";")[2])
-    if date is not None and (not year or date.startswith(year)):
-        return date
-    return year if _YEAR.fullmatch(year) else None
 
 
 def _authors(values: Mapping[str, str | None], listed: tuple[str, ...]) -> tuple[Author, ...]:

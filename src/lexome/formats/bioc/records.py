@@ -58,9 +58,7 @@ KEY = "lexome"
 
 # How PMC marks a heading of the first level.
 HEADING = "title_1"
-UNTYPED_MENTION = "Mention"
-UNTYPED_RELATION = "Relation"
-
+UNTYPED_MENTION, UNTYPED_RELATION = "Mention", "Relation"
 # Larger offsets are errors; they would only fill memory with spaces.
 _MAX_OFFSET = 10**12
 _MAX_GAP = 1_000_000
@@ -392,22 +390,19 @@ def _spans(
             if file_id is not None:
                 level.register(file_id, id_)
             text = string(record, "text")
-            parts = _parts(record, 1 if repair and text else 0)
+            minimum = 1 if repair and text else 0
+            ranges = []
+            for location in objects(record, "locations"):
+                start = parse_offset(location.get("offset"), "a location's offset")
+                size = parse_offset(location.get("length"), "a location's length")
+                ranges.append((start, start + max(minimum, size)))
+            parts = tuple(sorted(ranges))
             if not parts or (not text and parts[0][0] == parts[0][1]):
                 tally.note("annotation without location skipped")
                 dropped.add(id_)
                 continue
             spans.append(_read_span(record, id_, parts, _mention(text, parts, passages, tally), tally))
     return tuple(spans), dropped
-
-
-def _parts(record: Record, minimum: int) -> tuple[Range, ...]:
-    """The ranges of an annotation, in reading order, none shorter than `minimum`."""
-    ranges = []
-    for location in objects(record, "locations"):
-        start = parse_offset(location.get("offset"), "a location's offset")
-        ranges.append((start, start + max(minimum, parse_offset(location.get("length"), "a location's length"))))
-    return tuple(sorted(ranges))
 
 
 def _mention(text: str | None, parts: tuple[Range, ...], passages: tuple[Passage, ...], tally: Tally) -> str:
@@ -610,7 +605,16 @@ def _passage_record(passage: Passage, meta: dict[str, str]) -> RecordDict:
         "offset": passage.offset,
         "infons": infons | own_infon(own),
         "text": "" if sentences else passage.text,
-        "sentences": [_sentence(passage, part) for part in sentences],
+        "sentences": [
+            {
+                "offset": start,
+                "infons": {},
+                "text": passage.text[start - passage.offset : end - passage.offset],
+                "annotations": [],
+                "relations": [],
+            }
+            for start, end in sentences
+        ],
         "annotations": [],
         "relations": [],
     }
@@ -623,17 +627,6 @@ def _between(passage: Passage) -> list[str] | None:
     edges = (passage.offset, *(edge for part in passage.sentences for edge in part), passage.end)
     pieces = [passage.text[start - passage.offset : end - passage.offset] for start, end in pairwise(edges)][::2]
     return pieces if not "".join(pieces).strip() else None
-
-
-def _sentence(passage: Passage, part: Range) -> RecordDict:
-    start, end = part
-    return {
-        "offset": start,
-        "infons": {},
-        "text": passage.text[start - passage.offset : end - passage.offset],
-        "annotations": [],
-        "relations": [],
-    }
 
 
 def _place_annotations(doc: Document, passages: list[RecordDict]) -> None:

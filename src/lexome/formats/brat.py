@@ -245,8 +245,8 @@ def write(docs: Iterable[Document], folder: Path, *, tally: Tally) -> None:
         raise FormatError(message, code="not-writable", value=folder) from error
     stems = FileStems()
     for doc in docs:
-        where = f"document {shorten(doc.id)!r}"
-        files = tally.attempt(lambda doc=doc: (_standoff(doc, tally), stems.take(doc.id)), where=where, id=doc.id)
+        make = partial(_standoff, doc, stems, tally)
+        files = tally.attempt(make, where=f"document {shorten(doc.id)!r}", id=doc.id)
         if files is None:
             continue
         standoff, stem = files
@@ -257,7 +257,8 @@ def write(docs: Iterable[Document], folder: Path, *, tally: Tally) -> None:
         tally.written += 1
 
 
-def _standoff(doc: Document, tally: Tally) -> bytes:
+def _standoff(doc: Document, stems: FileStems, tally: Tally) -> tuple[bytes, str]:
+    """The content of a document's .ann file, and the name of its files."""
     relations, attributes = _writable(doc, tally)
     letters = [_relation_letter(relation, {span.id for span in doc.spans}) for relation in relations]
     ids = _brat_ids([(span.id, "T") for span in doc.spans])
@@ -274,7 +275,7 @@ def _standoff(doc: Document, tally: Tally) -> bytes:
     if any(old != new for old, new in (*ids.items(), *attribute_ids.items())):
         tally.note("ids renumbered")
     note_losses(doc, tally, supported=_SUPPORTED)
-    return encode_utf8("".join(f"{line}\n" for line in lines))
+    return encode_utf8("".join(f"{line}\n" for line in lines)), stems.take(doc.id)
 
 
 def _writable(doc: Document, tally: Tally) -> tuple[tuple[Relation, ...], tuple[Attribute, ...]]:

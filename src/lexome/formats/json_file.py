@@ -50,7 +50,7 @@ def elements(source: Source) -> Iterator[Any]:
 def _entries(
     source: Source, brackets: str, parse: "Callable[[_Window], tuple[T, int] | None]", expected: str
 ) -> Iterator[T]:
-    opening, closing = brackets
+    opening, closing = brackets[0], brackets[1]
     window = _Window(source)
     if window.skip(opening) is None:
         raise malformed_json(source, f"it begins with {window.preview()}; expected {opening}")

@@ -292,6 +292,6 @@ def _authors(draft: _Draft) -> tuple[Author, ...]:
         draft.affiliations[0][:0] = draft.early_affiliations
     keys = ("family", "given", "initials", "collective", "orcid")
     return tuple(
-        Author(*(names.get(key) or None for key in keys), affiliations=tuple(affiliations))
+        Author(**{key: names.get(key) or None for key in keys}, affiliations=tuple(affiliations))
         for names, affiliations in zip(draft.authors, draft.affiliations, strict=True)
     )

@@ -222,7 +222,8 @@ def _authors(element: Element, draft: Draft) -> None:
         if author.get("ValidYN") == "N":
             draft.notes.append("author marked as invalid ignored")
         elif names:
-            draft.authors.append(Author(*map(names.get, _NAME_FIELDS), tuple(affiliations)))
+            family, given, initials, collective, orcid_ = map(names.get, _NAME_FIELDS)
+            draft.authors.append(Author(family, given, initials, collective, orcid_, tuple(affiliations)))
 
 
 def _mesh(element: Element, draft: Draft) -> None:

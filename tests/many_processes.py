@@ -20,7 +20,7 @@ from lexome.training.loop import Batch, Loss, Position, Step, Updater, train
 from lexome.training.losses import DistilledLM, DistillingLoss, PretrainingLoss, Weights, projection
 from lexome.training.optim import LearningRateSchedule, Length, Optimizers, OptimizerSettings
 from lexome.training.parallel import AXES, Parallel, Sizes, join_processes
-from lexome.training.sampling import NOT_ASKED, Place
+from lexome.training.sampling import IGNORE_INDEX, Place
 from lexome.training.trainer import gather_weights, restore_state, save_state
 
 STEPS = 5
@@ -103,7 +103,7 @@ def _batch(case: Case, generator: torch.Generator, *, sequences: int, masks: int
     lengths = torch.randint(4, 12, (sequences,), generator=generator)
     tokens = int(lengths.sum())
     labels_M = torch.randint(0, case.config.vocab, (masks + 2,), generator=generator)
-    labels_M[-2:] = NOT_ASKED
+    labels_M[-2:] = IGNORE_INDEX
     return Batch(
         ids_T=torch.randint(0, case.config.vocab, (tokens,), generator=generator),
         segments_T=torch.randint(0, 2, (tokens,), generator=generator) if case.paired else None,

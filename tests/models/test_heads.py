@@ -18,7 +18,7 @@ from lexome.models.heads import (
     mean_pool,
 )
 from lexome.training.losses import sums
-from lexome.training.sampling import NOT_ASKED
+from lexome.training.sampling import IGNORE_INDEX
 
 CONFIG = EncoderConfig(vocab=VOCAB, layers=1, hidden_size=32, heads=4, intermediate_size=48, max_tokens=40)
 
@@ -93,7 +93,7 @@ def test_logits_filled_up_change_neither_the_loss_nor_its_gradients() -> None:
     torch.manual_seed(0)
     head, hidden_MD = MaskedLMHead(CONFIG), torch.randn(5, CONFIG.hidden_size)
     tokens_VD = torch.randn(CONFIG.vocab, CONFIG.hidden_size, requires_grad=True)
-    labels_M = torch.tensor([0, 3, NOT_ASKED, CONFIG.vocab - 1, 2])
+    labels_M = torch.tensor([0, 3, IGNORE_INDEX, CONFIG.vocab - 1, 2])
     found = []
     for grain in (1, 60):
         head.pad_to_multiple_of = grain

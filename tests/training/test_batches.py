@@ -18,7 +18,19 @@ from lexome.corpus.masking import Masking, Schedule
 from lexome.corpus.shards import Shards
 from lexome.errors import ShardError
 from lexome.training.loop import prefetch, to_tensors
-from lexome.training.sampling import NOT_ASKED, Arrays, Pieces, Place, Plan, Text, batch, once, round_up, steps, take
+from lexome.training.sampling import (
+    IGNORE_INDEX,
+    Arrays,
+    Pieces,
+    Place,
+    Plan,
+    Text,
+    batch,
+    evaluation_batches,
+    round_up,
+    steps,
+    take,
+)
 from lexome.training.session import ShardBatches
 
 PLAN = Plan(tokens=256, max_tokens=32, seed=3)
@@ -106,7 +118,7 @@ def test_all_batches_have_one_size_and_lack_less_than_a_sequence(shards: Shards,
 def test_nothing_is_asked_about_fillings(shards: Shards, pieces: Pieces) -> None:
     arrays = next(made(text_of(shards, pieces), pieces)).passes[0]
     assert arrays.positions_M.size == round_up(arrays.masked, 256)
-    assert set(arrays.labels_M[arrays.masked :].tolist()) <= {NOT_ASKED}
+    assert set(arrays.labels_M[arrays.masked :].tolist()) <= {IGNORE_INDEX}
     assert set(arrays.ids_T[arrays.tokens :].tolist()) == {pieces.specials.pad_id}
 
 
@@ -271,7 +283,7 @@ def test_the_second_of_a_pair_is_the_second_segment(shards: Shards, pieces: Piec
 
 def test_held_out_text_is_gone_through_once(shards: Shards, pieces: Pieces) -> None:
     text = Text(shards.held_out, pieces.specials)
-    measured = list(once(text, PLAN, pieces.vocabulary, tokens=10**9, rate=0.15))
+    measured = list(evaluation_batches(text, PLAN, pieces.vocabulary, tokens=10**9, rate=0.15))
     assert sum(one.tokens for one in measured) == int(text.epoch(0, 32).reached[-1])
     assert all(np.diff(one.ends_S, prepend=0).max() <= 32 for one in measured)
 

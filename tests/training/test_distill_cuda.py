@@ -10,7 +10,7 @@ from lexome.models.encoder import EncoderConfig, Packing
 from lexome.models.heads import MaskedLM
 from lexome.training.loop import Batch, to_device
 from lexome.training.losses import DistilledLM, DistillingLoss, Weights, compile_layers, projection
-from lexome.training.sampling import NOT_ASKED
+from lexome.training.sampling import IGNORE_INDEX
 
 if not torch.cuda.is_available():
     pytest.skip("there is no GPU here", allow_module_level=True)
@@ -24,7 +24,7 @@ STUDENT = replace(TEACHER, layers=2, hidden_size=128, heads=2, intermediate_size
 def batch(masks: int) -> Batch:
     generator = torch.Generator().manual_seed(1)
     labels_M = torch.randint(0, 512, (64,), generator=generator)
-    labels_M[masks:] = NOT_ASKED
+    labels_M[masks:] = IGNORE_INDEX
     return Batch(
         ids_T=torch.randint(0, 512, (512,), generator=generator),
         segments_T=None,

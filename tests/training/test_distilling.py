@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from errors import raises
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -12,8 +13,8 @@ from lexome.models.encoder import EncoderConfig, Packing, preset
 from lexome.models.heads import MaskedLM
 from lexome.training.loop import Batch
 from lexome.training.losses import DistilledLM, DistillingLoss, PretrainingLoss, Weights, projection
-from lexome.training.pretrain import every, subset
-from lexome.training.sampling import NOT_ASKED
+from lexome.training.pretrain import every_nth, select_layers
+from lexome.training.sampling import IGNORE_INDEX
 
 TEACHER = EncoderConfig(
     vocab=40, layers=4, hidden_size=32, heads=4, intermediate_size=48, max_tokens=16, initial_std=0.2
@@ -26,7 +27,7 @@ def batch(*, vocab: int = 40) -> Batch:
     """Three sequences and one of filling; five masks and two of filling; half of a step."""
     generator = torch.Generator().manual_seed(5)
     labels_M = torch.randint(0, vocab, (MASKS + 2,), generator=generator)
-    labels_M[MASKS:] = NOT_ASKED
+    labels_M[MASKS:] = IGNORE_INDEX
     ids_T = torch.randint(1, vocab, (24,), generator=generator)
     ids_T[REAL:] = 0
     return Batch(
@@ -147,7 +148,7 @@ def test_rows_that_only_one_vocabulary_has_are_not_compared() -> None:
 def test_a_student_of_layers_has_exactly_the_teachers_weights() -> None:
     torch.manual_seed(3)
     teacher = MaskedLM(TEACHER)
-    student = subset(teacher, [0, 3])
+    student = select_layers(teacher, [0, 3])
     assert student.encoder.config == replace(TEACHER, layers=2)
     assert all(weight.requires_grad for weight in student.parameters())
     held = teacher.state_dict()
@@ -160,27 +161,27 @@ def test_a_student_of_layers_has_exactly_the_teachers_weights() -> None:
 def test_a_student_of_all_layers_is_the_teacher() -> None:
     torch.manual_seed(3)
     teacher = MaskedLM(TEACHER).eval()
-    student = subset(teacher, range(4)).eval()
+    student = select_layers(teacher, range(4)).eval()
     given = batch()
     logits = [model(given.ids_T, given.packing, given.positions_M) for model in (teacher, student)]
     assert torch.equal(*logits)
 
 
 def test_every_second_layer() -> None:
-    assert every(12, 2) == (0, 2, 4, 6, 8, 10)
+    assert every_nth(12, 2) == (0, 2, 4, 6, 8, 10)
 
 
 @pytest.mark.parametrize("layers", [[], [0, 4], [-1, 0]])
 def test_layers_the_teacher_lacks_are_refused(layers: list[int]) -> None:
-    with pytest.raises(UsageError, match="the teacher has layers 0 to 3"):
-        subset(MaskedLM(TEACHER), layers)
+    with raises(UsageError, code="missing-layer", value=layers):
+        select_layers(MaskedLM(TEACHER), layers)
 
 
 def test_layers_that_would_see_something_else_are_refused() -> None:
     modern = replace(preset("modernbert-base", vocab=40), layers=6, hidden_size=16, heads=2, intermediate_size=16)
     teacher = MaskedLM(modern)
-    with pytest.raises(UsageError, match="layer 3 of the teacher would be layer 2"):
-        subset(teacher, [0, 2, 3])
-    with pytest.raises(UsageError, match="layer 3 of the teacher would be layer 0"):
-        subset(teacher, [3, 4, 5])
-    assert len(subset(teacher, [0, 4, 5]).encoder.layers) == 3
+    with raises(UsageError, code="layer-mismatch", value=(3, 2)):
+        select_layers(teacher, [0, 2, 3])
+    with raises(UsageError, code="layer-mismatch", value=(3, 0)):
+        select_layers(teacher, [3, 4, 5])
+    assert len(select_layers(teacher, [0, 4, 5]).encoder.layers) == 3

@@ -16,7 +16,7 @@ from lexome.models.heads import MaskedLM, PairedLM
 from lexome.training.loop import Position, Updater, to_tensors, train
 from lexome.training.losses import PretrainingLoss, sums
 from lexome.training.optim import LearningRateSchedule, Length, Optimizers, OptimizerSettings
-from lexome.training.sampling import NOT_ASKED, Pieces, Place, Plan, StepArrays, Text, batch, take
+from lexome.training.sampling import IGNORE_INDEX, Pieces, Place, Plan, StepArrays, Text, batch, take
 from lexome.training.session import evaluate
 from lexome.training.trainer import DivergenceWatch
 
@@ -100,7 +100,7 @@ def test_an_untrained_model_knows_nothing(text: Text) -> None:
 
 def test_fillings_are_neither_asked_nor_right() -> None:
     logits = torch.tensor([[5.0, 0.0], [5.0, 0.0], [0.0, 5.0]])
-    loss, right = sums(logits, torch.tensor([0, 1, NOT_ASKED]))
+    loss, right = sums(logits, torch.tensor([0, 1, IGNORE_INDEX]))
     assert right.item() == 1
     assert loss.item() == pytest.approx(math.log(1 + math.exp(-5)) + math.log(1 + math.exp(5)), rel=1e-5)
 

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from lexome.models.encoder import PRESETS, EncoderConfig, Packing, count_parameters
 from lexome.models.heads import MaskedLM
-from lexome.training.memory import Load, activations, held, layer_activations, memory, outer_activations
+from lexome.training.memory import Load, activations, count_weights, layer_activations, memory, outer_activations
 from lexome.training.optim import Optimizers, OptimizerSettings
 from lexome.training.parallel import Sizes
 
@@ -60,7 +60,7 @@ def kept(config: EncoderConfig, *, half: bool) -> tuple[int, int]:
 def test_weights_are_counted_to_the_last(name: str) -> None:
     with torch.device("meta"):
         model = MaskedLM(PRESETS[name])
-    assert held(PRESETS[name]).total == count_parameters(model)
+    assert count_weights(PRESETS[name]).total == count_parameters(model)
 
 
 @each_shape
@@ -72,7 +72,7 @@ def test_weights_gradients_and_optimizer_state_are_exact(config: EncoderConfig, 
     gradients = sum(weight.grad.nbytes for weight in model.parameters() if weight.grad is not None)
     optimizers.set_lr(1e-3)
     optimizers.step()
-    states = [held for part in optimizers.parts for one in part.state.values() for held in one.values()]
+    states = [state for part in optimizers.parts for one in part.state.values() for state in one.values()]
     expected = memory(config, Load(TOKENS, MASKED, half=False), optimizer=kind)
     assert expected.weights == sum(weight.nbytes for weight in model.parameters())
     assert expected.gradients == gradients

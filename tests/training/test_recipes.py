@@ -18,7 +18,7 @@ from lexome.recipe.corpus_stages import ShardRecipe, VocabRecipe
 from lexome.recipe.finetune import FinetuneRecipe
 from lexome.recipe.pretrain import PretrainRecipe
 from lexome.training.session import plan_of
-from lexome.training.start import changed
+from lexome.training.start import override_config
 
 ROOT = Path(__file__).resolve().parents[2]
 SHIPPED = [*sorted((ROOT / "recipes" / "pretrain").glob("*.toml")), ROOT / "recipes" / "tiny" / "pretrain.toml"]
@@ -29,7 +29,7 @@ def test_every_shipped_recipe_is_valid(path: Path, tmp_path: Path) -> None:
     made = load(path, PretrainRecipe)
     if made.preset is not None:
         # Saving comes last, and must not be where it is found out that there is no form to save the model in.
-        assert matching_architecture(changed(preset(made.preset), made.model))
+        assert matching_architecture(override_config(preset(made.preset), made.model))
     (tmp_path / "again.toml").write_text(explain(made))
     assert load(tmp_path / "again.toml", PretrainRecipe) == made
 
@@ -98,4 +98,4 @@ def test_what_teaches_the_encoder_entities_follows_it() -> None:
 
 def test_an_unknown_field_of_the_model_is_named() -> None:
     with raises(RecipeError, code="unknown-key", value="model.with"):
-        changed(preset("tiny"), {"with": 3})
+        override_config(preset("tiny"), {"with": 3})

@@ -16,7 +16,7 @@ from lexome.recipe.pretrain import PretrainRecipe
 from lexome.training.loop import Batch, Terms
 from lexome.training.losses import PretrainingLoss
 from lexome.training.session import MODEL, Objective, ShardBatches, run_training
-from lexome.training.start import begin
+from lexome.training.start import initialize
 from lexome.training.trainer import STATES, Setting
 
 
@@ -59,7 +59,7 @@ def drawn_to_one(module: nn.Module, batch: Batch) -> tuple[Tensor, Terms]:
 
 
 def beside(run: PretrainRecipe, data: ShardBatches, setting: Setting) -> Objective:
-    start = begin(run, data.tokenizer, data.pieces.size, paired=False)
+    start = initialize(run, data.tokenizer, data.pieces.size, paired=False)
     assert isinstance(start.model, MaskedLM)
     return Objective(start, Beside(start.model, start.config.hidden_size), drawn_to_one, PretrainingLoss())
 

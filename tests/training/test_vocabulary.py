@@ -12,7 +12,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from lexome.corpus.vocab.algorithms import BERT_SPECIAL, bert_tokenizer
 from lexome.models.encoder import EncoderConfig
 from lexome.models.heads import MaskedLM
-from lexome.training.start import carry, parts_of_new, pieces_of, same_roles
+from lexome.training.start import map_special_tokens, split_new_tokens, token_ids, transfer_embeddings
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 ROBERTA = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
@@ -48,8 +48,8 @@ def parts(tmp_path: Path) -> Any:
         for name, tokenizer in (("old", old), ("new", new)):
             (tmp_path / name).mkdir()
             tokenizer.save(str(tmp_path / name / "tokenizer.json"))
-        names = {number: piece for piece, number in pieces_of(tmp_path / "old").items()}
-        told = parts_of_new(tmp_path / "old", tmp_path / "new")
+        names = {number: piece for piece, number in token_ids(tmp_path / "old").items()}
+        told = split_new_tokens(tmp_path / "old", tmp_path / "new")
         return {piece: [names[number] for number in ids] for piece, ids in told.items()}
 
     return found
@@ -107,14 +107,14 @@ def mpnet(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
 def test_special_pieces_begin_as_what_did_their_work_and_not_as_their_namesakes(mpnet: Path, tmp_path: Path) -> None:
     new = tmp_path / "tokenizer.json"
     word_pieces("heart").save(str(new))
-    roles = same_roles(mpnet, new)
+    roles = map_special_tokens(mpnet, new)
     assert roles == {"[CLS]": "<s>", "[SEP]": "</s>", "[MASK]": "<mask>", "[PAD]": "<pad>", "[UNK]": "[UNK]"}
-    before, after = pieces_of(mpnet), pieces_of(new)
+    before, after = token_ids(mpnet), token_ids(new)
     model = MaskedLM(
         EncoderConfig(vocab=len(before), layers=1, hidden_size=8, heads=2, intermediate_size=8, max_tokens=8)
     )
     torch.nn.init.normal_(model.head.bias)
-    weights, kept = carry(model, before, after, roles=roles, parts={}, std=0.02)
+    weights, kept = transfer_embeddings(model, before, after, roles=roles, parts={}, std=0.02)
     for name in ("encoder.embed.tokens.weight", "head.bias"):
         old, made = model.state_dict()[name], weights[name]
         for piece, was in {**roles, "heart": "heart"}.items():
@@ -126,12 +126,14 @@ def test_the_special_pieces_of_bert_and_roberta_are_each_others(tmp_path: Path) 
     word_pieces().save(str(tmp_path / "bert.json"))
     byte_pairs().save(str(tmp_path / "roberta.json"))
     pairs = {("[CLS]", "<s>"), ("[SEP]", "</s>"), ("[MASK]", "<mask>"), ("[PAD]", "<pad>"), ("[UNK]", "<unk>")}
-    assert set(same_roles(tmp_path / "roberta.json", tmp_path / "bert.json").items()) == pairs
-    assert {pair[::-1] for pair in same_roles(tmp_path / "bert.json", tmp_path / "roberta.json").items()} == pairs
+    assert set(map_special_tokens(tmp_path / "roberta.json", tmp_path / "bert.json").items()) == pairs
+    assert {
+        pair[::-1] for pair in map_special_tokens(tmp_path / "bert.json", tmp_path / "roberta.json").items()
+    } == pairs
 
 
 def test_a_companion_that_names_a_piece_that_is_not_there_is_not_believed(mpnet: Path, tmp_path: Path) -> None:
     (mpnet / "special_tokens_map.json").write_text(json.dumps({**SAID, "cls_token": "<cls>", "unk_token": "<none>"}))
     word_pieces().save(str(tmp_path / "bert.json"))
-    roles = same_roles(mpnet, tmp_path / "bert.json")
+    roles = map_special_tokens(mpnet, tmp_path / "bert.json")
     assert (roles["[CLS]"], roles["[UNK]"]) == ("<s>", "[UNK]")

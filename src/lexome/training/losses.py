@@ -15,7 +15,7 @@ from lexome.models.backend import TransformersMaskedLM
 from lexome.models.encoder import Encoder, Packing, init_weights
 from lexome.models.heads import MaskedLM, MaskedLMHead, gather_positions
 from lexome.training.loop import Batch, Terms
-from lexome.training.sampling import NOT_ASKED
+from lexome.training.sampling import IGNORE_INDEX
 
 # torch stops compiling after 8 variants of a function, and goes on slowly without a warning to the caller.
 RECOMPILATIONS = 64
@@ -52,7 +52,7 @@ class PretrainingLoss:
 def sums(logits_NC: Tensor, labels_N: Tensor) -> tuple[Tensor, Tensor]:
     """The sum of cross entropies over the labels, and the number of correct predictions."""
     logits_NC = logits_NC.float()
-    loss = functional.cross_entropy(logits_NC, labels_N, ignore_index=NOT_ASKED, reduction="sum")
+    loss = functional.cross_entropy(logits_NC, labels_N, ignore_index=IGNORE_INDEX, reduction="sum")
     # An ignored label equals no class, so padding is never correct.
     return loss, (logits_NC.argmax(-1) == labels_N).sum()
 
@@ -168,7 +168,7 @@ class DistillingLoss:
             terms: Terms = {"word_loss": word_loss.detach(), "word_right": right}
             total = weights.mlm * word_loss / batch.masked_of_step
             if teacher_NV is not None:
-                labeled_N = batch.labels_M != NOT_ASKED if masked else real_T
+                labeled_N = batch.labels_M != IGNORE_INDEX if masked else real_T
                 kl_loss = self.divergence(*_same_vocabulary(logits_NV, teacher_NV), labeled_N, weights.temperature)
                 kl_loss = kl_loss * weights.temperature**2 if weights.squared else kl_loss
                 terms["kl_loss" if masked else "kl_loss_all"] = kl_loss.detach()

@@ -51,7 +51,7 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class WeightCounts:
     """Numbers of a MaskedLM that one process of a tensor group holds: all, those of one layer, and those in matrices.
 
     `matrices` are of one layer, `outer_matrices` those of the head, the token embedding among them.
@@ -67,7 +67,7 @@ class Held:
         return self.total - layers * self.layer
 
 
-def held(config: EncoderConfig, *, tensor: int = 1) -> Held:
+def count_weights(config: EncoderConfig, *, tensor: int = 1) -> WeightCounts:
     """How the weights of a MaskedLM lie in a tensor group, before any sharding."""
     width, bias = config.hidden_size, int(config.biases)
     up = config.intermediate_size * (2 if config.gated else 1)
@@ -79,7 +79,7 @@ def held(config: EncoderConfig, *, tensor: int = 1) -> Held:
     learned = (config.max_tokens + config.position_offset) * (config.positions == "learned")
     norms = norm * (1 + config.embedding_norm + config.final_norm - (not config.first_norm))
     outside = rows * (width + 1) + width * (config.segments + learned + width + config.head_biases) + norms
-    return Held(config.layers * layer + outside, layer, matrices, width * (rows + width))
+    return WeightCounts(config.layers * layer + outside, layer, matrices, width * (rows + width))
 
 
 def memory(config: EncoderConfig, load: Load, sizes: Sizes | None = None, *, optimizer: str = "adamw") -> Memory:
@@ -88,7 +88,7 @@ def memory(config: EncoderConfig, load: Load, sizes: Sizes | None = None, *, opt
     AdamW keeps two numbers for each weight. Muon keeps one for each matrix of a layer, and AdamW two for the rest.
     """
     sizes = sizes or Sizes()
-    found = held(config, tensor=sizes.tensor)
+    found = count_weights(config, tensor=sizes.tensor)
     own = -(-found.total // sizes.shard)
     states = 2 * own
     if optimizer == "muon":
@@ -106,7 +106,7 @@ def memory(config: EncoderConfig, load: Load, sizes: Sizes | None = None, *, opt
     )
 
 
-def _gathered(config: EncoderConfig, found: Held, sizes: Sizes, *, half: bool) -> int:
+def _gathered(config: EncoderConfig, found: WeightCounts, sizes: Sizes, *, half: bool) -> int:
     """Bytes of weights and gradients that are there for a while, at most.
 
     FSDP2 has two layers whole, one in use and one on its way, and all that is outside the layers; of gradients one

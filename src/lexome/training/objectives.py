@@ -16,7 +16,7 @@ from lexome.models.encoder import Encoder
 from lexome.models.heads import mean_pool
 from lexome.training.loop import Batch, Terms
 from lexome.training.losses import sums
-from lexome.training.sampling import NOT_ASKED
+from lexome.training.sampling import IGNORE_INDEX
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class SentenceLoss:
 
 def unmask(batch: Batch) -> Tensor:
     """The ids of a batch with the masked words restored, (T,)."""
-    masked_M = batch.labels_M != NOT_ASKED
+    masked_M = batch.labels_M != IGNORE_INDEX
     # Unused positions point at token 0, the first [CLS], and write its own id there.
     words_M = torch.where(masked_M, batch.labels_M, batch.ids_T[0])
     positions_M = torch.where(masked_M, batch.positions_M, 0)

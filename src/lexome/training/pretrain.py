@@ -1,4 +1,4 @@
-"""pretrain and distill: token shards and an encoder, new or from a checkpoint, into a checkpoint folder."""
+"""pretrain and distill: train an encoder, new or from a checkpoint, on token shards."""
 
 import time
 from collections.abc import Sequence
@@ -34,20 +34,20 @@ from lexome.training.session import MODEL, Objective, ShardBatches, run_training
 from lexome.training.start import (
     Start,
     Teacher,
-    begin,
-    checked,
-    fitted,
-    hash_of,
+    build_model,
+    check_layout,
+    check_start,
+    initialize,
     load_teacher_encoder,
-    refuse_foreign,
     same_tokenizer,
+    start_sha256,
 )
 from lexome.training.trainer import Line, Setting
 
 
 @dataclass(frozen=True, slots=True)
 class Pretrained:
-    """The result of a run. `new` is False where it was finished before and nothing was done."""
+    """The result of a run. `new` is False if the run had already finished."""
 
     folder: Path
     steps: int
@@ -63,9 +63,9 @@ def pretrain(recipe: PretrainRecipe, *, progress_shown: bool = True, clock: Cloc
 
     A finished run is not repeated. A killed one resumes from its last training state, bit-exactly on the same hardware
     unless its length is a time budget. Ctrl-C and SIGTERM save the state after the current step and raise a
-    KeyboardInterrupt. Where torchrun started this process, it is one of many on the run.
+    KeyboardInterrupt. Under torchrun, this process is one of several in the run.
     """
-    inputs_sha256 = hash_of(recipe.start)
+    inputs_sha256 = start_sha256(recipe.start)
     if recipe.embedding_distillation is not None:
         inputs_sha256 += weights_sha256(recipe.embedding_distillation.teacher)
     run, new = run_training(
@@ -79,13 +79,13 @@ def pretrain(recipe: PretrainRecipe, *, progress_shown: bool = True, clock: Cloc
 
 
 def mlm_objective(recipe: PretrainRecipe, data: ShardBatches, setting: Setting) -> Objective:
-    """Masked language modeling with the recipe's model, and classification of pairs where the text has them."""
-    start = begin(
+    """Masked language modeling with the recipe's model, and sentence-pair classification if the text has pairs."""
+    start = initialize(
         recipe,
         data.tokenizer,
         data.pieces.size,
         start=recipe.start,
-        carried=recipe.new_vocabulary == "transfer",
+        transfer=recipe.new_vocabulary == "transfer",
         paired=data.text.paired,
     )
     if recipe.embedding_distillation is not None or recipe.contrastive is not None:
@@ -95,8 +95,9 @@ def mlm_objective(recipe: PretrainRecipe, data: ShardBatches, setting: Setting) 
 
 
 def sentence_objective(recipe: PretrainRecipe, start: Start, data: ShardBatches, setting: Setting) -> Objective:
-    """Masked language modeling with the sentence-level objectives of the recipe beside it."""
-    model, distillation, contrastive = own(start.model, who="model"), recipe.embedding_distillation, recipe.contrastive
+    """Masked language modeling combined with the sentence-level objectives of the recipe."""
+    model = require_own_encoder(start.model, who="model")
+    distillation, contrastive = recipe.embedding_distillation, recipe.contrastive
     teacher, projected, weights = None, None, SentenceWeights()
     if distillation is not None:
         folder = distillation.teacher
@@ -125,10 +126,10 @@ def sentence_objective(recipe: PretrainRecipe, start: Start, data: ShardBatches,
 LAYERS = "encoder.layers."
 
 
-def subset(teacher: MaskedLM, layers: Sequence[int]) -> MaskedLM:
-    """A model of some of the teacher's layers, in this order, with its embeddings, last norm and head.
+def select_layers(teacher: MaskedLM, layers: Sequence[int]) -> MaskedLM:
+    """A student with some of the teacher's layers, in this order, and its embeddings, final norm and head.
 
-    All weights are copies. Layer 4 of the teacher may be layer 2 of the student; all other names are the same.
+    All weights are copied, and layers renumbered: layer 4 of the teacher may be layer 2 of the student.
     """
     config = teacher.encoder.config
     check_layers(config, layers)
@@ -143,42 +144,42 @@ def subset(teacher: MaskedLM, layers: Sequence[int]) -> MaskedLM:
     return student.requires_grad_(True)
 
 
-def every(layers: int, step: int) -> tuple[int, ...]:
-    """Layers 0, n, 2n, ... of this many."""
+def every_nth(layers: int, step: int) -> tuple[int, ...]:
+    """Every n-th of this many layers: 0, n, 2n, ..."""
     return tuple(range(0, layers, step))
 
 
 def check_layers(config: EncoderConfig, layers: Sequence[int]) -> None:
-    """UsageError where the teacher lacks a layer, or a layer would compute something else at its new index."""
+    """Raise UsageError if the teacher lacks a layer, or a layer would compute something else at its new index."""
     if not layers or max(layers) >= config.layers or min(layers) < 0:
-        raise UsageError(
-            f"layers is {list(layers)}, but the teacher has layers 0 to {config.layers - 1}. Choose some of those."
-        )
+        message = f"layers is {list(layers)}, but the teacher has layers 0 to {config.layers - 1}. Choose among those."
+        raise UsageError(message, code="missing-layer", value=list(layers))
     for new, old in enumerate(layers):
-        if _manner(config, new) != _manner(config, old):
-            raise UsageError(
-                f"layer {old} of the teacher would be layer {new} of the student, where layers have another window, "
-                f"other angles or no norm. Begin with layer 0, and keep layers 0, {config.global_every}, "
-                f"{2 * config.global_every}, ... of the teacher at such places, and all others at others."
+        if _index_dependent(config, new) != _index_dependent(config, old):
+            message = (
+                f"layer {old} of the teacher would be layer {new} of the student, where the attention window, rotary "
+                f"base or first norm differs. Start with layer 0, and map global layers (0, {config.global_every}, "
+                f"{2 * config.global_every}, ...) to global layers, local ones to local ones."
             )
+            raise UsageError(message, code="layer-mismatch", value=(old, new))
 
 
-def _manner(config: EncoderConfig, number: int) -> tuple[int | None, float, bool]:
-    """What of a layer's computation depends on its index."""
+def _index_dependent(config: EncoderConfig, number: int) -> tuple[int | None, float, bool]:
+    """The settings of a layer that depend on its index."""
     return config.window(number), config.rotary_base_of(number), config.first_norm or number > 0
 
 
 def distill(recipe: DistillRecipe, *, progress_shown: bool = True, clock: Clock = time.monotonic) -> Pretrained:
     """Distill a teacher into a student, or resume an interrupted run, and write the checkpoint folder.
 
-    It is interrupted and resumes as `pretrain`. With `control` the student is trained without the teacher, and ends
-    bit-exactly as with `pretrain`. The teacher is only read.
+    Interruption and resumption are those of `pretrain`. With `control` the student is trained without the teacher,
+    bit-exactly as by `pretrain`. The teacher is not modified.
     """
     teacher = None
     if not recipe.control or recipe.student == "layers":
-        refuse_foreign(recipe.teacher)
+        check_layout(recipe.teacher)
         teacher = Teacher(recipe.teacher, weights_sha256(recipe.teacher), taught=not recipe.control)
-    student = hash_of(recipe.student) if isinstance(recipe.student, Path) else ""
+    student = start_sha256(recipe.student) if isinstance(recipe.student, Path) else ""
     run, new = run_training(
         recipe,
         partial(distillation_objective, recipe, teacher),
@@ -193,98 +194,99 @@ def distillation_objective(
     recipe: DistillRecipe, teacher: Teacher | None, data: ShardBatches, setting: Setting
 ) -> Objective:
     """The recipe's student and the distillation loss; masked language modeling alone for the control."""
-    # Apart from the run's own random numbers, so that a new student starts the same with a teacher and without.
+    # A new student is initialized identically with and without a teacher.
     with torch.random.fork_rng(devices=[]):
-        found = None if teacher is None else read_teacher(recipe, data)
-    start = replace(student_of(recipe, data, found), teacher=teacher)
-    if found is None or recipe.control:
-        alone = PretrainingLoss(compiled=setting.compiled, autocast=setting.autocast)
-        return Objective(start, start.model, alone, alone)
-    student = own(start.model, who="student")
-    module = DistilledLM(student, projection_of(recipe, student, width=found.config.hidden_size))
-    given, teaching = weights_of(recipe), placed(found.model, setting)
-    loss = DistillingLoss(teaching, given, compiled=setting.compiled, autocast=setting.autocast)
-    return Objective(start, module, loss, loss, scale=given.mlm + given.kl + given.cosine)
+        loaded = None if teacher is None else read_teacher(recipe, data)
+    start = replace(student_of(recipe, data, loaded), teacher=teacher)
+    if loaded is None or recipe.control:
+        mlm = PretrainingLoss(compiled=setting.compiled, autocast=setting.autocast)
+        return Objective(start, start.model, mlm, mlm)
+    student = require_own_encoder(start.model, who="student")
+    module = DistilledLM(student, projection_of(recipe, student, width=loaded.config.hidden_size))
+    weights, teacher_model = loss_weights(recipe), place_teacher(loaded.model, setting)
+    loss = DistillingLoss(teacher_model, weights, compiled=setting.compiled, autocast=setting.autocast)
+    return Objective(start, module, loss, loss, scale=weights.mlm + weights.kl + weights.cosine)
 
 
 def read_teacher(recipe: DistillRecipe, data: ShardBatches) -> Checkpoint:
-    """The teacher, which must have the tokenizer of the shards and take sequences of their length."""
+    """Load the teacher, which must have the tokenizer of the shards and support text.max_tokens."""
     check_tokenizer(recipe.teacher, data.tokenizer, who="teacher")
-    found = checkpoint.load(recipe.teacher, kind="masked")
-    if found.config.max_tokens < recipe.text.max_tokens:
-        raise UsageError(
-            f"text.max_tokens is {recipe.text.max_tokens}, but the teacher takes {found.config.max_tokens} at most. "
-            "Lower it."
-        )
-    return found
+    teacher, max_tokens = checkpoint.load(recipe.teacher, kind="masked"), recipe.text.max_tokens
+    if teacher.config.max_tokens < max_tokens:
+        limit = f"the teacher supports at most {teacher.config.max_tokens}"
+        raise UsageError(f"text.max_tokens is {max_tokens}, but {limit}. Lower it.", code="too-long", value=max_tokens)
+    return teacher
 
 
 def student_of(recipe: DistillRecipe, data: ShardBatches, teacher: Checkpoint | None) -> Start:
     """The student: layers of the teacher, a checkpoint, or new."""
     if recipe.student == "layers":
         assert teacher is not None
-        return _of_layers(recipe, teacher)
+        return _layer_student(recipe, teacher)
     if recipe.student is not None:
         check_tokenizer(recipe.student, data.tokenizer, who="student")
-    return begin(recipe, data.tokenizer, data.pieces.size, start=recipe.student)
+    return initialize(recipe, data.tokenizer, data.pieces.size, start=recipe.student)
 
 
-def _of_layers(recipe: DistillRecipe, teacher: Checkpoint) -> Start:
-    numbers = recipe.layers if recipe.layer_stride is None else every(teacher.config.layers, recipe.layer_stride)
-    student = subset(own(teacher.model, who="teacher"), numbers)
-    config = replace(teacher.config, layers=len(numbers))
-    model, config = fitted(student.state_dict(), config, recipe.model, kind="masked", where=recipe.teacher)
+def _layer_student(recipe: DistillRecipe, teacher: Checkpoint) -> Start:
+    layers = recipe.layers if recipe.layer_stride is None else every_nth(teacher.config.layers, recipe.layer_stride)
+    student = select_layers(require_own_encoder(teacher.model, who="teacher"), layers)
+    config = replace(teacher.config, layers=len(layers))
+    model, config = build_model(student.state_dict(), config, recipe.model, kind="masked", where=recipe.teacher)
     start = Start(model, config, teacher.architecture, recipe.teacher, checkpoint=recipe.teacher, unused=teacher.unused)
-    return checked(start, max_tokens=recipe.text.max_tokens)
+    return check_start(start, max_tokens=recipe.text.max_tokens)
 
 
 def projection_of(recipe: DistillRecipe, student: MaskedLM, *, width: int) -> nn.Linear | None:
-    """A new projection of the student's hidden states to the teacher's width, where the recipe has one."""
-    given, narrow = recipe.loss, student.encoder.config.hidden_size
-    wanted = given.projection if given.projection is not None else narrow != width
-    if given.cosine and narrow != width and not wanted:
-        raise UsageError(
-            f"the student is {narrow} wide and the teacher {width}, so their hidden states cannot be compared as they "
-            "are. Leave loss.projection out, or set loss.cosine to 0."
+    """A new projection of the student's hidden states to the teacher's hidden size, if the recipe needs one."""
+    loss, size = recipe.loss, student.encoder.config.hidden_size
+    needed = loss.projection if loss.projection is not None else size != width
+    if loss.cosine and size != width and not needed:
+        message = (
+            f"the hidden size of the student is {size} and that of the teacher {width}, so the cosine loss needs a "
+            "projection. Remove loss.projection, or set loss.cosine to 0."
         )
-    return projection(student, width) if given.cosine and wanted else None
+        raise UsageError(message, code="hidden-size-mismatch", value=(size, width))
+    return projection(student, width) if loss.cosine and needed else None
 
 
 def check_tokenizer(folder: Path, tokenizer: Path, *, who: str) -> None:
-    """CheckpointError where a model was trained with another tokenizer than that of the shards."""
+    """Raise CheckpointError if a model was trained with another tokenizer than that of the shards."""
     if same_tokenizer(folder, tokenizer):
         return
-    there = "no tokenizer.json, and other pieces"
+    actual = "a vocab.txt with other tokens"
     if (folder / TOKENIZER_FILE).is_file():
-        there = f"tokenizer {tokenizer_sha256(folder)[:12]}"
-    raise CheckpointError(
-        f"the shards were made with tokenizer {tokenizer_sha256(tokenizer)[:12]} ({tokenizer}), and the {who} in "
-        f"{folder} has {there}. Teacher and student must guess among the same pieces: shard the text with the "
-        "teacher's tokenizer, and take a student that was trained with it or is new."
+        actual = f"tokenizer {tokenizer_sha256(folder)[:12]}"
+    message = (
+        f"the shards use tokenizer {tokenizer_sha256(tokenizer)[:12]} ({tokenizer}), but the {who} in {folder} has "
+        f"{actual}. Teacher and student must share a vocabulary: shard the text with the teacher's tokenizer, and use "
+        "a student that is new or was trained with it."
     )
+    raise CheckpointError(message, code="tokenizer-mismatch", value=folder)
 
 
-def placed(teacher: nn.Module, setting: Setting) -> MaskedLM | TransformersMaskedLM:
-    """The teacher on the device and in the precision of the run."""
+def place_teacher(teacher: nn.Module, setting: Setting) -> MaskedLM | TransformersMaskedLM:
+    """Move the teacher to the device and precision of the run."""
     teacher.to(setting.device, torch.bfloat16 if setting.precision == "bf16" else torch.float32)
     if isinstance(teacher, TransformersMaskedLM):
         return teacher
     if setting.compiled:
         compile_layers(teacher)
-    return own(teacher, who="teacher")
+    return require_own_encoder(teacher, who="teacher")
 
 
-def weights_of(recipe: DistillRecipe) -> Weights:
+def loss_weights(recipe: DistillRecipe) -> Weights:
     """The weights of the recipe's loss."""
-    given = recipe.loss
-    return Weights(given.mlm, given.kl, given.cosine, given.temperature, given.scale_by_temperature, given.positions)
+    loss = recipe.loss
+    return Weights(loss.mlm, loss.kl, loss.cosine, loss.temperature, loss.scale_by_temperature, loss.positions)
 
 
-def own(model: nn.Module, *, who: str) -> MaskedLM:
-    """The model, where it is Lexome's own encoder; else UsageError."""
+def require_own_encoder(model: nn.Module, *, who: str) -> MaskedLM:
+    """The model itself; UsageError if it is not Lexome's own encoder."""
     if not isinstance(model, MaskedLM):
-        raise UsageError(
-            f"the {who} is computed by transformers, and only models of Lexome's own encoder can learn from a teacher "
-            f"or give layers: {', '.join(ARCHITECTURES)}. Such a model can be the teacher of a new student."
+        message = (
+            f"the {who} runs on the transformers backend, but this needs Lexome's own encoder: "
+            f"{', '.join(ARCHITECTURES)}. A model on that backend can only be the teacher of a new student."
         )
+        raise UsageError(message, code="unsupported-backend", value=who)
     return model

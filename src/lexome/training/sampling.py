@@ -271,11 +271,11 @@ def in_background(work: Callable[..., Made], *given: Any) -> "Future[Made]":
     return coming
 
 
-Share = Callable[[int, int], float]
+Progress = Callable[[int, int], float]
 """How much of the run is done, given the steps and tokens before."""
 
 # What a label is where nothing is asked: torch's cross entropy leaves it out.
-NOT_ASKED = -100
+IGNORE_INDEX = -100
 # Masked positions and sequences are filled up to a multiple of this part of the batch, so that compiled code meets
 # one or two sizes. 10 of 64 parts are the usual number of masks at a rate of 0.15.
 GRAIN = 64
@@ -332,7 +332,7 @@ class StepArrays:
 
 
 def steps(
-    text: Text, plan: Plan, vocabulary: Vocabulary, share: Share, *, begin: tuple[Place, int, int]
+    text: Text, plan: Plan, vocabulary: Vocabulary, share: Progress, *, begin: tuple[Place, int, int]
 ) -> Iterator[StepArrays]:
     """Batches without end from a place on, step by step; `begin` is the place, and the steps and tokens before it.
 
@@ -405,7 +405,7 @@ def batch(
         segments_T=_filled(np.concatenate([one.segments for one in packed]), plan.tokens, 0),
         ends_S=np.concatenate([ends, filling]),
         positions_M=_filled(masked.positions, round_up(masked.positions.size, plan.tokens), 0),
-        labels_M=_filled(masked.labels, round_up(masked.positions.size, plan.tokens), NOT_ASKED),
+        labels_M=_filled(masked.labels, round_up(masked.positions.size, plan.tokens), IGNORE_INDEX),
         pair_labels_S=_pair_labels(labels, filled=filling.size),
         longest=max_tokens,
         tokens=ids.size,
@@ -415,7 +415,7 @@ def batch(
     )
 
 
-def once(text: Text, plan: Plan, vocabulary: Vocabulary, *, tokens: int, rate: float) -> Iterator[Arrays]:
+def evaluation_batches(text: Text, plan: Plan, vocabulary: Vocabulary, *, tokens: int, rate: float) -> Iterator[Arrays]:
     """The batches of one epoch, up to about so many tokens: the same each time, for measuring."""
     place, seen = Place(0, 0, plan.max_tokens), 0
     while place.epoch == 0 and seen < tokens:
@@ -440,4 +440,4 @@ def _filled(array: NDArray[Any], size: int, filling: int) -> Ints:
 def _pair_labels(labels: list[Ints], *, filled: int) -> Ints | None:
     if not labels:
         return None
-    return np.concatenate([*labels, np.full(filled, NOT_ASKED, np.int64)])
+    return np.concatenate([*labels, np.full(filled, IGNORE_INDEX, np.int64)])

@@ -42,7 +42,7 @@ from lexome.training.loop import (
 from lexome.training.losses import compile_layers, pad_logits
 from lexome.training.optim import LearningRateSchedule, Length, Optimizers, OptimizerSettings
 from lexome.training.parallel import Parallel, join_processes
-from lexome.training.sampling import Pieces, Plan, StepArrays, Text, once, steps
+from lexome.training.sampling import Pieces, Plan, StepArrays, Text, evaluation_batches, steps
 from lexome.training.start import Start, write_checkpoint
 from lexome.training.trainer import (
     METRICS,
@@ -131,7 +131,9 @@ class ShardBatches:
         text = Text(shards.held_out, self.pieces.specials, kind=self.recipe.text.kind, seed=settings.seed, short=0.0)
         # A seed of its own, so that runs of several seeds are evaluated on the same masks.
         plan = replace(self.plan, seed=settings.seed)
-        arrays = once(text, plan, self.pieces.vocabulary, tokens=settings.tokens, rate=settings.masking_rate)
+        arrays = evaluation_batches(
+            text, plan, self.pieces.vocabulary, tokens=settings.tokens, rate=settings.masking_rate
+        )
         nowhere = Position().place
         return [to_tensors(StepArrays([one], nowhere, settings.masking_rate)).batches[0] for one in arrays]
 
@@ -482,8 +484,8 @@ class Session:
         weights = sum(weight.numel() for weight in start.model.parameters())
         source = "from random weights" if start.checkpoint is None else f"from {start.checkpoint}"
         new = [_some(start.drawn)] if start.drawn else []
-        if start.carried is not None:
-            new.append(f"{start.carried.new:,} of {start.carried.new + start.carried.kept:,} tokens")
+        if start.transferred is not None:
+            new.append(f"{start.transferred.new:,} of {start.transferred.new + start.transferred.kept:,} tokens")
         lines = {
             "device": f"{setting.device}, {setting.precision}{many}{missing}",
             "model": f"{start.architecture}, {weights:,} weights, {source}",

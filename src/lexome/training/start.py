@@ -1,4 +1,4 @@
-"""The model a run begins with, new or from a checkpoint, and the checkpoint it ends as."""
+"""The initial model of a run, new or from a checkpoint, and the checkpoint it is saved as."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -22,16 +22,16 @@ from lexome.recipe import explain
 from lexome.recipe.pretrain import TrainingRecipe
 from lexome.training.trainer import Run, facts
 
-# The roles of special tokens, whatever their names. Beginning and end are cls and sep where they are used.
+# The roles of special tokens, whatever their names; bos and eos count as cls and sep.
 ROLES = ("cls_token", "sep_token", "mask_token", "pad_token", "unk_token")
 
-# Prefixes of tokens: after a space in byte-level BPE, a word in SentencePiece, inside a word in WordPiece.
-SPACE, WORD, INSIDE = "Ġ", "▁", "##"
+# Token prefixes: a preceding space in byte-level BPE, a word start in SentencePiece, a continuation in WordPiece.
+SPACE, WORD, CONTINUATION = "Ġ", "▁", "##"
 
 
 @dataclass(frozen=True, slots=True)
-class Carried:
-    """How many tokens kept their embedding, how many are new, and how many old ones are gone."""
+class TransferCounts:
+    """The numbers of tokens that kept their embedding, that are new, and that were dropped."""
 
     kept: int
     new: int
@@ -39,75 +39,76 @@ class Carried:
 
 
 def same_tokenizer(checkpoint: Path, tokenizer: Path) -> bool:
-    """True where a checkpoint's tokenizer is the one of this tokenizer.json.
+    """Whether a checkpoint has the same tokenizer as this tokenizer.json.
 
-    A folder with a vocab.txt alone is compared by its tokens and their ids.
+    A folder with only a vocab.txt is compared by tokens and ids.
     """
     if (checkpoint / TOKENIZER_FILE).is_file():
         return tokenizer_sha256(checkpoint) == tokenizer_sha256(tokenizer)
-    return pieces_of(checkpoint) == pieces_of(tokenizer)
+    return token_ids(checkpoint) == token_ids(tokenizer)
 
 
-def refuse(checkpoint: Path, tokenizer: Path) -> CheckpointError:
-    """The error for a tokenizer that is not the checkpoint's; models of transformers cannot transfer embeddings."""
-    carried = 'say new_vocabulary = "transfer" to keep what both have.'
+def tokenizer_mismatch(checkpoint: Path, tokenizer: Path) -> CheckpointError:
+    """The error for a tokenizer other than the checkpoint's; the transformers backend cannot transfer embeddings."""
+    remedy = 'set new_vocabulary = "transfer" to transfer the embeddings.'
     model_type = read_settings(checkpoint).get("model_type", "bert")
     if model_type == "mpnet":
-        carried = f"{DROP_RELATIVE_POSITIONS} and {carried}"
+        remedy = f"{DROP_RELATIVE_POSITIONS} and {remedy}"
     elif model_type not in ARCHITECTURES:
-        carried = "start from another model."
-    return CheckpointError(
-        f"the shards were made with the tokenizer {tokenizer}, and {checkpoint} was trained with another. Shard the "
-        f"text with the checkpoint's own tokenizer, or {carried}"
+        remedy = "start from another model."
+    message = (
+        f"the shards use the tokenizer {tokenizer}, but {checkpoint} was trained with a different one. Shard the text "
+        f"with the checkpoint's tokenizer, or {remedy}"
     )
+    return CheckpointError(message, code="tokenizer-mismatch", value=checkpoint)
 
 
-def pieces_of(tokenizer: Path) -> dict[str, int]:
+def token_ids(tokenizer: Path) -> dict[str, int]:
     """The tokens of a tokenizer and their ids."""
-    pieces: dict[str, int] = load_tokenizer(tokenizer).get_vocab(with_added_tokens=True)
-    return pieces
+    ids: dict[str, int] = load_tokenizer(tokenizer).get_vocab(with_added_tokens=True)
+    return ids
 
 
-def same_roles(old: Path, new: Path) -> dict[str, str]:
-    """The old tokenizer's token for each special token of the new: {"[CLS]": "<s>", "[MASK]": "<mask>", ...}."""
+def map_special_tokens(old: Path, new: Path) -> dict[str, str]:
+    """The old tokenizer's special token in the role of each new one: {"[CLS]": "<s>", "[MASK]": "<mask>", ...}."""
     before, after = special_tokens(old), special_tokens(new)
     return {after[role]: before[role] for role in ROLES if role in before and role in after}
 
 
-def parts_of_new(old: Path, new: Path) -> dict[str, list[int]]:
-    """For each token that only the new tokenizer has, the old tokenizer's tokens of the same text.
+def split_new_tokens(old: Path, new: Path) -> dict[str, list[int]]:
+    """Map each token that only the new tokenizer has to the old tokenizer's ids of the same text.
 
-    Tokens that the old one cannot encode in full, or that are not whole characters, are left out.
+    Tokens that the old tokenizer cannot fully encode, or that are partial UTF-8 characters, are omitted.
     """
     before, after = load_tokenizer(old), load_tokenizer(new)
     known = before.get_vocab(with_added_tokens=True)
-    fresh = {piece: id_ for piece, id_ in pieces_of(new).items() if piece not in known}
-    # Only byte pairs tell a word from the same letters inside one by the space before it.
-    spaced = any(piece.startswith(SPACE) for piece in known)
-    by_words = any(piece.startswith(INSIDE) for piece in pieces_of(new))
+    added = {token: id_ for token, id_ in token_ids(new).items() if token not in known}
+    # Only byte-level BPE marks the start of a word by the space before it.
+    spaced = any(token.startswith(SPACE) for token in known)
+    wordpiece = any(token.startswith(CONTINUATION) for token in token_ids(new))
     parts: dict[str, list[int]] = {}
-    for piece, id_ in fresh.items():
-        text = after.decode([id_]).removeprefix(INSIDE).strip()
-        begins = not piece.startswith(INSIDE) if by_words else piece.startswith((SPACE, WORD))
-        ids = _ids(before, f" {text}" if spaced and begins else text)
+    for token, id_ in added.items():
+        text = after.decode([id_]).removeprefix(CONTINUATION).strip()
+        word_start = not token.startswith(CONTINUATION) if wordpiece else token.startswith((SPACE, WORD))
+        ids = _encode_fully(before, f" {text}" if spaced and word_start else text)
         if text and ids and "\ufffd" not in text:
-            parts[piece] = ids
+            parts[token] = ids
     return parts
 
 
-def _ids(tokenizer: Any, text: str) -> list[int]:
-    """The token ids of a text; empty where a part of it is unknown."""
+def _encode_fully(tokenizer: Any, text: str) -> list[int]:
+    """The token ids of a text; empty if any part of it is unknown."""
     try:
-        found = tokenizer.encode(text, add_special_tokens=False)
-    except Exception:  # the library's bare one, from a Unigram model that has no piece for what it does not know
+        encoding = tokenizer.encode(text, add_special_tokens=False)
+    except Exception:  # a bare Exception from tokenizers, for a Unigram model without an unknown token
         return []
-    # What has no such piece in byte pairs is passed over without a word.
-    seen = {place for begin, end in found.offsets for place in range(begin, end)}
-    whole = all(letter.isspace() or place in seen for place, letter in enumerate(text))
-    return found.ids if whole and unknown_id(tokenizer) not in found.ids else []
+    # BPE without an unknown token silently drops characters that it lacks.
+    covered = {index for start, end in encoding.offsets for index in range(start, end)}
+    complete = all(character.isspace() or index in covered for index, character in enumerate(text))
+    return encoding.ids if complete and unknown_id(tokenizer) not in encoding.ids else []
 
 
-def carry(
+def transfer_embeddings(
     model: nn.Module,
     old: dict[str, int],
     new: dict[str, int],
@@ -115,48 +116,49 @@ def carry(
     roles: Mapping[str, str],
     parts: Mapping[str, Sequence[int]],
     std: float,
-) -> tuple[dict[str, Tensor], Carried]:
-    """The model's weights with embeddings and output biases for the new vocabulary, and how many were transferred.
+) -> tuple[dict[str, Tensor], TransferCounts]:
+    """Transfer embeddings and output biases to a new vocabulary; the model's new weights and the token counts.
 
-    A new token starts with the mean of the embeddings of its `parts`, the old tokens of the same text; one without
-    such is initialized randomly. Its bias is the mean of the old ones. `roles` are the old tokens in the roles of the
-    new special ones: [CLS] starts as <s>, even where the old vocabulary has a [CLS] that it never used.
+    A new token's embedding is the mean over its `parts`, the old tokens of the same text, or random if it has none. Its
+    bias is the mean of the old biases. `roles` maps new special tokens to old ones: [CLS] is initialized from <s>, even
+    if the old vocabulary has an unused [CLS].
     """
-    source = {id_: old.get(roles.get(piece, piece)) for piece, id_ in new.items()}
-    pairs = [(id_, was) for id_, was in source.items() if was is not None]
+    sources = {id_: old.get(roles.get(token, token)) for token, id_ in new.items()}
+    pairs = [(id_, old_id) for id_, old_id in sources.items() if old_id is not None]
     targets = torch.tensor([id_ for id_, _ in pairs], dtype=torch.long)
-    origins = torch.tensor([was for _, was in pairs], dtype=torch.long)
+    origins = torch.tensor([old_id for _, old_id in pairs], dtype=torch.long)
     size = max(new.values()) + 1
     weights = dict(model.state_dict())
     before_VD, bias_V = weights["encoder.embed.tokens.weight"], weights["head.bias"]
     after_VD = torch.empty(size, before_VD.shape[1], dtype=before_VD.dtype).normal_(std=std)
-    for piece, ids in parts.items():
-        after_VD[new[piece]] = before_VD[list(ids)].mean(dim=0)
+    for token, ids in parts.items():
+        after_VD[new[token]] = before_VD[list(ids)].mean(dim=0)
     after_V = bias_V.mean().repeat(size)
     after_VD[targets], after_V[targets] = before_VD[origins], bias_V[origins]
     weights |= {"encoder.embed.tokens.weight": after_VD, "head.bias": after_V}
-    gone = len(old) - len({was for _, was in pairs})
-    return weights, Carried(kept=len(pairs), new=len(new) - len(pairs), gone=gone)
+    gone = len(old) - len({old_id for _, old_id in pairs})
+    return weights, TransferCounts(kept=len(pairs), new=len(new) - len(pairs), gone=gone)
 
 
-def refuse_foreign(start: Path) -> None:
-    """CheckpointError for a checkpoint of another framework, whose tokenizer cannot be used to shard text.
+def check_layout(start: Path) -> None:
+    """Raise CheckpointError unless a folder has a config.json in the Hugging Face layout.
 
-    Also for a folder without config.json, before its tokenizer is looked for.
+    Text cannot be sharded with the tokenizers of other frameworks' checkpoints.
     """
     layout = layout_of(start)
     if layout != HUGGING_FACE:
-        raise CheckpointError(
-            f"{start}: a checkpoint in the layout of {layout}; expected a folder in Hugging Face's form. Run `lexome "
-            "convert-model` on it, shard the text with the new folder's tokenizer, and start from that folder."
+        remedy = (
+            "Run `lexome convert-model` on it, shard the text with the converted tokenizer, and start from that folder"
         )
+        message = f"{start}: a checkpoint in the {layout} layout; expected a Hugging Face folder. {remedy}."
+        raise CheckpointError(message, code="unsupported-format", value=layout)
     read_settings(start)
 
 
-def check_borrowed(recipe: TrainingRecipe, *, same_tokenizer: bool, architecture: str) -> None:
-    """RecipeError where a recipe uses what only Lexome's own encoder supports."""
-    instead = f" or {DROP_RELATIVE_POSITIONS}," if architecture == "mpnet" else ""
-    wrong = {
+def check_own_encoder_only(recipe: TrainingRecipe, *, same_tokenizer: bool, architecture: str) -> None:
+    """Raise RecipeError if a recipe uses a feature that only Lexome's own encoder supports."""
+    convert = f" or {DROP_RELATIVE_POSITIONS}," if architecture == "mpnet" else ""
+    unsupported = {
         'stage = "distill"': recipe.stage == "distill",
         "[model]": bool(recipe.model),
         'optimizer.kind = "muon"': recipe.optimizer.kind == "muon",
@@ -164,16 +166,15 @@ def check_borrowed(recipe: TrainingRecipe, *, same_tokenizer: bool, architecture
         "compile = true": recipe.compile is True,
         'new_vocabulary = "transfer"': not same_tokenizer,
     }
-    for name, asked in wrong.items():
-        if asked:
-            raise RecipeError(
-                f"{name} is for Lexome's own encoder, and the model to start from is computed by transformers. Leave "
-                f"it out,{instead} or start from another model."
-            )
+    for setting, requested in unsupported.items():
+        if requested:
+            backend = "Lexome's own encoder, but the initial model runs on the transformers backend"
+            message = f"{setting} needs {backend}. Remove it,{convert} or start from another model."
+            raise RecipeError(message, code="unsupported-backend", value=setting)
 
 
 def settings_of(model: nn.Module) -> dict[str, Any] | None:
-    """The configuration of a model that transformers computes; None for Lexome's own encoder."""
+    """The configuration of a model on the transformers backend; None for Lexome's own encoder."""
     if not isinstance(model, TransformersMaskedLM):
         return None
     settings: dict[str, Any] = json.loads(model.model.config.to_json_string())
@@ -182,29 +183,29 @@ def settings_of(model: nn.Module) -> dict[str, Any] | None:
 
 @dataclass(frozen=True, slots=True)
 class Teacher:
-    """The teacher of a distillation: its folder, and the hash of its weights. Without `taught`, it only gave layers."""
+    """A teacher: its folder and the hash of its weights. If not `taught`, the student only took layers from it."""
 
     folder: Path
     sha256: str
     taught: bool = True
 
     def facts(self) -> dict[str, Any]:
-        """What run.json says about it."""
+        """The record for run.json."""
         return asdict(self) | {"folder": str(self.folder)}
 
-    def said(self) -> str:
+    def describe(self) -> str:
         """A sentence for the model card."""
         name = f"{self.folder.name} of {self.folder.parent.name}" if self.folder.name == "model" else self.folder.name
-        how = "It was distilled from" if self.taught else "It began with layers of"
-        return f"{how} {name}, whose weights have the SHA-256 {self.sha256}."
+        origin = "It was distilled from" if self.taught else "It was initialized with layers of"
+        return f"{origin} {name}, whose weights have the SHA-256 {self.sha256}."
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """A model to train: its shape, what Hugging Face calls it, where its tokenizer lies, and where it came from.
+    """A model to train: its configuration, Hugging Face architecture, tokenizer and origin.
 
-    `kind` is one of key_mapping.KINDS; the class of a model that is distributed over processes does not determine it.
-    `drawn` are weights that the checkpoint lacked, `unused` those that the model has no place for.
+    `kind` is one of key_mapping.KINDS; the class of a distributed model does not determine it. `drawn` are randomly
+    initialized weights that the checkpoint lacks, `unused` are weights of the checkpoint that the model lacks.
     """
 
     model: nn.Module
@@ -213,74 +214,69 @@ class Start:
     tokenizer: Path
     kind: str = "masked"
     checkpoint: Path | None = None
-    carried: Carried | None = None
+    transferred: TransferCounts | None = None
     drawn: tuple[str, ...] = ()
     unused: tuple[str, ...] = ()
     teacher: Teacher | None = None
 
     def facts(self) -> dict[str, Any]:
-        """What run.json says about it."""
+        """The record for run.json."""
         return {
             "architecture": self.architecture,
             "config": settings_of(self.model) or asdict(self.config),
             "checkpoint": None if self.checkpoint is None else str(self.checkpoint),
-            "vocabulary": None if self.carried is None else asdict(self.carried),
+            "vocabulary": None if self.transferred is None else asdict(self.transferred),
             "drawn": list(self.drawn),
             "unused": list(self.unused),
             "teacher": None if self.teacher is None else self.teacher.facts(),
         }
 
 
-def begin(
+def initialize(
     recipe: TrainingRecipe,
     tokenizer: Path,
     pieces: int,
     *,
     start: Path | None = None,
-    carried: bool = False,
+    transfer: bool = False,
     paired: bool = False,
 ) -> Start:
-    """The model of a recipe: that of the checkpoint `start`, or a new one, initialized from torch's generator.
+    """The model of a recipe: from the checkpoint `start`, or new and initialized with torch's generator.
 
-    A checkpoint with another tokenizer is refused, unless its embeddings are to be `carried` over.
+    A checkpoint with a different tokenizer is an error, unless `transfer` allows its embeddings to be transferred.
     """
     kind = "paired" if paired else "masked"
     if start is None:
-        made = _new(recipe, tokenizer, pieces, kind)
+        initial = _new_model(recipe, tokenizer, pieces, kind)
     else:
-        made = _loaded(start, tokenizer, kind, given=recipe.model, carried=carried)
-        if isinstance(made.model, TransformersMaskedLM):
-            check_borrowed(recipe, same_tokenizer=made.tokenizer == start, architecture=made.architecture)
-    return checked(made, max_tokens=recipe.text.max_tokens)
+        initial = _load(start, tokenizer, kind, overrides=recipe.model, transfer=transfer)
+        if isinstance(initial.model, TransformersMaskedLM):
+            same = initial.tokenizer == start
+            check_own_encoder_only(recipe, same_tokenizer=same, architecture=initial.architecture)
+    return check_start(initial, max_tokens=recipe.text.max_tokens)
 
 
-def checked(start: Start, *, max_tokens: int) -> Start:
-    """The start, where it takes sequences of this length and can be saved; else UsageError."""
+def check_start(start: Start, *, max_tokens: int) -> Start:
+    """The start itself; UsageError if it cannot be saved or does not support sequences of this length."""
     if start.config.max_tokens < max_tokens:
-        raise UsageError(
-            f"text.max_tokens is {max_tokens}, but the model takes {start.config.max_tokens} at most. "
-            "Lower it, or raise max_tokens in [model].",
-            code="too-long",
-            value=max_tokens,
-        )
+        limit = f"the model supports at most {start.config.max_tokens}"
+        message = f"text.max_tokens is {max_tokens}, but {limit}. Lower it, or increase model.max_tokens."
+        raise UsageError(message, code="too-long", value=max_tokens)
     if isinstance(start.model, TransformersMaskedLM):
         return start
-    # Now, and not after days of training: a model that cannot be saved is not trained.
+    # Fail now, not after days of training, if the model cannot be saved.
     write_config(start.config, start.architecture)
     if start.kind not in ARCHITECTURES[start.architecture].classes:
-        raise UsageError(
-            f"{start.architecture} has no pair head in Hugging Face's format. Use text.kind sentences or "
-            "across_documents, or another model.",
-            code="no-pair-head",
-            value=start.architecture,
-        )
+        remedy = "Set text.kind to sentences or across_documents, or use another model"
+        message = f"{start.architecture} has no pair head in the Hugging Face format. {remedy}."
+        raise UsageError(message, code="no-pair-head", value=start.architecture)
     return start
 
 
-def hash_of(checkpoint: Path | None) -> str:
-    """The hash of the weights a run starts from: other weights in the same folder are another start.
+def start_sha256(checkpoint: Path | None) -> str:
+    """The hash of the initial weights, so that changed weights in the same folder are detected.
 
-    Empty where there are none. A damaged checkpoint is reported where it is loaded.
+    Empty without a checkpoint. A damaged checkpoint is reported when it is loaded.
     """
     try:
         return "" if checkpoint is None else weights_sha256(checkpoint)
@@ -288,8 +284,8 @@ def hash_of(checkpoint: Path | None) -> str:
         return ""
 
 
-def name_of(checkpoint: Path) -> str:
-    """The name of a checkpoint: its folder's, or that of its run."""
+def checkpoint_name(checkpoint: Path) -> str:
+    """The name of a checkpoint: that of its folder, or of its run if the folder is `model`."""
     path = checkpoint.resolve()
     return path.parent.name if path.name == "model" else path.name
 
@@ -297,19 +293,19 @@ def name_of(checkpoint: Path) -> str:
 def write_checkpoint(
     folder: Path, start: Start, weights: Mapping[str, Tensor], recipe: TrainingRecipe, run: Run, *, text: str
 ) -> None:
-    """Write the model with its gathered weights as a Hugging Face folder with its card, replacing an existing one."""
+    """Save the model with its gathered weights and a card as a Hugging Face folder, replacing an existing one."""
     model = _with_weights(start, weights)
-    said = recipe.card
+    settings = recipe.card
     scores = []
     if run.held_out is not None:
-        how = f"masking rate {recipe.evaluation.masking_rate}, held-out text"
-        scores = [(f"held-out {name}", f"{score:.4f}", how) for name, score in run.held_out.items()]
+        protocol = f"masking rate {recipe.evaluation.masking_rate}, held-out text"
+        scores = [(f"held-out {name}", f"{score:.4f}", protocol) for name, score in run.held_out.items()]
     card = Card(
-        title=said.title or recipe.out.name,
+        title=settings.title or recipe.out.name,
         summary=model_summary(start, run),
-        license=said.license,
-        data=said.data or text,
-        base_model=None if start.checkpoint is None else name_of(start.checkpoint),
+        license=settings.license,
+        data=settings.data or text,
+        base_model=None if start.checkpoint is None else checkpoint_name(start.checkpoint),
         recipe=explain(recipe),
         scores=tuple(scores),
     )
@@ -334,99 +330,99 @@ def _with_weights(start: Start, weights: Mapping[str, Tensor]) -> nn.Module:
 
 
 def model_summary(start: Start, run: Run) -> str:
-    """A sentence or two about the model."""
-    said = f"A masked language model, trained on {run.tokens:,} tokens with Lexome."
+    """A one- or two-sentence description of the model."""
+    summary = f"A masked language model, trained on {run.tokens:,} tokens with Lexome."
     if start.teacher is None:
-        return said
-    return f"{said} {start.teacher.said()}"
+        return summary
+    return f"{summary} {start.teacher.describe()}"
 
 
-def _new(recipe: TrainingRecipe, tokenizer: Path, pieces: int, kind: str) -> Start:
+def _new_model(recipe: TrainingRecipe, tokenizer: Path, pieces: int, kind: str) -> Start:
     if recipe.preset is not None:
         from lexome.models.encoder import preset
 
-        config = changed(replace(preset(recipe.preset), vocab=pieces), recipe.model)
+        config = override_config(replace(preset(recipe.preset), vocab=pieces), recipe.model)
     else:
-        config = changed(None, {"vocab": pieces, **recipe.model})
+        config = override_config(None, {"vocab": pieces, **recipe.model})
     if config.vocab < pieces:
-        raise UsageError(f"model.vocab is {config.vocab}, but the tokenizer has {pieces} pieces. Leave it out.")
+        message = f"model.vocab is {config.vocab}, but the tokenizer has {pieces} tokens. Remove it."
+        raise UsageError(message, code="vocab-too-small", value=config.vocab)
     return Start(checkpoint.build(config, kind), config, matching_architecture(config), tokenizer, kind)
 
 
-def _loaded(start: Path, tokenizer: Path, kind: str, *, given: dict[str, Any], carried: bool) -> Start:
-    refuse_foreign(start)
+def _load(start: Path, tokenizer: Path, kind: str, *, overrides: dict[str, Any], transfer: bool) -> Start:
+    check_layout(start)
     same = same_tokenizer(start, tokenizer)
-    if not same and not carried:
-        raise refuse(start, tokenizer)
-    found = checkpoint.load(start, kind=kind, new_head=True)
-    if isinstance(found.model, TransformersMaskedLM):
+    if not same and not transfer:
+        raise tokenizer_mismatch(start, tokenizer)
+    loaded = checkpoint.load(start, kind=kind, new_head=True)
+    if isinstance(loaded.model, TransformersMaskedLM):
         return Start(
-            found.model,
-            found.config,
-            found.architecture,
+            loaded.model,
+            loaded.config,
+            loaded.architecture,
             start if same else tokenizer,
             kind,
             checkpoint=start,
-            drawn=found.new,
-            unused=found.unused,
+            drawn=loaded.new,
+            unused=loaded.unused,
         )
-    config, weights, kept = found.config, found.model.state_dict(), None
+    config, weights, counts = loaded.config, loaded.model.state_dict(), None
     if not same:
-        new = pieces_of(tokenizer)
-        known: dict[str, Any] = {"roles": same_roles(start, tokenizer), "parts": parts_of_new(start, tokenizer)}
-        weights, kept = carry(found.model, pieces_of(start), new, **known, std=config.initial_std)
+        new = token_ids(tokenizer)
+        roles, parts = map_special_tokens(start, tokenizer), split_new_tokens(start, tokenizer)
+        std, old = config.initial_std, token_ids(start)
+        weights, counts = transfer_embeddings(loaded.model, old, new, roles=roles, parts=parts, std=std)
         config = replace(config, vocab=max(new.values()) + 1)
-    model, config = fitted(weights, config, given, kind=kind, where=start)
+    model, config = build_model(weights, config, overrides, kind=kind, where=start)
     return Start(
         model,
         config,
-        found.architecture,
+        loaded.architecture,
         start if same else tokenizer,
         kind,
         checkpoint=start,
-        carried=kept,
-        drawn=found.new,
-        unused=found.unused,
+        transferred=counts,
+        drawn=loaded.new,
+        unused=loaded.unused,
     )
 
 
 def load_teacher_encoder(folder: Path, tokenizer: Path, *, transfer: bool, max_tokens: int) -> Encoder:
-    """The encoder of a checkpoint, with embeddings for the tokens of another tokenizer where `transfer` allows it."""
-    # Initializing the language-model head, which is not used, must not advance the run's own random state.
+    """The encoder of a checkpoint, with embeddings transferred to another tokenizer if `transfer` allows it."""
+    # Initializing the unused language-model head must not advance the random state of the run.
     with torch.random.fork_rng(devices=[]):
-        start = checked(_loaded(folder, tokenizer, "masked", given={}, carried=transfer), max_tokens=max_tokens)
+        start = check_start(_load(folder, tokenizer, "masked", overrides={}, transfer=transfer), max_tokens=max_tokens)
     if not isinstance(start.model, MaskedLM):
-        raise UsageError(
-            f"the teacher in {folder} is computed by transformers; expected one of {', '.join(ARCHITECTURES)}.",
-            code="unsupported-architecture",
-            value=start.architecture,
-        )
+        expected = ", ".join(ARCHITECTURES)
+        message = f"the teacher in {folder} runs on the transformers backend; expected one of {expected}."
+        raise UsageError(message, code="unsupported-architecture", value=start.architecture)
     return start.model.encoder
 
 
-def fitted(
-    weights: Mapping[str, Tensor], config: EncoderConfig, given: dict[str, Any], *, kind: str, where: Path
+def build_model(
+    weights: Mapping[str, Tensor], config: EncoderConfig, overrides: dict[str, Any], *, kind: str, where: Path
 ) -> tuple[nn.Module, EncoderConfig]:
-    """A model of these weights with the fields of [model] changed; RecipeError where they change its shape."""
-    config = changed(config, given)
+    """A model with these weights and the overrides of [model]; RecipeError if they change its shape."""
+    config = override_config(config, overrides)
     with torch.device("meta"):
         model = checkpoint.build(config, kind)
     try:
         model.load_state_dict(weights, assign=True)
     except RuntimeError as error:
-        message = f"[model] changes the shape of {where}, which its weights do not fit: {error}"
+        message = f"[model] does not match the shape of the weights in {where}: {error}"
         raise RecipeError(message, code="shape-mismatch", value=where) from None
     return model.requires_grad_(True), config
 
 
-def changed(config: EncoderConfig | None, given: dict[str, Any]) -> EncoderConfig:
-    """A configuration with some fields changed, or made of them alone; RecipeError for an unknown field."""
+def override_config(config: EncoderConfig | None, overrides: dict[str, Any]) -> EncoderConfig:
+    """A configuration with some fields overridden, or built from them alone; RecipeError for an unknown field."""
     known = [field.name for field in fields(EncoderConfig)]
-    if unknown := sorted(given.keys() - set(known)):
+    if unknown := sorted(overrides.keys() - set(known)):
         message = f"[model] has the unknown key {unknown[0]}; expected some of {', '.join(known)}."
         raise RecipeError(message, code="unknown-key", value=f"model.{unknown[0]}")
     try:
-        return EncoderConfig(**given) if config is None else replace(config, **given)
+        return EncoderConfig(**overrides) if config is None else replace(config, **overrides)
     except TypeError as error:
-        message = f"[model]: {error}. Give every size of the model but the vocabulary."
+        message = f"[model]: {error}. Set every size of the model except the vocabulary."
         raise RecipeError(message, code="missing-key", value="model") from None

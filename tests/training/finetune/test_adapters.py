@@ -21,7 +21,7 @@ from lexome.training.finetune.lora import (
     LoraLinear,
     LoraSettings,
     add_adapters,
-    merged,
+    merge_adapters,
     read_adapters,
     write_adapters,
 )
@@ -71,7 +71,7 @@ def test_merged_weights_compute_what_adapters_compute(architecture: str, tmp_pat
     add_adapters(model, architecture, LORA)
     stir(model)
     beside = run(model)
-    inside = run(merged(model))
+    inside = run(merge_adapters(model))
     assert not torch.allclose(beside, plain, atol=0.01)
     assert torch.allclose(inside, beside, atol=1e-4)
 
@@ -80,7 +80,7 @@ def test_merging_leaves_no_trace_of_adapters(tmp_path: Path) -> None:
     _, model = models("bert", tmp_path)
     names = set(model.state_dict())
     add_adapters(model, "bert", LORA)
-    assert set(merged(model).state_dict()) == names
+    assert set(merge_adapters(model).state_dict()) == names
 
 
 @pytest.mark.parametrize("architecture", CLASSES)
@@ -157,7 +157,7 @@ def test_a_model_that_transformers_computes_takes_adapters_too(tmp_path: Path) -
     assert isinstance(found.model, EncoderWithHead)
     add_adapters(found.model, "electra", LoraSettings(4, 8.0, 0.0, ("query", "value")))
     stir(found.model)
-    assert torch.allclose(run(merged(found.model)), run(found.model), atol=1e-4)
+    assert torch.allclose(run(merge_adapters(found.model)), run(found.model), atol=1e-4)
 
 
 def test_targets_that_name_nothing_are_refused(tmp_path: Path) -> None:

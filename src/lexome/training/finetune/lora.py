@@ -106,7 +106,7 @@ def add_adapters(model: EncoderWithHead, architecture: str, settings: LoraSettin
         model.set_submodule(path, made)
 
 
-def merged(model: EncoderWithHead) -> EncoderWithHead:
+def merge_adapters(model: EncoderWithHead) -> EncoderWithHead:
     """A copy of a model whose adapters have become part of its weights."""
     made = copy.deepcopy(model)
     for path, layer in list(made.named_modules()):

@@ -62,7 +62,7 @@ from lexome.training.finetune.fit import (
     score,
 )
 from lexome.training.finetune.grid import MODEL, Facts, Run, cells_of, finished, gold_path, start_of, write_facts
-from lexome.training.finetune.lora import LoraSettings, merged, write_adapters
+from lexome.training.finetune.lora import LoraSettings, merge_adapters, write_adapters
 from lexome.training.finetune.probe import probe, probe_epochs
 from lexome.training.finetune.task_model import (
     USUAL_BATCH,
@@ -626,7 +626,7 @@ def _write_model(
             base=context.start,
             settings=LoraSettings(**recipe.lora.model_dump()),
         )
-        model = merged(model)
+        model = merge_adapters(model)
     run: dict[str, Any] = {"stage": recipe.stage, "run": facts.name, "scores": facts.scores}
     # What an export needs to score the model by its sources.
     run["recipe"] = {"data": {"rename": recipe.data.rename}}

@@ -15,17 +15,14 @@ import torch
 from torch import Tensor, nn
 from torch.optim import AdamW
 
-from lexome.models.checkpoint import Checkpoint
 from lexome.models.encoder import Packing
 from lexome.models.heads import SequenceHead, fold_standardization
 from lexome.recipe.finetune import ProbeTable
-from lexome.tasks.task import Example, Task
+from lexome.tasks.task import Example
 from lexome.training.finetune.fit import Fit
-from lexome.training.finetune.task_model import StepSize, TaskBatch, TaskLoss, TaskModel, fill, label_count, to_batch
+from lexome.training.finetune.task_model import StepSize, TaskBatch, TaskLoss, fill, label_count, to_batch
 from lexome.training.optim import LearningRateSchedule
 
-# Epochs for sequence-level heads where the recipe does not say.
-EPOCHS = 8
 # Large datasets are probed in larger batches instead of more steps.
 MAX_STEPS = 2_000
 # Sequences of a batch where the recipe sets tokens instead.
@@ -34,15 +31,6 @@ BATCH = 32
 _ORDER = 1
 # Coordinates that hardly vary are not scaled up to unit variance: the smallest deviation, relative to the median.
 MIN_DEVIATION = 0.1
-
-
-def probe_epochs(settings: ProbeTable, checkpoint: Checkpoint, task: Task, model: TaskModel) -> int:
-    """The number of epochs to probe a head for: 0 where it is not new, or its task is not probed."""
-    new = any(name.startswith("head.out") for name in checkpoint.new)
-    if not new or task.head == "span" or model.crf is not None:
-        return 0
-    default = EPOCHS if task.head == "sequence" else 0
-    return default if settings.epochs is None else settings.epochs
 
 
 def probe(

@@ -1,9 +1,9 @@
-"""Sentence-level objectives of pre-training, beside masked words on the same packed sequences.
+"""Sentence-level pre-training objectives, combined with masked language modeling on the same packed sequences.
 
-Embedding distillation matches a teacher's mean-pooled embedding of each sequence. The contrastive loss (InfoNCE) tells
-the other part of a text from the parts of all other texts in the batch.
+Embedding distillation matches a teacher's mean-pooled embedding of each sequence. The contrastive loss (InfoNCE)
+discriminates the other view of a text from the views of all other texts in the batch.
 
-T tokens of the packed batch, S sequences, M masked positions, P pairs of sequences, D width, E width of the teacher
+T tokens of the packed batch, S sequences, M masked positions, P pairs of sequences, D hidden size, E the teacher's
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from lexome.training.sampling import IGNORE_INDEX
 
 @dataclass(frozen=True, slots=True)
 class SentenceWeights:
-    """Loss weights beside masked words, whose mean cross entropy has 1; 0 turns an objective off."""
+    """Weights relative to the masked language modeling loss; 0 disables an objective."""
 
     embedding: float = 0.0
     contrastive: float = 0.0

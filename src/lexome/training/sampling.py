@@ -1,6 +1,6 @@
-"""The text of many shards as one: its sequences or pairs, and their order in each epoch.
+"""Sampling of training batches from token shards: sequences or sentence pairs, shuffled in each epoch.
 
-Everything here is numpy. A token has a number in the whole text, a sequence a number in its epoch.
+Everything here is numpy. Tokens are indexed over all shards, sequences within their epoch.
 """
 
 import json
@@ -23,18 +23,18 @@ from lexome.training.optim import value_at
 
 Ints = NDArray[np.int64]
 TextKind = Literal["sentences", "across_documents", "next_sentence", "sentence_order"]
-Made = TypeVar("Made")
+Result = TypeVar("Result")
 PAIRED = ("next_sentence", "sentence_order")
 
-# Streams of random numbers beside those of the masks, which have the spawn key (epoch,) alone.
+# Random streams, distinct from that of the masks, which has the spawn key (epoch,).
 _ORDER, _PAIRS, _VIEWS = 1, 2, 3
-# How often a split sequence that begins a document is split after its first sentence, the title.
+# The probability that a split sequence at the start of a document is split after its title, the first sentence.
 TITLE_PROBABILITY = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Specials:
-    """The ids of the special tokens that frame a sequence, and of the one that fills up a batch."""
+    """The ids of the special tokens that delimit a sequence and pad a batch."""
 
     cls_id: int
     sep_id: int
@@ -42,23 +42,22 @@ class Specials:
 
     @classmethod
     def of(cls, tokenizer: dict[str, Any]) -> Self:
-        """Those of a tokenizer.json read as a dict, by BERT's names or RoBERTa's."""
+        """From a parsed tokenizer.json, by the names of BERT or RoBERTa."""
         ids = {token["content"]: token["id"] for token in tokenizer["added_tokens"]}
-        found = []
+        special_ids = []
         for names in (("[CLS]", "<s>"), ("[SEP]", "</s>"), ("[PAD]", "<pad>")):
             known = [ids[name] for name in names if name in ids]
             if not known:
-                raise UsageError(
-                    f"the tokenizer has no special token {' or '.join(names)}, which every sequence is framed or "
-                    "filled with. Add it to the special tokens when the vocabulary is learned."
-                )
-            found.append(known[0])
-        return cls(*found)
+                remedy = "Add it to the special tokens when learning the vocabulary"
+                message = f"the tokenizer has no special token {' or '.join(names)}, which batches need. {remedy}."
+                raise UsageError(message, code="missing-special-token", value=names)
+            special_ids.append(known[0])
+        return cls(*special_ids)
 
 
 @dataclass(frozen=True, slots=True)
 class Pieces:
-    """What a tokenizer.json says that training has to know."""
+    """The properties of a tokenizer that training needs."""
 
     vocabulary: Vocabulary
     specials: Specials
@@ -66,7 +65,7 @@ class Pieces:
 
     @classmethod
     def read(cls, path: Path, *, words: bool) -> "Pieces":
-        """From a tokenizer.json; with `words`, where words begin is told too."""
+        """From a tokenizer.json; with `words`, word boundaries are read too."""
         tokenizer = json.loads(path.read_text(encoding="utf-8"))
         vocabulary = Vocabulary.of(tokenizer, words=words)
         return cls(vocabulary, Specials.of(tokenizer), int(vocabulary.special.size))
@@ -88,7 +87,7 @@ class Ranges:
 
     @property
     def lengths(self) -> Ints:
-        """Tokens of each sequence, with its two or three special ones."""
+        """Tokens of each sequence, including its two or three special tokens."""
         if self.b_starts is None or self.b_ends is None:
             return self.ends - self.starts + 2
         return self.ends - self.starts + self.b_ends - self.b_starts + 3
@@ -96,7 +95,7 @@ class Ranges:
 
 @dataclass(frozen=True, slots=True)
 class Ordered:
-    """One epoch: its sequences, the order they come in, and the tokens up to each in that order."""
+    """One epoch: its sequences, their order, and the cumulative token count in that order."""
 
     ranges: Ranges
     order: Ints
@@ -106,8 +105,8 @@ class Ordered:
 class Text:
     """Sequences of the shards, epoch by epoch, each a function of seed, epoch and longest sequence alone.
 
-    An epoch goes in rounds through the text: the first takes every shard, the next those whose source `repeat` names
-    with 2 and more, and so on. Then the sequences of all rounds are shuffled together. A source at 0 is left out.
+    An epoch consists of rounds: the first has every shard, the second those whose source has a `repeat` of 2 or more,
+    and so on. The sequences of all rounds are shuffled together. A source with a `repeat` of 0 is excluded.
     """
 
     def __init__(
@@ -129,45 +128,46 @@ class Text:
         self.rounds = [
             [at for at, count in enumerate(counts) if count > done] for done in range(max(counts, default=0))
         ]
-        # A plain array is sliced ten times as quickly as a memmap, and still read from the file when used.
+        # Slicing a plain array is ten times faster than slicing a memmap, and still reads lazily from the file.
         self.tokens = [np.asarray(shard.tokens) for shard in self.shards]
         self.offsets = np.cumsum([0] + [tokens.size for tokens in self.tokens])
         self.specials, self.kind, self.seed, self.short = specials, kind, seed, short
         self.dupe_factor, self.shuffled, self.split_fraction = dupe_factor, shuffled, split_fraction
         self._sequences_of: dict[int, Ranges] = {}
         self._ordered: dict[tuple[int, int], Ordered] = {}
-        self._coming: dict[tuple[int, int], Future[Ordered]] = {}
+        self._pending: dict[tuple[int, int], Future[Ordered]] = {}
         if not self.tokens:
-            raise ShardError("the shards hold no tokens, so there is nothing to train on. Shard some text first.")
+            raise ShardError("the shards contain no tokens. Shard some text first.", code="no-tokens")
 
     @property
     def paired(self) -> bool:
-        """True where a sequence is a pair with a label."""
+        """Whether sequences are labeled pairs."""
         return self.kind in PAIRED
 
     def epoch(self, epoch: int, max_tokens: int) -> Ordered:
-        """The sequences of an epoch and their order. The last two asked for are kept: a batch may lie in both."""
+        """The sequences of an epoch and their order. The last two epochs are cached: a batch may span both."""
         key = (epoch, max_tokens)
         if key not in self._ordered:
-            made = self._coming[key].result() if key in self._coming else self._made(epoch, max_tokens)
-            self._ordered = dict(list(self._ordered.items())[-1:]) | {key: made}
+            epochs = self._pending
+            ordered = epochs[key].result() if key in epochs else self._build_epoch(epoch, max_tokens)
+            self._ordered = dict(list(self._ordered.items())[-1:]) | {key: ordered}
             if self.paired:
-                # Drawing the pairs of 136 million tokens takes 12 seconds, in which no batch should have to wait.
-                self._coming = {(epoch + 1, max_tokens): in_background(self._made, epoch + 1, max_tokens)}
+                # Sampling pairs from 136 million tokens takes 12 seconds, so it is done ahead in the background.
+                self._pending = {(epoch + 1, max_tokens): in_background(self._build_epoch, epoch + 1, max_tokens)}
         return self._ordered[key]
 
     def packed(self, ranges: Ranges, numbers: Ints) -> Packed:
-        """The sequences with these numbers, special tokens added, end to end."""
-        first, ids = self._gathered(ranges.starts[numbers], ranges.ends[numbers])
+        """The sequences with these indices, with special tokens, concatenated."""
+        first, ids = self._gather(ranges.starts[numbers], ranges.ends[numbers])
         second = None
         if ranges.b_starts is not None and ranges.b_ends is not None:
-            second, more = self._gathered(ranges.b_starts[numbers], ranges.b_ends[numbers])
+            second, more = self._gather(ranges.b_starts[numbers], ranges.b_ends[numbers])
             second = (second[0] + ids.size, second[1] + ids.size)
             ids = np.concatenate([ids, more])
         return assemble(ids, first, second, cls_id=self.specials.cls_id, sep_id=self.specials.sep_id)
 
-    def _gathered(self, starts: Ints, ends: Ints) -> tuple[tuple[Ints, Ints], NDArray[Any]]:
-        """The tokens of ranges, one after the other, and where each now begins and ends."""
+    def _gather(self, starts: Ints, ends: Ints) -> tuple[tuple[Ints, Ints], NDArray[Any]]:
+        """The concatenated tokens of ranges, and where each range starts and ends in them."""
         at = np.searchsorted(self.offsets, starts, side="right") - 1
         inside = starts - self.offsets[at]
         lengths = ends - starts
@@ -175,8 +175,8 @@ class Text:
         reached = np.cumsum(lengths)
         return (reached - lengths, reached), np.concatenate([self.tokens[k][start:end] for k, start, end in rows])
 
-    def _made(self, epoch: int, max_tokens: int) -> Ordered:
-        """Sequences are the same in every epoch and made once; pairs are drawn anew, or take turns as masks do."""
+    def _build_epoch(self, epoch: int, max_tokens: int) -> Ordered:
+        """Sequences are built once for all epochs; pairs are resampled, or cycle through `dupe_factor` versions."""
         if self.paired:
             ranges = self._pairs(epoch if self.dupe_factor is None else epoch % self.dupe_factor, max_tokens)
         else:
@@ -201,7 +201,7 @@ class Text:
         return Ranges(starts, np.concatenate([one.ends + offset for one, offset in placed]))
 
     def _split(self, ranges: Ranges, order: Ints, rng: np.random.Generator) -> tuple[Ranges, Ints]:
-        """Sequences split in two at a sentence boundary, some of them; the two views are adjacent in the order."""
+        """Split some sequences in two at a sentence boundary; the two views are adjacent in the order."""
         placed = list(zip(self.shards, self.offsets.tolist(), strict=False))
         sentences = np.concatenate([shard.sentence_ends + offset for shard, offset in placed])
         documents = np.concatenate([shard.document_ends + offset for shard, offset in placed])
@@ -222,31 +222,31 @@ class Text:
         return Ranges(starts, ends, wholes=np.repeat(np.arange(ranges.starts.size), counts)), ordered
 
     def _pairs(self, turn: int, max_tokens: int) -> Ranges:
-        """Pairs of each round, drawn one round after the other."""
+        """The pairs of all rounds, sampled round by round."""
         rng = self._rng(_PAIRS, turn)
-        made = [self._pairs_of(one_round, max_tokens, rng) for one_round in self.rounds]
-        joined = Ranges(*(np.concatenate(parts) for parts in zip(*made, strict=True)))
-        if not joined.starts.size:
-            raise ShardError("the shards hold no two sentences of one document, so no pairs can be made of them.")
-        return joined
+        rounds = [self._pairs_of(one_round, max_tokens, rng) for one_round in self.rounds]
+        pairs = Ranges(*(np.concatenate(parts) for parts in zip(*rounds, strict=True)))
+        if not pairs.starts.size:
+            message = "no document of the shards has two sentences, so there are no sentence pairs."
+            raise ShardError(message, code="no-pairs")
+        return pairs
 
     def _pairs_of(self, numbers: list[int], max_tokens: int, rng: np.random.Generator) -> tuple[Ints, ...]:
-        """Pairs of these shards together, so that a second part may come from any of them: the fields of Ranges.
+        """Pairs whose second segment may come from any of these shards, as the fields of Ranges.
 
-        A round holds each document once, so that what comes from another document is never the same one again.
+        A round has each document once, so that a negative never comes from a copy of the same document.
         """
         shards = [self.shards[at] for at in numbers]
-        # Here their text stands without the gaps that other shards leave.
+        # Offsets without the gaps of shards that are not in this round.
         begins = np.cumsum([0] + [shard.tokens.size for shard in shards])[:-1]
         documents = np.concatenate([one.document_ends + at for one, at in zip(shards, begins, strict=True)])
         sentences = np.concatenate([one.sentence_ends + at for one, at in zip(shards, begins, strict=True)])
         if self.kind == "next_sentence" and len(self.rounds) > 1 and np.unique(documents[documents > 0]).size == 1:
-            raise ShardError(
-                f"text.repeat goes on with {shards[0].source} alone, which is one document; a sentence that is not the "
-                "next is drawn from another one. Repeat some other source as often, or use sentence_order."
-            )
-        made = next_sentence_pairs if self.kind == "next_sentence" else sentence_order_pairs
-        pairs = made(documents, sentences, max_tokens - 3, rng, short=self.short)
+            source, remedy = shards[0].source, "Repeat another source as often, or use sentence_order"
+            message = f"text.repeat repeats only {source}, a single document without negatives. {remedy}."
+            raise ShardError(message, code="no-negatives", value=source)
+        sample_pairs = next_sentence_pairs if self.kind == "next_sentence" else sentence_order_pairs
+        pairs = sample_pairs(documents, sentences, max_tokens - 3, rng, short=self.short)
         gaps = self.offsets[numbers] - begins
         a_gaps = gaps[np.searchsorted(begins, pairs.a_starts, side="right") - 1]
         b_gaps = gaps[np.searchsorted(begins, pairs.b_starts, side="right") - 1]
@@ -257,33 +257,33 @@ class Text:
         return np.random.Generator(np.random.PCG64(np.random.SeedSequence(self.seed, spawn_key=(epoch, stream))))
 
 
-def in_background(work: Callable[..., Made], *given: Any) -> "Future[Made]":
-    """The outcome to come of work that a thread does; the program may end without waiting for it."""
-    coming: Future[Made] = Future()
+def in_background(work: Callable[..., Result], *arguments: Any) -> "Future[Result]":
+    """Run a function in a daemon thread, which does not block exit; the future of its result."""
+    future: Future[Result] = Future()
 
     def run() -> None:
         try:
-            coming.set_result(work(*given))
-        except BaseException as error:  # raised where the outcome is asked for
-            coming.set_exception(error)
+            future.set_result(work(*arguments))
+        except BaseException as error:  # raised by Future.result
+            future.set_exception(error)
 
     Thread(target=run, name="lexome-epoch", daemon=True).start()
-    return coming
+    return future
 
 
 Progress = Callable[[int, int], float]
-"""How much of the run is done, given the steps and tokens before."""
+"""The completed fraction of the run, given the steps and tokens so far."""
 
-# What a label is where nothing is asked: torch's cross entropy leaves it out.
+# The label that torch's cross entropy ignores.
 IGNORE_INDEX = -100
-# Masked positions and sequences are filled up to a multiple of this part of the batch, so that compiled code meets
-# one or two sizes. 10 of 64 parts are the usual number of masks at a rate of 0.15.
+# Masked positions are padded to a multiple of this fraction of the batch, so that compiled code sees one or two
+# sizes: usually 10/64 at a masking rate of 0.15.
 GRAIN = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where in the text the next batch begins: an epoch, a sequence in its order, the longest sequence there."""
+    """The start of the next batch: an epoch, an index into its order, and its maximum sequence length."""
 
     epoch: int = 0
     at: int = 0
@@ -292,7 +292,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How batches are made over a run. `passes` and `lengths` are (share of the run, value) points."""
+    """The batch schedule of a run. `passes` are micro-batches of a step; ramps are (fraction of run, value) points."""
 
     tokens: int
     max_tokens: int
@@ -307,7 +307,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Arrays:
-    """One batch. Counts are of what is real; the arrays hold fillings too, which nothing is asked about."""
+    """One padded batch. Counts exclude padding."""
 
     ids_T: Ints
     segments_T: Ints
@@ -324,7 +324,7 @@ class Arrays:
 
 @dataclass(frozen=True, slots=True)
 class StepArrays:
-    """The passes of one step, and the place after it."""
+    """The micro-batches of one step, and the place after it."""
 
     passes: list[Arrays]
     after: Place
@@ -332,19 +332,18 @@ class StepArrays:
 
 
 def steps(
-    text: Text, plan: Plan, vocabulary: Vocabulary, share: Progress, *, begin: tuple[Place, int, int]
+    text: Text, plan: Plan, vocabulary: Vocabulary, progress: Progress, *, begin: tuple[Place, int, int]
 ) -> Iterator[StepArrays]:
-    """Batches without end from a place on, step by step; `begin` is the place, and the steps and tokens before it.
+    """An infinite stream of steps; `begin` is the place to start at, and the steps and tokens before it.
 
-    The same place, steps and tokens give the same batches, whatever came before. Only where `share` reads a clock are
-    they different each time.
+    The same place, steps and tokens give the same batches, unless `progress` reads a clock.
     """
     place, step, tokens = begin
     while True:
-        done = share(step, tokens)
+        done = progress(step, tokens)
         max_tokens = int(value_at(plan.lengths_ramp, done, default=plan.max_tokens))
         if place.max_tokens != max_tokens:
-            # Sequences of another length are other sequences: the rest of the epoch is not gone through.
+            # Sequences differ at another maximum length, so the rest of the epoch is skipped.
             place = Place(place.epoch + (place.at > 0), 0, max_tokens)
         rate = rate_at(plan.rate, done)
         passes = []
@@ -356,9 +355,9 @@ def steps(
 
 
 def take(text: Text, place: Place, tokens: int) -> tuple[list[tuple[int, Ints]], Place]:
-    """The next sequences that fit into so many tokens, as (epoch, their numbers), and the place after them.
+    """The next sequences that fit into this many tokens, as (epoch, indices), and the place after them.
 
-    Where an epoch ends the next begins in the same batch, so that only the last gap is left: less than one sequence.
+    A batch continues across the end of an epoch, so that its padding is shorter than one sequence.
     """
     parts, epoch, at, room = [], place.epoch, place.at, tokens
     while True:
@@ -376,7 +375,7 @@ def take(text: Text, place: Place, tokens: int) -> tuple[list[tuple[int, Ints]],
 def batch(
     text: Text, parts: list[tuple[int, Ints]], plan: Plan, vocabulary: Vocabulary, *, rate: float, max_tokens: int
 ) -> Arrays:
-    """The batch of these sequences, masked, and filled up to the size of the plan with sequences of padding.
+    """The batch of these sequences, masked, and padded to the size of the plan with sequences of padding.
 
     A full batch lacks less than one sequence. Over 13 million tokens of abstracts ...
     """
@@ -401,11 +400,11 @@ def batch(
     ]
     masked = mask(ids, ends, vocabulary, replace(plan.masking, rate=rate), np.concatenate(draws, axis=1))
     return Arrays(
-        ids_T=_filled(masked.inputs, plan.tokens, text.specials.pad_id),
-        segments_T=_filled(np.concatenate([one.segments for one in packed]), plan.tokens, 0),
+        ids_T=_pad(masked.inputs, plan.tokens, text.specials.pad_id),
+        segments_T=_pad(np.concatenate([one.segments for one in packed]), plan.tokens, 0),
         ends_S=np.concatenate([ends, filling]),
-        positions_M=_filled(masked.positions, round_up(masked.positions.size, plan.tokens), 0),
-        labels_M=_filled(masked.labels, round_up(masked.positions.size, plan.tokens), IGNORE_INDEX),
+        positions_M=_pad(masked.positions, round_up(masked.positions.size, plan.tokens), 0),
+        labels_M=_pad(masked.labels, round_up(masked.positions.size, plan.tokens), IGNORE_INDEX),
         pair_labels_S=_pair_labels(labels, filled=filling.size),
         longest=max_tokens,
         tokens=ids.size,
@@ -416,23 +415,23 @@ def batch(
 
 
 def evaluation_batches(text: Text, plan: Plan, vocabulary: Vocabulary, *, tokens: int, rate: float) -> Iterator[Arrays]:
-    """The batches of one epoch, up to about so many tokens: the same each time, for measuring."""
+    """The batches of one epoch, up to about this many tokens: deterministic, for evaluation."""
     place, seen = Place(0, 0, plan.max_tokens), 0
     while place.epoch == 0 and seen < tokens:
         parts, place = take(text, place, plan.tokens)
-        made = batch(text, parts[:1], plan, vocabulary, rate=rate, max_tokens=plan.max_tokens)
-        seen += made.tokens
-        yield made
+        arrays = batch(text, parts[:1], plan, vocabulary, rate=rate, max_tokens=plan.max_tokens)
+        seen += arrays.tokens
+        yield arrays
 
 
 def round_up(count: int, tokens: int) -> int:
-    """A count raised to a multiple of a small part of the batch, at least one of them."""
+    """Round a positive count up to a multiple of 1/GRAIN of the batch."""
     grain = max(1, tokens // GRAIN)
     return max(1, -(-count // grain)) * grain
 
 
-def _filled(array: NDArray[Any], size: int, filling: int) -> Ints:
-    out = np.full(size, filling, np.int64)
+def _pad(array: NDArray[Any], size: int, value: int) -> Ints:
+    out = np.full(size, value, np.int64)
     out[: array.size] = array
     return out
 

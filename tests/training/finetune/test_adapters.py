@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
+from errors import raises
 from tiny_models import HF_CONFIGS, LENGTHS, batch, hf_model, hf_outputs
 from torch import Tensor
 
@@ -162,5 +163,5 @@ def test_a_model_that_transformers_computes_takes_adapters_too(tmp_path: Path) -
 
 def test_targets_that_name_nothing_are_refused(tmp_path: Path) -> None:
     _, model = models("bert", tmp_path)
-    with pytest.raises(UsageError, match="name no layer"):
+    with raises(UsageError, code="unknown-target", value=("q_proj",)):
         add_adapters(model, "bert", LoraSettings(targets=("q_proj",)))

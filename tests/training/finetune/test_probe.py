@@ -13,8 +13,8 @@ from lexome.models.checkpoint import load
 from lexome.models.encoder import EncoderConfig, Packing
 from lexome.models.heads import EncoderWithHead, HiddenLayers, SequenceHead, add_input_bias, fold_standardization
 from lexome.training.finetune.grid import Cell, Run
-from lexome.training.finetune.probe import EPOCHS, standardization
-from lexome.training.finetune.run import identities_of, run_once
+from lexome.training.finetune.probe import standardization
+from lexome.training.finetune.run import PROBE_EPOCHS, identities_of, run_once
 from lexome.training.finetune.stage import finetune
 from lexome.training.trainer import STATES, list_states
 
@@ -70,7 +70,7 @@ def test_sequence_heads_are_probed_by_default(start: Path, data: Path, tmp_path:
     recipe = recipe_of(start, data, tmp_path / "out", task, epochs=1, optimizer={"lr": 1e-6})
     finetune(recipe, progress_shown=False)
     losses = [line["probe_loss"] for line in metrics(tmp_path / "out" / "runs" / "seed0") if "probe_loss" in line]
-    assert len(losses) == EPOCHS
+    assert len(losses) == PROBE_EPOCHS
     assert losses[-1] < losses[0]
 
 

@@ -15,15 +15,15 @@ from lexome.recipe.finetune import FinetuneRecipe, GridTable
 from lexome.tasks.task import Scores
 from lexome.training.trainer import RUN, surroundings
 
-# Inside `out`, the folder of all runs; inside a run, that of its model.
+# The folder of all runs in `out`, and that of the model in a run.
 RUNS, MODEL = "runs", "model"
-# Inside `out`, the documents that scores are by, as their source has them.
+# The folder of the gold documents in `out`, as read from their source.
 GOLD = "gold"
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One combination of a grid; None for what the grid does not vary."""
+    """One combination of a grid; None for settings that the grid does not vary."""
 
     batch: int | None = None
     lr: float | None = None
@@ -31,14 +31,14 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """Such as batch16-lr3e-05; empty where nothing is varied."""
-        said = (("batch", self.batch), ("lr", self.lr), ("epochs", self.epochs))
-        return "-".join(f"{what}{given:g}" for what, given in said if given is not None)
+        """Such as batch16-lr3e-05; empty if nothing is varied."""
+        settings = (("batch", self.batch), ("lr", self.lr), ("epochs", self.epochs))
+        return "-".join(f"{key}{value:g}" for key, value in settings if value is not None)
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One training: a cell, a seed, and a fold where there are some."""
+    """One training run: a cell, a seed, and a fold in cross-validation."""
 
     cell: Cell
     seed: int
@@ -53,11 +53,11 @@ class Run:
 
 def cells_of(grid: GridTable) -> list[Cell]:
     """Every combination of the grid, or the one cell of a recipe without one."""
-    return [Cell(*given) for given in product(grid.batch or (None,), grid.lr or (None,), grid.epochs or (None,))]
+    return [Cell(*values) for values in product(grid.batch or (None,), grid.lr or (None,), grid.epochs or (None,))]
 
 
 def gold_path(out: Path, split: str, fold: int | None) -> Path:
-    """The file of the documents that runs are scored by: all runs of a fold have the same."""
+    """The file of the gold documents, shared by all runs of a fold."""
     return out / GOLD / f"{'' if fold is None else f'fold{fold}-'}{split}.jsonl"
 
 
@@ -83,14 +83,14 @@ def recipe_of_run(recipe: FinetuneRecipe, run: Run) -> FinetuneRecipe:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What one run came to. `identity` is the hash of all that its outcome depends on.
+    """The record of one run. `identity` is the hash of everything its result depends on.
 
-    scores        by split, each measure by its name
-    measure       what the weights were chosen by
-    steps         that were made, of which `best_step` gave the weights that are kept
-    labels, bias  how often each label is right in training, and the share of those that are not the usual one
-    notes         what of the documents could not be said to the model, counted
-    kept          whether the weights are still there
+    scores        metrics by split and name
+    measure       the metric that selected the weights
+    steps         training steps; the saved weights are those of `best_step`
+    labels, bias  label counts of the training data, and the fraction that are not the majority label
+    notes         counts of annotations that the examples cannot represent
+    kept          whether the weights are still on disk
     """
 
     name: str
@@ -119,7 +119,7 @@ class Facts:
 
 
 def write_facts(folder: Path, facts: Facts, recipe: FinetuneRecipe) -> None:
-    """Write run.json, the mark that a run is done; all else of the run is there before it."""
+    """Write run.json, which marks a run as finished; it is written last."""
     content = {
         "stage": recipe.stage,
         "done": True,
@@ -132,28 +132,26 @@ def write_facts(folder: Path, facts: Facts, recipe: FinetuneRecipe) -> None:
 
 
 def read_facts(folder: Path) -> Facts | None:
-    """What a finished run came to; None where it is not finished."""
+    """The record of a finished run; None if it is not finished."""
     path = folder / RUN
     if not path.is_file():
         return None
     try:
-        held = json.loads(path.read_bytes())
-        given = {field.name: held[field.name] for field in fields(Facts)}
+        content = json.loads(path.read_bytes())
+        values = {field.name: content[field.name] for field in fields(Facts)}
     except (ValueError, KeyError, TypeError) as error:
-        raise CheckpointError(f"{path}: is no record of a fine-tuning ({error!r}). Choose another `out`.") from None
-    return Facts(**given | {"warnings": tuple(given["warnings"])})
+        message = f"{path}: not a record of a fine-tuning run ({error!r}). Choose another `out`."
+        raise CheckpointError(message, code="invalid-record", value=path) from None
+    return Facts(**values | {"warnings": tuple(values["warnings"])})
 
 
 def finished(folder: Path, identities: Collection[str]) -> Facts | None:
-    """The facts of this very run, by any of its identities, where it is done; CheckpointError for another run."""
+    """The record of this run, by any of its identities, if finished; CheckpointError for a different run."""
     facts = read_facts(folder)
     if facts is not None and facts.identity not in identities:
-        raise CheckpointError(
-            f"{folder}: holds a run with other settings, other data or another checkpoint. Choose another `out`, or "
-            "remove that folder.",
-            code="other-settings",
-            value=folder,
-        )
+        remedy = "Choose another `out`, or remove that folder"
+        message = f"{folder}: contains a run with other settings, data or initial checkpoint. {remedy}."
+        raise CheckpointError(message, code="other-settings", value=folder)
     return facts
 
 
@@ -163,7 +161,7 @@ DEV, TEST = "dev", "test"
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Scores of several runs. `sd` is that of a sample; None of a single run."""
+    """Statistics of the scores of several runs. `sd` is the sample standard deviation; None for a single run."""
 
     runs: int
     mean: float
@@ -181,7 +179,7 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One cell: its runs by name, and for each split and measure how their scores are spread."""
+    """One cell: the names of its runs, and score statistics by split and metric."""
 
     cell: Cell
     runs: tuple[str, ...]
@@ -190,11 +188,11 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """All cells of a grid. Those of a recipe without a grid are one.
+    """All cells of a grid; a recipe without a grid has one.
 
-    best      the place of the cell with the highest mean on dev; None where nothing was chosen by
-    best_run  of that cell, the run with the highest score on dev
-    failed    runs that came to no end, and why
+    best      the index of the cell with the highest mean on dev; None without dev scores
+    best_run  the run of that cell with the highest score on dev
+    failed    failed runs, with the reason
     """
 
     measure: str | None
@@ -205,14 +203,14 @@ class Summary:
     failed: dict[str, str]
 
 
-def summarize(found: Sequence[Facts], failed: dict[str, str]) -> Summary:
-    """The summary of finished runs, cells in the order in which they came."""
-    measure = next((facts.measure for facts in found if facts.measure is not None), None)
+def summarize(records: Sequence[Facts], failed: dict[str, str]) -> Summary:
+    """Summarize finished runs, with cells in order of first appearance."""
+    measure = next((facts.measure for facts in records if facts.measure is not None), None)
     cells: dict[Cell, list[Facts]] = {}
-    for facts in found:
+    for facts in records:
         cells.setdefault(cell_of(facts), []).append(facts)
     rows = [Row(cell, tuple(facts.name for facts in members), _spreads(members)) for cell, members in cells.items()]
-    warnings = tuple(dict.fromkeys(said for facts in found for said in facts.warnings))
+    warnings = tuple(dict.fromkeys(warning for facts in records for warning in facts.warnings))
     best = best_of(rows, measure)
     run = None
     if best is not None:
@@ -227,11 +225,11 @@ def cell_of(facts: Facts) -> Cell:
 
 
 def best_of(rows: Sequence[Row], measure: str | None) -> int | None:
-    """The place of the cell with the highest mean on dev, the first of equals; of one cell alone, that one."""
+    """The index of the cell with the highest mean on dev, the first on ties; a single cell is always the best."""
     if len(rows) == 1:
         return 0
     scores = [row.spreads.get(DEV, {}).get(measure or "") for row in rows]
-    # A mean that is not defined, such as a correlation with numbers that are all alike, is never the best.
+    # An undefined mean, such as a correlation with constant values, is never the best.
     known = [
         (spread.mean, -place)
         for place, spread in enumerate(scores)
@@ -241,7 +239,7 @@ def best_of(rows: Sequence[Row], measure: str | None) -> int | None:
 
 
 def _on_dev(facts: Facts, measure: str | None) -> float:
-    """A run's score on dev; the lowest of all where there is none, or none that is defined."""
+    """A run's score on dev; minus infinity if it is missing or undefined."""
     score = facts.scores.get(DEV, {}).get(measure or "", math.nan)
     return -math.inf if math.isnan(score) else score
 
@@ -255,30 +253,29 @@ def write_summary(folder: Path, summary: Summary) -> None:
 
 
 def read_best(folder: Path) -> str | None:
-    """The name of the best run of an earlier fine-tuning in a folder; None where the folder is none."""
+    """The name of the best run of an earlier fine-tuning in a folder; None if there is none."""
     path = folder / SUMMARY
     if not path.is_file():
         return None
-    held: dict[str, Any] = json.loads(path.read_bytes())
-    best = held.get("best_run")
+    content: dict[str, Any] = json.loads(path.read_bytes())
+    best = content.get("best_run")
     return best if isinstance(best, str) else None
 
 
 def start_of(path: Path) -> Path:
-    """The checkpoint that is meant: the path itself, or the best model of an earlier fine-tuning there."""
+    """The checkpoint at a path: the path itself, or the best model of an earlier fine-tuning there."""
     best = read_best(path)
     if best is None:
         return path
     model = path / RUNS / best / MODEL
     if not model.is_dir():
-        raise UsageError(
-            f"{path}: the weights of its best run, {best}, were not kept. Run it again with keep_models set to best."
-        )
+        message = f"{path}: the weights of its best run, {best}, were not saved. Rerun it with keep_models set to best."
+        raise UsageError(message, code="missing-weights", value=best)
     return model
 
 
 def table_of(summary: Summary) -> str:
-    """The summary for people: a line for each cell, its first measure on dev and test."""
+    """The summary as a text table: a line for each cell and split, with the selection metric."""
     lines: list[tuple[str, ...]] = [("", "split", "runs", "mean", "median", "sd", "least", "most")]
     for place, row in enumerate(summary.rows):
         name = row.cell.name or "all runs"
@@ -295,8 +292,8 @@ def table_of(summary: Summary) -> str:
             cell.ljust(width) if place < 2 else cell.rjust(width) for place, (cell, width) in _placed(line, widths)
         ]
         text.append("  ".join(cells).rstrip())
-    text += [f"warning: {said}" for said in summary.warnings]
-    text += [f"failed: {name}: {why}" for name, why in summary.failed.items()]
+    text += [f"warning: {warning}" for warning in summary.warnings]
+    text += [f"failed: {name}: {reason}" for name, reason in summary.failed.items()]
     return "\n".join(text) + "\n"
 
 
@@ -305,16 +302,18 @@ def _placed(line: Sequence[str], widths: Sequence[int]) -> list[tuple[int, tuple
 
 
 def _numbers(spread: Spread) -> tuple[str, ...]:
-    held = (spread.mean, spread.median, spread.sd, spread.least, spread.most)
-    return tuple("-" if number is None else f"{number:.4f}" for number in held)
+    values = (spread.mean, spread.median, spread.sd, spread.least, spread.most)
+    return tuple("-" if value is None else f"{value:.4f}" for value in values)
 
 
 def _spreads(members: Sequence[Facts]) -> dict[str, dict[str, Spread]]:
-    """By split and measure, over the runs that have it."""
+    """Statistics by split and metric, over the runs that have it."""
     spreads: dict[str, dict[str, Spread]] = {}
     for split in (DEV, TEST):
         scores = [facts.scores[split] for facts in members if split in facts.scores]
-        names = dict.fromkeys(name for given in scores for name in given)
+        names = dict.fromkeys(name for metrics in scores for name in metrics)
         if names:
-            spreads[split] = {name: Spread.of([given[name] for given in scores if name in given]) for name in names}
+            spreads[split] = {
+                name: Spread.of([metrics[name] for metrics in scores if name in metrics]) for name in names
+            }
     return spreads

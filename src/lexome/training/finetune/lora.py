@@ -1,9 +1,9 @@
-"""Low-rank adapters (LoRA) on our own layers, written and read in the form of the peft library.
+"""Low-rank adapters (LoRA), saved and loaded in the format of the peft library.
 
-peft replaces whole linear layers, and our query, key and value share one. So an adapter here knows which rows of that
-matrix it speaks for, and three adapters lie on it under the three names that peft knows.
+peft adapts whole linear layers, but the encoder fuses query, key and value into one. So an adapter has the indices of
+its rows of that matrix, and the matrix has three adapters under the three names that peft expects.
 
-T tokens of the packed batch, D width of the input, R rank, N rows of the output
+T tokens of the packed batch, D input features, R rank, N output rows
 """
 
 import copy
@@ -27,10 +27,10 @@ from lexome.models.hf import ARCHITECTURES, CUSTOM_HEAD, head_settings, split_qk
 from lexome.models.hf_folder import write_weights
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
-# What peft puts before the names of the model that it wraps.
+# The prefix that peft adds to the names of the wrapped model.
 PREFIX = "base_model.model."
 TASKS = {"token": "TOKEN_CLS", "sequence": "SEQ_CLS", "span": "QUESTION_ANS"}
-# Our words for the parts of a layer; query, key and value are one matrix, of which each has its rows.
+# Target names for the modules of a layer; query, key and value are rows of one fused matrix.
 PARTS = {"query": "attention.qkv", "key": "attention.qkv", "value": "attention.qkv"}
 PARTS |= {"out": "attention.out", "up": "mlp.up", "down": "mlp.down"}
 THIRDS = ("query", "key", "value")
@@ -38,7 +38,7 @@ THIRDS = ("query", "key", "value")
 
 @dataclass(frozen=True, slots=True)
 class LoraSettings:
-    """How large adapters are, and where: `targets` are words of PARTS, or ends of the names that transformers gives."""
+    """LoRA hyperparameters; `targets` are keys of PARTS, or suffixes of module names in transformers."""
 
     rank: int = 8
     alpha: float = 16.0
@@ -47,7 +47,7 @@ class LoraSettings:
 
 
 class Adapter(nn.Module):
-    """Two thin matrices whose product is added to some rows of a weight; `name` is the layer's in transformers."""
+    """Two low-rank matrices whose product is added to some rows of a weight; `name` is the module's in transformers."""
 
     def __init__(self, name: str, rows_N: Tensor, width: int, rank: int) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ class Adapter(nn.Module):
         self.register_buffer("rows_N", rows_N, persistent=False)
         self.down_RD = nn.Parameter(torch.empty(rank, width))
         self.up_NR = nn.Parameter(torch.zeros(len(rows_N), rank))
-        # As peft and nn.Linear do. With zeros on the other side, the model begins as it was.
+        # As in peft and nn.Linear. The other matrix is zero, so the initial output is unchanged.
         nn.init.kaiming_uniform_(self.down_RD, a=math.sqrt(5))
 
     def forward(self, input_TD: Tensor) -> Tensor:
@@ -63,7 +63,7 @@ class Adapter(nn.Module):
 
 
 class LoraLinear(nn.Module):
-    """A linear layer that stays as it is, and adapters that learn what to add to it."""
+    """A frozen linear layer with trainable adapters."""
 
     def __init__(self, base: nn.Linear, adapters: Sequence[Adapter], *, scale: float, dropout: float) -> None:
         super().__init__()
@@ -80,45 +80,44 @@ class LoraLinear(nn.Module):
             output_TN = output_TN.index_add(-1, adapter.rows_N, added.to(output_TN.dtype))  # type: ignore[arg-type]
         return output_TN
 
-    def merged(self) -> nn.Linear:
-        """A plain layer that computes the same."""
-        made = copy.deepcopy(self.base)
+    def merge(self) -> nn.Linear:
+        """An equivalent plain linear layer."""
+        linear = copy.deepcopy(self.base)
         with torch.no_grad():
             for adapter in self.adapters:
                 assert isinstance(adapter, Adapter)
-                made.weight.index_add_(0, adapter.rows_N, self.scale * adapter.up_NR @ adapter.down_RD)  # type: ignore[arg-type]
-        return made
+                linear.weight.index_add_(0, adapter.rows_N, self.scale * adapter.up_NR @ adapter.down_RD)  # type: ignore[arg-type]
+        return linear
 
 
 def add_adapters(model: EncoderWithHead, architecture: str, settings: LoraSettings) -> None:
-    """Put adapters on the encoder, in place. All of its own weights are frozen; the head learns as before."""
+    """Add adapters to the encoder in place and freeze its weights; the head stays trainable."""
     sites = list(_sites(model, architecture, settings.targets))
     if not sites:
-        raise UsageError(
-            f"lora.targets {', '.join(settings.targets)} name no layer of this {architecture}; expected some of "
-            f"{', '.join(PARTS)}, or ends of transformers' names: {', '.join(_endings(model))}."
-        )
+        expected = f"{', '.join(PARTS)}, or suffixes of module names in transformers: {', '.join(_suffixes(model))}"
+        message = f"lora.targets {', '.join(settings.targets)} match no layer of {architecture}; expected {expected}."
+        raise UsageError(message, code="unknown-target", value=settings.targets)
     model.encoder.requires_grad_(False)
     for path, linear, named in sites:
         adapters = [Adapter(name, rows, linear.in_features, settings.rank) for name, rows in named]
         scale = settings.alpha / settings.rank
-        made = LoraLinear(linear, adapters, scale=scale, dropout=settings.dropout).to(linear.weight.device)
-        model.set_submodule(path, made)
+        adapted = LoraLinear(linear, adapters, scale=scale, dropout=settings.dropout).to(linear.weight.device)
+        model.set_submodule(path, adapted)
 
 
 def merge_adapters(model: EncoderWithHead) -> EncoderWithHead:
-    """A copy of a model whose adapters have become part of its weights."""
-    made = copy.deepcopy(model)
-    for path, layer in list(made.named_modules()):
+    """A copy of a model with its adapters merged into the weights."""
+    plain = copy.deepcopy(model)
+    for path, layer in list(plain.named_modules()):
         if isinstance(layer, LoraLinear):
-            made.set_submodule(path, layer.merged())
-    return made
+            plain.set_submodule(path, layer.merge())
+    return plain
 
 
 def write_adapters(
     folder: Path, model: EncoderWithHead, *, architecture: str, kind: str, base: Path, settings: LoraSettings
 ) -> None:
-    """Write the adapters, and the head where transformers has a class for it, as peft writes them."""
+    """Write the adapters in peft's format, with the head if transformers has a class for it."""
     adapters = list(_adapters(model))
     weights: dict[str, Tensor] = {}
     for adapter in adapters:
@@ -144,24 +143,24 @@ def write_adapters(
 
 
 def read_adapters(folder: Path, model: EncoderWithHead, architecture: str) -> None:
-    """Put the adapters of a folder, ours or peft's, on a model, in place; without the head that may lie with them."""
+    """Load the adapters of a folder, written by Lexome or peft, into a model in place; a saved head is ignored."""
     try:
         config: dict[str, Any] = json.loads((folder / CONFIG).read_bytes())
         settings = LoraSettings(config["r"], config["lora_alpha"], config["lora_dropout"], ())
         names = config["target_modules"]
         weights = load_file(folder / WEIGHTS)
     except (OSError, ValueError, KeyError) as error:
-        raise CheckpointError(
-            f"{folder}: no adapters that can be read ({error!r}); expected peft's two files."
-        ) from None
+        message = f"{folder}: cannot read the adapters ({error!r}); expected {CONFIG} and {WEIGHTS}."
+        raise CheckpointError(message, code="invalid-adapters", value=folder) from None
     targets = (names,) if isinstance(names, str) else tuple(names)
     add_adapters(model, architecture, LoraSettings(settings.rank, settings.alpha, settings.dropout, targets))
     for adapter in _adapters(model):
-        for ending, place in (("lora_A", adapter.down_RD), ("lora_B", adapter.up_NR)):
-            name = f"{PREFIX}{adapter.name}.{ending}.weight"
-            if name not in weights or weights[name].shape != place.shape:
-                raise CheckpointError(f"{folder}: {name} is missing or of another shape; the base model is another.")
-            place.data.copy_(weights[name])
+        for suffix, weight in (("lora_A", adapter.down_RD), ("lora_B", adapter.up_NR)):
+            name = f"{PREFIX}{adapter.name}.{suffix}.weight"
+            if name not in weights or weights[name].shape != weight.shape:
+                message = f"{folder}: {name} is missing or has another shape. Use the base model of the adapters."
+                raise CheckpointError(message, code="shape-mismatch", value=name)
+            weight.data.copy_(weights[name])
 
 
 def _adapters(model: nn.Module) -> Iterator[Adapter]:
@@ -169,26 +168,26 @@ def _adapters(model: nn.Module) -> Iterator[Adapter]:
 
 
 Named = list[tuple[str, Tensor]]
-"""Names in transformers of what lies in one matrix of ours, each with its rows there."""
+"""The module names in transformers that share one matrix, each with its rows."""
 
 
 def _sites(model: EncoderWithHead, architecture: str, targets: Sequence[str]) -> Iterator[tuple[str, nn.Linear, Named]]:
-    """Each linear layer of the encoder that is meant: where it is, and which of its rows have which names."""
-    names = _theirs if isinstance(model.encoder, TransformersEncoder) else _ours
-    of = names(model, architecture)
+    """The targeted linear layers of the encoder: path, layer, and the targeted names with their rows."""
+    naming = _backend_names if isinstance(model.encoder, TransformersEncoder) else _own_names
+    names_of = naming(model, architecture)
     for path, layer in model.named_modules():
         if isinstance(layer, nn.Linear) and path.startswith("encoder."):
-            meant = [pair for pair in of(path, layer) if _is_meant(path, pair[0], targets)]
-            if meant:
-                yield path, layer, meant
+            targeted = [pair for pair in names_of(path, layer) if _is_target(path, pair[0], targets)]
+            if targeted:
+                yield path, layer, targeted
 
 
-def _ours(model: EncoderWithHead, architecture: str) -> Callable[[str, nn.Linear], Named]:
-    """For our own encoder: names by the table of the architecture."""
+def _own_names(model: EncoderWithHead, architecture: str) -> Callable[[str, nn.Linear], Named]:
+    """For Lexome's own encoder: names from the key mapping of the architecture."""
     encoder, table = model.encoder, ARCHITECTURES[architecture].encoder
     assert isinstance(encoder, Encoder)
 
-    def of(path: str, layer: nn.Linear) -> Named:
+    def names_of(path: str, layer: nn.Linear) -> Named:
         number = next((part for part in path.split(".") if part.isdigit()), "")
         names = [name.format(n=number) for name in table[path.replace(f".{number}.", ".{n}.", 1)]]
         rows_N = torch.arange(layer.out_features)
@@ -197,35 +196,34 @@ def _ours(model: EncoderWithHead, architecture: str) -> Callable[[str, nn.Linear
         parts = split_qkv(rows_N, heads=encoder.config.heads)
         return list(zip(names, parts if len(names) == len(parts) else [torch.cat(parts)], strict=True))
 
-    return of
+    return names_of
 
 
-def _theirs(model: EncoderWithHead, architecture: str) -> Callable[[str, nn.Linear], Named]:
-    """For an encoder that transformers computes: the name that it has there already."""
+def _backend_names(model: EncoderWithHead, architecture: str) -> Callable[[str, nn.Linear], Named]:
+    """For an encoder on the transformers backend: its own module names."""
     return lambda path, layer: [(path.removeprefix("encoder.model."), torch.arange(layer.out_features))]
 
 
-def _is_meant(path: str, name: str, targets: Sequence[str]) -> bool:
+def _is_target(path: str, name: str, targets: Sequence[str]) -> bool:
     for target in targets:
         if name == target or name.endswith(f".{target}"):
             return True
-        if target in PARTS and path.endswith(PARTS[target]):
-            # Where the three lie stacked under one name, there is only one adapter for them.
-            wanted = THIRDS.index(target) if target in THIRDS else None
-            if wanted is None or name.endswith("qkv") or name.rpartition(".")[2].startswith(target[0]):
-                return True
+        # If transformers fuses the three too, they have one adapter.
+        own_rows = target not in THIRDS or name.endswith("qkv") or name.rpartition(".")[2].startswith(target[0])
+        if target in PARTS and path.endswith(PARTS[target]) and own_rows:
+            return True
     return False
 
 
-def _endings(model: EncoderWithHead) -> list[str]:
-    """The last words of the names of the encoder's linear layers."""
+def _suffixes(model: EncoderWithHead) -> list[str]:
+    """The last components of the names of the encoder's linear layers."""
     return sorted(
         {path.rpartition(".")[2] for path, layer in model.encoder.named_modules() if isinstance(layer, nn.Linear)}
     )
 
 
 def _head_weights(model: EncoderWithHead, architecture: str, kind: str) -> dict[str, Tensor]:
-    """The head under transformers' names; nothing where it has no class for it."""
+    """The head's weights under their names in transformers; empty if it has no class for it."""
     labels = [f"{number}" for number in range(model.head.out.out_features)]  # type: ignore[union-attr, arg-type]
     if isinstance(model.encoder, TransformersEncoder) or CUSTOM_HEAD in head_settings(
         model.head, architecture, kind, labels

@@ -15,34 +15,22 @@ import torch
 from torch import Tensor, nn
 from torch.optim import AdamW
 
-from lexome.models.checkpoint import Checkpoint
 from lexome.models.encoder import Packing
 from lexome.models.heads import SequenceHead, fold_standardization
 from lexome.recipe.finetune import ProbeTable
-from lexome.tasks.task import Example, Task
+from lexome.tasks.task import Example
 from lexome.training.finetune.fit import Fit
-from lexome.training.finetune.task_model import StepSize, TaskBatch, TaskLoss, TaskModel, fill, label_count, to_batch
+from lexome.training.finetune.task_model import StepSize, TaskBatch, TaskLoss, fill, label_count, to_batch
 from lexome.training.optim import LearningRateSchedule
 
-# Epochs for sequence-level heads where the recipe does not say.
-EPOCHS = 8
 # Large datasets are probed in larger batches instead of more steps.
 MAX_STEPS = 2_000
-# Sequences of a batch where the recipe sets tokens instead.
+# Sequences of a batch if the recipe sets tokens instead.
 BATCH = 32
 # Separates the order of examples here from the order in fine-tuning, which has the seed (seed, epoch).
 _ORDER = 1
 # Coordinates that hardly vary are not scaled up to unit variance: the smallest deviation, relative to the median.
 MIN_DEVIATION = 0.1
-
-
-def probe_epochs(settings: ProbeTable, checkpoint: Checkpoint, task: Task, model: TaskModel) -> int:
-    """The number of epochs to probe a head for: 0 where it is not new, or its task is not probed."""
-    new = any(name.startswith("head.out") for name in checkpoint.new)
-    if not new or task.head == "span" or model.crf is not None:
-        return 0
-    default = EPOCHS if task.head == "sequence" else 0
-    return default if settings.epochs is None else settings.epochs
 
 
 def probe(
@@ -51,7 +39,7 @@ def probe(
     """Train the head of a run in place on the encoder's vectors of its training examples; the loss of each epoch."""
     labeled = [example for example in examples if label_count(example)]
     device = fit.trainer.parallel.device
-    # All processes compute the same head, and fine-tuning draws the same numbers with probing and without.
+    # All processes compute the same head, and the random state of fine-tuning is the same with and without probing.
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         torch.manual_seed(seed)
         vectors_ND, targets = encode_examples(fit, labeled)
@@ -130,17 +118,17 @@ def train_head(
     for epoch in range(epochs):
         order = torch.from_numpy(np.random.default_rng([seed, epoch, _ORDER]).permutation(examples))
         total = vectors_ND.new_zeros(())
-        for numbers in torch.split(order.to(vectors_ND.device), batch_size):
+        for indices in torch.split(order.to(vectors_ND.device), batch_size):
             for group in optimizer.param_groups:
                 group["lr"] = schedule.at((step + 0.5) / steps)
-            logits_NC = vectors_ND[numbers]
+            logits_NC = vectors_ND[indices]
             for layer in head.children():
                 logits_NC = layer(logits_NC)
-            batch_loss = loss(logits_NC, _targets_only(targets[numbers]))
+            batch_loss = loss(logits_NC, _targets_only(targets[indices]))
             batch_loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
-            total += batch_loss.detach() * len(numbers) / examples
+            total += batch_loss.detach() * len(indices) / examples
             step += 1
         losses.append(float(total))
     head.train(was_training)
@@ -148,5 +136,5 @@ def train_head(
 
 
 def _targets_only(targets: Tensor) -> TaskBatch:
-    """A batch with nothing but targets, which is all that the loss of label heads reads."""
+    """A batch with only targets, all that the loss of label heads reads."""
     return TaskBatch(torch.zeros(0, dtype=torch.int64), None, Packing.of([0]), targets, len(targets), 0)

@@ -36,7 +36,7 @@ from lexome.models.encoder import Encoder
 from lexome.models.heads import EncoderWithHead, add_input_bias
 from lexome.models.hf_folder import weights_sha256
 from lexome.recipe import downgrade, explain
-from lexome.recipe.finetune import FinetuneRecipe
+from lexome.recipe.finetune import FinetuneRecipe, ProbeTable
 from lexome.tasks import task_of
 from lexome.tasks.task import TASK, Scores, Task
 from lexome.training.finetune.examples import (
@@ -63,7 +63,7 @@ from lexome.training.finetune.fit import (
 )
 from lexome.training.finetune.grid import MODEL, Facts, Run, cells_of, finished, gold_path, start_of, write_facts
 from lexome.training.finetune.lora import LoraSettings, merge_adapters, write_adapters
-from lexome.training.finetune.probe import probe, probe_epochs
+from lexome.training.finetune.probe import probe
 from lexome.training.finetune.task_model import (
     USUAL_BATCH,
     Distillation,
@@ -86,6 +86,8 @@ from lexome.training.trainer import BOARD, METRICS, STATES, Setting, Trainer, li
 Show = Callable[[float, str], None]
 
 # --- Inputs shared by all runs
+# Epochs of probing for new sequence-level heads, where the recipe sets none.
+PROBE_EPOCHS = 8
 
 
 @dataclass(frozen=True)
@@ -307,7 +309,7 @@ def _prepare(recipe: FinetuneRecipe, run: Run, context: RunContext, setting: Set
     plan = plan_of(recipe, run, context)
     torch.manual_seed(run.seed)
     model, checkpoint = build_model(recipe, context)
-    if probe_epochs(recipe.probe, checkpoint, task, model) and recipe.probe.standardize:
+    if _probe_epochs(recipe.probe, checkpoint, task, model) and recipe.probe.standardize:
         add_input_bias(model.model.head)
     model.to(setting.device)
     if setting.compiled:
@@ -359,9 +361,18 @@ def _prepare(recipe: FinetuneRecipe, run: Run, context: RunContext, setting: Set
     return fit, checkpoint
 
 
+def _probe_epochs(settings: ProbeTable, checkpoint: Checkpoint, task: Task, model: TaskModel) -> int:
+    """The number of epochs to probe a head for: 0 where it is not new, or its task is not probed."""
+    new = any(name.startswith("head.out") for name in checkpoint.new)
+    if not new or task.head == "span" or model.crf is not None:
+        return 0
+    default = PROBE_EPOCHS if task.head == "sequence" else 0
+    return default if settings.epochs is None else settings.epochs
+
+
 def _probe(recipe: FinetuneRecipe, run: Run, fit: Fit, checkpoint: Checkpoint, splits: Splits) -> list[float]:
     """Train a new head on the frozen encoder, where the recipe has it probed; the loss of each epoch."""
-    epochs = probe_epochs(recipe.probe, checkpoint, fit.task, fit.model)
+    epochs = _probe_epochs(recipe.probe, checkpoint, fit.task, fit.model)
     if not epochs:
         return []
     loss = TaskLoss(fit.task, _loss_settings(recipe, splits, fit.task))

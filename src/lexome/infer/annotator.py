@@ -19,7 +19,7 @@ from lexome.document import Document, Passage
 from lexome.errors import CheckpointError, UsageError
 from lexome.infer.predictor import SETTINGS, ModelSettings, Predictor, is_hugging_face, open_hugging_face
 from lexome.infer.selection import MinScore, Selection, select
-from lexome.tasks import KINDS, Task, task_of
+from lexome.tasks import Task, task_of
 from lexome.tasks.task import Example, Floats, Frame
 
 Curve = tuple[float, float]
@@ -257,6 +257,10 @@ PREFETCH = 2
 GROUP = 4
 
 
+# The order in which models run on a document: relations and answers read the mentions before them.
+ORDER = ("ner", "relation", "classes", "inference", "similarity", "questions")
+
+
 class Annotator:
     """Models that annotate each document one after another; `annotate` is a step of a pipeline.
 
@@ -268,8 +272,7 @@ class Annotator:
 
     def __init__(self, models: Sequence[Model]) -> None:
         # Later kinds read what earlier ones predict.
-        order = list(KINDS)
-        self.models = tuple(sorted(models, key=lambda model: order.index(model.kind)))
+        self.models = tuple(sorted(models, key=lambda model: ORDER.index(model.kind)))
         _check_compatible(self.models)
         self.threads = max(model.predictor.threads for model in self.models)
 

@@ -1,0 +1,1 @@
+"""Concepts: dictionaries of names and ids, and the index that finds them."""

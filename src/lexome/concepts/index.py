@@ -1,0 +1,390 @@
+"""The index of names: one memory-mapped file, which finds concepts by name and gives their ids, names and sources.
+
+    index = TermIndex.open("terms.lexterms")
+    for match in index.find("breast cancers", type="Disease"):
+        print(index.concept(match.concept).id, match.name, match.agreement.name)
+
+Layout, all numbers little-endian: a prefix (magic, format version, length and CRC-32 of the header), the header as JSON
+(types, dictionaries with licenses, CRC-32 of the body, sections), and the sections:
+
+    text                compressed blocks of concepts, each a line of id, taxon, cross-references and names
+    block_*             where blocks begin, by byte and by concept
+    key_*               for each name key its CRC-32 and concept, sorted; key_starts is addressed by the high 16 bits
+    near.TYPE.*         trigrams of name keys and the keys that have them, for types that are searched for similar names
+
+Concepts are numbered by type, dictionary and id. The same terms give the same bytes.
+"""
+
+import json
+import mmap
+import struct
+import zlib
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from lexome.concepts.names import KEY_RULES, Agreement, compare_names, name_key, tidy_name
+from lexome.errors import FormatError
+
+MAGIC = b"lexterms"
+FORMAT_VERSION = 1
+_PREFIX = struct.Struct("<8sIII")
+_ALIGNMENT = 64
+# A block decompresses in some 50 microseconds.
+_BLOCKS_CACHED = 2048
+_NAMES_CACHED = 1 << 14
+# Grams of a name key are numbered in this alphabet; other characters share its last two places.
+_ALPHABET = {character: place for place, character in enumerate(" abcdefghijklmnopqrstuvwxyz0123456789+")}
+_PLACES = 40
+GRAMS = _PLACES**3
+# How many candidates by shared grams are compared name by name, for each that is asked for.
+_OVERSAMPLING = 2
+
+Numbers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Concept:
+    """A concept of an index: id, type, preferred name, all names, species of a gene, ids elsewhere, dictionary."""
+
+    number: int
+    id: str
+    type: str
+    preferred: str
+    names: tuple[str, ...]
+    taxon: str | None
+    xrefs: tuple[str, ...]
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class NameMatch:
+    """A concept's name that agrees with, or resembles, the one that was looked up.
+
+    agreement    None for a name that is only similar
+    similarity   Dice coefficient of the trigrams of the two name keys; 1 where the names agree
+    """
+
+    concept: int
+    name: str
+    agreement: Agreement | None
+    similarity: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Consecutive concepts of one type from one dictionary, in blocks of their own."""
+
+    type: str
+    source: str
+    first: int
+    end: int
+    first_block: int
+    end_block: int
+
+
+class TermIndex:
+    """An open index file. Concepts have numbers from 0; numbers of different files have nothing in common."""
+
+    def __init__(self, content: "mmap.mmap | bytes", name: str) -> None:
+        self.name = name
+        header, start = _read_header(content, name)
+        self._view = memoryview(content)
+        self._offsets: dict[str, tuple[int, int]] = {
+            section: (start + offset, size) for section, (offset, size) in header["sections"].items()
+        }
+        self.header: Mapping[str, Any] = header
+        self.types: tuple[str, ...] = tuple(header["types"])
+        self.dictionaries: tuple[Mapping[str, Any], ...] = tuple(header["dictionaries"])
+        self._groups = [_Group(*row) for row in header["groups"]]
+        self._group_starts = [group.first for group in self._groups]
+        self._key_starts = self._section("key_starts").cast("I")
+        self._key_lows = self._section("key_lows").cast("H")
+        self._key_concepts = self._array("key_concepts", np.uint16)
+        self._key_concepts_high = self._array("key_concepts_high", np.uint8)
+        self._block_starts = self._section("block_starts").cast("I")
+        self._block_concepts = self._section("block_concepts").cast("I")
+        # Caches of this index, dropped with it.
+        self._lines = lru_cache(maxsize=_BLOCKS_CACHED)(self._read_lines)
+        self.concept = lru_cache(maxsize=_NAMES_CACHED)(self._read_concept)
+        self.find = lru_cache(maxsize=_NAMES_CACHED)(self._find)
+        self.near = lru_cache(maxsize=_NAMES_CACHED)(self._near)
+
+    @classmethod
+    def open(cls, path: str | Path) -> Self:
+        """The index in a file; FormatError where it is damaged, truncated or of another version."""
+        path = Path(path)
+        try:
+            with path.open("rb") as stream:
+                return cls(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ), str(path))
+        except OSError as error:
+            raise FormatError(
+                f"{path}: cannot be opened ({error.strerror}).", code="unreadable-file", value=path
+            ) from error
+        except ValueError as error:  # an empty file cannot be mapped
+            raise _not_an_index(str(path)) from error
+
+    def __len__(self) -> int:
+        return int(self.header["concepts"])
+
+    def __repr__(self) -> str:
+        return f"<TermIndex {self.name}: {len(self):,} concepts>"
+
+    def _find(self, name: str, type: str | None = None) -> tuple[NameMatch, ...]:
+        """The names that agree with this one, one for each concept, closest first; only of one type, if given."""
+        name = tidy_name(name)
+        matches = []
+        for number in self.numbers_by_key(name_key(name)):
+            if type is not None and self.type_of(number) != type:
+                continue
+            levels = ((compare_names(name, other), other) for other in self.concept(number).names)
+            known = [(level, other) for level, other in levels if level is not None]
+            if known:
+                level, other = min(known, key=lambda pair: pair[0])
+                matches.append(NameMatch(number, other, level))
+        return tuple(sorted(matches, key=lambda match: (match.agreement, match.concept)))
+
+    def numbers_by_key(self, key: str) -> list[int]:
+        """The concepts that have a name with this key, and with it, rarely, others whose key has the same CRC-32."""
+        if not key:
+            return []
+        code = zlib.crc32(key.encode())
+        start, end = self._key_starts[code >> 16], self._key_starts[(code >> 16) + 1]
+        lows = self._key_lows[start:end].tolist()
+        low = code & 0xFFFF
+        first = start + bisect_left(lows, low)
+        last = start + bisect_right(lows, low)
+        high = self._key_concepts_high[first:last].astype(np.int64) << 16
+        numbers: list[int] = (self._key_concepts[first:last] + high).tolist()
+        return numbers
+
+    def type_of(self, number: int) -> str:
+        """The type of a concept, without reading it."""
+        return self._group_of(number).type
+
+    def number_of(self, curie: str) -> int | None:
+        """The number of the concept with this id, or None."""
+        wanted = id_order(curie)
+        for group in self._groups:
+            heads = self._heads[group.first_block : group.end_block]
+            block = group.first_block + bisect_right(heads, wanted) - 1
+            if block >= group.first_block:
+                for place, line in enumerate(self._lines(block)):
+                    if line.startswith(curie) and line.partition("\t")[0] == curie:
+                        return self._block_concepts[block] + place
+        return None
+
+    def concept_of(self, curie: str) -> Concept | None:
+        """The concept with this id, or None."""
+        number = self.number_of(curie)
+        return None if number is None else self.concept(number)
+
+    def concepts(self, type: str | None = None) -> Iterator[Concept]:
+        """All concepts, or those of a type, in order; they are not kept in the cache."""
+        for group in self._groups:
+            if type is None or group.type == type:
+                for block in range(group.first_block, group.end_block):
+                    for place, line in enumerate(self._read_lines(block)):
+                        yield _parse_line(line, self._block_concepts[block] + place, group)
+
+    def _near(self, name: str, type: str, limit: int = 20) -> tuple[NameMatch, ...]:
+        """The names of a type with the most similar key, one for each concept, the most similar first.
+
+        Empty for types that the index was not built to search so.
+        """
+        if f"near.{type}.grams" not in self._offsets:
+            return ()
+        key = name_key(name)
+        grams = trigrams(key)
+        candidates = self._near_table(type).search(gram_numbers(key), limit * _OVERSAMPLING)
+        matches = []
+        for number in dict.fromkeys(candidates):
+            best = max((_dice(grams, trigrams(name_key(other))), other) for other in self.concept(number).names)
+            matches.append(NameMatch(number, best[1], compare_names(tidy_name(name), best[1]), best[0]))
+        matches.sort(key=lambda match: (-match.similarity, match.concept))
+        return tuple(matches[:limit])
+
+    def _near_table(self, type: str) -> "_NearTable":
+        table = self._near_tables.get(type)
+        if table is None:
+            parts = ("grams", "postings", "concepts", "sizes")
+            table = self._near_tables[type] = _NearTable(*(self._section(f"near.{type}.{part}") for part in parts))
+        return table
+
+    @cached_property
+    def _near_tables(self) -> dict[str, "_NearTable"]:
+        return {}
+
+    @cached_property
+    def _heads(self) -> list[tuple[str, int, str]]:
+        """The first id of each block, as ids are ordered."""
+        heads = zlib.decompress(self._section("block_heads")).decode().split("\n")
+        return [id_order(head) for head in heads]
+
+    def _group_of(self, number: int) -> _Group:
+        return self._groups[bisect_right(self._group_starts, number) - 1]
+
+    def _read_concept(self, number: int) -> Concept:
+        """The concept of a number."""
+        if not 0 <= number < len(self):
+            raise IndexError(f"{self.name}: no concept {number}; it has {len(self):,}")
+        block = bisect_right(self._block_concepts, number) - 1
+        line = self._lines(block)[number - self._block_concepts[block]]
+        return _parse_line(line, number, self._group_of(number))
+
+    def _read_lines(self, block: int) -> list[str]:
+        start, end = self._block_starts[block], self._block_starts[block + 1]
+        return zlib.decompress(self._section("text")[start:end]).decode().split("\n")
+
+    def _section(self, name: str) -> memoryview:
+        start, size = self._offsets[name]
+        return self._view[start : start + size]
+
+    def _array(self, name: str, dtype: type[np.generic]) -> npt.NDArray[Any]:
+        return np.frombuffer(self._section(name), dtype)
+
+
+def id_order(curie: str) -> tuple[str, int, str]:
+    """The order of ids: by prefix, then numbers by value."""
+    prefix, _, local = curie.partition(":")
+    return prefix, len(local), local
+
+
+def trigrams(key: str) -> frozenset[str]:
+    """The three-character substrings of a name key, spaces around it included."""
+    padded = f" {key} "
+    return frozenset(padded[start : start + 3] for start in range(len(padded) - 2))
+
+
+def gram_numbers(key: str) -> list[int]:
+    """The numbers of the trigrams of a name key, ascending."""
+    places = [_ALPHABET.get(character, 38 + (ord(character) & 1)) for character in f" {key} "]
+    return sorted(
+        {
+            (first * _PLACES + second) * _PLACES + third
+            for first, second, third in zip(places, places[1:], places[2:], strict=False)
+        }
+    )
+
+
+def _dice(first: frozenset[str], second: frozenset[str]) -> float:
+    return 2 * len(first & second) / (len(first) + len(second))
+
+
+def _parse_line(line: str, number: int, group: _Group) -> Concept:
+    curie, taxon, xrefs, *names = line.split("\t")
+    return Concept(number, curie, group.type, names[0], tuple(names), taxon or None, tuple(xrefs.split()), group.source)
+
+
+class _NearTable:
+    """Which name keys of a type have which trigrams."""
+
+    def __init__(self, grams: memoryview, postings: memoryview, concepts: memoryview, sizes: memoryview) -> None:
+        # Bytes of each posting list; the lowest bit is set where its numbers have two bytes.
+        codes = np.frombuffer(zlib.decompress(grams), np.uint32).astype(np.int64)
+        self._wide = (codes & 1).astype(bool)
+        self._ends = np.cumsum(codes >> 1)
+        self._postings = postings
+        self._concepts = np.frombuffer(zlib.decompress(concepts), np.uint32)
+        self._roots = 1 / np.sqrt(np.frombuffer(sizes, np.uint8).astype(np.float32) + 1)
+
+    def search(self, grams: Sequence[int], limit: int) -> list[int]:
+        """The concepts of the keys that share most with these trigrams, rare ones counting more."""
+        lists = [decoded for gram in grams if len(decoded := self._decode(gram))]
+        if not lists:
+            return []
+        total = len(self._concepts)
+        weights = [np.full(len(keys), np.log(1 + total / len(keys)), np.float32) for keys in lists]
+        scores = np.bincount(np.concatenate(lists), np.concatenate(weights), minlength=total) * self._roots
+        # Keys of one concept are many; enough of the best are looked at to have enough concepts.
+        wanted = min(total, limit * 2)
+        best = np.argpartition(scores, total - wanted)[total - wanted :]
+        best = best[np.lexsort((best, -scores[best]))]
+        best = best[scores[best] > 0]
+        return list(dict.fromkeys(self._concepts[best].tolist()))[:limit]
+
+    def _decode(self, gram: int) -> Numbers:
+        end = int(self._ends[gram])
+        start = int(self._ends[gram - 1]) if gram else 0
+        dtype = np.dtype("<u2") if self._wide[gram] else np.dtype("u1")
+        steps = np.frombuffer(self._postings[start:end], dtype)
+        # The largest number is a step that leads to no key.
+        keys: Numbers = np.cumsum(steps, dtype=np.int64)[steps != np.iinfo(dtype).max] - 1
+        return keys
+
+
+def encode_postings(keys: Numbers) -> tuple[bytes, bool]:
+    """A posting list as steps of one byte or two, whichever is smaller, and whether it is two."""
+    steps = np.diff(keys, prepend=-1)
+
+    def encode(dtype: np.dtype[Any]) -> bytes:
+        most = int(np.iinfo(dtype).max)
+        if len(steps) == 0:
+            return b""
+        escapes = steps // most
+        rest = steps - escapes * most
+        # A rest of 0 is a step of nothing after escapes, which is valid.
+        counts = escapes + 1
+        out = np.full(int(counts.sum()), most, dtype)
+        out[np.cumsum(counts) - 1] = rest
+        return out.tobytes()
+
+    narrow, wide = encode(np.dtype("u1")), encode(np.dtype("<u2"))
+    return (wide, True) if len(wide) < len(narrow) else (narrow, False)
+
+
+def _read_header(content: "mmap.mmap | bytes", name: str) -> tuple[dict[str, Any], int]:
+    """The header and where the body starts, both checked."""
+    size = len(content)
+    if size < _PREFIX.size or content[: len(MAGIC)] != MAGIC:
+        raise _not_an_index(name)
+    _, version, length, check = _PREFIX.unpack(content[: _PREFIX.size])
+    if version != FORMAT_VERSION:
+        raise _other_version(name, f"format {version}, this version reads format {FORMAT_VERSION}", version)
+    raw = content[_PREFIX.size : _PREFIX.size + length]
+    if len(raw) < length or zlib.crc32(raw) != check:
+        raise _damaged(name, "its header is incomplete or changed")
+    header: dict[str, Any] = json.loads(raw)
+    if header["key_rules"] != KEY_RULES:
+        found = header["key_rules"]
+        raise _other_version(name, f"names normalized by rules {found}, this version has rules {KEY_RULES}", found)
+    start = _aligned(_PREFIX.size + length)
+    if size - start != header["bytes"]:
+        raise _damaged(name, f"{size - start:,} bytes after the header; expected {header['bytes']:,}")
+    if zlib.crc32(memoryview(content)[start:]) != header["crc32"]:
+        raise _damaged(name, "its checksum differs")
+    return header, start
+
+
+def _aligned(size: int) -> int:
+    return -(-size // _ALIGNMENT) * _ALIGNMENT
+
+
+def _not_an_index(name: str) -> FormatError:
+    return FormatError(
+        f"{name}: not an index of terms; expected a file that `lexome build-terms` wrote.",
+        code="not-an-index",
+        value=name,
+    )
+
+
+def _other_version(name: str, difference: str, value: Any) -> FormatError:
+    return FormatError(
+        f"{name}: an index made by another version of Lexome ({difference}). Run `lexome build-terms` again.",
+        code="other-version",
+        value=value,
+    )
+
+
+def _damaged(name: str, problem: str) -> FormatError:
+    return FormatError(
+        f"{name}: the index is truncated or damaged: {problem}. Copy it again, or run `lexome build-terms` again.",
+        code="damaged-index",
+        value=name,
+    )

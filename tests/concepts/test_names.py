@@ -1,0 +1,76 @@
+"""Names: folded, keyed and compared."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lexome.concepts.names import Agreement, compare_names, fold_name, name_key, tidy_name
+
+
+@pytest.mark.parametrize(
+    ("name", "folded"),
+    [
+        ("BRCA1", "brca1"),
+        ("TNF-α", "tnf alpha"),
+        ("TNFα", "tnfalpha"),
+        ("β‑catenin", "beta catenin"),
+        ("μ-opioid", "mu opioid"),
+        ("Sjögren’s syndrome", "sjogren syndrome"),
+        ("Alzheimer's disease", "alzheimer disease"),
+        ("5′-nucleotidase", "5 nucleotidase"),
+        ("Ca2+", "ca2+"),
+        ("(−)-epicatechin", "epicatechin"),
+        ("Ménétrier", "menetrier"),
+        ("ﬁbroma", "fibroma"),
+        ("рак", "рак"),
+        ("--", ""),
+    ],
+)
+def test_names_fold(name: str, folded: str) -> None:
+    assert fold_name(name) == folded
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "agreement"),
+    [
+        ("HeLa", "HeLa", Agreement.EXACT),
+        ("HeLa", "HELA", Agreement.CASE),
+        ("IL-2", "IL 2", Agreement.FOLDED),
+        ("IL-2", "IL2", Agreement.LOOSE),
+        ("TNF-α", "TNFA", None),
+        ("cancer of the breast", "Breast Cancers", Agreement.LOOSE),
+        ("tumours of lung", "lung tumor", Agreement.LOOSE),
+        ("haemophilia A", "Hemophilia A", Agreement.LOOSE),
+        ("oesophageal atresia", "esophageal atresia", Agreement.LOOSE),
+        ("sulphate", "sulfate", Agreement.LOOSE),
+        ("type 2 diabetes mellitus", "Diabetes Mellitus, Type 2", Agreement.LOOSE),
+        ("type 2 diabetes mellitus", "Diabetes Mellitus, Type 1", None),
+        ("A2M", "M2A", None),
+        ("Na+", "Na", None),
+    ],
+)
+def test_names_agree_at_a_level(first: str, second: str, agreement: Agreement | None) -> None:
+    assert compare_names(first, second) == agreement
+    assert compare_names(second, first) == agreement
+
+
+@given(st.text())
+def test_folding_is_idempotent_and_keys_are_those_of_the_folded_name(name: str) -> None:
+    folded = fold_name(name)
+    assert fold_name(folded) == folded
+    assert name_key(folded) == name_key(name)
+
+
+@given(st.text())
+def test_spaces_case_and_composition_do_not_change_the_key(name: str) -> None:
+    tidy = tidy_name(name)
+    assert tidy_name(tidy) == tidy
+    assert name_key(f" {tidy}  ") == name_key(name)
+    assert compare_names(tidy, tidy) is Agreement.EXACT
+
+
+@given(st.lists(st.sampled_from(["breast", "cancer", "2", "of", "type", "-", "tumours", "α"]), max_size=6))
+def test_the_key_of_words_does_not_depend_on_their_order(words: list[str]) -> None:
+    key = name_key(" ".join(words))
+    if " " in key:
+        assert name_key(" ".join(reversed(words))) == key

@@ -142,6 +142,23 @@ def test_every_format_holds_the_same_mentions(model: Path, desk: Path, format: s
     assert flat == FOUND * 2
 
 
+def test_a_table_has_the_mentions_and_counts_their_names(model: Path, desk: Path) -> None:
+    assert annotate("--model", model, "in/a.bioc.xml", "--out", "m.tsv").exit_code == 0
+    rows = [line.split("\t") for line in (desk / "m.tsv").read_text().splitlines()]
+    assert rows[0][5] == "text"
+    assert len(rows) > 1
+    assert annotate("--model", model, "in/a.bioc.xml", "--to", "csv", "--counts", "--out", "c.csv").exit_code == 0
+    counts = [line.split(",") for line in (desk / "c.csv").read_text(encoding="utf-8-sig").splitlines()]
+    assert sum(int(row[-1]) for row in counts[1:]) == len(rows) - 1
+
+
+def test_options_of_formats_are_set_as_in_convert(model: Path, desk: Path) -> None:
+    (desk / "latin.txt").write_bytes("Caf\u00e9 au lait spots and BRCA1.".encode("latin-1"))
+    words = ("--from", "text", "--set", "encoding=latin-1", "--set", "write.scheme=iobes", "--out", "out.conll")
+    assert annotate("--model", model, "latin.txt", *words).exit_code == 0
+    assert "Caf\u00e9\tO" in (desk / "out.conll").read_text()
+
+
 def test_brat_is_a_folder_of_pairs(model: Path, desk: Path) -> None:
     assert annotate("--model", model, "in/a.bioc.xml", "--to", "brat", "--out", "brat").exit_code == 0
     assert mentions(Path("brat")) == [FOUND, FOUND]
@@ -271,7 +288,7 @@ def test_a_terminal_has_colours_unless_told_not_to(
         (["nothing/*.xml"], 1, "missing-file", "nothing/*.xml"),
         (["BRCA1"], 1, "missing-file", "BRCA1"),
         ([""], 2, "empty-text", None),
-        ([TEXT, "--types", "gene"], 2, "unknown-type", "gene"),
+        ([TEXT, "--types", "genes"], 2, "unknown-type", "genes"),
         ([TEXT, "--types", ","], 2, "empty-types", None),
         ([TEXT, "--min-score", "high"], 2, "invalid-score", "high"),
         ([TEXT, "--min-score", "Gene=1.5"], 2, "invalid-score", "Gene=1.5"),

@@ -15,7 +15,9 @@ import typer
 from lexome.cli.app import (
     Address,
     AsJson,
+    Counts,
     EngineName,
+    FormatOptions,
     Lines,
     PartName,
     Quiet,
@@ -28,6 +30,7 @@ from lexome.cli.app import (
     exit_for_rejects,
     exit_for_tally,
     interruptible,
+    parse_options,
     part_of,
     print_rejected,
 )
@@ -105,6 +108,8 @@ def annotate(
     out: Out = None,
     to: To = None,
     from_: From = None,
+    set_: FormatOptions = None,
+    counts: Counts = False,
     text: IsText = False,
     lines: Lines = False,
     types: Types = None,
@@ -129,11 +134,16 @@ def annotate(
     file there, several in parallel; an interrupted run resumes when run again. Without --model, the default model is
     used.
     """
+    from lexome.formats.conversion import split_options
     from lexome.infer.annotation import Annotation, parse_inputs
     from lexome.infer.annotator import default_model, load
     from lexome.infer.selection import parse_min_score, parse_types
 
     output = _output(out, to)
+    if counts and output.format is None and not output.bulk:
+        raise UsageError("--counts needs --to csv, tsv or xlsx, or such a file as --out.", code="conflicting-options")
+    written_as = output.format or (BULK_FORMAT if output.bulk else None)
+    options = split_options(parse_options(set_, example="encoding=latin-1", counts=counts), from_, written_as)
     parsed = parse_inputs(_arguments(inputs), text=text and bool(inputs))
     rejects_path = None if strict else rejects or default_rejects(output.path)
     if explain and not (output.printed and output.format is None):
@@ -147,7 +157,7 @@ def annotate(
     with interruptible(None if output.printed else output.path, kept=kept), _ignore_closed_pipe():
         # In bulk each process opens the models; here only their types are needed.
         annotator = load(*folders, threads=1 if output.bulk else threads)
-        selected = parse_types(types or [])
+        selected = parse_types(types or [], (*annotator.types, *annotator.extra_types))
         scored = (*annotator.types, *annotator.relation_types, *annotator.extra_types)
         min_scores = parse_min_score(min_score or [], scored)
         annotator.select(types=selected, min_score=min_scores)  # raises for unknown types
@@ -162,7 +172,15 @@ def annotate(
                 parsed.paths,
                 output.path,
                 BulkSettings(
-                    folders, output.format or BULK_FORMAT, selected, min_scores, from_, lines, strict, threads
+                    folders,
+                    output.format or BULK_FORMAT,
+                    selected,
+                    min_scores,
+                    from_,
+                    lines,
+                    strict,
+                    threads,
+                    *options,
                 ),
                 engine=engine_of(engine, jobs, address),
                 part=part_of(part),
@@ -179,13 +197,14 @@ def annotate(
             min_score=min_scores,
             from_=from_,
             lines=lines,
+            read_options=options[0],
             rejects=rejects_path,
             progress_shown=not quiet and not (output.printed and sys.stdout.isatty()),
         )
         if output.format is None:
             _print_documents(work, explain=explain, color=_use_color(color), as_json=as_json)
         else:
-            work.write(output.path, output.format)
+            work.write(output.path, output.format, **options[1])
     _print_summary(work, output, as_json=as_json and output.format is not None, quiet=quiet)
     exit_for_tally(work.tally, documents=work.counts.documents)
 

@@ -30,6 +30,13 @@ Strict = Annotated[bool, typer.Option("--strict", help="Stop at the first malfor
 RejectsPath = Annotated[
     Path | None, typer.Option(metavar="FILE", help="File for rejected documents. Default: OUT.rejects.jsonl.")
 ]
+FormatOptions = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Set a format option; read.KEY or write.KEY for one side only."),
+]
+Counts = Annotated[
+    bool, typer.Option("--counts", help="In csv, tsv and xlsx: one row per concept or name, with its counts.")
+]
 RecipePath = Annotated[Path, typer.Argument(metavar="RECIPE", help="TOML file; recipes/ has examples.")]
 Overrides = Annotated[
     list[str] | None,
@@ -84,9 +91,9 @@ def interruptible(out: Path | None, *, kept: str | None = None) -> Iterator[None
         raise typer.Exit(130) from None
 
 
-def parse_options(pairs: Iterable[str] | None, *, example: str) -> dict[str, str]:
-    """Format options from KEY=VALUE pairs."""
-    options: dict[str, str] = {}
+def parse_options(pairs: Iterable[str] | None, *, example: str, counts: bool = False) -> dict[str, str]:
+    """Format options from KEY=VALUE pairs and --counts."""
+    options = {"write.counts": "true"} if counts else {}
     for pair in pairs or ():
         key, equals, value = pair.partition("=")
         if not (key and equals):

@@ -10,6 +10,8 @@ import typer
 
 from lexome.cli.app import (
     AsJson,
+    Counts,
+    FormatOptions,
     Quiet,
     RejectsPath,
     Strict,
@@ -49,12 +51,8 @@ def convert(
     to: Annotated[
         str | None, typer.Option("--to", metavar="FORMAT", help="Output format. Default: by extension.")
     ] = None,
-    set_: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", metavar="KEY=VALUE", help="Set a format option; read.KEY or write.KEY for one side only."
-        ),
-    ] = None,
+    set_: FormatOptions = None,
+    counts: Counts = False,
     rejects: RejectsPath = None,
     strict: Strict = False,
     as_json: AsJson = False,
@@ -78,7 +76,7 @@ def convert(
             out,
             from_=from_,
             to=to,
-            options=parse_options(set_, example="scheme=iobes"),
+            options=parse_options(set_, example="scheme=iobes", counts=counts),
             rejects=None if strict else rejects or default_rejects(out),
             progress_shown=not quiet,
         )

@@ -1,6 +1,6 @@
 """The convert command: documents from files of any format to one file in another."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ def convert(
     Without `rejects` the first bad document raises, and nothing is written.
     """
     target = writing_format(out, to)
-    read_options, write_options = _split_options(options or {}, from_, target.name)
+    read_options, write_options = split_options(options or {}, from_, target.name)
     with Tally(rejects) as tally:
         files = input_files(inputs, from_, tally, out=out)
         if rejects is not None and rejects.is_file():
@@ -65,11 +65,16 @@ def _unless_nothing_read(docs: Iterator[Document], tally: Tally) -> Iterator[Doc
         raise FormatError(tally.failures[0], code="broken-file")
 
 
-def _split_options(options: dict[str, str], from_: str | None, to: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Reader options and writer options: by the prefix "read." or "write.", else by name."""
+def split_options(
+    options: Mapping[str, str], from_: str | None, to: str | None
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Reader options and writer options: by the prefix "read." or "write.", else by name.
+
+    Without a format to write, as for the terminal, all are the reader's.
+    """
     reading: dict[str, str] = {}
     writing: dict[str, str] = {}
-    known_to_writer = option_parameters(get_format(to).write_function())
+    known_to_writer = option_parameters(get_format(to).write_function()) if to is not None else {}
     known_to_reader = option_parameters(get_format(from_).read_function()) if from_ is not None else {}
     for key, value in options.items():
         side, dot, name = key.partition(".")

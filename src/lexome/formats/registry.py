@@ -22,6 +22,7 @@ from lexome.formats.streams import Source, empty_file, uncompressed_name
 class Format:
     """One file format.
 
+    writer      the module of the write function, where it is not that of the read function
     grouped     documents are spread over several files, so the reader takes all of them at once
     companions  files that belong to a file of a grouped format
     folder      written as a folder
@@ -33,6 +34,7 @@ class Format:
     extensions: tuple[str, ...] = ()
     reads: bool = True
     writes: bool = False
+    writer: str = ""
     grouped: bool = False
     companions: tuple[str, ...] = ()
     folder: bool = False
@@ -54,7 +56,8 @@ class Format:
         if not self.writes:
             message = f"the format {self.name!r} can only be read, not written."
             raise UsageError(message, code="read-only-format", value=self.name)
-        return cast(Callable[..., None], importlib.import_module(f"lexome.formats.{self.module}").write)
+        module = importlib.import_module(f"lexome.formats.{self.writer or self.module}")
+        return cast(Callable[..., None], module.write)
 
 
 FORMATS: tuple[Format, ...] = (
@@ -93,7 +96,23 @@ FORMATS: tuple[Format, ...] = (
     Format("bioasq", "BioASQ JSON, questions with snippets", "bioasq", (".json",)),
     Format("pubmedqa", "PubMedQA JSON", "pubmedqa", (".json",)),
     Format("mimic", "MIMIC clinical notes, NOTEEVENTS CSV", "mimic", (".csv",)),
-    Format("tsv", "labelled tables (BLUE, BioBERT), one text and label per row", "labelled_table", (".tsv", ".csv")),
+    Format(
+        "csv",
+        "CSV: labelled texts in, a table of mentions out",
+        "labelled_table",
+        (".csv",),
+        writes=True,
+        writer="csv_table",
+    ),
+    Format(
+        "tsv",
+        "tab-separated: labelled texts (BLUE, BioBERT) in, a table of mentions out",
+        "labelled_table",
+        (".tsv", ".csv"),
+        writes=True,
+        writer="tsv_table",
+    ),
+    Format("xlsx", "Excel: a table of mentions out", "office.xlsx", (".xlsx",), reads=False, writes=True),
     Format("hoc", "Hallmarks of Cancer, one text file and one label file per document", "hoc", (".txt",), grouped=True),
     Format("medline", "MEDLINE tagged text, .nbib", "medline", (".nbib", ".txt")),
     Format("europepmc", "Europe PMC JSON", "europepmc", (".json",)),
@@ -271,6 +290,7 @@ _SNIFFERS: dict[str, Callable[[bytes], bool]] = {
     "medline": lambda head: _MEDLINE.match(head.removeprefix(b"\xef\xbb\xbf").lstrip()) is not None,
     "conll": _is_conll,
     "mimic": lambda head: re.match(rb"(?=.*TEXT).*(ROW|NOTE)_ID", head, re.IGNORECASE) is not None,
+    "csv": lambda head: b"," in head,
     "tsv": lambda head: b"\t" in head or b"," in head,
     **dict.fromkeys(("brat", "hoc"), lambda head: False),
     "parquet": lambda head: head.startswith(b"PAR1"),

@@ -160,6 +160,7 @@ class Annotation:
         min_score: MinScore | None = None,
         from_: str | None = None,
         lines: bool = False,
+        read_options: Mapping[str, Any] | None = None,
         rejects: Path | None = None,
         progress_shown: bool = True,
     ) -> None:
@@ -168,6 +169,7 @@ class Annotation:
         self.counts = AnnotationCounts(predictable=predictable_types(annotator, types))
         self.seconds = 0.0
         self._from, self._lines, self._progress_shown = from_, lines, progress_shown
+        self._read_options = read_options or {}
 
     def as_dict(self) -> dict[str, Any]:
         """All counts for JSON."""
@@ -186,12 +188,12 @@ class Annotation:
         paths = self.inputs.paths
         return self._annotate(input_files(paths, self._from, self.tally, out=None) if paths else [])
 
-    def write(self, out: Path, format: str | None) -> None:
-        """Write all documents to one file, or to one folder in a format that is written so."""
+    def write(self, out: Path, format: str | None, **options: object) -> None:
+        """Write all documents to one file, or to one folder in a format that is written so, with its options."""
         files, rejects = input_files(self.inputs.paths, self._from, self.tally, out=out), self.tally.rejects_path
         if rejects is not None and rejects.is_file():
             rejects.unlink()  # of an earlier run
-        write(out, self._annotate(files), format, tally=self.tally)
+        write(out, self._annotate(files), format, tally=self.tally, **options)
         # Parquet's writer rejects documents of a row group together, later than they are counted.
         self.counts.documents = self.tally.written
 
@@ -200,7 +202,8 @@ class Annotation:
         docs: Iterator[Document] = iter(())
         bar: AbstractContextManager[Callable[[Iterable[Document]], Iterator[Document]]] = nullcontext(iter)
         if files:
-            docs = read(files, self._from, tally=tally, options_if_supported={"per": "line"} if self._lines else {})
+            if_supported = {"per": "line"} if self._lines else {}
+            docs = read(files, self._from, tally=tally, options_if_supported=if_supported, **self._read_options)
             size = sum(path.stat().st_size for path in files if path.is_file())
             shown = self._progress_shown and size > 0
             bar = progress("annotating", total=size, position=lambda: tally.bytes_read, shown=shown)

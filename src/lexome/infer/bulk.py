@@ -48,6 +48,8 @@ class BulkSettings:
     lines: bool = False
     strict: bool = False
     threads: int | None = None
+    read_options: Mapping[str, Any] = field(default_factory=dict)
+    write_options: Mapping[str, Any] = field(default_factory=dict)
 
     def identity(self) -> dict[str, Any]:
         """What the output depends on, by the names of the options."""
@@ -63,6 +65,7 @@ class BulkSettings:
             "min-score": self.min_score,
             "from": self.from_,
             "lines": self.lines,
+            **({"set": {**self.read_options, **self.write_options}} if self.read_options or self.write_options else {}),
         }
 
 
@@ -168,9 +171,10 @@ def annotate_file(job: Job, drafts: tuple[Path, ...], advance: Advance) -> dict[
     tokens = annotator.tokens_run
     with Tally(None if settings.strict else rejects) as tally:
         options: dict[str, object] = {"per": "line"} if settings.lines else {}
-        docs = _track(read(job.inputs, settings.from_, tally=tally, options_if_supported=options), tally, advance)
+        docs = read(job.inputs, settings.from_, tally=tally, options_if_supported=options, **settings.read_options)
+        docs = _track(docs, tally, advance)
         annotated = annotate(annotator, docs, tally, types=settings.types, min_score=settings.min_score)
-        write(out, counts.count(annotated, tally), settings.format, tally=tally)
+        write(out, counts.count(annotated, tally), settings.format, tally=tally, **settings.write_options)
         tally.raise_failures(str(job.inputs[0]))
     counts.documents, counts.tokens = tally.written, annotator.tokens_run - tokens
     rejected, notes = dict(sorted(tally.rejected.items())), dict(sorted(tally.notes.items()))

@@ -74,23 +74,37 @@ def select(
 ) -> Selection:
     """The selection of `types`, by default of all `default` types but none of `extra`; UsageError if one is unknown."""
     selected = tuple(default) if types is None else (types,) if isinstance(types, str) else tuple(types)
+    selected = match_case(selected, (*default, *extra))
     _require_known(selected, default, extra)
     scored = (*default, *relations)
     if min_score is None:
         return Selection(selected, {})
     min_scores = min_score if isinstance(min_score, Mapping) else dict.fromkeys((*scored, *extra), min_score)
+    min_scores = dict(zip(match_case(tuple(min_scores), (*scored, *extra)), min_scores.values(), strict=True))
     _require_known(tuple(min_scores), scored, extra)
     for score in min_scores.values():
         _require_score(score)
     return Selection(selected, dict(min_scores))
 
 
-def parse_types(options: Sequence[str]) -> tuple[str, ...] | None:
-    """Types of options such as "Gene" or "Gene,Disease"; None without options."""
+def match_case(names: Sequence[str], known: Collection[str]) -> tuple[str, ...]:
+    """The names in the spelling of the known types: gene is Gene, unless a type is called gene too."""
+    spellings: dict[str, list[str]] = {}
+    for type_ in dict.fromkeys(known):
+        spellings.setdefault(type_.casefold(), []).append(type_)
+    matches = [spellings.get(name.casefold(), []) for name in names]
+    return tuple(
+        spelled[0] if len(spelled) == 1 and name not in known else name
+        for name, spelled in zip(names, matches, strict=True)
+    )
+
+
+def parse_types(options: Sequence[str], known: Collection[str] = ()) -> tuple[str, ...] | None:
+    """Types of options such as "Gene" or "gene,Disease", in the spelling of the known ones; None without options."""
     names = [name.strip() for option in options for name in option.split(",") if name.strip()]
     if options and not names:
         raise UsageError("--types is empty; expected mention types. Name one, or omit it.", code="empty-types")
-    return tuple(dict.fromkeys(names)) or None
+    return tuple(dict.fromkeys(match_case(names, known))) or None
 
 
 def parse_min_score(options: Sequence[str], scored: Sequence[str]) -> float | dict[str, float] | None:

@@ -31,7 +31,7 @@ JSON = "json"
 # Requests
 
 # A few bytes of these formats may contain gigabytes, or nothing but a path to open.
-COMPRESSED_FORMATS = ("parquet", "spacy")
+COMPRESSED_FORMATS = ("parquet", "spacy", "pdf", "docx", "xlsx")
 _COMPRESSED_BYTES = (b"\x1f\x8b", b"PK\x03\x04", b"\xfd7zXZ\x00", b"\x28\xb5\x2f\xfd", b"BZh")
 # Content types that curl and others send by default.
 _DEFAULT_TYPES = ("", "application/x-www-form-urlencoded", "application/octet-stream")
@@ -191,8 +191,11 @@ _MEDIA_TYPES = {
     "parquet": "application/vnd.apache.parquet",
     "spacy": "application/octet-stream",
     "html": "text/html; charset=utf-8",
+    "csv": "text/csv; charset=utf-8",
+    "tsv": "text/tab-separated-values; charset=utf-8",
+    "xlsx": "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
 }
-_PACKAGES = {"parquet": "pyarrow", "spacy": "spacy"}
+_PACKAGES = {"parquet": "pyarrow", "spacy": "spacy", "xlsx": "openpyxl"}
 # Marks of an HTML page take 0.1 ms each, and overlapping mentions have more marks than there are mentions.
 MAX_MARKS = 50_000
 

@@ -11,6 +11,7 @@ from page_acts import FOUND, annotate, drop, saved, slide
 from lexome import read
 from lexome.document import Document
 from lexome.formats.jsonl import from_json
+from lexome.formats.mention_table import COLUMNS
 
 # A table of tokens has no place for a score, nor for the text between tokens.
 READABLE = ["bioc-xml", "bioc-json", "pubtator", "brat", "conll", "jsonl", "parquet", "spacy"]
@@ -69,4 +70,5 @@ def test_mentions_are_copied_as_a_table(visit: Any) -> None:
     page.click("#copy")
     page.locator("#copy", has_text="Copied").wait_for()
     lines = page.evaluate("navigator.clipboard.readText()").splitlines()
-    assert [line.split("\t")[0] for line in lines] == ["mention", *FOUND]
+    assert lines[0].split("\t") == list(COLUMNS)
+    assert [line.split("\t")[5] for line in lines[1:]] == FOUND

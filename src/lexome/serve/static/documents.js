@@ -24,6 +24,8 @@ export function prepareDocument(doc, index) {
     const mention = {
       key: `${index}-${place}`,
       document: doc.id,
+      pmid: doc.meta?.pmid ?? "",
+      passage: "",
       order: index,
       type: span.type,
       text: span.text,
@@ -32,6 +34,7 @@ export function prepareDocument(doc, index) {
       end: span.parts.at(-1)[1],
       parts: span.parts,
       concepts: span.concepts ?? [],
+      names: "",
       number: span.parts.length > 1 ? (cut += 1) : null,
     };
     placeParts(mention, passages);
@@ -44,6 +47,7 @@ function placeParts(mention, passages) {
   mention.parts.forEach(([start, end], number) => {
     const passage = passageAt(passages, start);
     if (!passage || end > passage.end) return;
+    if (number === 0) mention.passage = (passage.section ?? []).join(" > ") || passage.kind;
     passage.parts.push({
       mention,
       start: passage.units(start - passage.offset),

@@ -18,6 +18,12 @@ const COLUMNS = [
 /** A score as shown everywhere; rounded down, never to a score it does not reach. */
 export const scoreText = (score) => (score === null ? "" : (Math.floor(score * 1000) / 1000).toFixed(3));
 
+/** A cell as text; an apostrophe keeps a spreadsheet from running it as a formula. */
+const cell = (value) => {
+  const text = String(value ?? "").replace(/[\t\r\n]+/g, " ");
+  return typeof value === "string" && /^[=+\-@]/.test(text) ? `'${text}` : text;
+};
+
 export class MentionTable {
   /** `goTo(mention)` scrolls to a mention in the text. */
   constructor(goTo) {
@@ -104,20 +110,22 @@ export class MentionTable {
     return cell;
   }
 
-  /** The mentions as tab-separated values, in the order shown. */
+  /** The mentions as tab-separated values, in the order shown, with the columns of `--to tsv`. */
   asText() {
-    const plain = (text) => String(text).replace(/[\t\r\n]+/g, " ");
-    const head = ["mention", "type", "start", "end", "score", "concepts", "document"];
+    const head = ["document", "pmid", "passage", "start", "end", "text", "type", "score", "concept", "name"];
     const line = (mention) =>
       [
-        mention.text,
-        mention.type,
+        mention.document,
+        mention.pmid,
+        mention.passage,
         mention.start,
         mention.end,
-        mention.score ?? "",
-        mention.concepts.join(" "),
-        mention.document,
-      ].map(plain);
+        mention.text,
+        mention.type,
+        mention.score === null ? "" : Math.round(mention.score * 1e4) / 1e4,
+        mention.concepts.join("; "),
+        mention.names,
+      ].map(cell);
     return [head, ...this.inOrder().map(line)].map((cells) => cells.join("\t")).join("\n") + "\n";
   }
 }

@@ -1,0 +1,1 @@
+"""Office documents: PDF, DOCX and XLSX."""

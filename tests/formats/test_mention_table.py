@@ -1,0 +1,96 @@
+"""Tables of mentions: CSV, tab-separated values and Excel."""
+
+import csv
+import io
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from strategies import documents
+
+import lexome
+from lexome import Document, Passage, Span, Tally
+from lexome.formats.mention_table import COLUMNS
+from lexome.formats.registry import get_format
+from lexome.metadata import Metadata
+
+TITLE, BODY = "=BRCA1 in cancer", "BRCA1 binds BARD1."
+DOC = Document(
+    "d1",
+    (Passage(0, TITLE, "title"), Passage(17, BODY, "paragraph", section=("Methods", "Cells"))),
+    (
+        Span("T1", "Gene", ((0, 6),), "=BRCA1", ("NCBIGene:672",), 0.98765),
+        Span("T2", "Gene", ((17, 22),), "BRCA1", ("NCBIGene:672",)),
+        Span("T3", "Gene", ((29, 34),), "BARD1"),
+    ),
+    meta=Metadata(pmid="123"),
+)
+SECOND = Document("d2", (Passage(0, "bard1"),), (Span("T1", "Gene", ((0, 5),), "bard1"),))
+NAMES = {"NCBIGene:672": "BRCA1 DNA repair associated"}
+
+
+def rows(path: Path, delimiter: str = ",") -> list[list[str]]:
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        return list(csv.reader(file, delimiter=delimiter))
+
+
+@pytest.mark.parametrize(("name", "delimiter"), [("m.csv", ","), ("m.tsv", "\t")])
+def test_a_table_has_one_row_per_mention(tmp_path: Path, name: str, delimiter: str) -> None:
+    lexome.write(tmp_path / name, [DOC], preferred_name=NAMES.get)
+    head, *body = rows(tmp_path / name, delimiter)
+    assert tuple(head) == COLUMNS
+    name_ = "BRCA1 DNA repair associated"
+    assert body == [
+        ["d1", "123", "title", "0", "6", "'=BRCA1", "Gene", "0.9877", "NCBIGene:672", name_],
+        ["d1", "123", "Methods > Cells", "17", "22", "BRCA1", "Gene", "", "NCBIGene:672", name_],
+        ["d1", "123", "Methods > Cells", "29", "34", "BARD1", "Gene", "", "", ""],
+    ]
+
+
+def test_an_excel_table_holds_formulas_as_text(tmp_path: Path) -> None:
+    openpyxl = pytest.importorskip("openpyxl")
+    lexome.write(tmp_path / "m.xlsx", [DOC])
+    sheet = openpyxl.load_workbook(tmp_path / "m.xlsx").active
+    cell = sheet["F2"]
+    assert (cell.value, cell.data_type, sheet["D2"].value) == ("=BRCA1", "s", 0)
+
+
+@pytest.mark.parametrize("name", ["m.csv", "m.tsv", "m.xlsx"])
+def test_counts_have_one_row_per_concept_or_name(tmp_path: Path, name: str) -> None:
+    lexome.write(tmp_path / name, [DOC, SECOND], counts=True)
+    if name.endswith(".xlsx"):
+        openpyxl = pytest.importorskip("openpyxl")
+        sheet = openpyxl.load_workbook(tmp_path / name).active
+        table = [["" if cell is None else str(cell) for cell in row] for row in sheet.iter_rows(values_only=True)]
+    else:
+        table = rows(tmp_path / name, "," if name.endswith(".csv") else "\t")
+    # Of two spellings as frequent, the first in order; a formula only where Excel is told that it is text.
+    spelling = "=BRCA1" if name.endswith(".xlsx") else "'=BRCA1"
+    assert table[1:] == [["BARD1", "Gene", "", "2", "2"], [spelling, "Gene", "NCBIGene:672", "1", "2"]]
+
+
+def test_escaping_can_be_turned_off(tmp_path: Path) -> None:
+    tally = Tally()
+    lexome.write(tmp_path / "m.csv", [DOC], escape=False, bom=False, tally=tally)
+    assert rows(tmp_path / "m.csv")[1][5] == "=BRCA1"
+    assert (tmp_path / "m.csv").read_bytes().startswith(b"document,")
+    assert not any("apostrophe" in note for note in tally.notes)
+
+
+@pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t", "\r"])
+def test_text_that_a_spreadsheet_would_run_is_escaped(tmp_path: Path, start: str) -> None:
+    text = f"{start}cmd|' /C calc'!A0"
+    doc = Document("d", (Passage(0, text),), (Span("T1", "Gene", ((0, len(text)),), text),))
+    lexome.write(tmp_path / "m.csv", [doc])
+    assert rows(tmp_path / "m.csv")[1][5] == f"'{text}"
+
+
+@pytest.mark.parametrize(("format", "delimiter"), [("csv", ","), ("tsv", "\t")])
+@given(documents())
+def test_every_mention_is_a_row_with_its_offsets(format: str, delimiter: str, doc: Document) -> None:
+    stream, tally = io.BytesIO(), Tally()
+    get_format(format).write_function()([doc], stream, tally=tally, escape=False)
+    table = list(csv.reader(io.StringIO(stream.getvalue().decode("utf-8-sig"), newline=""), delimiter=delimiter))
+    assert [row[3:7] for row in table[1:]] == [
+        [str(span.start), str(span.end), span.text, span.type] for span in doc.spans
+    ]

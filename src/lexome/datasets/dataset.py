@@ -44,6 +44,7 @@ READERS: Mapping[str, tuple[str, str]] = {
     "i2b2-2010": ("lexome.datasets.i2b2", "concepts_2010"),
     "i2b2-2012": ("lexome.datasets.i2b2", "events_2012"),
     "i2b2-2014": ("lexome.datasets.i2b2", "identifiers_2014"),
+    "med1250": ("lexome.datasets.med1250", "read_abbreviations"),
     "bioasq-golden": ("lexome.datasets.bioasq_squad", "answered_from_golden"),
 }
 

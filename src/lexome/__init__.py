@@ -5,12 +5,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lexome.document import Answer, Argument, Attribute, Document, Passage, Question, Relation, Span
-from lexome.errors import LexomeError
+from lexome.errors import LexomeError, needs
 from lexome.formats import Tally, read, write
+from lexome.formats.dataframe import to_dataframe
 from lexome.metadata import Metadata
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
     from lexome.infer.annotator import Annotator
+    from lexome.training.finetune.stage import Finetuned
+    from lexome.training.pretrain import Pretrained
 
 # onnxruntime sends facts about the machine and the model to its makers, from 1.29 on by default, unless this is set
 # before it is first imported. Texts may be patients': nothing leaves the machine that the user did not send.
@@ -30,8 +36,12 @@ __all__ = [
     "Relation",
     "Span",
     "Tally",
+    "distill",
+    "finetune",
     "load",
+    "pretrain",
     "read",
+    "to_dataframe",
     "write",
 ]
 
@@ -46,3 +56,42 @@ def load(*folders: str | Path, threads: int | None = None) -> "Annotator":
     from lexome.infer.annotator import load as open_models
 
     return open_models(*folders, threads=threads)
+
+
+def pretrain(recipe: "str | Path | Mapping[str, Any]", *, progress_shown: bool = True) -> "Pretrained":
+    """Pre-train an encoder by a recipe: the path of a TOML file, or its keys as a dictionary.
+
+    An interrupted run resumes bit-exactly, and a finished one is not repeated. Needs `pip install 'lexome[train]'`.
+    """
+    from lexome.recipe import of
+    from lexome.recipe.pretrain import PretrainRecipe
+
+    checked = of(recipe, PretrainRecipe)
+    with needs("train", purpose="pre-training"):
+        from lexome.training.pretrain import pretrain as run
+    return run(checked, progress_shown=progress_shown)
+
+
+def distill(recipe: "str | Path | Mapping[str, Any]", *, progress_shown: bool = True) -> "Pretrained":
+    """Distill an encoder into a smaller one by a recipe: the path of a TOML file, or its keys as a dictionary."""
+    from lexome.recipe import of
+    from lexome.recipe.pretrain import DistillRecipe
+
+    checked = of(recipe, DistillRecipe)
+    with needs("train", purpose="distillation"):
+        from lexome.training.pretrain import distill as run
+    return run(checked, progress_shown=progress_shown)
+
+
+def finetune(recipe: "str | Path | Mapping[str, Any]", *, progress_shown: bool = True) -> "Finetuned":
+    """Fine-tune a checkpoint by a recipe: the path of a TOML file, or its keys as a dictionary.
+
+    The best run's model is `finetune(...).model`, a checkpoint folder to export and load.
+    """
+    from lexome.recipe import of
+    from lexome.recipe.finetune import FinetuneRecipe
+
+    checked = of(recipe, FinetuneRecipe)
+    with needs("train", purpose="fine-tuning"):
+        from lexome.training.finetune.stage import finetune as run
+    return run(checked, progress_shown=progress_shown)

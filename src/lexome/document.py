@@ -8,6 +8,7 @@ slice to its text cannot be constructed.
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import fields
 from itertools import count, pairwise
 from math import isfinite
 from typing import Any
@@ -250,6 +251,22 @@ class Document:
             return None
         return self.passages[index]
 
+    def to_dict(self) -> dict[str, Any]:
+        """The document as JSON Lines has it: dictionaries, lists and plain values, with every key in every document.
+
+        >>> Document("d1", (Passage(0, "BRCA1"),)).to_dict()["passages"][0]["kind"]
+        'paragraph'
+        """
+        content: dict[str, Any] = _plain(self)
+        return content
+
+    def _repr_html_(self) -> str:
+        """The document with highlighted mentions, as notebooks show it."""
+        # Upwards, but only when a notebook asks; the rest of this module stays below every format.
+        from lexome.formats.html import notebook_view
+
+        return notebook_view(self)
+
     def _check_spans(self) -> None:
         for span in self.spans:
             text = self.text_of(span)
@@ -291,6 +308,15 @@ class Document:
                         f"{shorten(text)!r}, but the answer is {shorten(answer.text)!r}",
                         value=question.id,
                     )
+
+
+def _plain(value: Any) -> Any:
+    """A record as a dictionary of all its fields, a tuple as a list; other values unchanged."""
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    if hasattr(value, "__dataclass_fields__"):
+        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+    return value
 
 
 def lay_out(parts: Iterable[tuple[str, str, *tuple[Any, ...]]], *, gap: int = 1) -> tuple[Passage, ...]:

@@ -3,6 +3,8 @@
 A message states what was seen, what was expected and what to do. Programs and tests use `code` and `value`.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 
@@ -31,15 +33,32 @@ class RecipeError(UsageError):
     """A recipe that cannot be parsed, or has keys or values its stage does not accept."""
 
 
+# Without it, pip on Linux installs torch with CUDA: several gigabytes more (docs/reference/installation.md).
+CPU_TORCH = "--extra-index-url https://download.pytorch.org/whl/cpu"
+
+
 class MissingExtraError(LexomeError):
     """An optional dependency is not installed."""
 
     def __init__(self, package: str, *, extra: str, purpose: str) -> None:
+        hint = f" (without a GPU, add {CPU_TORCH})" if extra in ("train", "transformers") else ""
         super().__init__(
-            f"{purpose} needs the package {package!r}, which is not installed. Run: pip install 'lexome[{extra}]'",
+            f"{purpose} needs the package {package!r}, which is not installed. "
+            f"Run: pip install 'lexome[{extra}]'{hint}",
             code="missing-extra",
             value=package,
         )
+
+
+@contextmanager
+def needs(extra: str, *, purpose: str) -> Iterator[None]:
+    """Wraps the imports of a stage: a missing package is reported with the extra to install."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] == "lexome":
+            raise
+        raise MissingExtraError(error.name, extra=extra, purpose=purpose) from None
 
 
 class ShardError(LexomeError):

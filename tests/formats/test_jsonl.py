@@ -184,7 +184,7 @@ def test_a_bad_line_is_refused_alone(raw: bytes, reason: str, tmp_path: Path) ->
 def test_a_document_that_has_no_json_is_set_aside(tmp_path: Path) -> None:
     with Tally(tmp_path / "rejects.jsonl") as tally:
         raw = written([Document("\ud800"), Document("good")], tally)
-    assert raw == b'{"id":"good"}\n'
+    assert [json.loads(line)["id"] for line in raw.splitlines()] == ["good"]
     assert (tally.written, tally.rejected) == (1, {"not_unicode": 1})
 
 

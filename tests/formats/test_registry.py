@@ -5,10 +5,12 @@ from pathlib import Path
 
 import pytest
 from errors import raises
+from full_document import full_document
 
 import lexome
 from lexome import Document, Passage
 from lexome.errors import FormatError, UsageError
+from lexome.formats.jsonl import to_json
 from lexome.formats.registry import FORMATS, Format, detect, detect_by_content
 from lexome.formats.streams import Source
 
@@ -63,6 +65,11 @@ def test_standard_input_is_told_by_its_beginning_alone(name: str) -> None:
 def test_a_note_whose_lines_end_as_tags_do_is_a_text(note: str) -> None:
     assert detect(source("a.txt", note)).name == "text"
     assert detect_by_content(source("standard input", note)).name == "text"
+
+
+def test_lines_of_our_own_are_told_from_other_json_with_their_keys() -> None:
+    line = to_json(full_document(), all_keys=True).decode()
+    assert detect_by_content(source("standard input", line)).name == "jsonl"
 
 
 def test_columns_that_spaces_part_are_told_from_text() -> None:

@@ -104,7 +104,7 @@ def test_an_argument_that_is_not_an_iterable_of_documents_is_refused_at_once(
 
 
 @pytest.mark.parametrize(
-    ("item", "hint"), [(None, "lexome.read"), ("w1 w2", "annotator.document(it)"), (b"w1 w2", ".decode(")]
+    ("item", "hint"), [(None, "lexome.read"), (Path("a.xml"), "lexome.read"), (b"w1 w2", ".decode(")]
 )
 @pytest.mark.parametrize("threads", [1, 2])
 def test_what_is_no_document_among_others_is_refused_in_its_place(
@@ -118,7 +118,7 @@ def test_what_is_no_document_among_others_is_refused_in_its_place(
     assert "3" in str(caught.value)
 
 
-@pytest.mark.parametrize("given", [b"w1 w2", None, 7, Path("a.xml"), ["w1 w2"]])
+@pytest.mark.parametrize("given", [b"w1 w2", None, 7, Path("a.xml"), {"text": "w1 w2"}])
 def test_what_is_no_text_and_no_document_is_refused(annotator: Annotator, given: Any) -> None:
     for call in (annotator, annotator.explain, annotator.document):
         with raises(UsageError, code="not-a-document", value=given):

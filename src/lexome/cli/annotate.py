@@ -266,7 +266,6 @@ def _ignore_closed_pipe() -> Iterator[None]:
 
 def _print_documents(work: "Annotation", *, explain: bool, color: bool, as_json: bool) -> None:
     """Each document as it is annotated, rendered or as a line of JSON."""
-    from lexome.formats.jsonl import to_json
     from lexome.infer.annotator import TEXT_ID
     from lexome.infer.terminal import printable, render
 
@@ -276,7 +275,7 @@ def _print_documents(work: "Annotation", *, explain: bool, color: bool, as_json:
     for number, doc in enumerate(work.documents()):
         dropped = work.annotator.explain(doc, types=work.types, min_score=work.min_score) if explain else []
         if as_json:
-            line = json.loads(to_json(doc)) | ({"dropped": [asdict(one) for one in dropped]} if explain else {})
+            line = doc.to_dict() | ({"dropped": [asdict(one) for one in dropped]} if explain else {})
             print(json.dumps(line, ensure_ascii=False), flush=True)
             continue
         print(("\n" if number else "") + render(doc, width=width, color=color, show_id=doc.id != TEXT_ID))

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
-from lexome.errors import FormatError, MissingExtraError, UsageError
+from lexome.errors import FormatError, UsageError
+from lexome.errors import needs as needs
 
 if TYPE_CHECKING:
     from lexome.formats import Tally
@@ -64,17 +65,6 @@ def lexome(version: Annotated[bool, typer.Option("--version", help="Show the ver
 
         print(f"lexome {__version__}")
         raise typer.Exit
-
-
-@contextmanager
-def needs(extra: str, *, purpose: str) -> Iterator[None]:
-    """Wraps the imports of a command: a missing package is reported with the extra to install."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] == "lexome":
-            raise
-        raise MissingExtraError(error.name, extra=extra, purpose=purpose) from None
 
 
 @contextmanager

@@ -6,6 +6,7 @@ shown and hidden with check boxes and CSS only. Document content is always escap
 
 import base64
 import hashlib
+import io
 import re
 import shutil
 import tempfile
@@ -163,6 +164,28 @@ def write(docs: Iterable[Document], stream: BinaryIO, *, tally: Tally, title: st
         body.seek(0)
         shutil.copyfileobj(body, stream, BLOCK_BYTES)
     stream.write(b"</main>\n</body>\n</html>\n")
+
+
+# The height of a notebook's frame, in pixels: of all but the text, of a line, and at most; readers can drag it larger.
+FRAME_PX, LINE_PX, MAX_FRAME_PX = 330, 34, 640
+LINE_CHARACTERS = 90
+
+
+def notebook_view(doc: Document) -> str:
+    """The page of one document in a frame, for the output of a notebook's cell.
+
+    In a frame its style and its anchors stay apart from those of the notebook and of other outputs. The frame is
+    sandboxed: nothing in it can run.
+    """
+    stream = io.BytesIO()
+    write([doc], stream, tally=Tally(), title=doc.title or doc.id)
+    page = escape(stream.getvalue().decode(), quote=True)
+    lines = sum(len(passage.text) // LINE_CHARACTERS + 1 for passage in doc.passages)
+    height = min(FRAME_PX + LINE_PX * lines, MAX_FRAME_PX)
+    style = f"width:100%;height:{height}px;border:0;resize:vertical;overflow:auto"
+    # External links of the page open in a new tab, which a sandbox forbids by default.
+    allow = 'sandbox="allow-popups allow-popups-to-escape-sandbox"'
+    return f'<iframe title="{to_html(doc.id)}" {allow} style="{style}" srcdoc="{page}"></iframe>'
 
 
 def _top(page: Page, title: str) -> str:

@@ -42,17 +42,20 @@ def read(source: Source, *, tally: Tally, encoding: str = "utf-8") -> Iterator[D
 
 
 def write(docs: Iterable[Document], stream: BinaryIO, *, tally: Tally) -> None:
-    """One JSON object per line, without empty fields."""
-    for raw in tally.convert(docs, to_json):
+    """One JSON object per line, with the same keys on every line."""
+    for raw in tally.convert(docs, partial(to_json, all_keys=True)):
         stream.write(raw + b"\n")
 
 
-def to_json(doc: Document) -> bytes:
-    """The document as JSON; from_json restores it exactly."""
+def to_json(doc: Document, *, all_keys: bool = False) -> bytes:
+    """The document as JSON; from_json restores it exactly.
+
+    Keys that have their default value are left out, unless `all_keys` is set, as in files and responses.
+    """
     from pydantic_core import PydanticSerializationError
 
     try:
-        raw: bytes = _adapter().dump_json(doc, exclude_defaults=True)
+        raw: bytes = _adapter().dump_json(doc, exclude_defaults=not all_keys)
     except PydanticSerializationError as error:
         raise BadDocument("not_unicode", f"{error}; expected valid Unicode") from None
     return raw

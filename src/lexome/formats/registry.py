@@ -221,6 +221,9 @@ def detect(source: Source) -> Format:
 def detect_by_content(source: Source) -> Format:
     """The format of an unnamed stream, such as standard input, by its first bytes."""
     head = _utf8_head(source)
+    # Every document of Lexome's own has a key "questions", as files of BioASQ have.
+    if _OWN_LINE.match(head):
+        return BY_NAME["jsonl"]
     for name in _BINARY_XML_AND_JSON:
         if _SNIFFERS[name](head):
             return BY_NAME[name]
@@ -242,6 +245,7 @@ def _utf8_head(source: Source) -> bytes:
     return head.removeprefix(BOM_UTF8)
 
 
+_OWN_LINE = re.compile(rb'\s*\{"id":"(?:[^"\\]|\\.)*","passages":\[(?:\{"offset":|\])')
 _PUBTATOR = re.compile(rb"^[^\s|]+\|[a-z]\|", re.MULTILINE)
 _MEDLINE = re.compile(rb"(?:PMID|PMC |OWN |STAT|TI  )- |[A-Z][A-Z0-9][A-Z0-9 ]{2}- [^\n]*\n(?:[^\n]+\n)*?PMID- ")
 _TABBED_TAG = re.compile(rb"^\S+(?:\t\S+)*?\t(?:[BIOESLU]|[BIESLU]-\S+)\s*$")

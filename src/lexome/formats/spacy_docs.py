@@ -255,14 +255,41 @@ def _add_spans(spacy_doc: "Doc", doc: Document, pieces: list[Range]) -> None:
             if len(span.parts) == 1 and span.type and span.text == span.text.strip():
                 whole.append(part)
     spacy_doc.spans[KEY] = group
-    used: set[int] = set()
-    entities = []
-    for part in sorted(whole, key=lambda part: (part.start - part.end, part.start)):
+    _add_entities(spacy_doc, whole)
+
+
+def _add_entities(spacy_doc: "Doc", candidates: Iterable[Any]) -> None:
+    """Add spans to the entities of a Doc, the longest first, where they overlap none."""
+    entities = list(spacy_doc.ents)
+    used = {index for entity in entities for index in range(entity.start, entity.end)}
+    for part in sorted(candidates, key=lambda part: (part.start - part.end, part.start)):
         tokens = range(part.start, part.end)
         if used.isdisjoint(tokens):
             used.update(tokens)
             entities.append(part)
     spacy_doc.ents = tuple(entities)
+
+
+def add_mentions(spacy_doc: "Doc", doc: Document, *, entities: bool = True) -> None:
+    """Store an annotated Document of its text in an existing Doc: as JSON, as spans, and as entities.
+
+    The tokens stay as they are: a mention that begins or ends inside a token covers all of it.
+    """
+    group, whole = [], []
+    for span in doc.spans:
+        concept = span.concepts[0] if span.concepts else ""
+        for start, end in span.parts:
+            part: Any = spacy_doc.char_span(
+                start, end, label=span.type, kb_id=concept, span_id=span.id, alignment_mode="expand"
+            )
+            group.append(part)
+            if len(span.parts) == 1 and span.type and part.text == part.text.strip():
+                whole.append(part)
+    spacy_doc.spans[KEY] = group
+    if entities:
+        _add_entities(spacy_doc, whole)
+    spacy_doc.cats |= dict.fromkeys(doc.labels, 1.0)
+    spacy_doc.user_data[KEY] = to_json(doc).decode()
 
 
 def from_spacy(spacy_doc: "Doc", *, id: str = "spacy", tally: Tally | None = None) -> Document:

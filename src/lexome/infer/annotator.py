@@ -1,7 +1,7 @@
 """Annotates documents with exported models, without torch: the same encoding and decoding as in training."""
 
 from collections import deque
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from copy import copy
 from dataclasses import dataclass, replace
@@ -10,7 +10,7 @@ from importlib import resources
 from itertools import chain, islice
 from math import exp, log
 from pathlib import Path, PurePath
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
@@ -72,6 +72,10 @@ class Model:
             return cls(predictor, _task_of(folder, predictor.settings), columns=columns)
         predictor = Predictor.open(folder, threads=threads)
         return cls(predictor, _task_of(folder, predictor.settings))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled by its folder, which another process opens again."""
+        return _open_model, (self.predictor.folder.absolute(), self.predictor.threads)
 
     def with_predictor(self, predictor: Predictor) -> "Model":
         """The same model, run by another predictor."""
@@ -164,6 +168,10 @@ class Model:
 
     def _with_sentences(self, doc: Document) -> Document:
         return with_sentences(doc) if self.task.uses_sentences else doc
+
+
+def _open_model(folder: Path, threads: int) -> Model:
+    return Model.open(folder, threads=threads)
 
 
 def _task_of(folder: Path, settings: ModelSettings) -> Task:
@@ -328,20 +336,32 @@ class Annotator:
             raise UsageError(message, code="missing-mentions", value=missing[0])
         return Document(TEXT_ID, (Passage(0, text),) if text else ())
 
-    def __call__(self, text: str | Document) -> Document:
-        """One annotated document, from a text or a document."""
-        return next(iter(self.annotate([self.document(text)])))
+    @overload
+    def __call__(self, text: str | Document) -> Document: ...  # type: ignore[overload-overlap]  # a text is iterable
+
+    @overload
+    def __call__(self, text: Iterable[str | Document]) -> list[Document]: ...
+
+    def __call__(self, text: str | Document | Iterable[str | Document]) -> Document | list[Document]:
+        """One annotated document, from a text or a document; a list of them, from a list or a column of a table."""
+        if isinstance(text, Iterable) and not isinstance(text, str | bytes | Mapping):
+            return list(self.annotate(text))
+        return next(iter(self.annotate([self.document(text)])))  # type: ignore[arg-type]  # others are refused
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled by the folders of its models, which another process opens again."""
+        return type(self), (self.models,)
 
     def annotate(
         self,
-        docs: Iterable[Document],
+        docs: Iterable[str | Document],
         *,
         types: Collection[str] | None = None,
         min_score: MinScore | None = None,
         batch_tokens: int = 0,
         together: int = 64,
     ) -> Iterator[Document]:
-        """The annotated documents, in order.
+        """The annotated documents, in order, of texts or documents; the third item has the id text-3 if it is a text.
 
         Mentions of `types`, by default of all but the extra ones, replace those of the document; mentions of other
         types stay as they are. Mentions and relations below `min_score`, overall or by type, are left out. Several
@@ -352,11 +372,22 @@ class Annotator:
         selection = self.select(types=types, min_score=min_score)
         if isinstance(docs, str | bytes | Document) or not isinstance(docs, Iterable):
             hint = "Call annotator(it)." if isinstance(docs, str | Document) else _hint(docs)
-            message = f"annotate was called with {_describe(docs)}; expected an iterable of documents. {hint}"
+            message = f"annotate was called with {_describe(docs)}; expected an iterable of texts or documents. {hint}"
             raise UsageError(message, code="not-documents", value=docs)
         if together < 1:
             raise UsageError(f"{together} documents together; expected at least 1.", code="too-few", value=together)
-        return self._in_order(_only_documents(docs), selection, batch_tokens=batch_tokens, together=together)
+        return self._in_order(self._documents(docs), selection, batch_tokens=batch_tokens, together=together)
+
+    def _documents(self, items: Iterable[object]) -> Iterator[Document]:
+        """The items as documents; UsageError at the first that is neither a text nor a document."""
+        for number, item in enumerate(items, 1):
+            if isinstance(item, Document):
+                yield item
+            elif isinstance(item, str):
+                yield replace(self.document(item), id=f"{TEXT_ID}-{number}")
+            else:
+                message = f"item {number:,} is {_describe(item)}; expected texts or documents. {_hint(item)}"
+                raise UsageError(message, code="not-a-document", value=item)
 
     def explain(
         self, text: str | Document, *, types: Collection[str] | None = None, min_score: MinScore | None = None
@@ -441,16 +472,6 @@ def _check_compatible(models: Sequence[Model]) -> None:
             remedy = f"Load a model that does, or run {model.name} alone on documents that have such mentions."
             message = f"{model.name} relates mentions of {missing[0]}, but no loaded model predicts them. {remedy}"
             raise UsageError(message, code="missing-mentions", value=missing[0])
-
-
-def _only_documents(items: Iterable[object]) -> Iterator[Document]:
-    """The items; UsageError at the first that is not a document."""
-    for number, item in enumerate(items, 1):
-        if not isinstance(item, Document):
-            hint = "Convert it: annotator.document(it)." if isinstance(item, str) else _hint(item)
-            message = f"item {number:,} is {_describe(item)}; expected documents. {hint}"
-            raise UsageError(message, code="not-a-document", value=item)
-        yield item
 
 
 def _describe(item: object) -> str:

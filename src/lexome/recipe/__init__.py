@@ -202,6 +202,20 @@ def load(path: Path, schema: type[Schema], *, overrides: Iterable[str] = ()) -> 
     return validate(keys, schema, ", extending ".join(map(str, files)))
 
 
+def of(source: str | Path | Mapping[str, Any] | Schema, schema: type[Schema]) -> Schema:
+    """The recipe of a stage from a TOML file or from its keys; a dictionary need not name the stage."""
+    if isinstance(source, schema):
+        return source
+    if isinstance(source, str | Path):
+        return load(Path(source), schema)
+    stage = get_args(schema.model_fields["stage"].annotation)[0]
+    if not isinstance(source, Mapping) or source.get("stage", stage) != stage:
+        seen = source.get("stage") if isinstance(source, Mapping) else type(source).__name__
+        message = f"{seen!r}; expected a {stage} recipe: the path of a TOML file, or a dictionary of its keys."
+        raise RecipeError(message, code="wrong-stage", value=seen)
+    return validate({"stage": stage, **source}, schema, "the recipe")
+
+
 def validate(keys: Mapping[str, Any], schema: type[Schema], name: str) -> Schema:
     """Keys as a recipe; RecipeError, beginning with the name, lists everything that is wrong with them."""
     stage = get_args(schema.model_fields["stage"].annotation)[0]

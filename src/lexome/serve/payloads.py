@@ -216,7 +216,10 @@ def media_type(format: str) -> str:
 def document_response(docs: Sequence[Document], format: str) -> Response:
     """The documents in a format, as a download unless it is JSON; BadDocument if the format cannot represent one."""
     if format == JSON:
-        return Response(b'{"documents":[' + b",".join(map(to_json, docs)) + b"]}", media_type="application/json")
+        return Response(
+            b'{"documents":[' + b",".join(to_json(doc, all_keys=True) for doc in docs) + b"]}",
+            media_type="application/json",
+        )
     extension = ".zip" if get_format(format).folder else get_format(format).extensions[0]
     # A download, never rendered: an HTML response has text of strangers, and this origin may have a user's token.
     headers = {"content-disposition": f'attachment; filename="annotations{extension}"'}

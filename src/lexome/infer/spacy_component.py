@@ -1,0 +1,75 @@
+"""`nlp.add_pipe("lexome")`: Lexome's annotator as a component of a spaCy pipeline.
+
+Registered by the entry point spacy_factories, so that spaCy finds it where Lexome is installed.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import tee
+from typing import TYPE_CHECKING
+
+from spacy.language import Language
+
+from lexome.document import Document
+from lexome.formats.spacy_docs import add_mentions, from_spacy
+from lexome.formats.tally import Tally
+from lexome.infer.annotator import Annotator, load
+
+if TYPE_CHECKING:
+    from spacy.tokens import Doc
+
+NAME = "lexome"
+
+
+class LexomeComponent:
+    """Annotates spaCy Docs: mentions are spans of doc.spans["lexome"], and entities where they do not overlap.
+
+    The tokens stay those of the pipeline: a mention that begins or ends inside a token covers all of it. The Document
+    with exact offsets, and with relations and labels, is JSON in doc.user_data["lexome"].
+    """
+
+    def __init__(
+        self,
+        annotator: Annotator,
+        *,
+        types: Sequence[str] | None = None,
+        min_score: float | Mapping[str, float] | None = None,
+        entities: bool = True,
+    ) -> None:
+        # An unknown type is reported when the pipeline is built.
+        annotator.select(types=types, min_score=min_score)
+        self.annotator, self.types, self.min_score, self.entities = annotator, types, min_score, entities
+
+    def __call__(self, spacy_doc: "Doc") -> "Doc":
+        """The Doc with mentions."""
+        return next(self.pipe([spacy_doc]))
+
+    def pipe(self, stream: Iterable["Doc"], *, batch_size: int = 128) -> Iterator["Doc"]:
+        """The Docs with mentions, in order; several are annotated at a time."""
+        waiting, read = tee(stream)
+        annotated = self.annotator.annotate(map(_document, read), types=self.types, min_score=self.min_score)
+        for spacy_doc, doc in zip(waiting, annotated, strict=True):
+            add_mentions(spacy_doc, doc, entities=self.entities)
+            yield spacy_doc
+
+
+def _document(spacy_doc: "Doc") -> Document:
+    return from_spacy(spacy_doc, tally=Tally())
+
+
+@Language.factory(
+    NAME,
+    assigns=["doc.ents", "doc.spans"],
+    default_config={"models": [], "types": None, "min_score": None, "entities": True, "threads": None},
+)
+def create_component(
+    nlp: Language,
+    name: str,
+    models: list[str],
+    types: list[str] | None,
+    min_score: float | dict[str, float] | None,
+    entities: bool,
+    threads: int | None,
+) -> LexomeComponent:
+    """The component, with the models in these folders, or the default model."""
+    annotator = load(*models, threads=threads)
+    return LexomeComponent(annotator, types=types, min_score=min_score, entities=entities)

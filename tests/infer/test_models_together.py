@@ -13,11 +13,15 @@ from lexome.document import Argument, Document, Passage, Question, Relation, Spa
 from lexome.errors import UsageError
 from lexome.export.export import export
 from lexome.infer.annotator import Annotator, Model
-from lexome.tasks import Classes, Questions, Relations, Task
+from lexome.tasks import Classes, DocumentRelations, Questions, Relations, Task
 
 TEXT = "brca1 and tp53 . w1 melanoma . aspirin w2"
 BINDS = Relations(["none", "binds"], none="none", pairs=[("Gene", "Gene")], scope="document")
-HEADS = {"sequence": "BertForSequenceClassification", "span": "BertForQuestionAnswering"}
+HEADS = {
+    "sequence": "BertForSequenceClassification",
+    "span": "BertForQuestionAnswering",
+    "token": "BertForTokenClassification",
+}
 
 Made = Callable[[str, Task], Model]
 
@@ -127,3 +131,18 @@ def test_two_models_for_one_type_are_refused(finder: Model, tmp_path: Path) -> N
 def test_no_model_at_all_is_refused() -> None:
     with raises(UsageError, code="no-model"):
         Annotator([])
+
+
+def test_one_pass_relates_the_mentions_that_another_model_found(finder: Model, made: Made) -> None:
+    schema = {"name": "all", "labels": ["binds", "blocks"], "pairs": [["Gene", "Gene"], ["Gene", "Chemical"]]}
+    task = DocumentRelations([schema], width=4)
+    model = made("one-pass", task)
+    doc = Annotator([model, finder])(TEXT)
+    examples = model.encode(doc)
+    assert len(examples) == 1
+    assert doc.relations == model.decode(doc, examples, model.run(examples)).relations
+    assert {relation.type for relation in doc.relations} <= {"binds", "blocks"}
+    # Random weights relate some of the three pairs; which ones is up to them.
+    assert len(doc.relations) <= 3
+    with raises(UsageError, code="missing-mentions", value="Gene"):
+        Annotator([model])("brca1 and tp53")

@@ -46,6 +46,7 @@ READERS: Mapping[str, tuple[str, str]] = {
     "i2b2-2014": ("lexome.datasets.i2b2", "identifiers_2014"),
     "med1250": ("lexome.datasets.med1250", "read_abbreviations"),
     "bioasq-golden": ("lexome.datasets.bioasq_squad", "answered_from_golden"),
+    "drugprot": ("lexome.datasets.drugprot", "read_drugprot"),
 }
 
 # The environment variable with the folders of datasets, separated as in PATH.

@@ -49,7 +49,7 @@ def calibrated(score: float, curve: Curve | None) -> float:
 class Model:
     """A model folder with its task.
 
-    kind    ner, relation, classes, inference, similarity or questions
+    kind    ner, relation, document-relation, classes, inference, similarity or questions
     types   mention types that it predicts; empty unless it is an NER model
     extra   those of its types that it predicts only on request
     labels  relation types or classes that it predicts
@@ -266,7 +266,8 @@ GROUP = 4
 
 
 # The order in which models run on a document: relations and answers read the mentions before them.
-ORDER = ("ner", "relation", "classes", "inference", "similarity", "questions")
+ORDER = ("ner", "relation", "document-relation", "classes", "inference", "similarity", "questions")
+RELATIONS = ("relation", "document-relation")
 
 
 class Annotator:
@@ -302,7 +303,7 @@ class Annotator:
     @property
     def relation_types(self) -> tuple[str, ...]:
         """Labels of the relation models."""
-        return tuple(label for model in self.models if model.kind == "relation" for label in model.labels)
+        return tuple(label for model in self.models if model.kind in RELATIONS for label in model.labels)
 
     @property
     def tokens_run(self) -> int:

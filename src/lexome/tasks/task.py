@@ -28,7 +28,7 @@ IGNORE_INDEX = -100
 NO_OFFSET = -1
 
 Head = Literal["token", "sequence", "span"]
-Loss = Literal["choice", "binary", "value", "span"]
+Loss = Literal["choice", "binary", "value", "span", "pairs"]
 
 Scores = dict[str, float]
 """Metrics by name; the first one selects models."""
@@ -64,8 +64,8 @@ class Example:
     starts    start of each token in the document's characters; NO_OFFSET for special tokens and questions
     ends      likewise, exclusive
     targets   None if not asked for. Token head: (T, groups) ints; sequence head: (groups,) ints or (C,) floats; span
-              head: (2,) ints, first and last token. Labels are indices within their group; IGNORE_INDEX (NaN for
-              a float) where the source does not annotate
+              head: (2,) ints, first and last token; pairs: a row of ints for each pair of mentions. Labels are indices
+              within their group; IGNORE_INDEX (NaN for a float) where the source does not annotate
     key       identifies the example for `decode`: the window's bounds, a question's id or the names of a pair
     """
 
@@ -106,7 +106,7 @@ class Task(ABC):
     kind         the name of the task's class in settings
     head         the kind of head that it needs
     loss         "choice": one label of each group is right; "binary": each label is true or false; "value": one number;
-                 "span": a first and a last token
+                 "span": a first and a last token; "pairs": one relation or none for each pair of mentions
     labels       names of the head's outputs, group after group
     groups       the number of outputs in each group; usually all outputs are one group
     notes        counts of what could not be encoded as annotated

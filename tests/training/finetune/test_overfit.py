@@ -45,6 +45,13 @@ TASKS: dict[str, tuple[list[Document], dict[str, Any]]] = {
             "marking": "markers",
         },
     ),
+    "relations of documents": (
+        relation_documents(),
+        {
+            "kind": "document-relation",
+            "schemas": [{"name": "all", "labels": ["blocks"], "pairs": [["Drug", "Gene"]], "level": "mention"}],
+        },
+    ),
     "one class": (class_documents(several=False), {"kind": "classes", "labels": ["gene", "drug", "both"]}),
     "classes": (class_documents(several=True), {"kind": "classes", "labels": ["gene", "drug"], "several": True}),
     "inference": (pair_documents(numbers=False), {"kind": "inference"}),

@@ -110,7 +110,7 @@ def test_what_cannot_be_recorded_is_not(start: Path, tmp_path: Path) -> None:
         recipe = recipe_of(start, data, tmp_path / "out", task, **keys)
         with context_of(recipe) as context:
             learner = build_model(recipe, context)[0]
-            assert not can_record(learner, LossSettings(kind), autocast=autocast)
+            assert not can_record(learner, context.data.task, LossSettings(kind), autocast=autocast)
 
 
 def _arrays(batch: TaskBatch) -> list[Any]:

@@ -29,6 +29,7 @@ from lexome.models.encoder import Encoder
 from lexome.models.hf_folder import write_tokenizer
 from lexome.recipe.finetune import NO_SPLIT, DataTable, FoldsTable, Names
 from lexome.tasks import task_of
+from lexome.tasks.document_relation import LABEL
 from lexome.tasks.task import IGNORE_INDEX, Example, Frame, Task
 from lexome.training.finetune.task_model import label_count
 from lexome.training.sampling import Specials, Text
@@ -236,6 +237,8 @@ def _distinctive_labels(example: Example, task: Task, majority: Sequence[int]) -
         return {bool(targets[0] > 0)}
     if task.loss == "value":
         return {None}
+    if task.loss == "pairs":
+        return set(np.unique(targets[:, LABEL]).tolist()) - {0, IGNORE_INDEX} or {None}
     if task.loss == "binary":
         return set(np.flatnonzero(targets == 1).tolist()) or {None}
     labels: set[object] = set()

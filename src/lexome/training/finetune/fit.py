@@ -61,11 +61,11 @@ Result = tuple[Tensor, Tensor]
 """The loss and the gradient norm."""
 
 
-def can_record(model: TaskModel, settings: LossSettings, *, autocast: torch.dtype | None) -> bool:
+def can_record(model: TaskModel, task: Task, settings: LossSettings, *, autocast: torch.dtype | None) -> bool:
     """Whether a step launches the same kernels for all batches of one size.
 
     Attention with dropout or in float32 depends on lengths, and a model of transformers may do anything; of the losses,
-    a CRF's depends on lengths too, and the focal and dice loss index with masks.
+    a CRF's depends on lengths and that of pairs on their number, and the focal and dice loss index with masks.
     """
     encoder = model.model.encoder
     return (
@@ -74,6 +74,7 @@ def can_record(model: TaskModel, settings: LossSettings, *, autocast: torch.dtyp
         and varlen_kernel_available(autocast, windows=encoder.config.local_window is not None)
         and all(part.dropout == 0.0 for part in encoder.modules() if isinstance(part, Attention))
         and model.crf is None
+        and task.loss != "pairs"
         and settings.kind in ("plain", "weighted")
     )
 

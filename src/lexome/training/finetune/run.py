@@ -319,7 +319,7 @@ def _prepare(recipe: FinetuneRecipe, run: Run, context: RunContext, setting: Set
         TaskLoss(task, loss_settings, model.crf), _distillation(recipe, context, setting), autocast=setting.autocast
     )
     graphs = setting.cuda_graphs and recipe.optimizer.kind == "adamw"
-    graphs = graphs and can_record(model, loss_settings, autocast=setting.autocast)
+    graphs = graphs and can_record(model, data.task, loss_settings, autocast=setting.autocast)
     if graphs:
         plan.choose_padding()
     encoder = model.model.encoder
@@ -364,7 +364,7 @@ def _prepare(recipe: FinetuneRecipe, run: Run, context: RunContext, setting: Set
 def _probe_epochs(settings: ProbeTable, checkpoint: Checkpoint, task: Task, model: TaskModel) -> int:
     """The number of epochs to probe a head for: 0 where it is not new, or its task is not probed."""
     new = any(name.startswith("head.out") for name in checkpoint.new)
-    if not new or task.head == "span" or model.crf is not None:
+    if not new or task.loss in ("span", "pairs") or model.crf is not None:
         return 0
     default = PROBE_EPOCHS if task.head == "sequence" else 0
     return default if settings.epochs is None else settings.epochs
@@ -428,7 +428,7 @@ def optimizer_settings(recipe: FinetuneRecipe) -> OptimizerSettings:
 def _loss_settings(recipe: FinetuneRecipe, splits: Splits, task: Task) -> LossSettings:
     """The recipe's loss; label weights are computed from the training examples."""
     table = recipe.loss
-    if table.kind != "plain" and task.loss in ("value", "span"):
+    if table.kind != "plain" and task.loss in ("value", "span", "pairs"):
         message = f"loss.kind {table.kind!r} is for labels, and this task has none to choose from. Leave it out."
         raise UsageError(message, code="unsupported-task", value="loss.kind")
     if table.kind != "plain" and recipe.head.crf:

@@ -1,7 +1,7 @@
 """The model of a task and its losses: a head on a checkpoint, CRF, adapters; cross entropy, focal, dice, teachers.
 
-T tokens of the packed batch, S sequences, L the longest of them, N tokens or sequences that may be labeled, G groups,
-C labels of a group
+T tokens of the packed batch, S sequences, L the longest of them, N tokens, sequences or mention pairs that may be
+labeled, G groups, C labels of a group, P pairs of entities, R relations
 """
 
 import json
@@ -27,7 +27,8 @@ from lexome.models.encoder import Attention, Encoder, Packing
 from lexome.models.heads import EncoderWithHead, HiddenLayers, SequenceHead
 from lexome.models.hf import write_config
 from lexome.models.hf_folder import read_settings
-from lexome.tasks import task_of
+from lexome.tasks import DocumentRelations, task_of
+from lexome.tasks.document_relation import FIRST, LABEL, NOVEL, PAIR, SCHEMA, SECOND
 from lexome.tasks.task import IGNORE_INDEX, TASK, Example, Task, Transitions
 from lexome.training.finetune.lora import LoraSettings, add_adapters
 from lexome.training.loop import Step
@@ -45,7 +46,8 @@ SMALLEST_GRAIN = 128
 class TaskBatch:
     """One micro-batch of a task.
 
-    targets      of a token head (T, G), of a sequence head (S, G) or (S, C), of a span head (S, 2); None if unlabeled
+    targets      of a token head (T, G), of a sequence head (S, G) or (S, C), of a span head (S, 2), of mention pairs
+                 one row each, with positions in the batch; None if unlabeled
     denominator  labels of the whole step, so that the losses of its micro-batches add up to that of one large batch
     tokens       without padding
     soft_T       with teachers: the weight of each token in the distillation loss of the step; 0 for padding
@@ -85,6 +87,8 @@ class TaskBatch:
     def without_labels(self, task: Task) -> "TaskBatch":
         """A batch that contributes nothing, for a process that has fewer micro-batches than another."""
         assert self.targets is not None
+        if task.loss == "pairs":
+            return replace(self, targets=self.targets[:0])
         nothing = torch.nan if task.loss == "value" else IGNORE_INDEX
         soft_T = None if self.soft_T is None else torch.zeros_like(self.soft_T)
         return replace(self, targets=torch.full_like(self.targets, nothing), soft_T=soft_T)
@@ -294,7 +298,9 @@ def to_batch(
         size, slots, longest = round_up(tokens, padding.grain), padding.slots, padding.longest
         ends = np.concatenate([ends, np.arange(tokens + longest, size, longest), [size] if size > tokens else []])
     targets: Tensor | None = None
-    if all(example.targets is not None for example in examples):
+    if task.loss == "pairs":
+        targets = _pair_targets(examples, lengths)
+    elif all(example.targets is not None for example in examples):
         each = [np.asarray(example.targets) for example in examples]
         stacked = np.concatenate(each) if task.head == "token" else np.stack(each)
         stacked = stacked.astype(np.float32 if task.loss in ("binary", "value") else np.int64)
@@ -305,6 +311,20 @@ def to_batch(
     packing = Packing.of(ends.astype(np.int64).tolist(), longest=longest, sequences=slots)
     segments_T = torch.from_numpy(kinds) if segments else None
     return TaskBatch(torch.from_numpy(ids), segments_T, packing, targets, denominator, tokens)
+
+
+def _pair_targets(examples: Sequence[Example], lengths: Sequence[int]) -> Tensor | None:
+    """The rows of all mention pairs, with token positions and pair numbers of the whole batch."""
+    rows: list[NDArray[Any]] = []
+    tokens = pairs = 0
+    for example, length in zip(examples, lengths, strict=True):
+        if example.targets is None:
+            return None
+        own = example.targets + np.array([pairs, tokens, tokens, 0, 0, 0], np.int64)
+        rows.append(own)
+        tokens += length
+        pairs = int(own[:, PAIR].max()) + 1 if len(own) else pairs
+    return torch.from_numpy(np.concatenate(rows))
 
 
 def round_up(count: int, grain: int) -> int:
@@ -321,7 +341,7 @@ def _pad(array: NDArray[Any], size: int, value: float = 0) -> NDArray[Any]:
 
 
 def label_count(example: Example) -> int:
-    """The labels of an example that the loss counts: labeled tokens of a token head, else 1; 0 without labels."""
+    """The labels of an example that the loss counts: labeled tokens or mention pairs, else 1; 0 without labels."""
     if example.targets is None:
         return 0
     labeled = (example.targets != IGNORE_INDEX) & ~np.isnan(example.targets)
@@ -670,6 +690,8 @@ class TaskLoss:
             return value_loss(logits, targets) / batch.denominator
         if self.task.loss == "binary":
             return binary_loss(logits, targets, self.settings) / batch.denominator
+        if isinstance(self.task, DocumentRelations):
+            return pair_loss(logits, targets, self.task) / batch.denominator
         return choice_loss(logits, targets, self.task.groups, self.settings) / batch.denominator
 
 
@@ -719,6 +741,49 @@ def value_loss(logits_NC: Tensor, targets_NC: Tensor) -> Tensor:
     """The sum of squared errors."""
     labeled_NC = ~targets_NC.isnan()
     return (logits_NC - targets_NC.nan_to_num()).square().masked_fill(~labeled_NC, 0.0).sum()
+
+
+def pair_loss(logits_TC: Tensor, targets_NK: Tensor, task: DocumentRelations) -> Tensor:
+    """The sum over pairs of entities of the cross entropy of their relation, and of novelty where it is known.
+
+    Logits of the mention pairs of two entities are pooled by logsumexp; no relation has the logit 0.
+    """
+    if not len(targets_NK):
+        return logits_TC.sum() * 0.0
+    pair_N, count = targets_NK[:, PAIR], int(targets_NK[:, PAIR].max()) + 1
+    first_NRO = logits_TC.index_select(0, targets_NK[:, FIRST]).view(len(pair_N), -1, task.outputs_per_relation)
+    second_NRO = logits_TC.index_select(0, targets_NK[:, SECOND]).view(len(pair_N), -1, task.outputs_per_relation)
+    width = task.width
+    product_NR = (first_NRO[..., :width] * second_NRO[..., width : 2 * width]).sum(-1) / math.sqrt(width)
+    pooled_PR = _pool_rows(product_NR + first_NRO[..., -2] + second_NRO[..., -1], pair_N, count)
+    # All rows of a pair have the same schema, label and novelty.
+    schema_P, label_P, novel_P = (
+        pair_N.new_zeros(count).index_put((pair_N,), targets_NK[:, column]) for column in (SCHEMA, LABEL, NOVEL)
+    )
+    relations = len(task.relations)
+    schema_R = torch.from_numpy(task.schema_of_relation).to(pair_N.device)
+    foreign_PR = schema_R[None] != schema_P[:, None]
+    logits_PR = pooled_PR[:, :relations].masked_fill(foreign_PR, torch.finfo(pooled_PR.dtype).min)
+    none_P1 = logits_PR.new_zeros((count, 1))
+    loss = functional.cross_entropy(
+        torch.cat((none_P1, logits_PR), dim=1), label_P, ignore_index=IGNORE_INDEX, reduction="sum"
+    )
+    for column, schema in enumerate(task.schema_of_novelty.tolist(), relations):
+        known_P = (schema_P == schema) & (novel_P != IGNORE_INDEX)
+        losses_P = functional.binary_cross_entropy_with_logits(
+            pooled_PR[:, column], novel_P.clamp(min=0).to(pooled_PR.dtype), reduction="none"
+        )
+        loss = loss + (losses_P * known_P).sum()
+    return loss
+
+
+def _pool_rows(scores_NR: Tensor, pair_N: Tensor, count: int) -> Tensor:
+    """The logsumexp of the rows of each pair, (P, R)."""
+    index_NR = pair_N[:, None].expand_as(scores_NR)
+    least_PR = scores_NR.new_full((count, scores_NR.shape[1]), torch.finfo(scores_NR.dtype).min)
+    most_PR = least_PR.scatter_reduce(0, index_NR, scores_NR.detach(), "amax")
+    exponents_NR = (scores_NR - most_PR[pair_N]).exp()
+    return torch.zeros_like(most_PR).index_add(0, pair_N, exponents_NR).log() + most_PR
 
 
 def span_loss(logits_T2: Tensor, targets_S2: Tensor, packing: Packing) -> Tensor:

@@ -1,0 +1,591 @@
+"""Relation extraction over whole documents: one pass of the encoder scores all pairs of mentions.
+
+A token head gives each mention a vector per relation as its first and as its second side; the logit of a relation is
+the scaled product of the two, plus a number of either. Logits of the mention pairs of two entities are pooled by
+logsumexp, and a softmax over the relations of a schema and "no relation" (logit 0) decides.
+
+N mention pairs, P entity pairs, T tokens of an example, C outputs of the head, R relations of all schemas, V schemas
+with novelty, W width of a vector
+"""
+
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Self, get_args
+
+import numpy as np
+
+from lexome.document import Argument, Document, Relation, Span, numbered_ids, shorten
+from lexome.errors import BadDocument, UsageError
+from lexome.tasks.metrics.spans import NO_COUNTS, Counts
+from lexome.tasks.relation import Level, Others, Scope
+from lexome.tasks.task import (
+    IGNORE_INDEX,
+    NO_OFFSET,
+    Example,
+    Floats,
+    Frame,
+    Ints,
+    Scores,
+    Task,
+    Tokenizer,
+    Types,
+    require_choice,
+    require_logits,
+    require_names,
+    require_overlap,
+    require_same_length,
+)
+from lexome.tasks.windows import INSIDE, TokenizedText, anchored_windows, single_example, text_capacity, tokenize
+
+Marking = Literal["type", "none"]
+
+# Mention pairs of one window; in a window of more, those farthest apart are not scored.
+MAX_PAIRS = 4096
+# Columns of an example's targets, one row for each mention pair. NOVEL is 1, 0, or IGNORE_INDEX.
+PAIR, FIRST, SECOND, SCHEMA, LABEL, NOVEL = range(6)
+COLUMNS = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """Relations between entities of given types, as one source annotates them.
+
+    name     of the schema, as [task.annotated] lists it
+    labels   relation types, of which a pair has at most one
+    pairs    pairs of entity types, first and second role
+    level    "concept": between two concepts, all mentions of which count; "mention": between two mentions
+    scope    mentions further apart than a sentence are pairs ("document") or not ("sentence")
+    novelty  whether relations are predicted to be novel or not
+    others   a relation of another type between such entities is ignored ("skip"), counts as none ("none"), or is an
+             error ("refuse")
+    """
+
+    name: str
+    labels: tuple[str, ...]
+    pairs: tuple[tuple[str, str], ...]
+    level: Level = "concept"
+    scope: Scope = "document"
+    novelty: bool = False
+    others: Others = "skip"
+
+    @classmethod
+    def parse(cls, settings: "Mapping[str, Any] | Schema") -> "Schema":
+        """A schema of JSON's or TOML's types; UsageError if it is not one."""
+        if isinstance(settings, Schema):
+            return settings
+        known = ("name", "labels", "pairs", "level", "scope", "novelty", "others")
+        if unknown := sorted(settings.keys() - set(known)):
+            message = f"a schema has the key {unknown[0]!r}; expected some of {', '.join(known)}."
+            raise UsageError(message, code="unknown-key", value=unknown[0])
+        if missing := [key for key in known[:3] if not settings.get(key)]:
+            message = f"a schema of relations needs the key {missing[0]!r}. Add it."
+            raise UsageError(message, code="missing-key", value=missing[0])
+        require_names(settings["labels"], "labels of a schema")
+        pairs = tuple((str(first), str(second)) for first, second in settings["pairs"])
+        schema = cls(**{**settings, "labels": tuple(settings["labels"]), "pairs": pairs})
+        require_choice(schema.level, get_args(Level), "level of a schema")
+        require_choice(schema.scope, get_args(Scope), "scope of a schema")
+        require_choice(schema.others, get_args(Others), "others of a schema")
+        return schema
+
+    def roles(self, first: str, second: str) -> tuple[str, str] | None:
+        """These types in the order of the schema, or None if it relates no such types."""
+        if (first, second) in self.pairs:
+            return first, second
+        return (second, first) if (second, first) in self.pairs else None
+
+    def as_settings(self) -> dict[str, Any]:
+        """The schema in JSON's types."""
+        settings = {name: getattr(self, name) for name in self.__slots__}
+        return {**settings, "labels": list(self.labels), "pairs": [list(pair) for pair in self.pairs]}
+
+
+@dataclass(frozen=True, slots=True)
+class EntityKey:
+    """An entity of a document at one level: a mention's id, a concept, or the text of mentions without concepts."""
+
+    name: str
+    type: str
+    target: str | None = None
+    concept: str | None = None
+
+
+PairKey = tuple[int, EntityKey, EntityKey]
+"""Schema, first and second entity."""
+
+
+@dataclass(frozen=True, slots=True)
+class MentionPair:
+    """Two mentions, as token positions in one example, and the pair of entities that they belong to."""
+
+    key: PairKey
+    first: int
+    second: int
+
+
+class DocumentRelations(Task):
+    """Relations between the entities of a document, for several schemas at once, from one pass over the text.
+
+    schemas    which relations between which types (Schema)
+    annotated  the schemas that a source annotates; other schemas are neither learned nor scored there. By default all
+    width      numbers in the vector of a mention, for each relation and side
+    marking    "type": a token that names its type is put before each mention; "none": nothing is
+    overlap    the minimum number of tokens that two windows of a long document share
+    """
+
+    kind = "document-relation"
+    head = "token"
+    loss = "pairs"
+
+    def __init__(
+        self,
+        schemas: Sequence[Mapping[str, Any] | Schema],
+        *,
+        annotated: Mapping[str, Sequence[str]] | None = None,
+        width: int = 16,
+        marking: Marking = "type",
+        overlap: int = 128,
+    ) -> None:
+        self._schemas = tuple(map(Schema.parse, schemas))
+        require_names([schema.name for schema in self._schemas], "names of schemas")
+        require_choice(marking, get_args(Marking), "marking")
+        require_overlap(overlap)
+        if width < 1:
+            raise UsageError(f"width is {width}; expected 1 or more.", code="out-of-range", value=width)
+        self.width, self.marking, self.overlap = width, marking, overlap
+        names = {schema.name for schema in self._schemas}
+        self.annotated = {source: tuple(own) for source, own in (annotated or {}).items()}
+        for own in self.annotated.values():
+            for name in own:
+                require_choice(name, sorted(names), "annotated schema")
+        self.relations = tuple((schema.name, label) for schema in self._schemas for label in schema.labels)
+        self.novelties = tuple(schema.name for schema in self._schemas if schema.novelty)
+        heads = [
+            *(f"{schema}/{label}" for schema, label in self.relations),
+            *(f"{name}/Novel" for name in self.novelties),
+        ]
+        self.labels = tuple(f"{head}/{number}" for head in heads for number in range(self.outputs_per_relation))
+        self.groups = (len(self.labels),)
+        self.active = tuple(range(len(self._schemas)))
+        self.notes = Counter()
+
+    @property
+    def schemas(self) -> tuple[dict[str, Any], ...]:
+        """The schemas in JSON's types, as settings have them."""
+        return tuple(schema.as_settings() for schema in self._schemas)
+
+    @property
+    def outputs_per_relation(self) -> int:
+        """A vector and a number for either side."""
+        return 2 * self.width + 2
+
+    @property
+    def document_labels(self) -> tuple[str, ...]:
+        """The relation types of all schemas."""
+        return tuple(dict.fromkeys(label for _, label in self.relations))
+
+    @property
+    def input_types(self) -> tuple[str, ...]:
+        """The types of all pairs."""
+        return tuple(dict.fromkeys(type_ for schema in self._schemas for pair in schema.pairs for type_ in pair))
+
+    @property
+    def uses_sentences(self) -> bool:
+        """Whether pairs of some schema are those of a sentence."""
+        return any(schema.scope == "sentence" for schema in self._schemas)
+
+    @property
+    def schema_of_relation(self) -> Ints:
+        """The schema of each relation, (R,)."""
+        names = [schema.name for schema in self._schemas]
+        return np.array([names.index(schema) for schema, _ in self.relations], np.int64)
+
+    @property
+    def schema_of_novelty(self) -> Ints:
+        """The schema of each novelty output, (V,)."""
+        names = [schema.name for schema in self._schemas]
+        return np.array([names.index(name) for name in self.novelties], np.int64)
+
+    def source_types(self, source: str) -> tuple[str, ...]:
+        """The entity types of the schemas that a source annotates."""
+        return self.for_source(source).active_types
+
+    @property
+    def active_types(self) -> tuple[str, ...]:
+        """The entity types of the schemas that are learned and scored."""
+        pairs = (pair for number in self.active for pair in self._schemas[number].pairs)
+        return tuple(dict.fromkeys(type_ for pair in pairs for type_ in pair))
+
+    def for_source(self, name: str) -> Self:
+        """The task for a source that annotates some of the schemas."""
+        if name not in self.annotated:
+            return self
+        task = copy(self)
+        own = self.annotated[name]
+        task.active = tuple(number for number, schema in enumerate(self._schemas) if schema.name in own)
+        return task
+
+    # --- Encoding
+
+    def encode(self, doc: Document, tokenizer: Tokenizer, frame: Frame, *, with_targets: bool) -> list[Example]:
+        """An example for each window of the document, most often one; targets have a row for each mention pair."""
+        tokens = tokenize(doc.passages, tokenizer)
+        if not len(tokens):
+            self.notes["document without text"] += 1
+            return []
+        if self.marking == "type":
+            tokens = self._mark(tokens, doc, tokenizer)
+        ranges = anchored_windows(tokens, size=text_capacity(frame), overlap=self.overlap)
+        examples = [single_example(tokens.part(start, end), frame) for start, end in ranges]
+        if not with_targets:
+            return examples
+        gold = self._gold(doc, self.notes)
+        labeled = []
+        for example, pairs in zip(examples, self._pairs(doc, examples, self.notes), strict=True):
+            numbers = {key: number for number, key in enumerate(dict.fromkeys(pair.key for pair in pairs))}
+            rows = [self._target(pair, numbers[pair.key], gold) for pair in pairs]
+            labeled.append(replace(example, targets=np.array(rows, np.int64).reshape(-1, COLUMNS)))
+        return labeled
+
+    def _mark(self, tokens: TokenizedText, doc: Document, tokenizer: Tokenizer) -> TokenizedText:
+        """The tokens with one before each mention that names its type; it has the offsets of an empty range."""
+        marks = {type_: tokenizer.encode(type_.lower())[0][0] for type_ in self.input_types}
+        mentions = sorted(
+            (span for span in doc.spans if span.type in marks), key=lambda span: (span.start, -span.end, span.id)
+        )
+        visible = np.flatnonzero(tokens.starts != NO_OFFSET)
+        starts = tokens.starts[visible]
+        places = [int(np.searchsorted(starts, span.start)) for span in mentions]
+        # A mention that begins inside a token has its mark after it.
+        at = np.array([visible[place] if place < len(visible) else len(tokens) for place in places], np.int64)
+        begins = tokens.begins.copy()
+        own = np.array([begins[place] if place < len(tokens) else INSIDE for place in at.tolist()], np.int64)
+        begins[at[at < len(tokens)]] = INSIDE
+        offsets = np.array([span.start for span in mentions], np.int64)
+        ids = np.array([marks[span.type] for span in mentions], np.int64)
+        return TokenizedText(
+            np.insert(tokens.ids, at, ids),
+            np.insert(tokens.starts, at, offsets),
+            np.insert(tokens.ends, at, offsets),
+            np.insert(begins, at, own),
+        )
+
+    def _target(self, pair: MentionPair, number: int, gold: "Mapping[PairKey, Relation | None]") -> list[int]:
+        schema = self._schemas[pair.key[0]]
+        label, novel = 0, IGNORE_INDEX
+        if pair.key in gold:
+            relation = gold[pair.key]
+            label = IGNORE_INDEX
+            if relation is not None:
+                # No relation is 0, and relations of all schemas are counted on from 1.
+                label = 1 + self.relations.index((schema.name, relation.type))
+                novel = int(relation.novel) if schema.novelty and relation.novel is not None else IGNORE_INDEX
+        return [number, pair.first, pair.second, pair.key[0], label, novel]
+
+    # --- Pairs of mentions and entities
+
+    def _pairs(self, doc: Document, examples: Sequence[Example], notes: Counter[str]) -> list[list[MentionPair]]:
+        """The mention pairs of each example. Two mentions that share several windows are a pair in the first."""
+        spans = [span for span in doc.spans if span.type in self.input_types]
+        spans.sort(key=lambda span: (span.start, -span.end, span.id))
+        entities = {level: self._entities(spans, level) for level in get_args(Level)}
+        order = {
+            level: {entity: number for number, entity in enumerate(dict.fromkeys(e for own in every for e in own))}
+            for level, every in entities.items()
+        }
+        sentence_of = _sentence_numbers(doc, spans)
+        seen: set[tuple[int, int]] = set()
+        every: list[list[MentionPair]] = []
+        for example in examples:
+            places = self._places(spans, example)
+            inside = [number for number in range(len(spans)) if places[number] >= 0]
+            couples = [
+                (one, other)
+                for index, one in enumerate(inside)
+                for other in inside[index + 1 :]
+                if (one, other) not in seen
+            ]
+            relevant = [couple for couple in couples if self._may_relate(spans[couple[0]].type, spans[couple[1]].type)]
+            if len(relevant) > MAX_PAIRS:
+                notes["mention pair skipped: too many in one window, and these are farthest apart"] += (
+                    len(relevant) - MAX_PAIRS
+                )
+                relevant.sort(key=lambda couple: (spans[couple[1]].start - spans[couple[0]].start, couple))
+                relevant = sorted(relevant[:MAX_PAIRS])
+            seen.update(relevant)
+            rows: list[MentionPair] = []
+            for one, other in relevant:
+                same_sentence = sentence_of[one] == sentence_of[other]
+                for number in self.active:
+                    schema = self._schemas[number]
+                    if schema.scope == "sentence" and not same_sentence:
+                        continue
+                    own = entities[schema.level]
+                    for first in own[one]:
+                        for second in own[other]:
+                            key = self._key(number, first, second, order[schema.level])
+                            if key is not None:
+                                swapped = key[1] is not first
+                                ends = (places[other], places[one]) if swapped else (places[one], places[other])
+                                rows.append(MentionPair(key, *ends))
+            every.append(rows)
+        return every
+
+    def _may_relate(self, first: str, second: str) -> bool:
+        return any(self._schemas[number].roles(first, second) for number in self.active)
+
+    def _key(self, number: int, first: EntityKey, second: EntityKey, order: Mapping[EntityKey, int]) -> PairKey | None:
+        """The pair in the schema's order of types, of one type in the order of first mentions; None if not related."""
+        if first == second:
+            return None
+        roles = self._schemas[number].roles(first.type, second.type)
+        if roles is None:
+            return None
+        if first.type == second.type:
+            return (number, first, second) if order[first] < order[second] else (number, second, first)
+        return (number, first, second) if roles[0] == first.type else (number, second, first)
+
+    def _entities(self, spans: Sequence[Span], level: Level) -> list[tuple[EntityKey, ...]]:
+        """The entities of each mention: itself, or its concepts, or without concepts all mentions of the same text."""
+        if level == "mention":
+            return [(EntityKey(span.id, span.type, target=span.id),) for span in spans]
+        types: dict[str, str] = {}
+        first_of: dict[tuple[str, str], str] = {}
+        entities: list[tuple[EntityKey, ...]] = []
+        for span in spans:
+            if span.concepts:
+                own = tuple(dict.fromkeys(span.concepts))
+                # A concept has the type of its first mention.
+                entities.append(tuple(EntityKey(name, types.setdefault(name, span.type), concept=name) for name in own))
+            else:
+                name = (span.type, span.text.casefold())
+                target = first_of.setdefault(name, span.id)
+                entities.append((EntityKey(target, span.type, target=target),))
+        return entities
+
+    def _places(self, spans: Sequence[Span], example: Example) -> list[int]:
+        """The token of each mention in an example, its mark or else its first token; -1 if it is not in there."""
+        starts, ends = example.starts, example.ends
+        marks = np.flatnonzero((starts == ends) & (starts != NO_OFFSET))
+        text = np.flatnonzero(starts < ends)
+        if not len(text):
+            return [-1] * len(spans)
+        low, high = int(starts[text[0]]), int(ends[text].max())
+        by_start: dict[int, list[int]] = {}
+        for place in marks.tolist():
+            by_start.setdefault(int(starts[place]), []).append(place)
+        positions = np.searchsorted(starts[text], [span.start for span in spans])
+        places = []
+        for span, position in zip(spans, positions.tolist(), strict=True):
+            own = by_start.get(span.start)
+            if span.start < low or span.start >= high:
+                places.append(-1)
+            elif own:
+                # Mentions that begin at one place have their marks in the order of the mentions.
+                places.append(own.pop(0))
+            elif self.marking == "type":
+                places.append(-1)
+            else:
+                places.append(int(text[min(position, len(text) - 1)]))
+        return places
+
+    # --- Gold relations
+
+    def _gold(self, doc: Document, notes: Counter[str]) -> "dict[PairKey, Relation | None]":
+        """The relation of each related pair of the active schemas; None where it has a type that is ignored."""
+        spans = sorted(
+            (span for span in doc.spans if span.type in self.input_types),
+            key=lambda span: (span.start, -span.end, span.id),
+        )
+        gold: dict[PairKey, Relation | None] = {}
+        for number in self.active:
+            schema = self._schemas[number]
+            own = self._entities(spans, schema.level)
+            order = {entity: place for place, entity in enumerate(dict.fromkeys(e for each in own for e in each))}
+            by_name: dict[str, EntityKey] = {entity.name: entity for entity in order}
+            by_span = {span.id: each for span, each in zip(spans, own, strict=True)}
+            # A relation of a type that is ignored never replaces one that counts.
+            for relation in sorted(doc.relations, key=lambda relation: relation.type not in schema.labels):
+                sides = [self._sides(argument, by_name, by_span) for argument in relation.arguments]
+                if len(sides) != 2:
+                    continue
+                keys = {self._key(number, first, second, order) for first in sides[0] for second in sides[1]}
+                for key in keys - {None}:
+                    assert key is not None
+                    if relation.type in schema.labels:
+                        if gold.get(key) is not None and gold[key] != relation:
+                            notes["relation skipped: its entities have another relation"] += 1
+                        gold.setdefault(key, relation)
+                    elif relation.type in self.document_labels:
+                        continue  # of another schema
+                    elif schema.others == "refuse":
+                        raise BadDocument(
+                            "unknown_label",
+                            f"document {shorten(doc.id)!r} has the relation {relation.type!r}; the schema "
+                            f"{schema.name} has {', '.join(schema.labels)}. Add it there, or set others.",
+                        )
+                    elif schema.others == "skip" and key not in gold:
+                        notes[f"relation of another type ignored: {relation.type}"] += 1
+                        gold[key] = None
+        return gold
+
+    def _sides(
+        self, argument: Argument, by_name: Mapping[str, EntityKey], by_span: Mapping[str, tuple[EntityKey, ...]]
+    ) -> tuple[EntityKey, ...]:
+        if argument.target is not None and argument.target in by_span:
+            return by_span[argument.target]
+        named = by_name.get(argument.concept or "")
+        return () if named is None else (named,)
+
+    # --- Decoding
+
+    def decode(
+        self, doc: Document, examples: Sequence[Example], logits: Sequence[Floats], *, types: Types | None = None
+    ) -> Document:
+        """The document with predicted relations in place of those of the task's types."""
+        require_same_length(len(examples), len(logits), "examples", "arrays of logits")
+        rows: dict[PairKey, list[Floats]] = {}
+        for example, array, pairs in zip(examples, logits, self._pairs(doc, examples, self.notes), strict=True):
+            require_logits(array, (len(example.ids), len(self.labels)), doc)
+            if not pairs:
+                continue
+            first, second = (
+                np.array([getattr(pair, side) for pair in pairs], np.int64) for side in ("first", "second")
+            )
+            scores_NR = score_pairs(np.asarray(array, np.float64), first, second, width=self.width)
+            for pair, row in zip(pairs, scores_NR, strict=True):
+                rows.setdefault(pair.key, []).append(row)
+        replaced = {self.relations[number][1] for number in range(len(self.relations))}
+        kept = tuple(relation for relation in doc.relations if relation.type not in replaced)
+        used = {span.id for span in doc.spans} | {relation.id for relation in kept}
+        ids = (name for name in numbered_ids("R") if name not in used)
+        predicted = [relation for key, own in rows.items() if (relation := self._relation(key, own, ids)) is not None]
+        attributes = tuple(attribute for attribute in doc.attributes if attribute.target in used)
+        return replace(doc, relations=(*kept, *predicted), attributes=attributes)
+
+    def _relation(self, key: PairKey, rows: Sequence[Floats], ids: Iterator[str]) -> Relation | None:
+        """The predicted relation of a pair, or None."""
+        schema = self._schemas[key[0]]
+        pooled_R = np.logaddexp.reduce(np.stack(rows), axis=0)
+        own = np.flatnonzero(self.schema_of_relation == key[0])
+        logits = np.concatenate(([0.0], pooled_R[own]))
+        exponents = np.exp(logits - logits.max())
+        best = int(logits.argmax())
+        if best == 0:
+            return None
+        novel = None
+        if schema.novelty:
+            place = len(self.relations) + int(np.flatnonzero(self.schema_of_novelty == key[0])[0])
+            novel = bool(pooled_R[place] > 0)
+        entities = key[1:]
+        kinds = (entities[0].type, entities[1].type)
+        roles = kinds if kinds[0] != kinds[1] else ("Arg1", "Arg2")
+        arguments = tuple(
+            Argument(role, concept=entity.concept) if entity.concept else Argument(role, entity.target)
+            for role, entity in zip(roles, entities, strict=True)
+        )
+        score = float(exponents[best] / exponents.sum())
+        return Relation(next(ids), schema.labels[best - 1], arguments, novel, score=score)
+
+    # --- Scores
+
+    def score(self, gold: Sequence[Document], predicted: Sequence[Document]) -> Scores:
+        """F1 of typed relations, over all active schemas together; of pairs, types and novelty for each schema."""
+        require_same_length(len(gold), len(predicted), "gold documents", "predicted ones")
+        counts: dict[tuple[int, str], Counts] = {}
+        for doc, other in zip(gold, predicted, strict=True):
+            own, found = self._gold(doc, Counter()), self._gold(other, Counter())
+            for number in self.active:
+                for what, sides in self._comparisons(number, own, found).items():
+                    one, two = sides
+                    hits = len(one & two)
+                    added = Counts(hits, len(two) - hits, len(one) - hits)
+                    counts[number, what] = counts.get((number, what), NO_COUNTS) + added
+        total = sum((counts.get((number, "f1"), NO_COUNTS) for number in self.active), NO_COUNTS)
+        scores = {"f1": total.f1, "precision": total.precision, "recall": total.recall}
+        for (number, what), count in counts.items():
+            scores[f"{self._schemas[number].name} {what}"] = count.f1
+        return scores
+
+    def _comparisons(
+        self, number: int, gold: "Mapping[PairKey, Relation | None]", found: "Mapping[PairKey, Relation | None]"
+    ) -> dict[str, tuple[set[Hashable], set[Hashable]]]:
+        """What is compared for a schema: relations with their types, pairs, and novelty, without ignored pairs."""
+        schema = self._schemas[number]
+        ignored = {_names(key) for key, relation in gold.items() if relation is None and key[0] == number}
+        sides = [
+            {
+                _names(key): relation
+                for key, relation in every.items()
+                if key[0] == number and relation is not None and _names(key) not in ignored
+            }
+            for every in (gold, found)
+        ]
+        compared: dict[str, tuple[set[Hashable], set[Hashable]]] = {
+            "f1": _both(sides, lambda pair, relation: (pair, relation.type)),
+            "pair f1": _both(sides, lambda pair, relation: pair),
+        }
+        if schema.novelty:
+            compared["novelty f1"] = _both(sides, lambda pair, relation: (pair, relation.type, relation.novel))
+        return compared
+
+    def predictions(self, doc: Document) -> set[Hashable]:
+        """The relations of the task's types."""
+        return {
+            (relation.type, *((side.role, side.target, side.concept) for side in relation.arguments))
+            for relation in doc.relations
+            if relation.type in self.document_labels
+        }
+
+    @classmethod
+    def infer_settings(cls, docs: Iterable[Document]) -> dict[str, Any]:
+        """One schema of all relation types, between the types of mentions or concepts that have one."""
+        labels: set[str] = set()
+        pairs: set[tuple[str, str]] = set()
+        concepts = False
+        for doc in docs:
+            types = {span.id: span.type for span in doc.spans}
+            types |= {concept: span.type for span in doc.spans for concept in span.concepts}
+            for relation in doc.relations:
+                kinds = [types.get(argument.target or argument.concept or "") for argument in relation.arguments]
+                if len(kinds) == 2 and None not in kinds:
+                    labels.add(relation.type)
+                    first, second = sorted(map(str, kinds))
+                    pairs.add((first, second))
+                    concepts |= any(argument.concept for argument in relation.arguments)
+        level = "concept" if concepts else "mention"
+        schema = {"name": "relations", "labels": sorted(labels), "pairs": sorted(map(list, pairs)), "level": level}
+        return {"kind": cls.kind, "schemas": [schema]}
+
+
+def score_pairs(logits_TC: Floats, first_N: Ints, second_N: Ints, *, width: int) -> Floats:
+    """The logit of each relation for each mention pair, (N, R).
+
+    The outputs of a token are, for each relation, its vector as first side, as second side, and a number of either.
+    """
+    outputs = 2 * width + 2
+    first_NRO = logits_TC[first_N].reshape(len(first_N), -1, outputs)
+    second_NRO = logits_TC[second_N].reshape(len(second_N), -1, outputs)
+    product_NR = (first_NRO[..., :width] * second_NRO[..., width : 2 * width]).sum(-1) / np.sqrt(width)
+    scores_NR: Floats = product_NR + first_NRO[..., -2] + second_NRO[..., -1]
+    return scores_NR
+
+
+def _names(key: PairKey) -> frozenset[str]:
+    return frozenset((key[1].name, key[2].name))
+
+
+def _both(sides: Sequence[Mapping[frozenset[str], Relation]], item: Any) -> tuple[set[Hashable], set[Hashable]]:
+    one, two = ({item(pair, relation) for pair, relation in side.items()} for side in sides)
+    return one, two
+
+
+def _sentence_numbers(doc: Document, spans: Sequence[Span]) -> list[int]:
+    """The number of the sentence, or of the passage without sentences, that each mention begins in."""
+    starts = np.array(
+        sorted(start for passage in doc.passages for start, _ in passage.sentences or ((passage.offset, passage.end),)),
+        np.int64,
+    )
+    return [int(np.searchsorted(starts, span.start, side="right")) for span in spans]

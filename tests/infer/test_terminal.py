@@ -91,3 +91,14 @@ def test_common_types_have_colours_of_their_own() -> None:
 
 def test_an_empty_document_is_its_name() -> None:
     assert render(Document("9")) == "9"
+
+
+def test_a_concept_in_a_relation_is_named_by_its_first_mention() -> None:
+    spans = (
+        Span("T1", "Chemical", ((0, 7),), "Lithium", ("mesh:D008094",)),
+        Span("T2", "Chemical", ((13, 15),), "Li", ("mesh:D008094",)),
+    )
+    sides = (Argument("Chemical", concept="mesh:D008094"), Argument("Disease", concept="mesh:D014202"))
+    relation = Relation("R1", "CID", sides, novel=True, score=0.5)
+    doc = Document("d", (Passage(0, "Lithium gave Li tremor."),), spans, (relation,))
+    assert render(doc).endswith("\n  CID(Chemical: Lithium (mesh:D008094), Disease: mesh:D014202, novel) 0.50")

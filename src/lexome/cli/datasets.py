@@ -23,6 +23,7 @@ _SPLITS = ("train", "dev", "test")
 _UNITS = {
     "ner": ("mentions", "documents"),
     "relation": ("relations", "documents", "labels"),
+    "document-relation": ("relations", "documents", "mentions"),
     "classes": ("documents",),
     "inference": ("documents",),
     "similarity": ("documents",),

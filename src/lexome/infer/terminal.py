@@ -46,19 +46,26 @@ def render(doc: Document, *, width: int = 100, color: bool = False, show_id: boo
             paint(f"  also [{printable(span.text)}|{printable(span.type)}{_score(span.score)}]", span.type)
             for span in crossing
         )
-    texts = {span.id: span.text for span in doc.spans}
-    for relation in doc.relations:
-        arguments = ", ".join(
-            f"{argument.role}: {texts.get(argument.target or '', argument.target or argument.concept or '')}"
-            for argument in relation.arguments
-        )
-        lines.append("  " + printable(f"{relation.type}({arguments})") + _score(relation.score))
+    lines += _relation_lines(doc)
     if doc.labels:
         lines.append("  labels: " + printable(", ".join(doc.labels)))
     for question in doc.questions:
         lines.append(f"  question: {printable(question.text)}")
         lines += (f"  answer: {printable(answer.text)}{_score(answer.score)}" for answer in question.answers)
     return "\n".join(lines)
+
+
+def _relation_lines(doc: Document) -> Iterator[str]:
+    """Each relation with the text of its mentions; a concept is named by its first mention."""
+    texts = {span.id: span.text for span in doc.spans}
+    for span in doc.spans:
+        for concept in span.concepts:
+            texts.setdefault(concept, f"{span.text} ({concept})")
+    for relation in doc.relations:
+        names = [(argument.role, argument.target or argument.concept or "") for argument in relation.arguments]
+        arguments = ", ".join(f"{role}: {texts.get(name, name)}" for role, name in names)
+        novel = ", novel" if relation.novel else ""
+        yield "  " + printable(f"{relation.type}({arguments}{novel})") + _score(relation.score)
 
 
 def printable(text: str) -> str:

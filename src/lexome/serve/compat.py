@@ -200,7 +200,7 @@ async def _annotated(names: Sequence[str], service: Service) -> list[Document]:
     library = service.library
     docs = await service.offload(library.size(names), lambda: [library[name] for name in names])
     bare = [doc for doc in docs if not doc.spans and not doc.relations]
-    annotated = iter(await service.annotate(bare, service.models("ner", "relation")))
+    annotated = iter(await service.annotate(bare, service.models("ner", "relation", "document-relation")))
     return [doc if doc.spans or doc.relations else next(annotated) for doc in docs]
 
 

@@ -161,9 +161,16 @@ export function drawInTurn(chunks, isShown, drawn) {
 function listRelations(box, doc, relations) {
   box.hidden = !relations.length;
   const names = new Map(doc.mentions.map((mention, place) => [doc.source.spans[place].id, mention.text]));
+  // A concept is named by its first mention.
+  for (const span of doc.source.spans) {
+    for (const concept of span.concepts ?? []) {
+      if (!names.has(concept)) names.set(concept, `${span.text} (${concept})`);
+    }
+  }
+  const name = (side) => names.get(side.target ?? side.concept) ?? side.target ?? side.concept;
   const list = element("ul");
   for (const relation of relations) {
-    const sides = relation.arguments.map((side) => `${side.role} ${names.get(side.target) ?? side.target ?? side.concept}`);
+    const sides = relation.arguments.map((side) => `${side.role} ${name(side)}`);
     const item = list.appendChild(element("li"));
     putText(item.appendChild(element("span", "relation")), relation.type);
     putText(item, ` ${sides.join(", ")} `);

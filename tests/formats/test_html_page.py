@@ -20,6 +20,7 @@ import lexome
 from lexome import Answer, Argument, Attribute, Document, Passage, Question, Relation, Span, Tally
 from lexome.document import lay_out
 from lexome.formats import html as html_page
+from lexome.formats.concept_links import concept_url
 from lexome.formats.html import COLORS, Color, color_of, concept_link
 
 SENTENCE = "Left and right ventricle need ZBL1 kinase activity."
@@ -234,7 +235,7 @@ def test_hostile_text_is_shown_and_never_becomes_markup(evil: str) -> None:
             assert not name.startswith("on")
             assert name != "style"
             if name in ("href", "src"):
-                assert value.startswith(("#", "https://identifiers.org/", "https://doi.org/10.1234/"))
+                assert value.startswith(("#", "https://meshb.nlm.nih.gov/", "https://doi.org/10.1234/"))
     assert "example.org" not in tree.findtext(".//style")
     assert b"\x00" not in raw
 
@@ -266,11 +267,36 @@ def test_the_policy_allows_this_style_and_nothing_else() -> None:
 
 def test_links_leave_only_for_known_vocabularies() -> None:
     assert concept_link("NCBITaxon:9606") == (
-        '<a rel="noreferrer noopener" href="https://identifiers.org/taxonomy:9606">NCBITaxon:9606</a>'
+        '<a rel="noreferrer noopener" href="https://www.ncbi.nlm.nih.gov/Taxonomy/Browser/wwwtax.cgi?id=9606">'
+        "NCBITaxon:9606</a>"
     )
-    assert "identifiers.org/CHEBI:35522" in concept_link("CHEBI:35522")
+    assert "ebi.ac.uk/chebi/searchId.do?chebiId=CHEBI:35522" in concept_link("CHEBI:35522")
     for other in ("local:LAB-17", "mesh:D 1", "mesh:../x", "http://example.org/x", "tmvar:p|SUB|V|600|E"):
         assert "<a " not in concept_link(other)
+
+
+def test_each_known_vocabulary_has_a_page_and_nothing_but_the_id_gets_into_its_address() -> None:
+    ids = (
+        "NCBIGene:672 NCBITaxon:9606 mesh:D001943 omim:114480 CHEBI:35522 cellosaurus:CVCL_0030 MONDO:0007254 "
+        "DOID:1612 dbsnp:rs113488022 MGI:104537 RGD:2218 HGNC:1100 GO:0005515 pubchem.compound:2244"
+    )
+    for concept in ids.split():
+        address = concept_url(concept)
+        assert address is not None
+        assert address.startswith("https://")
+        assert address.endswith(concept.partition(":")[2])
+    for evil in ('NCBIGene:672"onload=x', "NCBIGene:../672", "mesh:D1?x=", "MGI:1&x", "dbsnp:rs1\n", "NCBIGene:٣"):
+        assert concept_url(evil) is None
+
+
+def test_preferred_names_of_concepts_are_shown_and_escaped() -> None:
+    span = Span("T1", "Gene", ((0, 1),), "x", ("NCBIGene:672", "local:1"))
+    names = {"NCBIGene:672": "<b>BRCA1</b>"}
+    tree = parsed([Document("d", (Passage(0, "x"),), (span,))], preferred_name=names.get)
+    assert tree.find(".//mark").get("title") == "Gene: x\nNCBIGene:672 <b>BRCA1</b>, local:1"
+    cell = tree.xpath("//details//td")[3]
+    assert cell.text_content() == "NCBIGene:672 <b>BRCA1</b>local:1"
+    assert [link.get("href") for link in cell.findall("a")] == ["https://www.ncbi.nlm.nih.gov/gene/672"]
 
 
 def test_documents_wait_on_disk_and_not_in_memory(monkeypatch) -> None:

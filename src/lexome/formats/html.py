@@ -22,6 +22,8 @@ from typing import Any, BinaryIO
 from urllib.parse import quote
 
 from lexome.document import Argument, Document, Passage, Question, Range, Span
+from lexome.formats.concept_links import concept_url
+from lexome.formats.mention_table import PreferredName
 from lexome.formats.streams import BLOCK_BYTES
 from lexome.formats.tally import Tally
 from lexome.metadata import Metadata
@@ -95,16 +97,9 @@ _CONTROL = "\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ufffe\
 _IN_TEXT = re.compile(f"[{_CONTROL}]")
 _IN_NAMES = re.compile(f"[{_CONTROL}\r\ud800-\udfff]")
 
-# Vocabularies that identifiers.org resolves, by our prefix in lower case. Those of the OBO Foundry have an upper-case
-# prefix there.
-_RESOLVERS = {
-    **{name: f"{name}:" for name in ("mesh", "ncbigene", "cellosaurus", "dbsnp", "hgnc", "uniprot", "drugbank")},
-    **{name: f"{name}:" for name in ("ensembl", "umls", "pubchem.compound", "interpro", "orphanet")},
-    **{name: f"{name.upper()}:" for name in ("chebi", "go", "hp", "mondo", "doid", "cl", "uberon", "so", "efo")},
-    "ncbitaxon": "taxonomy:",
-    "omim": "mim:",
-}
-_LOCAL = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+
+def no_name(concept: str) -> None:
+    """No concept has a preferred name."""
 
 
 @dataclass(slots=True)
@@ -117,6 +112,7 @@ class Page:
     documents: int = 0
     mentions: int = 0
     relations: int = 0
+    preferred_name: PreferredName = no_name
 
     def number_of(self, type: str) -> int:
         """The number of a type, assigned on first use."""
@@ -125,11 +121,17 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class Anchors:
-    """Anchors of one document's spans and relations by id, and type numbers by name."""
+    """Anchors of one document's spans and relations by id, type numbers by name, and preferred names of concepts."""
 
     spans: dict[str, str]
     relations: dict[str, str]
     types: dict[str, int]
+    preferred_name: PreferredName
+
+    def link(self, concept: str) -> str:
+        """A concept as HTML, with a link and its preferred name as far as they are known."""
+        name = self.preferred_name(concept)
+        return concept_link(concept) + (f' <span class="role"><bdi>{to_html(name)}</bdi></span>' if name else "")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -150,12 +152,20 @@ class Mark:
 Part = tuple[Mark, Range]
 
 
-def write(docs: Iterable[Document], stream: BinaryIO, *, tally: Tally, title: str = "Annotated documents") -> None:
+def write(
+    docs: Iterable[Document],
+    stream: BinaryIO,
+    *,
+    tally: Tally,
+    title: str = "Annotated documents",
+    preferred_name: PreferredName | None = None,
+) -> None:
     """One page with all documents, and a legend that counts the entity types and toggles them.
 
+    `preferred_name` is a function from a concept id to the name that is shown beside it.
     The legend comes first and needs all counts, so the documents are buffered in a temporary file.
     """
-    page = Page()
+    page = Page(preferred_name=preferred_name or no_name)
     with tempfile.SpooledTemporaryFile(max_size=8 * BLOCK_BYTES) as body:
         for doc in docs:
             body.write(_article(doc, page, tally).encode())
@@ -260,6 +270,7 @@ def _article(doc: Document, page: Page, tally: Tally) -> str:
         {span.id: f"d{number}-m{index}" for index, span in enumerate(doc.spans, 1)},
         {relation.id: f"d{number}-r{index}" for index, relation in enumerate(doc.relations, 1)},
         page.types,
+        page.preferred_name,
     )
     marks = _marks(doc, anchors, attributes, page)
     return (
@@ -280,7 +291,8 @@ def _marks(doc: Document, anchors: Anchors, attributes: dict[str, list[str]], pa
     for span in doc.spans:
         page.counts[span.type] += 1
         shared = next(numbers) if len(span.parts) > 1 else None
-        lines = [f"{span.type}: {span.text}", ", ".join(span.concepts), "; ".join(attributes.get(span.id, ()))]
+        named = [f"{concept} {page.preferred_name(concept) or ''}".strip() for concept in span.concepts]
+        lines = [f"{span.type}: {span.text}", ", ".join(named), "; ".join(attributes.get(span.id, ()))]
         lines += [f"score {score_text(span.score)}"] if span.score is not None else []
         tooltip = "\n".join(filter(None, lines))
         marks.append(Mark(span.parts, page.number_of(span.type), span.type, tooltip, anchors.spans[span.id], shared))
@@ -543,7 +555,7 @@ def relations_table(doc: Document, anchors: Anchors, attributes: dict[str, list[
 def _argument(argument: Argument, spans: dict[str, Span], anchors: Anchors) -> str:
     role = f' <span class="role"><bdi>{to_html(argument.role)}</bdi></span>'
     if argument.target is None:
-        what = f'<span class="rel">{concept_link(argument.concept or "")}</span>'
+        what = f'<span class="rel">{anchors.link(argument.concept or "")}</span>'
     elif argument.target in spans:
         span = spans[argument.target]
         link = f'href="#{anchors.spans[span.id]}" title="{to_html(span.type)}"'
@@ -568,7 +580,7 @@ def _mention_row(span: Span, anchors: Anchors, attributes: dict[str, list[str]])
         f'<a class="rel t{anchors.types[span.type]}" href="#{anchors.spans[span.id]}">{to_html(span.text)}</a>',
         to_html(span.type),
         where,
-        "<br>".join(concept_link(concept) for concept in span.concepts),
+        "<br>".join(anchors.link(concept) for concept in span.concepts),
         score_text(span.score),
         to_html("; ".join(attributes.get(span.id, ()))),
         to_html(span.id),
@@ -625,11 +637,8 @@ def _details(name: str, count: int | None, content: str, *, is_open: bool = Fals
 
 def concept_link(concept: str) -> str:
     """A concept as HTML: a link if its vocabulary is known, else its id."""
-    prefix, _, local = concept.partition(":")
-    resolved = _RESOLVERS.get(prefix.casefold())
-    if resolved is None or not _LOCAL.fullmatch(local):
-        return f"<bdi>{to_html(concept)}</bdi>"
-    return external_link(f"https://identifiers.org/{resolved}{quote(local)}", concept)
+    address = concept_url(concept)
+    return f"<bdi>{to_html(concept)}</bdi>" if address is None else external_link(address, concept)
 
 
 def external_link(address: str, text: str) -> str:

@@ -1,6 +1,8 @@
 """Definitions of abbreviations: long forms, their places, lists, and what is none."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from lexome import write
 from lexome.concepts import abbreviations
@@ -69,6 +71,44 @@ def _pairs(text: str) -> list[tuple[str, str]]:
 )
 def test_definitions(text: str, expected: list[tuple[str, str]]) -> None:
     assert _pairs(text) == expected
+
+
+PIECES = st.sampled_from(
+    [
+        "(",
+        ")",
+        "[",
+        "]",
+        ", ",
+        " and ",
+        " or ",
+        "; ",
+        ". ",
+        " ",
+        "LV",
+        "RV",
+        "left",
+        "right ventricle",
+        "(LV)",
+        "(LV and RV)",
+        "respectively",
+        "İ",
+        "ß",
+        "β",
+        "2,3-",
+        "IFN-gamma",
+        "gamma interferon",
+        "transmission electron microscopy",
+        "(TEM)",
+    ]
+)
+
+
+@given(st.lists(PIECES, max_size=14).map("".join))
+def test_any_text_gives_definitions_that_are_in_it(text: str) -> None:
+    doc = _doc(text) if text else _doc()
+    (annotated,) = annotate_abbreviations([doc])  # constructing it checks every offset
+    assert len(annotated.relations) == len(find_abbreviations(doc))
 
 
 def test_offsets_are_of_the_document_and_long_forms_may_have_parts() -> None:

@@ -526,6 +526,8 @@ def _before_head(text: str, short: Range, words: _Words, closing: int) -> Abbrev
 
 def _align_apart(text: str, short: Range, words: _Words, tail: Range) -> Abbreviation | None:
     """The definition by the last of the words and the tail, both needed, which is not beside them."""
+    if not words.words:
+        return None
     low, stop = words.words[0][0], words.words[-1][1]
     # Aligned over a copy in which the two parts stand together.
     copy = f"{text[low:stop]} {text[slice(*tail)]}"

@@ -1,0 +1,537 @@
+"""The linker: which concept each mention of a document refers to, how sure that is, and why.
+
+    linker = Linker([TermIndex.open("terms.lexterms")])
+    doc = linker.link(doc)
+    for candidate in linker.explain(doc.spans[0], doc).candidates:
+        print(candidate.concept, candidate.preferred, round(candidate.score, 2), candidate.reasons)
+
+For each mention its forms are looked up: itself, its long form, forms without modifiers, with synonymous words, and,
+where nothing agrees, names with similar trigrams. Candidates are ranked by how their name agrees, by the species and
+the other mentions of the document, and by training mentions, if given. A mention whose best candidate is too unlikely
+keeps no concept. The same document, dictionaries and weights give the same ids, everywhere.
+"""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from itertools import chain
+from pathlib import Path
+from typing import Self
+
+from lexome.concepts.abbreviations import find_abbreviations, long_forms
+from lexome.concepts.index import Concept, TermIndex
+from lexome.concepts.mention_forms import (
+    EXPANDED,
+    LONG,
+    MENTION,
+    REDUCED,
+    SUBSTITUTED,
+    MentionForm,
+    composite_parts,
+    mention_forms,
+)
+from lexome.concepts.names import Agreement
+from lexome.concepts.ranking import PLACE, Weights, agreement_feature, default_weights, word_overlap
+from lexome.concepts.species_context import HUMAN, MOUSE, RAT, SpeciesContext
+from lexome.concepts.training_mentions import TrainingMentions
+from lexome.document import Attribute, Document, Span
+from lexome.metadata import fast_dataclass
+
+GENE, DISEASE, CHEMICAL, SPECIES, CELL_LINE, VARIANT = "Gene", "Disease", "Chemical", "Species", "CellLine", "Variant"
+# The index that the package has.
+DEFAULT_INDEX = Path(__file__).parent / "default.lexterms"
+# The attribute that has the probability of a span's concepts, if they are asked for.
+CONCEPT_SCORE = "concept_score"
+
+# The end of a mention type, in lower case without punctuation, and the type whose dictionary has its concepts.
+_TYPE_ENDS = {
+    "gene": GENE,
+    "protein": GENE,
+    "geneorgeneproduct": GENE,
+    "familyname": GENE,
+    "disease": DISEASE,
+    "diseaseorphenotypicfeature": DISEASE,
+    "chemical": CHEMICAL,
+    "chemicalentity": CHEMICAL,
+    "drug": CHEMICAL,
+    "species": SPECIES,
+    "organism": SPECIES,
+    "organismtaxon": SPECIES,
+    "cellline": CELL_LINE,
+    "variant": VARIANT,
+    "sequencevariant": VARIANT,
+    "mutation": VARIANT,
+    "snp": VARIANT,
+}
+_PUNCTUATION = re.compile(r"[\W_]+")
+_SIMILAR_NAMES = 20
+_EXPLAINED = 10
+_CACHED_MENTIONS = 1 << 15
+# How much a mention of a cell line tells of the species, beside one of the species itself.
+_CELL_LINE_WEIGHT = 0.5
+_FORM_FEATURE = {LONG: "long form", EXPANDED: "expanded", REDUCED: "reduced", SUBSTITUTED: "substituted"}
+
+
+@fast_dataclass
+class Candidate:
+    """A concept that a mention may refer to: the probability that it does, and the reasons for it."""
+
+    concept: str
+    name: str
+    preferred: str
+    taxon: str | None
+    score: float
+    reasons: tuple[str, ...]
+
+
+@fast_dataclass
+class Explanation:
+    """What a mention is linked to and why: the concepts, their probability and all candidates, the best first.
+
+    `concepts` is empty where the best candidate is too unlikely. `parts` are the mentions that a coordinated one was
+    split into; the candidates are then those of its parts.
+    """
+
+    span: Span
+    concepts: tuple[str, ...]
+    score: float
+    candidates: tuple[Candidate, ...]
+    parts: tuple[str, ...] = ()
+
+
+@fast_dataclass
+class _Found:
+    """A concept with the features of its best name, without those that depend on the document."""
+
+    concept: Concept
+    name: str
+    form: MentionForm
+    agreement: Agreement | None
+    features: Mapping[str, float]
+    score: float
+
+
+@fast_dataclass
+class _Ranked:
+    found: _Found
+    score: float
+    features: Mapping[str, float]
+
+
+@fast_dataclass
+class _Context:
+    """What a document says about its mentions."""
+
+    long_form_of: Mapping[str, str]
+    species: SpeciesContext
+    concepts: Counter[str]
+
+
+class Linker:
+    """Links the mentions of documents to concepts; a Step when called."""
+
+    def __init__(
+        self,
+        indexes: Sequence[TermIndex],
+        *,
+        mentions: TrainingMentions | None = None,
+        weights: Mapping[str, Weights] | None = None,
+        synonyms: Mapping[str, Mapping[str, tuple[str, ...]]] | None = None,
+        threshold: float | None = None,
+    ) -> None:
+        """`indexes` are searched in this order: a name that an earlier one has is not looked up in later ones.
+
+        `threshold` replaces the probability below which a mention keeps no concept.
+        """
+        self.indexes = tuple(indexes)
+        self.mentions = mentions
+        self.weights = weights if weights is not None else default_weights()
+        self.synonyms = synonyms or {}
+        self.threshold = threshold
+        self.types = frozenset(chain.from_iterable(index.types for index in self.indexes))
+        self._look_up = lru_cache(maxsize=_CACHED_MENTIONS)(self._look_up_mention)
+
+    @classmethod
+    def load(cls, terms: Iterable[str | Path] = (), *, default: bool = True) -> Self:
+        """The linker of the package's index, with the user's own indexes before it; `default=False` leaves it out."""
+        indexes = [TermIndex.open(path) for path in terms]
+        if default:
+            indexes.append(TermIndex.open(DEFAULT_INDEX))
+        return cls(indexes)
+
+    def __call__(self, docs: Iterable[Document]) -> Iterator[Document]:
+        """The documents with the concepts of their mentions."""
+        return map(self.link, docs)
+
+    def link(self, doc: Document, *, relink: bool = False, scores: bool = False) -> Document:
+        """The document with concepts for its mentions; those that have some keep them, unless `relink`.
+
+        With `scores`, each mention that was linked has the probability in an attribute "concept_score".
+        """
+        wanted = [span for span in doc.spans if (relink or not span.concepts) and self.linked_type(span.type)]
+        if not wanted:
+            return doc
+        explained = self._explain(doc, wanted, reasons=False)
+        spans = tuple(
+            replace(span, concepts=explained[span.id].concepts) if span.id in explained else span for span in doc.spans
+        )
+        attributes = doc.attributes
+        if scores:
+            used = {attribute.id for attribute in attributes}
+            attributes += tuple(
+                Attribute(_unused(f"{id_}.score", used), id_, CONCEPT_SCORE, f"{one.score:.3f}")
+                for id_, one in explained.items()
+                if one.concepts
+            )
+        return replace(doc, spans=spans, attributes=attributes)
+
+    def explain(self, span: Span, doc: Document) -> Explanation:
+        """Why a mention of a document is linked to its concepts, and which others were near."""
+        return self._explain(doc, [span], reasons=True)[span.id]
+
+    def explain_all(self, doc: Document) -> dict[str, Explanation]:
+        """The explanations of all mentions that can be linked, by span id."""
+        return self._explain(doc, [span for span in doc.spans if self.linked_type(span.type)], reasons=True)
+
+    def linked_type(self, type: str) -> str | None:
+        """The type whose dictionary has the concepts of mentions of this type, or None."""
+        return self._type_of(type)
+
+    @lru_cache(maxsize=1 << 10)  # noqa: B019 (linkers live as long as the process)
+    def _type_of(self, type: str) -> str | None:
+        if type in self.types:
+            return type
+        plain = _PUNCTUATION.sub("", type.lower())
+        for end in sorted(_TYPE_ENDS, key=len, reverse=True):
+            if plain.endswith(end):
+                own = _TYPE_ENDS[end]
+                return own if own in self.types or own == VARIANT else None
+        return None
+
+    def _explain(self, doc: Document, spans: Sequence[Span], *, reasons: bool) -> dict[str, Explanation]:
+        context = self._context(doc)
+        explained: dict[str, Explanation] = {}
+        same: dict[tuple[str, str], Explanation] = {}
+        for span in spans:
+            type = self.linked_type(span.type) or span.type
+            # The species of a gene depends on the place, everything else on the document alone.
+            key = (span.text, type)
+            if type != GENE and key in same:
+                explained[span.id] = replace(same[key], span=span)
+                continue
+            one = self._explain_span(span, type, context, reasons=reasons)
+            explained[span.id] = same[key] = one
+        return explained
+
+    def _context(self, doc: Document) -> _Context:
+        forms = long_forms(find_abbreviations(doc))
+        concepts: Counter[str] = Counter()
+        places: list[tuple[int, str, float]] = []
+        seen: set[tuple[str, str]] = set()
+        for span in doc.spans:
+            type = self.linked_type(span.type)
+            if type is None or type == VARIANT:
+                continue
+            if type in (SPECIES, CELL_LINE):
+                taxon, weight = self._taxon(span, type, forms)
+                if taxon is not None:
+                    places.append((span.start, taxon, weight))
+            if (span.text, type) not in seen:
+                seen.add((span.text, type))
+                found = self._look_up(span.text, type, forms.get(span.text), "")
+                concepts.update({one.concept.id for one in found if one.agreement is not None})
+        return _Context(forms, SpeciesContext(doc, places), concepts)
+
+    def _taxon(self, span: Span, type: str, forms: Mapping[str, str]) -> tuple[str | None, float]:
+        """The species that a mention tells, and how much it counts."""
+        if type == SPECIES and span.concepts:
+            return span.concepts[0], 1.0
+        found = self._look_up(span.text, type, forms.get(span.text), "")
+        if not found or found[0].agreement is None:
+            return None, 0.0
+        concept = found[0].concept
+        return (concept.id, 1.0) if type == SPECIES else (concept.taxon, _CELL_LINE_WEIGHT)
+
+    def _explain_span(self, span: Span, type: str, context: _Context, *, reasons: bool) -> Explanation:
+        if type == VARIANT:
+            return Explanation(span, (), 0.0, ())
+        weights = self.weights.get(type) or self.weights[""]
+        threshold = self.threshold if self.threshold is not None else weights.threshold
+        ranked = self._rank(span.text, type, span, context)
+        if not ranked or ranked[0].found.agreement is None or ranked[0].found.form.kind == SUBSTITUTED:
+            composite = self._explain_composite(span, type, context, weights, threshold, reasons=reasons)
+            if composite is not None:
+                return composite
+        if not ranked:
+            return Explanation(span, (), 0.0, ())
+        probability = _probability(ranked, weights)
+        shown = tuple(
+            _candidate(one, share, context, reasons=reasons)
+            for one, share in zip(ranked[:_EXPLAINED], _shares(ranked, probability), strict=False)
+        )
+        concepts = (ranked[0].found.concept.id,) if probability >= threshold else ()
+        return Explanation(span, concepts, probability, shown)
+
+    def _explain_composite(
+        self, span: Span, type: str, context: _Context, weights: Weights, threshold: float, *, reasons: bool
+    ) -> Explanation | None:
+        """The explanation of a coordinated mention, if each of its parts has a name that agrees."""
+        parts = composite_parts(span.text, type)
+        candidates: list[Candidate] = []
+        lowest = 1.0
+        for part in parts:
+            ranked = self._rank(part, type, span, context)
+            if not ranked or ranked[0].found.agreement is None:
+                return None
+            probability = _probability(ranked, weights)
+            lowest = min(lowest, probability)
+            candidates.append(_candidate(ranked[0], probability, context, reasons=reasons))
+        concepts = tuple(dict.fromkeys(candidate.concept for candidate in candidates))
+        if len(concepts) < 2 or lowest < threshold:
+            return None
+        return Explanation(span, concepts, lowest, tuple(candidates), tuple(parts))
+
+    def _rank(self, text: str, type: str, span: Span, context: _Context) -> list[_Ranked]:
+        """The candidates of a text with their scores in this document, the best first."""
+        long = context.long_form_of.get(text)
+        found = self._look_up(text, type, long, _embedded(text, context.long_form_of))
+        if not found:
+            return []
+        weights = self.weights.get(type) or self.weights[""]
+        near = context.species.nearby(span.start, span.end) if type == GENE else {}
+        ranked: list[_Ranked] = []
+        for one in found:
+            extra = _document_features(one, type, text, context, near)
+            score = one.score + sum(weights.features[PLACE[name]] * value for name, value in extra.items())
+            ranked.append(_Ranked(one, score, extra))
+        ranked.sort(key=lambda one: (-one.score, one.found.concept.id))
+        return ranked
+
+    def _look_up_mention(self, text: str, type: str, long: str | None, embedded: str) -> tuple[_Found, ...]:
+        """The concepts of all forms of a mention, each with its best name.
+
+        `embedded` is the mention with the short forms in it expanded, if it has some.
+        """
+        weights = self.weights.get(type) or self.weights[""]
+        synonyms = self.synonyms.get(type, {})
+        long_form_of = {text: long} if long is not None else {}
+        best: dict[str, _Found] = {}
+        forms = mention_forms(text, type, long_form_of, {})
+        if embedded:
+            forms.insert(1, MentionForm(embedded, EXPANDED))
+        self._add_agreeing(forms, text, type, long, weights, best)
+        if not best and synonyms:
+            extra = mention_forms(embedded or text, type, long_form_of, synonyms)
+            self._add_agreeing([form for form in extra if form.kind == SUBSTITUTED], text, type, long, weights, best)
+        if self.mentions is not None:
+            self._add_trained(forms, text, type, long, weights, best)
+        if not best:
+            for form in forms[:2]:
+                self._add_similar(form, text, type, long, weights, best)
+        return tuple(sorted(best.values(), key=lambda one: (-one.score, one.concept.id)))
+
+    def _add_agreeing(
+        self,
+        forms: Iterable[MentionForm],
+        text: str,
+        type: str,
+        long: str | None,
+        weights: Weights,
+        best: dict[str, _Found],
+    ) -> None:
+        for form in forms:
+            for index in self.indexes:
+                matches = index.find(form.text, type)
+                if not matches:
+                    continue
+                closest = matches[0].agreement
+                rivals = math.log(sum(match.agreement == closest for match in matches))
+                for match in matches:
+                    concept = index.concept(match.concept)
+                    found = self._found(concept, match.name, form, match.agreement, text, long, type, weights, rivals)
+                    _keep(found, best)
+                break
+
+    def _add_similar(
+        self, form: MentionForm, text: str, type: str, long: str | None, weights: Weights, best: dict[str, _Found]
+    ) -> None:
+        for index in self.indexes:
+            for match in index.near(form.text, type, _SIMILAR_NAMES):
+                concept = index.concept(match.concept)
+                found = self._found(
+                    concept, match.name, form, match.agreement, text, long, type, weights, 0.0, match.similarity
+                )
+                _keep(found, best)
+
+    def _add_trained(
+        self,
+        forms: Iterable[MentionForm],
+        text: str,
+        type: str,
+        long: str | None,
+        weights: Weights,
+        best: dict[str, _Found],
+    ) -> None:
+        """The concepts that training mentions of a form have, also those that no dictionary has."""
+        if self.mentions is None:
+            return
+        for form in forms:
+            shares = self.mentions.shares(form.text, type)
+            for ids in shares:
+                if len(ids) != 1:
+                    continue
+                concept = self._concept_of(ids[0], type, form.text)
+                found = self._found(concept, form.text, form, Agreement.FOLDED, text, long, type, weights, 0.0)
+                _keep(found, best)
+
+    def _concept_of(self, curie: str, type: str, name: str) -> Concept:
+        for index in self.indexes:
+            concept = index.concept_of(curie)
+            if concept is not None:
+                return concept
+        return Concept(-1, curie, type, name, (name,), None, (), "training mentions")
+
+    def _found(
+        self,
+        concept: Concept,
+        name: str,
+        form: MentionForm,
+        agreement: Agreement | None,
+        text: str,
+        long: str | None,
+        type: str,
+        weights: Weights,
+        rivals: float,
+        similarity: float = 1.0,
+    ) -> _Found:
+        features: dict[str, float] = {agreement_feature(agreement): 1.0}
+        if agreement is None:
+            features["similarity"] = similarity
+            features["mention words in name"], features["name words in mention"] = word_overlap(form.text, name)
+        elif rivals:
+            features["rivals"] = rivals
+        if form.kind in _FORM_FEATURE:
+            features[_FORM_FEATURE[form.kind]] = 1.0
+        elif long is not None and form.kind == MENTION:
+            features["mention of an abbreviation"] = 1.0
+        if form.words:
+            features["words changed"] = float(form.words)
+        if form.kind == MENTION and len(text) <= 4:
+            features["short"] = 1.0
+        if name == concept.preferred:
+            features["preferred"] = 1.0
+        features["names"] = math.log(len(concept.names))
+        if self.mentions is not None:
+            shares = self.mentions.shares(form.text, type)
+            share = sum(value for ids, value in shares.items() if concept.id in ids)
+            if share:
+                features["trained"] = share
+            elif shares:
+                features["trained otherwise"] = 1.0
+            if count := self.mentions.count_of(concept.id):
+                features["trained concept"] = math.log1p(count)
+        return _Found(concept, name, form, agreement, features, weights.score(features))
+
+
+def _keep(found: _Found, best: dict[str, _Found]) -> None:
+    other = best.get(found.concept.id)
+    if other is None or found.score > other.score:
+        best[found.concept.id] = found
+
+
+def _embedded(text: str, long_form_of: Mapping[str, str]) -> str:
+    """The mention with the short forms in it expanded; empty if it has none, or is one itself."""
+    if not long_form_of or " " not in text or text in long_form_of:
+        return ""
+    words = text.split()
+    return " ".join(long_form_of.get(word, word) for word in words) if any(map(long_form_of.get, words)) else ""
+
+
+def _document_features(
+    found: _Found, type: str, text: str, context: _Context, near: Mapping[str, float]
+) -> dict[str, float]:
+    """The features of a candidate that depend on the document."""
+    features: dict[str, float] = {}
+    concept = found.concept
+    if context.concepts[concept.id] > (found.agreement is not None):
+        features["document"] = 1.0
+    if type == GENE and concept.taxon is not None:
+        features["taxon"] = math.log(context.species.share(concept.taxon))
+        if near:
+            own = near.get(concept.taxon, 0.0)
+            features["taxon nearby"] = own
+            features["other taxon nearby"] = max(
+                (value for taxon, value in near.items() if taxon != concept.taxon), default=0.0
+            )
+        features["symbol case"] = _symbol_case(text, concept.taxon)
+    return features
+
+
+def _symbol_case(text: str, taxon: str) -> float:
+    """1 if a symbol is written as genes of the species are, -1 if as others: BRCA1 of humans, Brca1 of mice."""
+    if len(text) < 3 or not text[0].isalpha() or " " in text or not text.isascii():
+        return 0.0
+    letters = [character for character in text if character.isalpha()]
+    if len(letters) < 2:
+        return 0.0
+    upper = all(map(str.isupper, letters))
+    title = letters[0].isupper() and not any(map(str.isupper, letters[1:]))
+    if taxon == HUMAN:
+        return 1.0 if upper else -1.0 if title else 0.0
+    if taxon in (MOUSE, RAT):
+        return 1.0 if title else -1.0 if upper else 0.0
+    return 0.0
+
+
+def _probability(ranked: Sequence[_Ranked], weights: Weights) -> float:
+    margin = ranked[0].score - ranked[1].score if len(ranked) > 1 else 8.0
+    return weights.probability(ranked[0].score, margin)
+
+
+def _shares(ranked: Sequence[_Ranked], probability: float) -> list[float]:
+    """The best candidate's probability, and what is left of it spread over the others by their scores."""
+    top = ranked[0].score
+    others = [math.exp(one.score - top) for one in ranked[1:]]
+    rest = (1 - probability) / (1 + sum(others)) if others else 0.0
+    return [probability, *(min(probability, rest * other) for other in others)]
+
+
+def _candidate(one: _Ranked, score: float, context: _Context, *, reasons: bool) -> Candidate:
+    concept = one.found.concept
+    told = _reasons(one, context) if reasons else ()
+    return Candidate(concept.id, one.found.name, concept.preferred, concept.taxon, score, told)
+
+
+def _reasons(one: _Ranked, context: _Context) -> tuple[str, ...]:
+    """What speaks for a candidate, as sentences without a subject."""
+    found = one.found
+    level = {
+        Agreement.EXACT: "equals",
+        Agreement.CASE: "equals, except in case,",
+        Agreement.FOLDED: "equals, except in punctuation,",
+        Agreement.LOOSE: "equals, except in word forms,",
+        None: "resembles",
+    }[found.agreement]
+    what = "the mention" if found.form.kind == MENTION else f"its {found.form.kind} form {found.form.text!r}"
+    what = f"its long form {found.form.text!r}" if found.form.kind == LONG else what
+    reasons = [f"{what} {level} the name {found.name!r}"]
+    if "trained" in found.features:
+        reasons.append(f"{found.features['trained']:.0%} of the training mentions of this name have it")
+    if "document" in one.features:
+        reasons.append("other mentions of the document may refer to it")
+    if found.concept.taxon is not None and "taxon" in one.features:
+        share = context.species.taxa.get(found.concept.taxon, 0.0)
+        reasons.append(f"{share:.0%} of the species mentions are of {found.concept.taxon}")
+        if one.features.get("taxon nearby"):
+            reasons.append("its species is mentioned in the sentence")
+    return tuple(reasons)
+
+
+def _unused(id_: str, used: set[str]) -> str:
+    while id_ in used:
+        id_ += "'"
+    used.add(id_)
+    return id_

@@ -1,0 +1,161 @@
+"""The forms of a mention to look up: itself, its long form, without modifiers, with synonymous words, in parts."""
+
+import re
+from collections.abc import Iterator, Mapping
+from itertools import chain
+
+from lexome.concepts.names import fold_name
+from lexome.metadata import fast_dataclass
+
+MENTION, LONG, EXPANDED, REDUCED, SUBSTITUTED, PART = (
+    "mention",
+    "long form",
+    "expanded",
+    "reduced",
+    "substituted",
+    "part",
+)
+
+
+@fast_dataclass
+class MentionForm:
+    """A text to look up, and how it was made from the mention; `words` is how many words were dropped or replaced."""
+
+    text: str
+    kind: str
+    words: int = 0
+
+
+# What may stand before or after a name without being a part of it, by type.
+_BEFORE = {
+    "Disease": "inherited hereditary familial primary severe isolated human sporadic bilateral unilateral idiopathic "
+    "congenital acute chronic recurrent mild early late onset advanced postoperative progressive classical "
+    "classic non symptomatic typical atypical juvenile adult infantile childhood pediatric metastatic "
+    "invasive malignant benign transient persistent generalized localized experimental spontaneous "
+    "unexplained overt clinical new",
+    "Gene": "human mouse murine rat bovine yeast recombinant wild type wildtype mutant endogenous total "
+    "phosphorylated phospho soluble serum plasma anti native full length h m r hu the",
+    "Chemical": "free total plasma serum intravenous oral exogenous endogenous synthetic radiolabeled labeled "
+    "unlabeled racemic aqueous low high dose",
+    "Species": "adult young male female pregnant healthy wild transgenic infected pathogenic virulent avirulent human "
+    "laboratory live attenuated recombinant",
+    "CellLine": "human mouse murine rat hamster monkey canine cultured parental transfected wild type wildtype the",
+}
+_AFTER = {
+    "Disease": "patients patient families family phenotype phenotypes symptoms symptom episodes episode attacks attack "
+    "cases case lesions lesion events event",
+    "Gene": "gene genes protein proteins mrna mrnas cdna transcript transcripts allele alleles locus product products "
+    "peptide kinase antigen promoter receptor molecule polypeptide homolog homologue ortholog isoform "
+    "isoforms subunit",
+    "Chemical": "hcl hydrochloride sodium potassium salt acid ion ions treatment sulfate sulphate acetate mesylate "
+    "maleate citrate phosphate bromide chloride tablets derivatives derivative compounds compound",
+    "Species": "patients strain strains species isolate isolates virus viruses mice rats cells spp sp volunteers "
+    "subjects",
+    "CellLine": "cell cells line lines cancer carcinoma leukemia lymphoma melanoma human",
+}
+_BEFORE_WORDS = {type: frozenset(words.split()) for type, words in _BEFORE.items()}
+_AFTER_WORDS = {type: frozenset(words.split()) for type, words in _AFTER.items()}
+_INDUCED = re.compile(r"^(?:\S+[ -])?\S*-?(?:induced|related|associated|dependent|mediated)[ -]+(?=\S)", re.IGNORECASE)
+_HYPHEN = re.compile(r"[\s_-]+")
+_TRAILING_NUMBER = re.compile(r"^(.*[^\W\d])[\s-]*(?:\d+|[IVX]+)$")
+# "breast and/or ovarian cancer", "brain, breast, and prostate cancer", "Mcm4/6/7".
+_CONJUNCTION = re.compile(r"\s*(?:,\s*(?:and/or|and|or)\s+|\s+(?:and/or|and|or|&)\s+|\s+as well as\s+|,\s+)\s*")
+_NUMBERED = re.compile(r"^([^\W\d]+[A-Za-z]*-?)(\d+[A-Za-z]?)((?:\s*[/,]\s*-?\d+[A-Za-z]?|\s+and\s+-?\d+[A-Za-z]?)+)$")
+_NUMBER = re.compile(r"\d+[A-Za-z]?")
+_MAX_SUBSTITUTIONS = 24
+
+
+def mention_forms(
+    text: str, type: str, long_form_of: Mapping[str, str], synonyms: Mapping[str, tuple[str, ...]]
+) -> list[MentionForm]:
+    """The forms of a mention, the most faithful first, without duplicates."""
+    forms: dict[str, MentionForm] = {}
+
+    def add(form: str, kind: str, words: int = 0) -> None:
+        key = form.strip()
+        if key and key not in forms:
+            forms[key] = MentionForm(key, kind, words)
+
+    long = long_form_of.get(text)
+    if long is not None:
+        add(long, LONG)
+    add(text, MENTION)
+    if long is None and (expanded := expand_words(text, long_form_of)) != text:
+        add(expanded, EXPANDED)
+    for base in list(forms.values()):
+        for form, words in reduced_forms(base.text, type):
+            add(form, REDUCED, words)
+    if synonyms:
+        for base in list(forms.values())[:4]:
+            for form, words in substituted_forms(base.text, synonyms):
+                add(form, SUBSTITUTED, words + base.words)
+    return list(forms.values())
+
+
+def expand_words(text: str, long_form_of: Mapping[str, str]) -> str:
+    """The mention with its words that are short forms replaced: "SJS type 2"."""
+    if not long_form_of or " " not in text:
+        return text
+    return " ".join(long_form_of.get(word, word) for word in text.split())
+
+
+def reduced_forms(text: str, type: str) -> Iterator[tuple[str, int]]:
+    """The text without words that are no part of a name, and how many are left out: "drug-induced", "patients"."""
+    before, after = _BEFORE_WORDS.get(type, frozenset()), _AFTER_WORDS.get(type, frozenset())
+    if type == "Disease" and (shorter := _INDUCED.sub("", text, count=1)) != text:
+        yield shorter, 1
+        text = shorter
+    words = [word for word in _HYPHEN.split(text) if word]
+    low, high = 0, len(words)
+    while high - low > 1 and fold_name(words[high - 1]) in after:
+        high -= 1
+        yield " ".join(words[low:high]), low + len(words) - high
+    while high - low > 1 and fold_name(words[low]) in before:
+        low += 1
+        if high < len(words):
+            yield " ".join(words[low:]), low
+        yield " ".join(words[low:high]), low + len(words) - high
+    if type == "Gene" and len(words) == 1 and len(text) > 3 and text[0] in "hmr" and text[1:].isupper():
+        yield text[1:], 1  # hTERT
+
+
+def substituted_forms(text: str, synonyms: Mapping[str, tuple[str, ...]]) -> Iterator[tuple[str, int]]:
+    """The text with one or two words replaced by synonyms, and how many are: "renal cancer", "kidney neoplasm"."""
+    words = fold_name(text).split()
+    options = [synonyms.get(word, ()) for word in words]
+    count = 0
+    for place, own in enumerate(options):
+        for synonym in own:
+            replaced = [*words[:place], synonym, *words[place + 1 :]]
+            yield " ".join(word for word in replaced if word), 1
+            count += 1
+    for place, own in enumerate(options):
+        for other in range(place + 1, len(words)):
+            for first in own[:4]:
+                for second in options[other][:4]:
+                    if count >= _MAX_SUBSTITUTIONS:
+                        return
+                    count += 1
+                    replaced = [*words[:place], first, *words[place + 1 : other], second, *words[other + 1 :]]
+                    yield " ".join(word for word in replaced if word), 2
+
+
+def composite_parts(text: str, type: str) -> list[str]:
+    """The mentions that a coordinated one stands for, if it is one: "breast cancer", "ovarian cancer"; else none."""
+    if type == "Gene" and (match := _NUMBERED.match(text)) is not None:
+        return [f"{match[1]}{number}" for number in chain([match[2]], _NUMBER.findall(match[3]))]
+    if type not in ("Disease", "Chemical", "Gene", "Species"):
+        return []
+    if type == "Disease" and "/" in text and " " in text:
+        text = re.sub(r"(?<=[^\W\d]{3})/(?=[^\W\d]{3})", " and ", text)
+    pieces = [piece for piece in _CONJUNCTION.split(text) if piece]
+    if len(pieces) < 2 or len(pieces) > 6:
+        return []
+    last = pieces[-1].split()
+    if len(last) < 2 or any(len(piece.split()) > 4 for piece in pieces[:-1]):
+        return pieces if all(len(piece) > 3 for piece in pieces) else []
+    head = last[-1]
+    if any(piece.split()[-1].lower() == head.lower() for piece in pieces[:-1]):
+        return pieces
+    # Each part takes what follows the first word of the last: "breast" + "cancer"; whole parts stay as they are.
+    return [*(f"{piece} {' '.join(last[1:])}" for piece in pieces[:-1]), pieces[-1]]

@@ -1,0 +1,101 @@
+"""Which species a place of a document speaks of: from its species mentions, cell lines and words like "patients"."""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+
+from lexome.document import Document
+
+HUMAN, MOUSE, RAT = "NCBITaxon:9606", "NCBITaxon:10090", "NCBITaxon:10116"
+
+# Words that tell the species where no mention was annotated, or none was linked.
+_CUES = {
+    HUMAN: "human humans patient patients man men woman women child children participants volunteers people infants",
+    MOUSE: "mouse mice murine",
+    RAT: "rat rats",
+    "NCBITaxon:7227": "drosophila melanogaster fly flies",
+    "NCBITaxon:6239": "elegans nematode nematodes worm worms",
+    "NCBITaxon:7955": "zebrafish danio",
+    "NCBITaxon:559292": "yeast cerevisiae",
+    "NCBITaxon:284812": "pombe",
+    "NCBITaxon:3702": "arabidopsis thaliana",
+    "NCBITaxon:9031": "chicken chick chickens avian",
+    "NCBITaxon:8355": "xenopus laevis",
+    "NCBITaxon:9913": "bovine cattle cow cows",
+    "NCBITaxon:9823": "pig pigs porcine swine",
+    "NCBITaxon:9615": "dog dogs canine",
+    "NCBITaxon:9986": "rabbit rabbits",
+    "NCBITaxon:562": "coli",
+}
+_TAXON_OF_CUE = {word: taxon for taxon, words in _CUES.items() for word in words.split()}
+_CUE = re.compile(rf"\b(?:{'|'.join(_TAXON_OF_CUE)})\b", re.IGNORECASE)
+# A strain or a parent stands for the species whose genes a dictionary has.
+SAME_SPECIES = {
+    "NCBITaxon:4932": "NCBITaxon:559292",
+    "NCBITaxon:4896": "NCBITaxon:284812",
+    "NCBITaxon:83333": "NCBITaxon:562",
+    "NCBITaxon:511145": "NCBITaxon:562",
+    "NCBITaxon:10095": MOUSE,
+    "NCBITaxon:10088": MOUSE,
+    "NCBITaxon:10114": RAT,
+    "NCBITaxon:9605": HUMAN,
+    "NCBITaxon:7215": "NCBITaxon:7227",
+}
+# A human gene is meant where nothing tells otherwise.
+_PRIOR = {HUMAN: 0.6, MOUSE: 0.15, RAT: 0.05}
+_SENTENCE_END = re.compile(r"[.?!]\s+(?=[A-Z])")
+_NEAR = 25
+
+
+class SpeciesContext:
+    """The species of a document, and how likely each is at a place."""
+
+    def __init__(self, doc: Document, mentions: Iterable[tuple[int, str, float]] = ()) -> None:
+        """`mentions` are places with a taxon and a weight: a species mention counts 1, a cell line less."""
+        self._places: list[tuple[int, str, float]] = [
+            (place, SAME_SPECIES.get(taxon, taxon), weight) for place, taxon, weight in mentions
+        ]
+        known = {place for place, _, _ in self._places}
+        self._ends: list[int] = []
+        for passage in doc.passages:
+            for match in _CUE.finditer(passage.text):
+                place = passage.offset + match.start()
+                if place not in known:
+                    self._places.append((place, _TAXON_OF_CUE[match[0].lower()], 1.0))
+            self._ends += [passage.offset + match.end() for match in _SENTENCE_END.finditer(passage.text)]
+            self._ends.append(passage.end + 1)
+        self._places.sort()
+        self._document: dict[str, float] = defaultdict(float)
+        title_end = doc.passages[0].end if doc.passages else 0
+        for place, taxon, weight in self._places:
+            self._document[taxon] += weight * (2 if place < title_end else 1)
+        self._total = sum(self._document.values())
+
+    @property
+    def taxa(self) -> Mapping[str, float]:
+        """The fraction of the document's species mentions that each taxon has."""
+        return {taxon: count / self._total for taxon, count in self._document.items()} if self._total else {}
+
+    def share(self, taxon: str) -> float:
+        """How much of the document is about a taxon, with a prior for human, mouse and rat."""
+        prior = _PRIOR.get(taxon, 0.01)
+        return (self._document.get(taxon, 0.0) + prior) / (self._total + 1)
+
+    def nearby(self, start: int, end: int) -> Mapping[str, float]:
+        """The taxa in the sentence of a mention, 1 directly before it, less for those farther away or behind it."""
+        low, high = self._sentence(start)
+        near: dict[str, float] = {}
+        for place, taxon, weight in self._places:
+            if low <= place < high:
+                distance = start - place if place < start else 2 * max(0, place - end)
+                value = weight if place < start and distance <= _NEAR else 0.5 * weight
+                near[taxon] = max(value, near.get(taxon, 0.0))
+        return near
+
+    def _sentence(self, place: int) -> tuple[int, int]:
+        low = 0
+        for end in self._ends:
+            if place < end:
+                return low, end
+            low = end
+        return low, place + 1

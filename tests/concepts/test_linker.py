@@ -1,0 +1,123 @@
+"""The linker on a small dictionary: forms of mentions, species, documents, abstaining, explanations."""
+
+from dataclasses import replace
+
+import pytest
+from small_terms import HUMAN, MOUSE, marked, small_index
+
+from lexome.concepts.linker import CONCEPT_SCORE, Linker
+from lexome.concepts.terms import Term
+from lexome.concepts.training_mentions import TrainingMentions
+from lexome.document import Document
+
+
+@pytest.fixture(scope="module")
+def linker(tmp_path_factory) -> Linker:
+    return Linker([small_index(tmp_path_factory.mktemp("terms"))])
+
+
+def _ids(linker: Linker, text: str) -> list[tuple[str, ...]]:
+    return [span.concepts for span in linker.link(marked(text)).spans]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("{breast cancer}", [("mesh:D001943",)]),
+        ("{Breast cancers} and {cancer of the breast}", [("mesh:D001943",), ("mesh:D001943",)]),
+        ("{Sjögren’s syndrome}", [("mesh:D012859",)]),
+        ("{inherited breast cancer} in {breast cancer patients}", [("mesh:D001943",), ("mesh:D001943",)]),
+        ("{ribavirin-induced hemolytic anemia}", [("mesh:D000743",)]),
+        ("{breast and ovarian cancer}", [("mesh:D001943", "mesh:D010051")]),
+        ("{breast, ovarian and prostate cancer}", [("mesh:D001943", "mesh:D010051", "mesh:D011471")]),
+        ("Amyotrophic lateral sclerosis (ALS): {ALS}", [("mesh:D000690",)]),
+        # The long form decides, not what the letters stand for elsewhere.
+        ("anemia, later sclerosis (ALS); cytosine arabinoside (CA) {CA|Chemical}", [("mesh:D003561",)]),
+        ("{Na+|Chemical} and {Ara-C|Chemical}", [("mesh:D012964",), ("mesh:D003561",)]),
+        ("{Mcm3/4/6|Gene} in humans", [("NCBIGene:4172", "NCBIGene:4173", "NCBIGene:4175")]),
+        ("{HeLa cells|CellLine} and {E. coli|Species}", [("cellosaurus:CVCL_0030",), ("NCBITaxon:562",)]),
+        ("{a rare thing}", [()]),
+    ],
+)
+def test_forms_of_mentions(linker: Linker, text: str, expected: list[tuple[str, ...]]) -> None:
+    assert _ids(linker, text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("In patients, {p53|Gene} is mutated.", "NCBIGene:7157"),
+        ("In {mice|Species}, {p53|Gene} is mutated.", "MGI:98834"),
+        ("{p53|Gene} is mutated.", "NCBIGene:7157"),
+        ("{3T3-L1|CellLine} cells express {p53|Gene}.", "MGI:98834"),
+        ("In rats, {p53|Gene} is mutated.", "RGD:3889"),
+        # Capitals are human symbols; mice beside a human cell line do not make them genes of mice.
+        ("{KRAS|Gene} was silenced in {HeLa|CellLine} cells, then injected into {mice|Species}.", "NCBIGene:3845"),
+        ("{BRCA1|Gene} in {HeLa|CellLine} cells. Tumors of {mice|Species} grew.", "NCBIGene:672"),
+        ("{Kras|Gene} of the {mouse|Species}", "MGI:96680"),
+    ],
+)
+def test_species_of_genes(linker: Linker, text: str, expected: str) -> None:
+    doc = linker.link(marked(text))
+    assert [span.concepts for span in doc.spans if span.type == "Gene"] == [(expected,)]
+
+
+def test_explanation_has_candidates_scores_and_reasons(linker: Linker) -> None:
+    doc = marked("In {mice|Species}, {p53|Gene} is mutated.")
+    explanation = linker.explain(doc.spans[1], doc)
+    assert explanation.concepts == ("MGI:98834",)
+    assert explanation.candidates[0].concept == "MGI:98834"
+    assert {one.taxon for one in explanation.candidates} >= {HUMAN, MOUSE}
+    scores = [one.score for one in explanation.candidates]
+    assert scores == sorted(scores, reverse=True)
+    assert 0 < sum(scores) <= 1.0001
+    assert any(MOUSE in reason for reason in explanation.candidates[0].reasons)
+
+
+def test_scores_are_attributes_on_request_and_concepts_are_kept(linker: Linker) -> None:
+    doc = marked("{breast cancer} and {a rare thing}")
+    linked = linker.link(doc, scores=True)
+    (attribute,) = linked.attributes
+    assert (attribute.target, attribute.name) == ("T1", CONCEPT_SCORE)
+    assert 0 < float(attribute.value or "") <= 1
+    assert linker.link(linked, scores=True) == linked
+    other = _with_concepts(doc, "mesh:D010051")
+    assert linker.link(other) == other
+    assert linker.link(other, relink=True).spans[0].concepts == ("mesh:D001943",)
+
+
+def test_threshold_abstains(linker: Linker, tmp_path) -> None:
+    strict = Linker([small_index(tmp_path)], threshold=1.0)
+    assert _ids(strict, "{breast cancer}") == [()]
+    assert strict.explain(*_first(marked("{breast cancer}"))).candidates[0].concept == "mesh:D001943"
+
+
+def _first(doc: Document):
+    return doc.spans[0], doc
+
+
+def test_a_users_dictionary_comes_first(tmp_path, linker: Linker) -> None:
+    own = small_index(tmp_path, [Term("lab:17", "Disease", "breast cancer")], name="own")
+    assert _ids(Linker([own, *linker.indexes]), "{breast cancer} {ovarian cancer}") == [("lab:17",), ("mesh:D010051",)]
+
+
+def test_training_mentions(tmp_path, linker: Linker) -> None:
+    annotated = linker.link(marked("{breast cancer}"))
+    mentions = TrainingMentions([annotated, _renamed(annotated, "qualms of Xanthe")])
+    trained = Linker(linker.indexes, mentions=mentions)
+    assert _ids(trained, "{qualms of Xanthe}") == [("mesh:D001943",)]
+    assert _ids(linker, "{qualms of Xanthe}") == [()]
+
+
+def _renamed(doc: Document, text: str) -> Document:
+    return _with_concepts(marked("{" + text + "}"), *doc.spans[0].concepts)
+
+
+def _with_concepts(doc: Document, *concepts: str) -> Document:
+    return replace(doc, spans=tuple(replace(span, concepts=concepts) for span in doc.spans))
+
+
+def test_linking_is_deterministic_and_a_step(linker: Linker) -> None:
+    docs = [marked("{breast cancer} in {mice|Species} with {p53|Gene}")] * 2
+    first, second = linker(iter(docs))
+    assert first == second == Linker(linker.indexes).link(docs[0])

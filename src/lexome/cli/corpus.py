@@ -1,4 +1,4 @@
-"""`lexome build`, `learn-vocab`, `vocab-report`, `shard` and `check`: from literature to token shards."""
+"""`lexome build`, `learn-vocab`, `vocab-report`, `shard`, `build-terms` and `check`: what models and linking need."""
 
 import json
 import sys
@@ -161,6 +161,27 @@ def shard(
 
 
 _NOTED = {"unknown": "unknown tokens", "without_tokens": "documents without tokens"}
+
+
+@app.command()
+def build_terms(recipe: RecipePath, set_: Overrides = None, as_json: AsJson = False, quiet: Quiet = False) -> None:
+    """Build an index of names and ids from dictionaries.
+
+    Reads MeSH, NCBI Gene and Taxonomy, ChEBI, Cellosaurus, OBO, CTD and tables. Terms of several dictionaries join
+    concepts by id, cross-references or names; tables count what was dropped.
+    """
+    from lexome.concepts.build_terms import build_terms as run
+    from lexome.recipe import load
+    from lexome.recipe.terms import TermsRecipe
+
+    loaded = load(recipe, TermsRecipe, overrides=set_ or [])
+    with interruptible(loaded.out):
+        built = run(loaded, progress_shown=not quiet)
+    if as_json:
+        print(json.dumps(asdict(built), default=str, ensure_ascii=False))
+    elif not quiet:
+        print(built.markdown())
+        print(f"\n{'wrote' if built.new else 'kept':<9} {built.path}, {built.bytes:,} bytes")
 
 
 @app.command()

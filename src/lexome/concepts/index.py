@@ -113,6 +113,7 @@ class TermIndex:
         # Caches of this index, dropped with it.
         self._lines = lru_cache(maxsize=_BLOCKS_CACHED)(self._read_lines)
         self.concept = lru_cache(maxsize=_NAMES_CACHED)(self._read_concept)
+        self._names_by_key = lru_cache(maxsize=_NAMES_CACHED)(self._read_names_by_key)
         self.find = lru_cache(maxsize=_NAMES_CACHED)(self._find)
         self.near = lru_cache(maxsize=_NAMES_CACHED)(self._near)
 
@@ -200,15 +201,28 @@ class TermIndex:
         """
         if f"near.{type}.grams" not in self._offsets:
             return ()
+        name = tidy_name(name)
         key = name_key(name)
         grams = trigrams(key)
-        candidates = self._near_table(type).search(gram_numbers(key), limit * _OVERSAMPLING)
-        matches = []
-        for number in dict.fromkeys(candidates):
-            best = max((_dice(grams, trigrams(name_key(other))), other) for other in self.concept(number).names)
-            matches.append(NameMatch(number, best[1], compare_names(tidy_name(name), best[1]), best[0]))
-        matches.sort(key=lambda match: (-match.similarity, match.concept))
-        return tuple(matches[:limit])
+        best: dict[int, tuple[float, str]] = {}
+        for number, place in self._near_table(type).search(gram_numbers(key), limit * _OVERSAMPLING):
+            keyed = self._names_by_key(number)
+            # A key that too many concepts have is not counted, so in rare concepts places are those of other keys.
+            other, known = keyed[min(place, len(keyed) - 1)]
+            similarity = _dice(grams, trigrams(other))
+            if number not in best or similarity > best[number][0]:
+                best[number] = similarity, known
+        ranked = sorted(best.items(), key=lambda item: (-item[1][0], item[0]))[:limit]
+        return tuple(
+            NameMatch(number, known, compare_names(name, known), similarity) for number, (similarity, known) in ranked
+        )
+
+    def _read_names_by_key(self, number: int) -> list[tuple[str, str]]:
+        """The distinct keys of a concept's names, sorted, each with the first name that has it."""
+        keyed: dict[str, str] = {}
+        for name in self.concept(number).names:
+            keyed.setdefault(name_key(name), name)
+        return sorted(keyed.items())
 
     def _near_table(self, type: str) -> "_NearTable":
         table = self._near_tables.get(type)
@@ -294,20 +308,24 @@ class _NearTable:
         self._concepts = np.frombuffer(zlib.decompress(concepts), np.uint32)
         self._roots = 1 / np.sqrt(np.frombuffer(sizes, np.uint8).astype(np.float32) + 1)
 
-    def search(self, grams: Sequence[int], limit: int) -> list[int]:
-        """The concepts of the keys that share most with these trigrams, rare ones counting more."""
+    def search(self, grams: Sequence[int], limit: int) -> list[tuple[int, int]]:
+        """The keys that share most with these trigrams, rare ones counting more: concept and place among its keys."""
         lists = [decoded for gram in grams if len(decoded := self._decode(gram))]
         if not lists:
             return []
         total = len(self._concepts)
-        weights = [np.full(len(keys), np.log(1 + total / len(keys)), np.float32) for keys in lists]
-        scores = np.bincount(np.concatenate(lists), np.concatenate(weights), minlength=total) * self._roots
-        # Keys of one concept are many; enough of the best are looked at to have enough concepts.
-        wanted = min(total, limit * 2)
-        best = np.argpartition(scores, total - wanted)[total - wanted :]
-        best = best[np.lexsort((best, -scores[best]))]
-        best = best[scores[best] > 0]
-        return list(dict.fromkeys(self._concepts[best].tolist()))[:limit]
+        scores = np.zeros(total, np.float32)
+        for keys in lists:  # in which a key is at most once
+            scores[keys] += np.float32(np.log(1 + total / len(keys)))
+        keys = np.flatnonzero(scores)
+        shared = scores[keys] * self._roots[keys]
+        if len(keys) > limit:
+            # All that are as good as the last one, then ties in order, so that the same comes from every NumPy.
+            least = np.partition(shared, len(keys) - limit)[len(keys) - limit]
+            keys, shared = keys[shared >= least], shared[shared >= least]
+        keys = keys[np.lexsort((keys, -shared))][:limit]
+        numbers = self._concepts[keys]
+        return list(zip(numbers.tolist(), (keys - np.searchsorted(self._concepts, numbers)).tolist(), strict=True))
 
     def _decode(self, gram: int) -> Numbers:
         end = int(self._ends[gram])

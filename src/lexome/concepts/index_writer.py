@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -53,11 +54,13 @@ def write_index(
     dictionaries: Sequence[Mapping[str, Any]],
     *,
     near: Collection[str] = (),
+    provenance: Mapping[str, Any] = MappingProxyType({}),
 ) -> IndexCounts:
     """Write the index of these concepts.
 
     dictionaries  name, version, license and so on of each source that entries refer to by position
     near          the types that can be searched for similar names
+    provenance    what the index was built from and by, stored as it is
     """
     ordered = sorted(entries, key=lambda entry: (entry.type, entry.source, id_order(entry.id)))
     if not ordered:
@@ -83,6 +86,12 @@ def write_index(
         "concepts": len(ordered),
         "names": sum(counts.names.values()),
         "types": sorted(counts.concepts),
+        "counts": {
+            "concepts": dict(sorted(counts.concepts.items())),
+            "names": dict(sorted(counts.names.items())),
+            "dropped": dict(sorted(counts.dropped.items())),
+        },
+        "provenance": dict(provenance),
         "dictionaries": list(dictionaries),
         "groups": groups,
     }

@@ -18,7 +18,7 @@ class Term:
     """One entry of a dictionary.
 
     id      a CURIE, such as mesh:D001943
-    name    the preferred name
+    name    the preferred name; empty where the dictionary does not say which it is
     names   the other names
     taxon   the species that a gene belongs to, as a CURIE
     xrefs   the same concept in other vocabularies, as CURIEs
@@ -33,8 +33,8 @@ class Term:
 
     @property
     def all_names(self) -> tuple[str, ...]:
-        """The preferred name and the others."""
-        return (self.name, *self.names)
+        """The preferred name, where there is one, and the others."""
+        return (self.name, *self.names) if self.name else self.names
 
 
 @dataclass(slots=True)

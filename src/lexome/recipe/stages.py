@@ -7,6 +7,7 @@ from lexome.recipe import Recipe
 # Where each schema is; imported when asked for, so that a verb loads its own alone.
 STAGES = {
     "build": "corpus_stages:BuildRecipe",
+    "build-terms": "terms:TermsRecipe",
     "distill": "pretrain:DistillRecipe",
     "finetune": "finetune:FinetuneRecipe",
     "learn-vocab": "corpus_stages:VocabRecipe",

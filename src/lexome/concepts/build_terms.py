@@ -1,0 +1,305 @@
+"""build-terms: read dictionaries, join their terms into concepts, and write the index."""
+
+import hashlib
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+
+import lexome
+from lexome.concepts.index import TermIndex
+from lexome.concepts.index_writer import write_index
+from lexome.concepts.names import fold_name
+from lexome.concepts.sources import SourceOptions, read_terms, to_curie
+from lexome.concepts.terms import Entry, Term, TermTable
+from lexome.errors import FormatError, UsageError
+from lexome.files import fingerprint
+from lexome.formats import Tally
+from lexome.progress import progress
+from lexome.recipe.terms import Dictionary, Mapping, TermsRecipe
+
+# Keys that say where files are, not what is in them; the contents of the files are part of the fingerprint.
+_PLACES = {"out", "data", "overwrite"}
+
+
+@dataclass(frozen=True)
+class DictionarySummary:
+    """What a dictionary gave: terms read and joined to concepts of earlier ones, and what was dropped, by reason."""
+
+    name: str
+    terms: int
+    joined: int
+    dropped: dict[str, int]
+
+
+@dataclass(frozen=True)
+class TermsResult:
+    """The index that was built; `new` is False where it existed."""
+
+    path: Path
+    new: bool
+    bytes: int
+    sha256: str
+    concepts: dict[str, int]
+    names: dict[str, int]
+    dictionaries: tuple[DictionarySummary, ...]
+    dropped: dict[str, int]
+
+    def markdown(self) -> str:
+        """Tables of dictionaries and types, and what was dropped."""
+        lines = ["| dictionary | terms | joined | dropped |", "| --- | ---: | ---: | ---: |"]
+        lines += [
+            f"| {row.name} | {row.terms:,} | {row.joined:,} | {sum(row.dropped.values()):,} |"
+            for row in self.dictionaries
+        ]
+        lines += ["", "| type | concepts | names |", "| --- | ---: | ---: |"]
+        lines += [f"| {type} | {count:,} | {self.names[type]:,} |" for type, count in self.concepts.items()]
+        dropped = sum((Counter(row.dropped) for row in self.dictionaries), Counter(self.dropped))
+        if dropped:
+            lines += ["", "| dropped or changed | count |", "| --- | ---: |"]
+            lines += [f"| {reason} | {count:,} |" for reason, count in sorted(dropped.items())]
+        return "\n".join(lines)
+
+
+def build_terms(recipe: TermsRecipe, *, progress_shown: bool = True) -> TermsResult:
+    """Build the index of a recipe, unless the file already is the index of the same recipe and dictionaries."""
+    inputs = {table.name: _content_hash(recipe, paths) for table, paths in _input_files(recipe)}
+    identity = fingerprint(recipe.model_dump(mode="json", exclude=_PLACES), inputs)
+    if (existing := _existing_index(recipe, identity)) is not None:
+        return existing
+    builder = _Builder(recipe, progress_shown)
+    for source, dictionary in enumerate(recipe.dictionaries):
+        builder.add(dictionary, source)
+    described = [
+        {
+            **dictionary.model_dump(mode="json", include={"name", "license", "version", "url"}),
+            "sha256": inputs[dictionary.name],
+            **{key: value for key, value in asdict(summary).items() if key != "name"},
+        }
+        for dictionary, summary in zip(recipe.dictionaries, builder.summaries, strict=True)
+    ]
+    provenance = {"fingerprint": identity, "lexome": lexome.__version__}
+    write_index(recipe.out, builder.table, described, near=recipe.near, provenance=provenance)
+    return _result(TermIndex.open(recipe.out), recipe.out, new=True)
+
+
+def _result(index: TermIndex, path: Path, *, new: bool) -> TermsResult:
+    header = index.header
+    return TermsResult(
+        path,
+        new,
+        path.stat().st_size,
+        hashlib.sha256(path.read_bytes()).hexdigest(),
+        header["counts"]["concepts"],
+        header["counts"]["names"],
+        tuple(
+            DictionarySummary(row["name"], row["terms"], row["joined"], row["dropped"]) for row in index.dictionaries
+        ),
+        header["counts"]["dropped"],
+    )
+
+
+def _existing_index(recipe: TermsRecipe, identity: str) -> TermsResult | None:
+    """The index of an earlier run of the same recipe; UsageError for any other file."""
+    out = recipe.out
+    if not out.exists() or recipe.overwrite:
+        return None
+    try:
+        index = TermIndex.open(out)
+    except FormatError as error:
+        if error.code == "not-an-index":
+            message = f"{out}: exists and was not written by `lexome build-terms`. Move it, or choose another out."
+            raise UsageError(message, code="foreign-output", value=out) from error
+        return None  # damaged, or of another version: nothing to keep
+    if index.header.get("provenance", {}).get("fingerprint") == identity:
+        return _result(index, out, new=False)
+    raise UsageError(
+        f"{out}: holds an index of another recipe or of other dictionaries. "
+        "Choose another out, or set overwrite = true (--set overwrite=true).",
+        code="other-settings",
+        value=out,
+    )
+
+
+def _input_files(recipe: TermsRecipe) -> Iterator[tuple[Dictionary | Mapping, tuple[Path, ...]]]:
+    for dictionary in recipe.dictionaries:
+        yield dictionary, dictionary.paths
+    for mapping in recipe.mappings:
+        yield mapping, (mapping.path,)
+
+
+def _content_hash(recipe: TermsRecipe, paths: Iterable[Path]) -> str:
+    digest = hashlib.sha256()
+    for path in (recipe.data / path for path in paths):
+        try:
+            with path.open("rb") as stream:
+                digest.update(hashlib.file_digest(stream, "sha256").digest())
+        except OSError as error:
+            raise FormatError(
+                f"{path}: cannot be opened ({error.strerror}). Check paths and data in the recipe.",
+                code="unreadable-file",
+                value=path,
+            ) from error
+    return digest.hexdigest()
+
+
+@dataclass
+class _Builder:
+    """The concepts so far, to which dictionaries are added in order."""
+
+    recipe: TermsRecipe
+    progress_shown: bool
+    summaries: list[DictionarySummary] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.table = self._new_table()
+        self._mappings = {mapping.name: _read_mapping(self.recipe, mapping) for mapping in self.recipe.mappings}
+
+    def _new_table(self) -> TermTable:
+        limits = {"max_name_characters": self.recipe.max_name_characters, "max_names": self.recipe.max_names}
+        return TermTable(**limits)
+
+    def add(self, dictionary: Dictionary, source: int) -> None:
+        """Read a dictionary, and join its terms to concepts."""
+        own = self._new_table()
+        for term in _filter_names(self._read(dictionary, own.dropped), dictionary, own.dropped):
+            own.add(term, source)
+        if not own.entries:
+            reasons = ", ".join(f"{count:,} {reason}" for reason, count in own.dropped.most_common(3))
+            raise FormatError(
+                f"dictionary {dictionary.name}: no terms in {', '.join(map(str, dictionary.paths))}"
+                f"{f' ({reasons})' if reasons else ''}. Check format, columns, rows and type.",
+                code="no-terms",
+                value=dictionary.name,
+            )
+        before = Counter(self.table.dropped)
+        join = _Join(self.table, dictionary, [self._mappings[name] for name in dictionary.mappings])
+        joined = sum(map(join.add, own))
+        dropped = own.dropped + (self.table.dropped - before) + join.dropped
+        self.summaries.append(DictionarySummary(dictionary.name, len(own), joined, dict(sorted(dropped.items()))))
+
+    def _read(self, dictionary: Dictionary, dropped: Counter[str]) -> Iterator[Term]:
+        options = SourceOptions(
+            dictionary.type,
+            dictionary.prefix,
+            dictionary.taxon,
+            frozenset(dictionary.taxa),
+            dictionary.columns,  # type: ignore[arg-type]  # keys are literals
+            dictionary.rows,
+            dictionary.synonyms,
+            dictionary.split,
+        )
+        paths = [self.recipe.data / path for path in dictionary.paths]
+        total = sum(path.stat().st_size for path in paths)
+        tally = Tally()
+        with progress(
+            dictionary.name, total=total, position=lambda: tally.bytes_read, shown=self.progress_shown
+        ) as watched:
+            for path in paths:
+                yield from watched(read_terms(path, dictionary.format, options, tally=tally, dropped=dropped))
+
+
+def _filter_names(terms: Iterable[Term], dictionary: Dictionary, dropped: Counter[str]) -> Iterator[Term]:
+    """The terms without the names and cross-references that the recipe excludes."""
+    excluded = None if dictionary.exclude_names is None else re.compile(dictionary.exclude_names)
+    prefixes = dictionary.xref_prefixes
+    for term in terms:
+        if excluded is not None:
+            kept = tuple(name for name in term.names if excluded.fullmatch(name) is None)
+            name = "" if excluded.fullmatch(term.name) else term.name
+            dropped["name excluded by the recipe"] += len(term.names) - len(kept) + (name != term.name)
+            if not (name or kept):
+                continue
+            term = replace(term, name=name, names=kept)
+        if prefixes is not None:
+            xrefs = tuple(xref for xref in term.xrefs if xref.partition(":")[0] in prefixes)
+            term = replace(term, xrefs=xrefs)
+        yield term
+
+
+class _Join:
+    """Adds the entries of one dictionary to the concepts that they belong to, or as concepts of their own."""
+
+    def __init__(self, table: TermTable, dictionary: Dictionary, mappings: list[dict[str, list[str]]]) -> None:
+        self.dropped: Counter[str] = Counter()
+        self._table = table
+        self._ways = dictionary.join
+        self._unjoined = dictionary.unjoined
+        self._mappings = mappings
+        self._by_xref: defaultdict[str, list[str]] = defaultdict(list)
+        self._by_name: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
+        for entry in table if "xrefs" in self._ways else ():
+            for xref in entry.xrefs:
+                self._by_xref[xref].append(entry.id)
+        # Before anything is added: names of one dictionary do not join its own terms.
+        for entry in table if "names" in self._ways else ():
+            for folded in {fold_name(name) for name in entry.names}:
+                self._by_name[entry.type, folded].append(entry.id)
+
+    def add(self, entry: Entry) -> bool:
+        """Add an entry; whether it joined a concept of an earlier dictionary."""
+        mapped = list(dict.fromkeys(target for mapping in self._mappings for target in mapping.get(entry.id, ())))
+        for target in self._targets(entry, mapped):
+            self._add_as(entry, target)
+            return True
+        if self._unjoined == "keep" or (mapped and self._unjoined == "keep-mapped"):
+            self._add_as(entry, mapped[0] if mapped else entry.id)
+        else:
+            self.dropped["term that joins no concept"] += 1
+        return False
+
+    def _targets(self, entry: Entry, mapped: list[str]) -> Iterator[str]:
+        """The concepts to join, the best first."""
+        for way in self._ways:
+            if way == "id":
+                found = [*mapped, entry.id]
+            elif way == "xrefs":
+                found = [*entry.xrefs, *self._by_xref.get(entry.id, ())]
+            else:
+                found = self._with_names_of(entry)
+            for curie in found:
+                known = self._table.entries.get(curie)
+                if known is not None and known.type == entry.type:
+                    yield curie
+
+    def _with_names_of(self, entry: Entry) -> list[str]:
+        """The concept that has most of the entry's names; none where two have equally many."""
+        votes = Counter(
+            curie
+            for folded in {fold_name(name) for name in entry.names}
+            for curie in self._by_name.get((entry.type, folded), ())
+        )
+        ranked = votes.most_common(2)
+        if len(ranked) == 2 and ranked[0][1] == ranked[1][1]:
+            self.dropped["term with names of several concepts"] += 1
+            return []
+        return [curie for curie, _ in ranked[:1]]
+
+    def _add_as(self, entry: Entry, curie: str) -> None:
+        preferred, *others = entry.names
+        is_new = curie not in self._table.entries
+        names = tuple(others) if is_new else tuple(entry.names)
+        xrefs = tuple(xref for xref in (entry.id, *entry.xrefs) if xref != curie)
+        term = Term(curie, entry.type, preferred if is_new else "", names, entry.taxon, xrefs)
+        self._table.add(term, entry.source)
+
+
+def _read_mapping(recipe: TermsRecipe, mapping: Mapping) -> dict[str, list[str]]:
+    """Ids and the ids that they are mapped to."""
+    options = SourceOptions(
+        "mapping",
+        mapping.prefixes[0],
+        columns={"id": mapping.columns[0], "name": mapping.columns[1]},
+        rows=mapping.rows,
+    )
+    pairs: defaultdict[str, list[str]] = defaultdict(list)
+    for term in read_terms(recipe.data / mapping.path, "tsv", options, tally=Tally(), dropped=Counter()):
+        pairs[term.id].append(to_curie(term.name, mapping.prefixes[1]))
+    if not pairs:
+        raise FormatError(
+            f"mapping {mapping.name}: no ids in {mapping.path}. Check columns and rows.",
+            code="no-terms",
+            value=mapping.name,
+        )
+    return dict(pairs)

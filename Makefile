@@ -20,7 +20,7 @@ run: $(LIGHT)/ready
 
 # All static checks, all code blocks in the docs, then all tests.
 test: check chromium
-	$(DEV)/bin/pytest -n 2 --dist worksteal tests
+	$(DEV)/bin/pytest -n 2 --dist worksteal --reruns 2 -r aR tests
 
 check: $(DEV)/ready
 	$(DEV)/bin/ruff format --check .
@@ -49,10 +49,12 @@ pages: $(DEV)/ready
 	$(DEV)/bin/mkdocs build --strict --quiet
 	$(DEV)/bin/pytest --quiet -p no:hypothesispytest README.md docs
 
-# Property-based tests with 20,000 examples each.
+# Property-based tests with 20,000 examples each, large cases, and the small ones again at their large size.
 nightly: $(DEV)/ready
-	LEXOME_HYPOTHESIS=nightly $(DEV)/bin/pytest -n 2 -m property
-	LEXOME_HYPOTHESIS=nightly $(DEV)/bin/pytest tests/training/test_parallel.py tests/datasets/test_sets_real.py tests/infer/test_offsets.py
+	LEXOME_HYPOTHESIS=nightly $(DEV)/bin/pytest -n 2 -m "property and not nightly"
+	LEXOME_HYPOTHESIS=nightly $(DEV)/bin/pytest -m nightly
+	LEXOME_HYPOTHESIS=nightly $(DEV)/bin/pytest tests/training/test_parallel.py tests/datasets/test_sets_real.py tests/infer/test_offsets.py \
+	  tests/pipeline/test_kill.py tests/corpus/test_restart.py tests/infer/test_bulk_annotation.py
 
 # Each benchmark also measures peer libraries and writes results/*.json.
 bench: $(DEV)/ready

@@ -95,7 +95,7 @@ def run(command: str) -> subprocess.CompletedProcess[str]:
     """The command in bash, on one thread: several are slower on tiny models, and most of all beside other work."""
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     environment = {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1"}
-    return subprocess.run(["bash", "-c", command], capture_output=True, text=True, env=environment, timeout=300)
+    return subprocess.run(["bash", "-c", command], capture_output=True, text=True, env=environment, timeout=900)
 
 
 def unless_marked(parser: CodeBlockParser) -> Callable[[Document], Iterable[Region]]:

@@ -8,6 +8,7 @@ import signal
 import sys
 import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,13 @@ def choke_on_poison(job: Job, drafts: tuple[Path, ...], advance: Advance) -> dic
             trace.touch()
             os.kill(os.getpid(), signal.SIGKILL)
     return count_letters(job, drafts, advance)
+
+
+def wait_at_gate(job: Job, drafts: tuple[Path, ...], advance: Advance) -> dict[str, Any]:
+    """As count_letters; but all jobs except two wait until the file that the settings name is there."""
+    while not job.name.endswith(("abstract1", "abstract2")) and not job.settings.exists():
+        time.sleep(PAUSE_S)
+    return count_letters(replace(job, settings=0), drafts, advance)
 
 
 def tell_process(job: Job, drafts: tuple[Path, ...], advance: Advance) -> dict[str, Any]:

@@ -1,11 +1,11 @@
 """Shared by all tests: where the real data is, how to say that it is missing, and one thread for tiny models."""
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from patience import NIGHTLY
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 
@@ -29,13 +29,25 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-settings.register_profile("ordinary", max_examples=500, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("nightly", parent=settings.get_profile("ordinary"), max_examples=20_000)
-settings.load_profile(os.environ.get("LEXOME_HYPOTHESIS", "ordinary"))
+# The same examples in every run, so that a change is judged by what it changes; other examples are for the nightly run.
+settings.register_profile(
+    "ordinary",
+    max_examples=100,
+    derandomize=True,
+    database=None,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.register_profile(
+    "nightly", parent=settings.get_profile("ordinary"), derandomize=False, max_examples=20_000, print_blob=True
+)
+settings.load_profile("nightly" if NIGHTLY else "ordinary")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark every hypothesis test, so that `make nightly` can choose them."""
+    """Mark every hypothesis test, so that `make nightly` can choose them, and skip what is only for that."""
     for item in items:
         if getattr(getattr(item, "function", None), "is_hypothesis_test", False):
             item.add_marker("property")
+        if not NIGHTLY and item.get_closest_marker("nightly"):
+            item.add_marker(pytest.mark.skip(reason="large: only by make nightly"))

@@ -249,7 +249,7 @@ def shares(model: nn.Module) -> dict[str, float]:
 Work = Callable[..., None]
 
 
-def together(count: int, work: Work, *given: Any, table: ParallelTable | None = None, timeout_s: float = 120) -> None:
+def together(count: int, work: Work, *given: Any, table: ParallelTable | None = None, timeout_s: float = 600) -> None:
     """Run `work(parallel, *given)` in so many processes, join_processes as torchrun joins them. None is left behind."""
     # The parent keeps the store, as torchrun does, so that the system chooses the port and nobody else can take it.
     store = dist.TCPStore("127.0.0.1", 0, None, True, wait_for_workers=False)

@@ -3,7 +3,6 @@
 import asyncio
 import socket
 import threading
-import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
@@ -17,6 +16,7 @@ import onnx
 import uvicorn
 from dictionary_models import OPSET, SPECIAL, put_settings
 from onnx import TensorProto, helper, numpy_helper
+from patience import PATIENCE_S
 
 from lexome.corpus.vocab.algorithms import bert_tokenizer
 from lexome.document import Document, Passage, Span
@@ -31,8 +31,17 @@ from lexome.tasks.task import Example, Floats
 
 Made = TypeVar("Made")
 
-# Longer than anything waits that works; a test that fails is not to hang.
-PATIENCE_S = 30.0
+
+def patient_limits(**bounds: Any) -> Limits:
+    """Limits whose timeouts a busy machine does not reach, but for those given here."""
+    times = dict.fromkeys(("answer_s", "read_s", "send_s", "idle_s", "stop_s"), PATIENCE_S)
+    return Limits(**{**times, **bounds})
+
+
+def shorten(limits: Limits, **times: float) -> None:
+    """Change timeouts of a service that is running: once all else has happened that they must not cut off."""
+    for name, seconds in times.items():
+        object.__setattr__(limits, name, seconds)
 
 
 class BlockingModel(Model):
@@ -58,14 +67,6 @@ class BlockingModel(Model):
         if self.fails in lengths:
             raise RuntimeError("a model that breaks")
         return super().run(examples, batch_tokens=batch_tokens)
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    """Wait for something in another thread or process that signals no event."""
-    end = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < end, "the condition did not come true"
-        time.sleep(0.005)
 
 
 Serving = Callable[..., AbstractContextManager[httpx.Client]]
@@ -145,5 +146,5 @@ def running(
             yield listener.getsockname()[1]
         finally:
             server.should_exit = True
-            thread.join(20)
+            thread.join(PATIENCE_S)
             assert not thread.is_alive(), "the service did not stop"

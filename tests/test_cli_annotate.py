@@ -10,12 +10,12 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-import time
 from pathlib import Path
 
 import pytest
 from dictionary_models import WORDS, dictionary_model
 from interrupts import hear_interrupts
+from patience import PATIENCE_S, wait_until
 from rights import without_rights
 from typer.testing import CliRunner, Result
 
@@ -347,7 +347,7 @@ def test_what_is_no_model_is_refused(tmp_path: Path, make: object, code: str) ->
 
 def test_a_command_that_fails_says_so_in_one_line(model: Path, desk: Path) -> None:
     done = program("--model", model, "missing.xml")
-    out, err = done.communicate(timeout=60)
+    out, err = done.communicate(timeout=PATIENCE_S)
     assert (done.returncode, out, err.startswith("error: missing.xml"), err.count("\n")) == (1, "", True, 1)
 
 
@@ -487,11 +487,10 @@ def test_stopped_it_leaves_nothing_and_can_run_again(model: Path, desk: Path) ->
     with Path("docs.jsonl").open("w") as stream:
         stream.write('{"id": "1", "text": "w1"}\n')
         stream.flush()
-        while not list(desk.glob(".out.jsonl.*.part")):
-            time.sleep(0.02)
-            assert started.poll() is None
+        wait_until(lambda: list(desk.glob(".out.jsonl.*.part")) or started.poll() is not None)
+        assert started.poll() is None
         started.send_signal(signal.SIGINT)
-        _, message = started.communicate(timeout=30)
+        _, message = started.communicate(timeout=PATIENCE_S)
     assert started.returncode == 130
     assert message == "interrupted: out.jsonl was not written. Run the same command again.\n"
     assert not list(desk.glob(".out.jsonl.*"))
@@ -500,5 +499,5 @@ def test_stopped_it_leaves_nothing_and_can_run_again(model: Path, desk: Path) ->
 def test_a_reader_that_has_seen_enough_is_no_error(model: Path, desk: Path) -> None:
     Path("many.txt").write_text("BRCA1 in melanoma\n" * 20_000)
     command = f"{sys.executable} -m lexome annotate --model {model} many.txt --lines | head -1"
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=PATIENCE_S)
     assert (done.stdout, done.stderr) == ("many-1\n", "")

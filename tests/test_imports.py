@@ -23,6 +23,18 @@ def test_nothing_heavy_is_loaded(code: str) -> None:
     assert loaded_by(code) & set(HEAVY) == set()
 
 
+def test_help_loads_the_commands_and_none_of_their_work() -> None:
+    """What keeps `lexome --help` fast; benchmarks/startup.py measures how fast."""
+    packages = ("lexome.corpus", "lexome.datasets", "lexome.export", "lexome.models", "lexome.reproduce")
+    work = (*packages, "lexome.tasks", "lexome.training", "lexome.formats.jats", "lexome.serve.app")
+    program = f"import sys\n{HELP.format(['--help'])}\nprint(*sys.modules, sep='\\n')"
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    loaded = result.stdout.split()
+    assert "lexome.cli.annotate" in loaded
+    assert [name for name in loaded if name.startswith(work)] == []
+    assert set(loaded) & {"numpy", "pydantic", "lxml", "asyncio", "rich.markdown"} == set()
+
+
 def test_the_check_sees_what_is_loaded() -> None:
     assert "pyarrow" in loaded_by("import pyarrow")
 

@@ -1,6 +1,5 @@
 """The real sets, where they are beside the project: counts as their documentation has them, and the traps in them."""
 
-import os
 from functools import cache
 from pathlib import Path
 
@@ -13,9 +12,6 @@ from lexome.tasks import Relations
 from lexome.tasks.qa import base_question_id
 from lexome.tasks.relation import mark_pair, relation_key
 
-nightly = pytest.mark.skipif(
-    os.environ.get("LEXOME_HYPOTHESIS") != "nightly", reason="larger sets are read by LEXOME_HYPOTHESIS=nightly alone"
-)
 SMALL = (
     "NCBI-disease",
     "NCBI-disease-pubtator",
@@ -73,7 +69,7 @@ def test_counts_are_those_of_the_documentation(data: Path, name: str) -> None:
     assert [warning for warning in report.warnings if "expected" in warning] == []
 
 
-@nightly
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", [name for name in datasets.names() if name not in SMALL])
 def test_counts_of_the_larger_sets(data: Path, name: str) -> None:
     report = checked(data, name)

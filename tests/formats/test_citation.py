@@ -1,8 +1,7 @@
 """What the readers of citations share."""
 
-import time
-
 import pytest
+from patience import linear_work
 
 from lexome.formats.citation import fold, pmcid
 
@@ -23,9 +22,8 @@ def test_line_breaks_and_the_blanks_around_them_become_one_space(text: str, fold
 
 def test_long_runs_of_blanks_are_folded_at_once() -> None:
     blanks = " " * 300_000
-    began = time.perf_counter()
-    assert fold(f"a{blanks}b\n{blanks}c{blanks}\n") == f"a{blanks}b c"
-    assert time.perf_counter() - began < 1
+    with linear_work():
+        assert fold(f"a{blanks}b\n{blanks}c{blanks}\n") == f"a{blanks}b c"
 
 
 @pytest.mark.parametrize(("given", "id_"), [("77", "PMC77"), ("PMC77", "PMC77"), ("77.1", "77.1")])

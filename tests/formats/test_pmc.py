@@ -2,10 +2,10 @@
 
 import io
 import re
-import time
 
 import pytest
 from errors import raises
+from patience import linear_work
 
 from lexome import Document, Passage, Tally
 from lexome.errors import BadDocument
@@ -54,9 +54,8 @@ def test_an_article_becomes_passages_with_offsets_sections_and_roles() -> None:
 def test_thousands_of_forms_of_one_thing_are_read_at_once() -> None:
     forms = "<tex-math>x</tex-math>" * 20_000
     tally = Tally()
-    began = time.perf_counter()
-    assert passages(f"<p>So <alternatives>{forms}</alternatives></p>", tally) == [("paragraph", "So x")]
-    assert time.perf_counter() - began < 3
+    with linear_work():
+        assert passages(f"<p>So <alternatives>{forms}</alternatives></p>", tally) == [("paragraph", "So x")]
     assert tally.notes["alternative form of a formula or table skipped"] == 19_999
 
 

@@ -308,9 +308,9 @@ def test_damaged_files_raise_only_errors_of_ours(
 @pytest.mark.parametrize(
     ("name", "articles", "paragraphs", "questions", "answers", "impossible"),
     [
-        ("train-v1.1", 442, 18896, 87599, 87599, 0),
+        pytest.param("train-v1.1", 442, 18896, 87599, 87599, 0, marks=pytest.mark.nightly),
         ("dev-v1.1", 48, 2067, 10570, 34726, 0),
-        ("dev-v2.0", 35, 1204, 11873, 20302, 5945),
+        pytest.param("dev-v2.0", 35, 1204, 11873, 20302, 5945, marks=pytest.mark.nightly),
     ],
 )
 def test_squad_is_read_whole_and_comes_back(

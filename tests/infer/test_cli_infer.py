@@ -5,12 +5,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 from interrupts import hear_interrupts
+from patience import PATIENCE_S, wait_until
 
 LEXOME = [sys.executable, "-m", "lexome"]
 
@@ -82,11 +82,10 @@ def test_an_interrupted_embed_writes_nothing(exported: Path, tmp_path: Path) -> 
     with pipe.open("w") as stream:
         stream.write(json.dumps({"id": "1", "text": "w1"}) + "\n")
         stream.flush()
-        while not list(tmp_path.glob(".v.npy.*.part")):
-            time.sleep(0.02)
-            assert started.poll() is None
+        wait_until(lambda: list(tmp_path.glob(".v.npy.*.part")) or started.poll() is not None)
+        assert started.poll() is None
         started.send_signal(signal.SIGINT)
-        _, message = started.communicate(timeout=30)
+        _, message = started.communicate(timeout=PATIENCE_S)
     assert started.returncode == 130
     assert message.startswith("interrupted: ")
     assert str(out) in message

@@ -1,13 +1,13 @@
 """What was considered and dropped is listed with the true reason, and nothing else is."""
 
 import json
-import time
 from pathlib import Path
 
 import pytest
 from dictionary_models import dictionary_model
 from hypothesis import given
 from hypothesis import strategies as st
+from patience import linear_work
 
 from lexome.document import Document, Passage
 from lexome.infer.annotator import Annotator
@@ -87,10 +87,9 @@ def test_scores_of_candidates_are_calibrated(tmp_path: Path) -> None:
 
 def test_a_book_is_explained_in_time(annotator: Annotator) -> None:
     text = " ".join(f"brca1 odd plain w{number % 50} tp53 plain" for number in range(5_000))
-    began = time.monotonic()
-    found = annotator.explain(text, types=["Gene"], min_score=0.9)
     # Where each stretch is held against every mention, it takes minutes.
-    assert time.monotonic() - began < 20
+    with linear_work():
+        found = annotator.explain(text, types=["Gene"], min_score=0.9)
     assert [candidate.text for candidate in found[:3]] == ["brca1 odd", "tp53", "brca1 odd"]
 
 

@@ -1,7 +1,6 @@
 """text[start:end] is the mention, whatever the text: over all of Unicode, and over every real abstract."""
 
 import json
-import os
 from itertools import islice, pairwise
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from patience import NIGHTLY
 from strategies import texts
 from tiny_models import SPECIAL, VOCAB, hf_model
 
@@ -114,7 +114,7 @@ def test_every_mention_in_real_abstracts_is_where_it_says(
     real_data: Path, bert: SubwordTokenizer, labelling: Labelling
 ) -> None:
     # Where mentions may begin and end is the tokenizer's and the task's to say; random numbers try it all.
-    most = None if os.environ.get("LEXOME_HYPOTHESIS") == "nightly" else SAMPLE
+    most = None if NIGHTLY else SAMPLE
     files = sorted((real_data / "corpus" / "abstracts").glob("*.jsonl.xz"))
     task, frame = Ner(TYPES, labelling=labelling), Frame((1,), (2,), (2,), 512)
     rng = np.random.default_rng(6)

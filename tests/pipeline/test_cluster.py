@@ -1,6 +1,5 @@
 """The Ray engine makes the bytes that the local one makes, also when workers or a node die under it."""
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Thread
@@ -8,6 +7,7 @@ from typing import Any
 
 import bulk
 import pytest
+from patience import wait_until
 
 from lexome.pipeline import Engine, StageResult, run
 
@@ -17,8 +17,6 @@ ray = pytest.importorskip("ray", reason="Ray is not installed (the extra 'cluste
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::FutureWarning")
 
 TEXTS = {f"abstract{n}": f"p53 and MDM2, {n}. " * 8 * n for n in range(1, 13)}
-# A pause of the work that leaves time to kill a node: 185 blocks in all.
-SLOW_S = 0.03
 
 
 @pytest.fixture(autouse=True)
@@ -55,23 +53,25 @@ def cluster() -> Iterator[Any]:
     made.shutdown()
 
 
+@pytest.mark.nightly
 def test_jobs_of_a_node_that_dies_are_done_by_another(tmp_path: Path, cluster: Any) -> None:
     local = bulk.texts(tmp_path / "local", TEXTS)
-    run(bulk.stage(local, settings=SLOW_S), engine=Engine(workers=4))
+    gate = tmp_path / "gate"
+    local_stage = bulk.stage(local, bulk.wait_at_gate, settings=gate)
     folder = beside(local)
+    stage = bulk.stage(folder, bulk.wait_at_gate, settings=gate)
     node = cluster.add_node(num_cpus=2)
     outcomes: list[StageResult] = []
     engine = Engine("ray", address=cluster.address)
-    running = Thread(target=lambda: outcomes.append(run(bulk.stage(folder, settings=SLOW_S), engine=engine)))
+    running = Thread(target=lambda: outcomes.append(run(stage, engine=engine)))
     running.start()
-    end = time.monotonic() + 60
-    while not marks(folder) and running.is_alive() and time.monotonic() < end:
-        time.sleep(0.01)
+    # The other jobs wait for the gate, which opens when the node is dead.
+    wait_until(lambda: marks(folder) == 2)
     cluster.remove_node(node, allow_graceful=False)
-    done = marks(folder)
+    gate.touch()
     cluster.add_node(num_cpus=2)
     running.join()
-    assert 0 < done < len(TEXTS), "the node did not die in the middle"
+    run(local_stage, engine=Engine(workers=2))
     assert (outcomes[0].failures, bulk.made(folder)) == ({}, bulk.made(local))
 
 

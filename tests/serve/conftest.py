@@ -9,7 +9,8 @@ from typing import Any
 import httpx
 import pytest
 from dictionary_models import dictionary_model
-from services import Serving, library, running, table_model
+from patience import PATIENCE_S
+from services import Serving, library, patient_limits, running, table_model
 
 from lexome.infer.annotator import Annotator
 from lexome.serve.app import make_app
@@ -51,9 +52,11 @@ def serving() -> Serving:
 
     @contextmanager
     def start(annotator: Annotator, limits: Limits | None = None, **options: Any) -> Iterator[httpx.Client]:
-        limits = limits or Limits(stop_s=5)
+        limits = limits or patient_limits(stop_s=5)
         app = make_app(annotator, limits=limits, threads=options.pop("threads", 2), **options)
-        with running(app, limits) as port, httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as client:
+        client = httpx.Client(timeout=PATIENCE_S)
+        with running(app, limits) as port, client:
+            client.base_url = httpx.URL(f"http://127.0.0.1:{port}")
             yield client
 
     return start
@@ -76,5 +79,5 @@ def full_client(serving: Serving, everything: Annotator) -> Iterator[httpx.Clien
 @pytest.fixture
 def wire(client: httpx.Client) -> Iterator[socket.socket]:
     """A bare connection to the same service."""
-    with socket.create_connection((client.base_url.host, client.base_url.port or 0), timeout=10) as made:
+    with socket.create_connection((client.base_url.host, client.base_url.port or 0), timeout=PATIENCE_S) as made:
         yield made

@@ -9,7 +9,8 @@ from itertools import pairwise
 
 import pytest
 from errors import raises
-from services import PATIENCE_S, BlockingModel, awaited
+from patience import PATIENCE_S
+from services import BlockingModel, awaited
 
 from lexome.document import Document
 from lexome.infer.annotator import Annotator
@@ -25,6 +26,22 @@ async def working(threads: int, batch_tokens: int = 0) -> AsyncIterator[Queue]:
     queue.start()
     try:
         yield queue
+    finally:
+        queue.close()
+
+
+@asynccontextmanager
+async def admitted_before_work(
+    docs: list[Document], model: BlockingModel, annotator: Annotator, queue: Queue
+) -> AsyncIterator[list[asyncio.Future[list[Document]]]]:
+    """Requests, one of each document, that are all in the queue before its threads start."""
+    queue._open = True
+    waiting = [asyncio.ensure_future(queue.run([doc], [model], annotator.select())) for doc in docs]
+    await asyncio.sleep(0)
+    assert queue.documents == len(docs)
+    queue.start()
+    try:
+        yield waiting
     finally:
         queue.close()
 
@@ -76,14 +93,16 @@ def test_a_short_request_waits_for_one_window_of_each_other(annotator: Annotator
     assert lengths.index(min(lengths)) <= 2
 
 
-def test_requests_take_turns(annotator: Annotator) -> None:
+def test_requests_take_turns(annotator: Annotator, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Encoded by the worker itself, so that no other thread decides when a document has its windows.
+    monkeypatch.setattr("lexome.serve.queue.LONG_CHARACTERS", 1 << 30)
     model = BlockingModel(annotator.models[0])
     model.release.set()
     docs = [annotator.document(f"w{number} " * 5000) for number in range(3)]
 
     async def run() -> None:
-        async with working(1) as queue:
-            await asyncio.gather(*(queue.run([doc], [model], annotator.select()) for doc in docs))
+        async with admitted_before_work(docs, model, annotator, Queue(LIMITS, threads=1)) as waiting:
+            await asyncio.gather(*waiting)
 
     awaited(run())
     turns = model.first_ids[len(model.first_ids) // 3 : -len(docs)]
@@ -98,13 +117,8 @@ def test_rows_of_several_clients_are_run_together(annotator: Annotator) -> None:
 
     async def run() -> None:
         queue = Queue(LIMITS, threads=1, batch_tokens=500)
-        queue._open = True  # requests come in before the first thread takes one
-        waiting = [asyncio.ensure_future(queue.run([doc], [model], annotator.select())) for doc in docs]
-        await asyncio.sleep(0)
-        assert queue.documents == 8
-        queue.start()
-        await asyncio.gather(*waiting)
-        queue.close()
+        async with admitted_before_work(docs, model, annotator, queue) as waiting:
+            await asyncio.gather(*waiting)
 
     awaited(run())
     assert max(map(len, model.runs)) > 1

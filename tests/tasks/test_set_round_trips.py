@@ -3,11 +3,11 @@
 A sample of each split in ordinary runs; whole sets at night.
 """
 
-import os
 from collections import Counter
 from pathlib import Path
 
 import pytest
+from patience import NIGHTLY
 from task_rows import frame, perfect
 
 from lexome import datasets
@@ -18,8 +18,7 @@ from lexome.infer.tokenizer import SubwordTokenizer, open_tokenizer
 from lexome.tasks import Ner, Questions, Relations, Task, task_of
 from lexome.tasks.qa import find_answer, normalize, question_contexts
 
-NIGHTLY = os.environ.get("LEXOME_HYPOTHESIS") == "nightly"
-SAMPLE = 24
+SAMPLE = 8
 # Documents whose every pair of concepts is a row of its own.
 FEW = {"BioRED-RE": 3, "BC5CDR-CID": 8, "linnaeus-pubtator": 6}
 

@@ -1,6 +1,5 @@
 """Two or four processes train as one does: the same losses, norms and weights, and states that any number reads."""
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +7,7 @@ import pytest
 import torch
 from errors import raises
 from many_processes import ALONE, MODERN, STEPS, Case, Running, alone, cases_work, steps, together
+from patience import NIGHTLY
 
 from lexome.errors import CheckpointError, UsageError
 from lexome.recipe import ParallelTable
@@ -53,7 +53,7 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Made:
 
 @pytest.fixture(scope="module")
 def four(tmp_path_factory: pytest.TempPathFactory) -> Made:
-    if os.environ.get("LEXOME_HYPOTHESIS") != "nightly":
+    if not NIGHTLY:
         pytest.skip("four processes on two cores take half a minute: only by make nightly")
     return compared(FOUR, 4, tmp_path_factory.mktemp("four"))
 

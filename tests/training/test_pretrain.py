@@ -6,7 +6,6 @@ import resource
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +15,7 @@ import pytest
 import torch
 import typer
 from errors import raises
+from patience import PATIENCE_S, wait_until
 from pretraining import TINY, make_shards, recipe, ticking, tokenizer
 
 from lexome.cli.train import _print_run
@@ -120,14 +120,15 @@ def test_a_killed_run_goes_on_to_the_bit(shards: Shards, tmp_path: Path) -> None
     program = (
         "import sys, torch; from pathlib import Path; from lexome.recipe import load; torch.set_num_threads(1)\n"
         "from lexome.recipe.pretrain import PretrainRecipe; from lexome.training.pretrain import pretrain\n"
-        "pretrain(load(Path(sys.argv[1]), PretrainRecipe))"
+        "import itertools, os, signal; looks = itertools.count()\n"
+        "def clock():\n"
+        "    if (look := next(looks)) >= 30 and (Path(sys.argv[2]) / 'state' / 'step-00000020').exists():\n"
+        "        os.kill(os.getpid(), signal.SIGKILL)\n"
+        "    return float(look)\n"
+        "pretrain(load(Path(sys.argv[1]), PretrainRecipe), clock=clock)"
     )
-    process = subprocess.Popen([sys.executable, "-c", program, str(tmp_path / "killed.toml")])
-    deadline = time.monotonic() + 60
-    while not (tmp_path / "killed" / "state" / "step-00000020").exists() and time.monotonic() < deadline:
-        time.sleep(0.005)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    command = [sys.executable, "-c", program, str(tmp_path / "killed.toml"), str(tmp_path / "killed")]
+    assert subprocess.run(command).returncode == -signal.SIGKILL
     assert not (tmp_path / "killed" / "model").exists()
     pretrain(whole, progress_shown=False)
     pretrain(killed, progress_shown=False)
@@ -179,11 +180,9 @@ def test_an_interrupted_command_says_so_and_ends_with_code_130(shards: Shards, t
     (tmp_path / "run.toml").write_text(explain(run))
     command = [sys.executable, "-m", "lexome", "pretrain", str(tmp_path / "run.toml")]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 60
-    while not read_metrics(tmp_path / "out" / "metrics.jsonl") and time.monotonic() < deadline:
-        time.sleep(0.01)
+    wait_until(lambda: read_metrics(tmp_path / "out" / "metrics.jsonl"))
     process.send_signal(signal.SIGTERM)
-    out, errors = process.communicate(timeout=60)
+    out, errors = process.communicate(timeout=PATIENCE_S)
     (saved,) = (tmp_path / "out" / "state").iterdir()
     step = int(saved.name.removeprefix("step-"))
     assert (process.returncode, out) == (130, "")

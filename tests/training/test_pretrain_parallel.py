@@ -6,13 +6,13 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from errors import raises
+from patience import PATIENCE_S, wait_until
 from pretraining import make_shards, recipe
 
 from lexome.corpus.shards import Shards
@@ -23,9 +23,8 @@ from lexome.recipe.pretrain import PretrainRecipe
 from lexome.training.pretrain import pretrain
 from lexome.training.trainer import read_metrics
 
-nightly = pytest.mark.skipif(
-    os.environ.get("LEXOME_HYPOTHESIS") != "nightly", reason="torchrun takes ten seconds a time: only by make nightly"
-)
+# torchrun takes ten seconds a time.
+nightly = pytest.mark.nightly
 # Two passes a step, for two processes to share, and states at step 10 and 20.
 SHARED: dict[str, Any] = {
     "steps": 20,
@@ -68,7 +67,7 @@ def torchrun(run: PretrainRecipe) -> str:
     """What the command line prints in two processes of torchrun, which end well."""
     process = started(run)
     try:
-        out, errors = process.communicate(timeout=120)
+        out, errors = process.communicate(timeout=PATIENCE_S)
     finally:
         process.kill()
     assert process.returncode == 0, errors
@@ -151,10 +150,8 @@ def test_a_budget_with_ramps_ends_everywhere_at_the_same_step(shards: Shards, tm
 @nightly
 def test_processes_that_are_asked_to_stop_save_one_state(shards: Shards, tmp_path: Path) -> None:
     process = started(recipe(shards.folder, tmp_path / "out", **SHARED | {"steps": 100_000}))
-    deadline = time.monotonic() + 60
-    while not read_metrics(tmp_path / "out" / "metrics.jsonl") and time.monotonic() < deadline:
-        time.sleep(0.01)
+    wait_until(lambda: read_metrics(tmp_path / "out" / "metrics.jsonl"))
     process.send_signal(signal.SIGTERM)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=PATIENCE_S)
     newest = max((tmp_path / "out" / "state").iterdir())
     assert errors.count(f"interrupted: the state of step {int(newest.name[5:]):,} is saved") == 1

@@ -49,7 +49,7 @@ class Watch:
         """A page of its own, not loaded yet. It jumps where it would glide: a test that looks has to see it at rest."""
         usual = {"viewport": {"width": 1280, "height": 860}, "reduced_motion": "reduce"}
         context = browser.new_context(**{**usual, **options})
-        context.set_default_timeout(10_000)
+        context.set_default_timeout(60_000)
         page = context.new_page()
         page.on("dialog", lambda dialog: self.wrong.append(f"dialog: {dialog.message}"))
         page.on("pageerror", lambda error: self.wrong.append(f"error: {error}"))

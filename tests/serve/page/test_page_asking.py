@@ -47,12 +47,13 @@ def test_an_answer_that_comes_too_late_is_not_shown(full_page: Any) -> None:
     late: list[Any] = []
     full_page.route("**/ask", lambda route: late.append(route))
     full_page.fill("#question", "which ?")
-    full_page.keyboard.press("Enter")
-    full_page.wait_for_timeout(100)
+    with full_page.expect_request("**/ask"):
+        full_page.keyboard.press("Enter")
     annotate(full_page, "TP53")
-    with full_page.expect_response("**/ask"):
+    with full_page.expect_response("**/ask") as answer:
         late[0].continue_()
-    full_page.wait_for_timeout(100)
+    answer.value.finished()
+    full_page.wait_for_timeout(100)  # time in which it could be shown
     assert full_page.locator("#answers li").count() == 0
 
 

@@ -1,7 +1,6 @@
 """Reading: mentions in the text and in the table, types switched, scores slid, documents dropped."""
 
 import json
-import time
 from pathlib import Path
 from typing import Any
 
@@ -185,10 +184,16 @@ def test_the_table_is_sorted_by_a_column(page: Any) -> None:
 
 def test_a_long_text_stays_responsive(page: Any) -> None:
     put(page, "BRCA1 was found in a sample of breast cancer, where nothing else was seen. " * 1400)
-    began = time.perf_counter()
+    # In chunks, of which the browser lays out those in sight: what keeps thousands of mentions quick to filter.
+    chunks = page.locator("#documents .text").evaluate_all(
+        "all => all.map(one => [one.textContent.length, getComputedStyle(one).contentVisibility])"
+    )
+    assert len(chunks) > 10
+    assert max(length for length, _ in chunks) < 20_000
+    # All but one that may have the focus.
+    assert sum(visibility == "auto" for _, visibility in chunks) >= len(chunks) - 1
     slide(page, 0.99)
-    took = time.perf_counter() - began
-    assert (page.locator("#found").inner_text(), took < 2.0) == ("0 mentions", True), f"{took:.2f} s"
+    assert page.locator("#found").inner_text() == "0 mentions"
 
 
 def test_the_last_mention_of_a_long_text_can_be_gone_to(page: Any) -> None:

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from patience import PATIENCE_S
 
 import lexome
 from lexome import Document, Passage, Span
@@ -16,7 +17,7 @@ TEXT = "BRCA1 causes breast cancer."
 
 def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "lexome", "evaluate", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
 
 
 def doc(id: str, *mentions: tuple[str, int, int]) -> Document:

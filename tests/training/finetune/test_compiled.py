@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,10 +13,17 @@ from lexome.models.checkpoint import load
 from lexome.training.finetune.stage import finetune
 
 NER = {"kind": "ner", "types": ["Gene", "Drug"]}
+needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs g++ on a CPU")
 
 
-@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs g++ on a CPU, and there is none")
-def test_compiled_steps_end_where_steps_that_are_not_do(start: Path, tmp_path: Path) -> None:
+# aot_eager traces as inductor does, without minutes of a C++ compiler.
+@pytest.mark.parametrize(
+    "backend", ["aot_eager", pytest.param("inductor", marks=[pytest.mark.nightly, needs_compiler])]
+)
+def test_compiled_steps_end_where_steps_that_are_not_do(
+    start: Path, tmp_path: Path, backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=backend))
     docs = ner_documents(12)
     data = write_splits(tmp_path / "data", train=docs, dev=docs)
     torch._dynamo.reset()

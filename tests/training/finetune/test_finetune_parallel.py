@@ -38,12 +38,12 @@ def torchrun(recipe: FinetuneRecipe) -> str:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     command += ["-m", "lexome", "finetune", str(path), "--json"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    result = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=180)
+    result = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=600)
     assert result.returncode == 0, result.stderr
     return result.stdout
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", ["plain", pytest.param("muon, crf", marks=pytest.mark.nightly)])
 def test_two_processes_train_what_one_does(case: str, start: Path, tmp_path: Path) -> None:
     docs = ner_documents(12)
     data = write_splits(tmp_path / "data", train=docs[:7], dev=docs[7:9], test=docs[9:])

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from math import nan
 from pathlib import Path
@@ -23,6 +22,7 @@ from finetuning import (
     tiny_model,
     write_splits,
 )
+from patience import wait_until
 from torch import Tensor
 
 import lexome
@@ -153,12 +153,8 @@ def test_a_grid_that_was_killed_goes_on_and_ends_as_one_that_was_not(start: Path
 
 
 def _wait_for(path: Path, child: "subprocess.Popen[bytes]") -> None:
-    for _ in range(1200):
-        if path.exists():
-            return
-        assert child.poll() is None, "the run ended before it could be killed"
-        time.sleep(0.05)
-    raise AssertionError(f"{path} did not appear in a minute")
+    wait_until(lambda: path.exists() or child.poll() is not None)
+    assert child.poll() is None, "the run ended before it could be killed"
 
 
 def test_runs_side_by_side_come_to_the_same(start: Path, data: Path, tmp_path: Path) -> None:

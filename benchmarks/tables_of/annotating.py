@@ -80,6 +80,28 @@ def bulk_memory() -> str:
     ) + measured(result["facts"])
 
 
+def relation_speed() -> str:
+    """Pairs of concepts per second, all pairs in one pass beside one pass for each pair."""
+    result = stored("relation_speed")
+    names = {"one pass": "`document-relation`: one pass", "one pass a pair": "`relation`: one pass per pair"}
+    lines = [
+        (
+            name,
+            f"{result['tokens'][key]:,}",
+            f"{result['pairs_per_second'][key]:,}",
+            result["documents_per_second"][key],
+        )
+        for key, name in names.items()
+    ]
+    head = (
+        f"{result['documents']} abstracts, {result['pairs']:,} pairs, one core",
+        "tokens run",
+        "pairs/s",
+        "abstracts/s",
+    )
+    return rows(head, *lines) + measured(result["facts"])
+
+
 def install_size() -> str:
     """The model is inside the lexome folder but not in the stored total; it is shown separately."""
     result = stored("install_size")
@@ -94,5 +116,13 @@ def install_size() -> str:
 
 TABLES = {
     made.__name__: made
-    for made in (annotate_speed, serve_load, onnx_speed, window_independence, bulk_memory, install_size)
+    for made in (
+        annotate_speed,
+        serve_load,
+        onnx_speed,
+        window_independence,
+        bulk_memory,
+        relation_speed,
+        install_size,
+    )
 }

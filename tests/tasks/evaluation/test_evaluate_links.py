@@ -7,7 +7,8 @@ import scipy.stats
 
 from lexome import Document, Passage, Span
 from lexome.document import Answer, Argument, Question, Relation
-from lexome.tasks.evaluation.comparison import LoadedFile, Resampling
+from lexome.tasks.evaluation.annotations import relation_metrics
+from lexome.tasks.evaluation.comparison import DocumentPair, LoadedFile, Resampling
 from lexome.tasks.evaluation.scoring import Evaluation, compare
 from lexome.tasks.metrics import Counts
 from lexome.tasks.qa import Questions
@@ -232,3 +233,30 @@ def test_a_question_of_several_documents_counts_once_as_the_task_scores_it() -> 
     }
     assert [one.kind for one in result.differences] == ["right, but not first"]
     assert result.notes == ("2 times a question is asked of a further document; it counts once, with all answers",)
+
+
+def test_relations_between_mentions_are_scored_as_concepts_where_gold_relates_those() -> None:
+    text = "Lithium and salt gave tremor."
+    spans = (
+        Span("T1", "Chemical", ((0, 7),), "Lithium", ("mesh:D008094",)),
+        Span("T2", "Chemical", ((12, 16),), "salt", ("mesh:D012965",)),
+        Span("T3", "Disease", ((22, 28),), "tremor", ("mesh:D014202",)),
+    )
+
+    def doc(*relations: Relation) -> Document:
+        return Document("d", (Passage(0, text),), spans, relations)
+
+    def concepts(id: str, type: str, one: str, novel: bool) -> Relation:
+        return Relation(id, type, (Argument("a", concept=one), Argument("b", concept="mesh:D014202")), novel)
+
+    def mentions(id: str, type: str, one: str, novel: bool) -> Relation:
+        return Relation(id, type, (Argument("x", one), Argument("y", "T3")), novel)
+
+    gold = doc(concepts("R1", "Causes", "mesh:D008094", True), concepts("R2", "Causes", "mesh:D012965", False))
+    found = doc(mentions("R1", "Causes", "T1", False), mentions("R2", "Treats", "T2", False))
+    scores = {one.name: one.value for one in relation_metrics([DocumentPair(gold, found)])}
+    assert scores["type and arguments"] == 0
+    assert scores["concepts"] == 1
+    assert scores["concepts and type"] == 0.5
+    assert scores["concepts, type and novelty"] == 0
+    assert "concepts" not in {one.name for one in relation_metrics([DocumentPair(found, found)])}

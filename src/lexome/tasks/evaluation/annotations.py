@@ -1,9 +1,9 @@
 """Evaluation of relations, labels and answers: metrics and differences."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, product
 
 import numpy as np
 
@@ -26,6 +26,9 @@ RELATIONS = "relations"
 
 Key = tuple[str, tuple[str, ...]]
 """What identifies a relation: its type, and its arguments in the order of their text."""
+
+ConceptKey = tuple[str, frozenset[str], bool | None]
+"""What identifies a relation between concepts: its type, the concepts and whether it is novel."""
 
 ROLES_IGNORED = "type and arguments, roles ignored"
 
@@ -55,7 +58,51 @@ def relation_metrics(pairs: Sequence[DocumentPair], only: Collection[str] | None
         results.append(micro_f1_result(RELATIONS, ROLES_IGNORED, unordered))
         if len(types) > 1:
             results.append(macro_f1_result(RELATIONS, ROLES_IGNORED, unordered, types))
-    return results
+    return results + _concept_metrics(pairs, only)
+
+
+def _concept_metrics(pairs: Sequence[DocumentPair], only: Collection[str] | None) -> list[MetricResult]:
+    """F1 of the related concepts of a document, as BioCreative scores them from raw text; with types, and with novelty.
+
+    A mention stands for each of its concepts, and roles are ignored. Only for gold relations between concepts, where
+    predictions are between mentions or gold has novelty; otherwise the scores above are the same.
+    """
+    gold = [relation for pair in pairs for relation in pair.gold.relations]
+    predicted = [relation for pair in pairs for relation in pair.predicted.relations]
+    between_concepts = any(all(side.concept for side in relation.arguments) for relation in gold)
+    novelty = any(relation.novel is not None for relation in gold)
+    of_mentions = any(side.target for relation in predicted for side in relation.arguments)
+    if not between_concepts or not (novelty or of_mentions):
+        return []
+    keys = [(_concept_keys(pair.gold, only), _concept_keys(pair.predicted, only)) for pair in pairs]
+    items: dict[str, Callable[[ConceptKey], Hashable]] = {
+        "concepts": lambda key: key[1],
+        "concepts and type": lambda key: key[:2],
+    }
+    if novelty:
+        items["concepts, type and novelty"] = lambda key: key
+    return [
+        micro_f1_result(
+            RELATIONS,
+            name,
+            [compare_sets({ANY_TYPE: set(map(item, own))}, {ANY_TYPE: set(map(item, found))}) for own, found in keys],
+        )
+        for name, item in items.items()
+    ]
+
+
+def _concept_keys(doc: Document, only: Collection[str] | None) -> set[ConceptKey]:
+    """Type, concepts and novelty of each relation; several for a mention of several concepts, none for one without."""
+    concepts = {span.id: span.concepts for span in doc.spans}
+    keys: set[ConceptKey] = set()
+    for relation in doc.relations:
+        if is_negative(relation.type) if only is None else relation.type not in only:
+            continue
+        sides = [
+            (side.concept,) if side.concept else concepts.get(side.target or "", ()) for side in relation.arguments
+        ]
+        keys |= {(relation.type, frozenset(names), relation.novel) for names in product(*sides)}
+    return keys
 
 
 def relation_differences(pairs: Sequence[DocumentPair], only: Collection[str] | None = None) -> Iterator[Difference]:

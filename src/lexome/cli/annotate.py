@@ -87,6 +87,18 @@ MinScore = Annotated[
     list[str] | None,
     typer.Option("--min-score", metavar="[TYPE=]SCORE", help="Drop mentions with a lower score, from 0 to 1."),
 ]
+OverlapsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--overlaps",
+        metavar="resolve|keep",
+        help="Whether one place has one type or all. Default: resolve, for models with rules.",
+    ),
+]
+NoRule = Annotated[
+    list[str] | None,
+    typer.Option("--no-rule", metavar="RULE,...", help="Switch off rules of the model, or all; repeatable."),
+]
 Explain = Annotated[bool, typer.Option("--explain", help="List dropped mentions with reasons.")]
 Color = Annotated[
     bool | None,
@@ -114,6 +126,8 @@ def annotate(
     lines: Lines = False,
     types: Types = None,
     min_score: MinScore = None,
+    overlaps: OverlapsOption = None,
+    no_rule: NoRule = None,
     explain: Explain = False,
     color: Color = None,
     threads: Threads = None,
@@ -137,7 +151,7 @@ def annotate(
     from lexome.formats.conversion import split_options
     from lexome.infer.annotation import Annotation, parse_inputs
     from lexome.infer.annotator import default_model, load
-    from lexome.infer.selection import parse_min_score, parse_types
+    from lexome.infer.selection import parse_min_score, parse_overlaps, parse_rules, parse_types
 
     output = _output(out, to)
     if counts and output.format is None and not output.bulk:
@@ -152,6 +166,7 @@ def annotate(
     if not output.bulk and (redo or part is not None or engine != "local" or jobs is not None):
         message = "--jobs, --engine, --part and --redo need a folder as --out."
         raise UsageError(message, code="conflicting-options", value="--out")
+    resolution = parse_overlaps(overlaps)
     folders = tuple(model or [default_model()])
     kept = "finished files" if output.bulk else None
     with interruptible(None if output.printed else output.path, kept=kept), _ignore_closed_pipe():
@@ -160,6 +175,7 @@ def annotate(
         selected = parse_types(types or [], (*annotator.types, *annotator.extra_types))
         scored = (*annotator.types, *annotator.relation_types, *annotator.extra_types)
         min_scores = parse_min_score(min_score or [], scored)
+        without_rules = tuple(sorted(parse_rules(no_rule or [])))
         annotator.select(types=selected, min_score=min_scores)  # raises for unknown types
         if output.bulk:
             from lexome.infer.bulk import BulkSettings, annotate_files
@@ -181,6 +197,8 @@ def annotate(
                     strict,
                     threads,
                     *options,
+                    overlaps=resolution,
+                    without_rules=without_rules,
                 ),
                 engine=engine_of(engine, jobs, address),
                 part=part_of(part),
@@ -195,6 +213,8 @@ def annotate(
             parsed,
             types=selected,
             min_score=min_scores,
+            overlaps=resolution,
+            without_rules=without_rules,
             from_=from_,
             lines=lines,
             read_options=options[0],
@@ -267,18 +287,22 @@ def _ignore_closed_pipe() -> Iterator[None]:
 def _print_documents(work: "Annotation", *, explain: bool, color: bool, as_json: bool) -> None:
     """Each document as it is annotated, rendered or as a line of JSON."""
     from lexome.infer.annotator import TEXT_ID
+    from lexome.infer.refinement import made_by_rule
     from lexome.infer.terminal import printable, render
 
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="backslashreplace")
     width = min(shutil.get_terminal_size((100, 24)).columns, MAX_WIDTH)
     for number, doc in enumerate(work.documents()):
-        dropped = work.annotator.explain(doc, types=work.types, min_score=work.min_score) if explain else []
+        dropped = work.explain(doc) if explain else []
         if as_json:
             line = doc.to_dict() | ({"dropped": [asdict(one) for one in dropped]} if explain else {})
             print(json.dumps(line, ensure_ascii=False), flush=True)
             continue
         print(("\n" if number else "") + render(doc, width=width, color=color, show_id=doc.id != TEXT_ID))
+        if explain:
+            for span, rule in made_by_rule(doc):
+                print(f"  by rule {span.start}-{span.end} {printable(span.text)!r} {span.type}: {rule}")
         for one in dropped:
             place = f"{one.start}-{one.end} {printable(one.text)!r}"
             print(f"  dropped {place} {one.type} {one.score:.2f}: {printable(one.why)}")

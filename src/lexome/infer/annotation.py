@@ -3,7 +3,7 @@
 import glob
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, fields
 from itertools import chain
@@ -16,8 +16,9 @@ from lexome.formats import Tally, read, write
 from lexome.formats.conversion import input_files
 from lexome.formats.registry import formats_by_extension
 from lexome.formats.streams import is_archive
-from lexome.infer.annotator import TEXT_ID, Annotator
-from lexome.infer.selection import MinScore
+from lexome.infer.annotator import TEXT_ID, Annotator, Candidate
+from lexome.infer.refinement import RULE_ATTRIBUTE
+from lexome.infer.selection import MinScore, Overlaps
 from lexome.progress import progress
 
 STANDARD_INPUT = Path("-")
@@ -158,6 +159,8 @@ class Annotation:
         *,
         types: tuple[str, ...] | None = None,
         min_score: MinScore | None = None,
+        overlaps: Overlaps | None = None,
+        without_rules: Collection[str] = (),
         from_: str | None = None,
         lines: bool = False,
         read_options: Mapping[str, Any] | None = None,
@@ -165,6 +168,7 @@ class Annotation:
         progress_shown: bool = True,
     ) -> None:
         self.annotator, self.inputs, self.types, self.min_score = annotator, inputs, types, min_score
+        self.overlaps, self.without_rules = overlaps, without_rules
         self.tally = Tally(rejects)
         self.counts = AnnotationCounts(predictable=predictable_types(annotator, types))
         self.seconds = 0.0
@@ -188,6 +192,16 @@ class Annotation:
         paths = self.inputs.paths
         return self._annotate(input_files(paths, self._from, self.tally, out=None) if paths else [])
 
+    def explain(self, doc: Document) -> list[Candidate]:
+        """Mentions that were considered but are not in the annotated document, with reasons."""
+        return self.annotator.explain(
+            doc,
+            types=self.types,
+            min_score=self.min_score,
+            overlaps=self.overlaps,
+            without_rules=self.without_rules,
+        )
+
     def write(self, out: Path, format: str | None, **options: object) -> None:
         """Write all documents to one file, or to one folder in a format that is written so, with its options."""
         files, rejects = input_files(self.inputs.paths, self._from, self.tally, out=out), self.tally.rejects_path
@@ -210,7 +224,15 @@ class Annotation:
         start, tokens = time.monotonic(), self.annotator.tokens_run
         with tally, bar as track:
             inputs = track(chain(self.inputs.text_documents(), docs))
-            annotated = annotate(self.annotator, inputs, tally, types=self.types, min_score=self.min_score)
+            annotated = annotate(
+                self.annotator,
+                inputs,
+                tally,
+                types=self.types,
+                min_score=self.min_score,
+                overlaps=self.overlaps,
+                without_rules=self.without_rules,
+            )
             yield from self.counts.count(annotated, tally)
             self.counts.tokens = self.annotator.tokens_run - tokens
             self.seconds = time.monotonic() - start
@@ -225,6 +247,8 @@ def annotate(
     *,
     types: tuple[str, ...] | None = None,
     min_score: MinScore | None = None,
+    overlaps: Overlaps | None = None,
+    without_rules: Collection[str] = (),
 ) -> Iterator[Document]:
     """The annotated documents; `tally` notes relations and attributes that were lost with replaced mentions.
 
@@ -234,7 +258,8 @@ def annotate(
 
     def dependents(doc: Document) -> Counter[str]:
         relations = sum(relation.type not in predicted for relation in doc.relations)
-        return Counter(relation=relations, attribute=len(doc.attributes))
+        attributes = sum(attribute.name != RULE_ATTRIBUTE for attribute in doc.attributes)
+        return Counter(relation=relations, attribute=attributes)
 
     before: deque[Counter[str]] = deque()
 
@@ -243,7 +268,10 @@ def annotate(
             before.append(dependents(doc))
             yield doc
 
-    for doc in annotator.annotate(remember(), types=types, min_score=min_score):
+    annotated = annotator.annotate(
+        remember(), types=types, min_score=min_score, overlaps=overlaps, without_rules=without_rules
+    )
+    for doc in annotated:
         for kind, lost in (before.popleft() - dependents(doc)).items():
             tally.note(f"{kind} dropped with a replaced mention", lost)
         yield doc

@@ -18,7 +18,8 @@ from lexome.corpus.sentences import with_sentences
 from lexome.document import Document, Passage
 from lexome.errors import CheckpointError, UsageError
 from lexome.infer.predictor import SETTINGS, ModelSettings, Predictor, is_hugging_face, open_hugging_face
-from lexome.infer.selection import MinScore, Selection, select
+from lexome.infer.refinement import Refined, Refinement, refine_document
+from lexome.infer.selection import ALL_RULES, MinScore, Overlaps, Selection, select
 from lexome.tasks import Task, task_of
 from lexome.tasks.task import Example, Floats, Frame
 
@@ -143,21 +144,45 @@ class Model:
         )
         return replace(predicted, spans=spans)
 
+    def predict(
+        self, doc: Document, examples: Sequence[Example], logits: Sequence[Floats], selection: Selection
+    ) -> Document:
+        """The document with the selected predictions, after the model's rules."""
+        refined = self._refine(doc, examples, logits, selection)
+        if refined is not None:
+            return refined.doc
+        return selection.apply(self.types, doc, self.decode(doc, examples, logits, types=selection.types))
+
+    def _refine(
+        self, doc: Document, examples: Sequence[Example], logits: Sequence[Floats], selection: Selection
+    ) -> Refined | None:
+        """What the model's rules make of its predictions; None where it has none to apply."""
+        main = [type_ for type_ in self.types if type_ not in self.extra]
+        refinement = Refinement.of(main, self.settings.rules, selection)
+        if refinement is None:
+            return None
+        # Types exclude one another, so that all are decoded for a result that does not depend on the selection.
+        own = selection.of(self.types)
+        predicted = self.decode(doc, examples, logits, types=(*refinement.types, *own.types))
+        return refine_document(doc, predicted, own, refinement)
+
     def annotate(self, docs: Sequence[Document]) -> list[Document]:
-        """The documents with all predictions of this model."""
-        return annotate_together(docs, [self], Selection(self.types, {}))
+        """The documents with all predictions of this model, before any rules."""
+        return annotate_together(docs, [self], Selection(self.types, {}, "keep", frozenset((ALL_RULES,))))
 
     def dropped(self, doc: Document, selection: Selection) -> "list[Candidate]":
         """Mentions that were predicted but not selected, and near misses of selected types."""
         examples = self.encode(doc)
         logits = self.run(examples)
         spans = [span for span in self.decode(doc, examples, logits).spans if span.type in self.types]
+        refined = self._refine(doc, examples, logits, selection)
+        reasons = {} if refined is None else refined.reasons
         candidates = [
             Candidate(span.start, span.end, span.text, span.type, span.score or 0.0, reason)
             for span in spans
             # Nobody expects a type that is predicted on request only and was not requested.
             if (span.type in selection.types or span.type not in self.extra)
-            and (reason := selection.reason_dropped(span)) is not None
+            and (reason := selection.reason_dropped(span, reasons)) is not None
         ]
         curves = self.settings.calibration or {}
         for miss in self.task.near_misses(self._with_sentences(doc), examples, logits, spans):
@@ -222,7 +247,7 @@ def annotation_steps(
             check(model, doc)
         examples = model.encode(doc)
         logits = (yield model, examples) if examples else []
-        doc = selection.apply(model.types, doc, model.decode(doc, examples, logits, types=selection.types))
+        doc = model.predict(doc, examples, logits, selection)
     return doc
 
 
@@ -318,9 +343,26 @@ class Annotator:
             "models": [model.about() for model in self.models],
         }
 
-    def select(self, *, types: Collection[str] | None = None, min_score: MinScore | None = None) -> Selection:
+    def select(
+        self,
+        *,
+        types: Collection[str] | None = None,
+        min_score: MinScore | None = None,
+        overlaps: Overlaps | None = None,
+        without_rules: Collection[str] = (),
+    ) -> Selection:
         """Which predictions to keep; UsageError for a type that no model predicts."""
-        return select(types, min_score, default=self.types, extra=self.extra_types, relations=self.relation_types)
+        floors = {type_: score for model in self.models for type_, score in (model.settings.min_scores or {}).items()}
+        return select(
+            types,
+            min_score,
+            default=self.types,
+            extra=self.extra_types,
+            relations=self.relation_types,
+            floors=floors,
+            overlaps=overlaps,
+            without_rules=without_rules,
+        )
 
     def document(self, text: str | Document) -> Document:
         """A text made into a document; a document as it is."""
@@ -359,18 +401,22 @@ class Annotator:
         *,
         types: Collection[str] | None = None,
         min_score: MinScore | None = None,
+        overlaps: Overlaps | None = None,
+        without_rules: Collection[str] = (),
         batch_tokens: int = 0,
         together: int = 64,
     ) -> Iterator[Document]:
         """The annotated documents, in order, of texts or documents; the third item has the id text-3 if it is a text.
 
         Mentions of `types`, by default of all but the extra ones, replace those of the document; mentions of other
-        types stay as they are. Mentions and relations below `min_score`, overall or by type, are left out. Several
-        documents are in progress at a time, one on each thread or a few on one, so a few are read ahead. With
-        `batch_tokens`, `together` documents are read at a time and run in batches of up to that many tokens.
+        types stay as they are. Mentions and relations below `min_score`, overall or by type, are left out; by default
+        below the models' own minimum scores. A model with rules applies them, but for `without_rules`, and gives each
+        place one type unless `overlaps` is "keep". Several documents are in progress at a time, one on each thread or
+        a few on one, so a few are read ahead. With `batch_tokens`, `together` documents are read at a time and run in
+        batches of up to that many tokens.
         """
         # An unknown type is reported at once, not when the first document is requested.
-        selection = self.select(types=types, min_score=min_score)
+        selection = self.select(types=types, min_score=min_score, overlaps=overlaps, without_rules=without_rules)
         if isinstance(docs, str | bytes | Document) or not isinstance(docs, Iterable):
             hint = "Call annotator(it)." if isinstance(docs, str | Document) else _hint(docs)
             message = f"annotate was called with {_describe(docs)}; expected an iterable of texts or documents. {hint}"
@@ -391,10 +437,17 @@ class Annotator:
                 raise UsageError(message, code="not-a-document", value=item)
 
     def explain(
-        self, text: str | Document, *, types: Collection[str] | None = None, min_score: MinScore | None = None
+        self,
+        text: str | Document,
+        *,
+        types: Collection[str] | None = None,
+        min_score: MinScore | None = None,
+        overlaps: Overlaps | None = None,
+        without_rules: Collection[str] = (),
     ) -> list[Candidate]:
         """Mentions that were considered but are not in the result of the same call, in reading order, with reasons."""
-        doc, selection = self.document(text), self.select(types=types, min_score=min_score)
+        doc = self.document(text)
+        selection = self.select(types=types, min_score=min_score, overlaps=overlaps, without_rules=without_rules)
         models = [model.with_predictor(model.predictor.uncounted()) for model in self.models if model.types]
         candidates = [candidate for model in models for candidate in model.dropped(doc, selection)]
         return sorted(candidates, key=lambda candidate: (candidate.start, candidate.end, candidate.type))

@@ -25,13 +25,13 @@ from lexome.formats.streams import is_archive, printable_name, uncompressed_name
 from lexome.infer.annotation import AnnotationCounts, annotate, predictable_types
 from lexome.infer.annotator import Annotator
 from lexome.infer.predictor import identity_of
-from lexome.infer.selection import MinScore
+from lexome.infer.selection import MinScore, Overlaps
 from lexome.pipeline import Advance, Engine, Job, Part, Stage, StageResult, run
 
 SETTINGS = "settings.json"
 
 # Incremented when the same models and options would give other files than before.
-VERSION = 1
+VERSION = 2
 
 LOCAL = Engine()
 
@@ -50,6 +50,8 @@ class BulkSettings:
     threads: int | None = None
     read_options: Mapping[str, Any] = field(default_factory=dict)
     write_options: Mapping[str, Any] = field(default_factory=dict)
+    overlaps: Overlaps | None = None
+    without_rules: tuple[str, ...] = ()
 
     def identity(self) -> dict[str, Any]:
         """What the output depends on, by the names of the options."""
@@ -65,6 +67,8 @@ class BulkSettings:
             "min-score": self.min_score,
             "from": self.from_,
             "lines": self.lines,
+            "overlaps": self.overlaps,
+            "no-rule": sorted(self.without_rules),
             **({"set": {**self.read_options, **self.write_options}} if self.read_options or self.write_options else {}),
         }
 
@@ -173,7 +177,15 @@ def annotate_file(job: Job, drafts: tuple[Path, ...], advance: Advance) -> dict[
         options: dict[str, object] = {"per": "line"} if settings.lines else {}
         docs = read(job.inputs, settings.from_, tally=tally, options_if_supported=options, **settings.read_options)
         docs = _track(docs, tally, advance)
-        annotated = annotate(annotator, docs, tally, types=settings.types, min_score=settings.min_score)
+        annotated = annotate(
+            annotator,
+            docs,
+            tally,
+            types=settings.types,
+            min_score=settings.min_score,
+            overlaps=settings.overlaps,
+            without_rules=settings.without_rules,
+        )
         write(out, counts.count(annotated, tally), settings.format, tally=tally, **settings.write_options)
         tally.raise_failures(str(job.inputs[0]))
     counts.documents, counts.tokens = tally.written, annotator.tokens_run - tokens

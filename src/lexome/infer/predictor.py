@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from lexome.errors import CheckpointError, UsageError
 from lexome.files import usable_cores
+from lexome.infer.rules import RULES
 from lexome.infer.tokenizer import SubwordTokenizer, open_tokenizer
 from lexome.tasks import Ner
 
@@ -30,6 +31,9 @@ MODEL, SETTINGS, TOKENIZER = "model.onnx", "model.json", "tokenizer.json"
 
 # Incremented when older versions of Lexome could no longer read model.json.
 FORM_VERSION = 1
+
+# Keys that model.json may lack.
+OPTIONAL_SETTINGS = ("calibration", "rules", "min_scores")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +54,8 @@ class ModelSettings:
     task              of a fine-tuned model, the settings that tasks.task_of reads; else None
     calibration       of mention scores, by type, slope and intercept on the log-odds (Platt scaling); None where scores
                       are not calibrated
+    rules             rules of decoding to apply to the model's mentions, see `lexome.infer.rules`; None for none
+    min_scores        default minimum scores of mentions, by type; None for none
     """
 
     kind: str
@@ -69,6 +75,8 @@ class ModelSettings:
     source: dict[str, str]
     task: dict[str, Any] | None = None
     calibration: dict[str, tuple[float, float]] | None = None
+    rules: tuple[str, ...] | None = None
+    min_scores: dict[str, float] | None = None
     version: int = FORM_VERSION
 
 
@@ -86,20 +94,27 @@ def read_settings(folder: Path) -> ModelSettings:
     if version != FORM_VERSION:
         message = f"{path}: version {version}; expected {FORM_VERSION}. Export the model again with this Lexome."
         raise CheckpointError(message, code="unsupported-version", value=version)
-    # Folders written before calibration existed do not have the key.
-    content.setdefault("calibration", None)
+    # Folders written before these existed, or without them, do not have the keys.
+    for name in OPTIONAL_SETTINGS:
+        content.setdefault(name, None)
     names = {field.name for field in fields(ModelSettings)}
     if wrong := sorted(names ^ content.keys()):
         problem = "missing key" if wrong[0] in names else "unknown key"
         message = f"{path}: {problem} {wrong[0]!r}. Export the model again."
         raise CheckpointError(message, code=problem.replace(" ", "-"), value=wrong[0])
+    if unknown := sorted(set(content["rules"] or ()) - set(RULES)):
+        message = f"{path}: unknown rule {unknown[0]!r}; expected {', '.join(RULES)}. Update Lexome."
+        raise CheckpointError(message, code="unknown-rule", value=unknown[0])
     values: dict[str, Any] = {key: tuple(item) if isinstance(item, list) else item for key, item in content.items()}
     return ModelSettings(**{**values, "calibration": _curves(path, content["calibration"])})
 
 
 def write_settings(folder: Path, settings: ModelSettings) -> None:
     """Write model.json."""
-    text = json.dumps(asdict(settings), indent=2, ensure_ascii=False)
+    # Without what a model has none of, older versions of Lexome can read it.
+    unset = {name for name in ("rules", "min_scores") if getattr(settings, name) is None}
+    content = {name: value for name, value in asdict(settings).items() if name not in unset}
+    text = json.dumps(content, indent=2, ensure_ascii=False)
     (folder / SETTINGS).write_text(text + "\n", encoding="utf-8")
 
 

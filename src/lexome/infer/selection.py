@@ -3,21 +3,43 @@
 import difflib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal, cast, get_args
 
 from lexome.document import Document, Span
 from lexome.errors import UsageError
+from lexome.infer.rules import RULES
 from lexome.tasks.ner import replace_spans
 
 MinScore = float | Mapping[str, float]
 """Minimum score of mentions and relations: of all types, or by type."""
 
 
+Overlaps = Literal["resolve", "keep"]
+"""Whether mentions of different types at one place are resolved to the best one, or all are kept."""
+
+ALL_RULES = "all"
+
+
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Mention types to predict, and minimum scores by type of mention or relation."""
+    """Mention types to predict, minimum scores by type of mention or relation, and which rules to apply.
+
+    overlaps       None: a model with rules resolves them, others do not
+    without_rules  rules that are switched off, or "all"
+    """
 
     types: tuple[str, ...]
     min_scores: Mapping[str, float]
+    overlaps: Overlaps | None = None
+    without_rules: frozenset[str] = frozenset()
+
+    def enables(self, rule: str) -> bool:
+        """Whether a rule is not switched off."""
+        return rule not in self.without_rules and ALL_RULES not in self.without_rules
+
+    def of(self, types: Sequence[str]) -> "Selection":
+        """The selection of those of its types that a model predicts."""
+        return replace(self, types=tuple(type_ for type_ in types if type_ in self.types))
 
     def needs(self, model_types: Sequence[str]) -> bool:
         """Whether a model that predicts these mention types has to run; one that predicts none always does."""
@@ -35,10 +57,12 @@ class Selection:
         kept = [span for span in spans if self.reason_dropped(span) is None]
         return predicted if len(kept) == len(spans) else replace_spans(doc, kept, selected)
 
-    def reason_dropped(self, span: Span) -> str | None:
-        """Why a predicted mention is not in the result, or None."""
+    def reason_dropped(self, span: Span, by_rule: Mapping[tuple[int, int, str], str] | None = None) -> str | None:
+        """Why a predicted mention is not in the result, or None; `by_rule` are the reasons of rules."""
         if span.type not in self.types:
             return f"type {span.type} is not selected"
+        if by_rule and (reason := by_rule.get((span.start, span.end, span.type))) is not None:
+            return reason
         score, min_score = span.score or 0.0, self.min_scores.get(span.type, 0.0)
         return f"score {score:.2f} is below {min_score:g}" if score < min_score else None
 
@@ -71,20 +95,49 @@ def select(
     default: Sequence[str],
     extra: Sequence[str] = (),
     relations: Sequence[str] = (),
+    floors: Mapping[str, float] | None = None,
+    overlaps: Overlaps | None = None,
+    without_rules: Collection[str] = (),
 ) -> Selection:
-    """The selection of `types`, by default of all `default` types but none of `extra`; UsageError if one is unknown."""
+    """The selection of `types`, by default of all `default` types but none of `extra`; UsageError if one is unknown.
+
+    `floors` are the models' own minimum scores, which hold for the types that `min_score` does not name.
+    """
+    overlaps = parse_overlaps(overlaps)
+    disabled = parse_rules(without_rules)
     selected = tuple(default) if types is None else (types,) if isinstance(types, str) else tuple(types)
     selected = match_case(selected, (*default, *extra))
     _require_known(selected, default, extra)
     scored = (*default, *relations)
     if min_score is None:
-        return Selection(selected, {})
+        return Selection(selected, dict(floors or {}), overlaps, disabled)
     min_scores = min_score if isinstance(min_score, Mapping) else dict.fromkeys((*scored, *extra), min_score)
     min_scores = dict(zip(match_case(tuple(min_scores), (*scored, *extra)), min_scores.values(), strict=True))
     _require_known(tuple(min_scores), scored, extra)
     for score in min_scores.values():
         _require_score(score)
-    return Selection(selected, dict(min_scores))
+    return Selection(selected, {**(floors or {}), **min_scores}, overlaps, disabled)
+
+
+def parse_overlaps(name: str | None) -> Overlaps | None:
+    """The name if it is one of `Overlaps`, or None; UsageError for another one."""
+    for choice in get_args(Overlaps):
+        if name == choice:
+            return cast(Overlaps, choice)
+    if name is not None:
+        message = f"overlaps {name!r}: expected {' or '.join(get_args(Overlaps))}."
+        raise UsageError(message, code="invalid-overlaps", value=name)
+    return None
+
+
+def parse_rules(names: Collection[str]) -> frozenset[str]:
+    """Names of rules, also several with commas between them; UsageError for an unknown one."""
+    parts = (names,) if isinstance(names, str) else names
+    rules = frozenset(name.strip() for part in parts for name in part.split(",") if name.strip())
+    for name in sorted(rules - {*RULES, ALL_RULES}):
+        message = f"unknown rule {name!r}. Rules: {', '.join((*RULES, ALL_RULES))}."
+        raise UsageError(message, code="unknown-rule", value=name)
+    return rules
 
 
 def match_case(names: Sequence[str], known: Collection[str]) -> tuple[str, ...]:

@@ -1,0 +1,115 @@
+"""Applies a model's rules to the mentions it predicted in a document, and marks what the rules added."""
+
+from bisect import bisect_right
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from lexome.document import Attribute, Document, Span, numbered_ids
+from lexome.infer.rules import RULES, refine
+from lexome.infer.rules.mention import Mention
+from lexome.infer.selection import Selection
+from lexome.tasks.ner import replace_spans
+
+# Name of the attribute of mentions that a rule added; its value is the rule.
+RULE_ATTRIBUTE = "rule"
+
+Key = tuple[int, int, str]
+"""Place and type of a mention."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refinement:
+    """Rules to apply to a model's mentions of `types`, and whether to keep one type per place."""
+
+    types: tuple[str, ...]
+    rules: tuple[str, ...]
+    resolve: bool
+
+    @classmethod
+    def of(cls, types: Sequence[str], rules: Collection[str] | None, selection: Selection) -> "Refinement | None":
+        """What a selection leaves of a model's rules; None where nothing is to be done."""
+        enabled = tuple(rule for rule in RULES if rule in (rules or ()) and selection.enables(rule))
+        resolve = selection.overlaps == "resolve" or (selection.overlaps is None and rules is not None)
+        if not (enabled or resolve) or not any(type_ in types for type_ in selection.types):
+            return None
+        return cls(tuple(types), enabled, resolve)
+
+
+@dataclass(frozen=True, slots=True)
+class Refined:
+    """The document with selected mentions, and why mentions that the model predicted are not among them."""
+
+    doc: Document
+    reasons: dict[Key, str]
+
+
+def refine_document(doc: Document, predicted: Document, selection: Selection, refinement: Refinement) -> Refined:
+    """Replace the selected types' mentions of `doc` with the refined ones of `predicted`, which has all types."""
+    layout = Layout(doc)
+    mentions, others = [], []
+    for span in predicted.spans:
+        if span.type in refinement.types:
+            mentions.append(Mention(*layout.to_text(span.start, span.end), span.type, span.score or 0.0))
+        elif span.type in selection.types:
+            others.append(span)
+    refined = refine(layout.text, mentions, types=refinement.types, rules=refinement.rules, resolve=refinement.resolve)
+    spans = [span for span in others if selection.reason_dropped(span) is None]
+    rules: dict[Key, str] = {}
+    for mention in refined.mentions:
+        place = layout.to_document(mention.start, mention.end)
+        span = Span("", mention.type, (place,), layout.text[mention.start : mention.end], score=mention.score)
+        if selection.reason_dropped(span) is None:
+            spans.append(span)
+            if mention.rule is not None:
+                rules[(*place, mention.type)] = mention.rule
+    reasons = {(*layout.to_document(*drop.mention.place), drop.mention.type): drop.reason for drop in refined.drops}
+    result = replace_spans(doc, spans, selection.types)
+    return Refined(_with_marks(result, rules) if rules else result, reasons)
+
+
+def _with_marks(doc: Document, rules: dict[Key, str]) -> Document:
+    """The document with an attribute for each mention that a rule added."""
+    used = {attribute.id for attribute in doc.attributes}
+    ids = (name for name in numbered_ids("A") if name not in used)
+    marks = tuple(
+        Attribute(next(ids), span.id, RULE_ATTRIBUTE, rule)
+        for span in doc.spans
+        if len(span.parts) == 1 and (rule := rules.get((span.start, span.end, span.type))) is not None
+    )
+    return replace(doc, attributes=(*doc.attributes, *marks))
+
+
+def made_by_rule(doc: Document) -> Iterator[tuple[Span, str]]:
+    """The mentions that a rule added, each with the rule."""
+    rules = {mark.target: mark.value or "" for mark in doc.attributes if mark.name == RULE_ATTRIBUTE}
+    return ((span, rules[span.id]) for span in doc.spans if span.id in rules)
+
+
+class Layout:
+    """The passages of a document as one text, with line breaks between them, however far apart they are."""
+
+    def __init__(self, doc: Document) -> None:
+        self.text = "\n".join(passage.text for passage in doc.passages)
+        self._offsets = [passage.offset for passage in doc.passages]
+        self._starts: list[int] = []
+        start = 0
+        for passage in doc.passages:
+            self._starts.append(start)
+            start += len(passage.text) + 1
+        self._same = self._offsets == self._starts
+
+    def to_text(self, start: int, end: int) -> tuple[int, int]:
+        """A range of the document in the text."""
+        if self._same:
+            return start, end
+        index = bisect_right(self._offsets, start) - 1
+        shift = self._starts[index] - self._offsets[index]
+        return start + shift, end + shift
+
+    def to_document(self, start: int, end: int) -> tuple[int, int]:
+        """A range of the text in the document."""
+        if self._same:
+            return start, end
+        index = bisect_right(self._starts, start) - 1
+        shift = self._offsets[index] - self._starts[index]
+        return start + shift, end + shift

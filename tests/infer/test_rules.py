@@ -1,0 +1,284 @@
+"""Rules after the model: each on mentions given by hand, so that none depends on weights."""
+
+import random
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import FrameType
+
+import pytest
+
+from lexome.document import Document, Passage, Span, lay_out
+from lexome.errors import CheckpointError, UsageError
+from lexome.infer.annotator import default_model
+from lexome.infer.predictor import read_settings, write_settings
+from lexome.infer.refinement import Layout, Refinement, made_by_rule, refine_document
+from lexome.infer.rules import RULES, refine
+from lexome.infer.rules.cell_lines import is_cell_type, line_name
+from lexome.infer.rules.lexicon import is_clinical, lexicon
+from lexome.infer.rules.mention import Drop, Mention, NameIndex
+from lexome.infer.rules.overlaps import resolve_overlaps
+from lexome.infer.selection import Selection, select
+
+TYPES = ("Gene", "Disease", "Chemical", "Species", "CellLine", "Variant")
+
+
+def found(text: str, *predicted: tuple[str, str, float], rules: tuple[str, ...] = RULES, resolve: bool = True) -> set:
+    """Texts and types after the rules, from texts, types and scores that a model predicted, each at its first place."""
+    mentions = [
+        Mention(text.index(name), text.index(name) + len(name), type_, score) for name, type_, score in predicted
+    ]
+    refined = refine(text, mentions, types=TYPES, rules=rules, resolve=resolve)
+    return {(text[mention.start : mention.end], mention.type) for mention in refined.mentions}
+
+
+@pytest.mark.parametrize(
+    ("text", "predicted", "expected"),
+    [
+        ("BRAF V600E was seen.", [("BRAF", "Gene", 0.9)], {("BRAF", "Gene"), ("V600E", "Variant")}),
+        ("KRAS G12D mutation", [("KRAS G12D mutation", "Gene", 0.9)], {("KRAS", "Gene"), ("G12D", "Variant")}),
+        ("a KrasG12D mouse", [], {("Kras", "Gene"), ("G12D", "Variant")}),
+        ("c.76A>T and p.(Val600Glu)", [], {("c.76A>T", "Variant"), ("p.(Val600Glu)", "Variant")}),
+        ("the SNP rs1799971-A", [("rs1799971-A", "Variant", 0.5)], {("rs1799971", "Variant")}),
+        ("Val66Met and Pro75 Ala", [], {("Val66Met", "Variant"), ("Pro75 Ala", "Variant")}),
+        ("EGFR exon 19 deletion", [("EGFR", "Gene", 0.9)], {("EGFR", "Gene"), ("exon 19 deletion", "Variant")}),
+        ("(185delAG) and IVS10+1G>A", [], {("185delAG", "Variant"), ("IVS10+1G>A", "Variant")}),
+        ("markers D13S263 here", [("D13S263", "Variant", 0.7)], set()),
+        ("the mutation was new", [("mutation", "Variant", 0.6)], set()),
+        # Not variants: a cell line and a protein, and a word with no gene or mutation near it.
+        ("T47D cells and S100B in mutants", [("T47D", "CellLine", 0.9)], {("T47D", "CellLine")}),
+        ("room A12B on floor 3", [], set()),
+    ],
+)
+def test_variants(text: str, predicted: list[tuple[str, str, float]], expected: set[tuple[str, str]]) -> None:
+    assert found(text, *predicted, rules=("variants",)) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("HEK293 cells", "HEK293"),
+        ("human neuroblastoma SH-SY5Y cell lines", "SH-SY5Y"),
+        ("hypothalamic GT1-1 cells", "GT1-1"),
+        ("HSC cell line LX-2", "LX-2"),
+        ("(MCF-7)", "MCF-7"),
+        ("WT HEK", "HEK"),
+    ],
+)
+def test_a_cell_line_is_its_name(text: str, name: str) -> None:
+    start, end = line_name(text, 0, len(text))
+    assert text[start:end] == name
+    assert not is_cell_type(name)
+
+
+def test_the_rest_of_a_cut_name_is_added() -> None:
+    assert found("COS-7 cells", ("COS", "CellLine", 0.6), rules=("cell-lines",)) == {("COS-7", "CellLine")}
+
+
+@pytest.mark.parametrize("name", ["CD4+ T", "PBMCs", "hESC", "fibroblasts", "HUVEC", "E. coli DHM1"])
+def test_cell_types_are_not_lines(name: str) -> None:
+    assert is_cell_type(name)
+
+
+def test_two_lines_in_one_mention_are_two() -> None:
+    expected = {("SH-SY5Y", "CellLine"), ("HeLa", "CellLine")}
+    assert found("in SH-SY5Y, HeLa cells", ("SH-SY5Y, HeLa", "CellLine", 0.6), rules=("cell-lines",)) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "predicted", "expected"),
+    [
+        ("SirT1ko mice", ("SirT1ko", "Gene"), "SirT1"),
+        ("p53-/- cells", ("p53-/-", "Gene"), "p53"),
+        ("deletion (nt) here", ("deletion (nt", "Variant"), "deletion (nt)"),
+        ("prostaglandin (PG) E2", ("prostaglandin (", "Chemical"), "prostaglandin"),
+        ("Gs, Gi", ("Gs,", "Gene"), "Gs"),
+    ],
+)
+def test_boundaries(text: str, predicted: tuple[str, str], expected: str) -> None:
+    assert found(text, (*predicted, 0.9), rules=("boundaries",)) == {(expected, predicted[1])}
+
+
+def test_families_are_one_gene() -> None:
+    text = "Mcm4/6/7 and ERK1/2 in Th1/2 cells, Fig1/2"
+    predicted = (("Mcm4", "Gene", 0.8),)
+    assert found(text, *predicted, rules=("coordination",)) == {("Mcm4/6/7", "Gene"), ("ERK1/2", "Gene")}
+
+
+def test_ambiguous_abbreviations_need_a_clinical_text() -> None:
+    note, article = "58 y/o with h/o CAD on Lipitor", "CAD software and Lipitor"
+    assert is_clinical(note)
+    assert found(note, rules=("lexicon",)) == {("CAD", "Disease"), ("Lipitor", "Chemical")}
+    assert found(article, rules=("lexicon",)) == {("Lipitor", "Chemical")}
+    defined = "58 y/o with h/o cold-pressor (CAD) pain"
+    assert found(defined, rules=("lexicon",)) == set()
+
+
+def test_the_lexicon_corrects_parts_and_types_but_leaves_longer_mentions() -> None:
+    text = "SARS-CoV-2 nsp12, HIV-1 Tat and COVID-19 pneumonia"
+    predicted = [
+        ("SARS-CoV-2 nsp12", "Gene", 0.9),
+        ("HIV", "Disease", 0.6),
+        ("COVID-19 pneumonia", "Disease", 0.9),
+    ]
+    assert found(text, *predicted, rules=("lexicon",)) == {
+        ("SARS-CoV-2", "Species"),
+        ("nsp12", "Gene"),
+        ("HIV-1", "Species"),
+        ("Tat", "Gene"),
+        ("COVID-19 pneumonia", "Disease"),
+    }
+    assert found("COVID-19", ("COVID-19", "Species", 0.9), rules=("lexicon",)) == {("COVID-19", "Disease")}
+
+
+def test_lexicon_entries_are_valid() -> None:
+    _, entries = lexicon()
+    assert {entry.type for entry in entries.values()} <= set(TYPES)
+    assert len(entries) > 500
+
+
+def test_one_type_per_place() -> None:
+    text = "Candida auris in HIV infection"
+    predicted = [
+        ("Candida auris", "Species", 0.9),
+        ("Candida auris", "Disease", 0.5),
+        ("Candida", "CellLine", 0.4),
+        ("HIV infection", "Disease", 0.9),
+        ("HIV", "Species", 0.8),
+        ("auris in", "Gene", 0.3),
+    ]
+    # A virus inside a disease is right in both.
+    expected = {("Candida auris", "Species"), ("HIV infection", "Disease"), ("HIV", "Species")}
+    assert found(text, *predicted, rules=()) == expected
+    assert len(found(text, *predicted, rules=(), resolve=False)) == len(predicted)
+
+
+def test_drops_say_why() -> None:
+    drops: list[Drop] = []
+    kept = resolve_overlaps([Mention(0, 5, "Gene", 0.9), Mention(0, 5, "Chemical", 0.8)], drops)
+    assert [mention.type for mention in kept] == ["Gene"]
+    assert [drop.mention.type for drop in drops] == ["Chemical"]
+
+
+def test_names_found_before_are_found_again() -> None:
+    text = "Metformin. Metformin. Metformin. Metformins"
+    mentions = [Mention(0, 9, "Chemical", 0.9), Mention(11, 20, "Chemical", 0.9)]
+    refined = refine(text, mentions, types=TYPES, rules=("repeated-names",)).mentions
+    assert [(mention.start, mention.rule) for mention in refined] == [(0, None), (11, None), (22, "repeated-names")]
+
+
+def test_copies_of_a_sentence_have_the_same_mentions() -> None:
+    sentence = "Aspirin lowers the risk."
+    text = f"{sentence} Others do not. {sentence} {sentence}"
+    starts = [place for place in range(len(text)) if text.startswith(sentence, place)]
+    mentions = [Mention(start, start + 7, "Chemical", 0.8) for start in starts[:2]] + [Mention(0, 24, "Gene", 0.4)]
+    refined = refine(text, mentions, types=TYPES, rules=("repeated-sentences",), resolve=False).mentions
+    assert {(mention.start, mention.type) for mention in refined} == {(start, "Chemical") for start in starts}
+
+
+def test_a_name_index_finds_the_longest_whole_words() -> None:
+    index = NameIndex({"type 2 diabetes", "diabetes", "HIV-1", "x" * 200})
+    text = "type 2 diabetes, HIV-12, HIV-1; diabetes_x"
+    assert [text[start:end] for start, end in index.find(text)] == ["type 2 diabetes", "HIV-1", "diabetes"]
+
+
+def test_rules_keep_to_the_text_of_passages() -> None:
+    """Passages far apart, mentions of other types, attributes: all stay what and where they are."""
+    passages = (Passage(0, "BRAF V600E", "title"), Passage(5000, "KRAS G12D mutation in mice", "abstract"))
+    own = Span("X1", "Anatomy", ((5022, 5026),), "mice")
+    doc = Document("d", passages, (own,))
+    predicted = replace(doc, spans=(own, Span("T1", "Gene", ((5000, 5018),), "KRAS G12D mutation", score=0.9)))
+    refinement = Refinement(TYPES, RULES, True)
+    result = refine_document(doc, predicted, Selection(TYPES, {"Gene": 0.4}), refinement).doc
+    assert [(span.text, span.type, span.start) for span in result.spans] == [
+        ("mice", "Anatomy", 5022),
+        ("BRAF", "Gene", 0),
+        ("V600E", "Variant", 5),
+        ("KRAS", "Gene", 5000),
+        ("G12D", "Variant", 5005),
+    ]
+    assert {span.text: rule for span, rule in made_by_rule(result)} == {
+        "V600E": "variants",
+        "G12D": "variants",
+        "BRAF": "lexicon",
+    }
+
+
+def test_layout_maps_both_ways() -> None:
+    layout = Layout(Document("d", (Passage(7, "abc"), Passage(100, "def"))))
+    assert layout.to_text(101, 103) == (5, 7)
+    assert layout.to_document(5, 7) == (101, 103)
+    same = Layout(Document("d", lay_out((("title", "abc"), ("abstract", "def")))))
+    assert same.to_document(4, 7) == (4, 7) == same.to_text(4, 7)
+
+
+def test_a_selection_has_the_models_floors_and_rules() -> None:
+    floors = {"Gene": 0.4, "Disease": 0.4}
+    assert select(None, None, default=TYPES, floors=floors).min_scores == floors
+    assert select(None, {"Gene": 0.9}, default=TYPES, floors=floors).min_scores == {"Gene": 0.9, "Disease": 0.4}
+    assert set(select(None, 0.0, default=TYPES, floors=floors).min_scores.values()) == {0.0}
+    assert not select(None, None, default=TYPES, without_rules=("lexicon, variants",)).enables("variants")
+    with pytest.raises(UsageError) as error:
+        select(None, None, default=TYPES, without_rules=("brands",))
+    assert error.value.code == "unknown-rule"
+    with pytest.raises(UsageError) as error:
+        select(None, None, default=TYPES, overlaps="some")  # type: ignore[arg-type]
+    assert error.value.code == "invalid-overlaps"
+
+
+def test_models_without_rules_are_left_alone() -> None:
+    assert Refinement.of(TYPES, None, Selection(TYPES, {})) is None
+    assert Refinement.of(TYPES, RULES, Selection(("NCBI_Disease",), {})) is None
+    assert Refinement.of(TYPES, RULES, Selection(TYPES, {}, "keep", frozenset(("all",)))) is None
+    assert Refinement.of(TYPES, None, Selection(TYPES, {}, "resolve")) == Refinement(TYPES, (), True)
+
+
+def test_model_json_names_only_known_rules(tmp_path: Path) -> None:
+    settings = read_settings(default_model())
+    assert settings.rules == RULES
+    write_settings(tmp_path, replace(settings, rules=None, min_scores=None))
+    assert '"rules"' not in (tmp_path / "model.json").read_text()
+    assert read_settings(tmp_path).min_scores is None
+    write_settings(tmp_path, replace(settings, rules=("magic",)))
+    with pytest.raises(CheckpointError) as error:
+        read_settings(tmp_path)
+    assert error.value.code == "unknown-rule"
+
+
+def lines_run(call: Callable[[], object]) -> int:
+    """How many lines of Python a call runs: what a rule costs, without a clock."""
+    count = 0
+
+    def trace(frame: FrameType, event: str, argument: object) -> object:
+        nonlocal count
+        count += event == "line"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        call()
+    finally:
+        sys.settrace(before)
+    return count
+
+
+def test_hostile_texts_take_linear_work() -> None:
+    """Four times the text runs about four times the lines; a quadratic rule would run sixteen times as many."""
+    pieces = ["KRAS G12D (CAD) cells 1-bp", "V600E/", "Mcm4/6/7 ", "a a a", "((((", "HeLa cells, ", "rs123 ", "- - -"]
+
+    def work(count: int) -> int:
+        chosen = random.Random(0)
+        text = " ".join(chosen.choice(pieces) for _ in range(count))
+        starts = range(0, len(text) - 40, 40)
+        # Of every type, long and short ones, nested and crossing, and one over all of them.
+        mentions = [
+            Mention(start + shift, start + shift + 36 - 3 * shift, type_, 0.5 + shift / 20)
+            for start in starts
+            for shift, type_ in enumerate(TYPES)
+        ]
+        mentions.append(Mention(0, len(text), "Disease", 0.4))
+        return lines_run(lambda: refine(text, mentions, types=TYPES, rules=RULES))
+
+    assert work(800) < 6 * work(200)

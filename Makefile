@@ -113,7 +113,7 @@ $(LIGHT)/ready: pyproject.toml constraints.txt
 $(DEV)/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(DEV)
 	$(DEV)/bin/pip install --quiet --upgrade pip
-	$(DEV)/bin/pip install --quiet --constraint constraints.txt --editable '.[corpus,train,serve,cluster,spacy,office]' --group dev
+	$(DEV)/bin/pip install --quiet --constraint constraints.txt --editable '.[corpus,train,serve,cluster,spacy,office,search]' --group dev
 	@touch $@
 
 clean:

@@ -96,6 +96,10 @@ class DocumentError(BadDocument, ValueError):
     """A Document, Passage, Span or Relation that violates the document model."""
 
 
+class SearchIndexError(LexomeError):
+    """A search index that is missing, incomplete, damaged, in use, or was made with another model."""
+
+
 class PartialError(LexomeError):
     """Some files of a bulk job failed; the others are done."""
 

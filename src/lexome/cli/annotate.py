@@ -33,6 +33,7 @@ from lexome.cli.app import (
     parse_options,
     part_of,
     print_rejected,
+    use_color,
 )
 from lexome.errors import UsageError
 
@@ -222,7 +223,7 @@ def annotate(
             progress_shown=not quiet and not (output.printed and sys.stdout.isatty()),
         )
         if output.format is None:
-            _print_documents(work, explain=explain, color=_use_color(color), as_json=as_json)
+            _print_documents(work, explain=explain, color=use_color(color), as_json=as_json)
         else:
             work.write(output.path, output.format, **options[1])
     _print_summary(work, output, as_json=as_json and output.format is not None, quiet=quiet)
@@ -264,12 +265,6 @@ def _arguments(inputs: list[str] | None) -> list[str]:
             code="no-input",
         )
     return ["-"]
-
-
-def _use_color(option: bool | None) -> bool:
-    if option is not None:
-        return option
-    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """The `lexome` command, its version, and options and output that several commands share."""
 
+import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -148,3 +149,10 @@ def exit_for_failures(failures: Mapping[str, str], waiting: Sequence[str], out: 
         raise typer.Exit(1)
     if waiting and not quiet:
         print(f"waiting    {len(waiting):,} files of other parts are not done in {out}, first {waiting[0]}")
+
+
+def use_color(option: bool | None) -> bool:
+    """Whether to color the output: as the option says, else in a terminal unless NO_COLOR is set."""
+    if option is not None:
+        return option
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"

@@ -148,6 +148,18 @@ def _embed_texts(
     return vectors
 
 
+def embed_texts(predictor: Predictor, texts: Sequence[str], *, pooling: str = "mean") -> NDArray[np.float32]:
+    """A vector for each text, (texts, D), in windows as in `embed`; zeros for one without tokens."""
+    encoded = [predictor.tokenizer.ids(text) for text in texts]
+    places = [place for place, ids in enumerate(encoded) if ids]
+    vectors = np.zeros((len(texts), predictor.settings.width), np.float32)
+    if places:
+        counts = EmbedResult(Tally())
+        rows = [encoded[place] for place in places]
+        vectors[places] = _embed_texts(predictor, rows, counts, pooling=pooling, batch=1)
+    return vectors
+
+
 def windows(ids: Sequence[int], size: int) -> list[list[int]]:
     """The ids in as few windows as possible, none longer than `size`, all of about equal length.
 

@@ -1,0 +1,209 @@
+"""`lexome index`, `search` and `ask`: find passages and answers in one's own documents."""
+
+import json
+import shutil
+import sys
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lexome.cli.app import (
+    AsJson,
+    Lines,
+    Quiet,
+    RejectsPath,
+    Strict,
+    app,
+    default_rejects,
+    exit_for_tally,
+    interruptible,
+    print_rejected,
+    use_color,
+)
+from lexome.errors import UsageError
+
+if TYPE_CHECKING:
+    from lexome.search.build import IndexResult
+    from lexome.search.engine import Hit, SearchResult
+
+# Longer lines are hard to read.
+MAX_WIDTH = 110
+BOLD, DIM, RESET = "\x1b[1m", "\x1b[2m", "\x1b[0m"
+# Characters of a passage that are shown around its first highlight.
+SHOWN = 480
+
+Inputs = Annotated[list[Path], typer.Argument(metavar="DOCS... OUT", help="Files, folders or archives; the index.")]
+Encoder = Annotated[
+    Path | None, typer.Option("--embed", metavar="FOLDER", help="Exported encoder: index or search by vectors too.")
+]
+IndexFolder = Annotated[Path, typer.Argument(metavar="INDEX", help="Folder written by `lexome index`.")]
+Query = Annotated[str, typer.Argument(metavar="[QUERY]", help="Plain words; nothing in it is syntax.")]
+Concepts = Annotated[
+    list[str] | None,
+    typer.Option("--concept", metavar="CURIE", help="Only passages that mention it, as MESH:D003924; repeatable."),
+]
+MentionTypes = Annotated[
+    list[str] | None, typer.Option("--type", metavar="TYPE", help="Only passages with a mention of it; repeatable.")
+]
+Years = Annotated[str | None, typer.Option("--year", metavar="YEARS", help="2019, 2015-2020, 2015- or -2020.")]
+Journals = Annotated[list[str] | None, typer.Option("--journal", metavar="NAME", help="Only of a journal; repeatable.")]
+Limit = Annotated[int, typer.Option("--limit", min=0, help="Maximum number of results; 0 for all.")]
+By = Annotated[str | None, typer.Option("--by", metavar="bm25|vectors|both", help="Ranking. Default: all there is.")]
+
+
+@app.command()
+def index(
+    paths: Inputs,
+    encoder: Encoder = None,
+    pooling: Annotated[str, typer.Option(metavar="mean|cls", help="Mean of all tokens, or the first token.")] = "mean",
+    from_: Annotated[
+        str | None, typer.Option("--from", metavar="FORMAT", help="Input format. Default: detected.")
+    ] = None,
+    lines: Lines = False,
+    redo: Annotated[bool, typer.Option("--redo", help="Make an existing index anew.")] = False,
+    threads: Annotated[int | None, typer.Option("--threads", min=1, help="Threads of the encoder.")] = None,
+    rejects: RejectsPath = None,
+    strict: Strict = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Index documents for `lexome search` and `lexome ask`.
+
+    Run again, it reads new and changed files, drops removed ones, and leaves all others. An interrupted run resumes
+    when run again. Index annotated documents to search by concept and type.
+    """
+    from lexome.search.build import index as run
+
+    if len(paths) < 2:
+        message = "only one path; expected documents and the folder of the index: lexome index DOCS OUT."
+        raise UsageError(message, code="no-output", value=paths)
+    *inputs, out = paths
+    with interruptible(out, kept="finished batches"):
+        result = run(
+            inputs,
+            out,
+            embed=encoder,
+            pooling=pooling,
+            from_=from_,
+            lines=lines,
+            redo=redo,
+            threads=threads,
+            rejects=None if strict else rejects or default_rejects(out),
+            progress_shown=not quiet,
+        )
+    if as_json:
+        print(json.dumps({**result.as_dict(), "out": str(out)}, ensure_ascii=False))
+    elif not quiet:
+        _print_index(result, out)
+    exit_for_tally(result.tally, documents=result.documents)
+
+
+def _print_index(result: "IndexResult", out: Path) -> None:
+    files = {
+        "new": result.new_files,
+        "changed": result.changed_files,
+        "removed": result.removed_files,
+        "unchanged": result.unchanged_files,
+    }
+    print("files      " + ", ".join(f"{count:,} {name}" for name, count in files.items() if count))
+    vectors = f", {result.vectors:,} vectors" if result.vectors else ""
+    print(f"indexed    {result.new_documents:,} documents")
+    print_rejected(result.tally.rejected, result.tally.rejects_path, sys.stdout)
+    counts = f"{result.documents:,} documents, {result.passages:,} passages, {result.mentions:,} mentions{vectors}"
+    print(f"holds      {counts}")
+    print(f"wrote      {out}")
+
+
+@app.command()
+def search(
+    folder: IndexFolder,
+    query: Query = "",
+    concept: Concepts = None,
+    type_: MentionTypes = None,
+    year: Years = None,
+    journal: Journals = None,
+    limit: Limit = 10,
+    by: By = None,
+    encoder: Encoder = None,
+    color: Annotated[bool | None, typer.Option("--color/--no-color", help="Highlight in color or with marks.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Search an index by words, by concepts, or both.
+
+    With several --concept, a passage has to mention all. Each result has its document, passage and offsets; words of
+    the query are marked.
+    """
+    from lexome.search.engine import Index, parse_years
+
+    with Index.open(folder, encoder=encoder) as opened:
+        result = opened.search(
+            query,
+            concepts=concept or (),
+            types=type_ or (),
+            years=parse_years(year) if year is not None else (None, None),
+            journals=journal or (),
+            limit=limit,
+            method=by,  # type: ignore[arg-type]  # which search checks itself
+        )
+    if as_json:
+        print(json.dumps(result.as_dict(), ensure_ascii=False))
+        return
+    _print_hits(result, color=use_color(color))
+
+
+def _print_hits(result: "SearchResult", *, color: bool) -> None:
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(errors="backslashreplace")
+    for number, hit in enumerate(result.hits, 1):
+        print(f"{number}. {heading(hit, color=color)}")
+        for line in excerpt(hit, color=color):
+            print(f"   {line}")
+        for mention in hit.mentions:
+            named = f" {mention.concept}" if mention.concept else ""
+            print(f"   {mention.start}-{mention.end} {printable(mention.text)} {mention.type}{named}")
+        print()
+    shown = len(result.hits)
+    print(
+        f"{result.total:,} passages found" + (f", {shown:,} shown; --limit shows more" if shown < result.total else "")
+    )
+
+
+def printable(text: str) -> str:
+    """The text without control characters."""
+    from lexome.infer.terminal import printable as clean
+
+    return clean(text)
+
+
+def heading(hit: "Hit", *, color: bool) -> str:
+    """Document, title, year and journal; passage and offsets."""
+    title = printable(hit.title or "")
+    source = ", ".join(str(part) for part in (hit.journal, hit.year) if part)
+    place = f"{hit.kind} {hit.start}-{hit.end}"
+    head = f"{BOLD}{printable(hit.document)}{RESET}" if color else printable(hit.document)
+    score = f"score {hit.score:.3g}"
+    return "  ".join(part for part in (head, title, printable(source), place, score) if part)
+
+
+def excerpt(hit: "Hit", *, color: bool) -> list[str]:
+    """The lines of a passage around its first highlight, the highlights marked in color or with asterisks."""
+    opening, closing = (BOLD, RESET) if color else ("*", "*")
+    first = hit.highlights[0][0] if hit.highlights else hit.start
+    low = max(hit.start, min(first - SHOWN // 4, hit.end - SHOWN))
+    high = min(hit.end, low + SHOWN)
+    # To whole words.
+    while low > hit.start and not hit.text[low - hit.start - 1].isspace():
+        low -= 1
+    while high < hit.end and not hit.text[high - hit.start].isspace():
+        high += 1
+    pieces, at = ["…" if low > hit.start else ""], low
+    for start, end in hit.highlights:
+        if low <= start and end <= high:
+            pieces += (printable(hit.text[at - hit.start : start - hit.start]), opening)
+            pieces += (printable(hit.text[start - hit.start : end - hit.start]), closing)
+            at = end
+    pieces += (printable(hit.text[at - hit.start : high - hit.start]), "…" if high < hit.end else "")
+    width = min(shutil.get_terminal_size((100, 24)).columns, MAX_WIDTH) - 3
+    return textwrap.wrap("".join(pieces), width, break_on_hyphens=False) or [""]

@@ -1,0 +1,380 @@
+"""An opened index: passages by words (BM25), by vectors, by both, and by the concepts they mention."""
+
+import json
+import math
+import sqlite3
+import threading
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lexome.document import Range, shorten
+from lexome.errors import SearchIndexError, UsageError
+from lexome.infer.predictor import Predictor, identity_of
+from lexome.search import storage
+from lexome.search.terms import matching_ranges, query_terms
+from lexome.search.vectors import VectorFile
+
+Method = Literal["bm25", "vectors", "both"]
+METHODS = get_args(Method)
+
+# Robertson's k1 and b; others within half a point on titles and BioASQ (results/search.json).
+K1, B = 1.2, 0.75
+# The constant of reciprocal rank fusion (Cormack et al., 2009), and the results of each ranking that enter it.
+FUSION, FUSED = 60, 200
+
+MAX_QUERY_CHARACTERS = 100_000
+MAX_LIMIT = 10_000
+
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """What a passage has to have: mentions of all concepts and all types, a year of the range, one of the journals."""
+
+    concepts: tuple[str, ...] = ()
+    types: tuple[str, ...] = ()
+    years: tuple[int | None, int | None] = (None, None)
+    journals: tuple[str, ...] = ()
+
+    @property
+    def by_mention(self) -> bool:
+        """Whether passages are selected by their mentions."""
+        return bool(self.concepts or self.types)
+
+
+def parse_years(text: str) -> tuple[int | None, int | None]:
+    """The first and last year of 2019, 2015-2020, 2015- or -2020.
+
+    >>> parse_years("2015-")
+    (2015, None)
+    """
+    first, dash, last = text.strip().partition("-")
+    values = [int(part) if part.isdecimal() and len(part) <= 4 else None for part in (first, last if dash else first)]
+    if not any(values) or any(part and value is None for part, value in zip((first, last), values, strict=True)):
+        message = f"year {text!r}; expected a year or a range, such as 2019, 2015-2020, 2015- or -2020."
+        raise UsageError(message, code="invalid-year", value=text)
+    return values[0], values[1]
+
+
+@dataclass(frozen=True, slots=True)
+class FoundMention:
+    """A mention in a passage that was found."""
+
+    start: int
+    end: int
+    text: str
+    type: str
+    concept: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A passage that was found. Offsets are in characters of the document: `start` inclusive, `end` exclusive.
+
+    file        the input the document came from
+    passage     number of the passage in its document, from 1
+    highlights  where the passage has a word of the query, or a mention that was asked for
+    mentions    those of the passage that have a concept or type that was asked for
+    score       of BM25, a cosine, or a reciprocal rank fusion; comparable within one search only
+    """
+
+    document: str
+    file: str
+    title: str | None
+    year: int | None
+    journal: str | None
+    passage: int
+    kind: str
+    section: tuple[str, ...]
+    start: int
+    end: int
+    text: str
+    score: float
+    highlights: tuple[Range, ...] = ()
+    mentions: tuple[FoundMention, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SearchResult:
+    """The best passages, how many were found in all, and how they were ranked."""
+
+    query: str
+    ranking: str
+    total: int
+    hits: tuple[Hit, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """All of it for JSON."""
+        return asdict(self)
+
+
+class Index:
+    """An index, open for reading by one or more threads.
+
+    >>> index = Index.open("papers-index")                                   # doctest: +SKIP
+    >>> index.search("palbociclib resistance").hits[0].document              # doctest: +SKIP
+    'lexome-1'
+    """
+
+    def __init__(self, connection: sqlite3.Connection, folder: Path, *, encoder: Path | None = None) -> None:
+        self.folder = folder
+        self._connection, self._encoder = connection, encoder
+        self._lock = threading.Lock()
+        with storage.database_errors(folder):
+            self._meta = storage.read_meta(connection)
+            if not self._meta["complete"]:
+                message = (
+                    f"{folder}: the index is not complete. Run the same `lexome index` command again to finish it."
+                )
+                raise SearchIndexError(message, code="incomplete-index", value=folder)
+            rows = np.array(connection.execute("SELECT passage, words, year FROM sizes").fetchall(), np.int64)
+        ids, words, years = rows.reshape(-1, 3).T
+        size = int(ids.max(initial=0)) + 1
+        self._live, self._years = np.zeros(size, bool), np.zeros(size, np.int16)
+        self._live[ids], self._years[ids] = True, years
+        by_words = words > 0
+        self.passages = int(by_words.sum())
+        lengths = np.zeros(size, np.float32)
+        lengths[ids] = words
+        mean = float(words[by_words].mean()) if self.passages else 1.0
+        self._norm = (K1 * (1 - B + B * lengths / mean)).astype(np.float32)
+
+    @classmethod
+    def open(cls, folder: str | Path, *, encoder: str | Path | None = None) -> Self:
+        """The index in a folder; `encoder` is the model that made its vectors, if that has moved."""
+        folder = Path(folder)
+        connection = storage.connect(folder)
+        try:
+            return cls(connection, folder, encoder=None if encoder is None else Path(encoder))
+        except BaseException:
+            connection.close()
+            raise
+
+    def close(self) -> None:
+        """Close the database."""
+        self._connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    @property
+    def has_vectors(self) -> bool:
+        """Whether it was made with an encoder."""
+        return self._meta["settings"]["encoder"] is not None
+
+    @cached_property
+    def documents(self) -> int:
+        """The number of documents."""
+        return int(self._rows("SELECT count(*) FROM documents")[0][0])
+
+    @cached_property
+    def _vectors(self) -> VectorFile:
+        made_with = self._meta["settings"]["encoder"]
+        if made_with is None:
+            message = f"{self.folder}: the index has no vectors. Index with --embed MODEL, or search by bm25."
+            raise SearchIndexError(message, code="no-vectors", value=self.folder)
+        folder = self._encoder or Path(self._meta["encoder_folder"])
+        if not folder.is_dir():
+            message = (
+                f"{folder}: the encoder of {self.folder} is not there. Name its folder with --embed, or search by bm25."
+            )
+            raise SearchIndexError(message, code="missing-encoder", value=folder)
+        found = identity_of(folder)["sha256"]
+        if found != made_with["sha256"]:
+            message = (
+                f"{self.folder}: its vectors were made by {made_with['name']} ({made_with['sha256'][:8]}), but "
+                f"{folder} is {found[:8]}. Name the right encoder with --embed, or index again with --redo."
+            )
+            raise SearchIndexError(message, code="other-model", value=folder)
+        return VectorFile(
+            self.folder, self._meta["generation"], Predictor.open(folder, threads=1), made_with["pooling"]
+        )
+
+    def search(
+        self,
+        query: str = "",
+        *,
+        concepts: Sequence[str] = (),
+        types: Sequence[str] = (),
+        years: tuple[int | None, int | None] = (None, None),
+        journals: Sequence[str] = (),
+        limit: int = 10,
+        method: Method | None = None,
+        timeout_s: float | None = None,
+    ) -> SearchResult:
+        """The best passages for a query, of those that pass the filters; without a query, all that pass, in order.
+
+        The query is plain words, in which nothing is syntax. A passage has to mention every concept and type. `limit` 0
+        gives all. By default passages are ranked by words and vectors if the index has vectors, else by words.
+        """
+        filters = Filters(tuple(concepts), tuple(types), years, tuple(journals))
+        _check_query(query, filters, limit)
+        if method is not None and method not in METHODS:
+            message = f"method is {method!r}; expected one of {', '.join(METHODS)}."
+            raise UsageError(message, code="invalid-choice", value=method)
+        chosen: str = method or ("both" if self.has_vectors else "bm25")
+        with self._time_limit(timeout_s):
+            allowed = self._allowed(filters)
+            wanted = query_terms(query)
+            if not query.strip():
+                chosen, ranked = "filters", self._in_order(allowed, filters)
+            elif chosen == "bm25":
+                ranked = self._by_words(wanted, allowed)
+            else:
+                ranked = self._by_vectors(query, allowed)
+                if chosen == "both":
+                    ranked = _fuse([self._by_words(wanted, allowed)[:FUSED], ranked[:FUSED]])
+            hits = tuple(self._hit(id_, score, wanted, filters) for id_, score in ranked[: limit or None])
+        return SearchResult(query, chosen, len(ranked), hits)
+
+    def _by_words(self, wanted: Iterable[str], allowed: Mask | None) -> list[tuple[int, float]]:
+        """Ids and BM25 scores of all passages that have one of the terms, best first."""
+        scores = np.zeros(len(self._live), np.float32)
+        for term in wanted:
+            rows = self._rows("SELECT passages, counts FROM postings WHERE term = ? ORDER BY batch", term)
+            passages = np.frombuffer(b"".join(row[0] for row in rows), "<u4")
+            counts = np.frombuffer(b"".join(row[1] for row in rows), "u1").astype(np.float32)
+            if (len(passages) and passages.max() >= len(scores)) or len(passages) != len(counts):
+                message = f"{self.folder}: the index is damaged. Index the documents again, with --redo."
+                raise SearchIndexError(message, code="damaged-index", value=self.folder)
+            live = self._live[passages]
+            passages, counts = passages[live], counts[live]
+            rarity = math.log(1 + (self.passages - len(passages) + 0.5) / (len(passages) + 0.5))
+            # A passage is in a term's postings once, so that plain indexing adds up right.
+            scores[passages] += rarity * counts * (K1 + 1) / (counts + self._norm[passages])
+        if allowed is not None:
+            scores[~allowed] = 0
+        found = np.flatnonzero(scores)
+        order = found[np.argsort(-scores[found], kind="stable")]
+        return list(zip(order.tolist(), scores[order].tolist(), strict=True))
+
+    def _by_vectors(self, query: str, allowed: Mask | None) -> list[tuple[int, float]]:
+        vectors = self._vectors
+        ids = None if allowed is None else np.flatnonzero(allowed)
+        return vectors.nearest(vectors.embed(query), FUSED, ids)
+
+    def _in_order(self, allowed: Mask | None, filters: Filters) -> list[tuple[int, float]]:
+        """All passages that pass the filters, those first that mention most of what was asked for."""
+        assert allowed is not None
+        counts = np.zeros(len(allowed), np.int64)
+        for column, values in (("concept", filters.concepts), ("type", filters.types)):
+            for value in values:
+                query = f"SELECT passage FROM mentions WHERE {column} = ? COLLATE NOCASE"
+                np.add.at(counts, [passage for (passage,) in self._rows(query, value)], 1)
+        found = np.flatnonzero(allowed)
+        order = found[np.argsort(-counts[found], kind="stable")]
+        return [(int(id_), float(counts[id_])) for id_ in order]
+
+    def _allowed(self, filters: Filters) -> Mask | None:
+        """The passages that pass the filters, None for all."""
+        masks: list[Mask] = []
+        for column, values in (("concept", filters.concepts), ("type", filters.types)):
+            query = f"SELECT DISTINCT passage FROM mentions WHERE {column} = ? COLLATE NOCASE"
+            masks += [self._mask(self._rows(query, value)) for value in values]
+        first, last = filters.years
+        if filters.years != (None, None):
+            masks.append((self._years > 0) & (self._years >= (first or 0)) & (self._years <= (last or 9999)))
+        if filters.journals:
+            masks.append(self._mask(row for name in filters.journals for row in self._rows(_OF_JOURNAL, name, name)))
+        return np.logical_and.reduce(masks) if masks else None
+
+    def _mask(self, rows: Iterable[tuple[int]]) -> Mask:
+        mask = np.zeros(len(self._live), bool)
+        mask[[row[0] for row in rows]] = True
+        return mask
+
+    def _hit(self, id_: int, score: float, wanted: dict[str, None], filters: Filters) -> Hit:
+        rows = self._rows(_PASSAGE, id_)
+        if not rows:
+            message = f"{self.folder}: the index has changed since it was opened. Open it again."
+            raise SearchIndexError(message, code="index-changed", value=self.folder)
+        document, file, title, year, journal, number, kind, section, start, text = rows[0]
+        mentions = []
+        if filters.by_mention:
+            concepts = {concept.lower() for concept in filters.concepts}
+            types = {type_.lower() for type_ in filters.types}
+            for begin, end, type_, concept in self._rows(_MENTIONS, id_):
+                if concept.lower() in concepts or type_.lower() in types:
+                    mention = text[begin - start : end - start]
+                    mentions.append(FoundMention(begin, end, mention, type_, concept or None))
+        places = {(start + begin, start + end) for begin, end in matching_ranges(text, wanted)}
+        places |= {(mention.start, min(mention.end, start + len(text))) for mention in mentions}
+        highlights = tuple(_without_overlaps(places))
+        facts = (number, kind, tuple(json.loads(section)), start, start + len(text), text, score)
+        return Hit(document, file, title, year, journal, *facts, highlights, tuple(mentions))
+
+    def _rows(self, query: str, *values: Any) -> list[Any]:
+        # One connection; each query takes far less time than the ranking.
+        with self._lock, storage.database_errors(self.folder):
+            return self._connection.execute(query, values).fetchall()
+
+    @contextmanager
+    def _time_limit(self, timeout_s: float | None) -> Iterator[None]:
+        if timeout_s is None:
+            yield
+            return
+        end = time.monotonic() + timeout_s
+        self._connection.set_progress_handler(lambda: time.monotonic() > end, 10_000)
+        try:
+            yield
+        finally:
+            self._connection.set_progress_handler(None, 0)
+
+
+_PASSAGE = """
+SELECT d.name, f.name, d.title, d.year, coalesce(d.journal, d.abbreviation), p.number, p.kind, p.section, p.start,
+    p.text
+FROM passages p JOIN documents d ON d.id = p.document JOIN files f ON f.id = d.file WHERE p.id = ?
+"""
+_MENTIONS = "SELECT start, end, type, concept FROM mentions WHERE passage = ? ORDER BY start, end, type, concept"
+_OF_JOURNAL = """
+SELECT p.id FROM passages p JOIN documents d ON d.id = p.document
+WHERE d.journal = ? COLLATE NOCASE OR d.abbreviation = ? COLLATE NOCASE
+"""
+
+
+def _check_query(query: str, filters: Filters, limit: int) -> None:
+    if len(query) > MAX_QUERY_CHARACTERS:
+        message = f"a query of {len(query):,} characters; expected at most {MAX_QUERY_CHARACTERS:,}. Ask for less."
+        raise UsageError(message, code="too-long", value=len(query))
+    if not query.strip() and filters == Filters():
+        message = "no query and no filter. Give words, or a concept, type, year or journal."
+        raise UsageError(message, code="empty-query", value=query)
+    if not 0 <= limit <= MAX_LIMIT:
+        message = f"limit is {limit}; expected 0 (all) to {MAX_LIMIT:,}."
+        raise UsageError(message, code="out-of-range", value=limit)
+    for concept in filters.concepts:
+        prefix, _, local = concept.partition(":")
+        if not (prefix and local):
+            message = f"concept {shorten(concept)!r}; expected a CURIE such as mesh:D001943 or NCBIGene:672."
+            raise UsageError(message, code="bad_concept", value=concept)
+
+
+def _fuse(rankings: Sequence[Sequence[tuple[int, float]]]) -> list[tuple[int, float]]:
+    """Reciprocal rank fusion: a passage scores 1 / (60 + rank) in each ranking that has it."""
+    scores: dict[int, float] = {}
+    for ranking in rankings:
+        for rank, (id_, _) in enumerate(ranking, 1):
+            scores[id_] = scores.get(id_, 0.0) + 1 / (FUSION + rank)
+    return sorted(scores.items(), key=lambda item: (-item[1], item[0]))
+
+
+def _without_overlaps(places: Iterable[Range]) -> Iterator[Range]:
+    end = -1
+    for start, stop in sorted(places, key=lambda place: (place[0], -place[1])):
+        if start >= end:
+            yield start, stop
+            end = stop

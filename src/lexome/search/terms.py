@@ -1,0 +1,95 @@
+"""Texts to search terms: words folded, stemmed and, for compounds such as IL-2, joined as well.
+
+"TNF-α", "TNFα" and "TNFalpha" have the terms tnf and alpha; "IL-2" and "IL2" share the term il2. Terms are plain words:
+a query has no syntax, so that nothing in it can fail.
+"""
+
+import re
+from collections.abc import Iterator
+from itertools import pairwise
+from unicodedata import normalize
+
+from lexome.corpus.filters import COMMON
+from lexome.document import Range
+from lexome.search.stemming import stem
+
+# Longer queries are cut: the terms after these change no ranking, and each costs time.
+MAX_QUERY_TERMS = 256
+
+_GREEK_NAMES = """
+    alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi omicron pi rho sigma sigma tau upsilon phi
+    chi psi omega
+"""
+_GREEK_NAME = {chr(0x3B1 + place): name for place, name in enumerate(_GREEK_NAMES.split())}
+_NAMES = "alpha|beta|gamma|delta|epsilon|kappa|lambda|omega|sigma|theta|zeta"
+
+# A word, or a Greek letter, which is a word of its own.
+_WORD = re.compile(r"[^\W_\u0391-\u03c9]+|[\u0391-\u03c9]")
+# Spelled-out Greek letters glued to capitals or digits are words too: TNFalpha, NF-kappaB.
+_GLUED = re.compile(rf"(?:{_NAMES})(?=[A-Z0-9])|(?<=[A-Z0-9])(?:{_NAMES})(?![a-z])")
+_COMPOUND = re.compile(r"[^\W_]+(?:[-\u2010-\u2013/][^\W_]+)+")
+
+# Frequent words that say nothing about a text's subject, beside those by which English is recognised.
+_MORE_STOP_WORDS = """
+    a an as at but can could did do does had he her his how i if in into its may me might more most my no nor on or our
+    shall she should so some such than their them then there these they those to us was what when where whether while
+    who whom whose why will with would you your about between during each any all also only other
+"""
+STOP_WORDS = COMMON["en"] | frozenset(_MORE_STOP_WORDS.split())
+
+Term = tuple[str, int, int]
+"""A term, and start and end of the characters it comes from."""
+
+
+def terms(text: str) -> Iterator[Term]:
+    """The terms of a text in reading order; those of joined compounds come last.
+
+    >>> [term for term, _, _ in terms("IL-2 inhibits NF-κB.")]
+    ['il', '2', 'inhibit', 'nf', 'kappa', 'b', 'il2', 'nfkappab']
+    """
+    for match in _WORD.finditer(text):
+        for start, end in _parts(match):
+            yield stem(_fold(text[start:end])), start, end
+    for match in _COMPOUND.finditer(text):
+        yield "".join(map(_fold, _WORD.findall(match[0]))), *match.span()
+
+
+def query_terms(text: str) -> dict[str, None]:
+    """The distinct terms of a query, without stop words unless there is nothing else; at most MAX_QUERY_TERMS.
+
+    A stop word in capitals is a name, as in "hepatitis A" or "the WAS gene", unless the whole query is in capitals.
+    """
+    shouted = text.isupper()
+    found: dict[str, None] = {}
+    stopped: dict[str, None] = {}
+    for term, start, end in terms(text[: MAX_QUERY_TERMS * 64]):
+        word = text[start:end]
+        is_name = word.isupper() and start > 0 and not shouted
+        (stopped if word.lower() in STOP_WORDS and not is_name else found)[term] = None
+    return dict.fromkeys(list(found or stopped)[:MAX_QUERY_TERMS])
+
+
+def matching_ranges(text: str, wanted: dict[str, None]) -> list[Range]:
+    """Where the text has these terms, without overlaps, in reading order."""
+    places = sorted((start, -end) for term, start, end in terms(text) if term in wanted)
+    ranges: list[Range] = []
+    for start, negative_end in places:
+        if not ranges or start >= ranges[-1][1]:
+            ranges.append((start, -negative_end))
+    return ranges
+
+
+def _parts(match: re.Match[str]) -> list[Range]:
+    """The word, cut around a glued Greek letter."""
+    glued = _GLUED.search(match.string, *match.span()) if len(match[0]) > 4 else None
+    if glued is None:
+        return [match.span()]
+    cuts = sorted({match.start(), *glued.span(), match.end()})
+    return list(pairwise(cuts))
+
+
+def _fold(word: str) -> str:
+    if word.isascii():
+        return word.lower()
+    word = normalize("NFKC", word).lower()
+    return "".join(_GREEK_NAME.get(letter, letter) for letter in word)

@@ -8,6 +8,7 @@ import os
 import shutil
 import socket
 import sys
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
@@ -19,9 +20,10 @@ if sys.version_info >= (3, 14):
 else:
     from backports import zstd
 
-from lexome.errors import FormatError, MissingExtraError, UsageError
+from lexome.errors import CheckpointError, FormatError, MissingExtraError, UsageError
 
 __all__ = [
+    "CHECKSUMS",
     "atomic_folder",
     "atomic_plot",
     "atomic_write",
@@ -29,6 +31,8 @@ __all__ = [
     "first_difference",
     "refuse_other_settings",
     "usable_cores",
+    "verify_checksums",
+    "write_checksums",
     "write_json",
     "zstd",
 ]
@@ -119,6 +123,66 @@ def atomic_plot(path: Path, *, size: tuple[float, float]) -> Iterator[Any]:
     metadata = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(suffix)
     with matplotlib.rc_context({"svg.hashsalt": "lexome", "svg.fonttype": "none"}), atomic_write(path) as stream:
         figure.savefig(stream, format=suffix, dpi=150, metadata=metadata)
+
+
+CHECKSUMS = "checksums.json"
+# Files of a model folder that people edit, and that change no number.
+_EDITED = frozenset(("README.md", "run.json"))
+
+
+def write_checksums(folder: Path) -> None:
+    """Write the size and CRC-32 of each file in a folder, to be verified before they are used; the folder is complete.
+
+    A CRC finds damage: every flipped bit, and all but one in four billion of other changes. It is no proof of origin.
+    """
+    paths = sorted(
+        path
+        for path in folder.rglob("*")
+        if path.is_file() and path.suffix != ".py" and path.name not in (CHECKSUMS, *_EDITED)
+    )
+    sums = {path.relative_to(folder).as_posix(): list(_size_and_crc(path)) for path in paths}
+    with (folder / CHECKSUMS).open("wb") as stream:
+        stream.write(json.dumps(sums, indent=1, ensure_ascii=False).encode() + b"\n")
+        stream.flush()
+        os.fsync(stream.fileno())
+
+
+def verify_checksums(folder: Path, *, remedy: str, code: str = "checksum-mismatch") -> bool:
+    """Whether a folder has checksums; CheckpointError where a file is not the one that was written.
+
+    Folders that others made have none.
+    """
+    try:
+        sums = json.loads((folder / CHECKSUMS).read_bytes())
+        wanted = {str(name): (int(size), int(crc)) for name, (size, crc) in sums.items()}
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        message = f"{folder / CHECKSUMS}: damaged ({error}). {remedy}"
+        raise CheckpointError(message, code=code, value=folder / CHECKSUMS) from None
+    for name, expected in wanted.items():
+        path = folder / name
+        try:
+            found = _size_and_crc(path, size=expected[0])
+        except OSError as error:
+            message = f"{path}: cannot be read ({error.strerror}), and {CHECKSUMS} lists it. {remedy}"
+            raise CheckpointError(message, code=code, value=path) from None
+        if found != expected:
+            seen = f"{found[0]:,} bytes" if found[0] != expected[0] else f"CRC-32 {found[1]:08x}"
+            was = f"{expected[0]:,}" if found[0] != expected[0] else f"{expected[1]:08x}"
+            message = f"{path}: damaged or changed since it was written: {seen}, expected {was}. {remedy}"
+            raise CheckpointError(message, code=code, value=path)
+    return True
+
+
+def _size_and_crc(path: Path, *, size: int | None = None) -> tuple[int, int]:
+    """The size of a file and its CRC-32, which is 0 where the size is not the expected one."""
+    found, crc = path.stat().st_size, 0
+    if size is None or size == found:
+        with path.open("rb") as stream:
+            while block := stream.read(1 << 20):
+                crc = zlib.crc32(block, crc)
+    return found, crc
 
 
 def write_json(path: Path, content: object) -> None:

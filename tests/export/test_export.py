@@ -123,6 +123,7 @@ def test_the_exported_folder_is_self_describing(tmp_path: Path) -> None:
     assert settings == read_settings(tmp_path / "onnx")
     assert {path.name for path in (tmp_path / "onnx").iterdir()} == {
         "README.md",
+        "checksums.json",
         "model.json",
         "model.onnx",
         "tokenizer.json",

@@ -15,6 +15,7 @@ from safetensors.torch import load_file, save_file
 from tiny_models import CARD, LENGTHS, VOCAB, batch, hf_model, hf_outputs, tokenizer_folder
 
 from lexome.errors import CheckpointError
+from lexome.files import write_checksums
 from lexome.models.checkpoint import Card, build, kind_of, load, save
 from lexome.models.encoder import EncoderConfig
 from lexome.models.heads import EncoderWithHead, HiddenLayers, MaskedLM
@@ -34,6 +35,7 @@ def edit_config(folder: Path, **changes: Any) -> None:
     path = folder / "config.json"
     settings = {**json.loads(path.read_text()), **changes}
     path.write_text(json.dumps({key: value for key, value in settings.items() if value is not None}))
+    write_checksums(folder)
 
 
 def test_a_folder_has_all_files_that_transformers_reads(tmp_path: Path) -> None:
@@ -42,6 +44,7 @@ def test_a_folder_has_all_files_that_transformers_reads(tmp_path: Path) -> None:
         "config.json",
         "model.safetensors",
         "README.md",
+        "checksums.json",
         "run.json",
         "special_tokens_map.json",
         "tokenizer.json",
@@ -105,6 +108,7 @@ def test_missing_encoder_weights_always_raise(tmp_path: Path) -> None:
     weights = load_file(folder / "model.safetensors")
     del weights["bert.encoder.layer.1.output.dense.weight"]
     save_file(weights, folder / "model.safetensors")
+    write_checksums(folder)
     with raises(CheckpointError, code="missing-weights", value="encoder.layers.1.mlp.down.weight"):
         load(folder, new_head=True)
 
@@ -177,6 +181,7 @@ class Bomb:
 def test_a_pickle_is_never_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = saved(tmp_path / "model")
     (folder / "model.safetensors").unlink()
+    (folder / "checksums.json").unlink()
     monkeypatch.chdir(tmp_path)
     torch.save({"bert.embeddings.word_embeddings.weight": Bomb()}, folder / "pytorch_model.bin", pickle_module=pickle)
     with raises(CheckpointError, code="unsafe-pickle", value=folder / "pytorch_model.bin"):
@@ -188,6 +193,9 @@ def test_a_truncated_file_is_refused(tmp_path: Path) -> None:
     folder = saved(tmp_path / "model")
     path = folder / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-100])
+    with raises(CheckpointError, code="checksum-mismatch", value=path):
+        load(folder)
+    (folder / "checksums.json").unlink()
     with raises(CheckpointError, code="damaged-file", value=path):
         load(folder)
     path.unlink()

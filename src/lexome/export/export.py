@@ -28,7 +28,7 @@ from lexome.export.acceptance import (
 )
 from lexome.export.calibration import calibrate
 from lexome.export.onnx_graph import HEADS, OPSET, build_graph, has_segments, save_graph
-from lexome.files import atomic_folder
+from lexome.files import atomic_folder, write_checksums
 from lexome.infer.annotator import Model
 from lexome.infer.predictor import MODEL, TOKENIZER, ModelSettings, Predictor, write_settings
 from lexome.models.checkpoint import Checkpoint, encoder_of, load
@@ -77,6 +77,7 @@ def export(
             settings = _evaluate(temporary, settings, sources, evaluation, log)
         write_settings(temporary, settings)
         (temporary / "README.md").write_text(_card(model, settings, name or folder.name), encoding="utf-8")
+        write_checksums(temporary)
     return settings
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from lexome.corpus.sentences import with_sentences
 from lexome.document import Document, Passage
 from lexome.errors import CheckpointError, UsageError
-from lexome.infer.predictor import SETTINGS, ModelSettings, Predictor, is_hugging_face, open_hugging_face
+from lexome.infer.predictor import CHANGED, SETTINGS, ModelSettings, Predictor, is_hugging_face, open_hugging_face
 from lexome.infer.refinement import Refined, Refinement, refine_document
 from lexome.infer.selection import ALL_RULES, MinScore, Overlaps, Selection, select
 from lexome.tasks import Task, task_of
@@ -203,7 +203,11 @@ def _task_of(folder: Path, settings: ModelSettings) -> Task:
     if settings.task is None:
         message = f"{folder}: a {settings.kind} model without a task. Fine-tune it with `lexome finetune` first."
         raise CheckpointError(message, code="missing-task", value=settings.kind)
-    task = task_of(settings.task)
+    try:
+        task = task_of(settings.task)
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        message = f"{folder}: the task in {SETTINGS} has a value of an unexpected type ({error!r}). {CHANGED}"
+        raise CheckpointError(message, code="invalid-value", value="task") from None
     if task.head != settings.kind:
         message = f"{folder}: the task needs a {task.head} head, but the model has a {settings.kind} head."
         raise CheckpointError(message, code="head-mismatch", value=settings.kind)

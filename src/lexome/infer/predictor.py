@@ -6,7 +6,7 @@ B sequences of a batch, T tokens of the longest, D hidden size, M masked positio
 import hashlib
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import asdict, dataclass, fields
 from math import isfinite, nan
@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lexome.errors import CheckpointError, UsageError
-from lexome.files import usable_cores
+from lexome.files import CHECKSUMS, usable_cores, verify_checksums
 from lexome.infer.rules import RULES
 from lexome.infer.tokenizer import SubwordTokenizer, open_tokenizer
 from lexome.tasks import Ner
@@ -28,6 +28,8 @@ TokenIds = Sequence[int] | NDArray[np.int64]
 """Token ids of one input."""
 
 MODEL, SETTINGS, TOKENIZER = "model.onnx", "model.json", "tokenizer.json"
+
+CHANGED = f"Copy or export the model again; if it was changed on purpose, remove {CHECKSUMS}."
 
 # Incremented when older versions of Lexome could no longer read model.json.
 FORM_VERSION = 1
@@ -80,6 +82,38 @@ class ModelSettings:
     version: int = FORM_VERSION
 
 
+def _is_number(value: object, *, least: int = 0) -> bool:
+    return type(value) is int and least <= value < 1 << 31
+
+
+def _is_list_of(kind: type, value: object) -> bool:
+    return isinstance(value, list) and all(type(item) is kind for item in value)
+
+
+_IDS = (lambda value: _is_list_of(int, value) and all(map(_is_number, value)), "a list of token ids")
+_TEXT = (lambda value: isinstance(value, str), "a string")
+_SIZE = (lambda value: _is_number(value, least=1), "a number above 0")
+_VALUES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
+    "kind": _TEXT,
+    "max_tokens": _SIZE,
+    "width": _SIZE,
+    "before": _IDS,
+    "after": _IDS,
+    "between": _IDS,
+    "pad": (_is_number, "a token id"),
+    "mask": (lambda value: value is None or _is_number(value), "a token id, or null"),
+    "segments": (lambda value: isinstance(value, bool), "true or false"),
+    "labels": (lambda value: _is_list_of(str, value), "a list of strings"),
+    "tokenizer_sha256": _TEXT,
+    "opset": (_is_number, "a number"),
+    "precision": _TEXT,
+    "difference": (lambda value: type(value) in (int, float), "a number"),
+    "source": (lambda value: isinstance(value, dict) and _is_list_of(str, [*value.values()]), "strings by name"),
+    "rules": (lambda value: value is None or _is_list_of(str, value), "a list of strings, or null"),
+    "task": (lambda value: value is None or isinstance(value, dict), "a table of settings, or null"),
+}
+
+
 def read_settings(folder: Path) -> ModelSettings:
     """The settings of an exported model folder."""
     path = folder / SETTINGS
@@ -102,6 +136,10 @@ def read_settings(folder: Path) -> ModelSettings:
         problem = "missing key" if wrong[0] in names else "unknown key"
         message = f"{path}: {problem} {wrong[0]!r}. Export the model again."
         raise CheckpointError(message, code=problem.replace(" ", "-"), value=wrong[0])
+    for key, (is_valid, expected) in _VALUES.items():
+        if not is_valid(content[key]):
+            message = f"{path}: {key} is {json.dumps(content[key])[:60]}; expected {expected}. Export the model again."
+            raise CheckpointError(message, code="invalid-value", value=key)
     if unknown := sorted(set(content["rules"] or ()) - set(RULES)):
         message = f"{path}: unknown rule {unknown[0]!r}; expected {', '.join(RULES)}. Update Lexome."
         raise CheckpointError(message, code="unknown-rule", value=unknown[0])
@@ -153,7 +191,7 @@ def identity_of(folder: Path) -> dict[str, str]:
     digest = hashlib.sha256()
     files = {path for pattern in IDENTITY_PATTERNS for path in folder.glob(pattern) if path.is_file()}
     for path in sorted(files, key=lambda path: path.relative_to(folder).as_posix()):
-        if path.name != "certificate.json":
+        if path.name not in ("certificate.json", CHECKSUMS):
             with path.open("rb") as stream:
                 file_digest = hashlib.file_digest(stream, "sha256").hexdigest()
             digest.update(f"{path.relative_to(folder).as_posix()} {file_digest}\n".encode())
@@ -220,6 +258,7 @@ class Predictor:
             expected = settings.tokenizer_sha256[:8]
             message = f"{folder / TOKENIZER}: SHA-256 {sha256[:8]}; expected {expected}. Export the model again."
             raise CheckpointError(message, code="tokenizer-mismatch", value=sha256)
+        verify_checksums(folder, remedy=CHANGED)
         return cls(folder, settings, open_tokenizer(folder / TOKENIZER), open_session(folder / MODEL, threads))
 
     def single_threaded(self) -> "Predictor":
@@ -338,7 +377,12 @@ class Predictor:
         if self.threads == 1 and length >= LONG_TOKENS:
             inputs[BY_HEADS] = np.array(1, dtype=np.int64)
         named = {self._inputs[name]: array for name, array in inputs.items() if name in self._inputs}
-        result: Floats = self._session.run([output], named)[0]
+        try:
+            result: Floats = self._session.run([output], named)[0]
+        except Exception as error:  # onnxruntime's exceptions have no common base class
+            reason = str(error).partition("\n")[0]
+            message = f"{self.folder}: the model cannot be run ({reason}). {CHANGED}"
+            raise CheckpointError(message, code="invalid-graph", value=self._graph) from None
         return result
 
 
@@ -465,9 +509,22 @@ def open_hugging_face(folder: Path, *, threads: int | None = None) -> tuple[Pred
     assert graph is not None
     config, tokenizer = _read_json(folder / CONFIG), _read_json(folder / TOKENIZER)
     task, columns = _task_of_tags(folder, config)
+    try:
+        settings = _hugging_face_settings(folder, config, tokenizer, task)
+    except (AttributeError, IndexError, KeyError, StopIteration, TypeError, ValueError) as error:
+        message = f"{folder}: {CONFIG} or {TOKENIZER} has a value of an unexpected type ({error!r}). Download it again."
+        raise CheckpointError(message, code="invalid-value", value=folder) from None
+    session = open_session(graph, threads)
+    _check_output(folder, session, len(settings.labels))
+    return Predictor(folder, settings, open_tokenizer(folder / TOKENIZER), session, graph=graph), columns
+
+
+def _hugging_face_settings(
+    folder: Path, config: Mapping[str, Any], tokenizer: Mapping[str, Any], task: Ner
+) -> ModelSettings:
     labels = tuple(str(config["id2label"][str(column)]) for column in range(len(config["id2label"])))
     before, after = special_tokens(tokenizer)
-    settings = ModelSettings(
+    return ModelSettings(
         kind="token",
         max_tokens=_max_tokens(folder, config),
         width=int(config.get("hidden_size") or config.get("dim") or 0),
@@ -485,9 +542,6 @@ def open_hugging_face(folder: Path, *, threads: int | None = None) -> tuple[Pred
         source={"name": folder.resolve().name, "architecture": str(config.get("model_type", "unknown"))},
         task=dict(task.settings()),
     )
-    session = open_session(graph, threads)
-    _check_output(folder, session, len(labels))
-    return Predictor(folder, settings, open_tokenizer(folder / TOKENIZER), session, graph=graph), columns
 
 
 def _graph_path(folder: Path) -> Path | None:
@@ -552,6 +606,9 @@ def _max_tokens(folder: Path, config: Mapping[str, Any]) -> int:
 def _task_of_tags(folder: Path, config: Mapping[str, Any]) -> tuple[Ner, list[int | None]]:
     """The task that the tags in id2label describe, and the column of each of its labels."""
     id2label = config.get("id2label") or {}
+    if not isinstance(id2label, dict):
+        message = f"{folder / CONFIG}: id2label is a {type(id2label).__name__}; expected a label for each number."
+        raise CheckpointError(message, code="invalid-labels", value="id2label")
     columns: dict[str, int] = {}
     for column in range(len(id2label)):
         if str(column) not in id2label:

@@ -44,9 +44,13 @@ class WordPiece:
     def __init__(self, config: Mapping[str, Any]) -> None:
         model, normalizer = config["model"], config["normalizer"] or {}
         self.vocabulary: dict[str, int] = dict(model["vocab"])
+        if not all(type(id_) is int and 0 <= id_ < 1 << 31 for id_ in self.vocabulary.values()):
+            raise ValueError("a piece of the vocabulary has no token id")
         self._unknown = self.vocabulary[model["unk_token"]]
         self._inner = model["continuing_subword_prefix"]
         self._longest_word = model["max_input_chars_per_word"]
+        if not (isinstance(self._inner, str) and isinstance(self._longest_word, int)):
+            raise TypeError("continuing_subword_prefix or max_input_chars_per_word has another type")
         self._longest_piece = max(map(len, self.vocabulary))
         lower = normalizer.get("lowercase", False)
         strip = normalizer.get("strip_accents")
@@ -61,6 +65,8 @@ class WordPiece:
         self._space = re.compile(f"[{re.escape(''.join(self._characters.spaces()))}]")
         added = sorted(config["added_tokens"], key=lambda token: -len(token["content"]))
         self._added: dict[str, int] = {token["content"]: token["id"] for token in added}
+        if not all(type(id_) is int and 0 <= id_ < 1 << 31 for id_ in self._added.values()):
+            raise ValueError("an added token has no token id")
         patterns = [
             (r"\s*" if token["lstrip"] else "")
             + f"(?P<t{number}>{re.escape(token['content'])})"
@@ -230,7 +236,7 @@ def open_tokenizer(path: Path) -> SubwordTokenizer:
             tokenizer = WordPiece(config)
             names = {id_: piece for piece, id_ in tokenizer.vocabulary.items()}
             return SubwordTokenizer(tokenizer.vocabulary, tokenizer.encode, lambda id_: names.get(id_, ""))
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (AttributeError, IndexError, KeyError, OSError, TypeError, ValueError, RecursionError) as error:
         raise _invalid_tokenizer(path, repr(error)) from None
     return _open_with_library(path)
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import lexome
 from lexome.errors import CheckpointError, UsageError
-from lexome.files import atomic_folder
+from lexome.files import CHECKSUMS, atomic_folder, verify_checksums, write_checksums
 from lexome.models import backend as transformers_backend
 from lexome.models import hf
 from lexome.models.backend import TransformersEncoder, TransformersMaskedLM
@@ -198,7 +198,9 @@ class StoredCheckpoint:
 def read_checkpoint(path: Path, *, drop: str | None = None) -> StoredCheckpoint:
     """The settings and weights of a checkpoint in any layout that Lexome reads; `drop` as in `load`."""
     if drop is None and layout_of(path) == HUGGING_FACE:
-        return StoredCheckpoint(path, read_settings(path), read_weights(path))
+        settings = read_settings(path)
+        verify_checksums(path, remedy=f"Copy or make it again; if it was changed on purpose, remove {CHECKSUMS}.")
+        return StoredCheckpoint(path, settings, read_weights(path))
     foreign = read_foreign(path) if drop is None else _read_without(path, drop)
     return StoredCheckpoint(
         path,
@@ -336,6 +338,7 @@ def save(
         }
         (temporary / "README.md").write_text(render_card(card, kind=kind, facts=facts), encoding="utf-8")
         write_json(temporary / "run.json", {"lexome": lexome.__version__, "torch": torch.__version__, **(run or {})})
+        write_checksums(temporary)
 
 
 def render_card(card: Card, *, kind: str, facts: Mapping[str, str]) -> str:

@@ -462,6 +462,9 @@ Seconds = Annotated[float, BeforeValidator(seconds), PlainSerializer(lambda valu
 Beta = Annotated[float, Field(ge=0, lt=1)]
 """The decay rate of a running mean, as AdamW takes it."""
 
+LearningRate = Annotated[float, Field(gt=0, le=1000, allow_inf_nan=False)]
+"""Above 0, and far below what float32 cannot hold."""
+
 Device = Literal["auto", "cpu", "cuda"]
 
 
@@ -469,19 +472,17 @@ class OptimizerTable(Table):
     """AdamW, or Muon for the matrices of the layers and AdamW for everything else."""
 
     kind: Literal["adamw", "muon"] = Field(default="adamw", description="muon: for the layers' matrices; adamw else.")
-    lr: float = Field(
+    lr: LearningRate = Field(
         default=5e-4,
-        gt=0,
-        allow_inf_nan=False,
         description="Peak learning rate; Muon's updates are scaled to the size of AdamW's.",
     )
     betas: tuple[Beta, Beta] = Field(default=(0.9, 0.98), description="AdamW's betas.")
-    eps: float = Field(default=1e-6, gt=0, description="AdamW's epsilon.")
-    weight_decay: float = Field(default=0.01, ge=0, description="Weight decay of matrices; vectors have none.")
+    eps: float = Field(default=1e-6, gt=0, le=1, description="AdamW's epsilon.")
+    weight_decay: float = Field(default=0.01, ge=0, le=1000, description="Weight decay of matrices; vectors have none.")
     weight_decay_embeddings: bool = Field(default=True, description="Whether weight decay applies to embeddings.")
     momentum: float = Field(default=0.95, ge=0, lt=1, description="Muon's momentum.")
     max_grad_norm: float | None = Field(
-        default=1.0, ge=0, description="Clip gradients to this norm; 0 turns clipping off."
+        default=1.0, ge=0, allow_inf_nan=False, description="Clip gradients to this norm; 0 turns clipping off."
     )
 
 
@@ -501,14 +502,22 @@ class ScheduleTable(Table):
     min_lr_ratio: float = Field(default=0.0, ge=0, le=1, description="Final learning rate, as a fraction of lr.")
 
 
+# More than any machine computes in one step; without bounds, a wrong unit makes a step that does not end.
+MAX_PASSES = 1 << 20
+MAX_BATCH_TOKENS = 1 << 27
+
+
 class BatchTable(Table):
     """The size of a step: micro-batches whose gradients are accumulated."""
 
     gradient_accumulation: int = Field(
-        default=1, ge=1, description="Micro-batches per step; their gradients are accumulated."
+        default=1, ge=1, le=MAX_PASSES, description="Micro-batches per step; their gradients are accumulated."
     )
     prefetch: int = Field(
-        default=8, ge=0, description="Steps prepared in the background; 0 prepares them in the training thread."
+        default=8,
+        ge=0,
+        le=10_000,
+        description="Steps prepared in the background; 0 prepares them in the training thread.",
     )
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, FiniteFloat, model_validator
 
 from lexome import recipe
-from lexome.recipe import Beta, CardTable, DataParallelTable, Device, Recipe, Seconds, Table, invalid
+from lexome.recipe import Beta, CardTable, DataParallelTable, Device, LearningRate, Recipe, Seconds, Table, invalid
 
 # For data.dev: no model selection, the last weights are kept.
 NO_SPLIT = "none"
@@ -107,8 +107,8 @@ class ProbeTable(Table):
         ge=0,
         description="Epochs over the training set's cached vectors; by default 8 for sequence labels, 0 otherwise.",
     )
-    lr: float = Field(default=1e-3, gt=0, allow_inf_nan=False, description="Peak learning rate, decayed linearly to 0.")
-    weight_decay: float = Field(default=0.01, ge=0, description="Weight decay of matrices.")
+    lr: LearningRate = Field(default=1e-3, description="Peak learning rate, decayed linearly to 0.")
+    weight_decay: float = Field(default=0.01, ge=0, le=1000, description="Weight decay of matrices.")
     standardize: bool = Field(
         default=True,
         description="Standardize the vectors by the training set's mean and standard deviation, then fold both into "
@@ -146,15 +146,13 @@ class BatchTable(recipe.BatchTable):
 class OptimizerTable(recipe.OptimizerTable):
     """AdamW, or Muon for the matrices of the layers and AdamW for everything else."""
 
-    lr: float = Field(default=5e-5, gt=0, allow_inf_nan=False, description="Peak learning rate.")
-    head_lr: float | None = Field(
-        default=None, gt=0, allow_inf_nan=False, description="Learning rate of the head; by default lr."
-    )
+    lr: LearningRate = Field(default=5e-5, description="Peak learning rate.")
+    head_lr: LearningRate | None = Field(default=None, description="Learning rate of the head; by default lr.")
     layerwise_lr_decay: float = Field(
         default=1.0, gt=0, le=1, description="Each layer's learning rate, as a fraction of that of the layer above."
     )
     betas: tuple[Beta, Beta] = Field(default=(0.9, 0.999), description="AdamW's betas.")
-    eps: float = Field(default=1e-8, gt=0, description="AdamW's epsilon.")
+    eps: float = Field(default=1e-8, gt=0, le=1, description="AdamW's epsilon.")
 
 
 class ScheduleTable(recipe.ScheduleTable):
@@ -227,7 +225,7 @@ class GridTable(Table):
     """A grid search: every combination of these is a run."""
 
     batch: tuple[int, ...] = Field(default=(), description="Values for batch.sequences.")
-    lr: tuple[FiniteFloat, ...] = Field(default=(), description="Values for optimizer.lr.")
+    lr: tuple[LearningRate, ...] = Field(default=(), description="Values for optimizer.lr.")
     epochs: tuple[FiniteFloat, ...] = Field(default=(), description="Values for epochs.")
     seeds: Literal["all", "first"] = Field(
         default="all", description="first: the grid with the first seed, then the other seeds for the best cell."

@@ -41,7 +41,9 @@ class TextTable(Table):
     kind: Literal["sentences", "across_documents", "next_sentence", "sentence_order"] = Field(
         default="sentences", description="Whole sentences of one document, or across documents; or pairs (NSP, SOP)."
     )
-    max_tokens: int = Field(default=512, ge=8, description="Maximum sequence length, special tokens included.")
+    max_tokens: int = Field(
+        default=512, ge=8, le=recipe.MAX_BATCH_TOKENS, description="Maximum sequence length, special tokens included."
+    )
     ramp: Points = Field(
         default=(), description="[fraction of the run, maximum length] pairs, such as 128 first, then 512."
     )
@@ -90,7 +92,12 @@ class MaskingTable(Table):
 class BatchTable(recipe.BatchTable):
     """The size of a step: micro-batches of packed sequences, whose gradients are accumulated."""
 
-    tokens: int = Field(default=65_536, ge=8, description="Tokens per micro-batch, all sequences together.")
+    tokens: int = Field(
+        default=65_536,
+        ge=8,
+        le=recipe.MAX_BATCH_TOKENS,
+        description="Tokens per micro-batch, all sequences together.",
+    )
     ramp: Points = Field(
         default=(), description="[fraction of the run, gradient_accumulation] pairs: a batch size that grows."
     )
@@ -98,6 +105,8 @@ class BatchTable(recipe.BatchTable):
     @model_validator(mode="after")
     def _ramp_fits(self) -> Self:
         _check_points("ramp", self.ramp, least=1)
+        if any(passes > recipe.MAX_PASSES for _, passes in self.ramp):
+            raise invalid("ramp", f"ramp has a value above {recipe.MAX_PASSES:,}")
         if self.ramp and self.ramp[-1][1] != self.gradient_accumulation:
             raise invalid(
                 "ramp",

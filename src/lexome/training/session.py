@@ -419,7 +419,7 @@ class Session:
     def restore(self, path: Path) -> None:
         """Resume from a training state."""
         notes = self.trainer.restore(path, identities=[self.identity], seed=self.recipe.seed)
-        self.evaluated = notes["measured"]
+        self.evaluated = notes.get("measured")
 
     def finish(self) -> Run:
         """Write the checkpoint folder, the plot, and last the mark that the run is finished."""

@@ -1,12 +1,14 @@
 """The training core of every stage: metrics, divergence checks, training states, and the Trainer on top of them.
 
-A training state is a folder: torch's distributed checkpoint of the tensors, of which each process writes its part, and
-run.pt with all that is not sharded.
+A training state is a folder: torch's distributed checkpoint of the tensors, of which each process writes its part,
+run.pt with all that is not sharded, and checksums of both. Nothing in it can run code when it is loaded.
 """
 
+import io
 import json
 import math
 import os
+import pickle
 import platform
 import re
 import shutil
@@ -29,11 +31,21 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.checkpoint import state_dict_loader, state_dict_saver
 from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.filesystem import FileSystemReader
+from torch.distributed.checkpoint.metadata import Metadata, StorageMeta, TensorStorageMetadata
 from torch.distributed.tensor import DTensor
 
 import lexome
 from lexome.errors import CheckpointError, DivergedError, UsageError
-from lexome.files import atomic_plot, atomic_write, refuse_other_settings, write_json
+from lexome.files import (
+    CHECKSUMS,
+    atomic_plot,
+    atomic_write,
+    refuse_other_settings,
+    verify_checksums,
+    write_checksums,
+    write_json,
+)
 from lexome.progress import LINE_S, REFRESH_S
 from lexome.recipe import upgrade
 from lexome.recipe.pretrain import TrainingRecipe
@@ -377,7 +389,9 @@ def plot_loss(metrics: Path, plot: Path) -> None:
 
 # The folder of the states inside a run's folder.
 STATES = "state"
-FORM = 2
+FORM = 3
+# States of the form before have no checksums.
+KNOWN_FORMS = (2, FORM)
 RUN_FILE = "run.pt"
 _NAME = re.compile(r"step-(\d{8,})")
 
@@ -422,6 +436,7 @@ def save_state(
                 torch.save(content, stream)
                 stream.flush()
                 os.fsync(stream.fileno())
+            write_checksums(draft)
             shutil.rmtree(path, ignore_errors=True)
             draft.rename(path)
     if parallel.first:
@@ -464,34 +479,102 @@ def restore_state(
 
     With as many replicas as it was saved by, dropout continues bit-exactly. With another number it is seeded anew.
     """
-    content = _read_state(path, identities)
+    complete = parallel.from_first(lambda: verify_checksums(path, remedy=OLDER, code="damaged-state"))
+    content = _read_state(path, identities, complete=complete)
     optimizers.initialize_state()
     tensors = named_tensors(model, optimizers)
     try:
         with _quiet():
-            state_dict_loader.load(tensors, checkpoint_id=path, no_dist=parallel.mesh is None)
+            reader = StateReader(path)
+            state_dict_loader.load(tensors, storage_reader=reader, no_dist=parallel.mesh is None)
     except (CheckpointException, RuntimeError, ValueError, OSError) as error:
         raise CheckpointError(
-            f"{path}: does not fit the model, or is damaged ({_first_line(error)}). Remove the folder to resume from "
-            "the state before.",
+            f"{path}: does not fit the model, or is damaged ({_first_line(error)}). {OLDER}",
             code="damaged-state",
             value=path,
         ) from error
     if optimizers.copied:
         with torch.no_grad():
             torch._foreach_copy_(tuple(optimizers.weights), tuple(optimizers.masters))
-    at = content["position"]
-    position.step, position.tokens, position.elapsed_s = at["step"], at["tokens"], at["elapsed_s"]
-    position.place = Place(*at["place"])
-    if len(content["random"]) == parallel.replicas:
-        cpu, cuda = content["random"][parallel.replica]
-        torch.set_rng_state(cpu)
-        if cuda is not None and parallel.device.type == "cuda":
-            torch.cuda.set_rng_state(cuda, parallel.device)
-    else:
-        parallel.seed(seed, step=position.step)
-    notes: dict[str, Any] = content["notes"]
+    with reading_run_file(path):
+        at = content["position"]
+        position.step, position.tokens, position.elapsed_s = at["step"], at["tokens"], at["elapsed_s"]
+        position.place = Place(*at["place"])
+        if len(content["random"]) == parallel.replicas:
+            cpu, cuda = content["random"][parallel.replica]
+            torch.set_rng_state(cpu)
+            if cuda is not None and parallel.device.type == "cuda":
+                torch.cuda.set_rng_state(cuda, parallel.device)
+        else:
+            parallel.seed(seed, step=position.step)
+        notes: dict[str, Any] = content["notes"]
     return notes
+
+
+@contextmanager
+def reading_run_file(path: Path) -> Iterator[None]:
+    """CheckpointError where the content of a state's run.pt is not what a run has written."""
+    try:
+        yield
+    except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:
+        message = f"{path}: {RUN_FILE} is not what a run has written ({error!r}). {OLDER}"
+        raise CheckpointError(message, code="damaged-state", value=path) from None
+
+
+OLDER = "Remove the folder to resume from the state before."
+
+# The classes of torch's description of a distributed checkpoint, by module.
+_METADATA_CLASSES = {
+    "torch.distributed.checkpoint.metadata": (
+        "ChunkStorageMetadata", "Metadata", "MetadataIndex", "StorageMeta", "TensorProperties",
+        "TensorStorageMetadata", "_MEM_FORMAT_ENCODING",
+    ),
+    "torch.distributed.checkpoint.filesystem": ("_StorageInfo",),
+    "torch.serialization": ("_get_layout",),
+    "torch": ("Size",),
+    "pathlib": ("Path", "PosixPath", "PurePosixPath", "PureWindowsPath", "WindowsPath"),
+    "pathlib._local": ("Path", "PosixPath", "PurePosixPath", "PureWindowsPath", "WindowsPath"),
+    "collections": ("OrderedDict",),
+}  # fmt: skip
+
+
+class _MetadataUnpickler(pickle.Unpickler):
+    """Unpickles sizes, dtypes and places of tensors; ValueError at any other class or function, before it is called."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if name in _METADATA_CLASSES.get(module, ()):
+            return super().find_class(module, name)
+        if module == "torch" and isinstance(getattr(torch, name, None), torch.dtype):
+            return getattr(torch, name)
+        raise ValueError(f"its .metadata names {module}.{name}, which is no part of a training state")
+
+
+class StateReader(FileSystemReader):
+    """Reads a state without running code of it: torch's own reader unpickles .metadata, whatever that names.
+
+    Entries other than tensors are refused, for torch unpickles their content too.
+    """
+
+    def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
+        """The checked description of the tensors."""
+        folder = Path(self.path)
+        try:
+            metadata = _MetadataUnpickler(io.BytesIO((folder / ".metadata").read_bytes())).load()
+        except (OSError, ValueError):
+            raise
+        except Exception as error:  # pickle raises many kinds for a damaged file
+            raise ValueError(f"its .metadata is damaged: {type(error).__name__}") from None
+        if not isinstance(metadata, Metadata) or not isinstance(metadata.storage_data, dict):
+            raise ValueError("its .metadata describes no tensors")
+        kinds = {type(entry) for entry in metadata.state_dict_metadata.values()}
+        if kinds - {TensorStorageMetadata}:
+            raise ValueError("its .metadata has an entry that is no tensor")
+        for place in metadata.storage_data.values():
+            if Path(place.relative_path).name != place.relative_path:
+                raise ValueError(f"its .metadata names the file {place.relative_path!r}, which is not in the folder")
+        metadata.storage_meta = metadata.storage_meta or StorageMeta()
+        metadata.storage_meta.load_id = self.load_id
+        return metadata
 
 
 def named_tensors(model: nn.Module, optimizers: Optimizers) -> dict[str, Tensor]:
@@ -542,20 +625,24 @@ def _quiet() -> Iterator[None]:
         yield
 
 
-def _read_state(path: Path, identities: Collection[str]) -> dict[str, Any]:
+def _read_state(path: Path, identities: Collection[str], *, complete: bool) -> dict[str, Any]:
+    """What a state has besides tensors; `complete` says whether its files have been verified."""
     try:
         content: dict[str, Any] = torch.load(path / RUN_FILE, map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises many kinds for a damaged file
         raise CheckpointError(
-            f"{path}: {RUN_FILE} is damaged ({type(error).__name__}). Remove the folder to resume earlier.",
+            f"{path}: {RUN_FILE} is damaged ({type(error).__name__}). {OLDER}",
             code="damaged-state",
             value=path,
         ) from error
     form = content.get("form") if isinstance(content, dict) else None
-    if form != FORM:
+    if form not in KNOWN_FORMS:
         message = f"{path}: a training state of format {form}; this Lexome knows {FORM}. Remove it."
         raise CheckpointError(message, code="unknown-format", value=path)
-    if content["identity"] not in identities:
+    if form == FORM and not complete:
+        message = f"{path}: has lost its {CHECKSUMS}. {OLDER}"
+        raise CheckpointError(message, code="damaged-state", value=path / CHECKSUMS)
+    if content.get("identity") not in identities:
         raise UsageError(
             f"{path}: was saved with another recipe, other training data or another start. Resume with those, or give "
             "this run an `out` of its own.",
@@ -685,6 +772,7 @@ class Trainer:
             identities=identities,
             seed=seed,
         )
-        self.sums.restore(notes["tally"], self.parallel.device)
-        self.watch.lowest, self.watch.worse, self.last = notes["best"], notes["worse"], notes["last"]
+        with reading_run_file(path):
+            self.sums.restore(notes["tally"], self.parallel.device)
+            self.watch.lowest, self.watch.worse, self.last = notes["best"], notes["worse"], notes["last"]
         return notes

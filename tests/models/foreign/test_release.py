@@ -86,3 +86,41 @@ def test_missing_empty_and_damaged_releases_are_refused(tmp_path: Path) -> None:
     (tmp_path / "a.tar.gz").write_bytes(gzip.compress(b"no archive"))
     with pytest.raises(CheckpointError):
         read_foreign(tmp_path / "a.tar.gz")
+
+
+def pax(size: bytes) -> bytes:
+    """An archive whose extended header claims this size for its file."""
+    record = b" size=" + size + b"\n"
+    record = str(len(record) + 2).encode() + record
+    header = tarfile.TarInfo("PaxHeader")
+    header.type, header.size = tarfile.XHDTYPE, len(record)
+    member = tarfile.TarInfo("model_weights.ckpt")
+    return header.tobuf() + record.ljust(512, b"\0") + member.tobuf() + bytes(1024)
+
+
+def base_256(size: int, *, kind: bytes = tarfile.REGTYPE) -> bytes:
+    """An archive whose header has a size in binary, which may be negative."""
+    member = tarfile.TarInfo("model_weights.ckpt")
+    member.type = kind
+    raw = bytearray(member.tobuf(tarfile.GNU_FORMAT))
+    raw[124:136] = (b"\x80" if size >= 0 else b"\xff") + (size % (1 << 88)).to_bytes(11, "big")
+    raw[148:156] = b" " * 8
+    raw[148:156] = f"{sum(raw[:512]):06o}\0 ".encode()
+    return bytes(raw) + bytes(1024)
+
+
+SIZES = {
+    "pax": pax(b"1" + b"0" * 20),
+    "negative pax": pax(b"-512"),
+    "binary": base_256(10**20),
+    "negative": base_256(-1024),
+    "long name": base_256(10**20, kind=tarfile.GNUTYPE_LONGNAME),
+    "extended header": base_256(10**15, kind=tarfile.XHDTYPE),
+}
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_headers_with_impossible_sizes_are_refused_at_once(tmp_path: Path, size: str) -> None:
+    (tmp_path / "a.nemo").write_bytes(SIZES[size])
+    with raises(CheckpointError, code="damaged-file"):
+        detect(tmp_path / "a.nemo")

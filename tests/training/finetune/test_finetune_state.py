@@ -13,6 +13,7 @@ import torch
 from finetuning import context_of, ner_documents, recipe_of, write_splits
 
 from lexome.errors import DivergedError
+from lexome.files import write_checksums
 from lexome.models.checkpoint import load
 from lexome.recipe.finetune import FinetuneRecipe
 from lexome.training.finetune.fit import Fit
@@ -67,6 +68,7 @@ def saved_step(folder: Path) -> int:
 
 def change_state(folder: Path, **changes: Any) -> None:
     torch.save(read_state(folder) | changes, list_states(folder / STATES)[-1] / RUN_FILE)
+    write_checksums(list_states(folder / STATES)[-1])
 
 
 def lines(folder: Path) -> list[dict[str, Any]]:

@@ -152,9 +152,15 @@ class Release:
         try:
             self._stream = self._stack.enter_context(_decompressed(path))
             self._tar = self._stack.enter_context(tarfile.TarFile(fileobj=self._stream))
-            members = self._tar.getmembers()
-        except (OSError, EOFError, zlib.error, tarfile.TarError) as error:
-            raise damaged_error(str(path), f"invalid archive: {error}") from None
+            end = os.fstat(self._stream.fileno()).st_size
+            members = []
+            for member in self._tar:
+                # Before the next header is looked for after it: tarfile follows any size, also backwards and for ever.
+                if member.size < 0 or (member.isreg() and not 0 <= member.offset_data <= end - member.size):
+                    raise damaged_error(str(path), f"a member of {member.size:,} bytes in an archive of {end:,}")
+                members.append(member)
+        except _TAR_ERRORS as error:
+            raise damaged_error(str(path), f"invalid archive: {error!r}") from None
         files = {}
         for member in members:
             name = PurePosixPath(member.name)
@@ -164,6 +170,12 @@ class Release:
             if member.isreg() and not member.issparse() and not _is_macos_metadata(name):
                 files[str(name)] = member
         self._members = _without_top(files)
+
+
+# What tarfile and decompression raise for damaged archives, whose headers may claim any size.
+_TAR_ERRORS = (
+    OSError, EOFError, zlib.error, tarfile.TarError, ValueError, OverflowError, MemoryError, IndexError, KeyError,
+)  # fmt: skip
 
 
 def read_json(release: Release, name: str) -> dict[str, Any]:
@@ -206,7 +218,7 @@ def missing_weights_error(where: str, name: str, *, layout: str) -> CheckpointEr
 def _is_archive(path: Path) -> bool:
     try:
         return tarfile.is_tarfile(path)
-    except (OSError, EOFError, zlib.error):
+    except _TAR_ERRORS:
         return path.name.endswith((".tar", ".tar.gz", ".tgz", ".nemo"))
 
 

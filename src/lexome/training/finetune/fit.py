@@ -30,7 +30,7 @@ from lexome.training.finetune.task_model import (
 )
 from lexome.training.loop import Loss, Step, StepResult, Terms, Updater, prefetch
 from lexome.training.optim import Optimizers
-from lexome.training.trainer import Line, Trainer
+from lexome.training.trainer import Line, Trainer, reading_run_file
 
 # --- Steps
 
@@ -393,8 +393,9 @@ class Fit:
         """Resume from a training state."""
         notes = self.trainer.restore(path, identities=identities, seed=seed)
         device = self.trainer.parallel.device
-        self.best = BestScores(**notes["selection"])
-        self.best_weights = {name: weight.to(device) for name, weight in notes["weights"].items()}
+        with reading_run_file(path):
+            self.best = BestScores(**notes["selection"])
+            self.best_weights = {name: weight.to(device) for name, weight in notes["weights"].items()}
 
 
 def copy_weights(model: TaskModel) -> dict[str, Tensor]:

@@ -19,7 +19,7 @@ import torch._dynamo
 from lexome.corpus.shards import open_shards
 from lexome.corpus.vocab.tokenizers import tokenizer_sha256
 from lexome.errors import BadDocument, CheckpointError, DivergedError, UsageError, WorkerError
-from lexome.files import atomic_write, fingerprint
+from lexome.files import atomic_write, fingerprint, write_checksums
 from lexome.formats import write
 from lexome.models.checkpoint import (
     HUGGING_FACE,
@@ -656,6 +656,7 @@ def _write_model(
         # By this transformers' pipelines know whether labels exclude one another.
         path = folder / MODEL / "config.json"
         _write_json(path, {**json.loads(path.read_bytes()), "problem_type": PROBLEM_TYPES[task.loss]})
+    write_checksums(folder / MODEL)
 
 
 def _write_json(path: Path, content: Mapping[str, Any]) -> None:

@@ -4,6 +4,8 @@ import os
 import pty
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
 
 import pytest
 
@@ -38,6 +40,34 @@ def test_a_long_run_without_a_terminal_says_a_line_now_and_then(
     with jobs_progress("sharding", total=10, jobs=2) as show:
         show(5, 1)
     assert capsys.readouterr().err.startswith("sharding: 1 of 2 jobs, ")
+
+
+def test_lines_come_early_and_then_every_minute() -> None:
+    timer = progress.LineTimer(100.0)
+    times = [now for now in range(100, 400, 5) if timer.due(now)]
+    assert times == [110, 130, 170, 230, 290, 350]
+
+
+def test_a_line_is_printed_while_the_first_document_is_worked_on(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "LINE_S", 0.0)
+    monkeypatch.setattr(progress, "REFRESH_S", 0.001)
+    reported = threading.Event()
+
+    def position() -> int:
+        # Asked a second time, it has printed the first line.
+        reported.set() if asked else asked.append(True)
+        return 500_000
+
+    def documents() -> Iterator[str]:
+        assert reported.wait(60)
+        yield "first"
+
+    asked: list[bool] = []
+    with progress.progress("annotating", total=2_000_000, position=position, detail=lambda: "7 tokens") as track:
+        assert list(track(documents())) == ["first"]
+    assert capsys.readouterr().err.startswith("annotating: 0 documents, 0.0/s, 7 tokens, 0.5 of 2.0 MB\n")
 
 
 def test_hidden_progress_is_silent(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

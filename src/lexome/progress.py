@@ -1,6 +1,7 @@
 """Progress bars and log lines on standard error."""
 
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -13,8 +14,24 @@ Item = TypeVar("Item")
 
 # Seconds between updates: smooth, and of no cost.
 REFRESH_S = 0.1
-# Seconds between lines where standard error is not a terminal.
+# Seconds to the first line where standard error is not a terminal, and at most between two lines.
+FIRST_LINE_S = 10.0
 LINE_S = 60.0
+
+
+class LineTimer:
+    """When to print the next line: after 10 seconds, then 20, 40, and every minute."""
+
+    def __init__(self, now: float) -> None:
+        self.began = self.printed = now
+        self.wait_s = min(FIRST_LINE_S, LINE_S)
+
+    def due(self, now: float) -> bool:
+        """Whether it is time; if so, the next interval begins."""
+        if now - self.printed < self.wait_s:
+            return False
+        self.printed, self.wait_s = now, min(2 * self.wait_s, LINE_S)
+        return True
 
 
 class OnJobsProgress(Protocol):
@@ -25,34 +42,64 @@ class OnJobsProgress(Protocol):
 
 @contextmanager
 def progress(
-    what: str, *, total: int, position: Callable[[], int], shown: bool = True
+    what: str, *, total: int, position: Callable[[], int], detail: Callable[[], str] = str, shown: bool = True
 ) -> Iterator[Callable[[Iterable[Item]], Iterator[Item]]]:
-    """A function that passes items through while a bar shows bytes, items, rate and time left.
+    """A function that passes items through while progress is shown: a bar on a terminal, elsewhere lines now and then.
 
-    The bar appears only on a terminal.
+    A thread reports bytes, items, rate and `detail`, so that there is progress while the first item is worked on.
     """
-    if not (shown and sys.stderr.isatty()):
+    if not shown:
         yield iter
         return
-    with _bar("{task.fields[count]:,} documents, {task.fields[rate]:,.0f}/s") as bar:
-        task = bar.add_task(what, total=total, count=0, rate=0.0)
-        started = time.monotonic()
+    count, started = 0, time.monotonic()
 
-        def watched(items: Iterable[Item]) -> Iterator[Item]:
-            shown_at = started
-            for count, item in enumerate(items, 1):
-                now = time.monotonic()
-                if now - shown_at > REFRESH_S:
-                    shown_at = now
-                    bar.update(task, completed=position(), count=count, rate=count / (now - started))
-                yield item
+    def watched(items: Iterable[Item]) -> Iterator[Item]:
+        nonlocal count
+        for count, item in enumerate(items, 1):  # noqa: B007  # the thread reads the count
+            yield item
 
+    def counts() -> str:
+        parts = [f"{count:,} documents", f"{count / max(time.monotonic() - started, REFRESH_S):,.1f}/s", detail()]
+        return ", ".join(filter(None, parts))
+
+    if sys.stderr.isatty():
+        with _bar("{task.fields[counts]}") as bar:
+            task = bar.add_task(what, total=total, counts="")
+            with _repeated(lambda: bar.update(task, completed=position(), counts=counts()), every_s=REFRESH_S):
+                yield watched
+        return
+    timer = LineTimer(started)
+
+    def line() -> None:
+        if timer.due(time.monotonic()):
+            done = f"{position() / 1e6:,.1f} of {total / 1e6:,.1f} MB"
+            print(f"{what}: {counts()}, {done}", file=sys.stderr, flush=True)
+
+    with _repeated(line, every_s=REFRESH_S):
         yield watched
 
 
 @contextmanager
+def _repeated(report: Callable[[], None], *, every_s: float) -> Iterator[None]:
+    """Call a function again and again in a thread while the context is open."""
+    ended = threading.Event()
+
+    def repeat() -> None:
+        while not ended.wait(every_s):
+            report()
+
+    thread = threading.Thread(target=repeat, name="lexome-progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+@contextmanager
 def jobs_progress(what: str, *, total: int, jobs: int, shown: bool = True) -> Iterator[OnJobsProgress]:
-    """A function to report finished bytes, jobs and documents: a bar on a terminal, elsewhere a line per minute."""
+    """A function to report finished bytes, jobs and documents: a bar on a terminal, elsewhere lines now and then."""
     started = time.monotonic()
     if not shown:
         yield lambda bytes_done, jobs_done, documents=0: None
@@ -66,14 +113,13 @@ def jobs_progress(what: str, *, total: int, jobs: int, shown: bool = True) -> It
 
             yield update
     else:
-        shown_at = started
+        timer = LineTimer(started)
 
         def line(bytes_done: int, jobs_done: int, documents: int = 0) -> None:
-            nonlocal shown_at
-            if (now := time.monotonic()) - shown_at >= LINE_S:
-                shown_at = now
+            if timer.due(now := time.monotonic()):
                 done = (bytes_done, total), (jobs_done, jobs)
-                so_far = status_line(*done, elapsed_s=now - started, documents=documents)
+                elapsed_s = max(now - started, REFRESH_S)
+                so_far = status_line(*done, elapsed_s=elapsed_s, documents=documents)
                 print(f"{what}: {so_far}", file=sys.stderr, flush=True)
 
         yield line

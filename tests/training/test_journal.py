@@ -9,6 +9,7 @@ import pytest
 import torch
 from errors import raises
 
+from lexome import progress
 from lexome.errors import CheckpointError
 from lexome.training import trainer
 from lexome.training.loop import Position, StepResult
@@ -62,11 +63,11 @@ def test_tensorboard_gets_every_number(tmp_path: Path, monkeypatch: pytest.Monke
 def test_without_a_terminal_a_line_says_how_far_it_is(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(trainer, "LINE_S", 0.0)
+    monkeypatch.setattr(progress, "LINE_S", 0.0)
     with training_progress() as show:
         show(0.25, "step 1")
         show(0.5, "step 2, loss 3.100")
-    assert "pretrain: 50.0%, step 2, loss 3.100, 0 min left" in capsys.readouterr().err
+    assert "pretrain: 50.0%, step 2, loss 3.100, 0 s left" in capsys.readouterr().err
 
 
 def test_the_time_left_is_by_what_was_done_since_the_first_call(

@@ -173,6 +173,7 @@ class Annotation:
         self.counts = AnnotationCounts(predictable=predictable_types(annotator, types))
         self.seconds = 0.0
         self._from, self._lines, self._progress_shown = from_, lines, progress_shown
+        self._tokens_before = 0
         self._read_options = read_options or {}
 
     def as_dict(self) -> dict[str, Any]:
@@ -211,6 +212,9 @@ class Annotation:
         # Parquet's writer rejects documents of a row group together, later than they are counted.
         self.counts.documents = self.tally.written
 
+    def _tokens_done(self) -> str:
+        return f"{self.annotator.tokens_run - self._tokens_before:,} tokens"
+
     def _annotate(self, files: Sequence[Path]) -> Iterator[Document]:
         tally = self.tally
         docs: Iterator[Document] = iter(())
@@ -220,8 +224,11 @@ class Annotation:
             docs = read(files, self._from, tally=tally, options_if_supported=if_supported, **self._read_options)
             size = sum(path.stat().st_size for path in files if path.is_file())
             shown = self._progress_shown and size > 0
-            bar = progress("annotating", total=size, position=lambda: tally.bytes_read, shown=shown)
+            bar = progress(
+                "annotating", total=size, position=lambda: tally.bytes_read, detail=self._tokens_done, shown=shown
+            )
         start, tokens = time.monotonic(), self.annotator.tokens_run
+        self._tokens_before = tokens
         with tally, bar as track:
             inputs = track(chain(self.inputs.text_documents(), docs))
             annotated = annotate(

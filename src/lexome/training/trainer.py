@@ -46,7 +46,7 @@ from lexome.files import (
     write_checksums,
     write_json,
 )
-from lexome.progress import LINE_S, REFRESH_S
+from lexome.progress import FIRST_LINE_S, REFRESH_S, LineTimer
 from lexome.recipe import upgrade
 from lexome.recipe.pretrain import TrainingRecipe
 from lexome.training.loop import Clock, Position, Step, StepResult, Update, fraction_done, train
@@ -323,7 +323,7 @@ def _board(folder: Path, step: int) -> Any:
 
 @contextmanager
 def training_progress(command: str = "pretrain", *, shown: bool = True) -> Iterator[Callable[[float, str], None]]:
-    """A function to report the fraction done and a message: a bar on a terminal, elsewhere a line per minute."""
+    """A function to report the fraction done and a message: a bar on a terminal, elsewhere lines now and then."""
     if not shown:
         yield lambda fraction, message: None
     elif sys.stderr.isatty():
@@ -340,22 +340,22 @@ def training_progress(command: str = "pretrain", *, shown: bool = True) -> Itera
 
 
 def _lines(command: str) -> Callable[[float, str], None]:
-    """A function that prints a line per minute. The time left is estimated from its first call on."""
-    began = printed = time.monotonic()
+    """A function that prints a line when it is due. The time left is estimated from its first call on."""
+    timer = LineTimer(time.monotonic())
     first: tuple[float, float] | None = None
 
     def report(fraction: float, message: str) -> None:
-        nonlocal printed, first
+        nonlocal first
         now = time.monotonic()
         if first is None:
             first = fraction, now
         # What comes after the last step, evaluating and writing, may take long too, and must not look like a hang.
-        if now - printed < LINE_S and not (fraction >= 1 and now - began >= LINE_S):
+        if not (timer.due(now) or (fraction >= 1 and now - timer.began >= FIRST_LINE_S)):
             return
-        printed = now
         left = ""
         if first[0] < fraction < 1:
-            left = f", {(1 - fraction) * (now - first[1]) / (fraction - first[0]) / 60:,.0f} min left"
+            seconds = (1 - fraction) * (now - first[1]) / (fraction - first[0])
+            left = f", {seconds / 60:,.0f} min left" if seconds >= 60 else f", {seconds:.0f} s left"
         elif fraction < 1:
             left = ", time left unknown"
         print(f"{command}: {fraction:.1%}, {message}{left}", file=sys.stderr, flush=True)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from lexome.files import verify_checksums
 from lexome.formats.registry import FORMATS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -97,3 +98,9 @@ def test_the_reference_says_what_every_key_of_a_recipe_means() -> None:
 def test_the_reference_has_every_format() -> None:
     page = (ROOT / "docs" / "reference" / "formats.md").read_text()
     assert [format.name for format in FORMATS if f"::: lexome.formats.{format.module}\n" not in page] == []
+
+
+@pytest.mark.parametrize("folder", ["src/lexome/default_model", "models/lexome-12x384"])
+def test_shipped_models_are_what_their_checksums_say(folder: str) -> None:
+    remedy = f'After a change on purpose: python -c "from lexome.files import *; write_checksums(Path({folder!r}))"'
+    assert verify_checksums(ROOT / folder, remedy=remedy)

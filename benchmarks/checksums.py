@@ -14,7 +14,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from facts import facts
-
 from lexome.files import verify_checksums
 from lexome.infer.annotator import default_model
 from lexome.infer.predictor import Predictor

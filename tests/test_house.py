@@ -8,9 +8,13 @@ import subprocess
 import sys
 import tomllib
 import warnings
+from contextlib import suppress
+from importlib import metadata
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from lexome.files import verify_checksums
 from lexome.formats.registry import FORMATS
@@ -65,6 +69,34 @@ def test_readme_is_short() -> None:
 
 def test_the_version_of_torch_is_pinned() -> None:
     assert "torch==2.13.0\n" in (ROOT / "constraints.txt").read_text()
+
+
+def test_every_dependency_of_every_extra_is_pinned() -> None:
+    """Also those of dependencies, if installed here: a release that breaks something must not reach CI."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    extras = project["project"]["optional-dependencies"].values()
+    groups = project["dependency-groups"].values()
+    pinned = {line.partition("==")[0] for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line}
+    todo = [Requirement(one) for all_ in (project["project"]["dependencies"], *extras, *groups) for one in all_]
+    seen: set[tuple[str, frozenset[str]]] = set()
+    while todo:
+        wanted = todo.pop()
+        name = canonicalize_name(wanted.name)
+        if (
+            (name, frozenset(wanted.extras)) in seen
+            or name == "lexome"
+            or (wanted.marker and not wanted.marker.evaluate())
+        ):
+            continue
+        seen.add((name, frozenset(wanted.extras)))
+        with suppress(metadata.PackageNotFoundError):
+            for line in metadata.distribution(name).requires or []:
+                further = Requirement(line)
+                asked = [{"extra": extra} for extra in wanted.extras or ("",)]
+                if further.marker is None or any(further.marker.evaluate(extra) for extra in asked):
+                    further.marker = None
+                    todo.append(further)
+    assert {name for name, _ in seen} - {canonicalize_name(name) for name in pinned} == set()
 
 
 def test_torch_may_warn_of_its_own_code_and_any_other_warning_is_an_error() -> None:

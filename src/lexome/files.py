@@ -1,5 +1,6 @@
 """Output files and folders: atomic writes, fingerprints of settings, and refusing another recipe's output."""
 
+import errno
 import gzip
 import hashlib
 import json
@@ -27,8 +28,12 @@ __all__ = [
     "atomic_folder",
     "atomic_plot",
     "atomic_write",
+    "digest",
+    "exclusive_use",
+    "fill_folder",
     "fingerprint",
     "first_difference",
+    "is_full",
     "refuse_other_settings",
     "usable_cores",
     "verify_checksums",
@@ -50,7 +55,7 @@ def atomic_write(path: Path) -> Iterator[BinaryIO]:
             f"{path}: is a directory; expected the name of a file to write.", code="is-a-directory", value=path
         )
     if path.exists() and not path.is_file():
-        with path.open("wb") as pipe, _compress(pipe, path.name) as stream:
+        with _name_full_disk(path), path.open("wb") as pipe, _compress(pipe, path.name) as stream:
             yield stream
         return
     try:
@@ -65,11 +70,27 @@ def atomic_write(path: Path) -> Iterator[BinaryIO]:
             value=path,
         ) from error
     try:
-        with raw, _compress(raw, path.name) as stream:
+        with _name_full_disk(path), raw, _compress(raw, path.name) as stream:
             yield stream
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def is_full(error: BaseException) -> bool:
+    """Whether the device has no space left, or the user's quota is exceeded."""
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+@contextmanager
+def _name_full_disk(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if not is_full(error):
+            raise
+        message = f"{path}: no space left on the device; nothing was written. Free some and run again."
+        raise FormatError(message, code="disk-full", value=path) from error
 
 
 @contextmanager
@@ -104,6 +125,67 @@ def atomic_folder(folder: Path) -> Iterator[Path]:
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
         shutil.rmtree(old, ignore_errors=True)
+
+
+@contextmanager
+def fill_folder(folder: Path) -> Iterator[Path]:
+    """A temporary folder to fill; on success its files are moved into `folder`, beside what is there."""
+    folder = folder.resolve()
+    existed = folder.exists()
+    suffix = f"{socket.gethostname()}-{os.getpid()}.part"
+    temporary = folder / f".{suffix}" if existed else folder.with_name(f".{folder.name}.{suffix}")
+    try:
+        temporary.mkdir(parents=True)
+    except OSError as error:
+        message = f"{folder}: the folder cannot be written ({error.strerror}). Name another one."
+        raise FormatError(message, code="not-writable", value=folder) from error
+    try:
+        with _name_full_disk(folder):
+            yield temporary
+        if existed:
+            for path in sorted(temporary.iterdir()):
+                path.replace(folder / path.name)
+        else:
+            temporary.rename(folder)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+@contextmanager
+def exclusive_use(folder: Path, *, part: str | None = None) -> Iterator[None]:
+    """Refuse a second process that writes to `folder`; the lock ends with the process, however it ends.
+
+    Processes with different `part` names may write at the same time, but not beside one without.
+    """
+    try:
+        import fcntl
+    except ModuleNotFoundError:  # Windows
+        yield
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("ab") as whole, (folder / f"lock.{part or 'all'}").open("ab") as own:
+        try:
+            fcntl.flock(whole, (fcntl.LOCK_EX if part is None else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+            fcntl.flock(own, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            message = f"{folder}: another process is writing there. Wait for it to end, or choose another folder."
+            raise UsageError(message, code="folder-in-use", value=folder) from None
+        except OSError as error:
+            # A network file system without locks; there the user has to take care.
+            if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
+                raise
+        yield
+
+
+def digest(path: Path) -> str | None:
+    """SHA-256 of a file, or of the files of a folder and their names; None of what is neither, such as a pipe."""
+    if path.is_file():
+        with path.open("rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+    if path.is_dir():
+        files = sorted(file for file in path.rglob("*") if file.is_file())
+        return fingerprint([(file.relative_to(path).as_posix(), digest(file)) for file in files])
+    return None
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """Files, folders, archives and compression, whole and broken."""
 
+import errno
 import gzip
 import importlib
 import io
@@ -8,6 +9,7 @@ import shutil
 import tarfile
 import tempfile
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,7 +19,7 @@ from rights import without_rights
 import lexome
 from lexome import Document, Passage, Tally
 from lexome.errors import FormatError, LexomeError, UsageError
-from lexome.files import atomic_write
+from lexome.files import atomic_write, fill_folder
 from lexome.formats.registry import FORMATS
 from lexome.formats.streams import zstd
 
@@ -260,6 +262,41 @@ def test_a_failed_write_leaves_the_old_file_and_no_other(tmp_path: Path) -> None
         stream.write(b"%d" % (1 / 0))
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_full_disk_names_the_file(tmp_path: Path) -> None:
+    with raises(FormatError, code="disk-full", value=Path("/dev/full")):
+        lexome.write("/dev/full", [Document("a", (Passage(0, "x"),))], "jsonl")
+    path = tmp_path / "a.jsonl"
+    with raises(FormatError, code="disk-full", value=path), atomic_write(path) as stream:
+        stream.write(b"half")
+        raise OSError(errno.EDQUOT, "quota exceeded")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("exists", [False, True])
+def test_a_folder_that_is_not_filled_is_left_as_it_was(tmp_path: Path, exists: bool) -> None:
+    folder = tmp_path / "brat"
+    if exists:
+        folder.mkdir()
+        (folder / "mine.txt").write_text("mine")
+    with raises(FormatError, code="disk-full", value=folder), fill_folder(folder) as draft:
+        (draft / "a.txt").write_text("half")
+        raise OSError(errno.ENOSPC, "no space left")
+    assert [path.name for path in tmp_path.rglob("*")] == (["brat", "mine.txt"] if exists else [])
+    with fill_folder(folder) as draft:
+        (draft / "a.txt").write_text("whole")
+    assert sorted(path.name for path in folder.iterdir()) == (["a.txt", "mine.txt"] if exists else ["a.txt"])
+
+
+def test_a_brat_folder_whose_documents_fail_does_not_stay(tmp_path: Path) -> None:
+    def docs() -> Iterator[Document]:
+        yield Document("a", (Passage(0, "x"),))
+        raise FormatError("no more")
+
+    with pytest.raises(FormatError):
+        lexome.write(tmp_path / "out", docs(), "brat")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_processes_of_one_number_on_two_hosts_do_not_write_the_same_file(

@@ -23,7 +23,7 @@ from patience import NIGHTLY, PATIENCE_S, wait_until
 import lexome
 from lexome import Document, Passage
 from lexome.document import Argument, Attribute, Relation, Span
-from lexome.errors import FormatError, UsageError
+from lexome.errors import FormatError, LexomeError, UsageError
 from lexome.files import usable_cores
 from lexome.infer.bulk import BulkResult, BulkSettings, annotate_files, share_cores
 from lexome.pipeline import Engine, Part
@@ -63,8 +63,9 @@ def run(given: Path, model: Path, *, out: str = "out", format: str = "jsonl", **
 
 
 def made(folder: Path) -> dict[str, bytes]:
-    """Every file below, hidden ones too."""
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    """Every file below, hidden ones too, but for the locks."""
+    files = [path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("lock")]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
 def visible(folder: Path) -> set[str]:
@@ -117,6 +118,88 @@ def test_what_is_done_is_not_done_again(given: Path, model: Path) -> None:
     lexome.write(given / "new.jsonl", documents(2, seed=9))
     more = run(given, model)
     assert (more.files, more.new_files, more.new_counts.documents) == (5, 1, 2)
+
+
+def flip_bit(path: Path) -> None:
+    """One bit, at the same size and time."""
+    before, content = path.stat(), bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def test_verify_redoes_what_changed_at_the_same_size_and_time(given: Path, model: Path) -> None:
+    first = run(given, model)
+    whole = made(given.parent / "out")
+    flip_bit(given.parent / "out" / "note.jsonl")
+    assert run(given, model).new_files == 0
+    again = run(given, model, verify=True)
+    assert (again.new_files, again.counts, made(given.parent / "out")) == (1, first.counts, whole)
+    before = (given / "note.txt").stat()
+    (given / "note.txt").write_text("TP53x in melanoma")
+    os.utime(given / "note.txt", ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert run(given, model, verify=True).new_files == 1
+    assert b"TP53x" in made(given.parent / "out")["note.jsonl"]
+    assert run(given, model, verify=True).new_files == 0
+
+
+def test_outputs_of_inputs_that_are_gone_are_told(given: Path, model: Path) -> None:
+    run(given, model)
+    (given / "note.txt").unlink()
+    result = run(given, model)
+    assert (result.orphans, result.as_dict()["orphans"], result.files) == (("note",), ["note"], 3)
+    assert (given.parent / "out" / "note.jsonl").exists()
+
+
+def damages(content: bytes) -> list[bytes]:
+    """A mark or settings, damaged: cut, of another type, of other values, not UTF-8, deep."""
+    rng = random.Random(7)
+    flipped = []
+    for _ in range(40):
+        raw = bytearray(content)
+        raw[rng.randrange(len(raw))] ^= 1 << rng.randrange(8)
+        flipped.append(bytes(raw))
+    other_report = content.replace(b'"report": {', b'"report": {"x": 1, ')
+    others = [b"", content[:50], b"[]", b"null", b"3", b"{}", b"\xff", b"[" * 100_000, other_report]
+    return [*flipped, *others]
+
+
+def test_a_damaged_mark_costs_one_file_and_nothing_else(given: Path, model: Path) -> None:
+    first = run(given, model)
+    whole = made(given.parent / "out")
+    mark = given.parent / "out" / ".lexome" / "marks" / "note.json"
+    content = mark.read_bytes()
+    for damaged in damages(content):
+        mark.write_bytes(damaged)
+        again = run(given, model)
+        assert again.counts == first.counts
+        assert made(given.parent / "out") == whole, damaged
+
+
+def test_damaged_settings_say_so(given: Path, model: Path) -> None:
+    run(given, model)
+    settings = given.parent / "out" / ".lexome" / "settings.json"
+    content, seen = settings.read_bytes(), set()
+    for damaged in damages(content):
+        settings.write_bytes(damaged)
+        try:
+            run(given, model)
+        except LexomeError as error:
+            seen.add(error.code)
+    # Settings that are still JSON are those of another run.
+    assert seen == {"unreadable-file", "other-settings"}
+
+
+def test_a_second_process_is_refused_and_a_dead_one_is_not_waited_for(given: Path, model: Path, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.jsonl")  # nobody writes to it: the first run does not end
+    first = program(given, model, tmp_path / "out", tmp_path / "pipe.jsonl")
+    wait_until(lambda: marks(tmp_path / "out") or first.poll() is not None)
+    for part in (None, Part(1, 2)):
+        with raises(UsageError, code="folder-in-use", value=tmp_path / "out" / ".lexome"):
+            run(given, model, part=part)
+    os.killpg(first.pid, signal.SIGKILL)
+    first.communicate()
+    assert run(given, model).files == 4
 
 
 @pytest.mark.parametrize("workers", [1, 2])

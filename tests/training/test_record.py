@@ -1,6 +1,7 @@
 """What a run says of the code that made it."""
 
 import json
+import os
 import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -76,3 +77,14 @@ def test_changes_that_are_not_committed_are_told(package: Path) -> None:
 def test_an_installed_package_has_no_revision(package: Path) -> None:
     git(package.parent, "rm", "--quiet", "--cached", "__init__.py")
     assert revision() is None
+
+
+def test_asking_leaves_the_index_to_the_user(package: Path) -> None:
+    """`git status` writes the index where the times of files have changed, and holds its lock for that."""
+    os.utime(package, ns=(0, 0))
+    index = package.parent / ".git" / "index"
+    before = index.read_bytes()
+    assert revision() is not None
+    assert index.read_bytes() == before
+    git(package.parent, "status", "--porcelain")
+    assert index.read_bytes() != before, "git has no such habit: the test shows nothing"

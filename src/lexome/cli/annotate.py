@@ -48,6 +48,7 @@ NAMED_TYPES = 20
 
 # A folder is written in this format unless --to names another.
 BULK_FORMAT = "jsonl"
+NAMED_ORPHANS = 3
 STANDARD_OUTPUT = Path("-")
 
 
@@ -112,6 +113,7 @@ Jobs = Annotated[
     int | None, typer.Option("--jobs", "--workers", min=0, help="Files to process in parallel, with a folder as --out.")
 ]
 Redo = Annotated[bool, typer.Option("--redo", help="Replace output written with other settings.")]
+Verify = Annotated[bool, typer.Option("--verify", help="Hash finished files and redo those that have changed.")]
 
 
 @app.command()
@@ -137,6 +139,7 @@ def annotate(
     address: Address = None,
     part: PartName = None,
     redo: Redo = False,
+    verify: Verify = False,
     rejects: RejectsPath = None,
     strict: Strict = False,
     as_json: AsJson = False,
@@ -164,8 +167,8 @@ def annotate(
     if explain and not (output.printed and output.format is None):
         message = "--explain cannot be combined with --out or --to."
         raise UsageError(message, code="conflicting-options", value="--explain")
-    if not output.bulk and (redo or part is not None or engine != "local" or jobs is not None):
-        message = "--jobs, --engine, --part and --redo need a folder as --out."
+    if not output.bulk and (redo or verify or part is not None or engine != "local" or jobs is not None):
+        message = "--jobs, --engine, --part, --redo and --verify need a folder as --out."
         raise UsageError(message, code="conflicting-options", value="--out")
     resolution = parse_overlaps(overlaps)
     folders = tuple(model or [default_model()])
@@ -205,6 +208,7 @@ def annotate(
                 part=part_of(part),
                 rejects=rejects_path,
                 redo=redo,
+                verify=verify,
                 progress_shown=not quiet,
             )
             _finish_bulk(result, output.path, as_json=as_json, quiet=quiet)
@@ -329,6 +333,9 @@ def _finish_bulk(result: "BulkResult", out: Path, *, as_json: bool, quiet: bool)
         print(f"annotated  {counts.documents:,} documents of {result.files:,} files, {counts.tokens:,} tokens")
         if skipped:
             print(f"skipped    {skipped:,} files that were done before")
+        if result.orphans:
+            named = ", ".join(result.orphans[:NAMED_ORPHANS]) + (", ..." if len(result.orphans) > NAMED_ORPHANS else "")
+            print(f"left       {len(result.orphans):,} outputs of inputs that are no longer given: {named}")
         _print_counts(result.as_dict(), result.rejects, sys.stdout)
         print(f"wrote      {out}")
     exit_for_failures(result.failures, result.waiting, out, quiet=quiet)

@@ -22,8 +22,8 @@ from typing import Literal
 from urllib.parse import quote, unquote
 
 from lexome.document import Argument, Attribute, Document, Passage, Relation, Span, encode_utf8, shorten
-from lexome.errors import BadDocument, FormatError
-from lexome.files import atomic_write
+from lexome.errors import BadDocument
+from lexome.files import fill_folder
 from lexome.formats.streams import Source, decode, pair_files, uncompressed_name
 from lexome.formats.tally import Tally, drop_dependents, note_losses, repair_spans
 
@@ -236,25 +236,19 @@ def write(docs: Iterable[Document], folder: Path, *, tally: Tally) -> None:
     """Two files per document in the folder, named by its id, percent-encoded where needed.
 
     Ids that do not have brat's form (T1, R1, E1, A1) are renumbered. What brat cannot represent is skipped and
-    counted.
+    counted. If writing fails, no file of it stays.
     """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        message = f"{folder}: the folder cannot be created ({error.strerror}). Name another one."
-        raise FormatError(message, code="not-writable", value=folder) from error
     stems = FileStems()
-    for doc in docs:
-        make = partial(_standoff, doc, stems, tally)
-        files = tally.attempt(make, where=f"document {shorten(doc.id)!r}", id=doc.id)
-        if files is None:
-            continue
-        standoff, stem = files
-        # Annotations first: a text alone would be read as a document without any.
-        for extension, content in ((".ann", standoff), (".txt", doc.text.encode())):
-            with atomic_write(folder / f"{stem}{extension}") as stream:
-                stream.write(content)
-        tally.written += 1
+    with fill_folder(folder) as draft:
+        for doc in docs:
+            make = partial(_standoff, doc, stems, tally)
+            files = tally.attempt(make, where=f"document {shorten(doc.id)!r}", id=doc.id)
+            if files is None:
+                continue
+            standoff, stem = files
+            for extension, content in ((".ann", standoff), (".txt", doc.text.encode())):
+                (draft / f"{stem}{extension}").write_bytes(content)
+            tally.written += 1
 
 
 def _standoff(doc: Document, stems: FileStems, tally: Tally) -> tuple[bytes, str]:

@@ -18,7 +18,7 @@ from typing import Any
 
 from lexome.document import Document
 from lexome.errors import FormatError, UsageError
-from lexome.files import atomic_write, fingerprint, refuse_other_settings, usable_cores, write_json
+from lexome.files import atomic_write, exclusive_use, fingerprint, refuse_other_settings, usable_cores, write_json
 from lexome.formats import Tally, expand, read, work_units, write
 from lexome.formats.registry import FORMATS, get_format
 from lexome.formats.streams import is_archive, printable_name, uncompressed_name
@@ -87,6 +87,7 @@ class BulkResult:
     rejects: Path | None = None
     failures: dict[str, str] = field(default_factory=dict)
     waiting: tuple[str, ...] = ()
+    orphans: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """All counts for JSON; throughput is that of this run."""
@@ -97,6 +98,7 @@ class BulkResult:
             "notes": dict(self.notes.most_common()),
             "failures": self.failures,
             "waiting": list(self.waiting),
+            "orphans": list(self.orphans),
             "files_now": self.new_files,
             "documents_now": self.new_counts.documents,
             **self.new_counts.throughput(self.seconds),
@@ -112,12 +114,14 @@ def annotate_files(
     part: Part | None = None,
     rejects: Path | None = None,
     redo: bool = False,
+    verify: bool = False,
     progress_shown: bool = True,
 ) -> BulkResult:
     """Annotate every file into the folder `out`; files that an earlier run with these settings finished are skipped.
 
-    A folder written with other models or options is refused, or with `redo` cleared first. Bad documents of all files
-    are merged in `rejects`.
+    A folder written with other models or options is refused, or with `redo` cleared first, as is one that another
+    process writes to. With `verify`, finished files are hashed, and annotated again if input or output has changed.
+    Bad documents of all files are merged in `rejects`.
     """
     if redo and part is not None:
         message = "--redo clears the folder, which other parts write to. Choose another folder for the parts."
@@ -128,28 +132,32 @@ def annotate_files(
     settings = replace(settings, models=tuple(folder.absolute() for folder in settings.models))
     tally = Tally()
     files = inputs_by_name(inputs, out, settings.from_, rejects=rejects, tally=tally)
-    if part is None:
-        _remove_partial_files(out, rejects)
-    identity = settings.identity()
-    _claim_folder(out, identity, redo=redo)
-    engine, threads = share_cores(engine, settings.threads, files=len(files))
-    extension = get_format(settings.format).extensions[0]
-    job_settings = replace(settings, threads=threads)
-    jobs = tuple(
-        Job(name, paths, (out / f"{name}{extension}", work_folder(out) / "rejects" / f"{name}.jsonl"), job_settings)
-        for name, paths in files.items()
-    )
-    stage = Stage("annotating", annotate_file, jobs, work_folder(out) / "marks", fingerprint(identity))
-    start = time.monotonic()
-    outcome = run(stage, engine=engine, part=part, progress_shown=progress_shown)
-    result = _add_up(outcome, time.monotonic() - start)
-    result.notes.update(tally.notes)
-    result.rejects = work_folder(out) / "rejects"
-    # Of several parts, the last one merges the rejects of all.
-    if rejects is not None and not outcome.waiting:
-        result.rejects = rejects
-        _merge_rejects([job.outputs[1] for job in jobs if job.name in outcome.reports], rejects)
-    return result
+    if out.exists() and not out.is_dir():
+        raise UsageError(f"{out}: a file; expected the path of a folder.", code="not-a-folder", value=out)
+    with exclusive_use(work_folder(out), part=None if part is None else f"{part.number}-of-{part.of}"):
+        if part is None:
+            _remove_partial_files(out, rejects)
+        identity = settings.identity()
+        _claim_folder(out, identity, redo=redo)
+        engine, threads = share_cores(engine, settings.threads, files=len(files))
+        extension = get_format(settings.format).extensions[0]
+        job_settings = replace(settings, threads=threads)
+        jobs = tuple(
+            Job(name, paths, (out / f"{name}{extension}", work_folder(out) / "rejects" / f"{name}.jsonl"), job_settings)
+            for name, paths in files.items()
+        )
+        stage = Stage("annotating", annotate_file, jobs, work_folder(out) / "marks", fingerprint(identity))
+        start = time.monotonic()
+        outcome = run(stage, engine=engine, part=part, verify=verify, progress_shown=progress_shown)
+        result = _add_up(outcome, time.monotonic() - start)
+        result.orphans = _orphans(out, files)
+        result.notes.update(tally.notes)
+        result.rejects = work_folder(out) / "rejects"
+        # Of several parts, the last one merges the rejects of all.
+        if rejects is not None and not outcome.waiting:
+            result.rejects = rejects
+            _merge_rejects([job.outputs[1] for job in jobs if job.name in outcome.reports], rejects)
+        return result
 
 
 def share_cores(engine: Engine, threads: int | None, *, files: int) -> tuple[Engine, int]:
@@ -239,19 +247,32 @@ def work_folder(out: Path) -> Path:
     return out / ".lexome"
 
 
+def _orphans(out: Path, files: Container[str]) -> tuple[str, ...]:
+    """Names of finished jobs whose inputs this run was not given: their outputs stay in the folder."""
+    marks = work_folder(out) / "marks"
+    names = (mark.relative_to(marks).as_posix().removesuffix(".json") for mark in marks.rglob("*.json"))
+    return tuple(sorted(name for name in names if name not in files))
+
+
+def _read_settings(path: Path, out: Path) -> dict[str, Any] | None:
+    """The settings that a folder was written with; None of a new one."""
+    try:
+        previous = json.loads(path.read_bytes())
+        if not isinstance(previous, dict):
+            raise ValueError(f"expected an object, not {type(previous).__name__}")
+    except FileNotFoundError:
+        return None
+    except (ValueError, RecursionError, OSError) as error:
+        message = f"{path}: cannot be read ({error}). Remove the folder {out} and run again."
+        raise FormatError(message, code="unreadable-file", value=path) from None
+    return previous
+
+
 def _claim_folder(out: Path, identity: Mapping[str, Any], *, redo: bool) -> None:
     """Write the settings into a new folder; refuse one with other settings, or clear it with `redo`."""
     path = work_folder(out) / SETTINGS
-    if out.exists() and not out.is_dir():
-        raise UsageError(f"{out}: a file; expected the path of a folder.", code="not-a-folder", value=out)
     settings = json.loads(json.dumps(identity))
-    try:
-        previous = json.loads(path.read_bytes())
-    except FileNotFoundError:
-        previous = None
-    except ValueError as error:
-        message = f"{path}: cannot be read ({error}). Remove the folder {out} and run again."
-        raise FormatError(message, code="unreadable-file", value=path) from None
+    previous = _read_settings(path, out)
     if previous == settings:
         return
     if previous is not None:
@@ -261,10 +282,12 @@ def _claim_folder(out: Path, identity: Mapping[str, Any], *, redo: bool) -> None
         # The outputs that the marks list, then marks and settings.
         marks = work_folder(out) / "marks"
         for mark in sorted(marks.rglob("*.json")):
-            with suppress(ValueError, LookupError, TypeError):
+            with suppress(ValueError, LookupError, TypeError, RecursionError, OSError):
                 output = json.loads(mark.read_bytes())["outputs"][0]["name"]
                 (out / mark.parent.relative_to(marks) / output).unlink(missing_ok=True)
-        shutil.rmtree(work_folder(out))
+        # All but the locks, which this process holds.
+        shutil.rmtree(marks, ignore_errors=True)
+        shutil.rmtree(work_folder(out) / "rejects", ignore_errors=True)
     write_json(path, settings)
 
 

@@ -33,15 +33,23 @@ LOCAL = Engine()
 NAMED_FAILURES = 5
 
 
-def run(stage: Stage, *, engine: Engine = LOCAL, part: Part | None = None, progress_shown: bool = True) -> StageResult:
+def run(
+    stage: Stage,
+    *,
+    engine: Engine = LOCAL,
+    part: Part | None = None,
+    verify: bool = False,
+    progress_shown: bool = True,
+) -> StageResult:
     """Run the unfinished jobs of a stage, or of one part of it; the state of all its jobs.
 
     Outputs are written as drafts, renamed, and marked last. A job with a valid mark is not run again, so that a
-    killed run can be restarted and results with the same bytes.
+    killed run can be restarted and results with the same bytes. With `verify`, a mark is valid only if inputs and
+    outputs have the bytes that its job read and wrote.
     """
     check(stage)
     ours = [job for index, job in enumerate(stage.jobs) if part is None or part.has(index)]
-    reports = _load_reports(stage, ours)
+    reports = _load_reports(stage, ours, verify=verify)
     todo = [job for job in ours if job.name not in reports]
     failures: dict[str, str] = {}
     if todo:
@@ -58,7 +66,7 @@ def run(stage: Stage, *, engine: Engine = LOCAL, part: Part | None = None, progr
     # Marks of other parts are read last: those may have finished meanwhile.
     mine = {job.name for job in ours}
     others = [job for job in stage.jobs if job.name not in mine]
-    reports |= _load_reports(stage, others)
+    reports |= _load_reports(stage, others, verify=False)
     names = [job.name for job in stage.jobs]
     return StageResult(
         reports={name: reports[name] for name in names if name in reports},
@@ -106,9 +114,9 @@ def _total(result: StageResult) -> int:
     return len(result.reports) + len(result.failures) + len(result.waiting)
 
 
-def _load_reports(stage: Stage, jobs: Sequence[Job]) -> dict[str, dict[str, Any]]:
+def _load_reports(stage: Stage, jobs: Sequence[Job], *, verify: bool) -> dict[str, dict[str, Any]]:
     with ThreadPoolExecutor(READERS) as readers:
-        found = readers.map(lambda job: load_report(stage, job), jobs)
+        found = readers.map(lambda job: load_report(stage, job, verify=verify), jobs)
         return {job.name: report for job, report in zip(jobs, found, strict=True) if report is not None}
 
 

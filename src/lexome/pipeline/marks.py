@@ -1,6 +1,5 @@
 """Running one job: write drafts, rename them, then write the completion mark."""
 
-import errno
 import json
 import os
 import re
@@ -14,14 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from lexome.errors import FormatError, LexomeError, WorkerError
+from lexome.files import digest, fingerprint, is_full
 from lexome.pipeline.stage import Advance, Job, JobResult, Stage
 
 # A draft lies in a folder of its own: it keeps the output's suffix, by which writers choose format and compression,
 # and yet no `*.parquet` matches it. The host part has no hyphen, so that the output's name can be parsed back.
 DRAFT = re.compile(r"\.[A-Za-z0-9]+-[0-9]+-(?P<name>.+)\.part", re.DOTALL)
 HOST_LETTERS = 40
-# No space on the device, or the user's quota is exceeded.
-FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def run_job(stage: Stage, job: Job, advance: Advance) -> JobResult:
@@ -31,7 +29,7 @@ def run_job(stage: Stage, job: Job, advance: Advance) -> JobResult:
     except LexomeError as error:
         return JobResult(job.name, failure=str(error))
     except (Exception, SystemExit) as error:
-        if isinstance(error, OSError) and error.errno in FULL:
+        if is_full(error):
             return JobResult(
                 job.name, failure=f"no space left on the device for {job.outputs[0]}. Free some and rerun."
             )
@@ -40,16 +38,25 @@ def run_job(stage: Stage, job: Job, advance: Advance) -> JobResult:
         return JobResult(job.name, failure=f"{type(error).__name__}: {error} ({place})")
 
 
-def load_report(stage: Stage, job: Job) -> dict[str, Any] | None:
-    """The report in a job's completion mark; None where there is no mark or it is stale."""
+def load_report(stage: Stage, job: Job, *, verify: bool = False) -> dict[str, Any] | None:
+    """The report in a job's completion mark; None where there is no mark, or it is damaged or stale.
+
+    Stale is a mark whose inputs or outputs have another size, or inputs another time of change; with `verify`, also
+    one whose inputs or outputs have other bytes.
+    """
     try:
         mark = json.loads(stage.mark_of(job).read_bytes())
+        if mark.pop("check") != fingerprint(mark):
+            return None
         if mark["fingerprint"] != stage.fingerprint or mark["inputs"] != _input_identities(job.inputs):
             return None
         if mark["outputs"] != _output_sizes(job.outputs):
             return None
+        if verify and mark["sha256"] != _digests(job.inputs, job.outputs):
+            return None
         report: dict[str, Any] = mark["report"]
-    except (OSError, ValueError, KeyError, TypeError, FormatError):
+    # Damage of any kind: the job runs again.
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, FormatError):
         return None
     return report
 
@@ -99,9 +106,12 @@ def _write_outputs(stage: Stage, job: Job, advance: Advance) -> dict[str, Any]:
             "fingerprint": stage.fingerprint,
             "inputs": before,
             "outputs": _sync_drafts(drafts),
+            "sha256": _digests(job.inputs, drafts),
             "report": report,
         }
-        text = json.dumps(content, allow_nan=False) + "\n"
+        # As it is read again: a report may hold tuples.
+        content = json.loads(json.dumps(content, allow_nan=False))
+        text = json.dumps({**content, "check": fingerprint(content)}) + "\n"
         mark_draft.parent.mkdir(parents=True, exist_ok=True)
         mark_draft.write_text(text, encoding="ascii")
         _sync_drafts((mark_draft,))
@@ -151,6 +161,11 @@ def _input_identities(paths: tuple[Path, ...]) -> list[dict[str, Any]]:
 
 def _output_sizes(paths: tuple[Path, ...]) -> list[dict[str, Any]]:
     return [{"name": path.name, "size": path.stat().st_size} for path in paths]
+
+
+def _digests(inputs: tuple[Path, ...], outputs: tuple[Path, ...]) -> dict[str, list[str | None]]:
+    """SHA-256 of inputs and outputs. Reading them once more costs little beside the work on them."""
+    return {"inputs": [digest(path) for path in inputs], "outputs": [digest(path) for path in outputs]}
 
 
 def _sync_drafts(drafts: tuple[Path, ...]) -> list[dict[str, Any]]:

@@ -140,9 +140,11 @@ def revision() -> str | None:
     A run asks before its first step: code that is pulled while it goes on is not what it runs.
     """
     folder = Path(lexome.__file__).parent
+    # `git status` would otherwise write a refreshed index, and hold its lock while the user commits.
+    git = ("git", "--no-optional-locks")
     try:
         found = [
-            subprocess.run(["git", *words], cwd=folder, check=True, capture_output=True, text=True).stdout.strip()
+            subprocess.run([*git, *words], cwd=folder, check=True, capture_output=True, text=True).stdout.strip()
             for words in (
                 ("ls-files", "--error-unmatch", "__init__.py"),
                 ("rev-parse", "--short=12", "HEAD"),

@@ -32,17 +32,19 @@ from lexome.concepts.mention_forms import (
     MentionForm,
     composite_parts,
     mention_forms,
+    substituted_forms,
 )
-from lexome.concepts.names import Agreement
+from lexome.concepts.names import Agreement, name_key
 from lexome.concepts.ranking import PLACE, Weights, agreement_feature, default_weights, word_overlap
-from lexome.concepts.species_context import HUMAN, MOUSE, RAT, SpeciesContext
+from lexome.concepts.species_context import HUMAN, MOUSE, POPULAR_SPECIES, POPULAR_TAXA, RAT, SpeciesContext
 from lexome.concepts.training_mentions import TrainingMentions
+from lexome.concepts.variants import variant_concepts
 from lexome.document import Attribute, Document, Span
 from lexome.metadata import fast_dataclass
 
 GENE, DISEASE, CHEMICAL, SPECIES, CELL_LINE, VARIANT = "Gene", "Disease", "Chemical", "Species", "CellLine", "Variant"
 # The index that the package has.
-DEFAULT_INDEX = Path(__file__).parent / "default.lexterms"
+DEFAULT_INDEX = Path(__file__).parents[1] / "default_terms" / "default.lexterms"
 # The attribute that has the probability of a span's concepts, if they are asked for.
 CONCEPT_SCORE = "concept_score"
 
@@ -67,7 +69,7 @@ _TYPE_ENDS = {
     "snp": VARIANT,
 }
 _PUNCTUATION = re.compile(r"[\W_]+")
-_SIMILAR_NAMES = 20
+_SIMILAR_NAMES = 8
 _EXPLAINED = 10
 _CACHED_MENTIONS = 1 << 15
 # How much a mention of a cell line tells of the species, beside one of the species itself.
@@ -139,7 +141,6 @@ class Linker:
         *,
         mentions: TrainingMentions | None = None,
         weights: Mapping[str, Weights] | None = None,
-        synonyms: Mapping[str, Mapping[str, tuple[str, ...]]] | None = None,
         threshold: float | None = None,
     ) -> None:
         """`indexes` are searched in this order: a name that an earlier one has is not looked up in later ones.
@@ -149,7 +150,6 @@ class Linker:
         self.indexes = tuple(indexes)
         self.mentions = mentions
         self.weights = weights if weights is not None else default_weights()
-        self.synonyms = synonyms or {}
         self.threshold = threshold
         self.types = frozenset(chain.from_iterable(index.types for index in self.indexes))
         self._look_up = lru_cache(maxsize=_CACHED_MENTIONS)(self._look_up_mention)
@@ -227,7 +227,7 @@ class Linker:
         return explained
 
     def _context(self, doc: Document) -> _Context:
-        forms = long_forms(find_abbreviations(doc))
+        forms = _short_binomials(doc) | long_forms(find_abbreviations(doc))
         concepts: Counter[str] = Counter()
         places: list[tuple[int, str, float]] = []
         seen: set[tuple[str, str]] = set()
@@ -257,7 +257,8 @@ class Linker:
 
     def _explain_span(self, span: Span, type: str, context: _Context, *, reasons: bool) -> Explanation:
         if type == VARIANT:
-            return Explanation(span, (), 0.0, ())
+            concepts = variant_concepts(span.text)
+            return Explanation(span, concepts, float(bool(concepts)), _variants(concepts, span.text))
         weights = self.weights.get(type) or self.weights[""]
         threshold = self.threshold if self.threshold is not None else weights.threshold
         ranked = self._rank(span.text, type, span, context)
@@ -316,16 +317,19 @@ class Linker:
         `embedded` is the mention with the short forms in it expanded, if it has some.
         """
         weights = self.weights.get(type) or self.weights[""]
-        synonyms = self.synonyms.get(type, {})
         long_form_of = {text: long} if long is not None else {}
         best: dict[str, _Found] = {}
-        forms = mention_forms(text, type, long_form_of, {})
+        forms = mention_forms(text, type, long_form_of)
         if embedded:
             forms.insert(1, MentionForm(embedded, EXPANDED))
         self._add_agreeing(forms, text, type, long, weights, best)
-        if not best and synonyms:
-            extra = mention_forms(embedded or text, type, long_form_of, synonyms)
-            self._add_agreeing([form for form in extra if form.kind == SUBSTITUTED], text, type, long, weights, best)
+        if not best or all(one.form.kind == REDUCED for one in best.values()):
+            substituted = list(chain.from_iterable(substituted_forms(form, type) for form in forms[:3]))
+            self._add_agreeing(substituted, text, type, long, weights, best)
+        if type == SPECIES and (taxon := POPULAR_SPECIES.get(name_key(text).replace(" ", ""))) is not None:
+            concept = self._concept_of(taxon, type, text)
+            agreeing = MentionForm(text, MENTION)
+            _keep(self._found(concept, text, agreeing, Agreement.FOLDED, text, long, type, weights, 0.0), best)
         if self.mentions is not None:
             self._add_trained(forms, text, type, long, weights, best)
         if not best:
@@ -392,7 +396,8 @@ class Linker:
             concept = index.concept_of(curie)
             if concept is not None:
                 return concept
-        return Concept(-1, curie, type, name, (name,), None, (), "training mentions")
+        taxon = self.mentions.taxon_of(curie) if self.mentions is not None else None
+        return Concept(-1, curie, type, name, (name,), taxon, (), "")
 
     def _found(
         self,
@@ -424,6 +429,8 @@ class Linker:
         if name == concept.preferred:
             features["preferred"] = 1.0
         features["names"] = math.log(len(concept.names))
+        if _is_popular(concept, text, type):
+            features["popular"] = 1.0
         if self.mentions is not None:
             shares = self.mentions.shares(form.text, type)
             share = sum(value for ids, value in shares.items() if concept.id in ids)
@@ -436,10 +443,34 @@ class Linker:
         return _Found(concept, name, form, agreement, features, weights.score(features))
 
 
+def _is_popular(concept: Concept, text: str, type: str) -> bool:
+    """Whether a name of several species or cell lines means this one: Cellosaurus has the well-known ones first."""
+    if type == CELL_LINE:
+        return concept.id.startswith("cellosaurus:CVCL_0")
+    if type == SPECIES:
+        return POPULAR_SPECIES.get(name_key(text).replace(" ", "")) == concept.id or concept.id in POPULAR_TAXA
+    return False
+
+
+def _variants(concepts: tuple[str, ...], text: str) -> tuple[Candidate, ...]:
+    """The normal forms of a variant as candidates: they are read off the text, not looked up."""
+    return tuple(Candidate(one, text, one.partition(":")[2], None, 1.0, ("read off the mention",)) for one in concepts)
+
+
 def _keep(found: _Found, best: dict[str, _Found]) -> None:
     other = best.get(found.concept.id)
     if other is None or found.score > other.score:
         best[found.concept.id] = found
+
+
+def _short_binomials(doc: Document) -> dict[str, str]:
+    """The full name of each species that the document has in full: "C. elegans"."""
+    names = (span.text.split() for span in doc.spans if span.type.lower().endswith("species"))
+    return {
+        f"{genus[0]}. {epithet}": f"{genus} {epithet}"
+        for genus, epithet in (name[:2] for name in names if len(name) >= 2)
+        if len(genus) > 2 and genus[0].isupper() and epithet.islower()
+    }
 
 
 def _embedded(text: str, long_form_of: Mapping[str, str]) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from itertools import chain
 
 from lexome.concepts.names import fold_name
+from lexome.concepts.word_synonyms import rewritten, synonyms_of
 from lexome.metadata import fast_dataclass
 
 MENTION, LONG, EXPANDED, REDUCED, SUBSTITUTED, PART = (
@@ -58,6 +59,9 @@ _AFTER_WORDS = {type: frozenset(words.split()) for type, words in _AFTER.items()
 _INDUCED = re.compile(r"^(?:\S+[ -])?\S*-?(?:induced|related|associated|dependent|mediated)[ -]+(?=\S)", re.IGNORECASE)
 _HYPHEN = re.compile(r"[\s_-]+")
 _TRAILING_NUMBER = re.compile(r"^(.*[^\W\d])[\s-]*(?:\d+|[IVX]+)$")
+# Greek letters that were lost, and written as Latin ones.
+_GREEK = {"a": "alpha", "b": "beta", "g": "gamma", "d": "delta", "k": "kappa"}
+_LETTER_FOR_GREEK = re.compile(r"(?:(?<=^)|(?<=-))([abgdk])(?=-|$)")
 # "breast and/or ovarian cancer", "brain, breast, and prostate cancer", "Mcm4/6/7".
 _CONJUNCTION = re.compile(r"\s*(?:,\s*(?:and/or|and|or)\s+|\s+(?:and/or|and|or|&)\s+|\s+as well as\s+|,\s+)\s*")
 _NUMBERED = re.compile(r"^([^\W\d]+[A-Za-z]*-?)(\d+[A-Za-z]?)((?:\s*[/,]\s*-?\d+[A-Za-z]?|\s+and\s+-?\d+[A-Za-z]?)+)$")
@@ -65,10 +69,8 @@ _NUMBER = re.compile(r"\d+[A-Za-z]?")
 _MAX_SUBSTITUTIONS = 24
 
 
-def mention_forms(
-    text: str, type: str, long_form_of: Mapping[str, str], synonyms: Mapping[str, tuple[str, ...]]
-) -> list[MentionForm]:
-    """The forms of a mention, the most faithful first, without duplicates."""
+def mention_forms(text: str, type: str, long_form_of: Mapping[str, str]) -> list[MentionForm]:
+    """The forms of a mention without substituted words, the most faithful first, without duplicates."""
     forms: dict[str, MentionForm] = {}
 
     def add(form: str, kind: str, words: int = 0) -> None:
@@ -85,10 +87,6 @@ def mention_forms(
     for base in list(forms.values()):
         for form, words in reduced_forms(base.text, type):
             add(form, REDUCED, words)
-    if synonyms:
-        for base in list(forms.values())[:4]:
-            for form, words in substituted_forms(base.text, synonyms):
-                add(form, SUBSTITUTED, words + base.words)
     return list(forms.values())
 
 
@@ -115,14 +113,28 @@ def reduced_forms(text: str, type: str) -> Iterator[tuple[str, int]]:
         if high < len(words):
             yield " ".join(words[low:]), low
         yield " ".join(words[low:high]), low + len(words) - high
+    if type == "Gene" and (greek := _LETTER_FOR_GREEK.sub(_spell_greek, text)) != text:
+        yield greek, 1  # b-catenin
     if type == "Gene" and len(words) == 1 and len(text) > 3 and text[0] in "hmr" and text[1:].isupper():
         yield text[1:], 1  # hTERT
 
 
-def substituted_forms(text: str, synonyms: Mapping[str, tuple[str, ...]]) -> Iterator[tuple[str, int]]:
-    """The text with one or two words replaced by synonyms, and how many are: "renal cancer", "kidney neoplasm"."""
+def _spell_greek(match: re.Match[str]) -> str:
+    return _GREEK[match[1]]
+
+
+def substituted_forms(form: MentionForm, type: str) -> Iterator[MentionForm]:
+    """The form said otherwise, or with one or two words replaced by synonyms: "renal cancer", "kidney neoplasm"."""
+    for text in rewritten(form.text, type):
+        yield MentionForm(text, SUBSTITUTED, form.words + 1)
+    for text, replaced in _replaced_words(form.text, type):
+        yield MentionForm(text, SUBSTITUTED, form.words + replaced)
+
+
+def _replaced_words(text: str, type: str) -> Iterator[tuple[str, int]]:
+    """The text with one or two words replaced, and how many are."""
     words = fold_name(text).split()
-    options = [synonyms.get(word, ()) for word in words]
+    options = [synonyms_of(word, type) for word in words]
     count = 0
     for place, own in enumerate(options):
         for synonym in own:

@@ -29,6 +29,29 @@ _CUES = {
 }
 _TAXON_OF_CUE = {word: taxon for taxon, words in _CUES.items() for word in words.split()}
 _CUE = re.compile(rf"\b(?:{'|'.join(_TAXON_OF_CUE)})\b", re.IGNORECASE)
+# Popular names that a taxonomy gives to a genus, a strain or nothing at all.
+_POPULAR = {
+    HUMAN: "human humans patient patients man men woman women child children participant participants volunteer "
+    "volunteers people person persons infant infants boy boys girl girls inpatient inpatients outpatient outpatients",
+    MOUSE: "mouse mice murine",
+    RAT: "rat rats",
+    "NCBITaxon:7227": "drosophila fly flies fruitfly",
+    "NCBITaxon:6239": "worm worms elegans",
+    "NCBITaxon:4932": "yeast yeasts",
+    "NCBITaxon:3702": "arabidopsis",
+    "NCBITaxon:8355": "xenopus",
+    "NCBITaxon:562": "ecoli",
+    "NCBITaxon:9031": "chicken chickens chick chicks",
+    "NCBITaxon:9913": "cow cows cattle bovine",
+    "NCBITaxon:9823": "pig pigs porcine swine",
+    "NCBITaxon:9615": "dog dogs canine",
+    "NCBITaxon:9986": "rabbit rabbits",
+    "NCBITaxon:9940": "sheep ovine",
+    "NCBITaxon:10141": "guineapig guineapigs",
+    "NCBITaxon:7955": "zebrafish",
+}
+POPULAR_SPECIES = {name: taxon for taxon, names in _POPULAR.items() for name in names.split()}
+POPULAR_TAXA = frozenset(_POPULAR)
 # A strain or a parent stands for the species whose genes a dictionary has.
 SAME_SPECIES = {
     "NCBITaxon:4932": "NCBITaxon:559292",

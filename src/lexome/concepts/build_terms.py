@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import lexome
 from lexome.concepts.index import TermIndex
@@ -20,7 +21,7 @@ from lexome.progress import progress
 from lexome.recipe.terms import Dictionary, Mapping, TermsRecipe
 
 # Keys that say where files are, not what is in them; the contents of the files are part of the fingerprint.
-_PLACES = {"out", "data", "overwrite"}
+_PLACES: Any = {"out": True, "data": True, "overwrite": True, "dictionaries": {"__all__": {"data"}}}
 
 
 @dataclass(frozen=True)
@@ -64,11 +65,13 @@ class TermsResult:
 
 def build_terms(recipe: TermsRecipe, *, progress_shown: bool = True) -> TermsResult:
     """Build the index of a recipe, unless the file already is the index of the same recipe and dictionaries."""
-    inputs = {table.name: _content_hash(recipe, paths) for table, paths in _input_files(recipe)}
-    identity = fingerprint(recipe.model_dump(mode="json", exclude=_PLACES), inputs)
+    files = dict(_input_files(recipe))
+    inputs = {name: _content_hash(paths) for name, paths in files.items()}
+    settings = recipe.model_dump(mode="json", exclude=_PLACES)
+    identity = fingerprint(settings, inputs)
     if (existing := _existing_index(recipe, identity)) is not None:
         return existing
-    builder = _Builder(recipe, progress_shown)
+    builder = _Builder(recipe, files, progress_shown)
     for source, dictionary in enumerate(recipe.dictionaries):
         builder.add(dictionary, source)
     described = [
@@ -122,16 +125,17 @@ def _existing_index(recipe: TermsRecipe, identity: str) -> TermsResult | None:
     )
 
 
-def _input_files(recipe: TermsRecipe) -> Iterator[tuple[Dictionary | Mapping, tuple[Path, ...]]]:
+def _input_files(recipe: TermsRecipe) -> Iterator[tuple[str, list[Path]]]:
+    """The files of each dictionary and mapping, by name."""
     for dictionary in recipe.dictionaries:
-        yield dictionary, dictionary.paths
+        yield dictionary.name, [(dictionary.data or recipe.data) / path for path in dictionary.paths]
     for mapping in recipe.mappings:
-        yield mapping, (mapping.path,)
+        yield f"mapping {mapping.name}", [recipe.data / mapping.path]
 
 
-def _content_hash(recipe: TermsRecipe, paths: Iterable[Path]) -> str:
+def _content_hash(paths: Iterable[Path]) -> str:
     digest = hashlib.sha256()
-    for path in (recipe.data / path for path in paths):
+    for path in paths:
         try:
             with path.open("rb") as stream:
                 digest.update(hashlib.file_digest(stream, "sha256").digest())
@@ -149,6 +153,7 @@ class _Builder:
     """The concepts so far, to which dictionaries are added in order."""
 
     recipe: TermsRecipe
+    files: dict[str, list[Path]]
     progress_shown: bool
     summaries: list[DictionarySummary] = field(default_factory=list)
 
@@ -190,7 +195,7 @@ class _Builder:
             dictionary.synonyms,
             dictionary.split,
         )
-        paths = [self.recipe.data / path for path in dictionary.paths]
+        paths = self.files[dictionary.name]
         total = sum(path.stat().st_size for path in paths)
         tally = Tally()
         with progress(

@@ -41,8 +41,8 @@ _BLOCKS_CACHED = 2048
 _NAMES_CACHED = 1 << 14
 # Grams of a name key are numbered in this alphabet; other characters share its last two places.
 _ALPHABET = {character: place for place, character in enumerate(" abcdefghijklmnopqrstuvwxyz0123456789+")}
-_PLACES = 40
-GRAMS = _PLACES**3
+OTHER_PLACES, PLACES = 38, 40
+GRAMS = PLACES**3
 # How many candidates by shared grams are compared name by name, for each that is asked for.
 _OVERSAMPLING = 2
 
@@ -278,13 +278,18 @@ def trigrams(key: str) -> frozenset[str]:
 
 def gram_numbers(key: str) -> list[int]:
     """The numbers of the trigrams of a name key, ascending."""
-    places = [_ALPHABET.get(character, 38 + (ord(character) & 1)) for character in f" {key} "]
+    places = [alphabet_place(character) for character in f" {key} "]
     return sorted(
         {
-            (first * _PLACES + second) * _PLACES + third
+            (first * PLACES + second) * PLACES + third
             for first, second, third in zip(places, places[1:], places[2:], strict=False)
         }
     )
+
+
+def alphabet_place(character: str) -> int:
+    """The place of a character of a name key in the alphabet of trigrams."""
+    return _ALPHABET.get(character, OTHER_PLACES + (ord(character) & 1))
 
 
 def _dice(first: frozenset[str], second: frozenset[str]) -> float:

@@ -10,6 +10,8 @@ from lexome.concepts.names import name_key, tidy_name
 # A prefix and a local part without spaces, such as mesh:D001943.
 CURIE = re.compile(r"[A-Za-z][\w.-]*:[^\s:][^\s]*")
 MAX_NAMES = 2_000
+# A key is computed only for shorter names: it takes longer than everything else here.
+_SURELY_LONG = 6
 _CONTROL = re.compile(r"[\x00-\x1f]+")
 
 
@@ -114,7 +116,7 @@ class TermTable:
             name = tidy_name(raw if raw.isprintable() else _CONTROL.sub(" ", raw))
             if len(name) > self._max_characters:
                 self.dropped[f"name longer than {self._max_characters} characters"] += 1
-            elif len(name_key(name)) < 2:
+            elif len(name) < _SURELY_LONG and len(name_key(name)) < 2:
                 self.dropped["name of one letter, or none" if name else "empty name"] += 1
             else:
                 yield name

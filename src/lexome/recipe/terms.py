@@ -38,7 +38,8 @@ class Dictionary(Table):
 
     name: Name = Field(description="Its name in the index and in summaries.")
     paths: tuple[Path, ...] = Field(min_length=1, description="Files, compressed or not, and archives.")
-    format: TermFormat = Field(description="The form of its files; see concepts/sources.py in the reference.")
+    data: Path | None = Field(default=None, description="The folder of its paths; by default the recipe's data.")
+    format: TermFormat = Field(description="The form of its files; see `lexome.concepts.sources`.")
     license: str = Field(default="unknown", description="Its license, stored in the index.")
     version: str = Field(default="", description="Its version or date, stored in the index.")
     url: str = Field(default="", description="Its owner's page, stored in the index.")

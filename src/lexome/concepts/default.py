@@ -1,0 +1,23 @@
+"""The index that comes with Lexome."""
+
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+
+from lexome.concepts.index import TermIndex
+
+DEFAULT_TERMS = "default_terms"
+
+
+@cache
+def default_index() -> TermIndex:
+    """The index of genes, diseases, chemicals, species and cell lines that comes with Lexome, opened once a process.
+
+    src/lexome/default_terms/README.md has sources, versions and licenses. A damaged file raises FormatError.
+    """
+    return TermIndex.open(default_terms())
+
+
+def default_terms() -> Path:
+    """The file of the default index."""
+    return Path(str(files("lexome") / DEFAULT_TERMS / "default.lexterms"))

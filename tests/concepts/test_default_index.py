@@ -1,0 +1,68 @@
+"""The index that comes with Lexome: the file that its README describes, with well-known names in it."""
+
+import hashlib
+import re
+from pathlib import Path
+
+import pytest
+
+from lexome.concepts.default import default_index, default_terms
+
+README = default_terms().with_name("README.md").read_text(encoding="utf-8")
+
+
+def test_the_file_is_the_one_that_the_readme_describes() -> None:
+    raw = default_terms().read_bytes()
+    assert hashlib.sha256(raw).hexdigest() in README
+    assert f"{len(raw):,} bytes" in README
+    assert len(raw) < 15_000_000
+    counts = default_index().header["counts"]
+    for type, concepts in counts["concepts"].items():
+        assert f"| {type} | {concepts:,} | {counts['names'][type]:,} |" in README
+
+
+def test_every_dictionary_has_a_license_and_is_in_the_readme() -> None:
+    for dictionary in default_index().dictionaries:
+        assert dictionary["license"] != "unknown"
+        assert f"| {dictionary['name']} | {dictionary['terms']:,} |" in README
+    assert not re.search(r"(?i)/work/|/home/|/tmp/", str(default_index().header))
+
+
+@pytest.mark.parametrize(
+    ("name", "type", "curie"),
+    [
+        ("BRCA1", "Gene", "NCBIGene:672"),
+        ("tumor necrosis factor-α", "Gene", "NCBIGene:7124"),
+        ("Trp53", "Gene", "MGI:98834"),
+        ("breast cancer", "Disease", "mesh:D001943"),
+        ("Parkinson’s disease", "Disease", "mesh:D010300"),
+        ("aspirin", "Chemical", "mesh:D001241"),
+        ("5-FU", "Chemical", "mesh:D005472"),
+        ("E. coli", "Species", "NCBITaxon:562"),
+        ("patients", "Species", "NCBITaxon:9606"),
+        ("HeLa", "CellLine", "cellosaurus:CVCL_0030"),
+        ("HEK-293", "CellLine", "cellosaurus:CVCL_0045"),
+    ],
+)
+def test_well_known_names_find_their_ids(name: str, type: str, curie: str) -> None:
+    index = default_index()
+    assert index.concept(index.find(name, type)[0].concept).id == curie
+
+
+def test_misspelled_names_find_similar_ones() -> None:
+    index = default_index()
+    assert index.types == ("CellLine", "Chemical", "Disease", "Gene", "Species")
+    found = [index.concept(match.concept).preferred for match in index.near("ibuprophen", "Chemical", 5)]
+    assert "Ibuprofen" in found
+
+
+def test_a_concept_is_found_by_its_id() -> None:
+    gene = default_index().concept_of("NCBIGene:672")
+    assert gene is not None
+    assert (gene.preferred, gene.taxon, gene.source) == ("BRCA1", "NCBITaxon:9606", "NCBI-Gene-human")
+    assert default_index().concept_of("MGI:98834") is not None
+
+
+def test_the_index_is_opened_once() -> None:
+    assert default_index() is default_index()
+    assert Path(default_index().name) == default_terms()

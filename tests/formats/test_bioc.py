@@ -64,7 +64,7 @@ def test_sentences_beside_the_text_must_agree_with_it() -> None:
     assert read({"passages": [record]}).passages == (Passage(5, "One. Two.", sentences=((5, 9), (10, 14))),)
     record["sentences"][1]["offset"] = 11
     with raises(BadDocument, code="offset_mismatch", value=11):
-        read({"passages": [record]})
+        read({"passages": [record]}, offsets="strict")
     assert read({"passages": [record]}, offsets="repair").passages[0].sentences == ((5, 9),)
 
 
@@ -154,7 +154,7 @@ def test_a_discontinuous_mention_has_its_parts_in_order() -> None:
 def test_an_offset_that_misses_is_refused_or_repaired() -> None:
     record = {"passages": [passage(0, "A zorin.", mention(1, "zorin", type="Gene"))]}
     with pytest.raises(BadDocument) as caught:
-        read(record)
+        read(record, offsets="strict")
     assert caught.value.reason == "offset_mismatch"
     assert read(record, offsets="repair").spans[0].parts == ((2, 7),)
     record["passages"][0]["annotations"][0]["locations"][0]["length"] = 0
@@ -321,10 +321,13 @@ def test_relations_that_are_only_displayed_are_read() -> None:
     )
 
 
-def test_a_relation_to_nothing_is_refused() -> None:
-    with pytest.raises(BadDocument) as caught:
-        related({"id": "R1", "infons": {"type": "x"}, "nodes": [{"refid": "7", "role": "a"}]})
-    assert caught.value.reason == "unknown_target"
+def test_a_relation_to_nothing_is_dropped_or_refused() -> None:
+    relation = {"id": "R1", "infons": {"type": "x"}, "nodes": [{"refid": "7", "role": "a"}]}
+    tally = Tally()
+    assert related(relation, tally=tally) == ()
+    assert tally.notes["relation dropped: it refers to a dropped span"] == 1
+    with raises(BadDocument, code="unknown_target"):
+        read({"passages": [passage(0, "abc")], "relations": [relation]}, offsets="strict")
 
 
 def test_pubtator3_says_more_of_the_article_beside_its_passages() -> None:

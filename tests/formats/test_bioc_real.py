@@ -43,7 +43,7 @@ def test_counts(
     kept: int,
 ) -> None:
     tally = Tally(tmp_path / "rejects.jsonl")
-    docs = list(read(real_data / name, tally=tally))
+    docs = list(read(real_data / name, tally=tally, offsets="strict"))
     assert (len(docs), tally.spans.total(), tally.relations.total()) == (documents, mentions, relations)
     assert tally.rejected.total() == refused
     assert set(tally.rejected) <= {"offset_mismatch", "bad_offset"}
@@ -111,7 +111,7 @@ def test_the_bioc_package_finds_the_same_mentions_in_what_is_written(real_data: 
 
 def test_refused_documents_are_kept_whole(real_data: Path, tmp_path: Path) -> None:
     tally = Tally(tmp_path / "rejects.jsonl")
-    list(read(real_data / "benchmarks/EU-ADR/euadr.bioc.xml.xz", tally=tally))
+    list(read(real_data / "benchmarks/EU-ADR/euadr.bioc.xml.xz", tally=tally, offsets="strict"))
     rejects = [json.loads(line) for line in (tmp_path / "rejects.jsonl").read_text().split("\n") if line]
     assert [reject["id"] for reject in rejects] == ["17599377", "18341639", "18497344"]
     assert all(reject["raw"].startswith("<document>") for reject in rejects)

@@ -149,7 +149,7 @@ def test_the_text_is_kept_to_the_character() -> None:
 )
 def test_a_bad_line_costs_its_document(tmp_path: Path, line: str, reason: str) -> None:
     with Tally(tmp_path / "rejects.jsonl") as tally:
-        docs = read(("a.txt", TEXT), ("a.ann", line), ("b.txt", "ok"), ("b.ann", ""), tally=tally)
+        docs = read(("a.txt", TEXT), ("a.ann", line), ("b.txt", "ok"), ("b.ann", ""), tally=tally, offsets="strict")
     assert [doc.id for doc in docs] == ["b"]
     assert tally.rejected == {reason: 1}
 

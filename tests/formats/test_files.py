@@ -105,6 +105,7 @@ def test_links_inside_an_archive_are_not_followed(tmp_path: Path) -> None:
             member = tarfile.TarInfo("innocent.txt")
             member.type, member.linkname = kind, str(secret)
             archive.addfile(member)
+        archive.addfile(tarfile.TarInfo("empty.txt"))
     tally = Tally()
     assert list(lexome.read(path, "text", tally=tally)) == []
     assert tally.notes["archive member that is not a regular file skipped"] == 2
@@ -242,7 +243,7 @@ def test_a_missing_file_is_an_error_before_anything_is_read(tmp_path: Path) -> N
 
 
 def test_an_unknown_ending_says_what_is_known(tmp_path: Path) -> None:
-    path = tmp_path / "paper.docx"
+    path = tmp_path / "paper.odt"
     path.write_bytes(b"x")
     with raises(UsageError, code="unknown-extension", value=str(path)):
         list(lexome.read(path))

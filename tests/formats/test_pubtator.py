@@ -142,7 +142,7 @@ def test_blocks_of_one_article_are_told_apart() -> None:
 
 def test_an_offset_that_misses_refuses_the_document_and_no_other(tmp_path: Path) -> None:
     tally = Tally(tmp_path / "rejects.jsonl")
-    docs = read(BLOCK.replace("\t0\t5\t", "\t1\t6\t") + "\n" + BLOCK.replace("901", "902"), tally)
+    docs = read(BLOCK.replace("\t0\t5\t", "\t1\t6\t") + "\n" + BLOCK.replace("901", "902"), tally, offsets="strict")
     tally.close()
     assert [doc.id for doc in docs] == ["902"]
     assert tally.rejected == {"offset_mismatch": 1}
@@ -181,7 +181,7 @@ def test_a_range_that_is_too_long_does_not_swallow_the_type() -> None:
 )
 def test_a_block_that_makes_no_sense_is_refused(lines: str, reason: str) -> None:
     with pytest.raises(BadDocument) as caught:
-        read(lines)
+        read(lines, offsets="strict")
     assert caught.value.reason == reason
 
 

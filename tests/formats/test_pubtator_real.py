@@ -62,7 +62,7 @@ def test_counts(
 ) -> None:
     path = real_data / "benchmarks" / name
     tally = Tally(tmp_path / "rejects.jsonl")
-    docs = docs_of(path, tally)
+    docs = docs_of(path, tally, offsets="strict")
     assert (len(docs), tally.rejected.total()) == (blocks - refused, refused)
     assert (tally.spans.total(), tally.relations.total()) == (mentions - inside, relations)
     rejects = (tmp_path / "rejects.jsonl").read_text() if refused else ""
@@ -105,7 +105,7 @@ def test_offsets_that_miss_are_mostly_repaired(real_data: Path, name: str, moved
 
 def test_annotations_of_full_text_over_an_abstract_are_refused(real_data: Path, tmp_path: Path) -> None:
     tally = Tally(tmp_path / "rejects.jsonl")
-    docs = docs_of(real_data / "formats" / "pubtator" / "greenelab_1-sample-annotations.txt", tally)
+    docs = docs_of(real_data / "formats" / "pubtator" / "greenelab_1-sample-annotations.txt", tally, offsets="strict")
     assert (len(docs), tally.rejected.total()) == (98, 34)
     assert tally.notes["trailing spaces of a title removed: offsets do not count them"] == 125
     assert {concept.partition(":")[0] for doc in docs for span in doc.spans for concept in span.concepts} == {
@@ -115,7 +115,7 @@ def test_annotations_of_full_text_over_an_abstract_are_refused(real_data: Path, 
 
 @pytest.mark.parametrize("name", FILES)
 def test_round_trips_are_exact(real_data: Path, tmp_path: Path, name: str) -> None:
-    docs = docs_of(real_data / "benchmarks" / name, Tally(tmp_path / "rejects.jsonl"))
+    docs = docs_of(real_data / "benchmarks" / name, Tally(tmp_path / "rejects.jsonl"), offsets="strict")
     for format in (pubtator, bioc_xml, bioc_json):
         stream, tally = io.BytesIO(), Tally()
         format.write(docs, stream, tally=tally)

@@ -20,7 +20,7 @@ from lexome.datasets.audit import AuditReport, audit_splits, count_contents, fin
 from lexome.document import Document
 from lexome.errors import DataSetError, FormatError, UsageError
 from lexome.formats import read as read_files
-from lexome.formats.registry import get_format, parse_options
+from lexome.formats.registry import get_format, option_parameters, parse_options
 from lexome.formats.streams import ARCHIVES, COMPRESSIONS, Source, is_archive, open_sources, uncompressed_name
 from lexome.formats.tally import Tally
 
@@ -161,7 +161,9 @@ def _read(located: Iterable[LocatedFile], files: Files, tally: Tally) -> Iterato
         return
     format = get_format(reader)
     function = format.read_function()
-    options = parse_options(format, function, files.options)
+    # Documents with wrong offsets are left out: what training and test sets hold must not depend on repairs.
+    strict = {"offsets": "strict"} if "offsets" in option_parameters(function) else {}
+    options = parse_options(format, function, {**strict, **files.options})
     if format.grouped:
         yield from function(sources, tally=tally, **options)
         return

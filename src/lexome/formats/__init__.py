@@ -10,6 +10,7 @@ from pathlib import Path, PurePosixPath
 from lexome.document import Document
 from lexome.errors import FormatError, UsageError
 from lexome.files import atomic_write
+from lexome.formats.encodings import as_utf8, require_text
 from lexome.formats.registry import (
     Format,
     detect,
@@ -201,7 +202,7 @@ def _with_companions(path: Path, format: Format | None) -> list[Path]:
     candidates = [format] if format is not None else formats_by_extension(path.name)
     if len(candidates) != 1 or not candidates[0].companions or is_archive(path.name):
         return [path]
-    stem = Path(uncompressed_name(path.name)).stem
+    stem = Path(uncompressed_name(path.name)).stem.removesuffix(".txt")
     names = [name.format(stem=stem) for name in candidates[0].companions]
     companions = [path.with_name(name + compression) for name in names for compression in ("", *COMPRESSIONS)]
     return [path, *(file for file in companions if file != path and file.exists())]
@@ -257,7 +258,7 @@ class _FileReader:
 
     def _read_file(self, file: Path) -> Iterator[Document]:
         if is_archive(file.name):
-            yield from self._read_archive(self._sources(file))
+            yield from self._read_archive(file)
             return
         for source in self._sources(file):
             if not source.head():
@@ -265,17 +266,25 @@ class _FileReader:
             detected = detect_by_content if source.name == STANDARD_INPUT else detect
             yield from self._read_source(source, self.format or detected(source))
 
-    def _read_archive(self, sources: Iterator[Source]) -> Iterator[Document]:
+    def _read_archive(self, file: Path) -> Iterator[Document]:
         """The documents of each member; as in a folder, a broken member does not end the others."""
+        sources = self._sources(file)
+        readable = False
         for source in sources:
             candidates = formats_by_extension(source.name)
             if not (_has_extension(source.name, self.format.extensions) if self.format is not None else candidates):
                 _note_unsupported(source.name, self.tally)
             elif self.format is None and len(candidates) == 1 and candidates[0].grouped:
                 # The first file of a grouped format claims the rest of the archive.
+                readable = True
                 yield from self._read_group(chain((source,), sources), candidates[0])
             else:
+                readable = True
                 yield from self._until_broken(self._read_member(source), member=True)
+        if not readable:
+            kind = f"{self.format.name} " if self.format is not None else ""
+            message = f"{file}: the archive has no readable {kind}file. Check its contents, or name their format."
+            raise FormatError(message, code="empty-archive", value=file)
 
     def _read_member(self, source: Source) -> Iterator[Document]:
         if source.head():
@@ -284,13 +293,22 @@ class _FileReader:
             self.tally.note("empty file in an archive skipped")
 
     def _read_source(self, source: Source, format: Format) -> Iterator[Document]:
-        yield from self._reader(format)(source)
+        yield from self._reader(format)(self._as_text(source, format))
         self.tally.files[format.name] += 1
+
+    def _as_text(self, source: Source, format: Format) -> Source:
+        """The source, its text in UTF-8 unless the caller named its encoding; FormatError if it is not text."""
+        if format.binary:
+            return source
+        require_text(source, format.name)
+        if "encoding" in self.options or not format.is_recoded:
+            return source
+        return as_utf8(source, self.tally, line_ends=not format.grouped)
 
     def _read_group(self, sources: Iterator[Source], format: Format) -> Iterator[Document]:
         def count_files() -> Iterator[Source]:
             for source in sources:
-                yield source
+                yield self._as_text(source, format)
                 self.tally.files[format.name] += 1
 
         yield from self._reader(format)(count_files())

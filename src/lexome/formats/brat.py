@@ -18,17 +18,18 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Literal
 from urllib.parse import quote, unquote
 
 from lexome.document import Argument, Attribute, Document, Passage, Relation, Span, encode_utf8, shorten
 from lexome.errors import BadDocument
 from lexome.files import fill_folder
-from lexome.formats.streams import Source, decode, pair_files, uncompressed_name
-from lexome.formats.tally import Tally, drop_dependents, note_losses, repair_spans
+from lexome.formats.offsets import Offsets, settle
+from lexome.formats.streams import Source, decode, uncompressed_name
+from lexome.formats.tally import Tally, drop_dependents, note_losses
 
 _SUPPORTED = frozenset({"relations", "attributes", "concepts"})
 _MENTION = re.compile(r"(\S*) ((?:[0-9]{1,15} [0-9]{1,15};)*[0-9]{1,15} [0-9]{1,15})")
+_STANDOFF = (".ann", ".a1", ".a2")
 _LINE_ENDS = str.maketrans("\r\n", "  ")
 _UNSAFE = re.compile(r"[\s%\x00-\x1f\x7f]")
 _NUMBERED = re.compile(r"(.*)%_[0-9]+", re.DOTALL)
@@ -38,28 +39,57 @@ MAX_STEM_BYTES = 200
 
 
 def read(
-    sources: Iterator[Source], *, tally: Tally, offsets: Literal["strict", "repair"] = "strict", encoding: str = "utf-8"
+    sources: Iterator[Source], *, tally: Tally, offsets: Offsets = "keep", encoding: str = "utf-8"
 ) -> Iterator[Document]:
     """One document per pair of .txt and .ann files, in any order.
 
-    The id is the file name. A text may lack annotations; annotations without a text are rejected.
+    The id is the file name. A text may lack annotations; annotations without a text are rejected. Annotations may also
+    be in x.txt.ann beside x.txt, or, as in the shared tasks of BioNLP, in .a1 and .a2.
     """
-    make = partial(_document, repair=offsets == "repair", encoding=encoding, tally=tally)
-    for key, text, standoff in pair_files(sources, (".txt", ".ann"), _key, tally):
-        id, standoff = id_from_stem(key.rpartition("/")[2]), standoff or b""
+    make = partial(_document, offsets=offsets, encoding=encoding, tally=tally)
+    for key, text, standoff in _texts_with_annotations(sources, tally):
+        id = id_from_stem(key.rpartition("/")[2])
         yield from tally.accept(partial(make, id, text, standoff), where=f"{key}.ann", id=id, raw=standoff)
 
 
 def _key(source: Source) -> tuple[str, str] | None:
     """The path that a text and its annotations share, and which of the two this is."""
     extension = source.extension
-    if extension not in (".txt", ".ann"):
+    if extension not in (".txt", *_STANDOFF):
         return None
-    return uncompressed_name(source.location)[: -len(extension)], extension
+    key = uncompressed_name(source.location)[: -len(extension)]
+    return (key.removesuffix(".txt") if extension == ".ann" else key), extension
+
+
+def _texts_with_annotations(sources: Iterable[Source], tally: Tally) -> Iterator[tuple[str, bytes | None, bytes]]:
+    """Keys with the text and the annotations of files in any order; those that lack one come last."""
+    waiting: dict[str, dict[str, bytes]] = {}
+    for source in sources:
+        key_and_part = _key(source)
+        if key_and_part is None:
+            tally.note("file that is neither .txt nor .ann skipped")
+            continue
+        key, part = key_and_part
+        content = source.read()
+        files = waiting.setdefault(key, {})
+        if part in files:
+            duplicate = BadDocument("duplicate_file", f"second {part} file of this name; expected one.", value=key)
+            tally.reject(duplicate, where=source.name, raw=content)
+            continue
+        files[part] = content
+        if ".txt" in files and (".ann" in files or (".a1" in files and ".a2" in files)):
+            del waiting[key]
+            yield key, files.pop(".txt"), _join_standoff(files)
+    for key, files in waiting.items():
+        yield key, files.pop(".txt", None), _join_standoff(files)
+
+
+def _join_standoff(files: dict[str, bytes]) -> bytes:
+    return b"\n".join(files[part] for part in _STANDOFF if part in files)
 
 
 def _document(
-    id: str, raw_text: bytes | None, raw_standoff: bytes, *, repair: bool, encoding: str, tally: Tally
+    id: str, raw_text: bytes | None, raw_standoff: bytes, *, offsets: Offsets, encoding: str, tally: Tally
 ) -> Document:
     if raw_text is None:
         raise BadDocument("no_text", "there is no .txt file of the same name. Add it.", value=id)
@@ -67,27 +97,33 @@ def _document(
     annotations = _Annotations(text, tally)
     for number, line in enumerate(decode(raw_standoff, encoding).split("\n"), 1):
         if line and not line.isspace():
-            annotations.add(line.removesuffix("\r"), number)
+            try:
+                annotations.add(line.removesuffix("\r"), number)
+            except BadDocument:
+                if offsets != "keep":
+                    raise
+                tally.note("line of an annotation dropped: it is malformed")
     passages = (Passage(0, text),) if text else ()
     spans = tuple(
         replace(span, concepts=tuple(annotations.concepts.pop(span.id))) if span.id in annotations.concepts else span
         for span in annotations.spans
     )
     relations, attributes = tuple(annotations.relations), tuple(annotations.attributes)
-    if annotations.concepts:
+    if annotations.concepts and offsets == "keep":
+        tally.note("normalization of an unknown mention dropped", len(annotations.concepts))
+    elif annotations.concepts:
         target = next(iter(annotations.concepts))
         raise BadDocument(
             "unknown_target", f"a normalization refers to {target!r}, which is not a mention.", value=target
         )
-    if repair:
-        spans, relations, attributes = repair_spans(passages, spans, relations, attributes, tally=tally)
     known = {span.id for span in spans} | {relation.id for relation in relations}
     comments = {attribute for attribute in attributes if attribute.id.startswith("#") and attribute.target not in known}
     if comments:
         # Annotators may comment on an attribute or a normalization, which a Document cannot represent.
         tally.note("note on something other than a mention or relation ignored", len(comments))
         attributes = tuple(attribute for attribute in attributes if attribute not in comments)
-    return Document(id, passages, spans, relations, attributes)
+    make = partial(Document, id, passages)
+    return settle(make, passages, spans, relations, attributes, offsets=offsets, tally=tally)
 
 
 @dataclass(slots=True)

@@ -35,8 +35,8 @@ _WORD = re.compile(r"\w[\w\u0300-\u036f]*|[^\w\s]")
 _PIECES = {"\t": re.compile(r"[^\t\n]+"), " ": re.compile(r"[^\t\n ]+")}
 _NOT_IN_TYPE = {"\t": re.compile(r"[\t\n]|[ \r]\Z"), " ": re.compile(r"[\t\n ]|\r\Z")}
 
-# The size of a blank line in the limit: it takes more memory than its one byte.
-_BLANK_BYTES = 32
+# What a line counts in the limit besides its bytes: a token takes more memory than its text.
+_LINE_BYTES = 64
 Tag = tuple[str, str]
 Mention = tuple[int, int, str]
 
@@ -107,15 +107,15 @@ def _chunks(source: Source) -> Iterator[tuple[int, bytes | None, bytes]]:
         elif line and not line.isspace():
             first = first if lines or opening is not None else number
             lines.append(line)
-            size += len(line)
+            size += len(line) + _LINE_BYTES
         elif opening is not None:
             lines.append(b"")
-            size += _BLANK_BYTES
+            size += _LINE_BYTES
         elif lines:
             yield first, None, b"\n".join(lines)
             lines, size = [], 0
         if size > MAX_RECORD_BYTES:
-            what = f"the document at line {first}, with {_BLANK_BYTES} bytes for each blank line,"
+            what = f"the document at line {first}, with {_LINE_BYTES} bytes for each line,"
             advice = "Check that the file has columns, and -DOCSTART- or blank lines between documents."
             raise too_large(source.name, what, advice, limit=MAX_RECORD_BYTES, value=first)
     if lines or opening is not None:

@@ -16,6 +16,8 @@ from lexome.formats.tally import Tally
 
 T = TypeVar("T")
 
+# An empty object takes 64 bytes of memory, and two of the file.
+MAX_VALUES = 4_000_000
 _SPACE = re.compile(r"[ \t\r\n]*")
 _NAME = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"[ \t\r\n]*:[ \t\r\n]*')
 _DECODER = json.JSONDecoder()
@@ -26,7 +28,7 @@ def load(source: Source) -> Any:
     """The parsed content of the file; FormatError names the position of a syntax error."""
     raw = source.read()
     try:
-        return json.loads(raw.decode("utf-8-sig"))
+        return parse(raw.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         raise FormatError(
             f"{source.name}: byte {error.start:,} is 0x{raw[error.start]:02x}, which is not UTF-8. Convert the file.",
@@ -37,6 +39,17 @@ def load(source: Source) -> Any:
         raise malformed_json(source, str(error) if raw.strip() else "the file is empty") from None
 
 
+def parse(raw: bytes | str) -> Any:
+    """The parsed JSON; ValueError also if it has so many values that they would fill memory."""
+    if isinstance(raw, bytes):
+        values = raw.count(b"{") + raw.count(b"[") + raw.count(b",")
+    else:
+        values = raw.count("{") + raw.count("[") + raw.count(",")
+    if values > MAX_VALUES:
+        raise ValueError(f"it has about {values:,} values; at most {MAX_VALUES:,} are read at once")
+    return json.loads(raw)
+
+
 def members(source: Source) -> Iterator[tuple[str, Any]]:
     """The members of the file's top-level object, one in memory at a time; duplicate names are not merged."""
     return _entries(source, "{}", _Window.parse_member, "a name and a value")
@@ -45,6 +58,34 @@ def members(source: Source) -> Iterator[tuple[str, Any]]:
 def elements(source: Source) -> Iterator[Any]:
     """The elements of the file's top-level array, one in memory at a time."""
     return _entries(source, "[]", _Window.parse_value, "a value")
+
+
+def records_in(source: Source, start: str, keys: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
+    """The elements of the array under one of these keys of the top-level object, or of the top-level array.
+
+    One is in memory at a time, each with its key, or "" in an array. Other members of the object come as they are.
+    `start` is the text that was read before.
+    """
+    window = _Window(source, start)
+    if window.skip("[") is not None:
+        for value in window.elements():
+            yield "", value
+    elif window.skip("{") is None:
+        raise malformed_json(source, f"it begins with {window.preview()}; expected {{ or [")
+    else:
+        mark = window.skip("}") or ","
+        while mark == ",":
+            name = window.complete(_Window.parse_name, "a name")
+            if name in keys and window.skip("[") is not None:
+                for value in window.elements():
+                    yield name, value
+            else:
+                yield name, window.complete(_Window.parse_value, "a value")
+            mark = window.skip(",", "}") or ""
+        if not mark:
+            raise malformed_json(source, f"{window.preview()} follows an entry; expected , or }}")
+    if window.skip("") is None:
+        raise malformed_json(source, f"{window.preview()} follows the last bracket; expected the end of the file")
 
 
 def _entries(
@@ -148,10 +189,10 @@ def note_unknown(record: Mapping[str, Any], known: frozenset[str], tally: Tally)
 class _Window:
     """A sliding window over the text of a file that grows until the next entry is complete."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, start: str = "") -> None:
         self.source = source
-        self.decoder = codecs.getincrementaldecoder("utf-8-sig")()
-        self.text = ""
+        self.decoder = codecs.getincrementaldecoder("utf-8-sig" if not start else "utf-8")()
+        self.text = start
         self.at = 0  # the text before this position has been consumed
         self.ended = False
 
@@ -174,6 +215,15 @@ class _Window:
             if not self._grow():
                 raise malformed_json(self.source, f"near {self.text[self.at : self.at + 40]!r}; expected {expected}")
 
+    def elements(self) -> Iterator[Any]:
+        """The elements of an array whose bracket was skipped, and the closing bracket."""
+        mark = self.skip("]") or ","
+        while mark == ",":
+            yield self.complete(_Window.parse_value, "a value")
+            mark = self.skip(",", "]") or ""
+        if not mark:
+            raise malformed_json(self.source, f"{self.preview()} follows an entry; expected , or ]")
+
     def preview(self) -> str:
         """The next few characters, for a message."""
         return repr(self.text[self.at : self.at + 20])
@@ -189,6 +239,17 @@ class _Window:
             value, end = _DECODER.raw_decode(self.text, opening.end())
             return (name, value), end
         except (ValueError, RecursionError):
+            return None
+
+    def parse_name(self) -> tuple[str, int] | None:
+        """The name of the next member, and where its value begins."""
+        start = self._skip_space()
+        opening = _NAME.match(self.text, start)
+        if opening is None:
+            return None
+        try:
+            return _DECODER.raw_decode(self.text, start)[0], opening.end()
+        except ValueError:
             return None
 
     def parse_value(self) -> tuple[Any, int] | None:
@@ -208,6 +269,11 @@ class _Window:
             return False
         if len(self.text) - self.at > MAX_RECORD_BYTES:
             raise malformed_json(self.source, f"an entry is longer than {MAX_RECORD_BYTES >> 20} MiB, or never ends")
+        if (
+            len(self.text) - self.at > BLOCK_BYTES
+            and sum(self.text.count(mark, self.at) for mark in "{[,") > MAX_VALUES
+        ):
+            raise malformed_json(self.source, f"an entry has more than {MAX_VALUES:,} values, or never ends")
         block = self.source.stream.read1(BLOCK_BYTES)
         self.ended = not block
         try:

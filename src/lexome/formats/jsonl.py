@@ -9,7 +9,7 @@ from typing import Any, BinaryIO
 
 from lexome.document import Document, lay_out
 from lexome.errors import BadDocument, DocumentError
-from lexome.formats.json_file import mapping, note_unknown, string, strings
+from lexome.formats.json_file import mapping, note_unknown, parse, string, strings
 from lexome.formats.streams import Source, decode
 from lexome.formats.tally import Tally
 from lexome.metadata import Metadata
@@ -122,7 +122,7 @@ def _document(raw: bytes, name: str, encoding: str, tally: Tally) -> Document:
     if '"passages":[{"offset":' in text:
         return from_json(text)
     try:
-        record = mapping(json.loads(text), "the line")
+        record = mapping(parse(text), "the line")
     except (ValueError, RecursionError) as error:
         raise BadDocument("malformed_json", f"{error}; expected one JSON object per line") from None
     if "passages" in record or record.keys() <= _OWN_FIELDS:

@@ -93,20 +93,34 @@ def read(
     all_quoted = re.fullmatch(rb'".*"\r?', head, re.DOTALL) is not None
     is_csv = commas or all_quoted or quotes == "csv"
     rows = csv_rows(source, "," if commas else "\t") if is_csv else tsv_rows(source)
+    yield from read_rows(source, rows, (text, label, id), header, encoding, tally)
+
+
+def read_rows(
+    source: Source,
+    rows: Iterator[Row],
+    named: tuple[str, str, str],
+    header: str,
+    encoding: str,
+    tally: Tally,
+    *,
+    part: str = "",
+) -> Iterator[Document]:
+    """One document per row; `named` are the columns of text, label and id, `part` what follows the file in ids."""
     first = next(rows, None)
     if first is None:
         tally.note("empty table")
         return
     try:
         cells = first.cells(encoding)
-        layout, has_header = _layout(cells, (text, label, id), header)
+        layout, has_header = _layout(cells, named, header)
     except BadDocument as error:
         raise FormatError(
             f"{source.name}, line {first.line}: {error}", code=error.reason.replace("_", "-"), value=error.value
         ) from None
     # Inside an archive ids begin with the folders too, because folds have the same file names.
     member = source.member
-    file = source.stem if member is None else uncompressed_name(member).rpartition(".")[0] or member
+    file = (source.stem if member is None else uncompressed_name(member).rpartition(".")[0] or member) + part
     for row in rows if has_header else chain((first,), rows):
         if has_header and row.raw == first.raw:
             tally.note("header repeated between rows")

@@ -31,6 +31,8 @@ GROUP_CHARACTERS = 16 << 20
 SPAN_CHARACTERS = 100
 # Documents built at a time.
 BATCH_ROWS = 256
+# Limit of what a batch may become in memory: a dictionary repeats one long value in every row at no cost in the file.
+MAX_BATCH_BYTES = 512 << 20
 # Values of the columns of a null struct, which are never read.
 _BLANK: dict[Any, Any] = {str: "", int: 0, float: 0.0, bool: False}
 Make = Callable[[Any, int], list[Document]]
@@ -110,8 +112,9 @@ def _batches(table: Any, names: list[str], source: Source, tally: Tally) -> Iter
     # The first block was counted when the file was opened.
     left = max(0, source.path.stat().st_size - DISK_BYTES) if source.path is not None else 0
     for number in range(table.num_row_groups):
+        rows = _rows_at_once(table.metadata.row_group(number), source.name, number)
         try:
-            yield from table.iter_batches(BATCH_ROWS, row_groups=[number], columns=names)
+            yield from table.iter_batches(rows, row_groups=[number], columns=names)
         except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
             raise FormatError(
                 f"{source.name}, row group {number + 1} of {table.num_row_groups}: the data is damaged "
@@ -124,6 +127,21 @@ def _batches(table: Any, names: list[str], source: Source, tally: Tally) -> Iter
         tally.bytes_read += done
         left -= done
     tally.bytes_read += left
+
+
+def _rows_at_once(group: Any, name: str, number: int) -> int:
+    """Rows per batch, so that a batch stays within its limit even if each row has the longest value of a dictionary."""
+    columns = [group.column(index) for index in range(group.num_columns)]
+    size = sum(column.total_uncompressed_size for column in columns)
+    if size > MAX_BATCH_BYTES or size < 0:
+        raise FormatError(
+            f"{name}, row group {number + 1}: it has {size:,} bytes; at most {MAX_BATCH_BYTES:,} are read at once. "
+            "Write it in smaller row groups.",
+            code="too-large",
+            value=number + 1,
+        )
+    repeated: int = sum(column.total_uncompressed_size for column in columns if column.has_dictionary_page)
+    return max(1, min(BATCH_ROWS, MAX_BATCH_BYTES // max(1, repeated)))
 
 
 def _require_lexome_schema(schema: Any, name: str) -> None:

@@ -39,7 +39,11 @@ def _document(name: str, raw: bytes, encoding: str) -> Document:
 def _pieces(source: Source, per: str, tally: Tally) -> Iterator[tuple[int, bytes]]:
     """The first line number and the bytes of each document."""
     if per == "file":
-        yield 1, source.read().removeprefix(b"\xef\xbb\xbf")
+        content = source.stream.read(MAX_RECORD_BYTES + 1)
+        if len(content) > MAX_RECORD_BYTES:
+            advice = "Read it with per=paragraph or per=line (in annotate: --lines), or split it."
+            raise too_large(source.name, "the text", advice, value=source.name)
+        yield 1, content.removeprefix(b"\xef\xbb\xbf")
         return
     paragraph = bytearray()
     first_line = 1

@@ -19,7 +19,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import BinaryIO, Literal
+from typing import BinaryIO
 
 from lexome.document import NO_METADATA, Attribute, Document, Passage, Relation, Span, encode_utf8, lay_out, shorten
 from lexome.errors import BadDocument
@@ -33,11 +33,15 @@ from lexome.formats.concept_ids import (
     types_by_concept,
     write_ids,
 )
+from lexome.formats.offsets import Offsets, settle
 from lexome.formats.streams import MAX_RECORD_BYTES, Source, decode, too_large
-from lexome.formats.tally import PASSAGE_DETAILS, Tally, note_losses, repair_spans
+from lexome.formats.tally import PASSAGE_DETAILS, Tally, note_losses
 from lexome.metadata import Metadata
 
 INDIVIDUAL_MENTIONS = "IndividualMentions"
+
+# What a line counts in the limit besides its bytes: a mention takes more memory than its line.
+_LINE_BYTES = 64
 
 # No article has a wider gap between passages; filling it would only fill the disk.
 _MAX_GAP = 1_000_000
@@ -52,16 +56,14 @@ _TITLE = re.compile(rb"[^|\t]+\|t\|")
 _KINDS = {"t": "title", "a": "abstract"}
 
 
-def read(
-    source: Source, *, tally: Tally, offsets: Literal["strict", "repair"] = "strict", encoding: str = "utf-8"
-) -> Iterator[Document]:
+def read(source: Source, *, tally: Tally, offsets: Offsets = "keep", encoding: str = "utf-8") -> Iterator[Document]:
     """One document per block of lines; blocks are separated by blank lines.
 
     Spaces at the end of a title line are removed if the offsets of the mentions do not count them.
     """
     for block in _blocks(source):
         doc = tally.attempt(
-            partial(_document, block, offsets == "repair", encoding, tally),
+            partial(_document, block, offsets, encoding, tally),
             where=f"{source.name}, line {block.line}",
             id=block.name(block.id.decode(errors="replace")),
             raw=b"\n".join(block.lines),
@@ -129,7 +131,7 @@ def _groups(source: Source) -> Iterator[tuple[int, list[bytes]]]:
             continue
         first_line = first_line if lines else number
         lines.append(line)
-        size += len(line)
+        size += len(line) + _LINE_BYTES
         if size > MAX_RECORD_BYTES:
             what, advice = f"the block at line {first_line}", "Check that blank lines separate the documents."
             raise too_large(source.name, what, advice, limit=MAX_RECORD_BYTES, value=first_line)
@@ -137,9 +139,9 @@ def _groups(source: Source) -> Iterator[tuple[int, list[bytes]]]:
         yield first_line, lines
 
 
-def _document(block: _Block, repair: bool, encoding: str, tally: Tally) -> Document:
+def _document(block: _Block, offsets: Offsets, encoding: str, tally: Tally) -> Document:
     id_ = decode(block.id, encoding)
-    content = _content(block, id_, encoding)
+    content = _content(block, id_, encoding, offsets, tally)
     texts = _trim_titles(content, tally)
     for tag, _ in texts:
         if tag not in _KINDS:
@@ -147,15 +149,14 @@ def _document(block: _Block, repair: bool, encoding: str, tally: Tally) -> Docum
     passages = tuple(
         passage for passage in lay_out((_KINDS.get(tag, "paragraph"), text) for tag, text in texts) if passage.text
     )
-    spans, attributes = _spans(content, repair, tally)
+    spans, attributes = _spans(content, offsets, tally)
     relations = _relations(content, spans, tally)
-    if repair:
-        spans, relations, attributes = repair_spans(passages, spans, relations, attributes, tally=tally)
     meta = Metadata(part_of=id_) if block.number > 1 else NO_METADATA
-    return Document(block.name(id_), passages, spans, relations, attributes, meta=meta)
+    make = partial(Document, block.name(id_), passages, meta=meta)
+    return settle(make, passages, spans, relations, attributes, offsets=offsets, tally=tally)
 
 
-def _content(block: _Block, id_: str, encoding: str) -> _Content:
+def _content(block: _Block, id_: str, encoding: str, offsets: Offsets, tally: Tally) -> _Content:
     content = _Content([], [], [])
     for number, raw in enumerate(block.lines, block.line):
         line = decode(raw, encoding)
@@ -164,6 +165,9 @@ def _content(block: _Block, id_: str, encoding: str) -> _Content:
             name = text[1]
             content.texts.append((text[2], text[3]))
         else:
+            if offsets == "keep" and _is_bad_annotation(line, id_):
+                tally.note("line of an annotation dropped: it is malformed")
+                continue
             name = _columns(line, number, content)
         if name != id_:
             raise BadDocument(
@@ -175,6 +179,17 @@ def _content(block: _Block, id_: str, encoding: str) -> _Content:
     if not content.texts:
         raise BadDocument("no_text", f"the block has no line {id_}|t|...; expected a title and an abstract")
     return content
+
+
+def _is_bad_annotation(line: str, id_: str) -> bool:
+    """Whether a line is an annotation, by its id and number of columns, that has no type or no offsets."""
+    columns = line.split("\t")
+    if columns[0] != id_ or len(columns) < 4:
+        return False
+    numbers = _is_number(columns[1]), _is_number(columns[2])
+    return (all(numbers) and (len(columns) < 5 or int(columns[1]) >= int(columns[2]))) or (
+        len(columns) >= 5 and numbers[0] and not numbers[1]
+    )
 
 
 def _columns(line: str, number: int, content: _Content) -> str:
@@ -218,12 +233,12 @@ def _mismatches(texts: list[tuple[str, str]], content: _Content) -> int:
     return sum(full_text[start:end] != columns[0] for start, end, columns in content.mentions)
 
 
-def _spans(content: _Content, repair: bool, tally: Tally) -> tuple[tuple[Span, ...], tuple[Attribute, ...]]:
+def _spans(content: _Content, offsets: Offsets, tally: Tally) -> tuple[tuple[Span, ...], tuple[Attribute, ...]]:
     spans: list[Span] = []
     attributes: list[Attribute] = []
     for number, (start, end, (mention, type_, *more)) in enumerate(content.mentions, 1):
         # An empty range cannot be a span; repair still searches for its mention.
-        parts = ((start, max(end, start + 1) if repair else end),)
+        parts = ((start, max(end, start + 1) if offsets == "repair" else end),)
         concepts = read_ids(more[0], type_, tally) if more else ()
         spans.append(Span(f"T{number}", type_, parts, mention, concepts))
         if len(more) > 1 and more[1]:

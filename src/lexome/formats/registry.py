@@ -8,13 +8,14 @@ import difflib
 import importlib
 import inspect
 import re
-from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, cast
 
 from lexome.errors import FormatError, UsageError
+from lexome.formats.encodings import require_text, utf16_of
 from lexome.formats.streams import Source, empty_file, uncompressed_name
 
 
@@ -38,6 +39,17 @@ class Format:
     grouped: bool = False
     companions: tuple[str, ...] = ()
     folder: bool = False
+
+    @property
+    def binary(self) -> bool:
+        """Whether files of the format are not text."""
+        return self.name in ("parquet", "spacy", "pdf", "docx", "xlsx")
+
+    @property
+    def is_recoded(self) -> bool:
+        """Whether its reader takes text in one encoding, by default UTF-8."""
+        encoding = option_parameters(self.read_function()).get("encoding")
+        return encoding is not None and encoding.default == "utf-8"
 
     @property
     def directions(self) -> str:
@@ -68,12 +80,12 @@ FORMATS: tuple[Format, ...] = (
     Format("pubtator", "PubTator text with relations", "pubtator", (".pubtator", ".txt"), writes=True),
     Format(
         "brat",
-        "brat standoff, pairs of .txt and .ann; written as a folder",
+        "brat standoff, pairs of .txt and .ann, also .a1 and .a2 of BioNLP-ST; written as a folder",
         "brat",
-        (".ann", ".txt"),
+        (".ann", ".a1", ".a2", ".txt"),
         writes=True,
         grouped=True,
-        companions=("{stem}.txt", "{stem}.ann"),
+        companions=("{stem}.txt", "{stem}.ann", "{stem}.txt.ann", "{stem}.a1", "{stem}.a2"),
         folder=True,
     ),
     Format(
@@ -96,6 +108,7 @@ FORMATS: tuple[Format, ...] = (
     Format("bioasq", "BioASQ JSON, questions with snippets", "bioasq", (".json",)),
     Format("pubmedqa", "PubMedQA JSON", "pubmedqa", (".json",)),
     Format("mimic", "MIMIC clinical notes, NOTEEVENTS CSV", "mimic", (".csv",)),
+    Format("pubmed-csv", "PubMed's CSV export: titles", "pubmed.pubmed_csv", (".csv",)),
     Format(
         "csv",
         "CSV: labelled texts in, a table of mentions out",
@@ -112,15 +125,25 @@ FORMATS: tuple[Format, ...] = (
         writes=True,
         writer="tsv_table",
     ),
-    Format("xlsx", "Excel: a table of mentions out", "office.xlsx", (".xlsx",), reads=False, writes=True),
+    Format("xlsx", "Excel: labelled texts in, a table of mentions out", "office.xlsx", (".xlsx",), writes=True),
+    Format("pdf", "PDF, its extracted text", "office.pdf", (".pdf",)),
+    Format("docx", "Word documents, their extracted text", "office.docx", (".docx",)),
     Format("hoc", "Hallmarks of Cancer, one text file and one label file per document", "hoc", (".txt",), grouped=True),
     Format("medline", "MEDLINE tagged text, .nbib", "medline", (".nbib", ".txt")),
+    Format("ris", "RIS references of citation managers", "ris", (".ris", ".txt")),
     Format("europepmc", "Europe PMC JSON", "europepmc", (".json",)),
-    Format("text", "plain text", "plain_text", (".txt",), writes=True),
     Format("jsonl", "JSON Lines, one document per line", "jsonl", (".jsonl", ".ndjson"), writes=True),
     Format("parquet", "Parquet, one document per row", "parquet", (".parquet",), writes=True),
     Format("spacy", "spaCy DocBin", "spacy_docs", (".spacy",), writes=True),
-    Format("html", "web page with highlighted mentions", "html", (".html", ".htm"), reads=False, writes=True),
+    Format(
+        "html",
+        "web page: its extracted text in, highlighted mentions out",
+        "html_text",
+        (".html", ".htm", ".xhtml", ".txt"),
+        writes=True,
+        writer="html",
+    ),
+    Format("text", "plain text", "plain_text", (".txt",), writes=True),
 )
 
 BY_NAME: Mapping[str, Format] = {format.name: format for format in FORMATS}
@@ -193,6 +216,8 @@ def _suggestion(name: str, known: Mapping[str, object]) -> str:
 def detect(source: Source) -> Format:
     """The format of a file, by its extension and, if several share that, its first bytes."""
     candidates = formats_by_extension(source.name)
+    if candidates and not any(format.binary for format in candidates):
+        require_text(source, candidates[-1].name)
     if len(candidates) == 1:
         return candidates[0]
     if not candidates:
@@ -229,25 +254,31 @@ def detect_by_content(source: Source) -> Format:
             return BY_NAME[name]
     if head.lstrip().startswith(b"{"):
         return BY_NAME["jsonl"]
-    return next((BY_NAME[name] for name in ("pubtator", "medline", "conll") if _SNIFFERS[name](head)), BY_NAME["text"])
+    return next(
+        (BY_NAME[name] for name in ("html", "pubtator", "medline", "ris", "conll") if _SNIFFERS[name](head)),
+        BY_NAME["text"],
+    )
 
 
 _BINARY_XML_AND_JSON = (
-    "parquet", "pubmed", "pmc", "ddi", "bioc-xml", "bioc-json", "squad", "bioasq", "pubmedqa", "europepmc"
+    "parquet", "pdf", "pubmed", "pmc", "ddi", "bioc-xml", "bioc-json", "squad", "bioasq", "pubmedqa", "europepmc"
 )  # fmt: skip
 
 
 def _utf8_head(source: Source) -> bytes:
     """The first bytes as UTF-8, without a byte order mark."""
     head = source.head()
-    if head.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
-        head = head.decode("utf-16", errors="ignore").encode()
+    encoding = utf16_of(head)
+    if encoding is not None:
+        head = head.decode(encoding, errors="ignore").encode()
     return head.removeprefix(BOM_UTF8)
 
 
 _OWN_LINE = re.compile(rb'\s*\{"id":"(?:[^"\\]|\\.)*","passages":\[(?:\{"offset":|\])')
 _PUBTATOR = re.compile(rb"^[^\s|]+\|[a-z]\|", re.MULTILINE)
 _MEDLINE = re.compile(rb"(?:PMID|PMC |OWN |STAT|TI  )- |[A-Z][A-Z0-9][A-Z0-9 ]{2}- [^\n]*\n(?:[^\n]+\n)*?PMID- ")
+_RIS = re.compile(rb"TY  - [A-Z]")
+_HTML = re.compile(rb"\s*(?:<!--.{0,2000}?-->\s*)?<(?:!doctype\s+html|html)[\s>]", re.IGNORECASE | re.DOTALL)
 _TABBED_TAG = re.compile(rb"^\S+(?:\t\S+)*?\t(?:[BIOESLU]|[BIESLU]-\S+)\s*$")
 _TAG_COLUMN = re.compile(rb"^\S+(?:[\t ]\S+)*?[\t ](?:[BIOESLU]|[BIESLU]-\S+)\s*$")
 
@@ -294,9 +325,13 @@ _SNIFFERS: dict[str, Callable[[bytes], bool]] = {
     "medline": lambda head: _MEDLINE.match(head.removeprefix(b"\xef\xbb\xbf").lstrip()) is not None,
     "conll": _is_conll,
     "mimic": lambda head: re.match(rb"(?=.*TEXT).*(ROW|NOTE)_ID", head, re.IGNORECASE) is not None,
+    "ris": lambda head: _RIS.match(head.lstrip()) is not None,
+    "html": lambda head: _HTML.match(head) is not None,
+    "pubmed-csv": lambda head: re.match(rb'"?PMID"?,"?Title"?,', head) is not None,
     "csv": lambda head: b"," in head,
     "tsv": lambda head: b"\t" in head or b"," in head,
     **dict.fromkeys(("brat", "hoc"), lambda head: False),
     "parquet": lambda head: head.startswith(b"PAR1"),
+    "pdf": lambda head: head.startswith(b"%PDF-"),
     "text": lambda head: True,
 }

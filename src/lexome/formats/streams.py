@@ -19,10 +19,13 @@ from typing import BinaryIO, cast
 
 from lexome.errors import BadDocument, FormatError, UsageError
 from lexome.files import zstd
+from lexome.formats import tar_stream
 from lexome.formats.tally import Tally
 
 COMPRESSIONS = (".gz", ".xz", ".zst")
 ARCHIVES = (".tar", ".tgz", ".tar.gz", ".tar.xz", ".tar.zst", ".zip")
+# The end record of a zip file and the longest comment.
+_MAX_ZIP_END = 22 + (1 << 16)
 HEAD_BYTES, BLOCK_BYTES = 1 << 16, 1 << 20
 # The note for hidden files in a folder or archive, such as .DS_Store.
 HIDDEN_NOTE = "hidden file or folder skipped"
@@ -303,16 +306,10 @@ def _is_skipped(name: str, tally: Tally) -> bool:
 def _tar_members(path: Path, tally: Tally) -> Iterator[Source]:
     with _opened(path, tally) as raw, _decompressed(raw, str(path)) as stream:
         try:
-            with tarfile.open(fileobj=stream, mode="r|") as archive:
-                for member in archive:
-                    if member.isdir() or _is_skipped(member.name, tally):
-                        continue
-                    opened = archive.extractfile(member) if member.isfile() else None
-                    if opened is None:
-                        tally.note("archive member that is not a regular file skipped")
-                        continue
+            for member in tar_stream.members(stream, tally):
+                if not _is_skipped(member.name, tally):
                     name = f"{path}!{member.name}"
-                    with _decompressed(cast(io.BufferedIOBase, opened), name) as content:
+                    with _decompressed(member.content, name) as content:
                         yield Source(name, content, member=member.name)
         except tarfile.TarError as error:
             raise truncated(str(path), f"the archive is truncated or damaged ({error})", value=path) from error
@@ -323,14 +320,31 @@ def _zip_members(path: Path, tally: Tally) -> Iterator[Source]:
         pass  # raises the same error as for other files that cannot be opened
     try:
         with zipfile.ZipFile(path) as archive:
+            _require_all_entries(path, len(archive.infolist()))
             for member in archive.infolist():
-                if not member.is_dir() and not _is_skipped(member.filename, tally):
-                    name = f"{path}!{member.filename}"
-                    opened = cast(io.BufferedIOBase, archive.open(member))
-                    with opened, _decompressed(opened, name) as content:
-                        yield Source(name, content, member=member.filename)
+                # Opening also checks that the member's own header has the name in the directory.
+                opened = cast(io.BufferedIOBase, archive.open(member))
+                if member.is_dir() or _is_skipped(member.filename, tally):
+                    opened.close()
+                    continue
+                name = f"{path}!{member.filename}"
+                with opened, _decompressed(opened, name) as content:
+                    yield Source(name, content, member=member.filename)
         tally.bytes_read += path.stat().st_size
-    except (zipfile.BadZipFile, RuntimeError, NotImplementedError) as error:
-        # The last two: members that are encrypted or use an unsupported compression.
+    except (zipfile.BadZipFile, RuntimeError, NotImplementedError, ValueError, LookupError, OSError) as error:
+        # Members that are encrypted or use an unsupported compression; names that are not in their encoding; offsets
+        # outside the file.
         message = f"{path}: not a readable zip file ({error}). Download it again, or unpack it first."
         raise FormatError(message, code="bad-archive", value=path) from error
+
+
+def _require_all_entries(path: Path, entries: int) -> None:
+    """BadZipFile if the directory has fewer entries than the end of the file says: zipfile does not check."""
+    with path.open("rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - _MAX_ZIP_END))
+        tail = file.read()
+    at = tail.rfind(b"PK\x05\x06")
+    said = int.from_bytes(tail[at + 10 : at + 12], "little")
+    # 65,535 says that the number is elsewhere, as in archives of more members.
+    if at < 0 or (said != 0xFFFF and said != entries & 0xFFFF):
+        raise zipfile.BadZipFile(f"its directory has {entries:,} entries, its end says {said:,}")

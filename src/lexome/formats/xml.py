@@ -17,6 +17,7 @@ from lxml import etree
 
 from lexome.document import shorten
 from lexome.errors import BadDocument, FormatError
+from lexome.formats.encodings import utf16_of, web_encoding
 from lexome.formats.streams import BLOCK_BYTES, HEAD_BYTES, MAX_RECORD_BYTES, Source, truncated
 
 # Patterns stop at the next "<", so that no input makes them backtrack.
@@ -24,8 +25,10 @@ _TAG = re.compile(rb"</?[A-Za-z_][^<>]*>")
 _OPENING = re.compile(rb"<([A-Za-z_][\w.:-]*)([^<>]*)(?<!/)>")
 _EMPTY_ROOT = re.compile(rb"<[A-Za-z_][^<>]*/>")
 _HIDDEN = re.compile(rb"<!--|<\?|<!DOCTYPE")
+_CLOSINGS = {b"<!--": b"-->", b"<![CDATA[": b"]]>", b"<?": b"?>"}
 _DECLARATION = re.compile(rb"""^\s*<\?xml[^>]*?encoding\s*=\s*["']([A-Za-z0-9._-]+)["']""")
 _NAMESPACE = re.compile(rb"""xmlns:[\w.-]+\s*=\s*(?:"[^"]*"|'[^']*')""")
+_ASCII = (b"ascii", b"us-ascii")
 _COMMON_NAMESPACES = (
     b'xmlns:mml="http://www.w3.org/1998/Math/MathML"',
     b'xmlns:xlink="http://www.w3.org/1999/xlink"',
@@ -120,6 +123,7 @@ class _Splitter:
         self.tags = tags
         self.blocks = _utf8_blocks(source)
         self.open_tag = re.compile(rb"<(" + _alternatives(tags) + rb")(?=[\s>/])")
+        self.open_or_hidden = re.compile(self.open_tag.pattern + rb"|<!--|<!\[CDATA\[|<\?")
         self.header = re.compile(rb"<(" + _alternatives(header) + rb")(?=[\s>/])[^<>]*>" if header else rb"(?!)")
         self.buffer = b""
         self.at = 0  # the bytes before this position have been consumed
@@ -171,9 +175,19 @@ class _Splitter:
         """The distance to the next record, or None if the file ends first."""
         searched = 0
         while True:
-            if (match := self.open_tag.search(self.buffer, self.at + searched)) is not None:
+            match = self.open_or_hidden.search(self.buffer, self.at + searched)
+            if match is not None and match[1] is not None:
                 return match.start() - self.at
-            searched = max(0, self._buffered - _LONGEST_TAG)
+            if match is not None:
+                # A record in a comment is none.
+                begin = match.start() - self.at
+                end = self.buffer.find(_CLOSINGS[match[0]], match.end())
+                if end >= 0:
+                    searched = end - self.at
+                    continue
+                searched = begin
+            else:
+                searched = max(searched, self._buffered - _LONGEST_TAG, 0)
             if self._buffered > MAX_RECORD_BYTES:
                 raise self._no_records(self.buffer)
             if not self._grow():
@@ -299,9 +313,13 @@ def _utf8_blocks(source: Source) -> Iterator[bytes]:
         return
     decoder = codecs.getincrementaldecoder(encoding)()
     position = 0
-    while block := source.stream.read1(BLOCK_BYTES):
+    block = b"start"
+    while block:
+        block = source.stream.read1(BLOCK_BYTES)
         try:
-            yield decoder.decode(block).encode()
+            # A block may end inside a character, and only the end of the file ends the records.
+            if (converted := decoder.decode(block, not block).encode("utf-8", "replace")) or not block:
+                yield converted
         except UnicodeDecodeError as error:
             raise FormatError(
                 f"{source.name}: byte {position + error.start:,} is not valid {encoding}, the declared "
@@ -313,20 +331,23 @@ def _utf8_blocks(source: Source) -> Iterator[bytes]:
 
 
 def _encoding(source: Source) -> str | None:
-    """The declared encoding, or None for UTF-8."""
+    """The encoding that the file's bytes show or its declaration names, as browsers choose; None for UTF-8."""
     head = source.head()
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "utf-16"
+    seen = utf16_of(head)
+    if seen is not None:
+        return seen
     declared = _DECLARATION.match(head.removeprefix(codecs.BOM_UTF8))
-    if declared is None:
+    # A byte order mark wins over the declaration, and one that could be read as ASCII is not in UTF-16.
+    if declared is None or head.startswith(codecs.BOM_UTF8):
         return None
-    try:
-        name = codecs.lookup(declared[1].decode()).name
-    except LookupError:
+    name = web_encoding(declared[1].decode())
+    if name is None:
         raise FormatError(
             f"{source.name}: unknown encoding {declared[1].decode()!r} in the XML declaration on the first line. "
-            "Fix the declaration.",
+            "Fix the declaration, or convert the file to UTF-8.",
             code="unknown-encoding",
             value=declared[1].decode(),
-        ) from None
-    return None if name in ("utf-8", "ascii") else name
+        )
+    return None if name in ("utf-8", "utf-16", "utf-16-le", "utf-16-be") or declared[1].lower() in _ASCII else name

@@ -17,6 +17,7 @@ from lexome.formats.conversion import input_files
 from lexome.formats.registry import formats_by_extension
 from lexome.formats.streams import is_archive
 from lexome.infer.annotator import TEXT_ID, Annotator, Candidate
+from lexome.infer.language import looks_foreign
 from lexome.infer.refinement import RULE_ATTRIBUTE
 from lexome.infer.selection import MinScore, Overlaps
 from lexome.progress import progress
@@ -273,6 +274,8 @@ def annotate(
     def remember() -> Iterator[Document]:
         for doc in docs:
             before.append(dependents(doc))
+            if looks_foreign(doc):
+                tally.note("document that does not look English: models are trained on English")
             yield doc
 
     annotated = annotator.annotate(

@@ -1,31 +1,35 @@
 """BioC JSON: collections, single documents, lists, PubTator3 responses, and one document per line."""
 
 import json
+import re
 from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import chain
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO
 
 from lexome.document import Document, encode_utf8
 from lexome.errors import BadDocument
 from lexome.formats.bioc.records import read_document, record_of
-from lexome.formats.json_file import accept, malformed_json, mapping
+from lexome.formats.json_file import accept, malformed_json, mapping, parse, records_in
+from lexome.formats.offsets import Offsets
 from lexome.formats.streams import MAX_RECORD_BYTES, MAX_WHOLE_BYTES, Source, too_large, truncated
 from lexome.formats.tally import Tally
 
+_KEYS = ("documents", "PubTator3")
+_COLLECTION = re.compile(rb'"(?:documents|PubTator3)"\s*:\s*\[')
 _BEGIN = b'{"source":"Lexome","date":"","key":"lexome.key","infons":{},"documents":['
 _MAX_HEADER_BYTES = 1 << 12
 _OUR_HEADER = {"source": "Lexome", "key": "lexome.key"}
 
 
-def read(source: Source, *, tally: Tally, offsets: Literal["strict", "repair"] = "strict") -> Iterator[Document]:
+def read(source: Source, *, tally: Tally, offsets: Offsets = "keep") -> Iterator[Document]:
     """The documents of a file in any form of BioC JSON.
 
     Files of one document per line, and collections with one document per line as Lexome writes them, are streamed;
     other collections are read into memory.
     """
     for where, value in _values(source, tally):
-        yield from accept(tally, partial(_document, value, offsets == "repair", tally), value, where=where)
+        yield from accept(tally, partial(_document, value, offsets, tally), value, where=where)
 
 
 def write(docs: Iterable[Document], stream: BinaryIO, *, tally: Tally) -> None:
@@ -40,8 +44,8 @@ def _to_json(doc: Document) -> bytes:
     return encode_utf8(json.dumps(record_of(doc), ensure_ascii=False, separators=(",", ":")))
 
 
-def _document(value: object, repair: bool, tally: Tally) -> Document:
-    return read_document(mapping(value, "the document"), repair=repair, tally=tally)
+def _document(value: object, offsets: Offsets, tally: Tally) -> Document:
+    return read_document(mapping(value, "the document"), offsets=offsets, tally=tally)
 
 
 def _values(source: Source, tally: Tally) -> Iterator[tuple[str, Any]]:
@@ -61,7 +65,7 @@ def _values(source: Source, tally: Tally) -> Iterator[tuple[str, Any]]:
             raise truncated(source.name, problem, value=source.name)
         first += second
     try:
-        value = json.loads(first)
+        value = parse(first)
     except (ValueError, RecursionError):
         yield from _in_memory(source, first, tally)
         return
@@ -91,7 +95,7 @@ def _lines(source: Source, lines: Iterable[tuple[int, bytes]], tally: Tally) -> 
 
 def _parse_line(line: bytes) -> Any:
     try:
-        return json.loads(line.decode())
+        return parse(line.decode())
     except UnicodeDecodeError as error:
         message = f"byte {error.start} is 0x{line[error.start]:02x}, which is not UTF-8. Convert the file."
         raise BadDocument("wrong_encoding", message, value=error.start) from None
@@ -102,13 +106,17 @@ def _parse_line(line: bytes) -> Any:
 
 
 def _in_memory(source: Source, start: bytes, tally: Tally) -> Iterator[tuple[str, Any]]:
-    """The documents of a file that is one JSON value on several lines."""
+    """The documents of a file that is one JSON value on several lines, or one too large to parse at once."""
+    beginning = start.lstrip()[: 1 << 16]
+    if beginning.startswith(b"[") or (beginning.startswith(b"{") and _COLLECTION.search(beginning + source.head())):
+        yield from _streamed(source, start, tally)
+        return
     raw = start + source.stream.read(MAX_WHOLE_BYTES + 1 - len(start))
     if len(raw) > MAX_WHOLE_BYTES:
         advice = "Only files with one document per line are streamed: split the file."
         raise too_large(source.name, "the file", advice, limit=MAX_WHOLE_BYTES, value=source.name)
     try:
-        value = json.loads(raw)
+        value = parse(raw)
     except (ValueError, RecursionError) as error:
         lines = raw.split(b"\n")
         if len(lines) > 1 and _is_document(lines[1]):
@@ -116,6 +124,31 @@ def _in_memory(source: Source, start: bytes, tally: Tally) -> Iterator[tuple[str
             return
         raise malformed_json(source, str(error) if raw.strip() else "the file is empty") from None
     yield from _documents_in(value, source.name, tally)
+
+
+def _streamed(source: Source, start: bytes, tally: Tally) -> Iterator[tuple[str, Any]]:
+    """The documents of a collection or list, one in memory at a time."""
+    header: dict[str, Any] = {"documents": []}
+    number = 0
+    for key, value in records_in(source, _text_so_far(source, start), _KEYS):
+        if key in ("", *_KEYS):
+            number += 1
+            yield f"{source.name}, document {number}", value
+        else:
+            header[key] = value
+    _note_header(header, tally)
+
+
+def _text_so_far(source: Source, raw: bytes) -> str:
+    """The first bytes of a file, which end with a line or at its end, as text."""
+    for _ in range(4):
+        try:
+            return raw.decode()
+        except UnicodeDecodeError as error:
+            if error.end < len(raw):
+                raise malformed_json(source, f"byte {error.start:,} is 0x{raw[error.start]:02x}, not UTF-8") from None
+            raw += source.stream.read(1)
+    raise malformed_json(source, "its first line is not UTF-8")
 
 
 def _is_document(line: bytes) -> bool:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO
 
 from lxml import etree
 
@@ -10,6 +10,7 @@ from lexome.document import Document
 from lexome.errors import BadDocument
 from lexome.formats.bioc.records import RecordDict, read_document, record_of
 from lexome.formats.concept_ids import is_concept_infon
+from lexome.formats.offsets import Offsets
 from lexome.formats.streams import Source
 from lexome.formats.tally import Tally
 from lexome.formats.xml import records
@@ -32,7 +33,7 @@ _INNER = {"passage": "passages", "sentence": "sentences", "annotation": "annotat
 _LEAVES = {"location": "locations", "node": "nodes"}
 
 
-def read(source: Source, *, tally: Tally, offsets: Literal["strict", "repair"] = "strict") -> Iterator[Document]:
+def read(source: Source, *, tally: Tally, offsets: Offsets = "keep") -> Iterator[Document]:
     """One document per `<document>`."""
     # The header fields of the collection, which documents cannot represent, are only counted.
     for tag, text in _HEADER_TEXT.findall(source.head().partition(b"<document>")[0]):
@@ -40,7 +41,7 @@ def read(source: Source, *, tally: Tally, offsets: Literal["strict", "repair"] =
             tally.note(f"<{tag.decode()}> of the collection ignored")
     for record in records(source, ("document",), header=_HEADER):
         try:
-            doc = read_document(_to_record(record.parse(), tally), repair=offsets == "repair", tally=tally)
+            doc = read_document(_to_record(record.parse(), tally), offsets=offsets, tally=tally)
         except BadDocument as error:
             match = _ID.search(record.raw)
             id_ = match[1].decode(errors="replace") if match is not None else None

@@ -48,7 +48,8 @@ from lexome.formats.concept_ids import (
     write_ids,
 )
 from lexome.formats.json_file import mapping, note_unknown, objects, required, string, strings
-from lexome.formats.tally import Tally, drop_dependents, repair_spans, text_at
+from lexome.formats.offsets import Offsets, is_respelling, settle
+from lexome.formats.tally import Tally, drop_dependents, text_at
 from lexome.metadata import Metadata
 
 Record = Mapping[str, Any]
@@ -209,45 +210,41 @@ class _Ids:
         return id_
 
 
-def read_document(record: Record, *, repair: bool, tally: Tally) -> Document:
+def read_document(record: Record, *, offsets: Offsets, tally: Tally) -> Document:
     """The document of a record; BadDocument if it is invalid."""
     infons = get_infons(record)
     own = parse_own_infon(DocumentFields, string(infons, KEY)) or DocumentFields()
     note_unknown(record, _DOCUMENT_FIELDS, tally)
-    passages, levels = _passages(record, repair, tally)
+    passages, levels = _passages(record, offsets, tally)
     ids = _Ids(levels, tally)
-    spans, dropped = _spans(levels, ids, passages, repair, tally)
+    spans, dropped = _spans(levels, ids, passages, offsets, tally)
     relations = _relations(levels, ids, spans, tally) or _display_relations(record, levels, spans, tally)
     attributes = own.attributes
     if dropped:
         relations, attributes = drop_dependents(dropped, relations, attributes, tally=tally)
-    if repair:
-        spans, relations, attributes = repair_spans(passages, spans, relations, attributes, tally=tally)
     order = {id_: position for position, id_ in enumerate(own.spans)}
     meta = own.meta
     if meta is None:
         note_infons((key for key in infons if key != KEY and not is_metadata_infon(key)), "document", tally)
         first = next(iter(objects(record, "passages")), {})
         meta = metadata({**infons, **get_infons(first)}, record)
-    return Document(
-        required(record, "id"),
-        passages,
-        tuple(sorted(spans, key=lambda span: order.get(span.id, len(order)))) if order else spans,
-        relations,
-        attributes,
-        own.questions,
-        own.labels,
-        meta,
-    )
+    id_ = required(record, "id")
+
+    def make(spans: tuple[Span, ...], relations: tuple[Relation, ...], attributes: tuple[Attribute, ...]) -> Document:
+        if order:
+            spans = tuple(sorted(spans, key=lambda span: order.get(span.id, len(order))))
+        return Document(id_, passages, spans, relations, attributes, own.questions, own.labels, meta)
+
+    return settle(make, passages, spans, relations, attributes, offsets=offsets, tally=tally)
 
 
-def _passages(record: Record, repair: bool, tally: Tally) -> tuple[tuple[Passage, ...], list[_Level]]:
+def _passages(record: Record, offsets: Offsets, tally: Tally) -> tuple[tuple[Passage, ...], list[_Level]]:
     """The passages, and the levels of annotations in file order."""
     document_scope: dict[str, str] = {}
     passages: list[Passage] = []
     levels: list[_Level] = []
     for number, item in enumerate(objects(record, "passages")):
-        passages.append(_read_passage(item, number == 0, repair, tally))
+        passages.append(_read_passage(item, number == 0, offsets, tally))
         passage_scope: dict[str, str] = {}
         for sentence in objects(item, "sentences"):
             note_unknown(sentence, _PASSAGE_FIELDS, tally)
@@ -258,7 +255,7 @@ def _passages(record: Record, repair: bool, tally: Tally) -> tuple[tuple[Passage
     return tuple(passages), levels
 
 
-def _read_passage(record: Record, first: bool, repair: bool, tally: Tally) -> Passage:
+def _read_passage(record: Record, first: bool, offsets: Offsets, tally: Tally) -> Passage:
     infons = get_infons(record)
     own = parse_own_infon(PassageFields, string(infons, KEY)) or PassageFields()
     kind, section, category = passage_description(infons)
@@ -270,7 +267,7 @@ def _read_passage(record: Record, first: bool, repair: bool, tally: Tally) -> Pa
         (key for key in infons if key not in known and not (first and is_metadata_infon(key))), "passage", tally
     )
     note_unknown(record, _PASSAGE_FIELDS, tally)
-    text, sentences = passage_text(record, own.between, repair, tally)
+    text, sentences = passage_text(record, own.between, offsets, tally)
     return Passage(
         parse_offset(record.get("offset"), "a passage's offset"),
         text,
@@ -306,7 +303,7 @@ def _kind(type_: str | None, category: str | None) -> str:
 
 
 def passage_text(
-    record: Mapping[str, Any], between: tuple[str, ...], repair: bool, tally: Tally
+    record: Mapping[str, Any], between: tuple[str, ...], offsets: Offsets, tally: Tally
 ) -> tuple[str, tuple[Range, ...]]:
     """The text of a passage and the ranges of its sentences.
 
@@ -322,7 +319,7 @@ def passage_text(
     if not sentences:
         return text, ()
     if text:
-        return text, _match_sentences(text, offset, sentences, repair, tally)
+        return text, _match_sentences(text, offset, sentences, offsets, tally)
     return _join_sentences(offset, sentences, between), tuple((start, start + len(words)) for start, words in sentences)
 
 
@@ -357,14 +354,21 @@ def _join_sentences(offset: int, sentences: list[tuple[int, str]], between: tupl
 
 
 def _match_sentences(
-    text: str, offset: int, sentences: list[tuple[int, str]], repair: bool, tally: Tally
+    text: str, offset: int, sentences: list[tuple[int, str]], offsets: Offsets, tally: Tally
 ) -> tuple[Range, ...]:
     """The ranges of sentences whose text repeats that of the passage."""
     ranges: list[Range] = []
     for start, words in sentences:
         if start >= offset and text.startswith(words, start - offset):
             ranges.append((start, start + len(words)))
-        elif repair:
+        elif (
+            offsets == "keep"
+            and start >= offset
+            and is_respelling(words, text[start - offset : start - offset + len(words)])
+        ):
+            tally.note("sentence spelled as in its passage")
+            ranges.append((start, start + len(words)))
+        elif offsets != "strict":
             tally.note("sentence skipped: its text is not at its offset")
         else:
             raise BadDocument(
@@ -377,7 +381,7 @@ def _match_sentences(
 
 
 def _spans(
-    levels: list[_Level], ids: _Ids, passages: tuple[Passage, ...], repair: bool, tally: Tally
+    levels: list[_Level], ids: _Ids, passages: tuple[Passage, ...], offsets: Offsets, tally: Tally
 ) -> tuple[tuple[Span, ...], set[str]]:
     """The mentions, and the ids of annotations without location."""
     fresh = numbered_ids("T")
@@ -390,19 +394,31 @@ def _spans(
             if file_id is not None:
                 level.register(file_id, id_)
             text = string(record, "text")
-            minimum = 1 if repair and text else 0
-            ranges = []
-            for location in objects(record, "locations"):
-                start = parse_offset(location.get("offset"), "a location's offset")
-                size = parse_offset(location.get("length"), "a location's length")
-                ranges.append((start, start + max(minimum, size)))
-            parts = tuple(sorted(ranges))
+            minimum = 1 if offsets == "repair" and text else 0
+            try:
+                parts = _locations(record, minimum)
+            except BadDocument:
+                if offsets != "keep":
+                    raise
+                tally.note("annotation dropped: its location is not valid")
+                dropped.add(id_)
+                continue
             if not parts or (not text and parts[0][0] == parts[0][1]):
                 tally.note("annotation without location skipped")
                 dropped.add(id_)
                 continue
             spans.append(_read_span(record, id_, parts, _mention(text, parts, passages, tally), tally))
     return tuple(spans), dropped
+
+
+def _locations(record: Record, minimum: int) -> tuple[Range, ...]:
+    """The ranges of an annotation, each at least this long, in reading order."""
+    ranges = []
+    for location in objects(record, "locations"):
+        start = parse_offset(location.get("offset"), "a location's offset")
+        size = parse_offset(location.get("length"), "a location's length")
+        ranges.append((start, start + max(minimum, size)))
+    return tuple(sorted(ranges))
 
 
 def _mention(text: str | None, parts: tuple[Range, ...], passages: tuple[Passage, ...], tally: Tally) -> str:

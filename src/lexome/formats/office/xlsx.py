@@ -1,17 +1,53 @@
-"""Excel workbooks: tables of mentions out."""
+"""Excel workbooks: labelled texts in, tables of mentions out."""
 
 import re
-from collections.abc import Iterable
-from typing import Any, BinaryIO
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from operator import itemgetter
+from typing import Any, BinaryIO, Literal
 
 from lexome.document import Document
 from lexome.errors import FormatError, MissingExtraError
+from lexome.formats.labelled_table import read_rows
 from lexome.formats.mention_table import Cell, PreferredName, table_rows
+from lexome.formats.office.extraction import extract
+from lexome.formats.rows import Row
+from lexome.formats.streams import Source
 from lexome.formats.tally import Tally
 
 MAX_ROWS = 1 << 20  # of a sheet, by the file format
 MAX_CELL = 32_767  # characters
 _ILLEGAL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
+
+
+def read(
+    source: Source,
+    *,
+    tally: Tally,
+    text: str = "",
+    label: str = "",
+    id: str = "",
+    header: Literal["auto", "yes", "no"] = "auto",
+) -> Iterator[Document]:
+    """One document per row of each sheet; columns are recognized and named as in csv."""
+    empty = True
+    for sheet, items in groupby(extract(source, "xlsx", tally), key=itemgetter(1)):
+        empty = False
+        part = f"-{sheet + 1}" if sheet else ""
+        yield from read_rows(source, _rows(items), (text, label, id), header, "utf-8", tally, part=part)
+    if empty:
+        tally.note("empty table")
+
+
+def _rows(items: Iterable[list[Any]]) -> Iterator[Row]:
+    """The rows of a sheet, none narrower than its first."""
+    width = 0
+    for _, _, number, cells in items:
+        width = width or len(cells)
+        cells += [""] * (width - len(cells))
+        # Packed as the rows of a CSV file are: one character per byte.
+        packed = tuple(cell.encode("utf-8", "replace").decode("latin-1") for cell in cells)
+        yield Row(number, "\t".join(cells).encode("utf-8", "replace"), packed)
 
 
 def write(

@@ -139,7 +139,7 @@ def load(path: Path, format: str | None = None, options: Mapping[str, str] | Non
         raise FormatError(message, code="unsupported-input", value="-")
     tally = Tally()
     read_options: dict[str, Any] = dict(options or {})
-    docs = tuple(read(path, format, tally=tally, **read_options))
+    docs = tuple(read(path, format, tally=tally, options_if_supported={"offsets": "strict"}, **read_options))
     if set(tally.files) != {"conll"}:
         return LoadedFile(str(path), docs, None)
     encoding = read_options.get("encoding", "utf-8")

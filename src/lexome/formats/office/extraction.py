@@ -1,0 +1,106 @@
+"""Runs the extraction of an office document in a process of its own, with limits of memory, time and output.
+
+The libraries that read PDF, DOCX and XLSX build a file in memory, and files of a few hundred bytes can ask for
+gigabytes, or crash a library written in C. In a process with limits neither reaches the caller.
+"""
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from lexome.document import shorten
+from lexome.errors import FormatError, MissingExtraError
+from lexome.formats.streams import BLOCK_BYTES, Source, too_large
+from lexome.formats.tally import Tally
+
+MAX_FILE_BYTES = 256 << 20
+MAX_TEXT_BYTES = 64 << 20
+MEMORY_BYTES = 1536 << 20
+CPU_SECONDS = 120
+_WORKER = Path(__file__).with_name("worker.py")
+_REFUSED = 65
+_LIBRARIES = {
+    "pdf": ("pypdfium2", "PDF files"),
+    "docx": ("docx", "Word documents"),
+    "xlsx": ("openpyxl", "Excel files"),
+}
+
+
+def extract(source: Source, kind: str, tally: Tally) -> Iterator[list[Any]]:
+    """What the worker prints for a file, without notes, which are counted; FormatError if it cannot be read."""
+    library, what = _LIBRARIES[kind]
+    if find_spec(library) is None:
+        package = "python-docx" if library == "docx" else library
+        raise MissingExtraError(package, extra="office", purpose=f"reading {what}")
+    with _as_file(source) as path, tempfile.TemporaryFile() as errors:
+        # -P: the folder of the worker has modules named like those of the standard library.
+        command = [sys.executable, "-P", str(_WORKER), kind, str(path), str(MEMORY_BYTES), str(CPU_SECONDS)]
+        with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors) as process:
+            try:
+                complete = yield from _items(process, source, tally)
+            finally:
+                process.kill()
+        if not complete:
+            errors.seek(0)
+            reason = errors.read(2000).decode(errors="replace").strip().rpartition("\n")[2]
+            raise _refusal(source, what, process.returncode, reason)
+
+
+def _items(process: "subprocess.Popen[bytes]", source: Source, tally: Tally) -> Generator[list[Any], None, bool]:
+    """The items printed before the last one; whether that was printed."""
+    assert process.stdout is not None
+    size = 0
+    while line := process.stdout.readline(MAX_TEXT_BYTES):
+        size += len(line)
+        if size > MAX_TEXT_BYTES:
+            raise too_large(source.name, "its text", "Split the document.", limit=MAX_TEXT_BYTES, value=source.name)
+        if not line.endswith(b"\n"):
+            break
+        item = json.loads(line)
+        if item[0] == "end":
+            process.wait()
+            return True
+        if item[0] == "note":
+            tally.note(item[1])
+        else:
+            yield item
+    process.wait()
+    return False
+
+
+def _refusal(source: Source, what: str, status: int, reason: str) -> FormatError:
+    """Why the worker ended early: it said so, a limit ended it, or the library crashed."""
+    if status != _REFUSED:
+        limits = f"{MEMORY_BYTES >> 20:,} MiB of memory and {CPU_SECONDS} s"
+        ended = f"it was ended by signal {-status}" if status < 0 else f"it failed ({shorten(reason, 200)})"
+        reason = f"reading it takes more than {limits}, or crashes the library for {what}: {ended}"
+    return FormatError(
+        f"{source.name}: {reason}. Save the document again with another program, or as plain text.",
+        code="unreadable-document",
+        value=source.name,
+    )
+
+
+@contextmanager
+def _as_file(source: Source) -> Iterator[Path]:
+    """The path of the file, or of a temporary copy of a stream."""
+    if source.path is not None and source.path.is_file():
+        if source.path.stat().st_size > MAX_FILE_BYTES:
+            raise too_large(source.name, "the file", "Split it.", limit=MAX_FILE_BYTES, value=source.name)
+        yield source.path
+        return
+    with tempfile.NamedTemporaryFile(prefix="lexome-") as copy:
+        size = 0
+        while block := source.stream.read(BLOCK_BYTES):
+            size += len(block)
+            if size > MAX_FILE_BYTES:
+                raise too_large(source.name, "the file", "Split it.", limit=MAX_FILE_BYTES, value=source.name)
+            copy.write(block)
+        copy.flush()
+        yield Path(copy.name)

@@ -1,7 +1,9 @@
 """`lexome serve` as a process: it says where it is, answers, and stops when told to, once all is answered."""
 
+import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -29,7 +31,7 @@ def served(*options: object, token: str = "") -> Iterator[tuple[subprocess.Popen
         lines = []
         for line in process.stderr:
             lines.append(line)
-            if found := re.search(r"http://127\.0\.0\.1:\d+", line):
+            if found := re.search(r"http://[\d.]+:\d+", line):
                 yield process, found[0]
                 break
         else:
@@ -90,3 +92,34 @@ def test_an_empty_token_file_is_refused(ner_folder: Path, tmp_path: Path) -> Non
     done = run("--model", ner_folder, "--token-file", tmp_path / "token")
     assert done.returncode == 2
     assert str(tmp_path / "token") in done.stderr
+
+
+def test_all_the_world_is_refused_without_a_token(ner_folder: Path) -> None:
+    done = run("--model", ner_folder, "--host", "0.0.0.0")
+    assert done.returncode == 2
+    assert "--insecure" in done.stderr
+
+
+def test_all_the_world_is_served_if_told_so_with_a_warning(ner_folder: Path) -> None:
+    with served("--model", ner_folder, "--host", "0.0.0.0", "--insecure") as (process, address):
+        assert process.stderr is not None
+        assert process.stderr.readline().startswith("WARNING")
+        assert httpx.get(f"{address}/readyz", timeout=PATIENCE_S).status_code == 200
+
+
+def test_requests_are_logged_and_a_hangup_reloads(ner_folder: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(ner_folder, folder)
+    with served("--model", folder) as (process, address):
+        assert process.stderr is not None
+        headers = {"x-request-id": "abc-1"}
+        httpx.post(f"{address}/annotate", json={"text": "BRCA1"}, headers=headers, timeout=PATIENCE_S)
+        line = json.loads(process.stderr.readline())
+        assert (line["id"], line["path"], line["status"]) == ("abc-1", "/annotate", 200)
+        process.send_signal(signal.SIGHUP)
+        assert process.stderr.readline().startswith("reloaded")
+        shutil.rmtree(folder)
+        process.send_signal(signal.SIGHUP)
+        assert process.stderr.readline().startswith("reload failed")
+        answer = httpx.post(f"{address}/annotate", json={"text": "BRCA1"}, timeout=PATIENCE_S)
+        assert answer.status_code == 200

@@ -46,7 +46,7 @@ def test_with_the_token_all_is_answered(guarded: httpx.Client, given: str) -> No
     assert guarded.post("/annotate", json=BODY, headers={"authorization": given}).status_code == 200
 
 
-@pytest.mark.parametrize("path", ["/", "/health", "/ready", "/static/page.js"])
+@pytest.mark.parametrize("path", ["/", "/docs", "/health", "/healthz", "/ready", "/readyz", "/static/page.js"])
 def test_the_page_and_the_state_need_no_token(guarded: httpx.Client, path: str) -> None:
     assert guarded.get(path).status_code == 200
 

@@ -20,12 +20,15 @@ def test_every_route_is_described(client: httpx.Client) -> None:
         "/ask",
         "/classify",
         "/health",
+        "/healthz",
         "/metrics",
         "/model",
         "/plain",
         "/publications/export/{form}",
         "/pubmed/{ids}",
         "/ready",
+        "/readyz",
+        "/reload",
     }
     body = held["paths"]["/annotate"]["post"]["requestBody"]["content"]
     assert set(body) == {"application/json", "text/plain", "application/octet-stream"}

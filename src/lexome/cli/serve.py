@@ -1,5 +1,6 @@
 """`lexome serve`: models over HTTP, with a web page to try them."""
 
+import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -33,6 +34,11 @@ Origins = Annotated[list[str] | None, typer.Option(metavar="ORIGIN", help="Allow
 BatchTokens = Annotated[
     int, typer.Option(min=0, help="Maximum tokens per batch; 0 runs windows one by one, fastest on a CPU.")
 ]
+Insecure = Annotated[bool, typer.Option("--insecure", help="Listen on other addresses than localhost without a token.")]
+AccessLog = Annotated[
+    bool,
+    typer.Option("--access-log/--no-access-log", help="Log each request to standard error, without its text."),
+]
 StopTimeout = Annotated[float, typer.Option(min=1, help="Seconds to finish open requests on shutdown.")]
 
 
@@ -43,6 +49,7 @@ def serve(
     host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for all interfaces.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 for any free one.")] = 8000,
     token_file: TokenFile = None,
+    insecure: Insecure = False,
     allow_origin: Origins = None,
     threads: Annotated[int | None, typer.Option(min=1, help="Number of threads. Default: the usable cores.")] = None,
     batch_tokens: BatchTokens = 0,
@@ -57,12 +64,14 @@ def serve(
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds until a request times out.")] = BOUNDS.answer_s,
     read_timeout: Annotated[float, typer.Option(min=0.1, help="Seconds to receive a request.")] = BOUNDS.read_s,
     stop_timeout: StopTimeout = BOUNDS.stop_s,
+    access_log: AccessLog = True,
     quiet: Quiet = False,
 ) -> None:
     """Serve models over HTTP, with a web page to try them.
 
-    Endpoints are /annotate, /classify and /ask, and those of BERN2 and PubTator; /openapi.json describes them, /metrics
-    is for Prometheus. By default it listens on localhost only. Ctrl-C finishes open requests, then stops.
+    Endpoints are /annotate, /classify and /ask, and those of BERN2 and PubTator; /docs describes them, /metrics is for
+    Prometheus. By default it listens on localhost only; on other addresses it requires a token. Ctrl-C finishes open
+    requests, then stops; SIGHUP loads the models again.
     """
     with needs("serve", purpose="serving"):
         from lexome.serve.app import make_app
@@ -70,7 +79,7 @@ def serve(
         from lexome.serve.server import listening
         from lexome.serve.server import serve as run
     from lexome.formats import Tally
-    from lexome.infer.annotator import load
+    from lexome.infer.annotator import Annotator, load
     from lexome.serve.service import Library
 
     limits = Limits(
@@ -83,7 +92,17 @@ def serve(
         stop_s=stop_timeout,
     )
     token = _token(token_file)
-    annotator = load(*models or (), threads=1)
+    names = local_names(host)
+    if names is None and token is None and not insecure:
+        message = f"{host}: anyone who can reach this address could use the service. Set a token with {TOKEN} or"
+        raise UsageError(f"{message} --token-file, or accept that with --insecure.", code="open-host", value=host)
+    if access_log and not quiet:
+        _log_access()
+
+    def open_models() -> Annotator:
+        return load(*models or (), threads=1)
+
+    annotator = open_models()
     tally = Tally()
     library = Library.open(documents, tally) if documents is not None else Library()
     service = make_app(
@@ -92,14 +111,17 @@ def serve(
         limits=limits,
         token=token,
         origins=allow_origin or (),
-        hosts=local_names(host) if token is None else None,
+        hosts=names if token is None else None,
         threads=threads,
         batch_tokens=batch_tokens,
+        open_models=open_models,
     )
     with listening(host, port) as socket:
         if not quiet:
             stored = library.documents if documents is not None else None
             _announce([model.name for model in annotator.models], stored, host, socket.getsockname()[1])
+        if names is None:
+            _warn(host, has_token=token is not None)
         run(service, socket, limits=limits)
 
 
@@ -109,6 +131,21 @@ def _token(file: Path | None) -> str | None:
     if file is not None and not token:
         raise UsageError(f"{file}: is empty; expected a token.", code="empty-file", value=file)
     return token or None
+
+
+def _warn(host: str, *, has_token: bool) -> None:
+    """Even with --quiet: whoever reads the log of a service has to find it there."""
+    risk = "HTTP is not encrypted: put a proxy with TLS in front" if has_token else "it has no token: ANYONE can use it"
+    print(f"WARNING  {host} is not local and {risk}", file=sys.stderr, flush=True)
+
+
+def _log_access() -> None:
+    log = logging.getLogger("lexome.access")
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    log.propagate = False
 
 
 def _announce(models: Sequence[str], documents: int | None, host: str, port: int) -> None:

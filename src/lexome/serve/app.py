@@ -1,7 +1,7 @@
 """The service as an ASGI application: routes, static page, and errors as JSON."""
 
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from hashlib import sha256
 from importlib import resources
@@ -20,7 +20,7 @@ from lexome.files import usable_cores
 from lexome.infer.annotator import Annotator
 from lexome.serve import compat, routes
 from lexome.serve.limits import Limits, RequestError
-from lexome.serve.middleware import OPEN_PATHS, AccessControl, Gate
+from lexome.serve.middleware import OPEN_PATHS, REQUEST_ID, AccessControl, Gate
 from lexome.serve.schemas import Plain, describe_bodies
 from lexome.serve.service import Library, Service
 
@@ -42,12 +42,13 @@ def make_app(
     hosts: Sequence[str] | None = None,
     threads: int | None = None,
     batch_tokens: int = 0,
+    open_models: Callable[[], Annotator] | None = None,
 ) -> Gate:
     """The service for an annotator, whose models should run on one thread each.
 
     `threads` of them work at once, by default one per core. With a `token`, requests must have it; web pages of other
     origins may send requests only if listed in `origins`. With `hosts`, only requests for these host names are
-    answered.
+    answered. `open_models` opens the models again for a reload.
     """
     limits = limits or Limits()
     service = Service(
@@ -56,6 +57,7 @@ def make_app(
         limits=limits,
         threads=threads or usable_cores(),
         batch_tokens=batch_tokens,
+        open_models=open_models,
     )
 
     @asynccontextmanager
@@ -67,7 +69,7 @@ def make_app(
     app = FastAPI(
         title="Lexome", version=__version__, description=_DESCRIPTION, lifespan=lifespan, docs_url=None, redoc_url=None
     )
-    app.state.service = service
+    app.state.service, app.state.has_token = service, token is not None
     for router in (_page_routes(), routes.router, compat.router, routes.operator_router):
         app.include_router(router)
     for kind in (LexomeError, HTTPException, RequestValidationError, Exception):
@@ -82,14 +84,15 @@ def make_app(
             allow_origins=origins,
             allow_methods=("GET", "POST"),
             allow_headers=("authorization", "content-type"),
-            expose_headers=("retry-after", "lexome-unknown"),
+            expose_headers=("retry-after", "lexome-unknown", "x-request-id"),
         )
-    return Gate(guarded, limits=limits, metrics=metrics)
+    return Gate(guarded, limits=limits, metrics=metrics, reload=service.reload_soon)
 
 
 async def _error_response(request: Request, error: Exception) -> Response:
     """An error as JSON, with the status of the kind of error."""
-    status, message, headers = 500, "internal error; see the log of the service.", None
+    number = request.scope.get(REQUEST_ID, "-")
+    status, message, headers = 500, f"internal error; see the log of the service for request {number}.", None
     if isinstance(error, RequestError):
         status, message = error.status, str(error)
         headers = None if error.retry_after_s is None else {"retry-after": str(error.retry_after_s)}
@@ -103,7 +106,7 @@ async def _error_response(request: Request, error: Exception) -> Response:
         status, message = error.status_code, f"{error.detail}. /openapi.json describes all paths."
         headers = dict(error.headers or {}) or None
     else:
-        log.error("%s %r failed", request.method, request.url.path, exc_info=error)
+        log.error("request %s: %s %r failed", number, request.method, request.url.path, exc_info=error)
     return JSONResponse({"error": message}, status, headers)
 
 
@@ -118,15 +121,23 @@ _MEDIA_TYPES = {
 }
 
 
-def _page_routes() -> APIRouter:
-    """`/` and `/static/`, which are for people and so not in the OpenAPI description."""
-    router = APIRouter(include_in_schema=False)
-    folder = resources.files("lexome.serve") / "static"
-    files = {
+def _page_files(package: str, folder: str) -> dict[str, bytes]:
+    """The files for browsers in a package's folder, by name; none if it is not installed."""
+    try:
+        place = resources.files(package) / folder
+    except ModuleNotFoundError:
+        return {}
+    return {
         path.name: path.read_bytes()
-        for path in (folder.iterdir() if folder.is_dir() else ())
+        for path in (place.iterdir() if place.is_dir() else ())
         if path.is_file() and path.name.rpartition(".")[2] in _MEDIA_TYPES
     }
+
+
+def _page_routes() -> APIRouter:
+    """`/`, `/docs` and `/static/`, which are for people and so not in the OpenAPI description."""
+    router = APIRouter(include_in_schema=False)
+    files = {**_page_files("lexome.serve", "static"), **_page_files("fastapi_swagger", "resources")}
     etags = {name: f'"{sha256(content).hexdigest()[:16]}"' for name, content in files.items()}
 
     def file_response(name: str, request: Request) -> Response:
@@ -141,6 +152,12 @@ def _page_routes() -> APIRouter:
     @router.get("/")
     async def page(request: Request) -> Response:
         return file_response("index.html", request)
+
+    @router.get("/docs")
+    async def docs(request: Request) -> Response:
+        if "swagger-ui-bundle.js" not in files:
+            raise HTTPException(404, "Swagger UI is not installed: pip install 'lexome[serve]'")
+        return file_response("docs.html", request)
 
     @router.get("/static/{name}")
     async def static(name: str, request: Request) -> Response:

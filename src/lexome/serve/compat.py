@@ -115,9 +115,7 @@ async def plain(request: Request) -> Response:
 
     async def work() -> Response:
         text = (await service.offload(len(body), lambda: parse_json(body, schemas.Plain))).text
-        [doc] = await service.annotate(
-            check_limits([service.annotator.document(text)], service.limits), service.models("ner")
-        )
+        [doc] = await service.annotate(check_limits([service.annotator.document(text)], service.limits), "ner")
         return await service.offload(len(body) << 2, lambda: JSONResponse(bern2_record(doc)))
 
     return await service.in_time(request, work())
@@ -200,7 +198,7 @@ async def _annotated(names: Sequence[str], service: Service) -> list[Document]:
     library = service.library
     docs = await service.offload(library.size(names), lambda: [library[name] for name in names])
     bare = [doc for doc in docs if not doc.spans and not doc.relations]
-    annotated = iter(await service.annotate(bare, service.models("ner", "relation", "document-relation")))
+    annotated = iter(await service.annotate(bare, "ner", "relation", "document-relation"))
     return [doc if doc.spans or doc.relations else next(annotated) for doc in docs]
 
 

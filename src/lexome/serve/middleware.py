@@ -1,8 +1,13 @@
-"""ASGI middleware around every request: metrics, memory limit and security headers; access control."""
+"""ASGI middleware around every request: its id, metrics, log, memory limit, security headers; access control."""
 
 import hmac
+import json
+import logging
+import re
 import time
-from collections.abc import Sequence
+import uuid
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
@@ -16,8 +21,15 @@ from lexome.serve.metrics import Metrics
 
 _LOCAL = ("localhost", "127.0.0.1", "::1")
 # Open without a token: for monitoring, and for the page, which asks its user for the token.
-OPEN_PATHS = ("/", "/health", "/ready")
+STATE_PATHS = ("/health", "/healthz", "/ready", "/readyz")
+OPEN_PATHS = ("/", "/docs", *STATE_PATHS)
 _STATIC = "/static/"
+
+# Key of the request's id in its scope, and what an id that a proxy sends may be.
+REQUEST_ID = "lexome.request_id"
+_GIVEN_ID = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
+# One line of JSON for each request, without anything of its text or its query.
+access_log = logging.getLogger("lexome.access")
 
 # Everything comes from this service; the page cannot be framed and sends nothing elsewhere.
 _SECURITY_HEADERS = {
@@ -36,17 +48,24 @@ _LARGE_BYTES = 1 << 16
 
 
 class Gate:
-    """Counts requests, limits the bytes held by all of them together, and adds security headers."""
+    """Counts and logs requests, limits the bytes held by all of them together, and adds id and security headers.
 
-    def __init__(self, app: ASGIApp, *, limits: Limits, metrics: Metrics) -> None:
-        self.app, self.limits, self.metrics = app, limits, metrics
+    `reload` opens the models again, from any thread.
+    """
+
+    def __init__(
+        self, app: ASGIApp, *, limits: Limits, metrics: Metrics, reload: Callable[[], None] = lambda: None
+    ) -> None:
+        self.app, self.limits, self.metrics, self.reload = app, limits, metrics, reload
         self.held_bytes = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        status, own_bytes = 500, 0
+        status, own_bytes, received, sent = 500, 0, 0, 0
+        given = Headers(scope=scope).get("x-request-id", "")
+        number = scope[REQUEST_ID] = given if _GIVEN_ID.fullmatch(given) else uuid.uuid4().hex
 
         def hold(size: int) -> None:
             nonlocal own_bytes
@@ -54,8 +73,10 @@ class Gate:
             self.held_bytes += size
 
         async def receive_part() -> Message:
+            nonlocal received
             message = await receive()
             size = len(message.get("body", b""))
+            received += size
             hold(size)
             limit = self.limits.held_bytes
             # A request is accepted if no other is held: it has its own limit.
@@ -65,10 +86,12 @@ class Gate:
             return message
 
         async def send_part(message: Message) -> None:
-            nonlocal status
+            nonlocal status, sent
+            sent += len(message.get("body", b""))
             if message["type"] == "http.response.start":
                 status = message["status"]
                 headers = MutableHeaders(scope=message)
+                headers["x-request-id"] = number
                 for name, value in _SECURITY_HEADERS.items():
                     headers.setdefault(name, value)
             elif len(body := message.get("body", b"")) > _LARGE_BYTES:
@@ -88,7 +111,22 @@ class Gate:
             # The path of the route, so that there are no more labels than routes.
             other = _STATIC if scope["path"].startswith(_STATIC) else "other"
             path = getattr(scope.get("route"), "path", other)
-            self.metrics.add(path, status, time.perf_counter() - start)
+            seconds = time.perf_counter() - start
+            self.metrics.add(path, status, seconds)
+            # A healthy service is asked for its state every few seconds.
+            if access_log.isEnabledFor(logging.INFO) and not (path in STATE_PATHS and status == 200):
+                line = {
+                    "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
+                    "id": number,
+                    "client": (scope.get("client") or ("-",))[0],
+                    "method": scope["method"],
+                    "path": path,
+                    "status": status,
+                    "seconds": round(seconds, 4),
+                    "bytes_in": received,
+                    "bytes_out": sent,
+                }
+                access_log.info(json.dumps(line))
 
 
 class AccessControl:

@@ -1,6 +1,5 @@
 """Lexome's own routes: annotate, classify, ask, the models, and the state of the service."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated, Literal, cast
 
@@ -10,7 +9,6 @@ from starlette.responses import JSONResponse, Response
 
 from lexome.document import Document, Question
 from lexome.errors import UsageError
-from lexome.infer.annotator import Model
 from lexome.serve import schemas
 from lexome.serve.limits import RequestError
 from lexome.serve.payloads import (
@@ -103,8 +101,7 @@ async def annotate(
         may_be_json = name is None and from_ in (None, JSON)
         docs = await service.offload(len(body) if may_be_json else len(body) << 4, parse)
         selected = None if types is None else [one.strip() for one in types.split(",") if one.strip()]
-        models = [] if selected == [] else service.models()
-        annotated = await service.annotate(docs, models, types=selected, min_score=min_score)
+        annotated = await service.annotate(docs, types=selected, min_score=min_score)
         # Whatever a body brings along, such as a great many mentions, is written again.
         size = max(len(body), sum(map(text_length, annotated)))
         return await service.offload(size if to == JSON else size << 4, lambda: document_response(annotated, to))
@@ -121,14 +118,14 @@ async def annotate(
 async def classify(request: Request) -> Response:
     """Classify a text or documents, if a classifier is loaded."""
     service = service_of(request)
-    models = _require_models(service, "classes", "classifies")
+    _require_models(service, "classes", "classifies")
     body = await read_body(request, service.limits)
 
     def parse() -> list[Document]:
         return check_limits(documents_of(parse_json(body, Given), service.annotator.document), service.limits)
 
     async def work() -> Response:
-        docs = await service.annotate(await service.offload(len(body), parse), models)
+        docs = await service.annotate(await service.offload(len(body), parse), "classes")
         return JSONResponse({"documents": [{"id": doc.id, "labels": list(doc.labels)} for doc in docs]})
 
     return await service.in_time(request, work())
@@ -140,7 +137,7 @@ async def classify(request: Request) -> Response:
 async def ask(request: Request) -> Response:
     """Answer a question from a text or documents, if a question-answering model is loaded."""
     service = service_of(request)
-    models = _require_models(service, "questions", "answers questions")
+    _require_models(service, "questions", "answers questions")
     body = await read_body(request, service.limits)
 
     def parse() -> list[Document]:
@@ -151,7 +148,7 @@ async def ask(request: Request) -> Response:
         return check_limits((replace(doc, questions=(question,)) for doc in docs), service.limits)
 
     async def work() -> Response:
-        docs = await service.annotate(await service.offload(len(body), parse), models)
+        docs = await service.annotate(await service.offload(len(body), parse), "questions")
         answers = [
             {
                 "document": doc.id,
@@ -169,12 +166,10 @@ async def ask(request: Request) -> Response:
     return await service.in_time(request, work())
 
 
-def _require_models(service: Service, kind: str, ability: str) -> Sequence[Model]:
-    models = service.models(kind)
-    if not models:
+def _require_models(service: Service, kind: str, ability: str) -> None:
+    if not service.models(kind):
         names = ", ".join(model.name for model in service.models())
         raise RequestError(404, f"no model that {ability} is loaded, only {names}. Add one with --model.")
-    return models
 
 
 class State(BaseModel):
@@ -184,17 +179,33 @@ class State(BaseModel):
 
 
 @operator_router.get("/health", response_model=State)
+@operator_router.get("/healthz", response_model=State)
 async def health() -> Response:
     """Whether the service is alive."""
     return JSONResponse({"status": "alive"})
 
 
 @operator_router.get("/ready", response_model=State, responses=error_responses(503))
+@operator_router.get("/readyz", response_model=State, responses=error_responses(503))
 async def ready(request: Request) -> Response:
     """Whether it accepts requests: its models are loaded, and it is not stopping."""
     if not service_of(request).ready:
         raise RequestError(503, "the service is starting or stopping. Retry.", retry_after_s=1)
     return JSONResponse({"status": "ready"})
+
+
+@operator_router.post("/reload", response_model=schemas.About, responses=error_responses(403, 404, 429, 503))
+async def reload(request: Request) -> Response:
+    """Open the models again and use them from the next request on; requests in progress end on the old ones.
+
+    For the owner of the token: without one, send SIGHUP to the process. The models are tried on a text first; if they
+    fail, the old ones stay and the status is 503.
+    """
+    service = service_of(request)
+    if not request.app.state.has_token:
+        raise RequestError(403, "/reload needs a service with a token. Send SIGHUP to the process, or set a token.")
+    await service.reload()
+    return JSONResponse(service.about())
 
 
 @operator_router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})

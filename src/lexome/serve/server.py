@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+import signal
 import socket
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -14,6 +16,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from lexome.errors import UsageError
 from lexome.serve.limits import Limits
+from lexome.serve.middleware import Gate
 
 # A thousand document ids in a query fit; nobody needs longer heads.
 HEAD_BYTES = 1 << 16
@@ -42,9 +45,11 @@ def listening(host: str, port: int) -> Iterator[socket.socket]:
         yield listener
 
 
-def serve(app: ASGIApp, listener: socket.socket, *, limits: Limits) -> None:
-    """Serve until SIGINT or SIGTERM; requests in progress then have `stop_s` to finish."""
+def serve(app: Gate, listener: socket.socket, *, limits: Limits) -> None:
+    """Serve until SIGINT or SIGTERM; requests in progress then have `stop_s` to finish. SIGHUP reloads the models."""
     raise_file_limit(limits.connections)
+    if hasattr(signal, "SIGHUP") and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGHUP, lambda number, frame: app.reload())
     # uvicorn raises the signal again after shutdown.
     with suppress(KeyboardInterrupt):
         uvicorn.Server(uvicorn_config(app, limits)).run(sockets=[listener])

@@ -1,10 +1,12 @@
 """What the routes share: annotator, queue, stored documents, and a timeout for every response."""
 
 import asyncio
+import logging
 import tempfile
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
@@ -21,6 +23,11 @@ from lexome.serve.payloads import input_formats, output_formats
 from lexome.serve.queue import Queue
 
 Result = TypeVar("Result")
+
+log = logging.getLogger("lexome.serve")
+
+# What new models are tried on before they replace the old ones.
+PROBE = "Olaparib in BRCA1 breast cancer: a trial in 40 patients."
 
 # Smaller bodies are parsed, and responses written, in less time than it takes to wake another thread.
 SMALL_BYTES = 1 << 16
@@ -89,16 +96,29 @@ class Service:
     """An annotator that serves many clients at once."""
 
     def __init__(
-        self, annotator: Annotator, *, library: Library, limits: Limits, threads: int, batch_tokens: int = 0
+        self,
+        annotator: Annotator,
+        *,
+        library: Library,
+        limits: Limits,
+        threads: int,
+        batch_tokens: int = 0,
+        open_models: Callable[[], Annotator] | None = None,
     ) -> None:
         self.annotator, self.library, self.limits = annotator, library, limits
+        self.reloads = self.failed_reloads = 0
+        self._open_models = open_models
+        self._reloading = asyncio.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._tasks: set[asyncio.Future[None]] = set()  # the loop itself holds them weakly
         self.queue = Queue(limits, threads=threads, batch_tokens=batch_tokens)
         self.metrics = Metrics(self.queue)
         self.ready = False
         self._large_bodies = ThreadPoolExecutor(LARGE_BODY_THREADS, "lexome-read")
 
     def start(self) -> None:
-        """Start the worker threads."""
+        """Start the worker threads, in the event loop of the service."""
+        self._loop = asyncio.get_running_loop()
         self.queue.start()
         self.ready = True
 
@@ -123,13 +143,55 @@ class Service:
     async def annotate(
         self,
         docs: Sequence[Document],
-        models: Sequence[Model],
-        *,
+        *kinds: str,
         types: Sequence[str] | None = None,
         min_score: float | None = None,
     ) -> list[Document]:
-        """The annotated documents."""
+        """The documents, annotated by the models of some kinds, or by all; with `types` empty, by none.
+
+        They end on the models that they begin with, whatever is reloaded meanwhile.
+        """
+        models = self.models(*kinds) if types is None or types else []
         return await self.queue.run(docs, models, self.annotator.select(types=types, min_score=min_score))
+
+    async def reload(self) -> None:
+        """Open the models again, try them on a text, and use them for requests from now on.
+
+        RequestError if that fails; the old models then stay.
+        """
+        open_models = self._open_models
+        if open_models is None:
+            raise RequestError(404, "the models of this service cannot be reloaded: they were not given as folders.")
+        if self._reloading.locked():
+            raise RequestError(429, "a reload is in progress. Retry when it has ended.", retry_after_s=5)
+
+        def open_and_try() -> Annotator:
+            annotator = open_models()
+            list(annotator.annotate([annotator.document(PROBE)]))
+            return annotator
+
+        async with self._reloading:
+            try:
+                annotator = await asyncio.to_thread(open_and_try)
+            # Whatever is wrong with new models, the service goes on with the old ones.
+            except Exception as error:
+                self.failed_reloads += 1
+                log.error("reload failed, the old models stay: %s", error)
+                raise RequestError(503, f"the new models cannot be used, the old ones stay: {error}") from error
+        # In the event loop, between two steps of any request: none sees half of it.
+        self.annotator = annotator
+        self.reloads += 1
+        log.warning("reloaded %s", ", ".join(model.name for model in annotator.models))
+
+    def reload_soon(self) -> None:
+        """As `reload`, from a signal handler or another thread; failures are logged."""
+
+        async def attempt() -> None:
+            with suppress(RequestError):
+                await self.reload()
+
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(lambda: self._tasks.add(asyncio.ensure_future(attempt())))
 
     async def offload(self, size: int, work: Callable[[], Result]) -> Result:
         """The result of `work` on so many bytes, computed in another thread if it may take long."""

@@ -110,3 +110,13 @@ def sample(tmp_path: Path) -> Path:
         encoding="utf-8",
     )
     return path
+
+
+@pytest.fixture
+def bare_page(browser: Any, address: str) -> Iterator[Any]:
+    """A page that is not loaded yet, watched as the others are."""
+    watch = Watch()
+    page = watch.open(browser, address)
+    yield page
+    page.context.close()
+    watch.check()

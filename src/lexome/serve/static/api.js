@@ -15,10 +15,21 @@ const TITLES = {
   504: "The server took too long.",
 };
 
+// What a reader can do, where the server's own words are for those who run it.
+const ADVICE = {
+  401: "Enter the token that its operator gave you.",
+  403: "Open this page at the server's own address, or ask its operator to allow this one.",
+  408: "Check your connection and send it again.",
+  429: "Others are using it.",
+  500: "Your text stays here. Send it again; if that does not help, tell the operator what you sent and when.",
+  503: "Your text stays here. Send less at once, or try again later.",
+  504: "Your text stays here. Send less at once, or try again later.",
+};
+
 /** An error response: `head` is a short title, `message` has the details, `status` is 0 without a response. */
 export class ServerError extends Error {
   constructor(status, message, retryAfter = null) {
-    super(message);
+    super(ADVICE[status] ?? message);
     this.status = status;
     this.head = TITLES[status] ?? (status ? `The server responded with status ${status}.` : "The server cannot be reached.");
     this.retryAfter = retryAfter;

@@ -39,6 +39,7 @@ START = {
     "reduced": -1.5, "substituted": -2.5, "words changed": -0.6, "short": -0.5, "preferred": 0.4, "trained": 4.0,
     "trained otherwise": -2.0, "trained concept": 0.4, "rivals": -0.3, "document": 1.5, "taxon": 1.0,
     "taxon nearby": 1.0, "other taxon nearby": -0.5, "symbol case": 0.5, "names": 0.05, "popular": 1.5,
+    "main vocabulary": 0.8,
 }  # fmt: skip
 # Not learned, because the training sets have too few cases of it, or because it would follow their habits: capitals in
 # texts that speak of mice and of human cells.
@@ -124,12 +125,12 @@ def fit_curve(examples: Sequence[Example], weights: np.ndarray) -> tuple[float, 
             weight.append(one.weight)
     matrix, target = np.array(rows), np.array(right, float)
     share = np.array(weight) / sum(weight)
-    curve = np.zeros(3)
-    for _ in range(30):  # Newton's method, with a small penalty
+    typical = curve = np.array([0.4, 0.4, -3.5])
+    for _ in range(30):  # Newton's method, with a penalty that matters for small sets
         odds = np.clip(matrix @ curve, -30, 30)
         chance = 1 / (1 + np.exp(-odds))
-        gradient = matrix.T @ ((chance - target) * share) + 1e-4 * curve
-        hessian = (matrix.T * (chance * (1 - chance) * share)) @ matrix + 1e-4 * np.eye(3)
+        gradient = matrix.T @ ((chance - target) * share) + 1e-3 * (curve - typical)
+        hessian = (matrix.T * (chance * (1 - chance) * share)) @ matrix + 1e-3 * np.eye(3)
         curve = curve - np.linalg.solve(hessian, gradient)
     return float(curve[0]), float(curve[1]), float(curve[2])
 

@@ -68,6 +68,8 @@ _TYPE_ENDS = {
     "mutation": VARIANT,
     "snp": VARIANT,
 }
+# Where a name has concepts in several vocabularies, these are what others annotate with.
+_MAIN_VOCABULARY = ("mesh:D", "NCBIGene:")
 _PUNCTUATION = re.compile(r"[\W_]+")
 _SIMILAR_NAMES = 8
 _EXPLAINED = 10
@@ -426,9 +428,11 @@ class Linker:
             features["words changed"] = float(form.words)
         if form.kind == MENTION and len(text) <= 4:
             features["short"] = 1.0
-        if name == concept.preferred:
+        if name == concept.preferred or name_key(name) == name_key(concept.preferred):
             features["preferred"] = 1.0
         features["names"] = math.log(len(concept.names))
+        if concept.id.startswith(_MAIN_VOCABULARY):
+            features["main vocabulary"] = 1.0
         if _is_popular(concept, text, type):
             features["popular"] = 1.0
         if self.mentions is not None:

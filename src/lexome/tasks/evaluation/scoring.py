@@ -31,6 +31,7 @@ from lexome.tasks.evaluation.comparison import (
     load,
     pair_documents,
 )
+from lexome.tasks.evaluation.linking import concept_differences, concept_metrics
 from lexome.tasks.evaluation.mentions import (
     ALTERNATIVE,
     mention_differences,
@@ -155,6 +156,8 @@ def _apply_metrics(
         results += token_metrics(tags)
         differences += token_differences(docs, tags)
         notes += tags.notes
+    results += concept_metrics(docs, only)
+    differences += concept_differences(docs, only)
     results += relation_metrics(docs, only) + label_metrics(docs, only) + question_metrics(docs)
     for section in (relation_differences(docs, only), label_differences(docs, only), question_differences(docs)):
         differences += section

@@ -1,0 +1,258 @@
+"""Accuracy of linking on gold mentions, F1 from raw text with the default model, speed and memory.
+
+    python benchmarks/linking.py [--terms FILE ...] [--part test|dev] [--skip-raw]
+
+Gold mentions: accuracy@1 and @5 over all mentions with a gold concept. Each set is linked with dictionaries alone, and
+with the mentions of its training and development splits added, as BioSyn does. Diseases are linked with the shipped
+index and with MEDIC; ids that MEDIC merges count as one. From raw text: the default model annotates, the linker links,
+and each document's set of concepts is compared with the gold one, by type, as BioCreative scores it; also by mention.
+Nothing was chosen on test splits. Writes results/linking.json.
+"""
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from facts import facts
+from linking_sets import ROOT, Equivalents, medic_index, split
+
+from lexome.concepts.index import TermIndex
+from lexome.concepts.linker import Linker
+from lexome.concepts.training_mentions import TrainingMentions
+from lexome.document import Document
+from lexome.tasks.evaluation.linking import linking_accuracy
+from lexome.tasks.metrics.spans import compare_sets, sum_agreements
+
+RESULT = ROOT / "results" / "linking.json"
+WORK = Path("/tmp/lexome-linking")
+# A set, a type, the splits whose mentions are added, and the goal of the work.
+GOLD = (
+    ("NCBI-disease-pubtator", "Disease", ("train", "dev"), 88.0),
+    ("BC5CDR", "Disease", ("train", "dev"), 90.0),
+    ("BC5CDR", "Chemical", ("train", "dev"), 93.0),
+    ("BioRED", "Disease", ("train", "dev"), None),
+    ("BioRED", "Chemical", ("train", "dev"), None),
+    ("BioRED", "Gene", ("train", "dev"), 80.0),
+    ("BioRED", "Species", ("train", "dev"), None),
+    ("BioRED", "CellLine", ("train", "dev"), None),
+    ("BioRED", "Variant", (), None),
+    ("NLM-Gene", "Gene", ("train",), 80.0),
+    ("linnaeus-pubtator", "Species", ("train",), 95.0),
+)
+# Sets, their types, and the goal for F1 by document.
+RAW = (
+    ("NCBI-disease-pubtator", ("Disease",), 80.7),
+    ("BC5CDR", ("Chemical", "Disease"), 84.0),
+    ("BioRED", ("Gene", "Disease", "Chemical", "Species", "CellLine", "Variant"), None),
+)
+MEASURED_TEXT_DOCUMENTS = 100
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--terms", type=Path, action="append", help="an index in place of the package's; repeatable")
+    parser.add_argument("--part", default="test", choices=("test", "dev"))
+    parser.add_argument("--skip-raw", action="store_true")
+    parser.add_argument("--memory-only", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.memory_only:
+        print(json.dumps(peak_memory(options.terms)))
+        return
+    shipped = _indexes(options.terms)
+    medic = medic_index(WORK / "medic.lexterms")
+    same = Equivalents(medic)
+    result: dict[str, Any] = {"part": options.part, "gold_mentions": [], "raw_text": []}
+    for name, type, added, goal in GOLD:
+        for row in gold_mentions(name, type, added, options.part, shipped, medic, same):
+            result["gold_mentions"].append({**row, "goal": goal})
+            print(json.dumps(result["gold_mentions"][-1]), flush=True)
+    if not options.skip_raw:
+        for name, types, goal in RAW:
+            for row in raw_text(name, types, options.part, shipped, medic, same):
+                result["raw_text"].append({**row, "goal": goal})
+                print(json.dumps(result["raw_text"][-1]), flush=True)
+        result["speed"] = speed(shipped)
+        terms = [part for path in options.terms or () for part in ("--terms", str(path))]
+        own = subprocess.run(
+            [sys.executable, __file__, "--memory-only", *terms], capture_output=True, text=True, check=True
+        )
+        result["memory"] = json.loads(own.stdout)
+        print(json.dumps({name: result[name] for name in ("speed", "memory")}), flush=True)
+    result["facts"] = facts("lexome", "numpy", "onnxruntime")
+    if options.part == "test" and not options.skip_raw:
+        RESULT.write_text(json.dumps(result, indent=1) + "\n")
+
+
+def _indexes(paths: Sequence[Path] | None) -> list[TermIndex]:
+    if paths:
+        return [TermIndex.open(path) for path in paths]
+    return list(Linker.load().indexes)
+
+
+def _docs(name: str, part: str) -> tuple[Document, ...]:
+    if part == "dev" and name in ("NLM-Gene", "linnaeus-pubtator"):  # they have none: the last fifth of train
+        docs = split(name, "train")
+        return docs[4 * len(docs) // 5 :]
+    return split(name, part)
+
+
+def _training(name: str, parts: Sequence[str], part: str) -> list[Document]:
+    """The documents whose mentions are added: none that is measured."""
+    measured = {doc.id for doc in _docs(name, part)}
+    return [doc for one in parts if one != part for doc in split(name, one) if doc.id not in measured]
+
+
+def gold_mentions(
+    name: str,
+    type: str,
+    added: Sequence[str],
+    part: str,
+    shipped: Sequence[TermIndex],
+    medic: TermIndex,
+    same: Equivalents,
+) -> list[dict[str, Any]]:
+    """Accuracy with and without training mentions, for each dictionary."""
+    docs = _docs(name, part)
+    rows = []
+    dictionaries = {"shipped": shipped, **({"MEDIC": (medic, *shipped)} if type == "Disease" else {})}
+    for dictionary, indexes in dictionaries.items():
+        for mentions in (None, TrainingMentions(_training(name, added, part))) if added else (None,):
+            linker = Linker(indexes, mentions=mentions)
+
+            def candidates(doc: Document, linker: Linker = linker) -> dict[str, list[str]]:
+                explained = linker.explain_all(doc)
+                return {id_: [one.concept for one in why.candidates] for id_, why in explained.items()}
+
+            accuracy = linking_accuracy(docs, candidates, type=type, at=(1, 5), same=same.of)
+            rows.append(
+                {
+                    "set": name,
+                    "type": type,
+                    "dictionary": dictionary,
+                    "training_mentions": mentions is not None,
+                    "mentions": sum(span.type == type and bool(span.concepts) for doc in docs for span in doc.spans),
+                    "accuracy_at_1": round(100 * accuracy[1], 2),
+                    "accuracy_at_5": round(100 * accuracy[5], 2),
+                }
+            )
+    return rows
+
+
+def raw_text(
+    name: str, types: Sequence[str], part: str, shipped: Sequence[TermIndex], medic: TermIndex, same: Equivalents
+) -> list[dict[str, Any]]:
+    """F1 by document and by mention of annotation with the default model, then linking, for each linker."""
+    docs = _docs(name, part)
+    found = annotated(docs, f"{name}-{part}")
+    training = TrainingMentions(_training(name, ("train", "dev"), part))
+    linkers = {
+        ("shipped", False): Linker(shipped),
+        ("shipped", True): Linker(shipped, mentions=training),
+        ("MEDIC", False): Linker((medic, *shipped)),
+        ("MEDIC", True): Linker((medic, *shipped), mentions=training),
+    }
+    rows = []
+    for (dictionary, trained), linker in linkers.items():
+        linked = [linker.link(doc) for doc in found]
+        by_document = sum_agreements(
+            [compare_sets(_concepts(gold, types, same), _concepts(own, types, same)) for gold, own in zip(docs, linked)]
+        )
+        by_mention = sum_agreements(
+            [compare_sets(_mentions(gold, types, same), _mentions(own, types, same)) for gold, own in zip(docs, linked)]
+        )
+        rows.append(
+            {
+                "set": name,
+                "dictionary": dictionary,
+                "training_mentions": trained,
+                "documents": len(docs),
+                **_scores("document", by_document),
+                **_scores("mention", by_mention),
+            }
+        )
+    return rows
+
+
+def _scores(name: str, agreement: Any) -> dict[str, Any]:
+    rounded = {key: round(100 * getattr(agreement, key), 2) for key in ("precision", "recall", "f1")}
+    types = {type: round(100 * counts.f1, 2) for type, counts in agreement.types.items()}
+    return {f"by_{name}": {**rounded, "types": types}}
+
+
+def _concepts(doc: Document, types: Sequence[str], same: Equivalents) -> dict[str, set[str]]:
+    own = {type: same.of(one for span in doc.spans if span.type == type for one in span.concepts) for type in types}
+    return {type: ids for type, ids in own.items() if ids}
+
+
+def _mentions(doc: Document, types: Sequence[str], same: Equivalents) -> dict[str, set[Any]]:
+    own = {
+        type: {(span.parts, one) for span in doc.spans if span.type == type for one in same.of(span.concepts)}
+        for type in types
+    }
+    return {type: ids for type, ids in own.items() if ids}
+
+
+def annotated(docs: Sequence[Document], name: str) -> list[Document]:
+    """The documents with the default model's mentions in place of the gold ones."""
+    from lexome.infer.annotator import load
+
+    bare = [replace(doc, spans=(), relations=(), attributes=()) for doc in docs]
+    annotator = load()
+    return [
+        replace(doc, spans=tuple(replace(span, concepts=()) for span in doc.spans)) for doc in annotator.annotate(bare)
+    ]
+
+
+def speed(shipped: Sequence[TermIndex]) -> dict[str, float]:
+    """Tokens per second of annotation with and without linking, and seconds to open an index and link the first text."""
+    from lexome.infer.annotator import load
+
+    docs = [replace(doc, spans=(), relations=()) for doc in split("BioRED", "test")[:MEASURED_TEXT_DOCUMENTS]]
+    annotator = load()
+    list(annotator.annotate(docs[:4]))
+    started = time.process_time()
+    found = [replace(doc, spans=tuple(replace(s, concepts=()) for s in doc.spans)) for doc in annotator.annotate(docs)]
+    annotation = time.process_time() - started
+    linker = Linker(shipped)
+    linker.link(found[0])
+    started = time.process_time()
+    for doc in found:
+        linker.link(doc)
+    linking = time.process_time() - started
+    words = sum(len(doc.text.split()) for doc in docs)
+    started = time.perf_counter()
+    for index in shipped:
+        TermIndex.open(index.name)
+    return {
+        "documents": len(docs),
+        "words": words,
+        "annotation_s": round(annotation, 3),
+        "linking_s": round(linking, 3),
+        "linking_percent_of_annotation": round(100 * linking / annotation, 1),
+        "mentions_per_second": round(sum(len(doc.spans) for doc in found) / linking),
+        "open_ms": round(1000 * (time.perf_counter() - started), 1),
+    }
+
+
+def peak_memory(paths: Sequence[Path] | None) -> dict[str, float]:
+    """Megabytes that a process has at most, after it annotated and linked, in a process of its own."""
+    from lexome.infer.annotator import load
+
+    linker = Linker(_indexes(paths))
+    annotator = load()
+    docs = [replace(doc, spans=(), relations=()) for doc in split("BioRED", "test")[:20]]
+    for doc in annotator.annotate(docs):
+        linker.link(doc)
+    return {"peak_rss_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1), "pid": os.getpid()}
+
+
+if __name__ == "__main__":
+    main()

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Self
 
 from lexome.concepts.abbreviations import find_abbreviations, long_forms
+from lexome.concepts.default import default_index
 from lexome.concepts.index import Concept, TermIndex
 from lexome.concepts.mention_forms import (
     EXPANDED,
@@ -36,15 +37,21 @@ from lexome.concepts.mention_forms import (
 )
 from lexome.concepts.names import Agreement, name_key
 from lexome.concepts.ranking import PLACE, Weights, agreement_feature, default_weights, word_overlap
-from lexome.concepts.species_context import HUMAN, MOUSE, POPULAR_SPECIES, POPULAR_TAXA, RAT, SpeciesContext
+from lexome.concepts.species_context import (
+    CELL_LINE_WEIGHT,
+    HUMAN,
+    MOUSE,
+    POPULAR_SPECIES,
+    POPULAR_TAXA,
+    RAT,
+    SpeciesContext,
+)
 from lexome.concepts.training_mentions import TrainingMentions
 from lexome.concepts.variants import variant_concepts
 from lexome.document import Attribute, Document, Span
 from lexome.metadata import fast_dataclass
 
 GENE, DISEASE, CHEMICAL, SPECIES, CELL_LINE, VARIANT = "Gene", "Disease", "Chemical", "Species", "CellLine", "Variant"
-# The index that the package has.
-DEFAULT_INDEX = Path(__file__).parents[1] / "default_terms" / "default.lexterms"
 # The attribute that has the probability of a span's concepts, if they are asked for.
 CONCEPT_SCORE = "concept_score"
 
@@ -69,13 +76,14 @@ _TYPE_ENDS = {
     "snp": VARIANT,
 }
 # Where a name has concepts in several vocabularies, these are what others annotate with.
-_MAIN_VOCABULARY = ("mesh:D", "NCBIGene:")
+_MAIN_VOCABULARY = ("mesh:D",)
+# Of two concepts with the mention's name one is right in most cases, of similar names often none: a name that agrees is
+# enough at this part of the threshold.
+_NAMED = 3
 _PUNCTUATION = re.compile(r"[\W_]+")
 _SIMILAR_NAMES = 8
 _EXPLAINED = 10
 _CACHED_MENTIONS = 1 << 15
-# How much a mention of a cell line tells of the species, beside one of the species itself.
-_CELL_LINE_WEIGHT = 0.5
 _FORM_FEATURE = {LONG: "long form", EXPANDED: "expanded", REDUCED: "reduced", SUBSTITUTED: "substituted"}
 
 
@@ -161,7 +169,7 @@ class Linker:
         """The linker of the package's index, with the user's own indexes before it; `default=False` leaves it out."""
         indexes = [TermIndex.open(path) for path in terms]
         if default:
-            indexes.append(TermIndex.open(DEFAULT_INDEX))
+            indexes.append(default_index())
         return cls(indexes)
 
     def __call__(self, docs: Iterable[Document]) -> Iterator[Document]:
@@ -255,16 +263,16 @@ class Linker:
         if not found or found[0].agreement is None:
             return None, 0.0
         concept = found[0].concept
-        return (concept.id, 1.0) if type == SPECIES else (concept.taxon, _CELL_LINE_WEIGHT)
+        return (concept.id, 1.0) if type == SPECIES else (concept.taxon, CELL_LINE_WEIGHT)
 
     def _explain_span(self, span: Span, type: str, context: _Context, *, reasons: bool) -> Explanation:
         if type == VARIANT:
             concepts = variant_concepts(span.text)
             return Explanation(span, concepts, float(bool(concepts)), _variants(concepts, span.text))
         weights = self.weights.get(type) or self.weights[""]
-        threshold = self.threshold if self.threshold is not None else weights.threshold
+        threshold = self.threshold if self.threshold is not None else weights.threshold / _NAMED
         ranked = self._rank(span.text, type, span, context)
-        if not ranked or ranked[0].found.agreement is None or ranked[0].found.form.kind == SUBSTITUTED:
+        if not ranked or _is_guess(ranked[0].found):
             composite = self._explain_composite(span, type, context, weights, threshold, reasons=reasons)
             if composite is not None:
                 return composite
@@ -275,6 +283,8 @@ class Linker:
             _candidate(one, share, context, reasons=reasons)
             for one, share in zip(ranked[:_EXPLAINED], _shares(ranked, probability), strict=False)
         )
+        if self.threshold is None and _is_guess(ranked[0].found):
+            threshold = weights.threshold
         concepts = (ranked[0].found.concept.id,) if probability >= threshold else ()
         return Explanation(span, concepts, probability, shown)
 
@@ -459,6 +469,11 @@ def _is_popular(concept: Concept, text: str, type: str) -> bool:
 def _variants(concepts: tuple[str, ...], text: str) -> tuple[Candidate, ...]:
     """The normal forms of a variant as candidates: they are read off the text, not looked up."""
     return tuple(Candidate(one, text, one.partition(":")[2], None, 1.0, ("read off the mention",)) for one in concepts)
+
+
+def _is_guess(found: _Found) -> bool:
+    """Whether no name of the concept agrees with what the document says."""
+    return found.agreement is None or found.form.kind == SUBSTITUTED
 
 
 def _keep(found: _Found, best: dict[str, _Found]) -> None:

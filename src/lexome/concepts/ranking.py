@@ -40,7 +40,7 @@ FEATURES = (
     "other taxon nearby",
     "symbol case",  # written as symbols of the species are: "Brca1" of mice
     "names",  # logarithm of the number of names of the concept
-    "main vocabulary",  # the id is of the type's first vocabulary: MeSH, NCBI Gene
+    "main vocabulary",  # the id is a descriptor of MeSH
     "popular",  # the species or cell line that a popular name means
 )
 PLACE = {name: place for place, name in enumerate(FEATURES)}

@@ -27,8 +27,24 @@ _CUES = {
     "NCBITaxon:9986": "rabbit rabbits",
     "NCBITaxon:562": "coli",
 }
-_TAXON_OF_CUE = {word: taxon for taxon, words in _CUES.items() for word in words.split()}
-_CUE = re.compile(rf"\b(?:{'|'.join(_TAXON_OF_CUE)})\b", re.IGNORECASE)
+# Cell lines that tell their species, which not every dictionary of them has.
+_CELL_LINES = {
+    HUMAN: "hela mcf7 mcf-7 mcf10a mcf-10a hek293 hek293t hek-293 293t a549 hepg2 hep-g2 huh7 huh-7 jurkat k562 u2os "
+    "u-2 hct116 hct-116 ht29 ht-29 sw480 caco-2 caco2 lncap pc3 pc-3 du145 mda-mb-231 t47d t-47d skbr3 hl-60 hl60 "
+    "thp-1 thp1 u937 huvec huvecs sh-sy5y imr-90 u87 u251 h1299 rpe1 saos-2",
+    MOUSE: "3t3 3t3-l1 raw264 raw c2c12 mef mefs b16 4t1 neuro2a n2a bv2 bv-2 l929 ct26 min6",
+    RAT: "pc12 h9c2 ins-1 ins1",
+}
+CELL_LINE_WEIGHT = 0.8
+_TAXON_OF_CUE = {
+    word: (taxon, weight)
+    for table, weight in ((_CELL_LINES, CELL_LINE_WEIGHT), (_CUES, 1.0))
+    for taxon, words in table.items()
+    for word in words.split()
+}
+_CUE = re.compile(
+    rf"(?<![\w-])(?:{'|'.join(map(re.escape, sorted(_TAXON_OF_CUE, key=len, reverse=True)))})(?!\w)", re.IGNORECASE
+)
 # Popular names that a taxonomy gives to a genus, a strain or nothing at all.
 _POPULAR = {
     HUMAN: "human humans patient patients man men woman women child children participant participants volunteer "
@@ -84,7 +100,7 @@ class SpeciesContext:
             for match in _CUE.finditer(passage.text):
                 place = passage.offset + match.start()
                 if place not in known:
-                    self._places.append((place, _TAXON_OF_CUE[match[0].lower()], 1.0))
+                    self._places.append((place, *_TAXON_OF_CUE[match[0].lower()]))
             self._ends += [passage.offset + match.end() for match in _SENTENCE_END.finditer(passage.text)]
             self._ends.append(passage.end + 1)
         self._places.sort()

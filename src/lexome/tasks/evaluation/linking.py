@@ -53,8 +53,8 @@ def concept_differences(pairs: Sequence[DocumentPair], only: Collection[str] | N
             if other is None or set(other.concepts) == set(span.concepts):
                 continue
             kind = "wrong concept" if other.concepts else "not linked"
-            texts = (", ".join(one.concepts) or None for one in (span, other))
-            yield Difference(CONCEPTS, kind, pair.gold.id, *texts, context_of(pair.gold, span.start, span.end))
+            gold, found = (", ".join(one.concepts) or None for one in (span, other))
+            yield Difference(CONCEPTS, kind, pair.gold.id, gold, found, context_of(pair.gold, span.start, span.end))
 
 
 def linking_accuracy(

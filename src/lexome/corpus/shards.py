@@ -20,6 +20,7 @@ from lexome.files import atomic_write, fingerprint, write_json
 from lexome.formats import Tally, work_units
 from lexome.formats.streams import printable_name, uncompressed_name
 from lexome.pipeline import Advance, Engine, Job, Part, Stage, StageResult, run
+from lexome.recipe import made_by
 from lexome.recipe.corpus_stages import ShardRecipe
 
 MANIFEST = "manifest.json"
@@ -101,7 +102,8 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
         manifest: Any = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ShardError(
-            f"{folder}: has no {MANIFEST}: no finished shards. Run `lexome shard`, or rerun it if it was interrupted.",
+            f"{folder}: has no {MANIFEST}: no finished shards. Run `lexome shard`, or rerun it if it was interrupted."
+            f"{made_by(folder)}",
             code="missing-manifest",
             value=folder,
         ) from None

@@ -8,8 +8,8 @@ from itertools import combinations
 from lexome.document import Document
 
 DocumentsBySplit = Mapping[str, Sequence[Document]]
-Identity = tuple[str, str, str, str]
-"""The name, id, article and text of a document or question."""
+Identity = tuple[str, str, str, str, str]
+"""The name, id and article of a document or question, its text unless that is short, and its text."""
 
 # Shorter texts, such as headings, are the same in many articles by chance.
 OVERLAP_WORDS = 6
@@ -129,10 +129,11 @@ def find_overlaps(splits: DocumentsBySplit) -> tuple[Overlap, ...]:
 
 
 def _overlap(names: tuple[str, str], first: Sequence[Identity], second: Sequence[Identity]) -> Overlap | None:
-    ids, articles, texts = ({key[place] for key in second} - {""} for place in (1, 2, 3))
-    by_id = [name for name, id, _, _ in first if id in ids]
-    by_article = [name for name, _, article, _ in first if article in articles]
-    by_text = [name for name, _, _, text in first if text in texts]
+    articles, texts = ({key[place] for key in second} - {""} for place in (2, 3))
+    held = texts_by_id(second)
+    by_id = [key[0] for key in first if shares_id(key, held)]
+    by_article = [key[0] for key in first if key[2] in articles]
+    by_text = [key[0] for key in first if key[3] in texts]
     examples = tuple(dict.fromkeys((*by_id, *by_text, *by_article)))[:LISTED]
     return Overlap(names, len(by_id), len(by_article), len(by_text), examples) if examples else None
 
@@ -143,10 +144,34 @@ def identities(docs: Sequence[Document]) -> list[Identity]:
     for doc in docs:
         article = doc.meta.pmid or doc.meta.part_of or ""
         if doc.questions:
-            result += [(asked.id, asked.id, article, _long_text(asked.text)) for asked in doc.questions]
+            result += [(one.id, one.id, article, _long_text(one.text), one.text) for one in doc.questions]
         else:
-            result.append((doc.id, doc.id, article, _long_text(doc.text)))
+            text = doc.text
+            result.append((doc.id, doc.id, article, _long_text(text), text))
     return result
+
+
+def texts_by_id(identities: Iterable[Identity]) -> dict[str, list[str]]:
+    """The texts of documents or questions by their id."""
+    texts: dict[str, list[str]] = {}
+    for _, id, _, _, text in identities:
+        if id:
+            texts.setdefault(id, []).append(text)
+    return texts
+
+
+def shares_id(key: Identity, held: Mapping[str, Sequence[str]]) -> bool:
+    """Whether a document is among others by id and has a text like theirs.
+
+    File names are ids too: train/1.txt and dev/1.txt have the same one, and nothing else in common.
+    """
+    return any(_alike(key[4], text) for text in held.get(key[1], ()))
+
+
+def _alike(first: str, second: str) -> bool:
+    """Whether two texts have more than half of their words in common."""
+    one, other = set(first.split()), set(second.split())
+    return first == second or len(one & other) > len(one | other) / 2
 
 
 def _long_text(text: str) -> str:

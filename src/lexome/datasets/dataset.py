@@ -16,7 +16,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from lexome.datasets import hf_rows
-from lexome.datasets.audit import AuditReport, audit_splits, count_contents, find_errors, find_overlaps, identities
+from lexome.datasets.audit import (
+    AuditReport,
+    audit_splits,
+    count_contents,
+    find_errors,
+    find_overlaps,
+    identities,
+    shares_id,
+    texts_by_id,
+)
 from lexome.document import Document
 from lexome.errors import DataSetError, FormatError, UsageError
 from lexome.formats import read as read_files
@@ -439,8 +448,13 @@ class DataSet:
         """The splits without training documents that are in another split, or an error, by the policy."""
         if overlap == "keep":
             return splits
-        held_out = {key for name in splits if name != TRAIN for doc in splits[name] for key in _identity(doc)}
-        shared = {place for place, doc in enumerate(splits.get(TRAIN, ())) if held_out & set(_identity(doc))}
+        held_out = identities([doc for name in splits if name != TRAIN for doc in splits[name]])
+        ids, texts = texts_by_id(held_out), {key[3] for key in held_out} - {""}
+        shared = {
+            place
+            for place, doc in enumerate(splits.get(TRAIN, ()))
+            if any(key[3] in texts or shares_id(key, ids) for key in identities([doc]))
+        }
         if not shared:
             return splits
         if overlap == "error":
@@ -492,14 +506,6 @@ class DataSet:
             f"(each may be compressed). To get it: {self.card.source} Name the folder with --data or {VARIABLE}, "
             "or in a recipe with data.root."
         )
-
-
-def _identity(doc: Document) -> Iterator[tuple[str, str]]:
-    """What identifies a document, or each of its questions: its id, and its text unless that is short."""
-    for _, id, _, text in identities([doc]):
-        yield ("id", id)
-        if text:
-            yield ("text", text)
 
 
 def _merge_reports(reports: Mapping[str, AuditReport], card: DatasetCard) -> AuditReport:

@@ -2,7 +2,9 @@
 
 import hashlib
 import json
+import os
 import pickle
+import re
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,6 +18,7 @@ from torch import Tensor
 from lexome.corpus.vocab.algorithms import bert_tokenizer, roberta_tokenizer
 from lexome.corpus.vocab.tokenizers import SPECIAL_NAMES, TOKENIZER_FILE, load_tokenizer, looks_cased, special_by_name
 from lexome.errors import CheckpointError
+from lexome.recipe import made_by
 
 SAFETENSORS = "model.safetensors"
 PICKLE = "pytorch_model.bin"
@@ -30,13 +33,53 @@ def read_settings(folder: Path) -> dict[str, Any]:
         # The output folder of a training run has the model in a subfolder.
         nested = folder / "model"
         hint = f"Pass {nested}, the model in it." if (nested / "config.json").is_file() else "Check the path."
-        message = f"{path}: no such file; expected a model folder. {hint}"
+        message = f"{path}: no such file; expected a model folder. {hint}{made_by(folder)}"
         raise CheckpointError(message, code="missing-file", value=path) from None
     except ValueError as error:
         raise CheckpointError(f"{path}: invalid JSON: {error}", code="not-json", value=path) from None
     if not isinstance(settings, dict):
         raise CheckpointError(f"{path}: expected a JSON object with the model's settings.", code="not-json", value=path)
     return settings
+
+
+# The name of a model on the Hugging Face Hub: with the organization, but for a few old ones.
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
+
+
+def find_checkpoint(path: Path, *, environment: Mapping[str, str] = os.environ) -> Path:
+    """The folder of a checkpoint: the path itself, or for a name of the Hugging Face Hub its copy in the local cache.
+
+    Nothing is downloaded: CheckpointError says how to, where there is no such folder and the cache has no copy.
+    """
+    name = path.as_posix()
+    if path.exists() or path.is_absolute() or not _HUB_ID.fullmatch(name):
+        return path
+    home = Path(environment.get("HF_HOME") or Path(environment.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface")
+    cache = Path(environment.get("HF_HUB_CACHE") or home / "hub").expanduser()
+    model = cache / f"models--{name.replace('/', '--')}"
+    current = model / "refs" / "main"
+    names = [current.read_text(encoding="utf-8").strip()] if current.is_file() else []
+    snapshots = model / "snapshots"
+    names += sorted(one.name for one in snapshots.iterdir()) if snapshots.is_dir() else []
+    for snapshot in (snapshots / name for name in names if name):
+        if (snapshot / "config.json").is_file() and has_weights(snapshot):
+            return snapshot
+    if made := made_by(path):
+        message = f"{path}: no such folder.{made}"
+    else:
+        download = f"hf download {name} --local-dir checkpoints/{path.name}"
+        message = (
+            f"{name}: no such folder, and no such model in the Hugging Face cache {cache}. Check the path; a model of "
+            f"the Hub is downloaded first, as by `{download}`, and then named by its folder."
+        )
+    raise CheckpointError(message, code="missing-folder", value=path)
+
+
+def hub_name(folder: Path) -> str | None:
+    """The name on the Hub of a snapshot in the Hugging Face cache; None for any other folder."""
+    model = folder.parent.parent.name
+    is_snapshot = folder.parent.name == "snapshots" and model.startswith("models--")
+    return model.removeprefix("models--").replace("--", "/") if is_snapshot else None
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:

@@ -293,6 +293,27 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise RecipeError(message, code="invalid-toml", value=path) from None
 
 
+# More recipes are not searched for the one that makes a missing folder.
+MAX_SEARCHED = 500
+
+
+def made_by(path: Path) -> str:
+    """A sentence that names the command whose output a missing path is; empty where no recipe here makes it.
+
+    Recipes are looked for in the current folder and below its folder recipes.
+    """
+    files = [*sorted(Path().glob("*.toml")), *sorted(Path("recipes").rglob("*.toml"))]
+    for file in files[:MAX_SEARCHED]:
+        try:
+            keys = read_keys(file)[0]
+        except (RecipeError, OSError):
+            continue
+        stage, out = keys.get("stage"), keys.get("out")
+        if isinstance(stage, str) and isinstance(out, str) and path.absolute().is_relative_to(Path(out).absolute()):
+            return f" Make it: lexome {stage} {file}"
+    return ""
+
+
 def extended_file(files: Sequence[Path], base: object) -> Path:
     """The file named by `extends` in the last of some files, each of which extends the next."""
     path = files[-1]
@@ -376,8 +397,7 @@ def _problems(error: ValidationError, schema: type[BaseModel]) -> str:
     for problem in error.errors(include_url=False):
         where = problem_key(problem)
         if problem["type"] == "extra_forbidden":
-            similar = difflib.get_close_matches(str(problem["loc"][-1]), _known_keys(schema, problem["loc"][:-1]), 1)
-            sentences.append(f"unknown key {where}" + (f"; did you mean {similar[0]}?" if similar else "."))
+            sentences.append(f"unknown key {where}" + _suggestion(problem["loc"], schema))
         elif problem["type"] == "missing":
             sentences.append(f"{where} is missing; it has no default.")
         else:
@@ -389,7 +409,73 @@ def _problems(error: ValidationError, schema: type[BaseModel]) -> str:
     return " ".join(sentences)
 
 
-def _known_keys(schema: type[BaseModel], path: tuple[int | str, ...]) -> list[str]:
+# Keys here, and what other libraries call them. Of several keys, the first that a stage has.
+_FOREIGN = {
+    "optimizer.lr": "learning_rate lr peak_lr base_lr",
+    "batch.sequences batch.tokens": "batch_size train_batch_size per_device_train_batch_size per_gpu_train_batch_size",
+    "evaluation.batch_tokens evaluation.tokens": "eval_batch_size per_device_eval_batch_size",
+    "epochs": "num_train_epochs num_epochs n_epochs max_epochs epoch",
+    "steps": "max_steps num_steps total_steps train_steps num_training_steps",
+    "start student": "model_name_or_path model_name pretrained_model_name_or_path base_model checkpoint model_path",
+    "teacher": "teacher_model teacher_name_or_path",
+    "out": "output_dir out_dir save_dir output",
+    "data.max_tokens text.max_tokens": "max_seq_length max_length max_seq_len model_max_length block_size",
+    "schedule.warmup_steps": "warmup_steps num_warmup_steps",
+    "schedule.warmup_ratio": "warmup_ratio warmup_proportion",
+    "schedule.kind": "lr_scheduler_type lr_scheduler scheduler",
+    "optimizer.weight_decay": "weight_decay l2",
+    "optimizer.kind": "optim optimizer_type",
+    "optimizer.eps": "adam_epsilon epsilon",
+    "optimizer.betas": "adam_beta1 adam_beta2",
+    "optimizer.max_grad_norm": "max_grad_norm gradient_clip_val clip_grad_norm grad_clip",
+    "batch.gradient_accumulation": "gradient_accumulation_steps accumulate_grad_batches grad_accum_steps",
+    "batch.prefetch": "dataloader_num_workers num_workers",
+    "seed seeds": "seed random_seed random_state",
+    "precision": "fp16 bf16 mixed_precision amp",
+    "masking.rate": "mlm_probability masked_lm_prob mask_prob",
+    "evaluation.every": "eval_steps eval_strategy evaluation_strategy eval_every",
+    "evaluation.patience": "patience early_stopping_patience early_stopping",
+    "evaluation.metric": "metric_for_best_model metric",
+    "log.every": "logging_steps log_every log_interval",
+    "log.save_every save_every": "save_steps save_interval",
+    "log.keep_states": "save_total_limit",
+    "data.sets shards": "dataset dataset_name datasets",
+    "data.folder shards": "data_dir dataset_path data_path train_file validation_file",
+    "score_test": "test_file do_predict do_test",
+    "task.kind": "task_name",
+    "task.labels": "labels num_labels label_list",
+    "dropout model.dropout": "hidden_dropout_prob dropout",
+    "attention_dropout model.attention_dropout": "attention_probs_dropout_prob attention_dropout",
+    "method": "freeze freeze_encoder freeze_base_model use_lora",
+    "lora.rank": "lora_r lora_rank",
+    "lora.alpha": "lora_alpha",
+    "lora.dropout": "lora_dropout",
+    "lora.targets": "target_modules",
+    "parallel.data": "num_gpus n_gpu world_size nproc_per_node",
+    "resume_from": "resume_from_checkpoint",
+    "loss.temperature teacher.temperature": "temperature",
+}
+FOREIGN_KEYS = {name: keys.split() for keys, names in _FOREIGN.items() for name in names.split()}
+"""By the name that another library gives a key: its names here, of which a stage has at least one."""
+
+
+def _suggestion(place: Sequence[int | str], schema: type[BaseModel]) -> str:
+    """What an unknown key is called here, or a similar key."""
+    name, where = str(place[-1]), ".".join(map(str, place))
+    for key in FOREIGN_KEYS.get(name, ()):
+        if key != where and _has_key(schema, key):
+            return f"; here it is {key}."
+    similar = difflib.get_close_matches(name, _known_keys(schema, place[:-1]), 1)
+    return f"; did you mean {similar[0]}?" if similar else "."
+
+
+def _has_key(schema: type[BaseModel], key: str) -> bool:
+    """Whether a stage has a key. It does not list those of [task] and [model], which the task and the encoder have."""
+    *tables, last = key.split(".")
+    return last in _known_keys(schema, tables) or (tables in (["task"], ["model"]) and tables[0] in schema.model_fields)
+
+
+def _known_keys(schema: type[BaseModel], path: Sequence[int | str]) -> list[str]:
     """The keys of a table, found by walking the schema to it."""
     for name in path:
         if isinstance(name, int):
@@ -462,8 +548,8 @@ Seconds = Annotated[float, BeforeValidator(seconds), PlainSerializer(lambda valu
 Beta = Annotated[float, Field(ge=0, lt=1)]
 """The decay rate of a running mean, as AdamW takes it."""
 
-LearningRate = Annotated[float, Field(gt=0, le=1000, allow_inf_nan=False)]
-"""Above 0, and far below what float32 cannot hold."""
+LearningRate = Annotated[float, Field(gt=0, le=1e30, allow_inf_nan=False)]
+"""Above 0, and below what overflows float32, which would be a traceback and not a report of divergence."""
 
 Device = Literal["auto", "cpu", "cuda"]
 

@@ -159,6 +159,10 @@ class TrainingRecipe(Recipe):
         gt=0,
         description='Length in seconds, or as "20m", instead of steps; loading and compiling are not counted.',
     )
+    resume_from: Path | None = Field(
+        default=None,
+        description="`out` of a finished run with the same recipe but for its length and schedule: go on from its end.",
+    )
     device: Device = Field(default="auto", description="auto: the GPU, where there is one.")
     precision: Literal["auto", "fp32", "autocast", "bf16"] = Field(
         default="auto", description="auto: autocast on CUDA, fp32 on CPU. bf16: weights too, fp32 in the optimizer."

@@ -90,6 +90,24 @@ def candidate_pairs(
                 yield EntityPair(other, one, (start, end))
 
 
+# Above this fraction of relations across sentences, pairs of a document are classified, which takes much longer.
+FAR_RELATIONS = 0.05
+
+
+def _related(doc: Document) -> Iterator[tuple[tuple[str, str], Scope]]:
+    """The types of the two entities of each relation, and whether they are in one sentence."""
+    spans = {span.id: span for span in doc.spans}
+    spans |= {concept: span for span in reversed(doc.spans) for concept in span.concepts}
+    stretches = [part for one in doc.passages for part in one.sentences or ((one.offset, one.end),)]
+    for relation in doc.relations:
+        names = [argument.target or argument.concept or "" for argument in relation.arguments]
+        if len(names) == 2 and all(name in spans for name in names):
+            one, other = (spans[name] for name in names)
+            low, high = min(one.start, other.start), max(one.end, other.end)
+            near = any(start <= low and high <= end for start, end in stretches)
+            yield (one.type, other.type), "sentence" if near else "document"
+
+
 def _concepts(doc: Document) -> list[Entity]:
     """Each concept that is mentioned, with the type of its first mention."""
     by_name: dict[str, tuple[str, list[Range]]] = {}
@@ -233,10 +251,29 @@ class Relations(Task):
 
     @classmethod
     def infer_settings(cls, docs: Iterable[Document]) -> dict[str, Any]:
-        """The labels of the documents, or else their relation types."""
-        names = [(doc.labels, [relation.type for relation in doc.relations]) for doc in docs]
-        labels, types = ({name for own in names for name in own[side]} for side in (0, 1))
-        return {"kind": cls.kind, "labels": sorted(labels or types)}
+        """The labels of sentences with marked entities, or else the types of relations and of the pairs they relate."""
+        labels: set[str] = set()
+        types: set[str] = set()
+        pairs: Counter[tuple[str, str]] = Counter()
+        places: Counter[Scope] = Counter()
+        concepts = False
+        for doc in docs:
+            labels.update(doc.labels)
+            types.update(relation.type for relation in doc.relations)
+            concepts |= any(argument.concept for relation in doc.relations for argument in relation.arguments)
+            for pair, scope in _related(doc):
+                pairs[pair] += 1
+                places[scope] += 1
+        settings: dict[str, Any] = {"kind": cls.kind, "labels": sorted(labels or types)}
+        if labels or not pairs:
+            return settings
+        none = next(name for name in ("none", "no_relation", "NONE", "") if name not in types)
+        # Of both orders of two types, the one that relations have more often.
+        ordered = [pair for pair, count in pairs.items() if (count, pair) >= (pairs[pair[::-1]], pair[::-1])]
+        far = places["document"] > FAR_RELATIONS * places.total()
+        settings |= {"labels": [none, *settings["labels"]], "none": none, "pairs": sorted(map(list, ordered))}
+        settings["scope"] = "document" if concepts or far else "sentence"
+        return settings | ({"level": "concept"} if concepts else {})
 
     @property
     def closed_labels(self) -> tuple[str, ...]:

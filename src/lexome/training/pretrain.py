@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 from torch import nn
@@ -17,7 +18,8 @@ from lexome.models.checkpoint import Checkpoint
 from lexome.models.encoder import EncoderConfig
 from lexome.models.heads import MaskedLM
 from lexome.models.hf import ARCHITECTURES
-from lexome.models.hf_folder import weights_sha256
+from lexome.models.hf_folder import find_checkpoint, weights_sha256
+from lexome.recipe import Table
 from lexome.recipe.pretrain import DistillRecipe, PretrainRecipe
 from lexome.training.loop import Clock
 from lexome.training.losses import (
@@ -44,6 +46,8 @@ from lexome.training.start import (
 )
 from lexome.training.trainer import Line, Setting
 
+Located = TypeVar("Located", bound=Table)
+
 
 @dataclass(frozen=True, slots=True)
 class Pretrained:
@@ -65,6 +69,10 @@ def pretrain(recipe: PretrainRecipe, *, progress_shown: bool = True, clock: Cloc
     unless its length is a time budget. Ctrl-C and SIGTERM save the state after the current step and raise a
     KeyboardInterrupt. Under torchrun, this process is one of several in the run.
     """
+    recipe = _with_folders(recipe, "start")
+    if recipe.embedding_distillation is not None:
+        located = _with_folders(recipe.embedding_distillation, "teacher")
+        recipe = recipe.model_copy(update={"embedding_distillation": located})
     inputs_sha256 = start_sha256(recipe.start)
     if recipe.embedding_distillation is not None:
         inputs_sha256 += weights_sha256(recipe.embedding_distillation.teacher)
@@ -76,6 +84,12 @@ def pretrain(recipe: PretrainRecipe, *, progress_shown: bool = True, clock: Cloc
         clock=clock,
     )
     return Pretrained(recipe.out / MODEL, run.steps, run.tokens, run.seconds, run.loss, run.held_out, new=new)
+
+
+def _with_folders(table: Located, *keys: str) -> Located:
+    """The table with folders for the names of models in the Hugging Face cache."""
+    paths = {key: path for key in keys if isinstance(path := getattr(table, key), Path)}
+    return table.model_copy(update={key: find_checkpoint(path) for key, path in paths.items()})
 
 
 def mlm_objective(recipe: PretrainRecipe, data: ShardBatches, setting: Setting) -> Objective:
@@ -175,7 +189,7 @@ def distill(recipe: DistillRecipe, *, progress_shown: bool = True, clock: Clock 
     Interruption and resumption are those of `pretrain`. With `control` the student is trained without the teacher,
     bit-exactly as by `pretrain`. The teacher is not modified.
     """
-    teacher = None
+    recipe, teacher = _with_folders(recipe, "teacher", "student"), None
     if not recipe.control or recipe.student == "layers":
         check_layout(recipe.teacher)
         teacher = Teacher(recipe.teacher, weights_sha256(recipe.teacher), taught=not recipe.control)

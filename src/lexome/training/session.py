@@ -3,7 +3,9 @@
 The model and the loss come from the caller: pre-training and distillation differ in nothing else.
 """
 
+import json
 import math
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -19,9 +21,9 @@ from lexome.corpus.masking import Masking, Schedule
 from lexome.corpus.shards import MANIFEST, Shards, open_shards
 from lexome.corpus.vocab.tokenizers import TOKENIZER_FILE
 from lexome.errors import DivergedError, MissingExtraError, RecipeError, UsageError
-from lexome.files import fingerprint
+from lexome.files import fingerprint, refuse_other_settings
 from lexome.models.checkpoint import encoder_of
-from lexome.recipe import downgrade
+from lexome.recipe import downgrade, made_by, upgrade
 from lexome.recipe.pretrain import PretrainRecipe, TrainingRecipe
 from lexome.training.loop import (
     Batch,
@@ -210,8 +212,10 @@ CHECKPOINTS = "models"
 PLOT = "loss.png"
 # What may change between interrupting and resuming: paths, logging, and what does not change the result.
 FREE = {"log", "card", "out", "shards", "parallel", "gradient_checkpointing"}
-# Tables that the first edition did not have: runs without them are still recognized.
-ADDED_TABLES = {"embedding_distillation", "contrastive"}
+# Tables and keys that the first edition did not have: runs without them are still recognized.
+ADDED_TABLES = {"embedding_distillation", "contrastive", "resume_from"}
+# What may differ from the run that another one lengthens.
+LENGTHS = {"steps", "tokens", "epochs", "time_budget", "schedule", "resume_from"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +254,9 @@ def run_training(
     what else its result depends on, such as a teacher's weights.
     """
     shards = open_shards(recipe.shards)
-    identity = identity_of(recipe, shards, inputs_sha256)
+    # The run that is gone on from is an input of this one.
+    origin = None if recipe.resume_from is None else origin_of(recipe, shards, inputs_sha256)
+    identity = identity_of(recipe, shards, inputs_sha256 if origin is None else inputs_sha256 + origin.identity)
     if (run := finished(recipe.out, identity, recipe, free=FREE)) is not None:
         return run, False
     deterministic = recipe.deterministic if recipe.deterministic is not None else recipe.time_budget is None
@@ -258,7 +264,7 @@ def run_training(
         join_processes(recipe.parallel, device=recipe.device) as parallel,
         deterministic_kernels(deterministic, parallel.device),
     ):
-        session = Session.open(recipe, shards, identity, build, parallel=parallel, clock=clock)
+        session = Session.open(recipe, shards, identity, build, parallel=parallel, clock=clock, origin=origin)
         shown = progress_shown and parallel.first
         if shown:
             print(session.header(), file=sys.stderr, flush=True)
@@ -303,6 +309,40 @@ def identity_of(recipe: TrainingRecipe, shards: Shards, inputs_sha256: str = "")
     return fingerprint(settings, manifest, *([inputs_sha256] if inputs_sha256 else []))
 
 
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The end of the run that another one goes on from: its last training state, and its identity."""
+
+    state: Path
+    identity: str
+
+
+def origin_of(recipe: TrainingRecipe, shards: Shards, inputs_sha256: str) -> Origin:
+    """The run in `resume_from`; UsageError unless it is finished and differs in nothing but its length and schedule."""
+    folder = recipe.resume_from
+    assert folder is not None
+    try:
+        recorded = json.loads((folder / RUN).read_bytes())
+        before = type(recipe).model_validate(upgrade(recorded["recipe"], recipe.stage))
+        done, identity = bool(recorded["done"]), str(recorded["identity"])
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        problem = "no such folder" if not folder.is_dir() else f"has no record of a {recipe.stage} run ({error!r})"
+        message = f"resume_from: {folder}: {problem}. Name `out` of a finished run.{made_by(folder)}"
+        raise UsageError(message, code="missing-run", value=folder) from None
+    old, new = (one.model_dump(mode="json", exclude_none=True, exclude=FREE | LENGTHS) for one in (before, recipe))
+    refuse_other_settings(folder, old, new, holds="a run with other settings", remedy="Only the length may differ.")
+    states, inputs = list_states(folder / STATES), inputs_sha256
+    if before.resume_from is not None:
+        inputs += origin_of(before, shards, inputs_sha256).identity
+    if identity_of(before, shards, inputs) != identity:
+        message = f"resume_from: {folder}: its run had other shards, or began with other weights. Name another run."
+        raise UsageError(message, code="other-settings", value="shards")
+    if not (done and states):
+        message = f"resume_from: {folder}: its run is not finished, or lost its training states. Finish it first."
+        raise UsageError(message, code="unfinished-run", value=folder)
+    return Origin(states[-1], identity)
+
+
 class Session:
     """One process's part of a run on token shards."""
 
@@ -345,8 +385,9 @@ class Session:
         *,
         parallel: Parallel,
         clock: Clock,
+        origin: "Origin | None" = None,
     ) -> "Session":
-        """The session of a recipe, resumed from the last training state where there is one."""
+        """The session of a recipe, resumed from the last training state where there is one, or else from the origin."""
         data, setting = ShardBatches(recipe, shards), setting_of(recipe, parallel.device)
         torch.manual_seed(recipe.seed)
         objective = build(data, setting)
@@ -357,7 +398,23 @@ class Session:
         parallel.wait()
         if states := list_states(folder):
             session.restore(states[-1])
+        elif origin is not None:
+            session.go_on_from(origin)
         return session
+
+    def go_on_from(self, origin: "Origin") -> None:
+        """Start where another run ended, with its metrics; UsageError where this run is not longer."""
+        notes = self.trainer.restore(origin.state, identities=[origin.identity], seed=self.recipe.seed)
+        self.evaluated = notes.get("measured")
+        if self.trainer.fraction >= 1:
+            ended = f"{origin.state.parents[1]} ended after step {self.trainer.position.step:,}"
+            message = f"{ended}, and this run is not longer. Raise its length, such as steps."
+            raise UsageError(message, code="not-longer", value=self.trainer.position.step)
+        metrics = origin.state.parents[1] / METRICS
+        if self.parallel.first and metrics.is_file():
+            self.recipe.out.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(metrics, self.recipe.out / METRICS)
+        self.parallel.wait()
 
     def _prepare(self, module: nn.Module) -> nn.Module:
         """What to call instead of the module, which is moved, compiled and distributed over processes."""

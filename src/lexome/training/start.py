@@ -17,7 +17,7 @@ from lexome.models.checkpoint import HUGGING_FACE, Card, layout_of
 from lexome.models.encoder import Encoder, EncoderConfig
 from lexome.models.heads import MaskedLM
 from lexome.models.hf import ARCHITECTURES, matching_architecture, write_config
-from lexome.models.hf_folder import read_settings, special_tokens, weights_sha256
+from lexome.models.hf_folder import hub_name, read_settings, special_tokens, weights_sha256
 from lexome.recipe import explain
 from lexome.recipe.pretrain import TrainingRecipe
 from lexome.training.trainer import Run, facts
@@ -286,6 +286,8 @@ def start_sha256(checkpoint: Path | None) -> str:
 
 def checkpoint_name(checkpoint: Path) -> str:
     """The name of a checkpoint: that of its folder, or of its run if the folder is `model`."""
+    if (name := hub_name(checkpoint)) is not None:
+        return name
     path = checkpoint.resolve()
     return path.parent.name if path.name == "model" else path.name
 

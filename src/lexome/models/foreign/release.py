@@ -23,6 +23,7 @@ import numpy.typing as npt
 import torch
 
 from lexome.errors import CheckpointError
+from lexome.recipe import made_by
 
 # For configurations and vocabularies: the largest public one, XLM-R's tokenizer.json, has 9 MB.
 TEXT_LIMIT = 256 << 20
@@ -146,7 +147,8 @@ class Release:
                 self._paths = {file.name: file for file in path.parent.iterdir() if file.is_file()}
                 self.selected = candidate.name
                 return
-        raise CheckpointError(f"{path}: no such file or folder. Check the path.", code="missing-file", value=path)
+        message = f"{path}: no such file or folder. Check the path.{made_by(path)}"
+        raise CheckpointError(message, code="missing-file", value=path)
 
     def _open_archive(self, path: Path) -> None:
         try:

@@ -21,6 +21,7 @@ from lexome.datasets.audit import count_contents, find_overlaps
 from lexome.datasets.dataset import assign_folds, split_off
 from lexome.document import Document, Span
 from lexome.errors import DataSetError, UsageError
+from lexome.formats import read
 from lexome.formats.jsonl import to_json
 from lexome.formats.tally import Tally
 from lexome.infer.tokenizer import SubwordTokenizer, open_tokenizer
@@ -541,6 +542,13 @@ class TaskData:
         if self.scored or (data.test in splits and data.test not in (data.dev, *data.train)):
             needed[TEST] = (data.test,)
         for name in (name for names in needed.values() for name in names):
+            if name not in splits and needed.get(TEST) == (name,):
+                raise DataSetError(
+                    f"{source.name} has no split {name!r} here, which score_test scores; it has {', '.join(splits)}. "
+                    'Add that file, name another split with data.test, or set score_test = "never".',
+                    code="missing-split",
+                    value=name,
+                )
             if name not in splits:
                 raise DataSetError(
                     f"{source.name} has no split {name!r} here; it has {', '.join(splits)}. Name others in [data], "
@@ -652,6 +660,18 @@ def warn_unlabeled(docs: list[Document]) -> list[str]:
         f"{counts.count(0):,} documents of train have no label and none has several, so each label is trained as true "
         "or false; where labels are missing by mistake, add them and set several = false in [task]"
     ]
+
+
+def warn_collapsed(predicted: Path, gold: Split, scores: Mapping[str, Any], metric: str | None) -> str | None:
+    """What a run that learned nothing has in common: one answer for all documents, or a score of 0."""
+    answers = {(doc.labels, tuple(relation.type for relation in doc.relations)) for doc in read(predicted, "jsonl")}
+    expected = {(doc.labels, tuple(relation.type for relation in doc.relations)) for doc in gold.docs}
+    if len(answers) == 1 and len(expected) > 1 and (answer := next(iter(answers))) and any(answer):
+        names = ", ".join(map(repr, (*answer[0], *answer[1])))
+        return f"the model collapsed: it answers {names} for all {len(gold.docs):,} documents of dev"
+    if metric is not None and scores.get(metric) == 0:
+        return f"the model has learned nothing that is scored: {metric} on dev is 0"
+    return None
 
 
 def warn_degenerate_splits(docs: dict[str, list[Document]]) -> list[str]:

@@ -11,6 +11,7 @@ from typing import Any
 
 from lexome.errors import CheckpointError, UsageError
 from lexome.files import atomic_write
+from lexome.models.hf_folder import find_checkpoint
 from lexome.recipe.finetune import FinetuneRecipe, GridTable
 from lexome.tasks.task import Scores
 from lexome.training.trainer import RUN, surroundings
@@ -266,7 +267,7 @@ def start_of(path: Path) -> Path:
     """The checkpoint at a path: the path itself, or the best model of an earlier fine-tuning there."""
     best = read_best(path)
     if best is None:
-        return path
+        return find_checkpoint(path)
     model = path / RUNS / best / MODEL
     if not model.is_dir():
         message = f"{path}: the weights of its best run, {best}, were not saved. Rerun it with keep_models set to best."

@@ -34,7 +34,7 @@ from lexome.models.checkpoint import (
 )
 from lexome.models.encoder import Encoder
 from lexome.models.heads import EncoderWithHead, add_input_bias
-from lexome.models.hf_folder import weights_sha256
+from lexome.models.hf_folder import hub_name, weights_sha256
 from lexome.recipe import downgrade, explain
 from lexome.recipe.finetune import FinetuneRecipe, ProbeTable
 from lexome.tasks import task_of
@@ -50,6 +50,7 @@ from lexome.training.finetune.examples import (
     label_counts,
     label_weights,
     oversampling,
+    warn_collapsed,
 )
 from lexome.training.finetune.fit import (
     EvaluationSettings,
@@ -250,6 +251,11 @@ def _train(
                 path = folder / f"{name}.jsonl"
                 scores[name] = parallel.from_first(lambda: _score(recipe, split, path, fit.serving_task(), fit.predict))  # noqa: B023
     facts = _facts(recipe, run, context, fit, checkpoint, setting, scores, identity=identities[0])
+    if parallel.first and splits.dev is not None:
+        collapsed = warn_collapsed(folder / f"{DEV}.jsonl", splits.dev, scores[DEV], facts.measure)
+        if collapsed is not None:
+            remedy = _what_to_try(recipe)
+            facts = replace(facts, warnings=(*facts.warnings, f"{run.name}: {collapsed}. {remedy}"))
     if recipe.keep_models == "none":
         # Written and removed at the end, the weights of a large grid would fill the disk meanwhile.
         facts = replace(facts, kept=False)
@@ -541,6 +547,16 @@ def _score(
     return score(task, split, predictions)
 
 
+def _what_to_try(recipe: FinetuneRecipe) -> str:
+    """What helps most often where a model has learned nothing, with the recipe's own values."""
+    length = f"epochs, {recipe.epochs:g}" if recipe.epochs is not None else f"steps, {recipe.steps}"
+    head = "" if recipe.optimizer.head_lr is not None else "; set optimizer.head_lr to ten times that"
+    return (
+        f"Try another optimizer.lr (it is {recipe.optimizer.lr:g}){head}; raise the {length}; try other seeds; and see "
+        "whether data.limit = 50 can be learnt by heart: if not, look at the labels"
+    )
+
+
 def score_test_later(recipe: FinetuneRecipe, facts: Facts, context: RunContext, folder: Path) -> Facts:
     """Score the test split with the model of a finished run, and add the scores to its record."""
 
@@ -666,6 +682,7 @@ def _write_json(path: Path, content: Mapping[str, Any]) -> None:
 
 def _card(recipe: FinetuneRecipe, context: RunContext, facts: Facts) -> Card:
     cards = [source.card for source in context.data.sources]
+    base = hub_name(context.start) or context.start.name
     data = recipe.card.data or " ".join(f"{card.name}: {card.description} License: {card.license}." for card in cards)
     rows = [
         (f"{split} {name}", f"{value:.4f}", f"seed {facts.seed}")
@@ -674,10 +691,10 @@ def _card(recipe: FinetuneRecipe, context: RunContext, facts: Facts) -> Card:
     ]
     return Card(
         title=recipe.card.title or recipe.out.name,
-        summary=f"{context.start.name}, fine-tuned with Lexome on {', '.join(card.name for card in cards)}.",
+        summary=f"{base}, fine-tuned with Lexome on {', '.join(card.name for card in cards)}.",
         license=recipe.card.license,
         data=data,
-        base_model=context.start.name,
+        base_model=base,
         datasets=tuple(card.name for card in cards),
         recipe=explain(recipe),
         scores=tuple(rows),

@@ -10,7 +10,7 @@ from task_rows import SURE, frame, perfect, tokenizer
 from lexome.document import Answer, Document, Passage, Question, lay_out
 from lexome.errors import BadDocument, UsageError
 from lexome.tasks import Questions, task_of
-from lexome.tasks.qa import merge_questions
+from lexome.tasks.qa import Form, merge_questions
 from lexome.tasks.task import IGNORE_INDEX
 
 CONTEXT = "The gene BRCA1 is on 17q21, near NBR1."
@@ -124,7 +124,7 @@ def test_an_answer_never_reaches_over_two_passages() -> None:
 def test_yes_or_no_comes_back_from_all_snippets_together(said: str) -> None:
     doc = snippets("the gene " * 60, "the disease", type_="yesno", answers=(Answer(said),))
     found = again(Questions("yesno", says=("yes", "no", "maybe")), doc)
-    assert found.answers == (Answer(said.lower().removesuffix(".")),)
+    assert [answer.text for answer in found.answers] == [said.lower().removesuffix(".")]
 
 
 def test_snippets_vote_on_yes_or_no() -> None:
@@ -132,7 +132,32 @@ def test_snippets_vote_on_yes_or_no() -> None:
     task = Questions("yesno")
     rows = task.encode(doc, tokenizer(), frame(), with_targets=False)
     numbers = [np.array([1.0, 0]), np.array([0, 3.0]), np.array([1.0, 0])]
-    assert task.decode(doc, rows, numbers).questions[0].answers == (Answer("no"),)
+    (answer,) = task.decode(doc, rows, numbers).questions[0].answers
+    assert (answer.text, answer.start) == ("no", None)
+    assert 0.5 < (answer.score or 0) < 1
+
+
+@pytest.mark.parametrize("form", ["factoid", "list", "yesno"])
+def test_a_best_answer_of_too_little_probability_is_no_answer(form: Form) -> None:
+    doc = snippets("the gene", "the disease", type_=form)
+    for least, known in ((0.0, True), (0.99, False)):
+        task = Questions(form, min_probability=least)
+        rows = task.encode(doc, tokenizer(), frame(), with_targets=False)
+        flat = [np.zeros(2) if form == "yesno" else np.zeros((len(row.ids), 2)) for row in rows]
+        question = task.decode(doc, rows, flat).questions[0]
+        assert (bool(question.answers), question.impossible) == (known, not known)
+    with raises(UsageError, code="out-of-range", value=1.0):
+        Questions(form, min_probability=1.0)
+
+
+def test_scores_are_probabilities_of_all_answers_together() -> None:
+    doc = snippets("the gene", "the disease", "the cancer")
+    for null, total in ((False, 1.0), (True, 0.95)):
+        task = Questions(null=null, null_threshold=9.0, kept=20)
+        rows = task.encode(doc, tokenizer(), frame(), with_targets=False)
+        answers = task.decode(doc, rows, [np.zeros((len(row.ids), 2)) for row in rows]).questions[0].answers
+        assert sum(answer.score or 0 for answer in answers) <= total + 1e-9
+        assert all(0 < (answer.score or 0) < 1 for answer in answers)
 
 
 def test_another_answer_than_yes_or_no_is_refused() -> None:
@@ -143,7 +168,7 @@ def test_another_answer_than_yes_or_no_is_refused() -> None:
 
 def test_a_question_without_text_is_asked_alone() -> None:
     doc = Document("d", questions=(Question("q", "?", "yesno", (Answer("yes"),)),))
-    assert again(Questions("yesno"), doc).answers == (Answer("yes"),)
+    assert [answer.text for answer in again(Questions("yesno"), doc).answers] == ["yes"]
 
 
 def test_a_question_longer_than_half_a_row_is_cut_and_counted() -> None:

@@ -19,6 +19,7 @@ from lexome.cli.app import (
     EngineName,
     FormatOptions,
     Lines,
+    ModelsPath,
     PartName,
     Quiet,
     RejectsPath,
@@ -72,7 +73,7 @@ Texts = Annotated[
 ]
 Models = Annotated[
     list[Path] | None,
-    typer.Option("--model", metavar="FOLDER", help="Exported model folder; repeatable. Default: Lexome's own."),
+    typer.Option("--model", metavar="NAME|FOLDER", help="Model name or exported folder; repeatable. Default: default."),
 ]
 Out = Annotated[
     str | None, typer.Option("--out", metavar="FILE|FOLDER", help="Output file or folder. Default: standard output.")
@@ -120,6 +121,7 @@ Verify = Annotated[bool, typer.Option("--verify", help="Hash finished files and 
 def annotate(
     inputs: Texts = None,
     model: Models = None,
+    models_path: ModelsPath = None,
     out: Out = None,
     to: To = None,
     from_: From = None,
@@ -155,6 +157,7 @@ def annotate(
     from lexome.formats.conversion import split_options
     from lexome.infer.annotation import Annotation, parse_inputs
     from lexome.infer.annotator import default_model, load
+    from lexome.infer.named_models import resolve_model
     from lexome.infer.selection import parse_min_score, parse_overlaps, parse_rules, parse_types
 
     output = _output(out, to)
@@ -171,7 +174,7 @@ def annotate(
         message = "--jobs, --engine, --part, --redo and --verify need a folder as --out."
         raise UsageError(message, code="conflicting-options", value="--out")
     resolution = parse_overlaps(overlaps)
-    folders = tuple(model or [default_model()])
+    folders = tuple(resolve_model(name, search_path=models_path) for name in model or [default_model()])
     kept = "finished files" if output.bulk else None
     with interruptible(None if output.printed else output.path, kept=kept), _ignore_closed_pipe():
         # In bulk each process opens the models; here only their types are needed.

@@ -58,6 +58,14 @@ PartName = Annotated[
 ]
 
 
+ModelsPath = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--models-path", metavar="FOLDER", help="Where models are found by name; repeatable. Default: models."
+    ),
+]
+
+
 @app.callback(invoke_without_command=True)
 def lexome(version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False) -> None:
     """Biomedical language models from raw literature to answers."""

@@ -1,4 +1,4 @@
-"""`lexome index`, `search` and `ask`: find passages and answers in one's own documents."""
+"""`lexome index`, `search`, `ask` and `models`: passages and answers in one's own documents; models by name."""
 
 import json
 import shutil
@@ -12,6 +12,7 @@ import typer
 from lexome.cli.app import (
     AsJson,
     Lines,
+    ModelsPath,
     Quiet,
     RejectsPath,
     Strict,
@@ -25,6 +26,10 @@ from lexome.cli.app import (
 from lexome.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lexome.document import Range
+    from lexome.search.ask import AskResult, Evidence
     from lexome.search.build import IndexResult
     from lexome.search.engine import Hit, SearchResult
 
@@ -189,7 +194,6 @@ def heading(hit: "Hit", *, color: bool) -> str:
 
 def excerpt(hit: "Hit", *, color: bool) -> list[str]:
     """The lines of a passage around its first highlight, the highlights marked in color or with asterisks."""
-    opening, closing = (BOLD, RESET) if color else ("*", "*")
     first = hit.highlights[0][0] if hit.highlights else hit.start
     low = max(hit.start, min(first - SHOWN // 4, hit.end - SHOWN))
     high = min(hit.end, low + SHOWN)
@@ -198,12 +202,133 @@ def excerpt(hit: "Hit", *, color: bool) -> list[str]:
         low -= 1
     while high < hit.end and not hit.text[high - hit.start].isspace():
         high += 1
-    pieces, at = ["…" if low > hit.start else ""], low
-    for start, end in hit.highlights:
-        if low <= start and end <= high:
-            pieces += (printable(hit.text[at - hit.start : start - hit.start]), opening)
-            pieces += (printable(hit.text[start - hit.start : end - hit.start]), closing)
-            at = end
-    pieces += (printable(hit.text[at - hit.start : high - hit.start]), "…" if high < hit.end else "")
+    marks = [(start, end) for start, end in hit.highlights if low <= start and end <= high]
+    around = ("…" if low > hit.start else "", "…" if high < hit.end else "")
+    return _wrapped(hit.text[low - hit.start : high - hit.start], low, marks, color=color, around=around)
+
+
+def _wrapped(
+    text: str, offset: int, marks: "Sequence[Range]", *, color: bool, around: tuple[str, str] = ("", "")
+) -> list[str]:
+    """The lines of a text that begins at `offset`, with these ranges marked."""
+    opening, closing = (BOLD, RESET) if color else ("*", "*")
+    pieces, at = [around[0]], offset
+    for start, end in marks:
+        pieces += (printable(text[at - offset : start - offset]), opening)
+        pieces += (printable(text[start - offset : end - offset]), closing)
+        at = end
+    pieces += (printable(text[at - offset :]), around[1])
     width = min(shutil.get_terminal_size((100, 24)).columns, MAX_WIDTH) - 3
     return textwrap.wrap("".join(pieces), width, break_on_hyphens=False) or [""]
+
+
+@app.command()
+def ask(
+    question: Annotated[str, typer.Argument(metavar="QUESTION", help="A question in English.")],
+    source: Annotated[Path, typer.Argument(metavar="INDEX|FOLDER|FILE", help="An index, or documents of any format.")],
+    model: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--model", metavar="NAME|FOLDER", help="Reader; repeatable, one per form. Default: evidence only."
+        ),
+    ] = None,
+    models_path: ModelsPath = None,
+    form: Annotated[
+        str | None, typer.Option("--form", metavar="factoid|list|yesno", help="Default: by its first words.")
+    ] = None,
+    passages: Annotated[int, typer.Option(min=1, max=100, help="Passages to read.")] = 6,
+    limit: Annotated[int, typer.Option(min=1, help="Maximum answers, and sentences of evidence.")] = 5,
+    min_score: Annotated[
+        float | None, typer.Option(min=0, max=1, help="Least probability of an answer; with less, it does not know.")
+    ] = None,
+    concept: Concepts = None,
+    type_: MentionTypes = None,
+    year: Years = None,
+    journal: Journals = None,
+    by: By = None,
+    encoder: Encoder = None,
+    threads: Annotated[int | None, typer.Option("--threads", min=1, help="Threads of the reader.")] = None,
+    color: Annotated[bool | None, typer.Option("--color/--no-color", help="Highlight in color or with marks.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Answer a question from documents, with evidence.
+
+    Passages are found as by `lexome search`, and read by the question-answering models given with --model. Without one,
+    or where it does not know, the sentences closest to the question are printed as evidence.
+    """
+    from lexome.infer.named_models import resolve_model
+    from lexome.search.ask import ask as run
+    from lexome.search.ask import open_readers, open_source
+    from lexome.search.engine import Filters, parse_years
+
+    readers = open_readers([resolve_model(name, search_path=models_path) for name in model or ()], threads=threads)
+    years = parse_years(year) if year is not None else (None, None)
+    with open_source(source, encoder=encoder) as index:
+        result = run(
+            index,
+            question,
+            readers=readers,
+            form=form,  # type: ignore[arg-type]  # which ask checks itself
+            filters=Filters(tuple(concept or ()), tuple(type_ or ()), years, tuple(journal or ())),
+            passages=passages,
+            limit=limit,
+            min_probability=min_score,
+            method=by,  # type: ignore[arg-type]
+        )
+    if as_json:
+        print(json.dumps(result.as_dict(), ensure_ascii=False))
+        return
+    _print_answers(result, color=use_color(color), models_given=bool(readers))
+
+
+def _print_answers(result: "AskResult", *, color: bool, models_given: bool) -> None:
+    for number, answer in enumerate(result.answers, 1):
+        place = "" if answer.start is None else f"  {printable(answer.document or '')} {answer.start}-{answer.end}"
+        print(f"{number}. {printable(answer.text)}  probability {answer.probability:.2f}{place}")
+        if answer.sentence is not None:
+            _print_sentence(answer.sentence, color=color)
+    if not result.passages:
+        print("no passage has a word of the question.")
+        return
+    if result.answers and result.form != "yesno":
+        return
+    if result.answers:
+        print("passages that were read say:")
+    elif result.reader is None:
+        kind = f"no reader of {result.form} questions" if models_given else "no reader model (--model)"
+        print(f"{kind}: these sentences are evidence, not an answer.")
+    else:
+        best = "" if result.best is None else f" (best candidate {result.best:.2f}, below {result.min_probability:.2f})"
+        print(f"{result.reader} does not know{best}. The closest sentences:")
+    for sentence in result.evidence:
+        print(f"{printable(sentence.document)} {sentence.start}-{sentence.end}  {printable(sentence.title or '')}")
+        _print_sentence(sentence, color=color)
+
+
+def _print_sentence(sentence: "Evidence", *, color: bool) -> None:
+    for line in _wrapped(sentence.text, sentence.start, sentence.highlights, color=color):
+        print(f"   {line}")
+
+
+@app.command()
+def models(models_path: ModelsPath = None, as_json: AsJson = False) -> None:
+    """List the models that --model takes by name.
+
+    These are the package's own, and those in folders of models. A checkpoint has to be exported before it runs. Scores
+    are those that the model's folder states.
+    """
+    from lexome.infer.named_models import list_models
+
+    found = list_models(search_path=models_path)
+    if as_json:
+        print(json.dumps([model.as_dict() for model in found], ensure_ascii=False))
+        return
+    for model in found:
+        task = model.task or "checkpoint; export it to run it"
+        facts = (task, f"{model.megabytes:,.1f} MB", f"license {model.licence or 'not stated'}")
+        print(f"{model.name:<16} " + ", ".join(facts))
+        if model.scores:
+            print(f"{'':<16} " + ", ".join(f"{name} {score:.3f}" for name, score in model.scores.items()))
+        print(f"{'':<16} {model.card or model.folder}")
+        if model.problem is not None:
+            print(f"{'':<16} cannot run: {model.problem}")

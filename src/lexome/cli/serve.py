@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from lexome.cli.app import Quiet, app, needs
+from lexome.cli.app import ModelsPath, Quiet, app, needs
 from lexome.errors import UsageError
 from lexome.serve.limits import Limits
 
@@ -20,7 +20,7 @@ MB = 1_000_000
 
 Models = Annotated[
     list[Path] | None,
-    typer.Option("--model", metavar="FOLDER", help="Exported model folder; repeatable. Default: Lexome's own."),
+    typer.Option("--model", metavar="NAME|FOLDER", help="Model name or exported folder; repeatable. Default: default."),
 ]
 Documents = Annotated[
     Path | None,
@@ -45,6 +45,7 @@ StopTimeout = Annotated[float, typer.Option(min=1, help="Seconds to finish open 
 @app.command()
 def serve(
     models: Models = None,
+    models_path: ModelsPath = None,
     documents: Documents = None,
     host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for all interfaces.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 for any free one.")] = 8000,
@@ -80,6 +81,7 @@ def serve(
         from lexome.serve.server import serve as run
     from lexome.formats import Tally
     from lexome.infer.annotator import Annotator, load
+    from lexome.infer.named_models import resolve_model
     from lexome.serve.service import Library
 
     limits = Limits(
@@ -100,7 +102,7 @@ def serve(
         _log_access()
 
     def open_models() -> Annotator:
-        return load(*models or (), threads=1)
+        return load(*(resolve_model(name, search_path=models_path) for name in models or ()), threads=1)
 
     annotator = open_models()
     tally = Tally()

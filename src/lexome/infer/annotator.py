@@ -84,6 +84,10 @@ class Model:
         model.predictor = predictor
         return model
 
+    def with_task(self, task: Task) -> "Model":
+        """The same model, decoded by another task of its head."""
+        return Model(self.predictor, task, columns=self._columns)
+
     @property
     def name(self) -> str:
         """Its name in model.json, or else that of its folder."""

@@ -7,9 +7,23 @@ with lexome.search.open("papers-index") as index:
         print(hit.document, hit.start, hit.end, hit.text)
 """
 
+from lexome.search.ask import AskResult, Evidence, FoundAnswer, ask, open_readers, open_source
 from lexome.search.build import IndexResult, index
 from lexome.search.engine import Hit, Index, SearchResult
 
 open = Index.open
 
-__all__ = ["Hit", "Index", "IndexResult", "SearchResult", "index", "open"]
+__all__ = [
+    "AskResult",
+    "Evidence",
+    "FoundAnswer",
+    "Hit",
+    "Index",
+    "IndexResult",
+    "SearchResult",
+    "ask",
+    "index",
+    "open",
+    "open_readers",
+    "open_source",
+]

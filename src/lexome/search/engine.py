@@ -244,22 +244,32 @@ class Index:
         """Ids and BM25 scores of all passages that have one of the terms, best first."""
         scores = np.zeros(len(self._live), np.float32)
         for term in wanted:
-            rows = self._rows("SELECT passages, counts FROM postings WHERE term = ? ORDER BY batch", term)
-            passages = np.frombuffer(b"".join(row[0] for row in rows), "<u4")
-            counts = np.frombuffer(b"".join(row[1] for row in rows), "u1").astype(np.float32)
-            if (len(passages) and passages.max() >= len(scores)) or len(passages) != len(counts):
-                message = f"{self.folder}: the index is damaged. Index the documents again, with --redo."
-                raise SearchIndexError(message, code="damaged-index", value=self.folder)
-            live = self._live[passages]
-            passages, counts = passages[live], counts[live]
-            rarity = math.log(1 + (self.passages - len(passages) + 0.5) / (len(passages) + 0.5))
+            passages, counts = self._postings(term)
             # A passage is in a term's postings once, so that plain indexing adds up right.
-            scores[passages] += rarity * counts * (K1 + 1) / (counts + self._norm[passages])
+            scores[passages] += self._rarity(len(passages)) * counts * (K1 + 1) / (counts + self._norm[passages])
         if allowed is not None:
             scores[~allowed] = 0
         found = np.flatnonzero(scores)
         order = found[np.argsort(-scores[found], kind="stable")]
         return list(zip(order.tolist(), scores[order].tolist(), strict=True))
+
+    def rarity(self, terms: Iterable[str]) -> dict[str, float]:
+        """The weight of each term: the logarithm of how rare it is among the passages."""
+        return {term: self._rarity(len(self._postings(term)[0])) for term in terms}
+
+    def _rarity(self, passages: int) -> float:
+        return math.log(1 + (self.passages - passages + 0.5) / (passages + 0.5))
+
+    def _postings(self, term: str) -> tuple[NDArray[np.uint32], NDArray[np.float32]]:
+        """The passages that have a term, and how often each has it."""
+        rows = self._rows("SELECT passages, counts FROM postings WHERE term = ? ORDER BY batch", term)
+        passages = np.frombuffer(b"".join(row[0] for row in rows), "<u4")
+        counts = np.frombuffer(b"".join(row[1] for row in rows), "u1").astype(np.float32)
+        if len(passages) != len(counts) or passages.max(initial=0) >= len(self._live):
+            message = f"{self.folder}: the index is damaged. Index the documents again, with --redo."
+            raise SearchIndexError(message, code="damaged-index", value=self.folder)
+        live = self._live[passages]
+        return passages[live], counts[live]
 
     def _by_vectors(self, query: str, allowed: Mask | None) -> list[tuple[int, float]]:
         vectors = self._vectors

@@ -82,19 +82,16 @@ class VectorFile:
     def __init__(self, folder: Path, generation: int, predictor: Predictor, pooling: str) -> None:
         self.predictor, self.pooling = predictor, pooling
         path = vector_path(folder, generation)
+        index_class = _import_usearch()
+        problem: Exception | None = None
         try:
-            self._index = _import_usearch().restore(str(path), view=True)
-        except MissingExtraError:
-            raise
+            self._index = index_class.restore(str(path), view=True)
         except Exception as error:  # usearch raises bare RuntimeErrors
-            self._index = None
-            problem = error
+            self._index, problem = None, error
         if self._index is None or self._index.ndim != predictor.settings.width:
             found = "missing" if not path.is_file() else "damaged"
             message = f"{path}: {found}. Index the documents again, with --redo."
-            raise SearchIndexError(message, code="damaged-index", value=path) from (
-                problem if self._index is None else None
-            )
+            raise SearchIndexError(message, code="damaged-index", value=path) from problem
 
     def embed(self, text: str) -> Floats:
         """The unit vector of a query."""

@@ -6,6 +6,7 @@ T tokens of an example
 import re
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
+from copy import copy
 from dataclasses import replace
 from typing import Literal, get_args
 
@@ -60,6 +61,7 @@ class Questions(Task):
     says            the answers to yes/no questions
     null            whether a question may have no answer: it has none if the null score exceeds the best answer's by
                     `null_threshold`
+    min_probability the least probability of the best answer; with less, "do not know": the question has no answer
     best            how many starts and ends of each example are combined
     kept            how many answers to a factoid question are kept, best first
     list_threshold  the least probability of an answer to a list question, relative to the best one
@@ -79,6 +81,7 @@ class Questions(Task):
         says: Sequence[str] = ("yes", "no"),
         null: bool = False,
         null_threshold: float = 0.0,
+        min_probability: float = 0.0,
         best: int = 20,
         kept: int = 5,
         list_threshold: float = 0.42,
@@ -101,10 +104,14 @@ class Questions(Task):
         for name, count in (("best", best), ("kept", kept), ("longest", longest)):
             if count < 1:
                 raise UsageError(f"{name} is {count}; expected 1 or more.", code="out-of-range", value=count)
+        if not 0 <= min_probability < 1:
+            message = f"min_probability is {min_probability}; expected a number from 0, below 1."
+            raise UsageError(message, code="out-of-range", value=min_probability)
         if not 0 < list_threshold <= 1:
             message = f"list_threshold is {list_threshold}; expected a number above 0, up to 1."
             raise UsageError(message, code="out-of-range", value=list_threshold)
         self.form, self.says, self.null, self.null_threshold = form, tuple(says), null, null_threshold
+        self.min_probability = min_probability
         self.best, self.kept, self.list_threshold, self.longest = best, kept, list_threshold, longest
         self.overlap, self.absent, self.pool, self.measure = overlap, absent, pool, measure
         self.notes = Counter()
@@ -113,6 +120,15 @@ class Questions(Task):
         else:
             self.head, self.loss, self.labels = "span", "span", ("first", "last")
         self.groups = (len(self.labels),)
+
+    def with_form(self, form: Form) -> "Questions":
+        """The task for questions of the other form that is answered by spans: factoid or list."""
+        if "yesno" in (form, self.form):
+            message = f"a reader of {self.form} questions cannot answer {form} questions. Use another model."
+            raise UsageError(message, code="invalid-choice", value=form)
+        task = copy(self)
+        task.form = form
+        return task
 
     def oversize(self, doc: Document, limit: int) -> str | None:
         """Each question is asked of each window of the text."""
@@ -217,7 +233,13 @@ class Questions(Task):
             raise UsageError(message, code="missing-example", value=question.id)
         if self.form == "yesno":
             pooled = pool_logits([logits for _, logits in outputs], self.pool, doc, outputs=len(self.says))
-            return replace(question, answers=(Answer(self.says[int(pooled.argmax())]),), impossible=False)
+            probabilities = softmax(pooled.tolist())
+            choice = int(pooled.argmax())
+            if probabilities[choice] < self.min_probability:
+                return replace(question, answers=(), impossible=True)
+            return replace(
+                question, answers=(Answer(self.says[choice], score=probabilities[choice]),), impossible=False
+            )
         for example, logits in outputs:
             require_logits(logits, (len(example.ids), 2), doc)
         candidates = [
@@ -229,7 +251,15 @@ class Questions(Task):
         null = null_score([logits for _, logits in outputs])
         if not ranked or (self.null and null - ranked[0][2] > self.null_threshold):
             return replace(question, answers=(), impossible=self.null)
-        answers = tuple(Answer(doc.slice(start, end), start, score=score) for start, end, score in ranked)
+        # As in BERT's SQuAD script: among the best answers of all windows and, where there may be none, no answer.
+        logits_of_all = [score for _, _, score in ranked] + ([null] if self.null else [])
+        probabilities = softmax(logits_of_all)[: len(ranked)]
+        if probabilities[0] < self.min_probability:
+            return replace(question, answers=(), impossible=True)
+        answers = tuple(
+            Answer(doc.slice(start, end), start, score=probability)
+            for (start, end, _), probability in zip(ranked, probabilities, strict=True)
+        )
         return self._select_answers(replace(question, answers=answers, impossible=False))
 
     def _select_answers(self, question: Question) -> Question:
@@ -239,7 +269,7 @@ class Questions(Task):
             return replace(question, answers=question.answers[: self.kept])
         if self.form == "yesno" or len(scores) < len(question.answers) or not scores:
             return question
-        least = max(scores) + float(np.log(self.list_threshold))
+        least = max(scores) * self.list_threshold
         kept = tuple(answer for answer in question.answers if answer.score is not None and answer.score >= least)
         return replace(question, answers=kept)
 
@@ -342,6 +372,17 @@ def best_spans(
             end = int(example.ends[last])
             if first <= last < first + longest and passage is not None and end <= passage.end:
                 yield int(example.starts[first]), end, float(logits_T2[first, 0] + logits_T2[last, 1])
+
+
+def softmax(logits: Sequence[float]) -> list[float]:
+    """Probabilities of these logits.
+
+    >>> softmax([0.0, 0.0])
+    [0.5, 0.5]
+    """
+    exponentials = np.exp(np.asarray(logits, np.float64) - max(logits))
+    probabilities: list[float] = (exponentials / exponentials.sum()).tolist()
+    return probabilities
 
 
 def null_score(logits: Sequence[Floats]) -> float:

@@ -1,0 +1,284 @@
+"""ask: a question to an index or to documents: passages are found, read by a model, and answers placed in the text.
+
+Without a reader there are no answers: the sentences that share most with the question are given as evidence, and
+nothing else is claimed.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from copy import copy
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, cast, get_args
+
+from lexome.corpus.filters import COMMON
+from lexome.corpus.sentences import split_sentences
+from lexome.document import Answer, Document, Question, Range, lay_out
+from lexome.errors import FormatError, UsageError
+from lexome.formats.bioasq import SNIPPET
+from lexome.infer.annotator import Model
+from lexome.search.build import index as build_index
+from lexome.search.engine import Filters, Hit, Index, Method
+from lexome.search.storage import is_index
+from lexome.search.terms import matching_ranges, query_terms
+from lexome.tasks.qa import Form, Questions
+
+# Passages that are read: BioASQ's experts chose about six snippets per question.
+PASSAGES = 6
+MAX_PASSAGES = 100
+# The least probability of an answer, unless the reader's task has its own: the probabilities of a reader whose
+# threshold was not set on held-out questions are not calibrated.
+MIN_PROBABILITY = {"factoid": 0.3, "list": 0.1, "yesno": 0.6}
+MAX_QUESTION_CHARACTERS = 10_000
+
+_YES_NO = re.compile(
+    r"\s*(?:is|are|was|were|do|does|did|can|could|has|have|had|will|would|should|may|might|must)\b", re.IGNORECASE
+)
+_LIST = re.compile(
+    r"\s*(?:(?:please\s+)?(?:list|name|enumerate)\b|(?:which|what)\s+(?:are|were)\b|which\s+[\w-]+[^\Wsu]s\b)",
+    re.IGNORECASE,
+)
+
+_LANGUAGES = {"fr": "French", "de": "German", "es": "Spanish", "it": "Italian", "pt": "Portuguese"}
+_QUESTION_WORDS = {
+    "en": "what which who whom whose when where why how is are does do did can list name there a in",
+    "fr": "quel quelle quels quelles comment pourquoi qui quoi où quand combien quelles-sont",
+    "de": "welche welcher welches welchen was wie warum wer wo wann wozu gibt es ein",
+    "es": "qué cuál cuáles cómo quién dónde cuándo cuánto de",
+    "it": "quale quali come perché chi dove quando quanto di",
+    "pt": "qual quais como porque quem onde quando quanto de",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """A sentence in a document, with its offsets there, and the words it shares with the question."""
+
+    document: str
+    file: str
+    title: str | None
+    start: int
+    end: int
+    text: str
+    highlights: tuple[Range, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FoundAnswer:
+    """An answer with its probability and, unless it is yes or no, its offsets in the document and its sentence."""
+
+    text: str
+    probability: float
+    document: str | None = None
+    start: int | None = None
+    end: int | None = None
+    sentence: Evidence | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AskResult:
+    """Answers, best first; none without a reader, or where it does not know.
+
+    form             factoid, list or yesno
+    reader           the name of the model that read; None: nothing was read, `evidence` is all there is
+    min_probability  the least probability of a best answer
+    best             the highest probability of any candidate, also where it was too low
+    evidence         the sentences that share most with the question, best first
+    """
+
+    question: str
+    form: Form
+    reader: str | None
+    min_probability: float | None
+    best: float | None
+    answers: tuple[FoundAnswer, ...]
+    evidence: tuple[Evidence, ...]
+    passages: int
+
+    def as_dict(self) -> dict[str, Any]:
+        """All of it for JSON."""
+        return asdict(self)
+
+
+def form_of(question: str) -> Form:
+    """The form of a question by its first words.
+
+    >>> [form_of(text) for text in ("Is BRCA1 a gene?", "Which genes cause it?", "Where is BRCA1?")]
+    ['yesno', 'list', 'factoid']
+    """
+    if _YES_NO.match(question):
+        return "yesno"
+    return "list" if _LIST.match(question) else "factoid"
+
+
+def other_language(question: str) -> str | None:
+    """The name of the language of a question that is not in English; None where it is, or cannot be told."""
+    letters = [character for character in question if character.isalpha()]
+    greek_or_latin = sum(character < "\u0400" for character in letters)
+    if letters and greek_or_latin * 2 < len(letters):
+        return "a language with another script"
+    words = re.findall(r"[^\W\d_]+", question.lower())
+    counts = {
+        code: sum(word in common or word in _QUESTION_WORDS[code].split() for word in words)
+        for code, common in COMMON.items()
+    }
+    best = max(_LANGUAGES, key=lambda code: counts[code])
+    return _LANGUAGES[best] if counts[best] >= 2 and counts[best] > counts["en"] else None
+
+
+def open_readers(folders: Sequence[str | Path], *, threads: int | None = None) -> list[Model]:
+    """The question-answering models in these folders; UsageError for a model of another task."""
+    models = [Model.open(Path(folder), threads=threads) for folder in folders]
+    for model in models:
+        if model.kind != "questions":
+            message = f"{model.name} is a model for {model.kind}; expected a reader, a model that answers questions."
+            raise UsageError(message, code="not-a-reader", value=model.name)
+    return models
+
+
+@contextmanager
+def open_source(path: str | Path, *, encoder: Path | None = None) -> Iterator[Index]:
+    """An index, or documents of any format, which are indexed in a temporary folder."""
+    path = Path(path)
+    if is_index(path):
+        with Index.open(path, encoder=encoder) as opened:
+            yield opened
+        return
+    if not path.exists():
+        message = f"{path}: no such file or folder; expected an index, or documents. Check the path."
+        raise FormatError(message, code="missing-file", value=path)
+    with TemporaryDirectory(prefix="lexome-") as scratch:
+        folder = Path(scratch) / "index"
+        build_index([path], folder, rejects=Path(scratch) / "rejects.jsonl", embed=encoder, progress_shown=False)
+        with Index.open(folder) as opened:
+            yield opened
+
+
+def ask(
+    index: Index,
+    question: str,
+    *,
+    readers: Sequence[Model] = (),
+    form: Form | None = None,
+    filters: Filters | None = None,
+    passages: int = PASSAGES,
+    limit: int = 5,
+    min_probability: float | None = None,
+    method: Method | None = None,
+    timeout_s: float | None = None,
+) -> AskResult:
+    """Find `passages` for a question and read them; up to `limit` answers and sentences of evidence.
+
+    The form (factoid, list, yesno) is that of the question's first words unless given. A best answer of less than
+    `min_probability` counts as not knowing.
+    """
+    _check_question(question, passages, form)
+    chosen = form or form_of(question)
+    selected = filters or Filters()
+    result = index.search(
+        question,
+        concepts=selected.concepts,
+        types=selected.types,
+        years=selected.years,
+        journals=selected.journals,
+        limit=passages,
+        method=method,
+        timeout_s=timeout_s,
+    )
+    evidence = tuple(_evidence(index, result.hits, question))[:limit]
+    reader = _reader(readers, chosen)
+    if reader is None or not result.hits:
+        name = reader.name if reader is not None else None
+        return AskResult(question, chosen, name, None, None, (), evidence, len(result.hits))
+    task = cast(Questions, reader.task)
+    least = min_probability if min_probability is not None else task.min_probability or MIN_PROBABILITY[chosen]
+    found = _read(reader, question, chosen, result.hits)
+    best = max((answer.probability for answer in found), default=None)
+    answers = tuple(found[:limit]) if best is not None and best >= least else ()
+    return AskResult(question, chosen, reader.name, least, best, answers, evidence, len(result.hits))
+
+
+def _check_question(question: str, passages: int, form: str | None) -> None:
+    if not question.strip():
+        raise UsageError("the question is empty. Ask one.", code="empty-query", value=question)
+    if len(question) > MAX_QUESTION_CHARACTERS:
+        message = f"a question of {len(question):,} characters; expected at most {MAX_QUESTION_CHARACTERS:,}."
+        raise UsageError(message, code="too-long", value=len(question))
+    if not 1 <= passages <= MAX_PASSAGES:
+        message = f"passages is {passages}; expected 1 to {MAX_PASSAGES}."
+        raise UsageError(message, code="out-of-range", value=passages)
+    if form is not None and form not in get_args(Form):
+        message = f"form is {form!r}; expected one of {', '.join(get_args(Form))}."
+        raise UsageError(message, code="invalid-choice", value=form)
+    if (language := other_language(question)) is not None:
+        message = (
+            f"the question seems to be in {language}; questions have to be in English. "
+            "Translate it, or look for its words with `lexome search`."
+        )
+        raise UsageError(message, code="other-language", value=language)
+
+
+def _reader(readers: Sequence[Model], form: Form) -> Model | None:
+    """The reader for a form: one of that form, or for spans one of the other form that answers by spans."""
+    by_form = {cast(Questions, model.task).form: model for model in reversed(readers)}
+    if form in by_form or form == "yesno":
+        return by_form.get(form)
+    other = by_form.get("list" if form == "factoid" else "factoid")
+    if other is None:
+        return None
+    return other.with_task(cast(Questions, other.task).with_form(form))
+
+
+def _read(reader: Model, question: str, form: Form, hits: Sequence[Hit]) -> list[FoundAnswer]:
+    """The reader's answers over all passages together, so that probabilities of different passages compare."""
+    # What is too uncertain is decided, and shown, by the caller.
+    task = copy(cast(Questions, reader.task))
+    task.min_probability = 0.0
+    passages = lay_out((SNIPPET, hit.text) for hit in hits)
+    doc = Document("question", passages, questions=(Question("question", question, form),))
+    (answered,) = reader.with_task(task).annotate([doc])
+    return [_placed(answer, doc, hits) for answer in answered.questions[0].answers]
+
+
+def _placed(answer: Answer, doc: Document, hits: Sequence[Hit]) -> FoundAnswer:
+    """The answer with its place in the document it was found in."""
+    probability = answer.score or 0.0
+    if answer.start is None:
+        return FoundAnswer(answer.text, probability)
+    place = next(number for number, passage in enumerate(doc.passages) if answer.start < passage.end)
+    hit, offset = hits[place], answer.start - doc.passages[place].offset
+    end = offset + len(answer.text)
+    # An answer over the end of a sentence is shown with both.
+    touching = [(a, b) for a, b in split_sentences(hit.text) if a < end and b > offset] or [(offset, end)]
+    low, high = touching[0][0], touching[-1][1]
+    mark = (hit.start + offset, hit.start + end)
+    sentence = _sentence(hit, low, high, (mark,))
+    return FoundAnswer(answer.text, probability, hit.document, *mark, sentence)
+
+
+def _sentence(hit: Hit, start: int, end: int, highlights: tuple[Range, ...]) -> Evidence:
+    place = (hit.start + start, hit.start + end)
+    return Evidence(hit.document, hit.file, hit.title, *place, hit.text[start:end], highlights)
+
+
+def _evidence(index: Index, hits: Sequence[Hit], question: str) -> Iterator[Evidence]:
+    """Sentences by the rarity of the question's terms in them, best first; ties in the order of the passages."""
+    wanted = query_terms(question)
+    rarity = index.rarity(wanted)
+    scored = []
+    for hit in hits:
+        for start, end in split_sentences(hit.text):
+            text = hit.text[start:end]
+            own = query_terms(text)
+            score = sum(rarity[term] for term in wanted if term in own)
+            if score:
+                marks = tuple((hit.start + start + a, hit.start + start + b) for a, b in matching_ranges(text, wanted))
+                scored.append((score, _sentence(hit, start, end, marks)))
+    scored.sort(key=lambda item: -item[0])
+    seen: set[str] = set()
+    for _, sentence in scored:
+        if sentence.text not in seen:
+            seen.add(sentence.text)
+            yield sentence

@@ -1,0 +1,170 @@
+"""Questions to documents: answers stand where they are said to stand, and without a reader there are none."""
+
+import json
+from pathlib import Path
+
+import pytest
+from errors import raises
+from services import table_model
+from typer.testing import CliRunner
+
+from lexome.cli import app
+from lexome.document import Document, lay_out
+from lexome.errors import FormatError, UsageError
+from lexome.formats import write
+from lexome.infer.annotator import Model
+from lexome.search.ask import ask, form_of, open_readers, open_source, other_language
+from lexome.tasks import Classes, Questions
+
+ABSTRACT = "BRCA1 is good. Which cancer? Olaparib cancer. Melanoma is bad."
+DOCS = (
+    Document("a", lay_out([("title", "Good news"), ("abstract", ABSTRACT)])),
+    Document("b", lay_out([("title", "Other"), ("abstract", "Nothing here about melanoma.")])),
+)
+
+
+@pytest.fixture
+def docs(tmp_path: Path) -> Path:
+    write(tmp_path / "docs.jsonl", DOCS)
+    return tmp_path / "docs.jsonl"
+
+
+@pytest.fixture
+def reader(tmp_path: Path) -> Model:
+    """It answers from "olaparib" to "cancer"."""
+    folder = table_model(tmp_path / "reader", Questions("factoid"), {"olaparib": 0, "cancer": 1})
+    return open_readers([folder])[0]
+
+
+@pytest.mark.parametrize(
+    ("question", "form"),
+    [
+        ("Is RB1 lost?", "yesno"),
+        ("Does aspirin help", "yesno"),
+        ("List signs of measles.", "list"),
+        ("Which genes are mutated in cancer?", "list"),
+        ("What are the symptoms of measles?", "list"),
+        ("Which virus causes measles?", "factoid"),
+        ("Which gene is mutated?", "factoid"),
+        ("Where is BRCA1?", "factoid"),
+    ],
+)
+def test_forms_are_told_by_the_first_words(question: str, form: str) -> None:
+    assert form_of(question) == form
+
+
+@pytest.mark.parametrize(
+    ("question", "language"),
+    [
+        ("Which drugs cause de novo resistance?", None),
+        ("BRCA1 TP53", None),
+        ("Is α-synuclein a marker?", None),
+        ("E. coli in vitro", None),
+        ("Die rates of the disease", None),
+        ("Welche Mutationen gibt es bei der Resistenz?", "German"),
+        ("Quels sont les effets de la metformine ?", "French"),
+        ("¿Cuál es la causa del cáncer?", "Spanish"),
+        ("Quali sono le cause del diabete?", "Italian"),
+        ("乳癌の原因は何ですか", "a language with another script"),
+        ("Что вызывает рак?", "a language with another script"),
+    ],
+)
+def test_questions_in_other_languages_are_recognised(question: str, language: str | None) -> None:
+    assert other_language(question) == language
+
+
+def test_an_answer_has_its_document_sentence_and_offsets(docs: Path, reader: Model) -> None:
+    with open_source(docs) as index:
+        result = ask(index, "Where is BRCA1 in melanoma?", readers=[reader])
+    best = result.answers[0]
+    assert (best.text, best.document, result.reader) == ("Olaparib cancer", "a", "reader")
+    assert best.start is not None
+    assert best.end is not None
+    assert DOCS[0].slice(best.start, best.end) == "Olaparib cancer"
+    assert best.sentence is not None
+    assert best.sentence.text == "Olaparib cancer."
+    assert DOCS[0].slice(best.sentence.start, best.sentence.end) == best.sentence.text
+    assert best.sentence.highlights == ((best.start, best.end),)
+    assert 0.5 < best.probability <= 1
+    assert sum(answer.probability for answer in result.answers) <= 1 + 1e-6
+
+
+def test_a_best_answer_below_the_threshold_is_not_known(docs: Path, reader: Model) -> None:
+    with open_source(docs) as index:
+        result = ask(index, "Where is BRCA1?", readers=[reader], min_probability=0.9999)
+        assert (result.answers, result.reader, result.min_probability) == ((), "reader", 0.9999)
+        assert result.best is not None
+        assert result.best < 0.9999
+        assert result.evidence
+        assert ask(index, "Where is BRCA1?", readers=[reader], min_probability=0).answers
+
+
+def test_a_list_question_is_read_by_a_reader_of_factoids_and_yes_or_no_is_not(docs: Path, reader: Model) -> None:
+    with open_source(docs) as index:
+        listed = ask(index, "Which genes are in melanoma?", readers=[reader])
+        assert (listed.form, listed.answers[0].text) == ("list", "Olaparib cancer")
+        unread = ask(index, "Is BRCA1 in melanoma?", readers=[reader])
+    assert (unread.form, unread.reader, unread.answers) == ("yesno", None, ())
+    assert unread.evidence
+
+
+def test_yes_or_no_has_a_probability_and_no_place(docs: Path, tmp_path: Path) -> None:
+    folder = table_model(tmp_path / "yesno", Questions("yesno"), {"good": 0, "bad": 1, "melanoma": 0})
+    with open_source(docs) as index:
+        result = ask(index, "Is melanoma bad?", readers=open_readers([folder]), min_probability=0.5)
+        assert (result.answers[0].text, result.answers[0].start) == ("yes", None)
+        assert 0.5 < result.answers[0].probability < 1
+        unknown = ask(index, "Is melanoma bad?", readers=open_readers([folder]), min_probability=0.99)
+    assert unknown.answers == ()
+
+
+def test_without_a_reader_there_is_evidence_and_no_answer(docs: Path) -> None:
+    with open_source(docs) as index:
+        result = ask(index, "Is olaparib good in melanoma?")
+    assert (result.reader, result.answers, result.best) == (None, (), None)
+    for sentence in result.evidence:
+        doc = next(doc for doc in DOCS if doc.id == sentence.document)
+        assert doc.slice(sentence.start, sentence.end) == sentence.text
+        assert sentence.highlights
+
+
+def test_a_question_about_something_else_finds_nothing(docs: Path, reader: Model) -> None:
+    with open_source(docs) as index:
+        result = ask(index, "Where are volcanoes?", readers=[reader])
+    assert (result.passages, result.answers, result.evidence) == (0, (), ())
+
+
+def test_questions_that_cannot_be_asked_are_refused(docs: Path, tmp_path: Path) -> None:
+    with open_source(docs) as index:
+        with raises(UsageError, code="other-language", value="German"):
+            ask(index, "Was ist die Ursache von Krebs und wie wird er geheilt?")
+        with raises(UsageError, code="empty-query"):
+            ask(index, " ")
+        with raises(UsageError, code="too-long", value=100_000):
+            ask(index, "x" * 100_000)
+        with raises(UsageError, code="out-of-range", value=0):
+            ask(index, "x", passages=0)
+        with raises(UsageError, code="invalid-choice", value="essay"):
+            ask(index, "x", form="essay")  # type: ignore[arg-type]
+    with raises(FormatError, code="missing-file"), open_source(tmp_path / "nowhere"):
+        pass
+    folder = table_model(tmp_path / "classes", Classes(["good", "bad"]), {"good": 0})
+    with raises(UsageError, code="not-a-reader", value="classes"):
+        open_readers([folder])
+
+
+def test_the_command_prints_answers_evidence_and_json(docs: Path, reader: Model) -> None:
+    def run(*arguments: str) -> str:
+        result = CliRunner().invoke(app, ["ask", *arguments, str(docs), "--no-color"], catch_exceptions=False)
+        assert result.exit_code == 0
+        return result.stdout
+
+    folder = str(reader.predictor.folder)
+    lines = run("Where is BRCA1?", "--model", folder).splitlines()
+    start = DOCS[0].text.index("Olaparib")
+    assert lines[0].startswith("1. Olaparib cancer  probability 0.")
+    assert lines[0].endswith(f"a {start}-{start + 15}")
+    assert lines[1].strip() == "*Olaparib cancer*."
+    assert "evidence, not an answer" in run("Where is BRCA1?")
+    assert "does not know" in run("Where is BRCA1?", "--model", folder, "--min-score", "0.9999")
+    assert json.loads(run("Where is BRCA1?", "--model", folder, "--json"))["answers"][0]["document"] == "a"

@@ -6,6 +6,8 @@ from typing import Any
 import numpy as np
 
 from lexome.infer.tokenizer import WordPiece
+from lexome.tasks import DocumentRelations
+from lexome.tasks.document_relation import FIRST, LABEL, NOVEL, SECOND
 from lexome.tasks.task import IGNORE_INDEX, Example, Floats, Frame, Task
 
 # So sure is the model that is always right.
@@ -62,6 +64,8 @@ def _perfect(task: Task, row: Example, rng: np.random.Generator) -> Floats:
             if place != IGNORE_INDEX:
                 numbers[place, side] = SURE
         return numbers
+    if isinstance(task, DocumentRelations):
+        return _perfect_pairs(task, row)
     targets = row.targets if task.head == "token" else row.targets[None]
     numbers = rng.normal(size=(len(targets), sum(task.groups))) * SURE
     low = 0
@@ -71,3 +75,19 @@ def _perfect(task: Task, row: Example, rng: np.random.Generator) -> Floats:
         numbers[asked, low : low + size] = np.eye(size)[own[asked]] * SURE
         low += size
     return numbers if task.head == "token" else numbers[0]
+
+
+def _perfect_pairs(task: DocumentRelations, row: Example) -> Floats:
+    """No relation has -SURE; each related pair of mentions has a dimension of its own that outweighs it."""
+    assert row.targets is not None
+    numbers = np.zeros((len(row.ids), len(task.relations) + len(task.novelties), task.outputs_per_relation))
+    numbers[:, :, -2] = -SURE
+    size = np.sqrt(3 * SURE * np.sqrt(task.width))
+    related = row.targets[row.targets[:, LABEL] > 0]
+    assert len(related) <= task.width
+    for dimension, target in enumerate(related):
+        numbers[target[FIRST], target[LABEL] - 1, dimension] = size
+        numbers[target[SECOND], target[LABEL] - 1, task.width + dimension] = size
+        if target[NOVEL] == 1:
+            numbers[target[FIRST], len(task.relations) :, -2] = SURE
+    return numbers.reshape(len(row.ids), -1)

@@ -15,12 +15,15 @@ from lexome.corpus.vocab.tokenizers import load_tokenizer
 from lexome.datasets import DataSet
 from lexome.document import Document, Question
 from lexome.infer.tokenizer import SubwordTokenizer, open_tokenizer
-from lexome.tasks import Ner, Questions, Relations, Task, task_of
+from lexome.tasks import DocumentRelations, Ner, Questions, Relations, Task, task_of
 from lexome.tasks.qa import find_answer, normalize, question_contexts
 
 SAMPLE = 8
 # Documents whose every pair of concepts is a row of its own.
 FEW = {"BioRED-RE": 3, "BC5CDR-CID": 8, "linnaeus-pubtator": 6}
+
+# Vectors wide enough for a dimension for each related pair of a window.
+WIDE = 64
 
 # What may keep something from coming back as it was; each is explained in docs/explanation/tasks.md.
 EXPLAINED = (
@@ -32,6 +35,7 @@ EXPLAINED = (
     "relation skipped: its entities have another relation",
     "relation skipped: its entities are no pair of these types in one document",
     "relation skipped: its entities are no pair of these types in one sentence",
+    "relation skipped: its entities are no pair of these types in one window",
     "relation of another type",
     "answer moved to token boundaries",  # "Israel" in "Israeli"
     "answer longer than the longest that is predicted",
@@ -54,6 +58,8 @@ def test_what_a_set_says_comes_back(name: str, real_data: Path, bert: SubwordTok
     if not found.files:
         pytest.skip(f"the set {name} is not beside the project")
     task = found.task
+    if isinstance(task, DocumentRelations):
+        task = DocumentRelations(task.schemas, width=WIDE)
     asked = unexplained = 0
     for doc in documents(found):
         before = Counter(task.notes)
@@ -92,6 +98,18 @@ def compared(task: Task, gold: Document, found: Document) -> tuple[int, int]:
         relations, others = (related(task, doc) for doc in (gold, found))
         assert others <= relations
         return len(relations) + 1, len(relations - others)
+    if isinstance(task, DocumentRelations):
+        labels = set(task.document_labels)
+        own, other = (
+            {
+                (one.type, frozenset(side.target or side.concept for side in one.arguments))
+                for one in doc.relations
+                if one.type in labels
+            }
+            for doc in (gold, found)
+        )
+        assert other <= own
+        return len(own) + 1, len(own - other)
     return 1, int(set(gold.labels) != set(found.labels))
 
 

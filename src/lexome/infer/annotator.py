@@ -3,7 +3,6 @@
 from collections import deque
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib import resources
@@ -80,8 +79,9 @@ class Model:
 
     def with_predictor(self, predictor: Predictor) -> "Model":
         """The same model, run by another predictor."""
-        model = copy(self)
-        model.predictor = predictor
+        # Not by copy(), which would open the folder again, as unpickling does.
+        model = object.__new__(type(self))
+        vars(model).update(vars(self), predictor=predictor)
         return model
 
     def with_task(self, task: Task) -> "Model":

@@ -243,7 +243,11 @@ class DocumentRelations(Task):
             return examples
         gold = self._gold(doc, self.notes)
         labeled = []
-        for example, pairs in zip(examples, self._pairs(doc, examples, self.notes), strict=True):
+        every = self._pairs(doc, examples, self.notes)
+        scored = {pair.key for pairs in every for pair in pairs}
+        if missed := sum(relation is not None and key not in scored for key, relation in gold.items()):
+            self.notes["relation skipped: its entities are no pair of these types in one window"] += missed
+        for example, pairs in zip(examples, every, strict=True):
             numbers = {key: number for number, key in enumerate(dict.fromkeys(pair.key for pair in pairs))}
             rows = [self._target(pair, numbers[pair.key], gold) for pair in pairs]
             labeled.append(replace(example, targets=np.array(rows, np.int64).reshape(-1, COLUMNS)))

@@ -1,0 +1,193 @@
+"""`lexome doctor`: what is installed here, what the machine has, and what is missing for what."""
+
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import asdict, dataclass, field
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from lexome.cli.app import AsJson, app
+from lexome.errors import LexomeError
+
+# What each extra is for; a test compares the names with pyproject.toml.
+PURPOSES = {
+    "corpus": "build corpora, vocabularies and shards; Parquet; plots",
+    "train": "pre-train, fine-tune, distill and export",
+    "transformers": "architectures that Hugging Face's transformers computes",
+    "tokenizers": "models whose tokenizer is not WordPiece",
+    "serve": "the HTTP service and its page",
+    "office": "PDF, Word and Excel files",
+    "search": "search by vectors in large indexes",
+    "cluster": "many machines, with Ray",
+    "spacy": "spaCy documents and pipelines",
+}
+PROBE = "Olaparib in BRCA1 breast cancer."
+
+
+@dataclass(frozen=True, slots=True)
+class Extra:
+    """An extra: the packages that it needs and that are missing, and what it is for."""
+
+    purpose: str
+    missing: tuple[str, ...]
+
+    @property
+    def ready(self) -> bool:
+        """Whether nothing is missing."""
+        return not self.missing
+
+
+@dataclass(slots=True)
+class Diagnosis:
+    """Versions, machine, default model and extras; `problems` says what of the light package does not work."""
+
+    lexome: str
+    folder: str
+    python: str
+    platform: str
+    cores: int
+    usable_cores: int
+    memory_gb: float | None
+    available_gb: float | None
+    gpus: list[str]
+    packages: dict[str, str]
+    model: dict[str, Any] = field(default_factory=dict)
+    extras: dict[str, Extra] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+
+@app.command()
+def doctor(as_json: AsJson = False) -> None:
+    """Show versions, cores, memory, models and extras, and what is missing for what.
+
+    Exits with 1 if the default model does not annotate. Send the output with a report of a fault.
+    """
+    found = diagnose()
+    if as_json:
+        ready = {name: {**asdict(extra), "ready": extra.ready} for name, extra in found.extras.items()}
+        print(json.dumps({**asdict(found), "extras": ready}, indent=1))
+    else:
+        _print_diagnosis(found)
+    if found.problems:
+        raise typer.Exit(1)
+
+
+def diagnose() -> Diagnosis:
+    """What is installed here, and whether the default model annotates."""
+    import lexome
+    from lexome.files import usable_cores
+
+    memory = _memory()
+    found = Diagnosis(
+        lexome=lexome.__version__,
+        folder=str(Path(lexome.__file__).parent),
+        python=platform.python_version(),
+        platform=f"{platform.system()} {platform.machine()}",
+        cores=os.cpu_count() or 1,
+        usable_cores=usable_cores(),
+        memory_gb=memory.get("MemTotal"),
+        available_gb=memory.get("MemAvailable"),
+        gpus=_gpus(),
+        packages={},
+    )
+    requirements = _requirements()
+    for extra, names in requirements.items():
+        found.packages |= {name: version for name in names if (version := _version(name)) is not None}
+        if extra:
+            missing = tuple(name for name in names if name not in found.packages)
+            found.extras[extra] = Extra(PURPOSES.get(extra, ""), missing)
+    try:
+        found.model = _try_default_model()
+    except (LexomeError, ImportError, OSError) as error:
+        found.problems.append(f"the default model does not annotate: {error}")
+    return found
+
+
+def _try_default_model() -> dict[str, Any]:
+    from lexome.infer.annotator import load
+
+    annotator = load(threads=1)
+    [model] = annotator.about()["models"]
+    return {"name": model["name"], "precision": model["precision"], "found": len(annotator(PROBE).spans)}
+
+
+def _requirements() -> dict[str, list[str]]:
+    """The packages of the light install, under "", and of each extra, extras of ours that it includes resolved."""
+    try:
+        lines = metadata.requires("lexome") or []
+    except metadata.PackageNotFoundError:  # run from a source tree
+        return {}
+    direct: dict[str, list[str]] = {"": []}
+    for line in lines:
+        name = re.split(r"[^A-Za-z0-9._\[\]-]", line, maxsplit=1)[0]
+        marker = line.partition(";")[2]
+        extra = re.search(r"extra\s*==\s*['\"]([^'\"]+)", marker)
+        # A package for older Pythons is not missing on this one.
+        until = re.search(r"python_version\s*<\s*['\"]3\.(\d+)", marker)
+        if until is None or sys.version_info[1] < int(until[1]):
+            direct.setdefault(extra[1] if extra else "", []).append(name)
+
+    def resolve(extra: str) -> list[str]:
+        names: list[str] = []
+        for name in direct.get(extra, []):
+            included = re.fullmatch(r"lexome\[(.+)\]", name)
+            names += resolve(included[1]) if included else [name]
+        return list(dict.fromkeys(names))
+
+    return {extra: resolve(extra) for extra in direct}
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _memory() -> dict[str, float]:
+    """Total and available memory in GB, by the names of /proc/meminfo."""
+    try:
+        text = Path("/proc/meminfo").read_text(encoding="ascii")
+    except OSError:  # not on Linux
+        return {}
+    return {name: round(int(kilobytes) / 1e6, 1) for name, kilobytes in re.findall(r"(\w+):\s+(\d+) kB", text)}
+
+
+def _gpus() -> list[str]:
+    """Names and memory of NVIDIA's GPUs, without importing torch, which takes seconds."""
+    if shutil.which("nvidia-smi") is None:
+        return []
+    command = ["nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader"]
+    try:
+        result = subprocess.run(command, capture_output=True, text=True, timeout=20)
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    return result.stdout.strip().splitlines() if result.returncode == 0 else []
+
+
+def _print_diagnosis(found: Diagnosis) -> None:
+    memory = "unknown" if found.memory_gb is None else f"{found.memory_gb} GB, {found.available_gb} GB available"
+    print(f"lexome    {found.lexome} in {found.folder}")
+    print(f"python    {found.python}, {found.platform}")
+    print(f"cores     {found.usable_cores} usable of {found.cores}")
+    print(f"memory    {memory}")
+    print(f"gpu       {'; '.join(found.gpus) or 'none found'}")
+    if found.model:
+        model = found.model
+        print(f"model     {model['name']}, {model['precision']}: {model['found']} mentions in {PROBE!r}")
+    for name, extra in found.extras.items():
+        state = "ready" if extra.ready else f"missing {', '.join(extra.missing)}"
+        print(f"extra     {name}: {state} ({extra.purpose})")
+        if extra.missing:
+            print(f"          pip install 'lexome[{name}]'")
+    print(f"packages  {', '.join(f'{name} {version}' for name, version in sorted(found.packages.items()))}")
+    for problem in found.problems:
+        print(f"problem   {problem}")

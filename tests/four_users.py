@@ -1,0 +1,113 @@
+"""Four new users from end to end, offline: a curator, a data scientist, an ML engineer and an operator.
+
+As a program, `python tests/four_users.py [NAME ...]`, it plays each in a folder of its own and prints what they got;
+tests/test_four_users.py runs them in CI. Each part is a function that takes the folder and returns lines to print.
+"""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.request import Request, urlopen
+
+ROOT = Path(__file__).resolve().parents[1]
+SAMPLES = ROOT / "samples"
+PATIENCE_S = 180.0
+
+Part = Callable[[Path], list[str]]
+PARTS: dict[str, Part] = {}
+
+
+def part(play: Part) -> Part:
+    """Register a user's part under its name."""
+    PARTS[play.__name__] = play
+    return play
+
+
+def lexome(*words: object, cwd: Path, code: int = 0, **environment: str) -> subprocess.CompletedProcess[str]:
+    """A run of the command line, which must end with this exit code."""
+    command = [sys.executable, "-m", "lexome", *map(str, words)]
+    env = {**os.environ, "OMP_NUM_THREADS": "1", **environment}
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=PATIENCE_S, env=env)
+    assert done.returncode == code, f"{' '.join(command)}: exit {done.returncode}\n{done.stdout}{done.stderr}"
+    return done
+
+
+# The operator
+
+
+@contextmanager
+def service(cwd: Path, *options: object, token: str) -> Iterator[tuple[str, "subprocess.Popen[str]"]]:
+    """A running service on a free port: its address and process. What it logs is in the file `log`."""
+    command = [sys.executable, "-m", "lexome", "serve", "--port", "0", *map(str, options)]
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "LEXOME_TOKEN": token}
+    process = subprocess.Popen(command, cwd=cwd, env=env, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    try:
+        for line in process.stderr:
+            if found := re.search(r"http://\S+:\d+", line):
+                yield found[0], process
+                break
+        else:
+            raise AssertionError("the service did not start")
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def ask(address: str, path: str, body: dict[str, Any] | None = None, **headers: str) -> tuple[Any, dict[str, str]]:
+    """The JSON and headers of an answer."""
+    data = None if body is None else json.dumps(body).encode()
+    with urlopen(Request(address + path, data, headers), timeout=PATIENCE_S) as answer:
+        return json.loads(answer.read()), dict(answer.headers)
+
+
+@part
+def operator(folder: Path) -> list[str]:
+    """Checks a machine, is kept from an open port, serves with a token, reads the log, reloads, and stops."""
+    report = json.loads(lexome("doctor", "--json", cwd=folder).stdout)
+    got = [f"doctor: lexome {report['lexome']}, {report['usable_cores']} cores, model {report['model']['name']}"]
+    refused = lexome("serve", "--host", "0.0.0.0", "--port", "0", cwd=folder, code=2, LEXOME_TOKEN="")
+    got.append(f"open port: {refused.stderr.strip()}")
+    with service(folder, "--threads", 1, token="sesame") as (address, process):
+        assert process.stderr is not None
+        state, _ = ask(address, "/readyz")
+        text = {"text": "Olaparib in BRCA1 breast cancer."}
+        authorization = {"authorization": "Bearer sesame", "x-request-id": "ticket-7"}
+        answer, headers = ask(address, "/annotate", text, **authorization)
+        spans = [f"{span['text']} ({span['type']})" for span in answer["documents"][0]["spans"]]
+        got.append(f"service: {state['status']}; request {headers['x-request-id']} found {', '.join(spans)}")
+        logged = json.loads(process.stderr.readline())
+        got.append(f"log: {logged['method']} {logged['path']} {logged['status']}, id {logged['id']}, no text")
+        assert "Olaparib" not in json.dumps(logged)
+        process.send_signal(signal.SIGHUP)
+        reloaded = process.stderr.readline().strip()
+        assert reloaded.startswith("reloaded"), reloaded
+        got.append(f"SIGHUP: {reloaded}")
+        process.send_signal(signal.SIGTERM)
+        got.append(f"SIGTERM: exit {process.wait(PATIENCE_S)}")
+    bulk = ("annotate", SAMPLES / "abstracts.jsonl", "--out", f"{folder / 'annotated'}/", "--jobs", 0)
+    lexome(*bulk, "--quiet", cwd=folder)
+    again = json.loads(lexome(*bulk, "--verify", "--json", cwd=folder).stdout)
+    got.append(f"bulk: {again['documents']} documents; run again with --verify: {again['files_now']} files redone")
+    return got
+
+
+def main(names: list[str]) -> None:
+    """Play the parts of these users, or of all."""
+    for name in names or PARTS:
+        with tempfile.TemporaryDirectory() as folder:
+            print(f"{name.replace('_', ' ')}")
+            for line in PARTS[name](Path(folder)):
+                print(f"  {line}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

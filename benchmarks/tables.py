@@ -8,10 +8,22 @@ import re
 import sys
 from collections.abc import Callable
 
-from tables_of import annotating, comparison, corpus, formats, reading, readme, recipes, scores, training, vocabularies
+from tables_of import (
+    annotating,
+    api,
+    comparison,
+    corpus,
+    formats,
+    reading,
+    readme,
+    recipes,
+    scores,
+    training,
+    vocabularies,
+)
 from tables_of.results import ROOT
 
-FAMILIES = (annotating, comparison, corpus, formats, reading, readme, recipes, scores, training, vocabularies)
+FAMILIES = (annotating, api, comparison, corpus, formats, reading, readme, recipes, scores, training, vocabularies)
 TABLES: dict[str, Callable[[], str]] = {name: made for family in FAMILIES for name, made in family.TABLES.items()}
 PLACE = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 

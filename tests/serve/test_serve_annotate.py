@@ -1,5 +1,6 @@
 """/annotate and its neighbours: what goes in, in any form, comes out annotated, in any form."""
 
+import csv
 import io
 import json
 import zipfile
@@ -138,6 +139,11 @@ def test_any_format_is_written(client: httpx.Client, form: str, tmp_path: object
         assert answer.content.startswith(b"PK")
     elif form == "text":
         assert answer.text.strip() == TEXT
+    elif form in ("csv", "tsv"):
+        rows = list(csv.DictReader(io.StringIO(answer.content.decode("utf-8-sig")), delimiter=",\t"[form == "tsv"]))
+        assert [(row["text"], row["type"]) for row in rows] == FOUND
+    elif form == "xlsx":
+        assert zipfile.is_zipfile(path)
     else:
         [read] = lexome.read(path, form)
         assert [(span.text, span.type) for span in read.spans] == FOUND

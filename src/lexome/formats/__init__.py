@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 from lexome.document import Document
 from lexome.errors import FormatError, UsageError
 from lexome.files import atomic_write
-from lexome.formats.encodings import as_utf8, require_text
+from lexome.formats.encodings import prepare_text
 from lexome.formats.registry import (
     Format,
     detect,
@@ -293,22 +293,13 @@ class _FileReader:
             self.tally.note("empty file in an archive skipped")
 
     def _read_source(self, source: Source, format: Format) -> Iterator[Document]:
-        yield from self._reader(format)(self._as_text(source, format))
+        yield from self._reader(format)(prepare_text(source, format, self.tally, self.options))
         self.tally.files[format.name] += 1
-
-    def _as_text(self, source: Source, format: Format) -> Source:
-        """The source, its text in UTF-8 unless the caller named its encoding; FormatError if it is not text."""
-        if format.binary:
-            return source
-        require_text(source, format.name)
-        if "encoding" in self.options or not format.is_recoded:
-            return source
-        return as_utf8(source, self.tally, line_ends=not format.grouped)
 
     def _read_group(self, sources: Iterator[Source], format: Format) -> Iterator[Document]:
         def count_files() -> Iterator[Source]:
             for source in sources:
-                yield self._as_text(source, format)
+                yield prepare_text(source, format, self.tally, self.options)
                 self.tally.files[format.name] += 1
 
         yield from self._reader(format)(count_files())

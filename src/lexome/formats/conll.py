@@ -18,7 +18,7 @@ from typing import BinaryIO, Literal
 
 from lexome.document import Document, Passage, Range, Span, encode_utf8, shorten
 from lexome.errors import BadDocument
-from lexome.formats.streams import MAX_RECORD_BYTES, Source, decode, too_large
+from lexome.formats.streams import Source, decode, too_large
 from lexome.formats.tally import Tally, note_losses
 
 BOM = b"\xef\xbb\xbf"
@@ -114,10 +114,10 @@ def _chunks(source: Source) -> Iterator[tuple[int, bytes | None, bytes]]:
         elif lines:
             yield first, None, b"\n".join(lines)
             lines, size = [], 0
-        if size > MAX_RECORD_BYTES:
+        if size > source.record_bytes:
             what = f"the document at line {first}, with {_LINE_BYTES} bytes for each line,"
             advice = "Check that the file has columns, and -DOCSTART- or blank lines between documents."
-            raise too_large(source.name, what, advice, limit=MAX_RECORD_BYTES, value=first)
+            raise too_large(source.name, what, advice, limit=source.record_bytes, value=first)
     if lines or opening is not None:
         yield first, opening, b"\n".join(lines)
 

@@ -8,12 +8,17 @@ what they are, and never decoded.
 import codecs
 import io
 import re
+from collections.abc import Container
+from dataclasses import replace
 from functools import partial
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from lexome.errors import FormatError
 from lexome.formats.streams import BLOCK_BYTES, HEAD_BYTES, Source
 from lexome.formats.tally import Tally
+
+if TYPE_CHECKING:
+    from lexome.formats.registry import Format
 
 # Encodings of the web that every byte sequence of theirs can be decoded from in time linear in its length; Python has
 # others, such as punycode, that take quadratic time, and some, such as zip, that are no encodings of text.
@@ -113,6 +118,19 @@ def require_text(source: Source, format: str) -> None:
     )
 
 
+def prepare_text(source: Source, format: "Format", tally: Tally, options: Container[str]) -> Source:
+    """The source as the reader of a format takes it: its text in UTF-8 unless `options` names its encoding.
+
+    FormatError if the format is one of text and the file is not.
+    """
+    if format.binary:
+        return source
+    require_text(source, format.name)
+    if "encoding" in options or not format.is_recoded:
+        return source
+    return as_utf8(source, tally, line_ends=not format.grouped)
+
+
 def as_utf8(source: Source, tally: Tally, *, line_ends: bool) -> Source:
     """The source with its text in UTF-8, converted while it is read.
 
@@ -125,7 +143,7 @@ def as_utf8(source: Source, tally: Tally, *, line_ends: bool) -> Source:
         return source
     raw = _Transcoder(source, tally, encoding, returns)
     stream = cast(io.BufferedReader, io.BufferedReader(raw, HEAD_BYTES))
-    return Source(source.name, stream, None, source.member)
+    return replace(source, stream=stream, path=None)
 
 
 class _Transcoder(io.RawIOBase):

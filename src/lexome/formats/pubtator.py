@@ -34,7 +34,7 @@ from lexome.formats.concept_ids import (
     write_ids,
 )
 from lexome.formats.offsets import Offsets, settle
-from lexome.formats.streams import MAX_RECORD_BYTES, Source, decode, too_large
+from lexome.formats.streams import Source, decode, too_large
 from lexome.formats.tally import PASSAGE_DETAILS, Tally, note_losses
 from lexome.metadata import Metadata
 
@@ -132,9 +132,9 @@ def _groups(source: Source) -> Iterator[tuple[int, list[bytes]]]:
         first_line = first_line if lines else number
         lines.append(line)
         size += len(line) + _LINE_BYTES
-        if size > MAX_RECORD_BYTES:
+        if size > source.record_bytes:
             what, advice = f"the block at line {first_line}", "Check that blank lines separate the documents."
-            raise too_large(source.name, what, advice, limit=MAX_RECORD_BYTES, value=first_line)
+            raise too_large(source.name, what, advice, limit=source.record_bytes, value=first_line)
     if lines:
         yield first_line, lines
 

@@ -47,7 +47,9 @@ class Format:
 
     @property
     def is_recoded(self) -> bool:
-        """Whether its reader takes text in one encoding, by default UTF-8."""
+        """Whether its reader takes text in one encoding, by default UTF-8; JSON is always in UTF-8."""
+        if self.name == "jsonl":
+            return False
         encoding = option_parameters(self.read_function()).get("encoding")
         return encoding is not None and encoding.default == "utf-8"
 

@@ -42,12 +42,14 @@ class Source:
     """The decompressed bytes of one file, and its name for messages.
 
     `path` is set for uncompressed files, for formats that need random access; `member` for files in an archive.
+    `record_bytes` is the limit of one document in formats that build it from lines.
     """
 
     name: str
     stream: io.BufferedReader
     path: Path | None = None
     member: str | None = None
+    record_bytes: int = MAX_RECORD_BYTES
 
     @property
     def location(self) -> str:

@@ -3,6 +3,7 @@
 import asyncio
 import io
 import tempfile
+import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -20,6 +21,7 @@ from starlette.responses import Response
 from lexome.document import Document
 from lexome.errors import DocumentError
 from lexome.formats import Tally
+from lexome.formats.encodings import prepare_text
 from lexome.formats.jsonl import to_json
 from lexome.formats.registry import BY_NAME, detect, detect_by_content, get_format
 from lexome.formats.streams import HEAD_BYTES, Source, is_archive
@@ -27,6 +29,8 @@ from lexome.serve.limits import CLIENT_CLOSED, Limits, RequestError
 from lexome.serve.queue import text_length
 
 JSON = "json"
+# A token of CoNLL takes up to this many bytes of the limit per character of its text.
+_RECORD_BYTES_PER_CHARACTER = 32
 
 # Requests
 
@@ -96,8 +100,11 @@ def parse_documents(
         return check_limits(documents_of(parse_json(body, Given), make), limits)
     if body.startswith(_COMPRESSED_BYTES) or (name is not None and is_archive(name)):
         raise RequestError(415, "the body is compressed or an archive; expected a single file. Unpack it first.")
-    stream = cast(io.BufferedReader, io.BufferedReader(cast(io.RawIOBase, io.BytesIO(body)), HEAD_BYTES))
-    source = Source(name or "the body", stream)
+    stream = cast(
+        io.BufferedReader, io.BufferedReader(_BodyStream(body, time.monotonic() + limits.answer_s), HEAD_BYTES)
+    )
+    # A document that is much larger than its characters may be is refused while it is read.
+    source = Source(name or "the body", stream, record_bytes=_RECORD_BYTES_PER_CHARACTER * limits.characters)
     if format is not None:
         chosen = get_format(format)
     elif name:
@@ -108,7 +115,23 @@ def parse_documents(
         reason = "may decompress to any size" if chosen.name in COMPRESSED_FORMATS else "consists of several files"
         message = f"the format {chosen.name!r} {reason} and is not accepted. Send jsonl, bioc-xml or another."
         raise RequestError(415, message)
-    return check_limits(chosen.read_function()(source, tally=Tally()), limits)
+    tally = Tally()
+    return check_limits(chosen.read_function()(prepare_text(source, chosen, tally, ()), tally=tally), limits)
+
+
+class _BodyStream(io.RawIOBase):
+    """The bytes of a body, until its time is up: a client that got no response in time keeps no thread busy."""
+
+    def __init__(self, body: bytes, deadline: float) -> None:
+        self._body, self._deadline = io.BytesIO(body), deadline
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: object) -> int:
+        if time.monotonic() > self._deadline:
+            raise RequestError(503, "the body was not read in time. Send less text per request.", retry_after_s=5)
+        return self._body.readinto(buffer)  # type: ignore[arg-type]  # io's own protocol
 
 
 def input_formats() -> list[str]:

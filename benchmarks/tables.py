@@ -18,12 +18,26 @@ from tables_of import (
     readme,
     recipes,
     scores,
+    terms,
     training,
     vocabularies,
 )
 from tables_of.results import ROOT
 
-FAMILIES = (annotating, api, comparison, corpus, formats, reading, readme, recipes, scores, training, vocabularies)
+FAMILIES = (
+    annotating,
+    api,
+    comparison,
+    corpus,
+    formats,
+    reading,
+    readme,
+    recipes,
+    scores,
+    terms,
+    training,
+    vocabularies,
+)
 TABLES: dict[str, Callable[[], str]] = {name: made for family in FAMILIES for name, made in family.TABLES.items()}
 PLACE = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 

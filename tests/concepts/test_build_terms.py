@@ -165,6 +165,11 @@ def test_recipes_that_cannot_work_are_rejected(tmp_path: Path, changes: dict[str
         TermsRecipe.model_validate(keys)
 
 
+def test_an_index_is_not_compressed(tmp_path: Path) -> None:
+    with rejects("out"):
+        recipe(tmp_path, out=tmp_path / "out.lexterms.gz")
+
+
 def test_the_first_index_of_a_stack_decides(tmp_path: Path) -> None:
     default = TermIndex.open(build_terms(recipe(tmp_path), progress_shown=False).path)
     (tmp_path / "own.tsv").write_text("mesh:D2\tSwamp Rash\nLAB:7\tMarsh Fever\n")

@@ -112,10 +112,10 @@ class TermIndex:
         self._block_concepts = self._section("block_concepts").cast("I")
         # Caches of this index, dropped with it.
         self._lines = lru_cache(maxsize=_BLOCKS_CACHED)(self._read_lines)
-        self.concept = lru_cache(maxsize=_NAMES_CACHED)(self._read_concept)
+        self._concept = lru_cache(maxsize=_NAMES_CACHED)(self._read_concept)
         self._names_by_key = lru_cache(maxsize=_NAMES_CACHED)(self._read_names_by_key)
-        self.find = lru_cache(maxsize=_NAMES_CACHED)(self._find)
-        self.near = lru_cache(maxsize=_NAMES_CACHED)(self._near)
+        self._found = lru_cache(maxsize=_NAMES_CACHED)(self._find)
+        self._similar = lru_cache(maxsize=_NAMES_CACHED)(self._find_similar)
 
     @classmethod
     def open(cls, path: str | Path) -> Self:
@@ -137,8 +137,22 @@ class TermIndex:
     def __repr__(self) -> str:
         return f"<TermIndex {self.name}: {len(self):,} concepts>"
 
-    def _find(self, name: str, type: str | None = None) -> tuple[NameMatch, ...]:
+    def concept(self, number: int) -> Concept:
+        """The concept of a number; IndexError where there is none."""
+        return self._concept(number)
+
+    def find(self, name: str, type: str | None = None) -> tuple[NameMatch, ...]:
         """The names that agree with this one, one for each concept, closest first; only of one type, if given."""
+        return self._found(name, type)
+
+    def near(self, name: str, type: str, limit: int = 20) -> tuple[NameMatch, ...]:
+        """The names of a type with the most similar key, one for each concept, the most similar first.
+
+        Empty for types that the index was not built to search so.
+        """
+        return self._similar(name, type, limit)
+
+    def _find(self, name: str, type: str | None) -> tuple[NameMatch, ...]:
         name = tidy_name(name)
         matches = []
         for number in self.numbers_by_key(name_key(name)):
@@ -194,11 +208,7 @@ class TermIndex:
                     for place, line in enumerate(self._read_lines(block)):
                         yield _parse_line(line, self._block_concepts[block] + place, group)
 
-    def _near(self, name: str, type: str, limit: int = 20) -> tuple[NameMatch, ...]:
-        """The names of a type with the most similar key, one for each concept, the most similar first.
-
-        Empty for types that the index was not built to search so.
-        """
+    def _find_similar(self, name: str, type: str, limit: int) -> tuple[NameMatch, ...]:
         if f"near.{type}.grams" not in self._offsets:
             return ()
         name = tidy_name(name)
@@ -245,7 +255,6 @@ class TermIndex:
         return self._groups[bisect_right(self._group_starts, number) - 1]
 
     def _read_concept(self, number: int) -> Concept:
-        """The concept of a number."""
         if not 0 <= number < len(self):
             raise IndexError(f"{self.name}: no concept {number}; it has {len(self):,}")
         block = bisect_right(self._block_concepts, number) - 1

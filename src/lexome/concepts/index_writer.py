@@ -39,6 +39,8 @@ MAX_ALL_CONCEPTS = 1 << 24
 # Trigrams that more than this fraction of keys have tell little, and take most of the space.
 COMMON_GRAM = 1 / 16
 _FEW_KEYS = 256
+# Trigrams of so many keys at a time: arrays of the characters of all of a million take gigabytes.
+KEYS_TOGETHER = 50_000
 
 
 @dataclass(slots=True)
@@ -199,15 +201,24 @@ def _near_sections(rows: Sequence[tuple[int, str]]) -> dict[str, bytes]:
 
 def _all_grams(keys: Sequence[str]) -> tuple[Numbers, Numbers]:
     """The distinct trigrams of all keys, as gram_numbers numbers them, and the place of the key that has each."""
+    parts = [
+        _gram_rows(keys[start : start + KEYS_TOGETHER], start, len(keys))
+        for start in range(0, len(keys), KEYS_TOGETHER)
+    ]
+    rows = np.sort(np.concatenate(parts))
+    return rows // len(keys), rows % len(keys)
+
+
+def _gram_rows(keys: Sequence[str], first: int, total: int) -> Numbers:
+    """gram * total + place for each distinct trigram of some keys, of which the first has this place."""
     text = np.frombuffer("".join(f" {key} " for key in keys).encode("utf-32-le"), "<u4").astype(np.int64)
     codes = np.array([alphabet_place(chr(code)) for code in range(128)])
     letters = np.where(text < len(codes), codes[np.minimum(text, len(codes) - 1)], OTHER_PLACES + (text & 1))
     lengths = np.fromiter((len(key) + 2 for key in keys), np.int64, len(keys))
-    owners = np.repeat(np.arange(len(keys)), lengths)
+    owners = np.repeat(np.arange(first, first + len(keys)), lengths)
     grams = (letters[:-2] * PLACES + letters[1:-1]) * PLACES + letters[2:]
     inside = owners[:-2] == owners[2:]
-    rows = _distinct(grams[inside] * len(keys) + owners[:-2][inside])
-    return rows // len(keys), rows % len(keys)
+    return _distinct(grams[inside] * total + owners[:-2][inside])
 
 
 def _distinct(numbers: npt.NDArray[Any]) -> npt.NDArray[Any]:

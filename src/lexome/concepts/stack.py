@@ -23,21 +23,31 @@ class TermStack:
         self._starts = [0, *accumulate(map(len, self.indexes))]
         self.types: tuple[str, ...] = tuple(sorted({type for index in self.indexes for type in index.types}))
         self.dictionaries = tuple(dictionary for index in self.indexes for dictionary in index.dictionaries)
-        self.concept = lru_cache(maxsize=_CACHED)(self._concept)
-        self.find = lru_cache(maxsize=_CACHED)(self._find)
-        self.near = lru_cache(maxsize=_CACHED)(self._near)
+        self._concept = lru_cache(maxsize=_CACHED)(self._merge_concept)
+        self._found = lru_cache(maxsize=_CACHED)(self._find)
+        self._similar = lru_cache(maxsize=_CACHED)(self._find_similar)
         self._first = lru_cache(maxsize=_CACHED)(self._find_first)
 
     def __len__(self) -> int:
         return self._starts[-1]
 
-    def _find(self, name: str, type: str | None = None) -> tuple[NameMatch, ...]:
-        """The names that agree with this one, one for each concept, closest first."""
+    def concept(self, number: int) -> Concept:
+        """The concept of a number, with what all indexes say about its id."""
+        return self._concept(number)
+
+    def find(self, name: str, type: str | None = None) -> tuple[NameMatch, ...]:
+        """The names that agree with this one, one for each concept, closest first; only of one type, if given."""
+        return self._found(name, type)
+
+    def near(self, name: str, type: str, limit: int = 20) -> tuple[NameMatch, ...]:
+        """The names of a type with the most similar key, one for each concept, the most similar first."""
+        return self._similar(name, type, limit)
+
+    def _find(self, name: str, type: str | None) -> tuple[NameMatch, ...]:
         matches = [index.find(name, type) for index in self.indexes]
         return self._merge(matches, key=lambda match: (match.agreement, match.concept))
 
-    def _near(self, name: str, type: str, limit: int = 20) -> tuple[NameMatch, ...]:
-        """The names of a type with the most similar key, one for each concept, the most similar first."""
+    def _find_similar(self, name: str, type: str, limit: int) -> tuple[NameMatch, ...]:
         matches = [index.near(name, type, limit) for index in self.indexes]
         return self._merge(matches, key=lambda match: (-match.similarity, match.concept))[:limit]
 
@@ -73,7 +83,7 @@ class TermStack:
         for index, start in zip(self.indexes, self._starts, strict=False):
             for concept in index.concepts(type):
                 if self._find_first(start + concept.number) == start + concept.number:
-                    yield self._concept(start + concept.number)
+                    yield self._merge_concept(start + concept.number)
 
     def _place(self, number: int) -> tuple[TermIndex, int]:
         if not 0 <= number < len(self):
@@ -89,8 +99,7 @@ class TermStack:
         first = self.number_of(index.concept(number - start).id)
         return number if first is None else first
 
-    def _concept(self, number: int) -> Concept:
-        """The concept of a number, with what all indexes say about its id."""
+    def _merge_concept(self, number: int) -> Concept:
         index, start = self._place(number)
         concept = replace(index.concept(number - start), number=number)
         others = [

@@ -115,6 +115,8 @@ class TermsRecipe(Recipe):
 
     @model_validator(mode="after")
     def _names_fit(self) -> Self:
+        if self.out.suffix.lower() in (".gz", ".xz", ".zst"):
+            raise invalid("out", "an index is memory-mapped and cannot be compressed; expected another suffix")
         for key in ("dictionaries", "mappings"):
             names = [table.name for table in getattr(self, key)]
             if len(set(names)) < len(names):

@@ -1,4 +1,4 @@
-"""Size of the light package on disk with dependencies, its model separately, and the time of `lexome --help`.
+"""Size on disk of the light package, of its model and its index of names, and the time of `lexome --help`.
 
     python benchmarks/install_size.py
 
@@ -25,11 +25,12 @@ def main() -> None:
         site = next(venv.glob("lib/python*/site-packages"))
         install = [sys.executable, "-m", "pip", "--quiet", "--python", venv / "bin" / "python", "install"]
         subprocess.run([*install, "--constraint", ROOT / "constraints.txt", ROOT], check=True)
-        model = size(site / "lexome" / "default_model")
+        model, terms = (size(site / "lexome" / name) for name in ("default_model", "default_terms"))
         result = {
             "facts": facts(),
-            "megabytes": round((size(site) - model) / 1e6, 1),
+            "megabytes": round((size(site) - model - terms) / 1e6, 1),
             "model_megabytes": round(model / 1e6, 1),
+            "terms_megabytes": round(terms / 1e6, 1),
             "largest": {path.name: round(size(path) / 1e6, 1) for path in sorted(site.iterdir(), key=size)[-6:][::-1]},
             "help_s": help_seconds(venv / "bin" / "lexome"),
         }

@@ -29,6 +29,8 @@ def test_every_route_is_described(client: httpx.Client) -> None:
         "/ready",
         "/readyz",
         "/reload",
+        "/search",
+        "/search/ask",
     }
     body = held["paths"]["/annotate"]["post"]["requestBody"]["content"]
     assert set(body) == {"application/json", "text/plain", "application/octet-stream"}

@@ -5,13 +5,16 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from lexome.cli.app import ModelsPath, Quiet, app, needs
 from lexome.errors import UsageError
 from lexome.serve.limits import Limits
+
+if TYPE_CHECKING:
+    from lexome.search.engine import Index
 
 TOKEN = "LEXOME_TOKEN"
 BOUNDS = Limits()
@@ -25,6 +28,10 @@ Models = Annotated[
 Documents = Annotated[
     Path | None,
     typer.Option(metavar="PATH", help="File or folder with the documents that /pubmed and /publications serve."),
+]
+Indexes = Annotated[
+    list[str] | None,
+    typer.Option("--index", metavar="[NAME=]FOLDER", help="Index for /search, written by `lexome index`; repeatable."),
 ]
 TokenFile = Annotated[
     Path | None,
@@ -47,6 +54,7 @@ def serve(
     models: Models = None,
     models_path: ModelsPath = None,
     documents: Documents = None,
+    index: Indexes = None,
     host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for all interfaces.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 for any free one.")] = 8000,
     token_file: TokenFile = None,
@@ -70,9 +78,9 @@ def serve(
 ) -> None:
     """Serve models over HTTP, with a web page to try them.
 
-    Endpoints are /annotate, /classify and /ask, and those of BERN2 and PubTator; /docs describes them, /metrics is for
-    Prometheus. By default it listens on localhost only; on other addresses it requires a token. Ctrl-C finishes open
-    requests, then stops; SIGHUP loads the models again.
+    Endpoints are /annotate, /classify, /ask and /search, and those of BERN2 and PubTator; /docs describes them,
+    /metrics is for Prometheus. By default it listens on localhost only; on other addresses it requires a token. Ctrl-C
+    finishes open requests, then stops; SIGHUP loads the models again.
     """
     with needs("serve", purpose="serving"):
         from lexome.serve.app import make_app
@@ -117,6 +125,7 @@ def serve(
         threads=threads,
         batch_tokens=batch_tokens,
         open_models=open_models,
+        indexes=_open_indexes(index or ()),
     )
     with listening(host, port) as socket:
         if not quiet:
@@ -125,6 +134,22 @@ def serve(
         if names is None:
             _warn(host, has_token=token is not None)
         run(service, socket, limits=limits)
+
+
+def _open_indexes(given: Sequence[str]) -> "dict[str, Index]":
+    """The indexes by their names: those given, or those of their folders."""
+    from lexome.search.engine import Index
+
+    opened: dict[str, Index] = {}
+    for one in given:
+        name, equals, folder = one.partition("=") if not Path(one).exists() else ("", "", one)
+        path = Path(folder if equals or not name else name)
+        name = name if equals else path.resolve().name
+        if name in opened:
+            message = f"two indexes are called {name!r}. Name them: --index NAME=FOLDER."
+            raise UsageError(message, code="duplicate-index", value=name)
+        opened[name] = Index.open(path)
+    return opened
 
 
 def _token(file: Path | None) -> str | None:

@@ -231,17 +231,19 @@ class Index:
             wanted = query_terms(query)
             if not query.strip():
                 chosen, ranked = "filters", self._in_order(allowed, filters)
+                total = len(ranked)
             elif chosen == "bm25":
-                ranked = self._by_words(wanted, allowed)
+                total, ranked = self._by_words(wanted, allowed, limit)
             else:
                 ranked = self._by_vectors(query, allowed)
                 if chosen == "both":
-                    ranked = _fuse([self._by_words(wanted, allowed)[:FUSED], ranked[:FUSED]])
+                    ranked = _fuse([self._by_words(wanted, allowed, FUSED)[1], ranked])
+                total = len(ranked)
             hits = tuple(self._hit(id_, score, wanted, filters) for id_, score in ranked[: limit or None])
-        return SearchResult(query, chosen, len(ranked), hits)
+        return SearchResult(query, chosen, total, hits)
 
-    def _by_words(self, wanted: Iterable[str], allowed: Mask | None) -> list[tuple[int, float]]:
-        """Ids and BM25 scores of all passages that have one of the terms, best first."""
+    def _by_words(self, wanted: Iterable[str], allowed: Mask | None, limit: int) -> tuple[int, list[tuple[int, float]]]:
+        """How many passages have one of the terms, and ids and BM25 scores of the best ones; `limit` 0 gives all."""
         scores = np.zeros(len(self._live), np.float32)
         for term in wanted:
             passages, counts = self._postings(term)
@@ -250,8 +252,13 @@ class Index:
         if allowed is not None:
             scores[~allowed] = 0
         found = np.flatnonzero(scores)
-        order = found[np.argsort(-scores[found], kind="stable")]
-        return list(zip(order.tolist(), scores[order].tolist(), strict=True))
+        total = len(found)
+        if 0 < limit < total:
+            # All that score as the last one, so that ties are in the order of the passages.
+            least = np.partition(scores[found], total - limit)[total - limit]
+            found = found[scores[found] >= least]
+        order = found[np.argsort(-scores[found], kind="stable")][: limit or None]
+        return total, list(zip(order.tolist(), scores[order].tolist(), strict=True))
 
     def rarity(self, terms: Iterable[str]) -> dict[str, float]:
         """The weight of each term: the logarithm of how rare it is among the passages."""

@@ -1,7 +1,7 @@
 """The service as an ASGI application: routes, static page, and errors as JSON."""
 
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from hashlib import sha256
 from importlib import resources
@@ -18,7 +18,8 @@ from lexome import __version__
 from lexome.errors import BadDocument, FormatError, LexomeError, MissingExtraError, UsageError
 from lexome.files import usable_cores
 from lexome.infer.annotator import Annotator
-from lexome.serve import compat, routes
+from lexome.search.engine import Index
+from lexome.serve import compat, routes, search_routes
 from lexome.serve.limits import Limits, RequestError
 from lexome.serve.middleware import OPEN_PATHS, REQUEST_ID, AccessControl, Gate
 from lexome.serve.schemas import Plain, describe_bodies
@@ -43,12 +44,14 @@ def make_app(
     threads: int | None = None,
     batch_tokens: int = 0,
     open_models: Callable[[], Annotator] | None = None,
+    indexes: Mapping[str, Index] | None = None,
 ) -> Gate:
     """The service for an annotator, whose models should run on one thread each.
 
     `threads` of them work at once, by default one per core. With a `token`, requests must have it; web pages of other
     origins may send requests only if listed in `origins`. With `hosts`, only requests for these host names are
-    answered. `open_models` opens the models again for a reload.
+    answered. `open_models` opens the models again for a reload. `indexes` can be searched by
+    their names.
     """
     limits = limits or Limits()
     service = Service(
@@ -58,6 +61,7 @@ def make_app(
         threads=threads or usable_cores(),
         batch_tokens=batch_tokens,
         open_models=open_models,
+        indexes=indexes,
     )
 
     @asynccontextmanager
@@ -70,11 +74,13 @@ def make_app(
         title="Lexome", version=__version__, description=_DESCRIPTION, lifespan=lifespan, docs_url=None, redoc_url=None
     )
     app.state.service, app.state.has_token = service, token is not None
-    for router in (_page_routes(), routes.router, compat.router, routes.operator_router):
+    for router in (_page_routes(), routes.router, search_routes.router, compat.router, routes.operator_router):
         app.include_router(router)
     for kind in (LexomeError, HTTPException, RequestValidationError, Exception):
         app.add_exception_handler(kind, _error_response)
-    describe_bodies(app, [*routes.BODIES, Plain], secured=token is not None, open_paths=OPEN_PATHS)
+    describe_bodies(
+        app, [*routes.BODIES, *search_routes.BODIES, Plain], secured=token is not None, open_paths=OPEN_PATHS
+    )
     metrics = service.metrics
     guarded: ASGIApp = AccessControl(app, limits=limits, metrics=metrics, token=token, origins=origins, hosts=hosts)
     if origins:

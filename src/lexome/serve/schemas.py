@@ -34,6 +34,7 @@ class About(BaseModel):
     reads: list[str] = Field(description="Values of `from`.")
     limits: dict[str, float]
     documents: int = Field(description="Documents in the library.")
+    indexes: list[dict[str, Any]] = Field(description="Indexes that can be searched.")
 
 
 class Place(BaseModel):

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import tempfile
 import threading
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -17,6 +17,7 @@ from lexome.errors import FormatError
 from lexome.formats import Tally, read
 from lexome.formats.jsonl import from_json, to_json
 from lexome.infer.annotator import Annotator, Model
+from lexome.search.engine import Index
 from lexome.serve.limits import CLIENT_CLOSED, Limits, RequestError
 from lexome.serve.metrics import Metrics
 from lexome.serve.payloads import input_formats, output_formats
@@ -104,6 +105,7 @@ class Service:
         threads: int,
         batch_tokens: int = 0,
         open_models: Callable[[], Annotator] | None = None,
+        indexes: Mapping[str, Index] | None = None,
     ) -> None:
         self.annotator, self.library, self.limits = annotator, library, limits
         self.reloads = self.failed_reloads = 0
@@ -111,6 +113,10 @@ class Service:
         self._reloading = asyncio.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tasks: set[asyncio.Future[None]] = set()  # the loop itself holds them weakly
+        self.indexes = dict(indexes or {})
+        self._searching = 0
+        # One thread: an index reads from one connection, and a search takes some hundredths of a second.
+        self._searches = ThreadPoolExecutor(1, "lexome-search")
         self.queue = Queue(limits, threads=threads, batch_tokens=batch_tokens)
         self.metrics = Metrics(self.queue)
         self.ready = False
@@ -127,14 +133,27 @@ class Service:
         self.ready = False
         self.queue.close()
         self._large_bodies.shutdown(cancel_futures=True)
+        self._searches.shutdown(cancel_futures=True)
+        for index in self.indexes.values():
+            index.close()
         self.library.close()
 
     def about(self) -> dict[str, Any]:
         """Description of the models, formats and limits."""
         limits = {name: getattr(self.limits, name) for name in ("body_bytes", "documents", "characters")}
         limits["seconds"] = self.limits.answer_s
+        indexes = [
+            {"name": name, "documents": index.documents, "vectors": index.has_vectors}
+            for name, index in self.indexes.items()
+        ]
         formats = {"formats": output_formats(), "reads": input_formats()}
-        return {**self.annotator.about(), **formats, "limits": limits, "documents": self.library.documents}
+        return {
+            **self.annotator.about(),
+            **formats,
+            "limits": limits,
+            "documents": self.library.documents,
+            "indexes": indexes,
+        }
 
     def models(self, *kinds: str) -> Sequence[Model]:
         """The models of some kinds; all models without kinds."""
@@ -192,6 +211,17 @@ class Service:
 
         if self._loop is not None:
             self._loop.call_soon_threadsafe(lambda: self._tasks.add(asyncio.ensure_future(attempt())))
+
+    async def search(self, work: Callable[[], Result]) -> Result:
+        """The result of a search, computed in the thread of searches; RequestError if too many are waiting."""
+        if self._searching >= self.limits.searches:
+            message = f"{self.limits.searches:,} searches are waiting, which is the limit. Retry in 1 s."
+            raise RequestError(429, message, retry_after_s=1)
+        self._searching += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._searches, work)
+        finally:
+            self._searching -= 1
 
     async def offload(self, size: int, work: Callable[[], Result]) -> Result:
         """The result of `work` on so many bytes, computed in another thread if it may take long."""

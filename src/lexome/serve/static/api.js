@@ -68,6 +68,16 @@ export async function answers(question, documents) {
   return (await (await request("ask", json({ question, documents }))).json()).answers;
 }
 
+/** Passages of an index. */
+export async function searchIndex({ text, concepts, index }) {
+  return (await request("search", json({ query: text, concepts, index }))).json();
+}
+
+/** Answers to a question from an index, with evidence. */
+export async function askIndex({ text, concepts, index }) {
+  return (await request("search/ask", json({ question: text, concepts, index }))).json();
+}
+
 function json(content) {
   return { method: "POST", body: JSON.stringify(content), headers: { "Content-Type": "application/json" } };
 }

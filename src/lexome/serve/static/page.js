@@ -2,6 +2,7 @@
 
 import * as api from "./api.js";
 import { questionForm, resetQuestions } from "./questions.js";
+import { offerSearch, searchForm } from "./search.js";
 import { drawInTurn, prepareDocument, renderDocument } from "./documents.js";
 import { EXAMPLES } from "./examples.js";
 import { Filters } from "./filters.js";
@@ -189,6 +190,7 @@ async function loadModelInfo() {
     knownTypes = about.types;
     input.maxBytes = about.limits.body_bytes;
     answersQuestions = about.models.some((one) => one.task === "questions");
+    offerSearch(about.indexes);
     const names = about.models.map((one) => one.name);
     const finds = knownTypes.slice(0, NAMED_TYPES).join(", ") + (knownTypes.length > NAMED_TYPES ? ", …" : "");
     byId("model").replaceChildren();
@@ -217,5 +219,6 @@ byId("token").addEventListener("change", (event) => {
   loadModelInfo();
 });
 questionForm({ ask: (question) => api.answers(question, shown.docs.map(visible)), complain });
+searchForm({ search: api.searchIndex, ask: api.askIndex, complain });
 input.start();
 loadModelInfo();

@@ -1,12 +1,13 @@
 """Accuracy of linking on gold mentions, F1 from raw text with the default model, speed and memory.
 
-    python benchmarks/linking.py [--terms FILE ...] [--part test|dev] [--skip-raw]
+    python benchmarks/linking.py [--terms FILE ...] [--part test|dev] [--sections gold raw cost]
 
-Gold mentions: accuracy@1 and @5 over all mentions with a gold concept. Each set is linked with dictionaries alone, and
-with the mentions of its training and development splits added, as BioSyn does. Diseases are linked with the shipped
-index and with MEDIC; ids that MEDIC merges count as one. From raw text: the default model annotates, the linker links,
-and each document's set of concepts is compared with the gold one, by type, as BioCreative scores it; also by mention.
-Nothing was chosen on test splits. Writes results/linking.json.
+Gold mentions: accuracy@1 and @5 over all mentions with a gold concept. Each set is linked with dictionaries alone,
+and with the mentions of its training and development splits added, as BioSyn does. "Known" are the mentions with a
+gold id that the dictionary or the training mentions have: no linker of these can have more right. Diseases are linked
+with the shipped index and with MEDIC; ids that MEDIC merges count as one. From raw text: the default model annotates,
+the linker links, and each document's set of concepts is compared with the gold one, by type, as BioCreative scores
+it; also by mention. Nothing was chosen on test splits. Writes results/linking.json.
 """
 
 import argparse
@@ -25,10 +26,11 @@ from facts import facts
 from lexome.concepts.index import TermIndex
 from lexome.concepts.linker import Linker
 from lexome.concepts.training_mentions import TrainingMentions
+from lexome.datasets import find
 from lexome.document import Document
 from lexome.tasks.evaluation.linking import linking_accuracy
 from lexome.tasks.metrics.spans import compare_sets, sum_agreements
-from linking_sets import ROOT, Equivalents, medic_index, split
+from linking_sets import ROOT, SETS, Equivalents, medic_index, split
 
 RESULT = ROOT / "results" / "linking.json"
 WORK = Path("/tmp/lexome-linking")
@@ -52,41 +54,44 @@ RAW = (
     ("BC5CDR", ("Chemical", "Disease"), 84.0),
     ("BioRED", ("Gene", "Disease", "Chemical", "Species", "CellLine", "Variant"), None),
 )
-MEASURED_TEXT_DOCUMENTS = 100
+COST_DOCUMENTS = 100
+SECTIONS = ("gold", "raw", "cost")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--terms", type=Path, action="append", help="an index in place of the package's; repeatable")
     parser.add_argument("--part", default="test", choices=("test", "dev"))
-    parser.add_argument("--skip-raw", action="store_true")
-    parser.add_argument("--memory-only", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--sections", nargs="+", default=SECTIONS, choices=SECTIONS, help="others keep their result")
+    parser.add_argument("--cost-here", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.memory_only:
-        print(json.dumps(peak_memory(options.terms)))
+    if options.cost_here:
+        print(json.dumps(cost(options.terms)))
         return
     shipped = _indexes(options.terms)
     medic = medic_index(WORK / "medic.lexterms")
     same = Equivalents(medic)
-    result: dict[str, Any] = {"part": options.part, "gold_mentions": [], "raw_text": []}
-    for name, type, added, goal in GOLD:
-        for row in gold_mentions(name, type, added, options.part, shipped, medic, same):
-            result["gold_mentions"].append({**row, "goal": goal})
-            print(json.dumps(result["gold_mentions"][-1]), flush=True)
-    if not options.skip_raw:
+    result: dict[str, Any] = json.loads(RESULT.read_text()) if RESULT.exists() else {}
+    result["part"] = options.part
+    if "gold" in options.sections:
+        result["gold_mentions"] = []
+        for name, type, added, goal in GOLD:
+            for row in gold_mentions(name, type, added, options.part, shipped, medic, same):
+                result["gold_mentions"].append({**row, "goal": goal})
+                print(json.dumps(result["gold_mentions"][-1]), flush=True)
+    if "raw" in options.sections:
+        result["raw_text"] = []
         for name, types, goal in RAW:
             for row in raw_text(name, types, options.part, shipped, medic, same):
                 result["raw_text"].append({**row, "goal": goal})
                 print(json.dumps(result["raw_text"][-1]), flush=True)
-        result["speed"] = speed(shipped)
+    if "cost" in options.sections:
         terms = [part for path in options.terms or () for part in ("--terms", str(path))]
-        own = subprocess.run(
-            [sys.executable, __file__, "--memory-only", *terms], capture_output=True, text=True, check=True
-        )
-        result["memory"] = json.loads(own.stdout)
-        print(json.dumps({name: result[name] for name in ("speed", "memory")}), flush=True)
+        command = [sys.executable, __file__, "--cost-here", *terms]
+        result["cost"] = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+        print(json.dumps(result["cost"]), flush=True)
     result["facts"] = facts("lexome", "numpy", "onnxruntime")
-    if options.part == "test" and not options.skip_raw:
+    if options.part == "test":
         RESULT.write_text(json.dumps(result, indent=1) + "\n")
 
 
@@ -138,11 +143,34 @@ def gold_mentions(
                     "dictionary": dictionary,
                     "training_mentions": mentions is not None,
                     "mentions": sum(span.type == type and bool(span.concepts) for doc in docs for span in doc.spans),
+                    "known": round(100 * _known(docs, type, indexes, mentions, same), 2),
                     "accuracy_at_1": round(100 * accuracy[1], 2),
                     "accuracy_at_5": round(100 * accuracy[5], 2),
                 }
             )
     return rows
+
+
+def _known(
+    docs: Sequence[Document],
+    type: str,
+    indexes: Sequence[TermIndex],
+    mentions: TrainingMentions | None,
+    same: Equivalents,
+) -> float:
+    """How many mentions have a gold concept that the dictionaries or the training mentions have."""
+    known = total = 0
+    cache: dict[str, bool] = {}
+    for doc in docs:
+        for span in doc.spans:
+            if span.type == type and span.concepts:
+                total += 1
+                ids = {*span.concepts, *same.of(span.concepts)}
+                for one in ids - cache.keys():
+                    counted = mentions is not None and mentions.count_of(one) > 0
+                    cache[one] = counted or any(index.concept_of(one) is not None for index in indexes)
+                known += any(cache[one] for one in ids)
+    return known / total if total else 0.0
 
 
 def raw_text(
@@ -212,47 +240,51 @@ def annotated(docs: Sequence[Document], name: str) -> list[Document]:
     ]
 
 
-def speed(shipped: Sequence[TermIndex]) -> dict[str, float]:
-    """Processor seconds of annotation and of linking, and milliseconds to open the index."""
+def cost(paths: Sequence[Path] | None) -> dict[str, float]:
+    """Seconds and megabytes of annotation and of linking, in a process that does nothing else."""
     from lexome.infer.annotator import load
 
-    docs = [replace(doc, spans=(), relations=()) for doc in split("BioRED", "test")[:MEASURED_TEXT_DOCUMENTS]]
+    docs = [replace(doc, spans=(), relations=()) for doc in find("BioRED", data=SETS).split("test")[:COST_DOCUMENTS]]
+    before = _resident()
     annotator = load()
     list(annotator.annotate(docs[:4]))
+    loaded = _resident()
     started = time.process_time()
     found = [replace(doc, spans=tuple(replace(s, concepts=()) for s in doc.spans)) for doc in annotator.annotate(docs)]
     annotation = time.process_time() - started
-    linker = Linker(shipped)
-    linker.link(found[0])
+    annotated_peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    started = time.perf_counter()
+    indexes = _indexes(paths)
+    opening = time.perf_counter() - started
+    linker = Linker(indexes)
+    with_index = _resident()
+    for doc in found[:4]:  # as for the model, what is read once is not counted
+        linker.link(doc)
     started = time.process_time()
     for doc in found:
         linker.link(doc)
     linking = time.process_time() - started
-    words = sum(len(doc.text.split()) for doc in docs)
-    started = time.perf_counter()
-    for index in shipped:
-        TermIndex.open(index.name)
     return {
         "documents": len(docs),
-        "words": words,
+        "words": sum(len(doc.text.split()) for doc in docs),
         "annotation_s": round(annotation, 3),
         "linking_s": round(linking, 3),
         "linking_percent_of_annotation": round(100 * linking / annotation, 1),
         "mentions_per_second": round(sum(len(doc.spans) for doc in found) / linking),
-        "open_ms": round(1000 * (time.perf_counter() - started), 1),
+        "open_ms": round(1000 * opening, 1),
+        "before_mb": round(before, 1),
+        "annotator_loaded_mb": round(loaded, 1),
+        "annotation_peak_mb": round(annotated_peak, 1),
+        "index_opened_mb": round(with_index, 1),
+        "after_linking_mb": round(_resident(), 1),
+        "peak_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1),
     }
 
 
-def peak_memory(paths: Sequence[Path] | None) -> dict[str, float]:
-    """Megabytes that a process has at most, after it annotated and linked, in a process of its own."""
-    from lexome.infer.annotator import load
-
-    linker = Linker(_indexes(paths))
-    annotator = load()
-    docs = [replace(doc, spans=(), relations=()) for doc in split("BioRED", "test")[:20]]
-    for doc in annotator.annotate(docs):
-        linker.link(doc)
-    return {"peak_rss_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1), "pid": os.getpid()}
+def _resident() -> float:
+    """Megabytes of memory that the process has now."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
 if __name__ == "__main__":

@@ -44,7 +44,8 @@ def evaluate(
 
     Prints all applicable metrics, in percent, with 95% bootstrap intervals over documents. Documents are matched by id
     and must have the same text. Mentions are scored by exact match, by overlap, without types and by character, and
-    with tokens also as conlleval and seqeval do; relations, labels and answers are scored if the documents have them.
+    with tokens also as conlleval and seqeval do; concepts, relations, labels and answers are scored if there are
+    any.
     """
     from lexome.tasks.evaluation.comparison import Resampling
     from lexome.tasks.evaluation.scoring import as_json as plain

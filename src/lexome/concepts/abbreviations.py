@@ -74,6 +74,7 @@ _WORD = re.compile(r"\S+")
 # What may stand before a name of chemistry and is no part of its letters: positions, stereochemistry, a label.
 _LOCANTS = re.compile(r"(?:[\d,.'′+()\[\]-]|(?:[a-z]|di|tri|tert|sec|iso|cis|trans|alpha|beta|gamma|delta)(?=[-,]))+-")
 _ROTATED = re.compile(r"(\w+)[- ](alpha|beta|gamma|delta|kappa|[αβγδκ])")
+_LETTER = re.compile(r"[^\W\d_]")
 _LETTERS = re.compile(r"[^\W_]+")
 _JOINT = re.compile(r"[\s,]*(?:and|or|and/or|versus|vs\.?|to|,)\s+")
 _NEXT_PARENTHESIS = re.compile(r"\s+(?:and|or|,)\s+(?:[\w-]+\s+){1,3}\([^()]*\)")
@@ -175,6 +176,9 @@ def _in_document(one: Abbreviation, passage: Passage) -> Abbreviation:
 def _find_in_text(text: str) -> Iterator[Abbreviation]:
     undefined: tuple[Range, _Words] | None = None
     for opening, closing in _parentheses(text):
+        if _LETTER.search(text, opening, closing) is None:  # "(12)", which most parentheses are
+            undefined = None
+            continue
         before = _words_before(text, opening)
         if not before.words:
             continue

@@ -58,23 +58,29 @@ def test_a_text_is_shown_with_types_and_scores(model: Path) -> None:
     done = annotate("--model", model, "Mutations in BRCA1 raise the risk of breast cancer.")
     assert (done.exit_code, done.stdout) == (
         0,
-        "Mutations in [BRCA1|Gene 0.99] raise the risk of [breast cancer|Disease 0.96].\n",
+        "Mutations in [BRCA1|Gene NCBIGene:672 0.99] raise the risk of [breast\ncancer|Disease mesh:D001943 0.96].\n",
     )
-    assert done.stderr.splitlines()[1:3] == ["found      1 Disease", "found      1 Gene"]
+    assert done.stderr.splitlines()[1:5] == [
+        "found      1 Disease",
+        "found      1 Gene",
+        "linked     1 Disease",
+        "linked     1 Gene",
+    ]
 
 
 def test_quiet_leaves_the_documents_alone(model: Path) -> None:
     done = annotate("--model", model, "BRCA1 again", "--quiet")
-    assert (done.stdout, done.stderr) == ("[BRCA1|Gene 0.99] again\n", "")
+    assert (done.stdout, done.stderr) == ("[BRCA1|Gene NCBIGene:672 0.99] again\n", "")
 
 
 def test_several_texts_are_numbered(model: Path) -> None:
     done = annotate("--model", model, "in BRCA1", "in TP53", "--quiet")
-    assert done.stdout == "text-1\nin [BRCA1|Gene 0.99]\n\ntext-2\nin [TP53|Gene 0.90]\n"
+    assert done.stdout == "text-1\nin [BRCA1|Gene NCBIGene:672 0.99]\n\ntext-2\nin [TP53|Gene NCBIGene:7157 0.90]\n"
 
 
 def test_a_word_is_a_text_where_that_is_said(model: Path) -> None:
-    assert annotate("--model", model, "--text", "BRCA1", "--quiet").stdout == "[BRCA1|Gene 0.99]\n"
+    done = annotate("--model", model, "--text", "BRCA1", "--quiet")
+    assert done.stdout == "[BRCA1|Gene NCBIGene:672 0.99]\n"
 
 
 def test_a_very_long_text_is_no_path(model: Path) -> None:
@@ -85,11 +91,12 @@ def test_a_very_long_text_is_no_path(model: Path) -> None:
 @pytest.mark.parametrize("words", [(), ("-",)])
 def test_standard_input_is_read(model: Path, words: tuple[str, ...]) -> None:
     done = annotate("--model", model, *words, "--quiet", stdin="TP53\n")
-    assert done.stdout.splitlines()[-1] == "[TP53|Gene 0.90]"
+    assert done.stdout.splitlines()[-1] == "[TP53|Gene NCBIGene:7157 0.90]"
 
 
 def test_standard_input_is_read_where_texts_are_said_and_none_is_given(model: Path) -> None:
-    assert annotate("--model", model, "--text", "--quiet", stdin="TP53\n").stdout.splitlines()[-1] == "[TP53|Gene 0.90]"
+    done = annotate("--model", model, "--text", "--quiet", "--no-link", stdin="TP53\n")
+    assert done.stdout.splitlines()[-1] == "[TP53|Gene 0.90]"
 
 
 def test_each_line_is_a_document_where_that_is_asked(model: Path) -> None:
@@ -246,7 +253,7 @@ def test_what_explaining_takes_is_not_counted(model: Path) -> None:
 def test_two_models_work_one_after_another(model: Path, tmp_path: Path) -> None:
     other = dictionary_model(tmp_path / "species", {"mice": ("B-Species", 6.0)}, types=("Species",))
     done = annotate("--model", model, "--model", other, "BRCA1 in mice", "--quiet")
-    assert done.stdout == "[BRCA1|Gene 0.99] in [mice|Species 1.00]\n"
+    assert done.stdout == "[BRCA1|Gene MGI:104537 0.99] in [mice|Species NCBITaxon:10090 1.00]\n"
 
 
 # Colours
@@ -383,7 +390,7 @@ def test_what_is_said_of_another_encoding_leads_to_the_document(model: Path, des
     command = said.partition("`lexome ")[2].partition("`")[0].replace("IN", "latin.txt")
     assert CliRunner().invoke(app, command.split()).exit_code == 0
     done = annotate("--model", model, "OUT.jsonl", "--quiet")
-    assert done.stdout.splitlines()[-1].startswith("[olaparib|Chemical 0.99] in café")
+    assert done.stdout.splitlines()[-1].startswith("[olaparib|Chemical mesh:C531550 0.99] in café")
 
 
 def test_strict_stops_at_the_first_bad_document(model: Path, desk: Path) -> None:

@@ -11,7 +11,7 @@ from lexome.formats.dataframe import to_dataframe
 from lexome.metadata import Metadata
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from typing import Any
 
     from lexome.infer.annotator import Annotator
@@ -46,16 +46,27 @@ __all__ = [
 ]
 
 
-def load(*folders: str | Path, threads: int | None = None) -> "Annotator":
+def load(
+    *folders: str | Path,
+    threads: int | None = None,
+    link: bool = True,
+    terms: "str | Path | Sequence[str | Path]" = (),
+    find: bool = False,
+) -> "Annotator":
     """An annotator with the models in these folders; without any, with the model that comes with Lexome.
 
     A folder is one that `lexome export` made, or a token classifier of Hugging Face with its ONNX file. Several work
     on each document one after another: mentions first, then relations, classes and answers. It runs on all usable
     cores, or on so many threads.
+
+    Mentions get the ids of their concepts, unless `link` is false. `terms` are dictionaries of yours, tables, OBO files
+    or indexes of `lexome build-terms`, that are searched before the one that comes with Lexome; with `find`, their
+    names are also found in text, as mentions of their types.
     """
     from lexome.infer.annotator import load as open_models
+    from lexome.infer.concepts import concept_options
 
-    return open_models(*folders, threads=threads)
+    return open_models(*folders, threads=threads, concepts=concept_options(link=link, terms=terms, find=find))
 
 
 def pretrain(recipe: "str | Path | Mapping[str, Any]", *, progress_shown: bool = True) -> "Pretrained":

@@ -224,6 +224,15 @@ class Document:
         return "".join(pieces)
 
     @property
+    def concepts(self) -> dict[str, tuple[Span, ...]]:
+        """The concepts of the document's mentions, in the order of the text, each with its mentions."""
+        mentions: dict[str, list[Span]] = {}
+        for span in sorted(self.spans, key=lambda span: span.start):
+            for concept in dict.fromkeys(span.concepts):
+                mentions.setdefault(concept, []).append(span)
+        return {concept: tuple(spans) for concept, spans in mentions.items()}
+
+    @property
     def title(self) -> str | None:
         """The text of the first title passage, or None."""
         return next((passage.text for passage in self.passages if passage.kind == "title"), None)

@@ -183,7 +183,7 @@ def test_classes_relations_and_answers_come_in_the_same_call(full_client: httpx.
 def test_documents_are_only_written_where_no_type_is_asked_for(full_client: httpx.Client) -> None:
     doc = {"id": "1", "passages": [{"offset": 0, "text": "BRCA1 good melanoma"}]}
     answer = full_client.post("/annotate?types=", json={"documents": [doc]})
-    assert answer.json() == {"documents": [from_json(json.dumps(doc)).to_dict()]}
+    assert answer.json() == {"documents": [from_json(json.dumps(doc)).to_dict()], "concepts": {}}
 
 
 def test_classify_gives_classes(full_client: httpx.Client) -> None:

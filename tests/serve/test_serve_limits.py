@@ -137,10 +137,10 @@ def test_many_mentions_are_not_written_in_the_loop_that_all_wait_for(
 ) -> None:
     write, writing, may_end = routes.document_response, threading.Event(), threading.Event()
 
-    def write_slowly(docs: Sequence[Document], to: str) -> Any:
+    def write_slowly(docs: Sequence[Document], to: str, *rest: Any, **options: Any) -> Any:
         writing.set()
         assert may_end.wait(PATIENCE_S)
-        return write(docs, to)
+        return write(docs, to, *rest, **options)
 
     monkeypatch.setattr(routes, "document_response", write_slowly)
     text = "ab " * 200

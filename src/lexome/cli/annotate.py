@@ -39,6 +39,7 @@ from lexome.cli.app import (
 from lexome.errors import UsageError
 
 if TYPE_CHECKING:
+    from lexome.concepts.matcher import CaseRule
     from lexome.infer.annotation import Annotation
     from lexome.infer.bulk import BulkResult
     from lexome.infer.embed import EmbedResult
@@ -102,7 +103,9 @@ NoRule = Annotated[
     list[str] | None,
     typer.Option("--no-rule", metavar="RULE,...", help="Switch off rules of the model, or all; repeatable."),
 ]
-Explain = Annotated[bool, typer.Option("--explain", help="List dropped mentions with reasons.")]
+Explain = Annotated[
+    bool, typer.Option("--explain", help="List dropped mentions with reasons, and why mentions have their ids.")
+]
 Color = Annotated[
     bool | None,
     typer.Option("--color/--no-color", help="Color the output. Default: in a terminal, unless NO_COLOR is set."),
@@ -112,6 +115,31 @@ Threads = Annotated[
 ]
 Jobs = Annotated[
     int | None, typer.Option("--jobs", "--workers", min=0, help="Files to process in parallel, with a folder as --out.")
+]
+LinkOption = Annotated[bool, typer.Option("--link/--no-link", help="Give mentions the ids of their concepts.")]
+Terms = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--terms",
+        metavar="[TYPE=]FILE",
+        help="Dictionary to link with before Lexome's own: a table of id, name and type, an OBO file, or an index of "
+        "build-terms; repeatable.",
+    ),
+]
+OnlyTerms = Annotated[bool, typer.Option("--only-terms", help="Link with the dictionaries of --terms only.")]
+Find = Annotated[
+    bool, typer.Option("--find", help="Also find the names of --terms in text, as mentions of their types.")
+]
+Case = Annotated[
+    str,
+    typer.Option(
+        "--case",
+        metavar="auto|match|ignore",
+        help="With --find: whether names have to match in case; auto: short ones in capitals.",
+    ),
+]
+Abbreviations = Annotated[
+    bool, typer.Option("--abbreviations", help="Mark short forms and long forms where a text defines them.")
 ]
 Redo = Annotated[bool, typer.Option("--redo", help="Replace output written with other settings.")]
 Verify = Annotated[bool, typer.Option("--verify", help="Hash finished files and redo those that have changed.")]
@@ -133,6 +161,12 @@ def annotate(
     min_score: MinScore = None,
     overlaps: OverlapsOption = None,
     no_rule: NoRule = None,
+    link: LinkOption = True,
+    terms: Terms = None,
+    only_terms: OnlyTerms = False,
+    find: Find = False,
+    case: Case = "auto",
+    abbreviations: Abbreviations = False,
     explain: Explain = False,
     color: Color = None,
     threads: Threads = None,
@@ -150,13 +184,15 @@ def annotate(
     """Find genes, diseases and more in texts and documents.
 
     Documents may have any format. An INPUT that contains a space and is not a path is a text. Without --out and --to,
-    documents are printed with each mention as [BRCA1|Gene 0.98]. If --out is a folder, each file is annotated into a
+    documents are printed with each mention as [BRCA1|Gene NCBIGene:672 0.98]. Mentions get the ids of their concepts
+    where these are sure enough, unless --no-link is given. If --out is a folder, each file is annotated into a
     file there, several in parallel; an interrupted run resumes when run again. Without --model, the default model is
     used.
     """
     from lexome.formats.conversion import split_options
     from lexome.infer.annotation import Annotation, parse_inputs
     from lexome.infer.annotator import default_model, load
+    from lexome.infer.concepts import ConceptOptions
     from lexome.infer.named_models import resolve_model
     from lexome.infer.selection import parse_min_score, parse_overlaps, parse_rules, parse_types
 
@@ -175,10 +211,11 @@ def annotate(
         raise UsageError(message, code="conflicting-options", value="--out")
     resolution = parse_overlaps(overlaps)
     folders = tuple(resolve_model(name, search_path=models_path) for name in model or [default_model()])
+    concepts = ConceptOptions(link, tuple(terms or ()), only_terms, find, case_rule(case), abbreviations)
     kept = "finished files" if output.bulk else None
-    with interruptible(None if output.printed else output.path, kept=kept), _ignore_closed_pipe():
+    with interruptible(None if output.printed else output.path, kept=kept), ignore_closed_pipe():
         # In bulk each process opens the models; here only their types are needed.
-        annotator = load(*folders, threads=1 if output.bulk else threads)
+        annotator = load(*folders, threads=1 if output.bulk else threads, concepts=concepts)
         selected = parse_types(types or [], (*annotator.types, *annotator.extra_types))
         scored = (*annotator.types, *annotator.relation_types, *annotator.extra_types)
         min_scores = parse_min_score(min_score or [], scored)
@@ -206,6 +243,7 @@ def annotate(
                     *options,
                     overlaps=resolution,
                     without_rules=without_rules,
+                    concepts=concepts,
                 ),
                 engine=engine_of(engine, jobs, address),
                 part=part_of(part),
@@ -274,8 +312,19 @@ def _arguments(inputs: list[str] | None) -> list[str]:
     return ["-"]
 
 
+def case_rule(name: str) -> "CaseRule":
+    """The rule of --case; UsageError for an unknown one."""
+    from lexome.concepts.matcher import CASE_RULES
+
+    rule = next((rule for rule in CASE_RULES if rule == name), None)
+    if rule is None:
+        message = f"--case {name!r}: expected one of {', '.join(CASE_RULES)}."
+        raise UsageError(message, code="unknown-case-rule", value=name)
+    return rule
+
+
 @contextmanager
-def _ignore_closed_pipe() -> Iterator[None]:
+def ignore_closed_pipe() -> Iterator[None]:
     """A reader that closes the pipe, such as head, is not an error to report."""
     try:
         yield
@@ -289,16 +338,19 @@ def _ignore_closed_pipe() -> Iterator[None]:
 def _print_documents(work: "Annotation", *, explain: bool, color: bool, as_json: bool) -> None:
     """Each document as it is annotated, rendered or as a line of JSON."""
     from lexome.infer.annotator import TEXT_ID
+    from lexome.infer.concepts import explanation_record
     from lexome.infer.refinement import made_by_rule
-    from lexome.infer.terminal import printable, render
+    from lexome.infer.terminal import explain_ids, printable, render
 
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="backslashreplace")
     width = min(shutil.get_terminal_size((100, 24)).columns, MAX_WIDTH)
     for number, doc in enumerate(work.documents()):
         dropped = work.explain(doc) if explain else []
+        linked = list(work.annotator.explain_concepts(doc).values()) if explain else []
         if as_json:
-            line = doc.to_dict() | ({"dropped": [asdict(one) for one in dropped]} if explain else {})
+            reasons = {"dropped": [asdict(one) for one in dropped], "linked": list(map(explanation_record, linked))}
+            line = doc.to_dict() | (reasons if explain else {})
             print(json.dumps(line, ensure_ascii=False), flush=True)
             continue
         print(("\n" if number else "") + render(doc, width=width, color=color, show_id=doc.id != TEXT_ID))
@@ -308,6 +360,8 @@ def _print_documents(work: "Annotation", *, explain: bool, color: bool, as_json:
         for one in dropped:
             place = f"{one.start}-{one.end} {printable(one.text)!r}"
             print(f"  dropped {place} {one.type} {one.score:.2f}: {printable(one.why)}")
+        for explanation in linked:
+            print("\n".join(f"  {line}" for line in explain_ids(explanation)))
         sys.stdout.flush()
 
 
@@ -346,7 +400,8 @@ def _finish_bulk(result: "BulkResult", out: Path, *, as_json: bool, quiet: bool)
 
 
 def _print_counts(counts: dict[str, Any], rejects: Path | None, stream: TextIO) -> None:
-    for label, kind in (("found", "mentions"), ("related", "relations"), ("labelled", "labels"), ("noted", "notes")):
+    kinds = ("mentions", "linked", "relations", "labels", "notes")
+    for label, kind in zip(("found", "linked", "related", "labelled", "noted"), kinds, strict=True):
         for name, times in list(counts[kind].items())[:NAMED_TYPES]:
             print(f"{label:<10} {times:,} {name}", file=stream)
     print_rejected(counts["rejected"], rejects, stream)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lexome.cli.annotate import Case, Find, LinkOption, OnlyTerms, Terms, case_rule
 from lexome.cli.app import ModelsPath, Quiet, app, needs
 from lexome.errors import UsageError
 from lexome.serve.limits import Limits
@@ -55,6 +56,11 @@ def serve(
     models_path: ModelsPath = None,
     documents: Documents = None,
     index: Indexes = None,
+    link: LinkOption = True,
+    terms: Terms = None,
+    only_terms: OnlyTerms = False,
+    find: Find = False,
+    case: Case = "auto",
     host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for all interfaces.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 for any free one.")] = 8000,
     token_file: TokenFile = None,
@@ -89,6 +95,7 @@ def serve(
         from lexome.serve.server import serve as run
     from lexome.formats import Tally
     from lexome.infer.annotator import Annotator, load
+    from lexome.infer.concepts import ConceptOptions
     from lexome.infer.named_models import resolve_model
     from lexome.serve.service import Library
 
@@ -108,9 +115,11 @@ def serve(
         raise UsageError(f"{message} --token-file, or accept that with --insecure.", code="open-host", value=host)
     if access_log and not quiet:
         _log_access()
+    concepts = ConceptOptions(link, tuple(terms or ()), only_terms, find, case_rule(case))
 
     def open_models() -> Annotator:
-        return load(*(resolve_model(name, search_path=models_path) for name in models or ()), threads=1)
+        folders = (resolve_model(name, search_path=models_path) for name in models or ())
+        return load(*folders, threads=1, concepts=concepts)
 
     annotator = open_models()
     tally = Tally()

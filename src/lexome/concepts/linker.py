@@ -14,7 +14,7 @@ keeps no concept. The same document, dictionaries and weights give the same ids,
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import chain
@@ -82,6 +82,8 @@ _MAIN_VOCABULARY = ("mesh:D",)
 _NAMED = 3
 _PUNCTUATION = re.compile(r"[\W_]+")
 _SIMILAR_NAMES = 8
+# No name of a dictionary is longer, and the forms of a mention of a whole page would take minutes.
+_MAX_MENTION = 250
 _EXPLAINED = 10
 _CACHED_MENTIONS = 1 << 15
 _FORM_FEATURE = {LONG: "long form", EXPANDED: "expanded", REDUCED: "reduced", SUBSTITUTED: "substituted"}
@@ -176,12 +178,19 @@ class Linker:
         """The documents with the concepts of their mentions."""
         return map(self.link, docs)
 
-    def link(self, doc: Document, *, relink: bool = False, scores: bool = False) -> Document:
+    def link(
+        self, doc: Document, *, types: Collection[str] | None = None, relink: bool = False, scores: bool = False
+    ) -> Document:
         """The document with concepts for its mentions; those that have some keep them, unless `relink`.
 
+        With `types`, only for mentions of these.
         With `scores`, each mention that was linked has the probability in an attribute "concept_score".
         """
-        wanted = [span for span in doc.spans if (relink or not span.concepts) and self.linked_type(span.type)]
+        wanted = [
+            span
+            for span in doc.spans
+            if (relink or not span.concepts) and (types is None or span.type in types) and self.linked_type(span.type)
+        ]
         if not wanted:
             return doc
         explained = self._explain(doc, wanted, reasons=False)
@@ -243,7 +252,7 @@ class Linker:
         seen: set[tuple[str, str]] = set()
         for span in doc.spans:
             type = self.linked_type(span.type)
-            if type is None or type == VARIANT:
+            if type is None or type == VARIANT or len(span.text) > _MAX_MENTION:
                 continue
             if type in (SPECIES, CELL_LINE):
                 taxon, weight = self._taxon(span, type, forms)
@@ -266,6 +275,8 @@ class Linker:
         return (concept.id, 1.0) if type == SPECIES else (concept.taxon, CELL_LINE_WEIGHT)
 
     def _explain_span(self, span: Span, type: str, context: _Context, *, reasons: bool) -> Explanation:
+        if len(span.text) > _MAX_MENTION:
+            return Explanation(span, (), 0.0, ())
         if type == VARIANT:
             concepts = variant_concepts(span.text)
             return Explanation(span, concepts, float(bool(concepts)), _variants(concepts, span.text))

@@ -12,11 +12,12 @@ from typing import Any
 
 from lexome.document import Document, Passage, shorten
 from lexome.errors import FormatError, UsageError
-from lexome.formats import Tally, read, write
+from lexome.formats import Tally, read, write, writing_format
 from lexome.formats.conversion import input_files
 from lexome.formats.registry import formats_by_extension
 from lexome.formats.streams import is_archive
 from lexome.infer.annotator import TEXT_ID, Annotator, Candidate
+from lexome.infer.concepts import naming_options
 from lexome.infer.language import looks_foreign
 from lexome.infer.refinement import RULE_ATTRIBUTE
 from lexome.infer.selection import MinScore, Overlaps
@@ -90,7 +91,7 @@ def _looks_like_text(argument: str) -> bool:
 
 @dataclass(slots=True)
 class AnnotationCounts:
-    """Annotated documents, characters and tokens of their text, and annotations by type.
+    """Annotated documents, characters and tokens of their text, annotations by type, and mentions with concepts.
 
     `predictable` are the types that the models predict; annotations of other types, which documents had before, are
     not counted. None counts all.
@@ -100,6 +101,7 @@ class AnnotationCounts:
     characters: int = 0
     tokens: int = 0
     mentions: Counter[str] = field(default_factory=Counter)
+    linked: Counter[str] = field(default_factory=Counter)
     relations: Counter[str] = field(default_factory=Counter)
     labels: Counter[str] = field(default_factory=Counter)
     answers: int = 0
@@ -115,6 +117,7 @@ class AnnotationCounts:
             self.documents += 1
             self.characters += sum(len(passage.text) for passage in doc.passages)
             self.mentions.update(self._predictable(span.type for span in doc.spans))
+            self.linked.update(self._predictable(span.type for span in doc.spans if span.concepts))
             self.relations.update(self._predictable(relation.type for relation in doc.relations))
             self.labels.update(self._predictable(doc.labels))
             self.answers += sum(answer.score is not None for question in doc.questions for answer in question.answers)
@@ -134,7 +137,7 @@ class AnnotationCounts:
         """Add the `as_dict` of other documents."""
         for name in ("documents", "characters", "tokens", "answers"):
             setattr(self, name, getattr(self, name) + counts[name])
-        for name in ("mentions", "relations", "labels"):
+        for name in ("mentions", "linked", "relations", "labels"):
             getattr(self, name).update(counts[name])
 
     def throughput(self, seconds: float) -> dict[str, float]:
@@ -209,7 +212,8 @@ class Annotation:
         files, rejects = input_files(self.inputs.paths, self._from, self.tally, out=out), self.tally.rejects_path
         if rejects is not None and rejects.is_file():
             rejects.unlink()  # of an earlier run
-        write(out, self._annotate(files), format, tally=self.tally, **options)
+        naming = naming_options(writing_format(out, format).name, self.annotator.concepts)
+        write(out, self._annotate(files), format, tally=self.tally, **{**naming, **options})
         # Parquet's writer rejects documents of a row group together, later than they are counted.
         self.counts.documents = self.tally.written
 

@@ -9,18 +9,22 @@ from importlib import resources
 from itertools import chain, islice
 from math import exp, log
 from pathlib import Path, PurePath
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
 from lexome.corpus.sentences import with_sentences
 from lexome.document import Document, Passage
 from lexome.errors import CheckpointError, UsageError
+from lexome.infer.concepts import ConceptOptions, Concepts
 from lexome.infer.predictor import CHANGED, SETTINGS, ModelSettings, Predictor, is_hugging_face, open_hugging_face
 from lexome.infer.refinement import Refined, Refinement, refine_document
 from lexome.infer.selection import ALL_RULES, MinScore, Overlaps, Selection, select
 from lexome.tasks import Task, task_of
 from lexome.tasks.task import Example, Floats, Frame
+
+if TYPE_CHECKING:
+    from lexome.concepts.linker import Explanation
 
 Curve = tuple[float, float]
 """Slope and intercept of Platt scaling, on the log-odds."""
@@ -245,9 +249,15 @@ def annotation_steps(
     models: Iterable[Model],
     selection: Selection,
     *,
+    concepts: Concepts | None = None,
     check: Callable[[Model, Document], None] | None = None,
+    check_mentions: Callable[[Document], None] | None = None,
 ) -> Steps:
-    """The steps of one document through the models that the selection needs; `check` may reject it before each."""
+    """The steps of one document through the models that the selection needs; `check` may reject it before each.
+
+    With `concepts`, names of dictionaries and concept ids are added after the last one, unless `check_mentions`
+    rejects the document.
+    """
     for model in models:
         if not selection.needs(model.types):
             continue
@@ -256,15 +266,24 @@ def annotation_steps(
         examples = model.encode(doc)
         logits = (yield model, examples) if examples else []
         doc = model.predict(doc, examples, logits, selection)
-    return doc
+    if concepts is None:
+        return doc
+    if check_mentions is not None:
+        check_mentions(doc)
+    return concepts.apply(doc, selection.types)
 
 
 def annotate_together(
-    docs: Sequence[Document], models: Sequence[Model], selection: Selection, *, batch_tokens: int = 0
+    docs: Sequence[Document],
+    models: Sequence[Model],
+    selection: Selection,
+    *,
+    concepts: Concepts | None = None,
+    batch_tokens: int = 0,
 ) -> list[Document]:
     """The documents, each model run on the windows of all of them at once."""
     results = list(docs)
-    steps = [annotation_steps(doc, models, selection) for doc in docs]
+    steps = [annotation_steps(doc, models, selection, concepts=concepts) for doc in docs]
     pending: dict[int, tuple[Model, list[Example]]] = {}
 
     def advance(index: int, logits: list[Floats] | None) -> None:
@@ -312,21 +331,27 @@ class Annotator:
     ['Cystic fibrosis', 'recessive disease']
     """
 
-    def __init__(self, models: Sequence[Model]) -> None:
+    def __init__(self, models: Sequence[Model], concepts: Concepts | None = None) -> None:
         # Later kinds read what earlier ones predict.
         self.models = tuple(sorted(models, key=lambda model: ORDER.index(model.kind)))
         _check_compatible(self.models)
+        self.concepts = concepts
         self.threads = max(model.predictor.threads for model in self.models)
 
     @classmethod
-    def open(cls, *folders: Path, threads: int | None = None) -> "Annotator":
-        """Models in folders written by `lexome export`, or Hugging Face token classifiers as ONNX."""
-        return cls([Model.open(folder, threads=threads) for folder in folders])
+    def open(cls, *folders: Path, threads: int | None = None, concepts: ConceptOptions | None = None) -> "Annotator":
+        """Models in folders written by `lexome export`, or Hugging Face token classifiers as ONNX.
+
+        With `concepts`, mentions are linked, and names of dictionaries found, after the models.
+        """
+        models = [Model.open(folder, threads=threads) for folder in folders]
+        return cls(models, None if concepts is None else concepts.open())
 
     @property
     def types(self) -> tuple[str, ...]:
-        """Mention types that are predicted by default."""
-        return tuple(type_ for model in self.models for type_ in model.types if type_ not in model.extra)
+        """Mention types that are predicted or found by default."""
+        predicted = [type_ for model in self.models for type_ in model.types if type_ not in model.extra]
+        return tuple(dict.fromkeys((*predicted, *(self.concepts.types if self.concepts is not None else ()))))
 
     @property
     def extra_types(self) -> tuple[str, ...]:
@@ -349,6 +374,7 @@ class Annotator:
             "types": list(self.types),
             "extra_types": list(self.extra_types),
             "models": [model.about() for model in self.models],
+            **(self.concepts.about() if self.concepts is not None else {"linked_types": [], "dictionaries": []}),
         }
 
     def select(
@@ -401,7 +427,7 @@ class Annotator:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled by the folders of its models, which another process opens again."""
-        return type(self), (self.models,)
+        return type(self), (self.models, self.concepts)
 
     def annotate(
         self,
@@ -460,6 +486,10 @@ class Annotator:
         candidates = [candidate for model in models for candidate in model.dropped(doc, selection)]
         return sorted(candidates, key=lambda candidate: (candidate.start, candidate.end, candidate.type))
 
+    def explain_concepts(self, doc: Document) -> "dict[str, Explanation]":
+        """Why the mentions of an annotated document have their ids and which others were near, by span id."""
+        return self.concepts.explain(doc) if self.concepts is not None else {}
+
     def _in_order(
         self, docs: Iterator[Document], selection: Selection, *, batch_tokens: int, together: int
     ) -> Iterator[Document]:
@@ -481,7 +511,7 @@ class Annotator:
             yield from self._on_threads(chain(first, readable), selection)
         else:
             # All threads share the work on a single document.
-            yield from annotate_together(first, self.models, selection)
+            yield from annotate_together(first, self.models, selection, concepts=self.concepts)
         if errors:
             raise errors[0]
 
@@ -491,11 +521,11 @@ class Annotator:
         while group := list(islice(docs, size)):
             try:
                 results: Iterable[Document] = annotate_together(
-                    group, self.models, selection, batch_tokens=batch_tokens
+                    group, self.models, selection, concepts=self.concepts, batch_tokens=batch_tokens
                 )
             except Exception:
                 # One of them fails; those before it are yielded first.
-                results = (annotate_together([doc], self.models, selection)[0] for doc in group)
+                results = (annotate_together([doc], self.models, selection, concepts=self.concepts)[0] for doc in group)
             yield from results
 
     def _on_threads(self, docs: Iterable[Document], selection: Selection) -> Iterator[Document]:
@@ -503,7 +533,8 @@ class Annotator:
         pool = ThreadPoolExecutor(self.threads, "lexome-annotate")
         try:
             for doc in docs:
-                waiting.append(pool.submit(annotate_together, [doc], self._single_threaded_models, selection))
+                models = self._single_threaded_models
+                waiting.append(pool.submit(annotate_together, [doc], models, selection, concepts=self.concepts))
                 if len(waiting) >= PREFETCH * self.threads:
                     yield from waiting.popleft().result()
             while waiting:
@@ -554,9 +585,13 @@ def _hint(item: object) -> str:
 DEFAULT_MODEL = "default_model"
 
 
-def load(*folders: str | Path, threads: int | None = None) -> Annotator:
-    """An annotator with the models in these folders; without any, with Lexome's default model."""
-    return Annotator.open(*(map(Path, folders) if folders else [default_model()]), threads=threads)
+def load(*folders: str | Path, threads: int | None = None, concepts: ConceptOptions | None = None) -> Annotator:
+    """An annotator with the models in these folders; without any, with Lexome's default model.
+
+    Mentions are linked to concepts unless `concepts` says otherwise.
+    """
+    opened = map(Path, folders) if folders else [default_model()]
+    return Annotator.open(*opened, threads=threads, concepts=ConceptOptions() if concepts is None else concepts)
 
 
 def default_model() -> Path:

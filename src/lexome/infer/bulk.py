@@ -24,6 +24,7 @@ from lexome.formats.registry import FORMATS, get_format
 from lexome.formats.streams import is_archive, printable_name, uncompressed_name
 from lexome.infer.annotation import AnnotationCounts, annotate, predictable_types
 from lexome.infer.annotator import Annotator
+from lexome.infer.concepts import ConceptOptions, naming_options
 from lexome.infer.predictor import identity_of
 from lexome.infer.selection import MinScore, Overlaps
 from lexome.pipeline import Advance, Engine, Job, Part, Stage, StageResult, run
@@ -38,7 +39,10 @@ LOCAL = Engine()
 
 @dataclass(frozen=True, slots=True)
 class BulkSettings:
-    """Models and options; all but `strict` and `threads` determine the output."""
+    """Models and options; all but `strict` and `threads` determine the output.
+
+    `fingerprint` is that of their identity, once that is known.
+    """
 
     models: tuple[Path, ...]
     format: str
@@ -52,6 +56,8 @@ class BulkSettings:
     write_options: Mapping[str, Any] = field(default_factory=dict)
     overlaps: Overlaps | None = None
     without_rules: tuple[str, ...] = ()
+    concepts: ConceptOptions = field(default_factory=ConceptOptions)
+    fingerprint: str = ""
 
     def identity(self) -> dict[str, Any]:
         """What the output depends on, by the names of the options."""
@@ -69,6 +75,8 @@ class BulkSettings:
             "lines": self.lines,
             "overlaps": self.overlaps,
             "no-rule": sorted(self.without_rules),
+            # With the hashes of dictionaries: where one has changed, everything is annotated again.
+            "concepts": self.concepts.identity(),
             **({"set": {**self.read_options, **self.write_options}} if self.read_options or self.write_options else {}),
         }
 
@@ -129,7 +137,11 @@ def annotate_files(
     if engine.kind == "ray":
         # Workers have another current folder.
         inputs, out = [path.absolute() for path in inputs], out.absolute()
-    settings = replace(settings, models=tuple(folder.absolute() for folder in settings.models))
+    settings = replace(
+        settings,
+        models=tuple(folder.absolute() for folder in settings.models),
+        concepts=settings.concepts.absolute(),
+    )
     tally = Tally()
     files = inputs_by_name(inputs, out, settings.from_, rejects=rejects, tally=tally)
     if out.exists() and not out.is_dir():
@@ -141,7 +153,7 @@ def annotate_files(
         _claim_folder(out, identity, redo=redo)
         engine, threads = share_cores(engine, settings.threads, files=len(files))
         extension = get_format(settings.format).extensions[0]
-        job_settings = replace(settings, threads=threads)
+        job_settings = replace(settings, threads=threads, fingerprint=fingerprint(identity))
         jobs = tuple(
             Job(name, paths, (out / f"{name}{extension}", work_folder(out) / "rejects" / f"{name}.jsonl"), job_settings)
             for name, paths in files.items()
@@ -178,7 +190,7 @@ def annotate_file(job: Job, drafts: tuple[Path, ...], advance: Advance) -> dict[
     settings: BulkSettings = job.settings
     out, rejects = drafts
     rejects.touch()
-    annotator = _open_once(settings.models, settings.threads)
+    annotator = _open_once(settings.models, settings.threads, settings.concepts, settings.fingerprint)
     counts = AnnotationCounts(predictable=predictable_types(annotator, settings.types))
     tokens = annotator.tokens_run
     with Tally(None if settings.strict else rejects) as tally:
@@ -194,7 +206,8 @@ def annotate_file(job: Job, drafts: tuple[Path, ...], advance: Advance) -> dict[
             overlaps=settings.overlaps,
             without_rules=settings.without_rules,
         )
-        write(out, counts.count(annotated, tally), settings.format, tally=tally, **settings.write_options)
+        writing = {**naming_options(settings.format, annotator.concepts), **settings.write_options}
+        write(out, counts.count(annotated, tally), settings.format, tally=tally, **writing)
         tally.raise_failures(str(job.inputs[0]))
     counts.documents, counts.tokens = tally.written, annotator.tokens_run - tokens
     rejected, notes = dict(sorted(tally.rejected.items())), dict(sorted(tally.notes.items()))
@@ -202,9 +215,9 @@ def annotate_file(job: Job, drafts: tuple[Path, ...], advance: Advance) -> dict[
 
 
 @lru_cache(maxsize=1)
-def _open_once(models: tuple[Path, ...], threads: int | None) -> Annotator:
-    """The models, opened once per process for all its jobs."""
-    return Annotator.open(*models, threads=threads)
+def _open_once(models: tuple[Path, ...], threads: int | None, concepts: ConceptOptions, fingerprint: str) -> Annotator:
+    """The models and dictionaries, opened once per process for all its jobs, unless their files have changed."""
+    return Annotator.open(*models, threads=threads, concepts=concepts)
 
 
 def _track(docs: Iterator[Document], tally: Tally, advance: Advance) -> Iterator[Document]:

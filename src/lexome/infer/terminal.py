@@ -1,14 +1,18 @@
-"""Renders a document for a terminal: mentions in brackets with type and score, optionally in color.
+"""Renders a document for a terminal: mentions in brackets with type, ids and score, optionally in color.
 
 Color only repeats what the brackets say. Control characters of a text are shown as symbols, never sent.
 """
 
 import re
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 from unicodedata import combining, east_asian_width
 
 from lexome.document import Document, Passage, Span
 from lexome.formats.html import color_of
+
+if TYPE_CHECKING:
+    from lexome.concepts.linker import Explanation
 
 BOLD, DIM, RESET = "\x1b[1m", "\x1b[2m", "\x1b[0m"
 # Hues of the terminal's colors in OKLCH, and their codes; dark blue is hard to read, so blue is the bright one.
@@ -21,6 +25,10 @@ _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-
 
 NO_BREAK_SPACE = "\u00a0"
 
+# Most ids of one mention, and most candidates for them, that are shown.
+MAX_IDS = 5
+SHOWN_CANDIDATES = 5
+
 Piece = tuple[str, str]
 """A text, and the mention type that colors it, or nothing."""
 
@@ -29,9 +37,9 @@ def render(doc: Document, *, width: int = 100, color: bool = False, show_id: boo
     """The document as wrapped lines: each passage, then relations, labels and answers.
 
     >>> from lexome.document import Document, Passage, Span
-    >>> span = Span("T1", "Gene", ((13, 18),), "BRCA1", score=0.98)
+    >>> span = Span("T1", "Gene", ((13, 18),), "BRCA1", ("NCBIGene:672",), 0.98)
     >>> print(render(Document("text", (Passage(0, "Mutations in BRCA1."),), (span,)), show_id=False))
-    Mutations in [BRCA1|Gene 0.98].
+    Mutations in [BRCA1|Gene NCBIGene:672 0.98].
     """
 
     def paint(text: str, type_: str) -> str:
@@ -42,10 +50,7 @@ def render(doc: Document, *, width: int = 100, color: bool = False, show_id: boo
         nested, crossing = _nest(passage, doc.spans)
         words = ([(paint(text, type_), _columns(text)) for text, type_ in word] for word in _words(passage, nested))
         lines += _wrap(words, width)
-        lines += (
-            paint(f"  also [{printable(span.text)}|{printable(span.type)}{_score(span.score)}]", span.type)
-            for span in crossing
-        )
+        lines += (paint(f"  also [{printable(span.text)}|{printable(_label(span))}]", span.type) for span in crossing)
     lines += _relation_lines(doc)
     if doc.labels:
         lines.append("  labels: " + printable(", ".join(doc.labels)))
@@ -86,6 +91,12 @@ def color_code(type_: str) -> str:
     nearest = min(_HUES, key=lambda hue: abs((hue - color.hue + 180) % 360 - 180))
     code = _HUES[nearest]
     return f"\x1b[1;{code + 60 if color.dark > _BRIGHT and code < 90 else code}m"
+
+
+def _label(span: Span) -> str:
+    """Type, ids and score; of many ids, as of a list of genes, the first few."""
+    ids = ";".join(span.concepts[:MAX_IDS]) + (";…" if len(span.concepts) > MAX_IDS else "")
+    return f"{span.type} {ids}".rstrip() + _score(span.score)
 
 
 def _score(score: float | None) -> str:
@@ -138,8 +149,8 @@ def _pieces(passage: Passage, nested: list[Span]) -> Iterator[Piece]:
             yield text_to(open_spans[-1].end)
             position = open_spans[-1].end
             inner = open_spans.pop()
-            # Type and score stay on one line.
-            yield f"|{inner.type}{_score(inner.score)}]".replace(" ", NO_BREAK_SPACE), inner.type
+            # Type, ids and score stay on one line.
+            yield f"|{_label(inner)}]".replace(" ", NO_BREAK_SPACE), inner.type
         yield text_to(start)
         position = start
         if span is not None:
@@ -166,3 +177,18 @@ def _columns(text: str) -> int:
     if text.isascii():
         return len(text)
     return sum(0 if combining(c) else 2 if east_asian_width(c) in "WF" else 1 for c in text)
+
+
+def explain_ids(explanation: "Explanation") -> list[str]:
+    """Lines on why a mention has its ids, or none, and on the concepts that came near.
+
+    The first line is about the mention, each further one about a candidate.
+    """
+    span = explanation.span
+    ids = ", ".join(explanation.concepts) or "no id"
+    lines = [f"linked {span.start}-{span.end} {span.text!r} {span.type}: {ids}, probability {explanation.score:.2f}"]
+    for one in explanation.candidates[:SHOWN_CANDIDATES]:
+        name = " of ".join(filter(None, (one.preferred, one.taxon)))
+        reasons = "; ".join(one.reasons)
+        lines.append(f"  {one.score:.2f} {one.concept} ({name})" + (f": {reasons}" if reasons else ""))
+    return [printable(line) for line in lines]

@@ -16,6 +16,7 @@ class Limits:
     question          characters of one question
     pairs             of mentions in one document that a model has to classify; also questions times windows
     searches          that are waiting or in progress
+    mentions          of one document that are linked to concepts, counting each name once
     queue             documents of all clients that are waiting or in progress
     queue_characters  their total length; one request is always accepted by an empty queue
     held_bytes        bodies and unsent responses of all open requests together
@@ -35,6 +36,7 @@ class Limits:
     question: int = 10_000
     pairs: int = 2000
     searches: int = 64
+    mentions: int = 5000
     queue: int = 2000
     queue_characters: int = 4_000_000
     held_bytes: int = 256_000_000

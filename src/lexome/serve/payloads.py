@@ -2,14 +2,16 @@
 
 import asyncio
 import io
+import json
 import tempfile
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar, cast
 from zipfile import ZIP_DEFLATED, ZipFile
 
@@ -25,6 +27,7 @@ from lexome.formats.encodings import prepare_text
 from lexome.formats.jsonl import to_json
 from lexome.formats.registry import BY_NAME, detect, detect_by_content, get_format
 from lexome.formats.streams import HEAD_BYTES, Source, is_archive
+from lexome.infer.concepts import Concepts, naming_options
 from lexome.serve.limits import CLIENT_CLOSED, Limits, RequestError
 from lexome.serve.queue import text_length
 
@@ -236,27 +239,40 @@ def media_type(format: str) -> str:
     return "application/zip" if get_format(format).folder else _MEDIA_TYPES.get(format, "text/plain; charset=utf-8")
 
 
-def document_response(docs: Sequence[Document], format: str) -> Response:
-    """The documents in a format, as a download unless it is JSON; BadDocument if the format cannot represent one."""
+def document_response(
+    docs: Sequence[Document],
+    format: str,
+    concepts: Mapping[str, Any] = MappingProxyType({}),
+    *,
+    naming: Concepts | None = None,
+) -> Response:
+    """The documents in a format, as a download unless it is JSON; BadDocument if the format cannot represent one.
+
+    JSON has the description of `concepts` beside the documents; other formats, preferred names by `naming`.
+    """
     if format == JSON:
         return Response(
-            b'{"documents":[' + b",".join(to_json(doc, all_keys=True) for doc in docs) + b"]}",
+            b'{"documents":['
+            + b",".join(to_json(doc, all_keys=True) for doc in docs)
+            + b'],"concepts":'
+            + json.dumps(dict(concepts), ensure_ascii=False, separators=(",", ":")).encode()
+            + b"}",
             media_type="application/json",
         )
     extension = ".zip" if get_format(format).folder else get_format(format).extensions[0]
     # A download, never rendered: an HTML response has text of strangers, and this origin may have a user's token.
     headers = {"content-disposition": f'attachment; filename="annotations{extension}"'}
-    return Response(write_format(docs, format), media_type=media_type(format), headers=headers)
+    return Response(write_format(docs, format, naming), media_type=media_type(format), headers=headers)
 
 
-def write_format(docs: Sequence[Document], format: str) -> bytes:
+def write_format(docs: Sequence[Document], format: str, naming: Concepts | None = None) -> bytes:
     """A file of a format; for a format that is written as a folder, a zip file."""
     chosen = get_format(format)
     if format == "html":
         _check_marks(docs)
     stream = io.BytesIO()
     if not chosen.folder:
-        chosen.write_function()(docs, stream, tally=Tally())
+        chosen.write_function()(docs, stream, tally=Tally(), **naming_options(format, naming))
         return stream.getvalue()
     with tempfile.TemporaryDirectory(prefix="lexome-") as name, ZipFile(stream, "w", ZIP_DEFLATED) as archive:
         folder = Path(name) / "annotations"

@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from lexome.document import Document
 from lexome.infer.annotator import Model, Steps, annotation_steps
+from lexome.infer.concepts import Concepts
 from lexome.infer.selection import Selection
 from lexome.serve.limits import Limits, RequestError
 from lexome.tasks.task import Example, Floats
@@ -55,8 +56,16 @@ WorkItem = tuple[DocumentJob, int | None]
 class QueuedRequest:
     """The documents of one request: not started, with windows to run, or finished."""
 
-    def __init__(self, docs: Sequence[Document], models: Sequence[Model], selection: Selection, limits: Limits) -> None:
+    def __init__(
+        self,
+        docs: Sequence[Document],
+        models: Sequence[Model],
+        selection: Selection,
+        limits: Limits,
+        concepts: Concepts | None = None,
+    ) -> None:
         self.docs, self.models, self.selection, self.limits = docs, models, selection, limits
+        self.concepts = concepts
         self.started = 0
         self.ready: deque[WorkItem] = deque()
         self.results: list[Document | None] = [None] * len(docs)
@@ -78,12 +87,27 @@ class QueuedRequest:
             return self.ready.popleft()
         index = self.started
         self.started += 1
-        steps = annotation_steps(self.docs[index], self.models, self.selection, check=self._check_size)
+        steps = annotation_steps(
+            self.docs[index],
+            self.models,
+            self.selection,
+            concepts=self.concepts,
+            check=self._check_size,
+            check_mentions=self._check_mentions,
+        )
         return DocumentJob(self, index, steps), None
 
     def _check_size(self, model: Model, doc: Document) -> None:
         if (reason := model.task.oversize(doc, self.limits.pairs)) is not None:
             raise RequestError(413, f"{model.name}: document {doc.id[:60]!r} has {reason}")
+
+    def _check_mentions(self, doc: Document) -> None:
+        """Mentions are looked up one by one, some by similarity, which takes a millisecond or two."""
+        linked = self.concepts is not None and self.concepts.linker is not None
+        mentions = len({(span.text, span.type) for span in doc.spans}) if linked else 0
+        if mentions > self.limits.mentions:
+            message = f"document {doc.id[:60]!r} has {mentions:,} different mentions to link; expected at most "
+            raise RequestError(413, f"{message}{self.limits.mentions:,}. Split it, or send it with link=false.")
 
     def finish(self, error: Exception | None = None) -> None:
         """Resolve the future, from any thread: all documents are finished, or one failed."""
@@ -134,14 +158,21 @@ class Queue:
             self._workers.pop().join()
         self._long_documents.shutdown(cancel_futures=True)
 
-    async def run(self, docs: Sequence[Document], models: Sequence[Model], selection: Selection) -> list[Document]:
-        """The annotated documents, in order; RequestError if the queue is full.
+    async def run(
+        self,
+        docs: Sequence[Document],
+        models: Sequence[Model],
+        selection: Selection,
+        *,
+        concepts: Concepts | None = None,
+    ) -> list[Document]:
+        """The annotated documents, in order, with `concepts` also linked; RequestError if the queue is full.
 
         If the caller stops waiting, remaining work is not done.
         """
         if not docs:
             return []
-        request = QueuedRequest(docs, models, selection, self.limits)
+        request = QueuedRequest(docs, models, selection, self.limits, concepts)
         self._admit(request)
         try:
             return await request.done

@@ -32,7 +32,7 @@ router = APIRouter(tags=["annotation"])
 operator_router = APIRouter(tags=["state"])
 
 _ERRORS = (400, 408, 413, 415, 422, 429, 503)
-_ANNOTATE_QUERY = ("from", "name", "to", "types", "min_score")
+_ANNOTATE_QUERY = ("from", "name", "to", "types", "min_score", "link", "abbreviations")
 Form = Literal["factoid", "list", "yesno"]
 
 
@@ -77,11 +77,16 @@ async def annotate(
     ] = JSON,
     types: Annotated[str | None, Query(description="Mention types to predict, separated by commas.")] = None,
     min_score: Annotated[float | None, Query(ge=0, le=1, description="Minimum score of mentions.")] = None,
+    link: Annotated[bool, Query(description="Give mentions the ids of their concepts.")] = True,
+    abbreviations: Annotated[
+        bool, Query(description="Mark short forms and long forms where they are defined.")
+    ] = False,
 ) -> Response:
     """Annotate texts or documents with mentions, relations, classes and answers.
 
     The body is JSON with `text` or `documents`; or a file of any format, given as `from`, or detected from `name` and
-    the first bytes. Mentions of the selected types replace those of the documents. If `types` is empty, no model is
+    the first bytes. Mentions of the selected types replace those of the documents and get the ids of their concepts;
+    `concepts` of the response has names and pages of these. If `types` is empty, no model is
     run: the documents are only converted to another format.
     """
     service = service_of(request)
@@ -101,10 +106,17 @@ async def annotate(
         may_be_json = name is None and from_ in (None, JSON)
         docs = await service.offload(len(body) if may_be_json else len(body) << 4, parse)
         selected = None if types is None else [one.strip() for one in types.split(",") if one.strip()]
-        annotated = await service.annotate(docs, types=selected, min_score=min_score)
+        annotated = await service.annotate(
+            docs, types=selected, min_score=min_score, link=link, abbreviations=abbreviations
+        )
         # Whatever a body brings along, such as a great many mentions, is written again.
         size = max(len(body), sum(map(text_length, annotated)))
-        return await service.offload(size if to == JSON else size << 4, lambda: document_response(annotated, to))
+
+        def write() -> Response:
+            described = service.describe_concepts(annotated) if to == JSON else {}
+            return document_response(annotated, to, described, naming=service.annotator.concepts)
+
+        return await service.offload(size if to == JSON else size << 4, write)
 
     return await service.in_time(request, work())
 

@@ -18,10 +18,18 @@ class Problem(BaseModel):
     error: str
 
 
+class ConceptPage(BaseModel):
+    """The preferred name of a concept, and the page of the database that owns it."""
+
+    name: str | None
+    url: str | None
+
+
 class Annotated(BaseModel):
-    """Annotated documents."""
+    """Annotated documents, and the concepts of their mentions by id."""
 
     documents: list[Document]
+    concepts: dict[str, ConceptPage]
 
 
 class About(BaseModel):
@@ -30,6 +38,8 @@ class About(BaseModel):
     types: list[str] = Field(description="Mention types that are predicted by default.")
     extra_types: list[str] = Field(description="Mention types that are predicted only on request.")
     models: list[dict[str, Any]]
+    linked_types: list[str] = Field(description="Mention types that dictionaries have concepts of.")
+    dictionaries: list[str] = Field(description="Dictionaries that mentions are linked with.")
     formats: list[str] = Field(description="Values of `to`.")
     reads: list[str] = Field(description="Values of `from`.")
     limits: dict[str, float]

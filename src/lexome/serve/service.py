@@ -7,6 +7,7 @@ import threading
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
@@ -15,8 +16,11 @@ from starlette.requests import Request
 from lexome.document import Document
 from lexome.errors import FormatError
 from lexome.formats import Tally, read
+from lexome.formats.concept_links import concept_url
+from lexome.formats.html import no_name
 from lexome.formats.jsonl import from_json, to_json
 from lexome.infer.annotator import Annotator, Model
+from lexome.infer.concepts import ConceptOptions, Concepts
 from lexome.search.engine import Index
 from lexome.serve.limits import CLIENT_CLOSED, Limits, RequestError
 from lexome.serve.metrics import Metrics
@@ -29,6 +33,8 @@ log = logging.getLogger("lexome.serve")
 
 # What new models are tried on before they replace the old ones.
 PROBE = "Olaparib in BRCA1 breast cancer: a trial in 40 patients."
+# Concepts of one response whose names are looked up, at a tenth of a millisecond each.
+MAX_DESCRIBED = 5000
 
 # Smaller bodies are parsed, and responses written, in less time than it takes to wake another thread.
 SMALL_BYTES = 1 << 16
@@ -165,13 +171,33 @@ class Service:
         *kinds: str,
         types: Sequence[str] | None = None,
         min_score: float | None = None,
+        link: bool = True,
+        abbreviations: bool = False,
     ) -> list[Document]:
         """The documents, annotated by the models of some kinds, or by all; with `types` empty, by none.
 
-        They end on the models that they begin with, whatever is reloaded meanwhile.
+        They end on the models that they begin with, whatever is reloaded meanwhile. Where mentions are predicted, they
+        are linked, and names of dictionaries found.
         """
         models = self.models(*kinds) if types is None or types else []
-        return await self.queue.run(docs, models, self.annotator.select(types=types, min_score=min_score))
+        concepts = None
+        if models and (not kinds or "ner" in kinds):
+            concepts = self._concepts(link=link, abbreviations=abbreviations)
+        selection = self.annotator.select(types=types, min_score=min_score)
+        return await self.queue.run(docs, models, selection, concepts=concepts)
+
+    def _concepts(self, *, link: bool, abbreviations: bool) -> Concepts | None:
+        """What is done with concepts for one request."""
+        if self.annotator.concepts is not None:
+            return self.annotator.concepts.only(link=link, abbreviations=abbreviations)
+        return ConceptOptions(link=False, abbreviations=abbreviations).open()
+
+    def describe_concepts(self, docs: Iterable[Document]) -> dict[str, dict[str, str | None]]:
+        """The preferred name and the page of each concept of the documents, of the first few thousand."""
+        concepts = dict.fromkeys(concept for doc in docs for span in doc.spans for concept in span.concepts)
+        name = self.annotator.concepts.preferred_name if self.annotator.concepts is not None else no_name
+        described = islice(concepts, MAX_DESCRIBED)
+        return {concept: {"name": name(concept), "url": concept_url(concept)} for concept in described}
 
     async def reload(self) -> None:
         """Open the models again, try them on a text, and use them for requests from now on.

@@ -48,12 +48,12 @@ export async function model() {
   return (await request("model", {})).json();
 }
 
-/** The annotated documents of a source. */
-export async function annotate(source, { signal } = {}) {
-  const response = await (source.file
-    ? request(`annotate?name=${encodeURIComponent(source.name)}`, bytes(source.file), signal)
-    : request("annotate", json({ text: source.text }), signal));
-  return (await response.json()).documents;
+/** The annotated documents of a source, and name and page of each concept by its id. */
+export async function annotate(source, { signal, abbreviations = false } = {}) {
+  const query = new URLSearchParams(abbreviations ? { abbreviations } : {});
+  if (source.file) query.set("name", source.name);
+  const body = source.file ? bytes(source.file) : json({ text: source.text });
+  return (await request(`annotate?${query}`, body, signal)).json();
 }
 
 /** Documents as a file of another format; without types, the server converts and adds no mentions. */

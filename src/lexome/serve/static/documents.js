@@ -1,6 +1,7 @@
 // Documents of the server as articles: passages with marked mentions, labels and relations.
 
 import { chunksOf } from "./chunks.js";
+import { nameOf } from "./concepts.js";
 import { element, putMarked, putText } from "./marks.js";
 import { scoreText } from "./mentions.js";
 import { lengthOf, toUnits } from "./offsets.js";
@@ -34,13 +35,27 @@ export function prepareDocument(doc, index) {
       end: span.parts.at(-1)[1],
       parts: span.parts,
       concepts: span.concepts ?? [],
-      names: "",
+      names: (span.concepts ?? []).map(nameOf).filter(Boolean).join("; "),
+      longForm: "",
       number: span.parts.length > 1 ? (cut += 1) : null,
     };
     placeParts(mention, passages);
     return mention;
   });
+  addLongForms(doc, mentions);
   return { id: doc.id, labels: doc.labels ?? [], source: doc, passages, mentions };
+}
+
+/** Mentions that are short forms get the long form that the document defines. */
+function addLongForms(doc, mentions) {
+  const texts = new Map((doc.spans ?? []).map((span) => [span.id, span.text]));
+  const longForms = new Map();
+  for (const relation of doc.relations ?? []) {
+    if (relation.type !== "Abbreviation") continue;
+    const text = (role) => texts.get(relation.arguments.find((side) => side.role === role)?.target);
+    if (!longForms.has(text("ShortForm"))) longForms.set(text("ShortForm"), text("LongForm") ?? "");
+  }
+  for (const mention of mentions) mention.longForm = longForms.get(mention.text) ?? "";
 }
 
 function placeParts(mention, passages) {

@@ -1,6 +1,7 @@
 // The table of mentions: sortable; clicking a mention scrolls to it in the text.
 
 import { classOf } from "./colours.js";
+import { conceptElement } from "./concepts.js";
 import { element, putText } from "./marks.js";
 
 const AT_ONCE = 200;
@@ -101,7 +102,7 @@ export class MentionTable {
     } else if (name === "Score") {
       cell.append(scoreText(mention.score));
     } else if (name === "Concept") {
-      putText(cell, mention.concepts.join(" "));
+      cell.append(...mention.concepts.map(conceptElement));
     } else if (name === "Document") {
       putText(cell, mention.document);
     } else {

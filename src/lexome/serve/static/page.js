@@ -3,6 +3,7 @@
 import * as api from "./api.js";
 import { questionForm, resetQuestions } from "./questions.js";
 import { offerSearch, searchForm } from "./search.js";
+import { useConcepts } from "./concepts.js";
 import { drawInTurn, prepareDocument, renderDocument } from "./documents.js";
 import { EXAMPLES } from "./examples.js";
 import { Filters } from "./filters.js";
@@ -38,8 +39,9 @@ async function annotate(source) {
   const current = (running = new AbortController());
   setBusy(true);
   try {
-    const docs = await api.annotate(source, { signal: current.signal });
-    if (running === current) show(source, docs);
+    const options = { signal: current.signal, abbreviations: byId("abbreviations").checked };
+    const { documents: docs, concepts } = await api.annotate(source, options);
+    if (running === current) show(source, docs, concepts);
   } catch (error) {
     if (running === current && error.name !== "AbortError") complain(error);
   } finally {
@@ -58,7 +60,8 @@ function setBusy(busy) {
   }
 }
 
-function show(source, docs) {
+function show(source, docs, concepts) {
+  useConcepts(concepts);
   shown.source = source;
   shown.docs = docs.map(prepareDocument);
   shown.mentions = shown.docs.flatMap((doc) => doc.mentions);

@@ -1,9 +1,12 @@
 // Tooltip of a mention under the pointer or focus, and arrow keys to move between mentions.
 
 import { classOf } from "./colours.js";
+import { conceptElement } from "./concepts.js";
 import { scoreText } from "./mentions.js";
 import { element, putText } from "./marks.js";
 
+// Concepts of one mention that are shown; the table has all.
+const MAX_CONCEPTS = 5;
 const GAP = 8;
 const LINGER_MS = 150;
 
@@ -115,7 +118,10 @@ function details(mention) {
   putText(head.appendChild(element("span", `type ${classOf(mention.type)}`)), mention.type);
   if (mention.score !== null) head.append(element("span", "score", scoreText(mention.score)));
   putText(box.appendChild(element("p", "said-text")), mention.text);
-  const facts = [mention.parts.map(([start, end]) => `${start}–${end}`).join(", "), ...mention.concepts];
-  putText(box.appendChild(element("p", "soft small")), facts.join(" · "));
+  if (mention.longForm) putText(box.appendChild(element("p", "small")), mention.longForm);
+  for (const id of mention.concepts.slice(0, MAX_CONCEPTS)) {
+    box.appendChild(element("p", "small")).append(conceptElement(id));
+  }
+  box.append(element("p", "soft small", mention.parts.map(([start, end]) => `${start}–${end}`).join(", ")));
   return box;
 }

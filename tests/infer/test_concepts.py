@@ -1,0 +1,231 @@
+"""Concept ids as the last step of annotation: in Python, in bulk, on the command line, and for mentions given."""
+
+import json
+import pickle
+from pathlib import Path
+
+import pytest
+from dictionary_models import dictionary_model
+from typer.testing import CliRunner
+
+import lexome
+from lexome.cli import app
+from lexome.document import Document, Passage, Span
+from lexome.errors import FormatError, UsageError
+from lexome.infer.annotator import Annotator
+from lexome.infer.concepts import ConceptOptions, Concepts
+from lexome.infer.link import Linking
+
+TEXT = "BRCA1 in breast cancer (BC); aspirin and red dye."
+TERMS = """id\tname\tsynonyms\ttype\ttaxon
+NCBIGene:672\tBRCA1\tRNF53\tGene\t9606
+mesh:D001943\tBreast Neoplasms\tbreast cancer|BC\tDisease\t
+LAB:1\tred dye\t\tDye\t
+"""
+
+
+@pytest.fixture
+def terms(tmp_path: Path) -> Path:
+    path = tmp_path / "terms.tsv"
+    path.write_text(TERMS)
+    return path
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory) -> Path:
+    return dictionary_model(tmp_path_factory.mktemp("concepts") / "words")
+
+
+def options(terms: Path, **changes: object) -> ConceptOptions:
+    return ConceptOptions(**{"terms": (str(terms),), "only_terms": True, **changes})  # type: ignore[arg-type]
+
+
+def ids(doc: Document) -> list[tuple[str, str, tuple[str, ...]]]:
+    return [(span.text, span.type, span.concepts) for span in doc.spans]
+
+
+def invoke(*arguments: str | Path, exit_code: int = 0):
+    result = CliRunner().invoke(app, list(map(str, arguments)))
+    assert result.exit_code == exit_code, result.output + str(result.exception)
+    return result
+
+
+def test_mentions_get_ids_after_the_models(model: Path, terms: Path) -> None:
+    annotator = Annotator.open(model, threads=1, concepts=options(terms))
+    doc = annotator(TEXT)
+    assert ids(doc) == [
+        ("BRCA1", "Gene", ("NCBIGene:672",)),
+        ("breast cancer", "Disease", ("mesh:D001943",)),
+        ("aspirin", "Chemical", ()),
+    ]
+    assert {concept: [span.text for span in spans] for concept, spans in doc.concepts.items()} == {
+        "NCBIGene:672": ["BRCA1"],
+        "mesh:D001943": ["breast cancer"],
+    }
+    assert annotator.about()["linked_types"] == ["Disease", "Dye", "Gene"]
+    [gene, disease, *_] = annotator.explain_concepts(doc).values()
+    assert gene.candidates[0].concept == "NCBIGene:672"
+    assert disease.candidates[0].preferred == "Breast Neoplasms"
+    assert ids(pickle.loads(pickle.dumps(annotator))(TEXT)) == ids(doc)
+
+
+def test_only_predicted_types_are_linked(model: Path, terms: Path) -> None:
+    """Mentions of types that are not selected stay as they are."""
+    given = Document("d", (Passage(0, TEXT),), (Span("T1", "Gene", ((0, 5),), "BRCA1"),))
+    annotator = Annotator.open(model, threads=1, concepts=options(terms))
+    [doc] = annotator.annotate([given], types=["Disease"])
+    assert ids(doc) == [("BRCA1", "Gene", ()), ("breast cancer", "Disease", ("mesh:D001943",))]
+
+
+def test_names_of_a_dictionary_are_mentions_of_their_types(model: Path, terms: Path) -> None:
+    annotator = Annotator.open(model, threads=1, concepts=options(terms, find=True, abbreviations=True))
+    assert annotator.types == ("Gene", "Disease", "Chemical", "Dye")
+    [doc] = annotator.annotate([TEXT], types=["Dye"])
+    assert ids(doc) == [
+        ("red dye", "Dye", ("LAB:1",)),
+        ("BC", "ShortForm", ()),
+        ("breast cancer", "LongForm", ()),
+    ]
+    assert [relation.type for relation in doc.relations] == ["Abbreviation"]
+
+
+def test_without_anything_to_do_there_is_no_step(model: Path, terms: Path) -> None:
+    assert ConceptOptions(link=False).open() is None
+    assert ids(lexome.load(model, threads=1, link=False)(TEXT))[0] == ("BRCA1", "Gene", ())
+    with pytest.raises(UsageError) as error:
+        ConceptOptions(find=True)
+    assert (error.value.code, error.value.value) == ("missing-terms", "--find")
+
+
+def test_the_identity_is_that_of_the_dictionaries_bytes(terms: Path) -> None:
+    before = options(terms).identity()
+    assert options(terms).absolute().identity() == before
+    terms.write_text(TERMS + "LAB:2\tblue dye\t\tDye\t\n")
+    assert options(terms).identity() != before
+    terms.unlink()
+    with pytest.raises(FormatError) as error:
+        options(terms).identity()
+    assert error.value.code == "unreadable-file"
+
+
+def test_a_folder_is_annotated_again_where_a_dictionary_has_changed(model: Path, terms: Path, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.txt").write_text(TEXT)
+    out = tmp_path / "out"
+    command = ["annotate", tmp_path / "in", "--model", model, "--out", f"{out}/", "--terms", terms, "--only-terms"]
+    first = json.loads(invoke(*command, "--jobs", "1", "--json").stdout)
+    assert first["linked"] == {"Gene": 1, "Disease": 1}
+    assert json.loads(invoke(*command, "--jobs", "1", "--json").stdout)["files_now"] == 0
+    terms.write_text(TERMS.replace("BRCA1", "BRCA9"))
+    refused = invoke(*command, "--jobs", "1", exit_code=1)
+    assert isinstance(refused.exception, UsageError)
+    again = json.loads(invoke(*command, "--jobs", "1", "--redo", "--json").stdout)
+    assert again["linked"] == {"Disease": 1}
+
+
+def test_the_terminal_shows_ids_and_why(model: Path, terms: Path) -> None:
+    command = ["annotate", TEXT, "--model", model, "--terms", terms, "--only-terms", "--quiet"]
+    shown = invoke(*command, "--explain").stdout
+    assert "[BRCA1|Gene NCBIGene:672 " in shown
+    assert "linked 0-5 'BRCA1' Gene: NCBIGene:672" in shown
+    assert "no id" in shown or "aspirin" not in shown.partition("linked")[2]
+    record = json.loads(invoke(*command, "--explain", "--json").stdout)
+    assert [one["concepts"] for one in record["linked"]] == [["NCBIGene:672"], ["mesh:D001943"]]
+    assert record["linked"][1]["candidates"][0]["preferred"] == "Breast Neoplasms"
+    assert "NCBIGene" not in invoke(*command, "--no-link").stdout
+    for wrong in (["--case", "some"], ["--find"]):
+        plain = command if wrong[0] == "--case" else [*command[:4], "--quiet"]
+        assert isinstance(invoke(*plain, *wrong, exit_code=1).exception, UsageError)
+
+
+def test_tables_and_pages_have_preferred_names(model: Path, terms: Path, tmp_path: Path) -> None:
+    command = ["annotate", TEXT, "--model", model, "--terms", terms, "--only-terms", "--quiet", "--out"]
+    invoke(*command, tmp_path / "a.csv")
+    assert "mesh:D001943,Breast Neoplasms" in (tmp_path / "a.csv").read_text()
+    invoke(*command, tmp_path / "a.html")
+    assert "Breast Neoplasms" in (tmp_path / "a.html").read_text()
+
+
+GIVEN = Document(
+    "1",
+    (Passage(0, TEXT),),
+    (
+        Span("T1", "GeneOrGeneProduct", ((0, 5),), "BRCA1"),
+        Span("T2", "Disease", ((9, 22),), "breast cancer", ("omim:1",)),
+        Span("T3", "Disease", ((29, 36),), "aspirin"),
+        Span("T4", "Weather", ((41, 44),), "red"),
+    ),
+)
+
+
+@pytest.mark.parametrize(
+    ("changes", "linked"),
+    [
+        ({}, ["NCBIGene:672", "omim:1", None, None]),
+        ({"overwrite": True}, ["NCBIGene:672", "mesh:D001943", None, None]),
+        ({"overwrite": True, "types": ["gene"]}, ["NCBIGene:672", "omim:1", None, None]),
+    ],
+)
+def test_mentions_that_documents_have_are_linked(
+    terms: Path, tmp_path: Path, changes: dict[str, object], linked: list[str | None]
+) -> None:
+    lexome.write(tmp_path / "in.jsonl", [GIVEN])
+    work = Linking(Concepts(options(terms)), [tmp_path / "in.jsonl"], progress_shown=False, **changes)  # type: ignore[arg-type]
+    [doc] = work.documents()
+    assert [next(iter(span.concepts), None) for span in doc.spans] == linked
+    counts = work.counts.as_dict()
+    assert sum(counts["linked"].values()) == len(set(linked) - {None, "omim:1"})
+    if not changes:
+        assert counts == {
+            "documents": 1,
+            "linked": {"GeneOrGeneProduct": 1},
+            "abstained": {"Disease": 1},
+            "kept": {"Disease": 1},
+            "no_dictionary": {"Weather": 1},
+        }
+
+
+def test_the_link_command_writes_any_format(terms: Path, tmp_path: Path) -> None:
+    lexome.write(tmp_path / "in.jsonl", [GIVEN])
+    command = ["link", tmp_path / "in.jsonl", "--terms", terms, "--only-terms"]
+    shown = invoke(*command)
+    assert "[BRCA1|GeneOrGeneProduct NCBIGene:672]" in shown.stdout
+    for name in ("a.bioc.xml", "a.pubtator", "a.jsonl", "a.html"):
+        said = json.loads(invoke(*command, "--out", tmp_path / name, "--json").stdout)
+        assert said["linked"] == {"GeneOrGeneProduct": 1}
+        assert "672" in (tmp_path / name).read_text()
+    [doc] = lexome.read(tmp_path / "a.bioc.xml")
+    assert doc.spans[0].concepts == ("NCBIGene:672",)
+    wrong = invoke(*command, "--types", "Weather", exit_code=1)
+    assert isinstance(wrong.exception, UsageError)
+    assert wrong.exception.code == "unknown-type"
+
+
+HOSTILE = (
+    "<script>alert(1)</script>",
+    "a\"b'c",
+    "x" * 5000,
+    "((((" * 500,
+    "a-" * 2000,
+    "\u202e\u0000\u00ad",
+    "&lt;b&gt;",
+)
+
+
+@pytest.mark.parametrize("evil", HOSTILE)
+def test_any_text_may_be_a_mention(terms: Path, evil: str) -> None:
+    """It is linked or not, and never fails."""
+    text = f"{evil} BRCA1"
+    doc = Document("d", (Passage(0, text),), (Span("T1", "Gene", ((0, len(evil)),), evil),))
+    concepts = Concepts(options(terms, find=True, abbreviations=True))
+    done = concepts.apply(doc, ["Gene"])
+    assert done.spans[0].concepts == ()
+    assert [span.text for span in done.spans[1:]][:1] == ["BRCA1"]
+    assert concepts.explain(done)
+
+
+def test_many_mentions_are_linked(terms: Path) -> None:
+    text = "BRCA1 " * 10_000
+    spans = tuple(Span(f"T{n}", "Gene", ((6 * n, 6 * n + 5),), "BRCA1") for n in range(10_000))
+    doc = Concepts(options(terms)).apply(Document("d", (Passage(0, text),), spans), ["Gene"])
+    assert {span.concepts for span in doc.spans} == {("NCBIGene:672",)}

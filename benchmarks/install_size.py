@@ -1,8 +1,9 @@
 """Size on disk of the light package, of its model and its index of names, and the time of `lexome --help`.
 
-    python benchmarks/install_size.py
+    python benchmarks/install_size.py            installs into a fresh virtual environment
+    python benchmarks/install_size.py --extras   what pip would download for each extra; nothing is installed
 
-Installs into a fresh virtual environment. Writes results/install_size.json.
+Writes results/install_size.json and results/extras_size.json.
 """
 
 import json
@@ -11,6 +12,8 @@ import subprocess
 import sys
 import tempfile
 import time
+import tomllib
+import urllib.request
 from pathlib import Path
 
 from facts import facts
@@ -38,6 +41,50 @@ def main() -> None:
     print(json.dumps(result, indent=1))
 
 
+def extras() -> None:
+    """The megabytes that pip downloads for the light install and for each extra, with the largest packages."""
+    named = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    rows = {"": downloads(str(ROOT))} | {extra: downloads(f"{ROOT}[{extra}]") for extra in sorted(named)}
+    light = rows[""].keys()
+    result = {
+        "facts": facts(),
+        "light_megabytes": total(rows[""]),
+        "extras": {
+            extra: {
+                "megabytes": total({name: size for name, size in row.items() if name not in light}),
+                "largest": dict(sorted(row.items(), key=lambda item: -item[1])[:3]),
+                "gpu_megabytes": total({name: size for name, size in row.items() if is_for_gpus(name)}),
+            }
+            for extra, row in rows.items()
+            if extra
+        },
+    }
+    (ROOT / "results" / "extras_size.json").write_text(json.dumps(result, indent=1) + "\n")
+    print(json.dumps(result, indent=1))
+
+
+def downloads(requirement: str) -> dict[str, float]:
+    """The size of each package that pip would download for Linux, in megabytes."""
+    command = [sys.executable, "-m", "pip", "install", "--dry-run", "--quiet", "--ignore-installed", "--report", "-"]
+    report = json.loads(subprocess.run([*command, requirement], check=True, capture_output=True, text=True).stdout)
+    sizes = {}
+    for item in report["install"]:
+        url = item["download_info"]["url"]
+        if url.startswith("https://"):
+            with urllib.request.urlopen(urllib.request.Request(url, method="HEAD")) as answer:
+                sizes[item["metadata"]["name"]] = round(int(answer.headers["content-length"]) / 1e6, 1)
+    return sizes
+
+
+def is_for_gpus(name: str) -> bool:
+    """Whether torch needs a package for NVIDIA's GPUs only; its own package is smaller without them too."""
+    return name.startswith(("nvidia-", "cuda-")) or name == "triton"
+
+
+def total(sizes: dict[str, float]) -> int:
+    return round(sum(sizes.values()))
+
+
 def size(path: Path) -> int:
     return sum(file.stat().st_size for file in [path, *path.rglob("*")] if file.is_file())
 
@@ -53,4 +100,4 @@ def help_seconds(script: Path) -> float:
 
 
 if __name__ == "__main__":
-    main()
+    extras() if "--extras" in sys.argv else main()

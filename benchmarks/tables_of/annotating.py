@@ -115,9 +115,23 @@ def install_size() -> str:
     ) + measured(result["facts"])
 
 
+def extras_size() -> str:
+    """What each extra downloads beside the light package, with and without the packages that only GPUs need."""
+    result = stored("extras_size")
+    lines = []
+    for extra, part in result["extras"].items():
+        largest = ", ".join(f"{name} {size:,.0f}" for name, size in part["largest"].items())
+        gpu = f"{part['gpu_megabytes']:,}" if part["gpu_megabytes"] else "0"
+        lines.append((f"`{extra}`", f"{part['megabytes']:,}", gpu, largest))
+    head = ("extra", "MB", "of these, for NVIDIA GPUs only", "largest")
+    light = ("(light package)", f"{result['light_megabytes']:,}", "0", "")
+    return rows(head, light, *lines) + measured(result["facts"])
+
+
 TABLES = {
     made.__name__: made
     for made in (
+        extras_size,
         annotate_speed,
         serve_load,
         onnx_speed,

@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
 
+import user_walks
+
 ROOT = Path(__file__).resolve().parents[1]
 SAMPLES = ROOT / "samples"
 PATIENCE_S = 180.0
@@ -38,6 +40,21 @@ def lexome(*words: object, cwd: Path, code: int = 0, **environment: str) -> subp
     done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=PATIENCE_S, env=env)
     assert done.returncode == code, f"{' '.join(command)}: exit {done.returncode}\n{done.stdout}{done.stderr}"
     return done
+
+
+# The data scientist and the ML engineer, in a module of their own
+
+
+@part
+def data_scientist(folder: Path) -> list[str]:
+    """Annotates lists, makes tables, looks at a notebook, uses spaCy and processes, and brings a foreign recipe."""
+    return list(user_walks.data_scientist(folder))
+
+
+@part
+def ml_engineer(folder: Path) -> list[str]:
+    """Pre-trains on the shipped text, lengthens the run, meets a damaged state, fine-tunes, exports, and annotates."""
+    return list(user_walks.ml_engineer(folder))
 
 
 # The operator

@@ -7,7 +7,7 @@ import pytest
 
 
 @pytest.mark.parametrize("user", four_users.PARTS)
-def test_a_new_user_gets_to_the_end(user: str, tmp_path: Path) -> None:
+def test_a_new_user_gets_to_the_end(user: str, tmp_path: Path, one_thread: None) -> None:
     got = four_users.PARTS[user](tmp_path)
     assert all(got)
     print(*got, sep="\n")

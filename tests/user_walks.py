@@ -1,13 +1,10 @@
 """What a data scientist and an ML engineer do on their first day, offline, with what each of them got.
 
-    python tests/user_walks.py
-
 Each walk takes an empty folder and yields a line for each thing that was tried; a thing that fails raises.
+tests/four_users.py plays them.
 """
 
 import pickle
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from functools import partial
 from importlib import import_module
@@ -115,23 +112,3 @@ def ml_engineer(folder: Path) -> Iterator[str]:
 
     export(tuned.model, folder / "onnx")
     yield f"exported and opened: {lexome.load(folder / 'onnx', threads=1).types}"
-
-
-WALKS = {"data scientist": data_scientist, "ML engineer": ml_engineer}
-
-
-def walk(name: str) -> Iterator[str]:
-    """What one user got, line by line, in a folder that is removed afterwards."""
-    folder = Path(tempfile.mkdtemp(prefix="lexome-walk-"))
-    try:
-        for got in WALKS[name](folder):
-            yield got.replace(str(folder), "FOLDER").replace(str(ROOT), ".")
-    finally:
-        shutil.rmtree(folder)
-
-
-if __name__ == "__main__":
-    for user in WALKS:
-        print(f"\n{user}")
-        for line in walk(user):
-            print(f"  {line}")

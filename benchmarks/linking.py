@@ -55,7 +55,8 @@ RAW = (
     ("BioRED", ("Gene", "Disease", "Chemical", "Species", "CellLine", "Variant"), None),
 )
 COST_DOCUMENTS = 100
-SECTIONS = ("gold", "raw", "cost")
+SECTIONS = ("gold", "raw", "cost", "calibration")
+BINS = 10
 
 
 def main() -> None:
@@ -90,6 +91,11 @@ def main() -> None:
         command = [sys.executable, __file__, "--cost-here", *terms]
         result["cost"] = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
         print(json.dumps(result["cost"]), flush=True)
+    if "calibration" in options.sections:
+        result["calibration"] = [
+            calibration(name, type, options.part, shipped, same) for name, type, _, _ in GOLD if type != "Variant"
+        ]
+        print(json.dumps(result["calibration"]), flush=True)
     result["facts"] = facts("lexome", "numpy", "onnxruntime")
     if options.part == "test":
         RESULT.write_text(json.dumps(result, indent=1) + "\n")
@@ -149,6 +155,31 @@ def gold_mentions(
                 }
             )
     return rows
+
+
+def calibration(name: str, type: str, part: str, shipped: Sequence[TermIndex], same: Equivalents) -> dict[str, Any]:
+    """How far the probability of the best candidate is from how often it is right, with the shipped index alone."""
+    linker = Linker(shipped)
+    bins: list[list[tuple[float, bool]]] = [[] for _ in range(BINS)]
+    for doc in _docs(name, part):
+        explained = linker.explain_all(doc)
+        for span in doc.spans:
+            if span.type == type and span.concepts and explained[span.id].candidates:
+                why = explained[span.id]
+                right = not same.of(span.concepts).isdisjoint(same.of([why.candidates[0].concept]))
+                bins[min(BINS - 1, int(why.score * BINS))].append((why.score, right))
+    total = sum(map(len, bins))
+    gaps = (abs(sum(score for score, _ in own) - sum(right for _, right in own)) for own in bins)
+    mean = sum(score for own in bins for score, _ in own) / total
+    right = sum(right for own in bins for _, right in own) / total
+    return {
+        "set": name,
+        "type": type,
+        "mentions": total,
+        "expected_calibration_error": round(sum(gaps) / total, 4),
+        "mean_probability": round(mean, 4),
+        "right": round(right, 4),
+    }
 
 
 def _known(

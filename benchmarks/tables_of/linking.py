@@ -76,6 +76,23 @@ def linking_published() -> str:
     return rows(("published", "F1", "of"), *lines)
 
 
+def linking_calibration() -> str:
+    """Probabilities beside how often the best candidate is right."""
+    lines = [
+        (
+            NAMES.get(row["set"], row["set"]),
+            row["type"],
+            row["mentions"],
+            f"{row['mean_probability']:.2f}",
+            f"{row['right']:.2f}",
+            f"{row['expected_calibration_error']:.2f}",
+        )
+        for row in stored("linking")["calibration"]
+    ]
+    head = ("test set", "type", "mentions with candidates", "mean probability", "right")
+    return rows((*head, "expected calibration error"), *lines)
+
+
 def linking_speed() -> str:
     """What linking costs."""
     cost = stored("linking")["cost"]
@@ -119,5 +136,13 @@ def hard_cases() -> str:
 
 TABLES = {
     table.__name__: table
-    for table in (linking_gold, linking_raw, linking_published, linking_speed, abbreviations, hard_cases)
+    for table in (
+        linking_gold,
+        linking_raw,
+        linking_published,
+        linking_calibration,
+        linking_speed,
+        abbreviations,
+        hard_cases,
+    )
 }

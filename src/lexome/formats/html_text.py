@@ -35,7 +35,7 @@ def read(source: Source, *, tally: Tally, encoding: str = "") -> Iterator[Docume
     Entities such as &alpha; are the characters they stand for. Scripts, styles and drawings are not read. The
     encoding is that of the byte order mark or of the page's declaration, else UTF-8, else Windows-1252.
     """
-    raw = source.stream.read(MAX_RECORD_BYTES + 1)
+    raw = source.read_to(MAX_RECORD_BYTES)
     if len(raw) > MAX_RECORD_BYTES:
         raise too_large(source.name, "the page", "Split it.", value=source.name)
     text = _decode(raw, encoding, tally)

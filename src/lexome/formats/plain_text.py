@@ -39,7 +39,7 @@ def _document(name: str, raw: bytes, encoding: str) -> Document:
 def _pieces(source: Source, per: str, tally: Tally) -> Iterator[tuple[int, bytes]]:
     """The first line number and the bytes of each document."""
     if per == "file":
-        content = source.stream.read(MAX_RECORD_BYTES + 1)
+        content = source.read_to(MAX_RECORD_BYTES)
         if len(content) > MAX_RECORD_BYTES:
             advice = "Read it with per=paragraph or per=line (in annotate: --lines), or split it."
             raise too_large(source.name, "the text", advice, value=source.name)

@@ -94,11 +94,20 @@ class Source:
 
     def read(self) -> bytes:
         """The whole content, for formats that cannot be streamed."""
-        content = self.stream.read(MAX_WHOLE_BYTES + 1)
+        content = self.read_to(MAX_WHOLE_BYTES)
         if len(content) > MAX_WHOLE_BYTES:
             advice = "This format is read into memory: split the file."
             raise too_large(self.name, "the file", advice, limit=MAX_WHOLE_BYTES, value=self.name)
         return content
+
+    def read_to(self, limit: int) -> bytes:
+        """The rest of the content, or more bytes than the limit; read(limit) would reserve the limit at once."""
+        blocks: list[bytes] = []
+        size = 0
+        while size <= limit and (block := self.stream.read1(BLOCK_BYTES)):
+            blocks.append(block)
+            size += len(block)
+        return b"".join(blocks)
 
 
 def empty_file(source: Source) -> FormatError:

@@ -46,6 +46,9 @@ def members(stream: BinaryIO, tally: Tally) -> Iterator[Member]:
     while True:
         block = _exactly(stream, BLOCK, "the end mark is missing" if not first else "it has no header")
         if block == _ZEROS:
+            while rest := stream.read(1 << 16):
+                if rest.count(0) < len(rest):
+                    raise TarDamaged("there is content after its end mark")
             return
         try:
             header = tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")

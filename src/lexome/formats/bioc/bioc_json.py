@@ -111,7 +111,7 @@ def _in_memory(source: Source, start: bytes, tally: Tally) -> Iterator[tuple[str
     if beginning.startswith(b"[") or (beginning.startswith(b"{") and _COLLECTION.search(beginning + source.head())):
         yield from _streamed(source, start, tally)
         return
-    raw = start + source.stream.read(MAX_WHOLE_BYTES + 1 - len(start))
+    raw = start + source.read_to(MAX_WHOLE_BYTES - len(start))
     if len(raw) > MAX_WHOLE_BYTES:
         advice = "Only files with one document per line are streamed: split the file."
         raise too_large(source.name, "the file", advice, limit=MAX_WHOLE_BYTES, value=source.name)

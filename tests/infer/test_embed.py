@@ -161,7 +161,7 @@ def test_many_rows_are_counted_in_the_head_of_the_file(tmp_path: Path) -> None:
 
 
 def test_where_every_document_is_bad_no_file_is_written(predictor: Predictor, tmp_path: Path) -> None:
-    (tmp_path / "latin.txt").write_bytes(b"caf\xe9")
+    (tmp_path / "latin.txt").write_bytes(b"caf\x81")
     rejects, out = tmp_path / "bad.jsonl", tmp_path / "v.npy"
     with raises(FormatError, code="all-rejected", value=rejects, mentions="1 wrong_encoding"):
         embed(predictor, [tmp_path / "latin.txt"], out, rejects=rejects, progress_shown=False)

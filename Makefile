@@ -84,6 +84,7 @@ default-model: $(DEV)/ready
 	  --precision int8 --data $(DATA) $(addprefix --held-out ,$(HELD_OUT))
 	cp src/lexome/default_model/README.md build/default_model/
 	rm -rf src/lexome/default_model && mv build/default_model src/lexome/default_model
+	$(DEV)/bin/python benchmarks/annotator_rules.py --fit --test
 	$(DEV)/bin/python benchmarks/default_scores.py
 	$(DEV)/bin/python benchmarks/default_training.py default-teacher=runs/default-teacher/runs/seed0/run.json \
 	  default-student=runs/default-student/runs/seed0/run.json default=runs/default/runs/seed1/run.json

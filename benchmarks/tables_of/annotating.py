@@ -2,6 +2,9 @@
 
 from tables_of.results import measured, rows, stored
 
+# Smaller differences in F1 are not shown.
+SMALLEST_DIFFERENCE = 0.05
+
 
 def annotate_speed() -> str:
     result = stored("annotate_speed")
@@ -22,6 +25,55 @@ def annotate_speed() -> str:
             )
     head = ("cores", "system", "tokens/s", "tokens/s per core", "vs. pipeline", "vs. Bioformer", "of fp32 peak", "F1")
     return rows(head, *lines) + measured(result["facts"])
+
+
+def annotator_rules() -> str:
+    """F1 of the default model without and with its rules, on development and test splits."""
+    result = stored("annotator_rules")
+    development, test = result["development"], result["test"]
+    lines = []
+    for dataset, types in development["none"].items():
+        for type_, before in types.items():
+            scores = [before, development["all"][dataset][type_]]
+            if dataset in test["none"]:
+                scores += [test[name][dataset][type_] for name in ("none", "all")]
+            cells = [f"{score:.1f}" for score in scores]
+            lines.append((dataset, type_, *cells, *["–"] * (4 - len(cells))))
+    head = ("dataset", "type", "dev, model alone", "dev, as returned", "test, model alone", "test, as returned")
+    return rows(head, *lines) + measured(result["facts"])
+
+
+def annotator_rules_each() -> str:
+    """What each rule contributes: F1 with all rules minus F1 without it, where it is not zero."""
+    result = stored("annotator_rules")
+    development = result["development"]
+    lines = []
+    for name, scores in development.items():
+        if name.startswith("without "):
+            differences = [
+                f"{dataset} {type_} {development['all'][dataset][type_] - score:+.1f}"
+                for dataset, types in scores.items()
+                for type_, score in types.items()
+                if abs(development["all"][dataset][type_] - score) >= SMALLEST_DIFFERENCE
+            ]
+            rule = name.removeprefix("without ")
+            counts = result["added"].get(rule, {}).values()
+            added, correct = (sum(count[key] for count in counts) for key in ("added", "correct"))
+            made = f"{added}, {correct} correct" if added else "–"
+            lines.append((f"`{rule}`", ", ".join(differences) or "none", made))
+    head = ("rule", "F1 on development sets, with minus without", "mentions added there")
+    return rows(head, *lines)
+
+
+def annotator_calibration() -> str:
+    """Calibration error of what the default model returns, cross-fitted on development sets."""
+    result = stored("annotator_rules")
+    floors = result["min_scores"]
+    lines = [
+        (type_, f"{part['mentions']:,}", f"{part['ece_cross_fitted']:.3f}", f"{floors[type_]:g}")
+        for type_, part in result["calibration"].items()
+    ]
+    return rows(("type", "mentions", "expected calibration error", "minimum score"), *lines)
 
 
 def serve_load() -> str:
@@ -133,6 +185,9 @@ TABLES = {
     for made in (
         extras_size,
         annotate_speed,
+        annotator_rules,
+        annotator_rules_each,
+        annotator_calibration,
         serve_load,
         onnx_speed,
         window_independence,

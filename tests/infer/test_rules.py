@@ -161,6 +161,28 @@ def test_drops_say_why() -> None:
     assert [drop.mention.type for drop in drops] == ["Chemical"]
 
 
+def test_abbreviations_agree_with_their_long_forms() -> None:
+    text = "Zika virus (ZV) and cholera (CH). ZV spreads, CH too."
+    doc = Document("d", (Passage(0, text),))
+    spans = [
+        Span("T1", "Species", ((0, 10),), "Zika virus", score=0.9),
+        Span("T2", "Gene", ((12, 14),), "ZV", score=0.5),
+        Span("T3", "Disease", ((20, 27),), "cholera", score=0.9),
+        Span("T4", "Gene", ((29, 31),), "CH", score=0.95),
+    ]
+    refinement = Refinement(TYPES, ("abbreviations",), True)
+    result = refine_document(doc, replace(doc, spans=tuple(spans)), Selection(TYPES, {}), refinement).doc
+    assert [(span.text, span.type) for span in result.spans] == [
+        ("Zika virus", "Species"),
+        ("ZV", "Species"),
+        ("cholera", "Disease"),
+        # The model is sure of another type here, and found nothing below.
+        ("CH", "Gene"),
+        ("ZV", "Species"),
+        ("CH", "Disease"),
+    ]
+
+
 def test_names_found_before_are_found_again() -> None:
     text = "Metformin. Metformin. Metformin. Metformins"
     mentions = [Mention(0, 9, "Chemical", 0.9), Mention(11, 20, "Chemical", 0.9)]

@@ -6,7 +6,7 @@ import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
@@ -36,13 +36,16 @@ from lexome.cli.app import (
     print_rejected,
     use_color,
 )
-from lexome.errors import UsageError
+from lexome.errors import UsageError, needs
 
 if TYPE_CHECKING:
     from lexome.concepts.matcher import CaseRule
     from lexome.infer.annotation import Annotation
+    from lexome.infer.annotator import Annotator
     from lexome.infer.bulk import BulkResult
+    from lexome.infer.concepts import ConceptOptions
     from lexome.infer.embed import EmbedResult
+    from lexome.infer.sessions import Device
 
 # Longer lines are hard to read.
 MAX_WIDTH = 120
@@ -113,6 +116,12 @@ Color = Annotated[
 Threads = Annotated[
     int | None, typer.Option("--threads", min=1, help="Number of threads per process. Default: use all cores.")
 ]
+DeviceName = Annotated[
+    str | None,
+    typer.Option(
+        "--device", metavar="cuda|cpu", help="Run NER models with torch on this device. Default: onnxruntime."
+    ),
+]
 Jobs = Annotated[
     int | None, typer.Option("--jobs", "--workers", min=0, help="Files to process in parallel, with a folder as --out.")
 ]
@@ -170,6 +179,7 @@ def annotate(
     explain: Explain = False,
     color: Color = None,
     threads: Threads = None,
+    device: DeviceName = None,
     jobs: Jobs = None,
     engine: EngineName = "local",
     address: Address = None,
@@ -215,7 +225,10 @@ def annotate(
     kept = "finished files" if output.bulk else None
     with interruptible(None if output.printed else output.path, kept=kept), ignore_closed_pipe():
         # In bulk each process opens the models; here only their types are needed.
-        annotator = load(*folders, threads=1 if output.bulk else threads, concepts=concepts)
+        if device is None or output.bulk:
+            annotator = load(*folders, threads=1 if output.bulk else threads, concepts=concepts)
+        else:
+            annotator = _load_on_device(folders, device, concepts)
         selected = parse_types(types or [], (*annotator.types, *annotator.extra_types))
         scored = (*annotator.types, *annotator.relation_types, *annotator.extra_types)
         min_scores = parse_min_score(min_score or [], scored)
@@ -228,30 +241,32 @@ def annotate(
                 message = "a text or standard input cannot be annotated into a folder. Name a file with --out."
                 raise UsageError(message, code="conflicting-options", value="--out")
             del annotator
-            result = annotate_files(
-                parsed.paths,
-                output.path,
-                BulkSettings(
-                    folders,
-                    output.format or BULK_FORMAT,
-                    selected,
-                    min_scores,
-                    from_,
-                    lines,
-                    strict,
-                    threads,
-                    *options,
-                    overlaps=resolution,
-                    without_rules=without_rules,
-                    concepts=concepts,
-                ),
-                engine=engine_of(engine, jobs, address),
-                part=part_of(part),
-                rejects=rejects_path,
-                redo=redo,
-                verify=verify,
-                progress_shown=not quiet,
+            settings = BulkSettings(
+                folders,
+                output.format or BULK_FORMAT,
+                selected,
+                min_scores,
+                from_,
+                lines,
+                strict,
+                threads,
+                *options,
+                overlaps=resolution,
+                without_rules=without_rules,
+                concepts=concepts,
             )
+            with _served(folders, device, engine) as remote:
+                result = annotate_files(
+                    parsed.paths,
+                    output.path,
+                    replace(settings, device=remote),
+                    engine=engine_of(engine, jobs, address),
+                    part=part_of(part),
+                    rejects=rejects_path,
+                    redo=redo,
+                    verify=verify,
+                    progress_shown=not quiet,
+                )
             _finish_bulk(result, output.path, as_json=as_json, quiet=quiet)
             return
         work = Annotation(
@@ -273,6 +288,27 @@ def annotate(
             work.write(output.path, output.format, **options[1])
     _print_summary(work, output, as_json=as_json and output.format is not None, quiet=quiet)
     exit_for_tally(work.tally, documents=work.counts.documents)
+
+
+@contextmanager
+def _served(folders: tuple[Path, ...], device: str | None, engine: str) -> Iterator["Device | None"]:
+    """The process that runs the models on a device for all workers; None without one."""
+    if device is None:
+        yield None
+        return
+    if engine != "local":
+        message = f"--device cannot be combined with --engine {engine}: workers on other machines cannot reach it."
+        raise UsageError(message, code="conflicting-options", value="--device")
+    with needs("train", purpose="--device"):
+        from lexome.export.device import serve_models
+    with serve_models(folders, device) as server:
+        yield server.device
+
+
+def _load_on_device(folders: tuple[Path, ...], device: str, concepts: "ConceptOptions") -> "Annotator":
+    with needs("train", purpose="--device"):
+        from lexome.export.device import load_on_device
+    return load_on_device(folders, device, concepts=concepts)
 
 
 def _output(out: str | None, to: str | None) -> _Output:

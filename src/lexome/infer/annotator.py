@@ -170,9 +170,16 @@ class Model:
         if refinement is None:
             return None
         # Types exclude one another, so that all are decoded for a result that does not depend on the selection.
-        own = selection.of(self.types)
-        predicted = self.decode(doc, examples, logits, types=(*refinement.types, *own.types))
-        return refine_document(doc, predicted, own, refinement)
+        own, curves = selection.of(self.types), self.settings.calibration or {}
+        types = (*refinement.types, *own.types)
+        predicted = self.task.decode(self._with_sentences(doc), examples, logits, types=types)
+        return refine_document(
+            doc,
+            predicted,
+            own,
+            refinement,
+            score=lambda span: calibrated(span.score or 0.0, curves.get(span.type)),
+        )
 
     def annotate(self, docs: Sequence[Document]) -> list[Document]:
         """The documents with all predictions of this model, before any rules."""
@@ -331,7 +338,9 @@ class Annotator:
     ['Cystic fibrosis', 'recessive disease']
     """
 
-    def __init__(self, models: Sequence[Model], concepts: Concepts | None = None) -> None:
+    def __init__(self, models: Sequence[Model], concepts: Concepts | None = None, *, batch_tokens: int = 0) -> None:
+        # Of a device that needs batches; `annotate` may set another.
+        self.batch_tokens = batch_tokens
         # Later kinds read what earlier ones predict.
         self.models = tuple(sorted(models, key=lambda model: ORDER.index(model.kind)))
         _check_compatible(self.models)
@@ -457,7 +466,9 @@ class Annotator:
             raise UsageError(message, code="not-documents", value=docs)
         if together < 1:
             raise UsageError(f"{together} documents together; expected at least 1.", code="too-few", value=together)
-        return self._in_order(self._documents(docs), selection, batch_tokens=batch_tokens, together=together)
+        return self._in_order(
+            self._documents(docs), selection, batch_tokens=batch_tokens or self.batch_tokens, together=together
+        )
 
     def _documents(self, items: Iterable[object]) -> Iterator[Document]:
         """The items as documents; UsageError at the first that is neither a text nor a document."""

@@ -27,6 +27,7 @@ from lexome.infer.annotator import Annotator
 from lexome.infer.concepts import ConceptOptions, naming_options
 from lexome.infer.predictor import identity_of
 from lexome.infer.selection import MinScore, Overlaps
+from lexome.infer.sessions import Device, open_remote
 from lexome.pipeline import Advance, Engine, Job, Part, Stage, StageResult, run
 
 SETTINGS = "settings.json"
@@ -35,6 +36,9 @@ SETTINGS = "settings.json"
 VERSION = 2
 
 LOCAL = Engine()
+
+# Tokens that a process sends to a device at once: the device runs those of several processes together.
+REMOTE_BATCH_TOKENS = 1 << 15
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +62,7 @@ class BulkSettings:
     without_rules: tuple[str, ...] = ()
     concepts: ConceptOptions = field(default_factory=ConceptOptions)
     fingerprint: str = ""
+    device: Device | None = None
 
     def identity(self) -> dict[str, Any]:
         """What the output depends on, by the names of the options."""
@@ -77,6 +82,7 @@ class BulkSettings:
             "no-rule": sorted(self.without_rules),
             # With the hashes of dictionaries: where one has changed, everything is annotated again.
             "concepts": self.concepts.identity(),
+            **({"precision": self.device.precision} if self.device is not None else {}),
             **({"set": {**self.read_options, **self.write_options}} if self.read_options or self.write_options else {}),
         }
 
@@ -190,7 +196,7 @@ def annotate_file(job: Job, drafts: tuple[Path, ...], advance: Advance) -> dict[
     settings: BulkSettings = job.settings
     out, rejects = drafts
     rejects.touch()
-    annotator = _open_once(settings.models, settings.threads, settings.concepts, settings.fingerprint)
+    annotator = _open_once(settings.models, settings.threads, settings.concepts, settings.fingerprint, settings.device)
     counts = AnnotationCounts(predictable=predictable_types(annotator, settings.types))
     tokens = annotator.tokens_run
     with Tally(None if settings.strict else rejects) as tally:
@@ -215,9 +221,22 @@ def annotate_file(job: Job, drafts: tuple[Path, ...], advance: Advance) -> dict[
 
 
 @lru_cache(maxsize=1)
-def _open_once(models: tuple[Path, ...], threads: int | None, concepts: ConceptOptions, fingerprint: str) -> Annotator:
-    """The models and dictionaries, opened once per process for all its jobs, unless their files have changed."""
-    return Annotator.open(*models, threads=threads, concepts=concepts)
+def _open_once(
+    models: tuple[Path, ...], threads: int | None, concepts: ConceptOptions, fingerprint: str, device: Device | None
+) -> Annotator:
+    """The models and dictionaries, opened once per process for all its jobs, unless their files have changed.
+
+    With a device, the models run in the process that holds it.
+    """
+    annotator = Annotator.open(*models, threads=threads if device is None else 1, concepts=concepts)
+    if device is None:
+        return annotator
+    numbers = {folder: number for number, folder in enumerate(models)}
+    remote = [
+        model.with_predictor(open_remote(model.predictor.folder, numbers[model.predictor.folder], device))
+        for model in annotator.models
+    ]
+    return Annotator(remote, annotator.concepts, batch_tokens=REMOTE_BATCH_TOKENS)
 
 
 def _track(docs: Iterator[Document], tally: Tally, advance: Advance) -> Iterator[Document]:

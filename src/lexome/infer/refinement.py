@@ -1,9 +1,10 @@
 """Applies a model's rules to the mentions it predicted in a document, and marks what the rules added."""
 
 from bisect import bisect_right
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from lexome.concepts.abbreviations import find_abbreviations
 from lexome.document import Attribute, Document, Span, numbered_ids
 from lexome.infer.rules import RULES, refine
 from lexome.infer.rules.mention import Mention
@@ -43,16 +44,41 @@ class Refined:
     reasons: dict[Key, str]
 
 
-def refine_document(doc: Document, predicted: Document, selection: Selection, refinement: Refinement) -> Refined:
-    """Replace the selected types' mentions of `doc` with the refined ones of `predicted`, which has all types."""
+def _given_score(span: Span) -> float:
+    return span.score or 0.0
+
+
+def refine_document(
+    doc: Document,
+    predicted: Document,
+    selection: Selection,
+    refinement: Refinement,
+    *,
+    score: Callable[[Span], float] = _given_score,
+) -> Refined:
+    """Replace the selected types' mentions of `doc` with the refined ones of `predicted`, which has all types.
+
+    `score` is the calibrated score of a predicted mention.
+    """
     layout = Layout(doc)
     mentions, others = [], []
     for span in predicted.spans:
         if span.type in refinement.types:
-            mentions.append(Mention(*layout.to_text(span.start, span.end), span.type, span.score or 0.0))
+            mentions.append(Mention(*layout.to_text(span.start, span.end), span.type, score(span)))
         elif span.type in selection.types:
-            others.append(span)
-    refined = refine(layout.text, mentions, types=refinement.types, rules=refinement.rules, resolve=refinement.resolve)
+            others.append(replace(span, score=score(span)))
+    definitions = [
+        (layout.to_text(one.long[0][0], one.long[-1][1]), layout.to_text(*one.short))
+        for one in (find_abbreviations(doc) if mentions and "abbreviations" in refinement.rules else ())
+    ]
+    refined = refine(
+        layout.text,
+        mentions,
+        types=refinement.types,
+        rules=refinement.rules,
+        resolve=refinement.resolve,
+        definitions=definitions,
+    )
     spans = [span for span in others if selection.reason_dropped(span) is None]
     rules: dict[Key, str] = {}
     for mention in refined.mentions:

@@ -245,7 +245,8 @@ class FinetuneRecipe(Recipe):
 
     stage: Literal["finetune"]
     start: Path = Field(
-        description="A checkpoint, or `out` of an earlier fine-tuning (SQuAD, then BioASQ), whose best model is used."
+        description="A checkpoint, or `out` of an earlier fine-tuning (SQuAD, then BioASQ), whose best model is used; "
+        '"default" is the default model.'
     )
     layers: int | None = Field(default=None, ge=1, description="Keep only this many of its layers, from the first on.")
     out: Path = Field(description="The folder for runs/, summary.json and summary.txt.")

@@ -9,14 +9,23 @@ from dataclasses import dataclass, field
 
 from lexome.infer.rules.boundaries import apply_boundaries
 from lexome.infer.rules.cell_lines import apply_cell_lines
-from lexome.infer.rules.consistency import repeated_names, repeated_sentences
+from lexome.infer.rules.consistency import Definition, abbreviations, repeated_names, repeated_sentences
 from lexome.infer.rules.coordination import apply_coordination
 from lexome.infer.rules.lexicon import apply_lexicon
 from lexome.infer.rules.mention import Drop, Mention
 from lexome.infer.rules.overlaps import resolve_overlaps
 from lexome.infer.rules.variants import apply_variants
 
-RULES = ("boundaries", "cell-lines", "variants", "coordination", "lexicon", "repeated-names", "repeated-sentences")
+RULES = (
+    "boundaries",
+    "cell-lines",
+    "variants",
+    "coordination",
+    "lexicon",
+    "abbreviations",
+    "repeated-names",
+    "repeated-sentences",
+)
 
 
 @dataclass(slots=True)
@@ -28,9 +37,18 @@ class Refined:
 
 
 def refine(
-    text: str, mentions: Sequence[Mention], *, types: Collection[str], rules: Collection[str], resolve: bool = True
+    text: str,
+    mentions: Sequence[Mention],
+    *,
+    types: Collection[str],
+    rules: Collection[str],
+    resolve: bool = True,
+    definitions: Sequence[Definition] = (),
 ) -> Refined:
-    """Apply rules to the mentions that a model of these types predicted; with `resolve`, keep one type per place."""
+    """Apply rules to the mentions that a model of these types predicted; with `resolve`, keep one type per place.
+
+    `definitions` are the abbreviations that the text defines.
+    """
     drops: list[Drop] = []
     current = list(mentions)
     if "boundaries" in rules:
@@ -45,6 +63,8 @@ def refine(
         current = apply_lexicon(text, current, drops, types=types)
     if resolve:
         current = resolve_overlaps(current, drops)
+    if "abbreviations" in rules and definitions:
+        current = list(abbreviations(text, current, definitions, drops))
     if "repeated-names" in rules:
         current += repeated_names(text, current)
     if "repeated-sentences" in rules:

@@ -9,6 +9,8 @@ from lexome.infer.rules.mention import Drop, Mention
 ALLELE_MARK = re.compile(
     r"(?<=[A-Za-z0-9)])(?:[-/]?(?:cKO|KO|ko|flox|fl/fl|fl|null|TTD)|[\s(]*[-+]/[-+]\)?|\([-+]/[-+]\)?)\Z"
 )
+# A word that the model takes into short mentions of genes: "TP53 mutations".
+ALTERATION = re.compile(r"\s+(?:mutations?|mutants?|polymorphisms?)\Z")
 # The least length of what is left.
 MIN_GENE = 3
 # Characters that are removed at either end at most, so that a page of brackets costs no more than a line.
@@ -26,8 +28,10 @@ def apply_boundaries(text: str, mentions: Sequence[Mention], drops: list[Drop]) 
         if start >= end:
             drops.append(Drop(mention, "punctuation"))
             continue
-        if (start, end) != mention.place:
-            drops.append(Drop(mention, f"boundaries moved: {text[start:end]!r}"))
+        if (start, end) == mention.place:
+            yield mention
+            continue
+        drops.append(Drop(mention, f"boundaries moved: {text[start:end]!r}"))
         yield mention.moved(start, end)
 
 
@@ -61,6 +65,8 @@ def _unclosed(text: str, start: int, end: int) -> bool:
 
 def gene_name(text: str, start: int, end: int) -> tuple[int, int]:
     """The gene without the mark of an allele."""
+    if alteration := ALTERATION.search(text, max(start, end - 20), end):
+        end = alteration.start()
     name = text[start:end]
     if (mark := ALLELE_MARK.search(name)) and mark.start() >= MIN_GENE:
         return start, start + mark.start()

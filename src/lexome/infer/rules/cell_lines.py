@@ -12,9 +12,12 @@ TRAILING = re.compile(
     r"(?:[\s-]+|(?<=\)))(?:(?:cancer|carcinoma|tumou?r|leuk(?:a)?emia|lymphoma|melanoma|glioma|myeloma|adenocarcinoma"
     r"|neuroblastoma|hepatoma|stem|host|packaging|feeder|suspension|epithelial|fibroblast|hybridoma|parental|producer)s?[\s-]+)*"
     r"(?:sub)?(?:cells?|cell[\s-]?lines?|lines?|cultures?|clones?|subclones?|monolayers?|xenografts?|spheroids?|transfectants?"
+    r"|macrophages?|monocytes?|myoblasts?|myotubes?|(?:pre)?adipocytes?|keratinocytes?|hepatocytes?|neurons?"
     r"|fibroblasts?|hybridomas?|populations?|lysates?)(?:[\s-]+(?:lines?|clones?|cultures?|monolayers?|xenografts?|lysates?))*\Z",
     re.IGNORECASE,
 )
+# Organs and diseases after the name: "A549 lung", "U87 glioma".
+ORIGIN = re.compile(r"(?:\s+[a-z]{3,20})+\Z")
 # A word before the name that describes it: all lower-case letters, or a species, organ or "wild-type".
 LEADING = re.compile(
     r"(?:(?:(?:[a-z]+(?:-[a-z]+)*|\w+-(?:deficient|expressing|transfected|treated|infected|stimulated|negative|positive|resistant"
@@ -95,6 +98,9 @@ def line_name(text: str, start: int, end: int) -> tuple[int, int]:
         more = CONTINUATION.match(text, end) if text[end - 1].isalnum() else None
         if more:
             end = more.end()
+    if origin := ORIGIN.search(text[max(start, end - EDGE) : end]):
+        rest = end - len(origin.group())
+        end = rest if NAME.search(text, start, rest) else end
     if description := DESCRIPTION.match(text, start, min(end, start + EDGE)):
         start = description.end()
     if leading := LEADING.match(text, start, min(end, start + EDGE)):

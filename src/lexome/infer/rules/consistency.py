@@ -2,9 +2,12 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from lexome.infer.rules.mention import Drop, Mention, NameIndex, Occupied
+
+Definition = tuple[tuple[int, int], tuple[int, int]]
+"""The places of a long form and of the short form that it defines."""
 
 REPEATED, SENTENCES, ABBREVIATIONS = "repeated-names", "repeated-sentences", "abbreviations"
 
@@ -18,6 +21,12 @@ REPEATED_TYPES: Mapping[str, tuple[int, float]] = {
     "CellLine": (1, 0.5),
 }
 MIN_NAME = 3
+# Types whose abbreviations agree with their long forms. That of a gene's is another gene's or a disease's too often.
+DEFINED_TYPES = frozenset(("Disease", "Chemical", "Species"))
+# From this score on, a long form says what its abbreviation is.
+MIN_DEFINED_SCORE = 0.6
+# Below this score, a mention takes the type of the long form that it abbreviates.
+RETYPE_BELOW = 0.6
 # What an occurrence found by its name alone is worth, relative to those it was found from.
 DISCOUNT = 0.85
 
@@ -99,28 +108,24 @@ def _copies(text: str) -> dict[str, list[int]]:
 
 
 def abbreviations(
-    text: str,
-    mentions: Sequence[Mention],
-    pairs: Iterable[tuple[tuple[int, int], tuple[int, int]]],
-    drops: list[Drop],
-    *,
-    types: Collection[str],
+    text: str, mentions: Sequence[Mention], definitions: Iterable[Definition], drops: list[Drop]
 ) -> Iterator[Mention]:
-    """The mentions with each abbreviation of the type of its long form; `pairs` are their places, long form first."""
-    at = {mention.place: mention for mention in mentions}
-    meaning: dict[str, tuple[str, float]] = {}
-    for long, short in pairs:
-        mention = at.get(long)
-        if mention is not None and mention.type in types and mention.score >= 0.6:
-            meaning.setdefault(text[slice(*short)], (mention.type, mention.score))
+    """The mentions, with abbreviations that the model missed or is unsure of as the type of their long form."""
+    at = {mention.place: mention for mention in mentions if mention.type in DEFINED_TYPES}
+    meaning: dict[str, Mention] = {}
+    for long_form, short_form in definitions:
+        mention = at.get(long_form)
+        if mention is not None and mention.score >= MIN_DEFINED_SCORE:
+            meaning.setdefault(text[slice(*short_form)], mention)
     for mention in mentions:
-        type_, score = meaning.get(text[slice(*mention.place)], (mention.type, mention.score))
-        if type_ != mention.type:
-            drops.append(Drop(mention, f"the abbreviation of a {type_}"))
-            mention = Mention(*mention.place, type_, min(score, 0.9), ABBREVIATIONS)
-        yield mention
+        long_mention = meaning.get(text[slice(*mention.place)], mention)
+        if long_mention.type != mention.type and mention.score < RETYPE_BELOW:
+            drops.append(Drop(mention, f"abbreviates {text[slice(*long_mention.place)]!r}, {long_mention.type}"))
+            yield Mention(*mention.place, long_mention.type, long_mention.score * DISCOUNT, ABBREVIATIONS)
+        else:
+            yield mention
     index, taken = NameIndex(meaning), Occupied(text, mentions)
     for start, end in index.find(text) if index else ():
         if not taken.overlaps(start, end):
-            type_, score = meaning[text[start:end]]
-            yield Mention(start, end, type_, score * DISCOUNT, ABBREVIATIONS)
+            long_mention = meaning[text[start:end]]
+            yield Mention(start, end, long_mention.type, long_mention.score * DISCOUNT, ABBREVIATIONS)

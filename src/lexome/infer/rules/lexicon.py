@@ -15,7 +15,10 @@ from lexome.infer.rules.overlaps import overlapping
 RULE = "lexicon"
 
 # Precision on the development sets of what the lexicon added there (results/annotator_rules.json).
-SCORE = 0.85
+SCORE = 0.95
+
+# Below this score, what the model found is replaced by the lexicon's name.
+UNSURE = 0.5
 
 # Words and forms of clinical notes and case reports; two different ones make a text clinical.
 CLINICAL = re.compile(
@@ -128,7 +131,7 @@ def _with_names(
         inside = all(name.start <= ordered[other].start and ordered[other].end <= name.end for other in others)
         same = (ordered[other] for other in others if ordered[other].place == name.place)
         # What the model found itself stays, but for a score that the name alone deserves.
-        if not inside or any(mention.type == name.type and mention.score >= SCORE for mention in same):
+        if not inside or any(mention.type == name.type and mention.score >= UNSURE for mention in same):
             removed.add(number)
             continue
         for other in set(others) - removed:

@@ -15,7 +15,7 @@ RULE = "variants"
 TYPE = "Variant"
 
 # Precision of what a rule added on the development set, where the model had nothing (results/annotator_rules.json).
-SCORE = 0.9
+SCORE = 0.95
 
 AMINO_3 = "Ala|Arg|Asn|Asp|Cys|Gln|Glu|Gly|His|Ile|Leu|Lys|Met|Phe|Pro|Ser|Thr|Trp|Tyr|Val"
 AMINO_1 = "ACDEFGHIKLMNPQRSTVWY"
@@ -29,7 +29,9 @@ CHANGE = (
 
 # Notations that are variants wherever they stand.
 CERTAIN = re.compile(
-    "|".join(
+    # What any of them begins with: the alternatives are tried at few characters only.
+    r"(?=[\d+\-A-ZΔ∆]|[cgmnrp][.s]|del)(?:"
+    + "|".join(
         (
             # dbSNP
             r"\b[Rr]s ?\d{3,11}(?!\w)",
@@ -58,6 +60,7 @@ CERTAIN = re.compile(
             r"(?:(?<!\w)(?:[Dd]elta|[Dd]el) ?-?|[Δ∆] ?)F508(?!\w)",
         )
     )
+    + ")"
 )
 
 # One-letter substitutions, which names of cell lines, strains and genes resemble: these need a gene or a word such as
@@ -72,8 +75,8 @@ CUES = re.compile(
     r"|codon|carrier|homozyg|heterozyg|knock-?in|SNP",
     re.IGNORECASE,
 )
-# From this score on, a gene that the model found is left as it is.
-MIN_GENE_SCORE = 0.5
+# From this score on, a mention that the model found keeps its score, and a gene its boundaries.
+UNSURE = 0.5
 # How far from a substitution a cue may stand.
 CUE_WINDOW = 100
 # Names of cell lines, genes and strains that read as substitutions.
@@ -211,7 +214,7 @@ def _glued_genes(text: str, mentions: Sequence[Mention]) -> Iterator[Mention]:
     taken: Occupied | None = None
     for match in GLUED.finditer(text):
         if match[2] in HOTSPOTS:
-            taken = taken or Occupied(text, (mention for mention in mentions if mention.score >= MIN_GENE_SCORE))
+            taken = taken or Occupied(text, (mention for mention in mentions if mention.score >= UNSURE))
             if not taken.overlaps(*match.span(1)):
                 yield Mention(*match.span(1), "Gene", SCORE, RULE)
 
@@ -288,8 +291,9 @@ def _corrected(
                     drops.append(Drop(mention, f"moved to the notation {text[place[0] : place[1]]!r}"))
                 if place not in used:
                     used.add(place)
-                    rule = RULE if mention.score < SCORE else None
-                    yield replace(mention.moved(*place), score=max(mention.score, SCORE), rule=rule)
+                    unsure = mention.score < UNSURE
+                    moved = mention.moved(*place)
+                    yield replace(moved, score=SCORE, rule=RULE) if unsure else moved
                 continue
         while end > start and text[end - 1] in " ,;:/([":
             end -= 1
@@ -309,12 +313,14 @@ def cut_genes(
     for mention in mentions:
         index = bisect_right(starts, mention.start - 1)
         place = found[index] if index < len(found) and found[index][0] < mention.end else None
-        if mention.type == "Gene" and place is not None and place[1] <= mention.end:
+        if mention.type == "Gene" and place is not None:
             cut = _before_variant(text, mention.start, place[0])
-            if place[0] == mention.start and AFTER_VARIANT.match(text, place[1], mention.end):
+            # The variant reaches to the end of the gene, or further.
+            at_end = place[1] > mention.end or AFTER_VARIANT.match(text, place[1], mention.end)
+            if place[0] == mention.start and at_end:
                 drops.append(Drop(mention, f"is the variant {text[place[0] : place[1]]!r}"))
                 continue
-            if cut > mention.start and AFTER_VARIANT.match(text, place[1], mention.end):
+            if cut > mention.start and at_end:
                 drops.append(Drop(mention, f"ended before the variant {text[place[0] : place[1]]!r}"))
                 yield mention.moved(mention.start, cut)
                 continue

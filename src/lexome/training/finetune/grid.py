@@ -10,10 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from lexome.errors import CheckpointError, UsageError
-from lexome.files import atomic_write
+from lexome.files import atomic_write, write_json
+from lexome.infer.annotator import default_model
+from lexome.infer.named_models import DEFAULT
+from lexome.infer.predictor import MODEL as ONNX
+from lexome.infer.predictor import read_settings
+from lexome.models.exported import write_exported
 from lexome.models.hf_folder import find_checkpoint
 from lexome.recipe.finetune import FinetuneRecipe, GridTable
-from lexome.tasks.task import Scores
+from lexome.tasks.task import TASK, Scores
 from lexome.training.trainer import RUN, surroundings
 
 # The folder of all runs in `out`, and that of the model in a run.
@@ -263,8 +268,13 @@ def read_best(folder: Path) -> str | None:
     return best if isinstance(best, str) else None
 
 
-def start_of(path: Path) -> Path:
-    """The checkpoint at a path: the path itself, or the best model of an earlier fine-tuning there."""
+def start_of(path: Path, out: Path | None = None) -> Path:
+    """The checkpoint at a path: the path itself, or the best model of an earlier fine-tuning there.
+
+    "default", unless there is such a folder, is the default model, whose float weights are written below `out`.
+    """
+    if out is not None and str(path) == DEFAULT and not path.exists():
+        return _default_checkpoint(out / "start")
     best = read_best(path)
     if best is None:
         return find_checkpoint(path)
@@ -273,6 +283,25 @@ def start_of(path: Path) -> Path:
         message = f"{path}: the weights of its best run, {best}, were not saved. Rerun it with keep_models set to best."
         raise UsageError(message, code="missing-weights", value=best)
     return model
+
+
+def _default_checkpoint(folder: Path) -> Path:
+    """The default model as a checkpoint in this folder, written once; its task is beside the weights."""
+    exported = default_model()
+    settings = read_settings(exported)
+    # By the model's weights, so that a later version of Lexome does not go on with those of an earlier one.
+    checkpoint = folder / f"{settings.source['name']}-{settings.source['weights_sha256'][:8]}"
+    if not (checkpoint / TASK).is_file():
+        write_exported(
+            exported / ONNX,
+            checkpoint,
+            kind=settings.kind,
+            labels=settings.labels,
+            tokenizer=exported,
+            name=settings.source["name"],
+        )
+        write_json(checkpoint / TASK, settings.task)
+    return checkpoint
 
 
 def table_of(summary: Summary) -> str:

@@ -114,7 +114,7 @@ def open_context(recipe: FinetuneRecipe, parallel: Parallel) -> Iterator[RunCont
 
 def load_context(recipe: FinetuneRecipe, parallel: Parallel, tokenizer: Path) -> RunContext:
     """The same, with the tokenizer in this folder, where it is exported unless it is there."""
-    start = start_of(recipe.start)
+    start = start_of(recipe.start, recipe.out)
     stored = read_checkpoint(start)
     encoder = stored.build(kind="encoder", share_memory=True)
     if not any(tokenizer.iterdir()):

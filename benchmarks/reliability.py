@@ -26,7 +26,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 RESULT = ROOT / "results" / "reliability.json"
 ATTACKS = 6000
 BATCH = 500
-BOMB_BYTES = 128 << 20
+BOMB_BYTES = 64 << 20
 MEMORY_BYTES = 2 << 30
 CPU_SECONDS = 60
 

@@ -197,6 +197,11 @@ class DocumentRelations(Task):
         return any(schema.scope == "sentence" for schema in self._schemas)
 
     @property
+    def needs_sentences(self) -> bool:
+        """Datasets of abstracts have none, and a pair of a sentence must be the same in training and annotation."""
+        return self.uses_sentences
+
+    @property
     def schema_of_relation(self) -> Ints:
         """The schema of each relation, (R,)."""
         names = [schema.name for schema in self._schemas]

@@ -185,6 +185,11 @@ class Task(ABC):
         """Whether documents are read sentence by sentence."""
         return False
 
+    @property
+    def needs_sentences(self) -> bool:
+        """Whether training documents without sentences are split into them, as annotated ones are."""
+        return False
+
     def source_types(self, source: str) -> tuple[str, ...]:
         """The mention types that a source is expected to annotate; empty for tasks without mentions."""
         return self.annotated.get(source, self.types or self.input_types)

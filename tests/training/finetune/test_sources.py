@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 from errors import raises, rejects
+from finetuning import context_of, recipe_of, write_splits
 
-from lexome.document import Document, Question, Span, lay_out
+from lexome.document import Argument, Document, Question, Relation, Span, lay_out
 from lexome.errors import DataSetError, UsageError
 from lexome.formats import read
 from lexome.models.checkpoint import load
@@ -162,3 +163,22 @@ def test_a_mention_may_have_several_names() -> None:
 def test_names_that_are_none_or_there_twice_are_refused(names: list[str] | str) -> None:
     with rejects("rename.BC2GM.Gene"):
         DataTable(sets=("BC2GM",), rename={"BC2GM": {"Gene": names}})
+
+
+def test_abstracts_without_sentences_are_split_where_pairs_are_those_of_a_sentence(start: Path, tmp_path: Path) -> None:
+    text = "aspirin blocks BRCA1 . Heparin blocks TP53 ."
+    words = (("aspirin", "Drug"), ("BRCA1", "Gene"), ("Heparin", "Drug"), ("TP53", "Gene"))
+    spans = [
+        Span(f"T{number}", type_, ((at := text.index(word), at + len(word)),), word)
+        for number, (word, type_) in enumerate(words)
+    ]
+    sides = (Argument("Arg1", "T0"), Argument("Arg2", "T1"))
+    doc = Document("d", lay_out([("abstract", text)]), tuple(spans), (Relation("R1", "blocks", sides),))
+    schema = {"name": "a", "labels": ["blocks"], "pairs": [["Drug", "Gene"]], "level": "mention", "scope": "sentence"}
+    data = write_splits(tmp_path / "data", train=[doc], dev=[doc])
+    recipe = recipe_of(start, data, tmp_path / "out", {"kind": "document-relation", "schemas": [schema]})
+    with context_of(recipe) as context:
+        (example,) = context.data.splits(None).train.examples
+    assert example.targets is not None
+    # Not the four pairs of the abstract.
+    assert len(example.targets) == 2

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from lexome.corpus.dedup import words_of
 from lexome.corpus.leakage import pubmed_id, sentences_of
+from lexome.corpus.sentences import with_sentences
 from lexome.corpus.shards import open_shards
 from lexome.corpus.vocab.tokenizers import TOKENIZER_FILE, load_tokenizer, special_token_template, tokenizer_sha256
 from lexome.datasets import DataSet, find, folder
@@ -507,6 +508,7 @@ class TaskData:
             splits = rename_splits(splits, self.data.rename.get(name, {}), name)
             self.task.notes.update(tally.notes)
             for split, docs in splits.items():
+                docs = list(map(with_sentences, docs)) if self.task.needs_sentences else docs
                 kept = self._without_held_out(name, docs) if split == TRAIN else docs
                 documents.setdefault(split, []).extend((name, doc) for doc in self._limit(kept))
         return documents

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tomllib
 import warnings
+from collections import Counter
 from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
@@ -61,6 +62,12 @@ def test_troubleshooting_quotes_messages_that_the_code_has() -> None:
     quoted = re.findall(r"^\| `([^`]+)` \|", page, re.MULTILINE)
     assert len(quoted) > 20
     assert [quote for quote in quoted if not any(quote in text for text in texts)] == []
+
+
+def test_no_two_test_files_have_one_name() -> None:
+    """pytest imports them by their name alone, and reports the second as an error of collection."""
+    names = Counter(path.name for path in (ROOT / "tests").rglob("test_*.py"))
+    assert [name for name, count in names.items() if count > 1] == []
 
 
 def test_readme_is_short() -> None:

@@ -66,7 +66,7 @@ class Diagnosis:
 
 @app.command()
 def doctor(as_json: AsJson = False) -> None:
-    """Show versions, cores, memory, models and extras, and what is missing for what.
+    """Show versions, machine, models and missing extras.
 
     Exits with 1 if the default model does not annotate. Send the output with a report of a fault.
     """

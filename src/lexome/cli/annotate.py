@@ -77,7 +77,9 @@ Texts = Annotated[
 ]
 Models = Annotated[
     list[Path] | None,
-    typer.Option("--model", metavar="NAME|FOLDER", help="Model name or exported folder; repeatable. Default: default."),
+    typer.Option(
+        "--model", metavar="NAME|FOLDER", help="Model name or exported folder; repeatable. Default: the bundled one."
+    ),
 ]
 Out = Annotated[
     str | None, typer.Option("--out", metavar="FILE|FOLDER", help="Output file or folder. Default: standard output.")
@@ -86,13 +88,17 @@ To = Annotated[
     str | None, typer.Option("--to", metavar="FORMAT", help="Output format. Default: plain text with marked mentions.")
 ]
 From = Annotated[str | None, typer.Option("--from", metavar="FORMAT", help="Input format. Default: detected.")]
-IsText = Annotated[bool, typer.Option("--text", help="Treat every INPUT as a text.")]
+IsText = Annotated[bool, typer.Option("--text", help="Treat every INPUT as a text, also a single word.")]
 Types = Annotated[
     list[str] | None, typer.Option("--types", metavar="TYPE,...", help="Predict only these mention types.")
 ]
 MinScore = Annotated[
     list[str] | None,
-    typer.Option("--min-score", metavar="[TYPE=]SCORE", help="Drop mentions with a lower score, from 0 to 1."),
+    typer.Option(
+        "--min-score",
+        metavar="[TYPE=]SCORE",
+        help="Drop mentions with a lower score, from 0 to 1. Default: the model's own; 0 keeps all.",
+    ),
 ]
 OverlapsOption = Annotated[
     str | None,
@@ -193,11 +199,12 @@ def annotate(
 ) -> None:
     """Find genes, diseases and more in texts and documents.
 
-    Documents may have any format. An INPUT that contains a space and is not a path is a text. Without --out and --to,
-    documents are printed with each mention as [BRCA1|Gene NCBIGene:672 0.98]. Mentions get the ids of their concepts
-    where these are sure enough, unless --no-link is given. If --out is a folder, each file is annotated into a
-    file there, several in parallel; an interrupted run resumes when run again. Without --model, the default model is
-    used.
+    Documents may have any format that Lexome reads: PubMed XML, plain text, PDF, Word, Excel and others. An INPUT that
+    contains a space and is not a path is a text. Without --out and --to, documents are printed with each mention as
+    [BRCA1|Gene NCBIGene:672 0.98]: type, id and the score of the mention. --out mentions.csv or .xlsx writes a table.
+    Mentions have the ids of their concepts where these are sure enough, unless --no-link is given. If --out is a
+    folder, each file is annotated into a file there, several in parallel; an interrupted run resumes when run again.
+    Without --model, the default model is used.
     """
     from lexome.formats.conversion import split_options
     from lexome.infer.annotation import Annotation, parse_inputs

@@ -41,7 +41,9 @@ from lexome.cli.app import (
 if TYPE_CHECKING:
     from lexome.infer.link import Linking
 
-Out = Annotated[Path, typer.Option("--out", metavar="FILE", help="Output file. Default: standard output.")]
+Out = Annotated[
+    Path, typer.Option("--out", metavar="FILE", show_default=False, help="Output file. Default: standard output.")
+]
 To = Annotated[
     str | None,
     typer.Option("--to", metavar="FORMAT", help="Output format. Default: by extension, or text with marked mentions."),
@@ -50,9 +52,11 @@ Types = Annotated[
     list[str] | None, typer.Option("--types", metavar="TYPE,...", help="Link only mentions of these types.")
 ]
 Overwrite = Annotated[
-    bool, typer.Option("--overwrite/--keep", help="Link mentions that have ids again, or keep those.")
+    bool, typer.Option("--overwrite/--keep", help="Replace the ids that mentions have, or keep them.")
 ]
-Explain = Annotated[bool, typer.Option("--explain", help="Say why each mention has its ids, and which were near.")]
+Explain = Annotated[
+    bool, typer.Option("--explain", help="Say why each mention has its ids, and which others came near.")
+]
 
 
 @app.command()
@@ -82,8 +86,9 @@ def link(
 ) -> None:
     """Give the mentions of documents the ids of their concepts.
 
-    The mentions are those that the documents have: curated ones, or those of another tool. No model runs. A mention
-    whose best candidate is too unlikely has no id. Ids that are there already are kept, unless --overwrite is given.
+    The mentions are those that the documents have: curated ones, or those of another tool. No model runs; to find
+    mentions in plain text, use `lexome annotate`. A mention whose best candidate is too unlikely has no id. Ids that
+    are there already are kept, unless --overwrite is given.
     """
     from lexome.errors import UsageError
     from lexome.formats import writing_format

@@ -47,15 +47,28 @@ IndexFolder = Annotated[Path, typer.Argument(metavar="INDEX", help="Folder writt
 Query = Annotated[str, typer.Argument(metavar="[QUERY]", help="Plain words; nothing in it is syntax.")]
 Concepts = Annotated[
     list[str] | None,
-    typer.Option("--concept", metavar="CURIE", help="Only passages that mention it, as MESH:D003924; repeatable."),
+    typer.Option("--concept", metavar="CURIE", help="Only passages that mention this id, as mesh:D003924; repeatable."),
 ]
 MentionTypes = Annotated[
-    list[str] | None, typer.Option("--type", metavar="TYPE", help="Only passages with a mention of it; repeatable.")
+    list[str] | None,
+    typer.Option("--type", metavar="TYPE", help="Only passages with a mention of this type, as Gene; repeatable."),
 ]
-Years = Annotated[str | None, typer.Option("--year", metavar="YEARS", help="2019, 2015-2020, 2015- or -2020.")]
-Journals = Annotated[list[str] | None, typer.Option("--journal", metavar="NAME", help="Only of a journal; repeatable.")]
+Years = Annotated[
+    str | None,
+    typer.Option("--year", metavar="YEARS", help="Only documents of these years: 2019, 2015-2020, 2015- or -2020."),
+]
+Journals = Annotated[
+    list[str] | None, typer.Option("--journal", metavar="NAME", help="Only documents of this journal; repeatable.")
+]
 Limit = Annotated[int, typer.Option("--limit", min=0, help="Maximum number of results; 0 for all.")]
-By = Annotated[str | None, typer.Option("--by", metavar="bm25|vectors|both", help="Ranking. Default: all there is.")]
+By = Annotated[
+    str | None,
+    typer.Option(
+        "--by",
+        metavar="bm25|vectors|both",
+        help="Ranking by words, by vectors, or by both. Default: both, if the index has vectors.",
+    ),
+]
 
 
 @app.command()
@@ -137,8 +150,8 @@ def search(
 ) -> None:
     """Search an index by words, by concepts, or both.
 
-    With several --concept, a passage has to mention all. Each result has its document, passage and offsets; words of
-    the query are marked.
+    With several --concept, a passage has to mention all. --concept and --type need an index of annotated documents.
+    Each result has its document, passage and offsets; words of the query are marked.
     """
     from lexome.search.engine import Index, parse_years
 

@@ -120,7 +120,10 @@ def writing_format(path: Path, format: str | None) -> Format:
     if len(primary or candidates) == 1:
         return (primary or candidates)[0]
     if not candidates:
-        message = f"{path}: no format is written with this file extension. Name one with --to (in Python: format=)."
+        message = (
+            f"{path}: no format is written with this file extension; expected one such as .csv, .xlsx, .html, "
+            ".jsonl or .bioc.xml. Change it, or name the format with --to (in Python: format=)."
+        )
         raise UsageError(message, code="unknown-extension", value=path)
     names = ", ".join(format.name for format in candidates)
     message = f"{path}: {names} all have this file extension. Name the format with --to (in Python: format=)."

@@ -102,7 +102,11 @@ def parse_documents(
     if format == JSON or (format is None and (saved or (name is None and is_json))):
         return check_limits(documents_of(parse_json(body, Given), make), limits)
     if body.startswith(_COMPRESSED_BYTES) or (name is not None and is_archive(name)):
-        raise RequestError(415, "the body is compressed or an archive; expected a single file. Unpack it first.")
+        raise RequestError(
+            415,
+            "the body is compressed, an archive, or a Word or Excel file; expected a file of text. Unpack it, or use "
+            "`lexome annotate`, which reads such files.",
+        )
     stream = cast(
         io.BufferedReader, io.BufferedReader(_BodyStream(body, time.monotonic() + limits.answer_s), HEAD_BYTES)
     )

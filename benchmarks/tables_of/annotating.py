@@ -94,7 +94,9 @@ def serve_load() -> str:
             f"{beside['median_s']} s, maximum {beside['largest_s']} s (idle server: {beside['alone_s']} s)",
         ),
     ]
-    return rows(("default model on two cores shared with the clients", ""), *lines) + measured(result["facts"])
+    return rows(("default model without linking, on two cores shared with the clients", ""), *lines) + measured(
+        result["facts"]
+    )
 
 
 def onnx_speed() -> str:

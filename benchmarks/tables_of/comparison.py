@@ -41,7 +41,7 @@ def comparison_weak() -> str:
     default_head = {"set": "HoC", "encoder": "lexome-12x384", "head": "probe"}
     (probed,) = (row for row in stored("sentence_tasks")["rows"] if default_head.items() <= row.items())
     lines = [
-        ("cell lines, BioRED", f"{default['others']['BioRED-NER']['CellLine']:.1f}", ""),
+        ("cell lines, BioRED, without rules", f"{default['others']['BioRED-NER']['CellLine']:.1f}", ""),
         ("Species-800", f"{default['seven']['s800']['own']:.1f}", _biobert(tasks["s800"])),
         ("relations, DDI-2013", _ours(tasks["DDI-2013"]), _biobert(tasks["DDI-2013"])),
         ("document classification, HoC", _ours(tasks["HoC"]), _biobert(tasks["HoC"])),
@@ -57,7 +57,10 @@ def comparison_speed() -> str:
     rate, cores = serving["offline_docs_per_s"]["a process a core"], serving["server_cores"]
     ratios = [part["ways"]["lexome int8"]["times_pipeline"] for part in annotating.values()]
     lines = [
-        ("Lexome, default model, six types", f"{rate:.0f} abstracts/s on {cores} CPU cores (`serve_load`)"),
+        (
+            "Lexome, default model, six types, without linking",
+            f"{rate:.0f} abstracts/s on {cores} CPU cores (`serve_load`)",
+        ),
         (
             f"the same for {DOCUMENTS // 1_000_000} M abstracts, extrapolated",
             f"{DOCUMENTS / rate * cores / 3600:,.0f} core hours; full texts take longer",
@@ -68,8 +71,8 @@ def comparison_speed() -> str:
         ),
         (
             "Lexome on disk",
-            f"{size['megabytes']:.0f} MB with all dependencies, and {size['model_megabytes']:.0f} MB of model"
-            " (`install_size`)",
+            f"{size['megabytes']:.0f} MB with all dependencies, {size['model_megabytes']:.0f} MB of model and"
+            f" {size['terms_megabytes']:.0f} MB of names (`install_size`)",
         ),
     ]
     return rows(("", "measured"), *lines)

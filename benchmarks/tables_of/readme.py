@@ -33,7 +33,7 @@ def readme_speed() -> str:
     lines = [
         *(_annotating(name, part["ways"]) for name, part in annotating.items()),
         (
-            "annotate, default model, six types",
+            "annotate, default model, six types, no linking",
             f"{serving['server_cores']} cores",
             f"{serving['offline_docs_per_s']['a process a core']:.0f} abstracts/s",
             "",

@@ -92,7 +92,10 @@ def _read(path: Path, type: str | None, tally: Tally, dropped: Counter[str]) -> 
     else:
         columns = dict(zip(("id", "name", "type"), range(min(3, len(header))), strict=False))
     if "name" not in columns and "names" not in columns:
-        message = f"{path}: its first row has one column; expected tabs between id, name and, optionally, type."
+        message = (
+            f"{path}: its first row has one column; expected a text file with tabs between id, name and, optionally, "
+            "type. From Excel, save it as 'Text (Tab delimited)'."
+        )
         raise FormatError(message, code="missing-column", value=path)
     return read_terms(path, "tsv", SourceOptions(type=type or TERM, columns=columns), tally=tally, dropped=dropped)
 

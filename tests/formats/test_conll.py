@@ -6,6 +6,7 @@ import lzma
 import re
 from bisect import bisect_left
 from collections import Counter
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -493,10 +494,10 @@ def test_hostile_columns_stay_within_our_errors() -> None:
         assert len(str(raised.value)) < 500
 
 
-def test_blank_lines_count_towards_the_size_of_a_document(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(conll, "MAX_RECORD_BYTES", 1000)
+def test_blank_lines_count_towards_the_size_of_a_document() -> None:
+    small = replace(source("-DOCSTART-\n" + "\n" * 32), record_bytes=1000)
     with raises(FormatError, code="too-large", value=1, mentions="train.tsv"):
-        read("-DOCSTART-\n" + "\n" * 32)
+        list(conll.read(small, tally=Tally()))
 
 
 def test_text_that_tokens_space_anew_is_noted() -> None:

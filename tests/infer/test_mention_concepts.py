@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 import lexome
 from lexome.cli import app
+from lexome.concepts.default import default_index, preferred_names
 from lexome.document import Document, Passage, Span
 from lexome.errors import FormatError, UsageError
 from lexome.infer.annotator import Annotator
@@ -229,3 +230,21 @@ def test_many_mentions_are_linked(terms: Path) -> None:
     spans = tuple(Span(f"T{n}", "Gene", ((6 * n, 6 * n + 5),), "BRCA1") for n in range(10_000))
     doc = Concepts(options(terms)).apply(Document("d", (Passage(0, text),), spans), ["Gene"])
     assert {span.concepts for span in doc.spans} == {("NCBIGene:672",)}
+
+
+def test_common_species_and_cell_lines_have_the_names_that_people_use(tmp_path: Path) -> None:
+    own = tmp_path / "own.tsv"
+    own.write_text("id\tname\ttype\nNCBITaxon:562\tour strain\tSpecies\n")
+    names = Concepts(ConceptOptions()).preferred_name
+    assert [names(id) for id in ("NCBITaxon:9606", "NCBITaxon:562", "cellosaurus:CVCL_0030", "NCBIGene:672")] == [
+        "Homo sapiens",
+        "Escherichia coli",
+        "HeLa",
+        "BRCA1",
+    ]
+    assert Concepts(ConceptOptions(terms=(str(own),))).preferred_name("NCBITaxon:562") == "our strain"
+
+
+def test_the_default_index_has_every_concept_with_a_name_of_its_own() -> None:
+    index = default_index()
+    assert [id for id in preferred_names() if index.concept_of(id) is None] == []

@@ -21,3 +21,15 @@ def default_index() -> TermIndex:
 def default_terms() -> Path:
     """The file of the default index."""
     return Path(str(files("lexome") / DEFAULT_TERMS / "default.lexterms"))
+
+
+@cache
+def preferred_names() -> dict[str, str]:
+    """Preferred names of common species and cell lines, by id.
+
+    The dictionaries of these two types list names without saying which one is preferred, and the index takes the first
+    in the alphabet: "boy" for Homo sapiens, "He La" for HeLa.
+    """
+    table = (files("lexome") / DEFAULT_TERMS / "preferred-names.tsv").read_text(encoding="utf-8")
+    rows = (line.split("\t") for line in table.splitlines()[1:])
+    return {concept: name for concept, name in rows}

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from lexome.concepts.abbreviations import annotate_abbreviations
-from lexome.concepts.default import default_index, default_terms
+from lexome.concepts.default import default_index, default_terms, preferred_names
 from lexome.concepts.index import TermIndex
 from lexome.concepts.linker import Explanation, Linker
 from lexome.concepts.matcher import CaseRule
@@ -126,8 +126,12 @@ class Concepts:
 
     def preferred_name(self, concept: str) -> str | None:
         """The preferred name of a concept id, if a dictionary has it."""
-        found = (index.concept_of(concept) for index in self._indexes)
-        return next((one.preferred for one in found if one is not None), None)
+        for index in self._indexes:
+            found = index.concept_of(concept)
+            if found is not None:
+                own = preferred_names() if index is default_index() else {}
+                return own.get(concept, found.preferred)
+        return None
 
     def about(self) -> dict[str, Any]:
         """Description for JSON: the types that are linked and found, and the dictionaries."""

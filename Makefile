@@ -44,10 +44,10 @@ types: $(DEV)/ready
 	$(DEV)/bin/mypy
 	$(DEV)/bin/lint-imports
 
-# Builds the documentation and runs every code block in it.
+# Builds the documentation and runs every code block in it; the blocks of a page belong together.
 pages: $(DEV)/ready
 	$(DEV)/bin/mkdocs build --strict --quiet
-	$(DEV)/bin/pytest --quiet -p no:hypothesispytest README.md docs
+	$(DEV)/bin/pytest --quiet -n 2 --dist loadfile -p no:hypothesispytest README.md docs
 
 # Property-based tests with 20,000 examples each, large cases, and the small ones again at their large size.
 nightly: $(DEV)/ready

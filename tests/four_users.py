@@ -4,6 +4,7 @@ As a program, `python tests/four_users.py [NAME ...]`, it plays each in a folder
 tests/test_four_users.py runs them in CI. Each part is a function that takes the folder and returns lines to print.
 """
 
+import csv
 import json
 import os
 import re
@@ -17,6 +18,8 @@ from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
 
+import docx
+import openpyxl
 import user_walks
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -40,6 +43,46 @@ def lexome(*words: object, cwd: Path, code: int = 0, **environment: str) -> subp
     done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=PATIENCE_S, env=env)
     assert done.returncode == code, f"{' '.join(command)}: exit {done.returncode}\n{done.stdout}{done.stderr}"
     return done
+
+
+# The curator
+
+
+@part
+def curator(folder: Path) -> list[str]:
+    """Opens a spreadsheet and a Word file, gets tables and a page, meets odd files, and uses an own word list."""
+    sheet = openpyxl.Workbook()
+    assert sheet.active is not None
+    for row in (("PMID", "Title"), (1, "Olaparib in BRCA1 breast cancer"), (2, "Aspirin in children with asthma")):
+        sheet.active.append(row)
+    sheet.save(folder / "list.xlsx")
+    note = docx.Document()
+    note.add_heading("Case")
+    note.add_paragraph("Pt with HTN and T2DM on Lipitor; EGFR T790M was found.")
+    note.save(str(folder / "note.docx"))
+    lexome("annotate", "list.xlsx", "note.docx", "--out", "mentions.csv", "--quiet", cwd=folder)
+    with (folder / "mentions.csv").open(encoding="utf-8-sig", newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    named = [f"{row['text']} = {row['name']} ({row['concept']})" for row in rows if row["name"]]
+    got = [f"a table of {len(rows)} mentions from Excel and Word, such as {', '.join(named[:3])}"]
+    lexome("annotate", "list.xlsx", "--types", "disease", "--counts", "--out", "counts.xlsx", "--quiet", cwd=folder)
+    counts = openpyxl.load_workbook(folder / "counts.xlsx", read_only=True).worksheets[0]
+    got.append(f"counts in Excel: {[row[0] for row in counts.iter_rows(min_row=2, values_only=True)]}")
+    lexome("annotate", "note.docx", "--out", "note.html", "--quiet", cwd=folder)
+    assert "Lipitor" in (folder / "note.html").read_text(encoding="utf-8")
+    got.append("a page of the Word file")
+    (folder / "paper.txt").write_bytes(b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n1 0 obj\n")
+    refused = lexome("annotate", "paper.txt", "--quiet", cwd=folder, code=1)
+    got.append(f"a PDF called .txt: {refused.stderr.strip().splitlines()[0]}")
+    (folder / "old.txt").write_bytes("na\xefve patients got aspirin".encode("windows-1252"))
+    read = lexome("annotate", "old.txt", "--json", cwd=folder)
+    assert "na\xefve" in json.loads(read.stdout)["passages"][0]["text"]
+    got.append("a file in Windows-1252, read as it was written")
+    (folder / "own.tsv").write_text("id\tname\ttype\nLAB:1\tred reagent\tReagent\n")
+    found = lexome("annotate", "The red reagent was added.", "--terms", "own.tsv", "--find", "--quiet", cwd=folder)
+    assert "[red reagent|Reagent LAB:1" in found.stdout
+    got.append(f"a word list of one's own: {found.stdout.strip()}")
+    return got
 
 
 # The data scientist and the ML engineer, in a module of their own

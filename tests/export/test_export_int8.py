@@ -22,7 +22,7 @@ from onnx import numpy_helper
 from typer.testing import CliRunner
 
 import lexome
-from lexome.cli.app import app
+from lexome.cli.options import app
 from lexome.errors import CheckpointError, UsageError
 from lexome.export import acceptance
 from lexome.export.acceptance import (

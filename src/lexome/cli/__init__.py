@@ -4,8 +4,8 @@ import signal
 import sys
 
 # Importing these registers their commands.
-from lexome.cli import annotate, convert, corpus, datasets, doctor, link, scores, search, serve, train  # noqa: F401
-from lexome.cli.app import app
+from lexome.cli import annotate, convert, corpus, datasets, doctor, scores, search, serve, train  # noqa: F401
+from lexome.cli.options import app
 from lexome.errors import LexomeError
 
 __all__ = ["app", "main"]

@@ -1,10 +1,9 @@
-"""`lexome annotate`, `embed` and `fill`: exported models on texts, files and folders."""
+"""`lexome annotate`, `link`, `embed` and `fill`: models and dictionaries on texts, files and folders."""
 
 import json
 import os
-import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -12,49 +11,46 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
-from lexome.cli.app import (
-    Address,
+from lexome.cli.options import (
+    NAMED_TYPES,
+    STANDARD_OUTPUT,
+    Abbreviations,
     AsJson,
-    Counts,
-    EngineName,
+    BulkOptions,
+    Color,
+    Explain,
     FormatOptions,
     Lines,
     ModelsPath,
-    PartName,
     Quiet,
-    RejectsPath,
-    Strict,
+    RejectOptions,
+    TermOptions,
     app,
-    default_rejects,
-    engine_of,
     exit_for_failures,
     exit_for_rejects,
     exit_for_tally,
+    grouped,
+    ignore_closed_pipe,
     interruptible,
-    parse_options,
-    part_of,
+    prepare_terminal,
     print_rejected,
     use_color,
 )
 from lexome.errors import UsageError, needs
 
 if TYPE_CHECKING:
-    from lexome.concepts.matcher import CaseRule
-    from lexome.infer.annotation import Annotation
-    from lexome.infer.annotator import Annotator
-    from lexome.infer.bulk import BulkResult
-    from lexome.infer.concepts import ConceptOptions
+    from lexome.document import Document
+    from lexome.infer.annotation import Annotation, Inputs
+    from lexome.infer.annotator import Annotator, Candidate
+    from lexome.infer.bulk import BulkResult, BulkSettings
+    from lexome.infer.concepts import ConceptOptions, Concepts
     from lexome.infer.embed import EmbedResult
+    from lexome.infer.link import Linking
     from lexome.infer.sessions import Device
-
-# Longer lines are hard to read.
-MAX_WIDTH = 120
-NAMED_TYPES = 20
 
 # A folder is written in this format unless --to names another.
 BULK_FORMAT = "jsonl"
 NAMED_ORPHANS = 3
-STANDARD_OUTPUT = Path("-")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,38 +83,7 @@ Out = Annotated[
 To = Annotated[
     str | None, typer.Option("--to", metavar="FORMAT", help="Output format. Default: plain text with marked mentions.")
 ]
-From = Annotated[str | None, typer.Option("--from", metavar="FORMAT", help="Input format. Default: detected.")]
 IsText = Annotated[bool, typer.Option("--text", help="Treat every INPUT as a text, also a single word.")]
-Types = Annotated[
-    list[str] | None, typer.Option("--types", metavar="TYPE,...", help="Predict only these mention types.")
-]
-MinScore = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--min-score",
-        metavar="[TYPE=]SCORE",
-        help="Drop mentions with a lower score, from 0 to 1. Default: the model's own; 0 keeps all.",
-    ),
-]
-OverlapsOption = Annotated[
-    str | None,
-    typer.Option(
-        "--overlaps",
-        metavar="resolve|keep",
-        help="Whether one place has one type or all. Default: resolve, for models with rules.",
-    ),
-]
-NoRule = Annotated[
-    list[str] | None,
-    typer.Option("--no-rule", metavar="RULE,...", help="Switch off rules of the model, or all; repeatable."),
-]
-Explain = Annotated[
-    bool, typer.Option("--explain", help="List dropped mentions with reasons, and why mentions have their ids.")
-]
-Color = Annotated[
-    bool | None,
-    typer.Option("--color/--no-color", help="Color the output. Default: in a terminal, unless NO_COLOR is set."),
-]
 Threads = Annotated[
     int | None, typer.Option("--threads", min=1, help="Number of threads per process. Default: use all cores.")
 ]
@@ -128,72 +93,72 @@ DeviceName = Annotated[
         "--device", metavar="cuda|cpu", help="Run NER models with torch on this device. Default: onnxruntime."
     ),
 ]
-Jobs = Annotated[
-    int | None, typer.Option("--jobs", "--workers", min=0, help="Files to process in parallel, with a folder as --out.")
-]
 LinkOption = Annotated[bool, typer.Option("--link/--no-link", help="Give mentions the ids of their concepts.")]
-Terms = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--terms",
-        metavar="[TYPE=]FILE",
-        help="Dictionary to link with before Lexome's own: a table of id, name and type, an OBO file, or an index of "
-        "build-terms; repeatable.",
-    ),
-]
-OnlyTerms = Annotated[bool, typer.Option("--only-terms", help="Link with the dictionaries of --terms only.")]
-Find = Annotated[
-    bool, typer.Option("--find", help="Also find the names of --terms in text, as mentions of their types.")
-]
-Case = Annotated[
-    str,
-    typer.Option(
-        "--case",
-        metavar="auto|match|ignore",
-        help="With --find: whether names have to match in case; auto: short ones in capitals.",
-    ),
-]
-Abbreviations = Annotated[
-    bool, typer.Option("--abbreviations", help="Mark short forms and long forms where a text defines them.")
-]
-Redo = Annotated[bool, typer.Option("--redo", help="Replace output written with other settings.")]
-Verify = Annotated[bool, typer.Option("--verify", help="Hash finished files and redo those that have changed.")]
+
+
+@dataclass(frozen=True, slots=True)
+class SelectionOptions:
+    """What is kept of that which the models predict."""
+
+    types: Annotated[
+        list[str] | None, typer.Option("--types", metavar="TYPE,...", help="Predict only these mention types.")
+    ] = None
+    min_score: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--min-score",
+            metavar="[TYPE=]SCORE",
+            help="Drop mentions with a lower score, from 0 to 1. Default: the model's own; 0 keeps all.",
+        ),
+    ] = None
+    overlaps: Annotated[
+        str | None,
+        typer.Option(
+            "--overlaps",
+            metavar="resolve|keep",
+            help="Whether one place has one type or all. Default: resolve, for models with rules.",
+        ),
+    ] = None
+    no_rule: Annotated[
+        list[str] | None,
+        typer.Option("--no-rule", metavar="RULE,...", help="Switch off rules of the model, or all; repeatable."),
+    ] = None
+
+    def parse(self, annotator: "Annotator") -> dict[str, Any]:
+        """Arguments of Annotation and BulkSettings; UsageError for types and rules that the models lack."""
+        from lexome.infer.selection import parse_min_score, parse_overlaps, parse_rules, parse_types
+
+        types = parse_types(self.types or [], (*annotator.types, *annotator.extra_types))
+        scored = (*annotator.types, *annotator.relation_types, *annotator.extra_types)
+        min_score = parse_min_score(self.min_score or [], scored)
+        annotator.select(types=types, min_score=min_score)  # raises for unknown types
+        rules = tuple(sorted(parse_rules(self.no_rule or [])))
+        overlaps = parse_overlaps(self.overlaps)
+        return {"types": types, "min_score": min_score, "overlaps": overlaps, "without_rules": rules}
 
 
 @app.command()
+@grouped
 def annotate(
     inputs: Texts = None,
+    *,
     model: Models = None,
     models_path: ModelsPath = None,
     out: Out = None,
     to: To = None,
-    from_: From = None,
-    set_: FormatOptions = None,
-    counts: Counts = False,
+    formats: FormatOptions,
     text: IsText = False,
     lines: Lines = False,
-    types: Types = None,
-    min_score: MinScore = None,
-    overlaps: OverlapsOption = None,
-    no_rule: NoRule = None,
+    selection: SelectionOptions,
     link: LinkOption = True,
-    terms: Terms = None,
-    only_terms: OnlyTerms = False,
-    find: Find = False,
-    case: Case = "auto",
+    dictionaries: TermOptions,
     abbreviations: Abbreviations = False,
     explain: Explain = False,
     color: Color = None,
     threads: Threads = None,
     device: DeviceName = None,
-    jobs: Jobs = None,
-    engine: EngineName = "local",
-    address: Address = None,
-    part: PartName = None,
-    redo: Redo = False,
-    verify: Verify = False,
-    rejects: RejectsPath = None,
-    strict: Strict = False,
+    bulk: BulkOptions,
+    rejection: RejectOptions,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -206,29 +171,18 @@ def annotate(
     folder, each file is annotated into a file there, several in parallel; an interrupted run resumes when run again.
     Without --model, the default model is used.
     """
-    from lexome.formats.conversion import split_options
     from lexome.infer.annotation import Annotation, parse_inputs
     from lexome.infer.annotator import default_model, load
-    from lexome.infer.concepts import ConceptOptions
     from lexome.infer.named_models import resolve_model
-    from lexome.infer.selection import parse_min_score, parse_overlaps, parse_rules, parse_types
 
     output = _output(out, to)
-    if counts and output.format is None and not output.bulk:
-        raise UsageError("--counts needs --to csv, tsv or xlsx, or such a file as --out.", code="conflicting-options")
+    _check_combinations(output, counts=formats.counts, explain=explain, bulk=bulk)
     written_as = output.format or (BULK_FORMAT if output.bulk else None)
-    options = split_options(parse_options(set_, example="encoding=latin-1", counts=counts), from_, written_as)
+    read_options, write_options = formats.split(written_as)
     parsed = parse_inputs(_arguments(inputs), text=text and bool(inputs))
-    rejects_path = None if strict else rejects or default_rejects(output.path)
-    if explain and not (output.printed and output.format is None):
-        message = "--explain cannot be combined with --out or --to."
-        raise UsageError(message, code="conflicting-options", value="--explain")
-    if not output.bulk and (redo or verify or part is not None or engine != "local" or jobs is not None):
-        message = "--jobs, --engine, --part, --redo and --verify need a folder as --out."
-        raise UsageError(message, code="conflicting-options", value="--out")
-    resolution = parse_overlaps(overlaps)
     folders = tuple(resolve_model(name, search_path=models_path) for name in model or [default_model()])
-    concepts = ConceptOptions(link, tuple(terms or ()), only_terms, find, case_rule(case), abbreviations)
+    concepts = dictionaries.concepts(link=link, abbreviations=abbreviations)
+    rejects = rejection.path(output.path)
     kept = "finished files" if output.bulk else None
     with interruptible(None if output.printed else output.path, kept=kept), ignore_closed_pipe():
         # In bulk each process opens the models; here only their types are needed.
@@ -236,65 +190,87 @@ def annotate(
             annotator = load(*folders, threads=1 if output.bulk else threads, concepts=concepts)
         else:
             annotator = _load_on_device(folders, device, concepts)
-        selected = parse_types(types or [], (*annotator.types, *annotator.extra_types))
-        scored = (*annotator.types, *annotator.relation_types, *annotator.extra_types)
-        min_scores = parse_min_score(min_score or [], scored)
-        without_rules = tuple(sorted(parse_rules(no_rule or [])))
-        annotator.select(types=selected, min_score=min_scores)  # raises for unknown types
+        selected = selection.parse(annotator)
         if output.bulk:
-            from lexome.infer.bulk import BulkSettings, annotate_files
+            from lexome.infer.bulk import BulkSettings
 
-            if parsed.texts or STANDARD_OUTPUT in parsed.paths:
-                message = "a text or standard input cannot be annotated into a folder. Name a file with --out."
-                raise UsageError(message, code="conflicting-options", value="--out")
             del annotator
             settings = BulkSettings(
                 folders,
-                output.format or BULK_FORMAT,
-                selected,
-                min_scores,
-                from_,
-                lines,
-                strict,
-                threads,
-                *options,
-                overlaps=resolution,
-                without_rules=without_rules,
+                written_as or BULK_FORMAT,
+                from_=formats.from_,
+                lines=lines,
+                strict=rejection.strict,
+                threads=threads,
+                read_options=read_options,
+                write_options=write_options,
                 concepts=concepts,
+                **selected,
             )
-            with _served(folders, device, engine) as remote:
-                result = annotate_files(
-                    parsed.paths,
-                    output.path,
-                    replace(settings, device=remote),
-                    engine=engine_of(engine, jobs, address),
-                    part=part_of(part),
-                    rejects=rejects_path,
-                    redo=redo,
-                    verify=verify,
-                    progress_shown=not quiet,
-                )
+            result = _annotate_files(parsed, output.path, settings, bulk, device=device, rejects=rejects, quiet=quiet)
             _finish_bulk(result, output.path, as_json=as_json, quiet=quiet)
             return
         work = Annotation(
             annotator,
             parsed,
-            types=selected,
-            min_score=min_scores,
-            overlaps=resolution,
-            without_rules=without_rules,
-            from_=from_,
+            from_=formats.from_,
             lines=lines,
-            read_options=options[0],
-            rejects=rejects_path,
+            read_options=read_options,
+            rejects=rejects,
             progress_shown=not quiet and not (output.printed and sys.stdout.isatty()),
+            **selected,
         )
         if output.format is None:
-            _print_documents(work, explain=explain, color=use_color(color), as_json=as_json)
+            dropped = work.explain if explain else None
+            _print_documents(
+                work.documents(), annotator.concepts, dropped, explain=explain, color=color, as_json=as_json
+            )
         else:
-            work.write(output.path, output.format, **options[1])
+            work.write(output.path, output.format, **write_options)
     _print_summary(work, output, as_json=as_json and output.format is not None, quiet=quiet)
     exit_for_tally(work.tally, documents=work.counts.documents)
+
+
+def _annotate_files(
+    inputs: "Inputs",
+    folder: Path,
+    settings: "BulkSettings",
+    bulk: BulkOptions,
+    *,
+    device: str | None,
+    rejects: Path | None,
+    quiet: bool,
+) -> "BulkResult":
+    """Annotate files into a folder, with the models on a device if one is given."""
+    from lexome.infer.bulk import annotate_files
+
+    if inputs.texts or STANDARD_OUTPUT in inputs.paths:
+        message = "a text or standard input cannot be annotated into a folder. Name a file with --out."
+        raise UsageError(message, code="conflicting-options", value="--out")
+    with _served(settings.models, device, bulk.engine) as remote:
+        return annotate_files(
+            inputs.paths,
+            folder,
+            replace(settings, device=remote),
+            engine=bulk.open(),
+            part=bulk.own_part(),
+            rejects=rejects,
+            redo=bulk.redo,
+            verify=bulk.verify,
+            progress_shown=not quiet,
+        )
+
+
+def _check_combinations(output: _Output, *, counts: bool, explain: bool, bulk: BulkOptions) -> None:
+    """UsageError for options that the output has no use for."""
+    if counts and output.format is None and not output.bulk:
+        raise UsageError("--counts needs --to csv, tsv or xlsx, or such a file as --out.", code="conflicting-options")
+    if explain and not (output.printed and output.format is None):
+        message = "--explain cannot be combined with --out or --to."
+        raise UsageError(message, code="conflicting-options", value="--explain")
+    if not output.bulk and bulk != BulkOptions(address=bulk.address):
+        message = "--jobs, --engine, --part, --redo and --verify need a folder as --out."
+        raise UsageError(message, code="conflicting-options", value="--out")
 
 
 @contextmanager
@@ -355,52 +331,38 @@ def _arguments(inputs: list[str] | None) -> list[str]:
     return ["-"]
 
 
-def case_rule(name: str) -> "CaseRule":
-    """The rule of --case; UsageError for an unknown one."""
-    from lexome.concepts.matcher import CASE_RULES
-
-    rule = next((rule for rule in CASE_RULES if rule == name), None)
-    if rule is None:
-        message = f"--case {name!r}: expected one of {', '.join(CASE_RULES)}."
-        raise UsageError(message, code="unknown-case-rule", value=name)
-    return rule
-
-
-@contextmanager
-def ignore_closed_pipe() -> Iterator[None]:
-    """A reader that closes the pipe, such as head, is not an error to report."""
-    try:
-        yield
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # Python would report it once more when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise typer.Exit(1) from None
-
-
-def _print_documents(work: "Annotation", *, explain: bool, color: bool, as_json: bool) -> None:
-    """Each document as it is annotated, rendered or as a line of JSON."""
+def _print_documents(
+    docs: "Iterable[Document]",
+    concepts: "Concepts | None",
+    dropped: "Callable[[Document], list[Candidate]] | None" = None,
+    *,
+    explain: bool,
+    color: bool | None,
+    as_json: bool,
+) -> None:
+    """Each document as it is done, rendered or as a line of JSON; with `explain`, why mentions have their ids."""
     from lexome.infer.annotator import TEXT_ID
     from lexome.infer.concepts import explanation_record
     from lexome.infer.refinement import made_by_rule
     from lexome.infer.terminal import explain_ids, printable, render
 
-    if hasattr(sys.stdout, "reconfigure"):
-        sys.stdout.reconfigure(errors="backslashreplace")
-    width = min(shutil.get_terminal_size((100, 24)).columns, MAX_WIDTH)
-    for number, doc in enumerate(work.documents()):
-        dropped = work.explain(doc) if explain else []
-        linked = list(work.annotator.explain_concepts(doc).values()) if explain else []
+    width = prepare_terminal()
+    for number, doc in enumerate(docs):
+        candidates = dropped(doc) if dropped is not None else []
+        linked = list(concepts.explain(doc).values()) if explain and concepts is not None else []
         if as_json:
-            reasons = {"dropped": [asdict(one) for one in dropped], "linked": list(map(explanation_record, linked))}
-            line = doc.to_dict() | (reasons if explain else {})
+            line = doc.to_dict()
+            if dropped is not None:
+                line["dropped"] = [asdict(one) for one in candidates]
+            if explain:
+                line["linked"] = list(map(explanation_record, linked))
             print(json.dumps(line, ensure_ascii=False), flush=True)
             continue
-        print(("\n" if number else "") + render(doc, width=width, color=color, show_id=doc.id != TEXT_ID))
-        if explain:
+        print(("\n" if number else "") + render(doc, width=width, color=use_color(color), show_id=doc.id != TEXT_ID))
+        if dropped is not None:
             for span, rule in made_by_rule(doc):
                 print(f"  by rule {span.start}-{span.end} {printable(span.text)!r} {span.type}: {rule}")
-        for one in dropped:
+        for one in candidates:
             place = f"{one.start}-{one.end} {printable(one.text)!r}"
             print(f"  dropped {place} {one.type} {one.score:.2f}: {printable(one.why)}")
         for explanation in linked:
@@ -453,6 +415,108 @@ def _print_counts(counts: dict[str, Any], rejects: Path | None, stream: TextIO) 
         print(f"took       {counts['seconds']:,.1f} s: {rates}", file=stream)
 
 
+LinkedFiles = Annotated[
+    list[Path],
+    typer.Argument(metavar="DOCS...", help="Files, folders or archives with mentions; - for standard input."),
+]
+LinkOut = Annotated[
+    Path, typer.Option("--out", metavar="FILE", show_default=False, help="Output file. Default: standard output.")
+]
+LinkTo = Annotated[
+    str | None,
+    typer.Option("--to", metavar="FORMAT", help="Output format. Default: by extension, or text with marked mentions."),
+]
+LinkedTypes = Annotated[
+    list[str] | None, typer.Option("--types", metavar="TYPE,...", help="Link only mentions of these types.")
+]
+Overwrite = Annotated[
+    bool, typer.Option("--overwrite/--keep", help="Replace the ids that mentions have, or keep them.")
+]
+ExplainIds = Annotated[
+    bool, typer.Option("--explain", help="Say why each mention has its ids, and which others came near.")
+]
+
+
+@app.command()
+@grouped
+def link(
+    inputs: LinkedFiles,
+    *,
+    out: LinkOut = STANDARD_OUTPUT,
+    to: LinkTo = None,
+    formats: FormatOptions,
+    dictionaries: TermOptions,
+    abbreviations: Abbreviations = False,
+    types: LinkedTypes = None,
+    overwrite: Overwrite = False,
+    explain: ExplainIds = False,
+    color: Color = None,
+    rejection: RejectOptions,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Give the mentions of documents the ids of their concepts.
+
+    The mentions are those that the documents have: curated ones, or those of another tool. No model runs; to find
+    mentions in plain text, use `lexome annotate`. A mention whose best candidate is too unlikely has no id. Ids that
+    are there already are kept, unless --overwrite is given.
+    """
+    from lexome.formats import writing_format
+    from lexome.infer.concepts import Concepts
+    from lexome.infer.link import Linking
+    from lexome.infer.selection import parse_types
+
+    rendered = to is None and out == STANDARD_OUTPUT
+    if explain and not rendered:
+        message = "--explain cannot be combined with --out or --to."
+        raise UsageError(message, code="conflicting-options", value="--explain")
+    format = None if rendered else writing_format(out, to).name
+    read_options, write_options = formats.split(format)
+    concepts = Concepts(dictionaries.concepts(abbreviations=abbreviations))
+    work = Linking(
+        concepts,
+        inputs,
+        types=parse_types(types or []),
+        overwrite=overwrite,
+        from_=formats.from_,
+        read_options=read_options,
+        rejects=rejection.path(out),
+        progress_shown=not quiet and not (rendered and sys.stdout.isatty()),
+    )
+    with interruptible(None if out == STANDARD_OUTPUT else out), ignore_closed_pipe():
+        if rendered:
+            _print_documents(work.documents(), concepts, explain=explain, color=color, as_json=as_json)
+        else:
+            work.write(out, format, **write_options)
+    _print_link_counts(work, out, as_json=as_json and not rendered, quiet=quiet)
+    exit_for_tally(work.tally, documents=work.counts.documents)
+
+
+def _print_link_counts(work: "Linking", out: Path, *, as_json: bool, quiet: bool) -> None:
+    """Counts by type; on standard error where standard output has the documents."""
+    stream = sys.stderr if out == STANDARD_OUTPUT else sys.stdout
+    if as_json:
+        print(json.dumps({**work.as_dict(), "out": str(out)}, ensure_ascii=False), file=stream)
+        return
+    if quiet:
+        print_rejected(work.tally.rejected, work.tally.rejects_path, sys.stderr)
+        return
+    counts = work.counts
+    print(f"read       {counts.documents:,} documents", file=stream)
+    for label, counter in (
+        ("linked", counts.linked),
+        ("abstained", counts.abstained),
+        ("kept", counts.kept),
+        ("no terms", counts.no_dictionary),
+        ("noted", work.tally.notes),
+    ):
+        for name, times in counter.most_common(NAMED_TYPES):
+            print(f"{label:<10} {times:,} {name}", file=stream)
+    print_rejected(work.tally.rejected, work.tally.rejects_path, stream)
+    if out != STANDARD_OUTPUT:
+        print(f"wrote      {work.tally.written:,} documents to {out}", file=stream)
+
+
 ModelFolder = Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder written by `lexome export`.")]
 EmbedThreads = Annotated[
     int | None, typer.Option("--threads", min=1, help="Number of threads. Default: the usable cores.")
@@ -486,19 +550,20 @@ def fill(
 
 
 @app.command()
+@grouped
 def embed(
     folder: ModelFolder,
     inputs: Annotated[
         list[Path], typer.Argument(metavar="INPUT...", help="Files, folders or archives; - for standard input.")
     ],
+    *,
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Output file: .npy or .parquet.")],
     unit: Annotated[str, typer.Option(metavar="document|passage|sentence", help="Unit of text to embed.")] = "document",
     pooling: Annotated[str, typer.Option(metavar="mean|cls", help="Mean of all tokens, or the first token.")] = "mean",
     batch: Annotated[int, typer.Option(min=1, help="Batch size. On a CPU, 1 is fastest.")] = 1,
     normalise: Annotated[bool, typer.Option("--normalise", help="Scale vectors to unit length.")] = False,
     lines: Lines = False,
-    rejects: RejectsPath = None,
-    strict: Strict = False,
+    rejection: RejectOptions,
     threads: EmbedThreads = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -512,7 +577,6 @@ def embed(
     from lexome.infer.embed import embed as run
     from lexome.infer.predictor import Predictor
 
-    rejects_path = None if strict else rejects or default_rejects(out)
     predictor = Predictor.open(folder, threads=threads)
     with interruptible(out):
         result = run(
@@ -524,7 +588,7 @@ def embed(
             batch=batch,
             normalise=normalise,
             lines=lines,
-            rejects=rejects_path,
+            rejects=rejection.path(out),
             progress_shown=not quiet,
         )
     if as_json or not quiet:

@@ -8,22 +8,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lexome.cli.app import (
+from lexome.cli.options import (
     AsJson,
-    Counts,
     FormatOptions,
     Quiet,
-    RejectsPath,
-    Strict,
+    RejectOptions,
     app,
-    default_rejects,
     exit_for_tally,
+    grouped,
     interruptible,
-    needs,
-    parse_options,
     print_rejected,
 )
-from lexome.errors import UsageError
+from lexome.errors import UsageError, needs
 from lexome.formats.registry import FORMATS
 
 if TYPE_CHECKING:
@@ -41,20 +37,17 @@ def _format_table() -> str:
 
 
 @app.command(epilog=_format_table())
+@grouped
 def convert(
     paths: Annotated[
         list[Path], typer.Argument(metavar="IN... OUT", help="Input files, folders or archives, then the output.")
     ],
-    from_: Annotated[
-        str | None, typer.Option("--from", metavar="FORMAT", help="Input format. Default: detected.")
-    ] = None,
+    *,
     to: Annotated[
         str | None, typer.Option("--to", metavar="FORMAT", help="Output format. Default: by extension.")
     ] = None,
-    set_: FormatOptions = None,
-    counts: Counts = False,
-    rejects: RejectsPath = None,
-    strict: Strict = False,
+    formats: FormatOptions,
+    rejection: RejectOptions,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -74,10 +67,10 @@ def convert(
         tally = run(
             inputs,
             out,
-            from_=from_,
+            from_=formats.from_,
             to=to,
-            options=parse_options(set_, example="scheme=iobes", counts=counts),
-            rejects=None if strict else rejects or default_rejects(out),
+            options=formats.parse(example="scheme=iobes"),
+            rejects=rejection.path(out),
             progress_shown=not quiet,
         )
     if as_json or not quiet:

@@ -8,35 +8,29 @@ from typing import Annotated
 
 import typer
 
-from lexome.cli.app import (
-    Address,
+from lexome.cli.options import (
     AsJson,
-    EngineName,
+    EngineOptions,
     Overrides,
-    PartName,
     Quiet,
     RecipePath,
-    Workers,
     app,
-    engine_of,
     exit_for_failures,
     exit_for_rejects,
+    grouped,
     interruptible,
-    needs,
-    part_of,
     print_rejected,
 )
-from lexome.errors import UsageError
+from lexome.errors import UsageError, needs
 
 
 @app.command()
+@grouped
 def build(
     recipe: RecipePath,
+    *,
     set_: Overrides = None,
-    engine: EngineName = "local",
-    workers: Workers = None,
-    address: Address = None,
-    part: PartName = None,
+    pool: EngineOptions,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -51,7 +45,7 @@ def build(
     with needs("corpus", purpose="building a corpus"):
         from lexome.corpus.build import build as run
     with interruptible(loaded.out, kept="finished files"):
-        built = run(loaded, engine=engine_of(engine, workers, address), part=part_of(part), progress_shown=not quiet)
+        built = run(loaded, engine=pool.open(), part=pool.own_part(), progress_shown=not quiet)
     if built.corpus is not None and (as_json or not quiet):
         print(json.dumps(built.corpus.as_dict(), ensure_ascii=False) if as_json else built.corpus.markdown())
     rejects = loaded.out / "rejects.jsonl"
@@ -125,13 +119,12 @@ def vocab_report(
 
 
 @app.command()
+@grouped
 def shard(
     recipe: RecipePath,
+    *,
     set_: Overrides = None,
-    engine: EngineName = "local",
-    workers: Workers = None,
-    address: Address = None,
-    part: PartName = None,
+    pool: EngineOptions,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -146,7 +139,7 @@ def shard(
     with needs("corpus", purpose="sharding"):
         from lexome.corpus.shards import shard as run
     with interruptible(loaded.out, kept="finished files"):
-        done = run(loaded, engine=engine_of(engine, workers, address), part=part_of(part), progress_shown=not quiet)
+        done = run(loaded, engine=pool.open(), part=pool.own_part(), progress_shown=not quiet)
     if done.manifest is not None and as_json:
         print(json.dumps(done.manifest, ensure_ascii=False))
     elif done.manifest is not None and not quiet:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lexome.cli.app import AsJson, Quiet, app
+from lexome.cli.options import AsJson, Quiet, app
 from lexome.errors import UsageError
 
 if TYPE_CHECKING:

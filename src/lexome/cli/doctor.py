@@ -14,7 +14,7 @@ from typing import Any
 
 import typer
 
-from lexome.cli.app import AsJson, app
+from lexome.cli.options import AsJson, app
 from lexome.errors import LexomeError
 
 # What each extra is for; a test compares the names with pyproject.toml.

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lexome.cli.app import AsJson, Quiet, app, interruptible, needs, parse_options
-from lexome.errors import UsageError
+from lexome.cli.options import AsJson, Quiet, app, interruptible, parse_options
+from lexome.errors import UsageError, needs
 
 if TYPE_CHECKING:
     from lexome.reproduce.aggregate import StudyResult

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lexome.cli.app import (
+from lexome.cli.options import (
     AsJson,
+    From,
     Lines,
     ModelsPath,
     Quiet,
-    RejectsPath,
-    Strict,
+    RejectOptions,
     app,
-    default_rejects,
     exit_for_tally,
+    grouped,
     interruptible,
     print_rejected,
     use_color,
@@ -72,18 +72,17 @@ By = Annotated[
 
 
 @app.command()
+@grouped
 def index(
     paths: Inputs,
+    *,
     encoder: Encoder = None,
     pooling: Annotated[str, typer.Option(metavar="mean|cls", help="Mean of all tokens, or the first token.")] = "mean",
-    from_: Annotated[
-        str | None, typer.Option("--from", metavar="FORMAT", help="Input format. Default: detected.")
-    ] = None,
+    from_: From = None,
     lines: Lines = False,
     redo: Annotated[bool, typer.Option("--redo", help="Make an existing index anew.")] = False,
     threads: Annotated[int | None, typer.Option("--threads", min=1, help="Threads of the encoder.")] = None,
-    rejects: RejectsPath = None,
-    strict: Strict = False,
+    rejection: RejectOptions,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -108,7 +107,7 @@ def index(
             lines=lines,
             redo=redo,
             threads=threads,
-            rejects=None if strict else rejects or default_rejects(out),
+            rejects=rejection.path(out),
             progress_shown=not quiet,
         )
     if as_json:

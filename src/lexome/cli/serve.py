@@ -4,14 +4,15 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lexome.cli.annotate import Case, Find, LinkOption, OnlyTerms, Terms, case_rule
-from lexome.cli.app import ModelsPath, Quiet, app, needs
-from lexome.errors import UsageError
+from lexome.cli.annotate import LinkOption
+from lexome.cli.options import ModelsPath, Quiet, TermOptions, app, grouped
+from lexome.errors import UsageError, needs
 from lexome.serve.limits import Limits
 
 if TYPE_CHECKING:
@@ -47,20 +48,49 @@ AccessLog = Annotated[
     bool,
     typer.Option("--access-log/--no-access-log", help="Log each request to standard error, without its text."),
 ]
-StopTimeout = Annotated[float, typer.Option(min=1, help="Seconds to finish open requests on shutdown.")]
+
+
+@dataclass(frozen=True, slots=True)
+class LimitOptions:
+    """Limits of the service."""
+
+    max_megabytes: Annotated[float, typer.Option(min=0.001, help="Maximum size of a request body, in MB.")] = (
+        BOUNDS.body_bytes / MB
+    )
+    max_documents: Annotated[int, typer.Option(min=1, help="Maximum documents per request.")] = BOUNDS.documents
+    max_characters: Annotated[int, typer.Option(min=1, help="Maximum characters per document.")] = BOUNDS.characters
+    max_waiting: Annotated[int, typer.Option(min=1, help="Maximum documents in the queue, of all clients.")] = (
+        BOUNDS.queue
+    )
+    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds until a request times out.")] = BOUNDS.answer_s
+    read_timeout: Annotated[float, typer.Option(min=0.1, help="Seconds to receive a request.")] = BOUNDS.read_s
+    stop_timeout: Annotated[float, typer.Option(min=1, help="Seconds to finish open requests on shutdown.")] = (
+        BOUNDS.stop_s
+    )
+
+    def parse(self) -> Limits:
+        """The limits, with the defaults of those that are no options."""
+        return Limits(
+            body_bytes=int(self.max_megabytes * MB),
+            documents=self.max_documents,
+            characters=self.max_characters,
+            queue=self.max_waiting,
+            answer_s=self.timeout,
+            read_s=self.read_timeout,
+            stop_s=self.stop_timeout,
+        )
 
 
 @app.command()
+@grouped
 def serve(
+    *,
     models: Models = None,
     models_path: ModelsPath = None,
     documents: Documents = None,
     index: Indexes = None,
     link: LinkOption = True,
-    terms: Terms = None,
-    only_terms: OnlyTerms = False,
-    find: Find = False,
-    case: Case = "auto",
+    dictionaries: TermOptions,
     host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for all interfaces.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 for any free one.")] = 8000,
     token_file: TokenFile = None,
@@ -68,17 +98,7 @@ def serve(
     allow_origin: Origins = None,
     threads: Annotated[int | None, typer.Option(min=1, help="Number of threads. Default: the usable cores.")] = None,
     batch_tokens: BatchTokens = 0,
-    max_megabytes: Annotated[
-        float, typer.Option(min=0.001, help="Maximum size of a request body, in MB.")
-    ] = BOUNDS.body_bytes / MB,
-    max_documents: Annotated[int, typer.Option(min=1, help="Maximum documents per request.")] = BOUNDS.documents,
-    max_characters: Annotated[int, typer.Option(min=1, help="Maximum characters per document.")] = BOUNDS.characters,
-    max_waiting: Annotated[
-        int, typer.Option(min=1, help="Maximum documents in the queue, of all clients.")
-    ] = BOUNDS.queue,
-    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds until a request times out.")] = BOUNDS.answer_s,
-    read_timeout: Annotated[float, typer.Option(min=0.1, help="Seconds to receive a request.")] = BOUNDS.read_s,
-    stop_timeout: StopTimeout = BOUNDS.stop_s,
+    limits: LimitOptions,
     access_log: AccessLog = True,
     quiet: Quiet = False,
 ) -> None:
@@ -95,19 +115,9 @@ def serve(
         from lexome.serve.server import serve as run
     from lexome.formats import Tally
     from lexome.infer.annotator import Annotator, load
-    from lexome.infer.concepts import ConceptOptions
     from lexome.infer.named_models import resolve_model
     from lexome.serve.service import Library
 
-    limits = Limits(
-        body_bytes=int(max_megabytes * MB),
-        documents=max_documents,
-        characters=max_characters,
-        queue=max_waiting,
-        answer_s=timeout,
-        read_s=read_timeout,
-        stop_s=stop_timeout,
-    )
     token = _token(token_file)
     names = local_names(host)
     if names is None and token is None and not insecure:
@@ -115,7 +125,8 @@ def serve(
         raise UsageError(f"{message} --token-file, or accept that with --insecure.", code="open-host", value=host)
     if access_log and not quiet:
         _log_access()
-    concepts = ConceptOptions(link, tuple(terms or ()), only_terms, find, case_rule(case))
+    concepts = dictionaries.concepts(link=link)
+    bounds = limits.parse()
 
     def open_models() -> Annotator:
         folders = (resolve_model(name, search_path=models_path) for name in models or ())
@@ -127,7 +138,7 @@ def serve(
     service = make_app(
         annotator,
         library=library,
-        limits=limits,
+        limits=bounds,
         token=token,
         origins=allow_origin or (),
         hosts=names if token is None else None,
@@ -142,7 +153,7 @@ def serve(
             _announce([model.name for model in annotator.models], stored, host, socket.getsockname()[1])
         if names is None:
             _warn(host, has_token=token is not None)
-        run(service, socket, limits=limits)
+        run(service, socket, limits=bounds)
 
 
 def _open_indexes(given: Sequence[str]) -> "dict[str, Index]":

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lexome.cli.app import AsJson, Overrides, Quiet, RecipePath, app, interruptible, needs
+from lexome.cli.options import AsJson, Overrides, Quiet, RecipePath, app, interruptible
+from lexome.errors import needs
 
 if TYPE_CHECKING:
     from lexome.infer.predictor import ModelSettings

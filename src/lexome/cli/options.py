@@ -1,0 +1,330 @@
+"""The `lexome` command, and the options and output that several commands share.
+
+Options that belong together are a group, a dataclass with a field for each, which a command takes as one parameter:
+
+    @app.command()
+    @grouped
+    def build(recipe: RecipePath, *, pool: EngineOptions, quiet: Quiet = False) -> None: ...
+"""
+
+import inspect
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, is_dataclass
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TextIO, get_type_hints
+
+import typer
+
+from lexome.errors import FormatError, UsageError
+
+if TYPE_CHECKING:
+    from lexome.concepts.matcher import CaseRule
+    from lexome.formats import Tally
+    from lexome.infer.concepts import ConceptOptions
+    from lexome.pipeline import Engine, Part
+
+# Longer lines are hard to read.
+MAX_WIDTH = 120
+NAMED_TYPES = 20
+STANDARD_OUTPUT = Path("-")
+
+app = typer.Typer(
+    name="lexome",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def grouped(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with options in place of each parameter whose type is a group of them."""
+    signature = inspect.signature(command)
+    groups: dict[str, Any] = {
+        name: one.annotation for name, one in signature.parameters.items() if is_dataclass(one.annotation)
+    }
+    parameters = []
+    for name, parameter in signature.parameters.items():
+        expanded = [parameter]
+        if name in groups:
+            types = get_type_hints(groups[name], include_extras=True)
+            expanded = [
+                inspect.Parameter(option.name, parameter.kind, default=option.default, annotation=types[option.name])
+                for option in fields(groups[name])
+            ]
+        parameters += expanded
+
+    @wraps(command)
+    def run(**values: Any) -> None:
+        for name, group in groups.items():
+            values[name] = group(**{option.name: values.pop(option.name) for option in fields(group)})
+        command(**values)
+
+    run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {one.name: one.annotation for one in parameters} | {"return": None}
+    return run
+
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON, even with --quiet.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Suppress progress and summary.")]
+From = Annotated[str | None, typer.Option("--from", metavar="FORMAT", help="Input format. Default: detected.")]
+Lines = Annotated[bool, typer.Option("--lines", help="Treat each line of a plain text file as a document.")]
+Explain = Annotated[
+    bool, typer.Option("--explain", help="List dropped mentions with reasons, and why mentions have their ids.")
+]
+Color = Annotated[
+    bool | None,
+    typer.Option("--color/--no-color", help="Color the output. Default: in a terminal, unless NO_COLOR is set."),
+]
+Abbreviations = Annotated[
+    bool, typer.Option("--abbreviations", help="Mark short forms and long forms where a text defines them.")
+]
+RecipePath = Annotated[Path, typer.Argument(metavar="RECIPE", help="TOML file; recipes/ has examples.")]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Override a recipe key, sources.0.KEY in a list; KEY= removes it."),
+]
+ModelsPath = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--models-path", metavar="FOLDER", help="Where models are found by name; repeatable. Default: models."
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class FormatOptions:
+    """The format to read, and options of the formats to read and to write."""
+
+    from_: From = None
+    set_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="Set a format option; read.KEY or write.KEY for one side only."
+        ),
+    ] = None
+    counts: Annotated[
+        bool, typer.Option("--counts", help="In csv, tsv and xlsx: one row per concept or name, with its counts.")
+    ] = False
+
+    def parse(self, *, example: str) -> dict[str, str]:
+        """All options by name."""
+        options = {"write.counts": "true"} if self.counts else {}
+        return options | parse_options(self.set_, example=example)
+
+    def split(self, to: str | None) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Options of the reader, and of the writer of a format."""
+        from lexome.formats.conversion import split_options
+
+        return split_options(self.parse(example="encoding=latin-1"), self.from_, to)
+
+
+@dataclass(frozen=True, slots=True)
+class RejectOptions:
+    """What happens to malformed documents."""
+
+    rejects: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="File for rejected documents. Default: OUT.rejects.jsonl.")
+    ] = None
+    strict: Annotated[bool, typer.Option("--strict", help="Stop at the first malformed document.")] = False
+
+    def path(self, out: Path) -> Path | None:
+        """The file for rejected documents: OUT.rejects.jsonl, rejects.jsonl for standard output; None with --strict."""
+        if self.strict:
+            return None
+        unnamed = not out.name or out == STANDARD_OUTPUT
+        return self.rejects or (Path("rejects.jsonl") if unnamed else out.with_name(f"{out.name}.rejects.jsonl"))
+
+
+@dataclass(frozen=True, slots=True)
+class TermOptions:
+    """Dictionaries of the user, and what they are used for."""
+
+    terms: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--terms",
+            metavar="[TYPE=]FILE",
+            help="Dictionary to link with before Lexome's own: a table of id, name and type, an OBO file, or an index "
+            "of build-terms; repeatable.",
+        ),
+    ] = None
+    only_terms: Annotated[bool, typer.Option("--only-terms", help="Link with the dictionaries of --terms only.")] = (
+        False
+    )
+    find: Annotated[
+        bool, typer.Option("--find", help="Also find the names of --terms in text, as mentions of their types.")
+    ] = False
+    case: Annotated[
+        str,
+        typer.Option(
+            "--case",
+            metavar="auto|match|ignore",
+            help="With --find: whether names have to match in case; auto: short ones in capitals.",
+        ),
+    ] = "auto"
+
+    def concepts(self, *, link: bool = True, abbreviations: bool = False) -> "ConceptOptions":
+        """The last step of annotation."""
+        from lexome.infer.concepts import ConceptOptions
+
+        return ConceptOptions(link, tuple(self.terms or ()), self.only_terms, self.find, self._rule(), abbreviations)
+
+    def _rule(self) -> "CaseRule":
+        from lexome.concepts.matcher import CASE_RULES
+
+        rule = next((rule for rule in CASE_RULES if rule == self.case), None)
+        if rule is None:
+            message = f"--case {self.case!r}: expected one of {', '.join(CASE_RULES)}."
+            raise UsageError(message, code="unknown-case-rule", value=self.case)
+        return rule
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """Where files are processed, and which of them by this command."""
+
+    engine: Annotated[
+        str, typer.Option("--engine", metavar="local|ray", help="Run in local processes or on a Ray cluster.")
+    ] = "local"
+    workers: Annotated[
+        int | None, typer.Option("--workers", min=0, help="Files to process in parallel. Default: the usable cores.")
+    ] = None
+    address: Annotated[
+        str | None, typer.Option("--address", help="Address of a running Ray cluster. Default: start a local one.")
+    ] = None
+    part: Annotated[
+        str | None, typer.Option("--part", metavar="K/N", help="Process every N-th file from the K-th, for job arrays.")
+    ] = None
+
+    def open(self) -> "Engine":
+        """The engine."""
+        from lexome.pipeline import Engine
+
+        return Engine(self.engine, self.workers, self.address)  # type: ignore[arg-type]  # which Engine checks itself
+
+    def own_part(self) -> "Part | None":
+        """The part of the files, if --part is given."""
+        from lexome.pipeline import Part
+
+        return Part.parse(self.part) if self.part is not None else None
+
+
+@dataclass(frozen=True, slots=True)
+class BulkOptions(EngineOptions):
+    """The same for annotation into a folder."""
+
+    workers: Annotated[
+        int | None,
+        typer.Option("--jobs", "--workers", min=0, help="Files to process in parallel, with a folder as --out."),
+    ] = None
+    redo: Annotated[bool, typer.Option("--redo", help="Replace output written with other settings.")] = False
+    verify: Annotated[bool, typer.Option("--verify", help="Hash finished files and redo those that have changed.")] = (
+        False
+    )
+
+
+@app.callback(invoke_without_command=True)
+def lexome(version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False) -> None:
+    """Biomedical language models from raw literature to answers."""
+    if version:
+        from lexome import __version__
+
+        print(f"lexome {__version__}")
+        raise typer.Exit
+
+
+@contextmanager
+def interruptible(out: Path | None, *, kept: str | None = None) -> Iterator[None]:
+    """Reports on Ctrl-C whether finished work is kept in the output, and exits with 130."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        unwritten = "" if out is None else f"{out} was not written. "
+        message = f"{unwritten}Run the same command again."
+        if kept is not None:
+            message = f"{kept} in {out} are kept. Run the same command to resume."
+        print(f"interrupted: {message}", file=sys.stderr)
+        raise typer.Exit(130) from None
+
+
+def parse_options(pairs: Iterable[str] | None, *, example: str) -> dict[str, str]:
+    """Options from KEY=VALUE pairs."""
+    options = {}
+    for pair in pairs or ():
+        key, equals, value = pair.partition("=")
+        if not (key and equals):
+            message = f"--set {pair!r}: expected KEY=VALUE, for example --set {example}."
+            raise UsageError(message, code="invalid-override", value=pair)
+        options[key] = value
+    return options
+
+
+def print_rejected(rejected: Mapping[str, int], path: Path | None, stream: TextIO) -> None:
+    """A line for each reason for which documents were rejected, most frequent first."""
+    for reason, times in sorted(rejected.items(), key=lambda item: -item[1]):
+        print(f"rejected   {times:,} {reason}, see {path}", file=stream)
+
+
+def exit_for_tally(tally: "Tally", *, documents: int) -> None:
+    """Report files that could not be read to their end, and exit with 1 for them or where no document is left."""
+    for failure in tally.failures:
+        print(f"broken     {failure}", file=sys.stderr)
+    exit_for_rejects(tally.rejected, tally.rejects_path, documents=documents)
+    if tally.failures:
+        raise typer.Exit(1)
+
+
+def exit_for_rejects(rejected: Mapping[str, int], path: Path | None, *, documents: int) -> None:
+    """FormatError where all documents were rejected and none is left; exit code 1 for broken files in archives."""
+    from lexome.formats.tally import BROKEN_FILE
+
+    if rejected and not documents:
+        raise FormatError(f"every document was rejected. The reasons are in {path}.", code="all-rejected", value=path)
+    if broken := rejected.get(BROKEN_FILE):
+        print(f"error: {broken:,} broken files in archives; see {path}. All others are done.", file=sys.stderr)
+        raise typer.Exit(1)
+
+
+def exit_for_failures(failures: Mapping[str, str], waiting: Sequence[str], out: Path, *, quiet: bool) -> None:
+    """Report failed and waiting files, and exit with 1 for failures."""
+    for name, reason in failures.items():
+        print(f"failed     {name}: {reason}", file=sys.stderr)
+    if failures:
+        message = f"error: {len(failures):,} files failed; the others are done. Fix the errors above and rerun."
+        print(message, file=sys.stderr)
+        raise typer.Exit(1)
+    if waiting and not quiet:
+        print(f"waiting    {len(waiting):,} files of other parts are not done in {out}, first {waiting[0]}")
+
+
+def use_color(option: bool | None) -> bool:
+    """Whether to color the output: as the option says, else in a terminal unless NO_COLOR is set."""
+    if option is not None:
+        return option
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def prepare_terminal() -> int:
+    """The width to print at. Characters that the terminal cannot show are escaped from here on."""
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(errors="backslashreplace")
+    return min(shutil.get_terminal_size((100, 24)).columns, MAX_WIDTH)
+
+
+@contextmanager
+def ignore_closed_pipe() -> Iterator[None]:
+    """A reader that closes the pipe, such as head, is not an error to report."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Python would report it once more when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(1) from None

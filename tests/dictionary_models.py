@@ -1,8 +1,9 @@
 """Exported models that look each token up in a table: exact, quick, and at home in real sentences."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -10,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from lexome.corpus.vocab.algorithms import bert_tokenizer
 from lexome.infer.predictor import MODEL, TOKENIZER, ModelSettings, write_settings
-from lexome.tasks import Ner, Task
+from lexome.tasks import DocumentRelations, Ner, Task
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 OPSET = 17
@@ -49,6 +50,44 @@ def dictionary_model(
         table[place, output - output % tags :][:tags] = 0.0
         table[place, output] = logit
     onnx.save(_graph(table), folder / MODEL)
+    put_settings(folder, task, max_tokens=512)
+    return folder
+
+
+INHIBITS = {
+    "name": "mentions",
+    "labels": ["INHIBITOR", "ACTIVATOR"],
+    "pairs": [["Chemical", "Gene"]],
+    "level": "mention",
+    "scope": "sentence",
+}
+RELATES = {
+    "name": "concepts",
+    "labels": ["Association", "Bind"],
+    "pairs": [["Gene", "Gene"], ["Gene", "Disease"]],
+    "novelty": True,
+}
+# Words, and what each says as the first side of a relation; the other side adds nothing.
+SAYS = {"olaparib": {"INHIBITOR": 3.0, "ACTIVATOR": 1.0}, "brca1": {"Association": 2.0}, "aspirin": {"ACTIVATOR": -1.0}}
+
+
+def relation_model(
+    folder: Path,
+    says: Mapping[str, Mapping[str, float]] = SAYS,
+    *,
+    schemas: Sequence[Mapping[str, Any]] = (INHIBITS, RELATES),
+) -> Path:
+    """A model of relations in a document: the logit of a relation is what the first mention's first word says of it."""
+    folder.mkdir(parents=True)
+    task = DocumentRelations(schemas, width=1, marking="none", overlap=8)
+    pieces = [*SPECIAL, *WORDS, *".,;:()-", *(f"w{number}" for number in range(50))]
+    bert_tokenizer({piece: number for number, piece in enumerate(pieces)}, cased=False).save(str(folder / TOKENIZER))
+    table = np.zeros((len(pieces), len(task.labels) // 4, 4), np.float32)
+    table[:, :, 2] = -3.0
+    for word, logits in says.items():
+        for number, (_, label) in enumerate(task.relations):
+            table[pieces.index(word), number, 2] = logits.get(label, -3.0)
+    onnx.save(_graph(table.reshape(len(pieces), -1)), folder / MODEL)
     put_settings(folder, task, max_tokens=512)
     return folder
 

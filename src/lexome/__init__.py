@@ -48,6 +48,7 @@ __all__ = [
 
 def load(
     *folders: str | Path,
+    relations: bool = False,
     threads: int | None = None,
     link: bool = True,
     terms: "str | Path | Sequence[str | Path]" = (),
@@ -55,9 +56,10 @@ def load(
 ) -> "Annotator":
     """An annotator with the models in these folders; without any, with the model that comes with Lexome.
 
-    A folder is one that `lexome export` made, or a token classifier of Hugging Face with its ONNX file. Several work
-    on each document one after another: mentions first, then relations, classes and answers. It runs on all usable
-    cores, or on so many threads.
+    A folder is one that `lexome export` made, or a token classifier of Hugging Face with its ONNX file, or the name of
+    a model, such as "default". Several work on each document one after another: mentions first, then relations, classes
+    and answers. With `relations`, the model of that name, which `lexome models` lists, is one of them. It runs on all
+    usable cores, or on so many threads.
 
     Mentions get the ids of their concepts, unless `link` is false. `terms` are dictionaries of yours, tables, OBO files
     or indexes of `lexome build-terms`, that are searched before the one that comes with Lexome; with `find`, their
@@ -65,8 +67,12 @@ def load(
     """
     from lexome.infer.annotator import load as open_models
     from lexome.infer.concepts import concept_options
+    from lexome.infer.named_models import DEFAULT, resolve_model, with_relations
 
-    return open_models(*folders, threads=threads, concepts=concept_options(link=link, terms=terms, find=find))
+    opened = tuple(map(resolve_model, folders or (DEFAULT,)))
+    if relations:
+        opened = with_relations(opened)
+    return open_models(*opened, threads=threads, concepts=concept_options(link=link, terms=terms, find=find))
 
 
 def pretrain(recipe: "str | Path | Mapping[str, Any]", *, progress_shown: bool = True) -> "Pretrained":

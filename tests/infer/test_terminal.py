@@ -101,4 +101,4 @@ def test_a_concept_in_a_relation_is_named_by_its_first_mention() -> None:
     sides = (Argument("Chemical", concept="mesh:D008094"), Argument("Disease", concept="mesh:D014202"))
     relation = Relation("R1", "CID", sides, novel=True, score=0.5)
     doc = Document("d", (Passage(0, "Lithium gave Li tremor."),), spans, (relation,))
-    assert render(doc).endswith("\n  CID(Chemical: Lithium (mesh:D008094), Disease: mesh:D014202, novel) 0.50")
+    assert render(doc).endswith("\n  Lithium (mesh:D008094) - CID - mesh:D014202 0.50, novel")

@@ -94,6 +94,9 @@ DeviceName = Annotated[
     ),
 ]
 LinkOption = Annotated[bool, typer.Option("--link/--no-link", help="Give mentions the ids of their concepts.")]
+RelationsOption = Annotated[
+    bool, typer.Option("--relations", help="Also predict relations, with the model named relations.")
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,18 +126,41 @@ class SelectionOptions:
         list[str] | None,
         typer.Option("--no-rule", metavar="RULE,...", help="Switch off rules of the model, or all; repeatable."),
     ] = None
+    relation_types: Annotated[
+        list[str] | None,
+        typer.Option("--relation-types", metavar="TYPE,...", help="Keep only relations of these types."),
+    ] = None
+    min_relation_score: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SCORE", min=0, max=1, help="Drop relations with a lower score. Default: that of --min-score."
+        ),
+    ] = None
 
-    def parse(self, annotator: "Annotator") -> dict[str, Any]:
-        """Arguments of Annotation and BulkSettings; UsageError for types and rules that the models lack."""
+    def parse(self, annotator: "Annotator", *, relations: bool = False) -> dict[str, Any]:
+        """Arguments of Annotation and BulkSettings; UsageError for types and rules that the models lack.
+
+        With `relations`, types that leave no pair to relate are an error too.
+        """
         from lexome.infer.selection import parse_min_score, parse_overlaps, parse_rules, parse_types
 
         types = parse_types(self.types or [], (*annotator.types, *annotator.extra_types))
         scored = (*annotator.types, *annotator.relation_types, *annotator.extra_types)
-        min_score = parse_min_score(self.min_score or [], scored)
-        annotator.select(types=types, min_score=min_score)  # raises for unknown types
+        related = (annotator.relation_types, self.min_relation_score)
+        min_score = parse_min_score(self.min_score or [], scored, relations=related)
+        relation_types = parse_types(self.relation_types or [], annotator.relation_types, name="--relation-types")
+        annotator.select(types=types, min_score=min_score, relation_types=relation_types)  # raises for unknown types
+        if relations:
+            annotator.require_pairs(types)
         rules = tuple(sorted(parse_rules(self.no_rule or [])))
         overlaps = parse_overlaps(self.overlaps)
-        return {"types": types, "min_score": min_score, "overlaps": overlaps, "without_rules": rules}
+        return {
+            "types": types,
+            "min_score": min_score,
+            "overlaps": overlaps,
+            "without_rules": rules,
+            "relation_types": relation_types,
+        }
 
 
 @app.command()
@@ -149,6 +175,7 @@ def annotate(
     formats: FormatOptions,
     text: IsText = False,
     lines: Lines = False,
+    relations: RelationsOption = False,
     selection: SelectionOptions,
     link: LinkOption = True,
     dictionaries: TermOptions,
@@ -167,13 +194,14 @@ def annotate(
     Documents may have any format that Lexome reads: PubMed XML, plain text, PDF, Word, Excel and others. An INPUT that
     contains a space and is not a path is a text. Without --out and --to, documents are printed with each mention as
     [BRCA1|Gene NCBIGene:672 0.98]: type, id and the score of the mention. --out mentions.csv or .xlsx writes a table.
-    Mentions have the ids of their concepts where these are sure enough, unless --no-link is given. If --out is a
+    Mentions have the ids of their concepts where these are sure enough, unless --no-link is given. With --relations,
+    it is also said who does what to whom. If --out is a
     folder, each file is annotated into a file there, several in parallel; an interrupted run resumes when run again.
     Without --model, the default model is used.
     """
     from lexome.infer.annotation import Annotation, parse_inputs
     from lexome.infer.annotator import default_model, load
-    from lexome.infer.named_models import resolve_model
+    from lexome.infer.named_models import resolve_model, with_relations
 
     output = _output(out, to)
     _check_combinations(output, counts=formats.counts, explain=explain, bulk=bulk)
@@ -181,6 +209,8 @@ def annotate(
     read_options, write_options = formats.split(written_as)
     parsed = parse_inputs(_arguments(inputs), text=text and bool(inputs))
     folders = tuple(resolve_model(name, search_path=models_path) for name in model or [default_model()])
+    if relations:
+        folders = with_relations(folders, search_path=models_path)
     concepts = dictionaries.concepts(link=link, abbreviations=abbreviations)
     rejects = rejection.path(output.path)
     kept = "finished files" if output.bulk else None
@@ -190,7 +220,7 @@ def annotate(
             annotator = load(*folders, threads=1 if output.bulk else threads, concepts=concepts)
         else:
             annotator = _load_on_device(folders, device, concepts)
-        selected = selection.parse(annotator)
+        selected = selection.parse(annotator, relations=relations)
         if output.bulk:
             from lexome.infer.bulk import BulkSettings
 

@@ -16,7 +16,7 @@ from lexome.formats import Tally, read, write, writing_format
 from lexome.formats.conversion import input_files
 from lexome.formats.registry import formats_by_extension
 from lexome.formats.streams import is_archive
-from lexome.infer.annotator import TEXT_ID, Annotator, Candidate
+from lexome.infer.annotator import RELATIONS, TEXT_ID, Annotator, Candidate
 from lexome.infer.concepts import naming_options
 from lexome.infer.language import looks_foreign
 from lexome.infer.refinement import RULE_ATTRIBUTE
@@ -165,6 +165,7 @@ class Annotation:
         min_score: MinScore | None = None,
         overlaps: Overlaps | None = None,
         without_rules: Collection[str] = (),
+        relation_types: Collection[str] | None = None,
         from_: str | None = None,
         lines: bool = False,
         read_options: Mapping[str, Any] | None = None,
@@ -172,7 +173,7 @@ class Annotation:
         progress_shown: bool = True,
     ) -> None:
         self.annotator, self.inputs, self.types, self.min_score = annotator, inputs, types, min_score
-        self.overlaps, self.without_rules = overlaps, without_rules
+        self.overlaps, self.without_rules, self.relation_types = overlaps, without_rules, relation_types
         self.tally = Tally(rejects)
         self.counts = AnnotationCounts(predictable=predictable_types(annotator, types))
         self.seconds = 0.0
@@ -244,6 +245,7 @@ class Annotation:
                 min_score=self.min_score,
                 overlaps=self.overlaps,
                 without_rules=self.without_rules,
+                relation_types=self.relation_types,
             )
             yield from self.counts.count(annotated, tally)
             self.counts.tokens = self.annotator.tokens_run - tokens
@@ -261,10 +263,11 @@ def annotate(
     min_score: MinScore | None = None,
     overlaps: Overlaps | None = None,
     without_rules: Collection[str] = (),
+    relation_types: Collection[str] | None = None,
 ) -> Iterator[Document]:
     """The annotated documents; `tally` notes relations and attributes that were lost with replaced mentions.
 
-    Relations of a type that a model predicts are not noted.
+    Relations of a type that a model predicts are not noted. Pairs of mentions that were not scored are.
     """
     predicted = frozenset[str]().union(*(model.labels for model in annotator.models))
 
@@ -283,12 +286,21 @@ def annotate(
             yield doc
 
     annotated = annotator.annotate(
-        remember(), types=types, min_score=min_score, overlaps=overlaps, without_rules=without_rules
+        remember(),
+        types=types,
+        min_score=min_score,
+        overlaps=overlaps,
+        without_rules=without_rules,
+        relation_types=relation_types,
     )
+    tasks = [model.task for model in annotator.models if model.kind in RELATIONS]
+    noted: Counter[str] = sum((task.notes for task in tasks), Counter())
     for doc in annotated:
         for kind, lost in (before.popleft() - dependents(doc)).items():
             tally.note(f"{kind} dropped with a replaced mention", lost)
         yield doc
+    for note, count in (sum((task.notes for task in tasks), Counter()) - noted).items():
+        tally.note(note, count)
 
 
 def predictable_types(annotator: Annotator, types: Iterable[str] | None) -> frozenset[str]:

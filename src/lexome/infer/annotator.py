@@ -262,21 +262,27 @@ def annotation_steps(
 ) -> Steps:
     """The steps of one document through the models that the selection needs; `check` may reject it before each.
 
-    With `concepts`, names of dictionaries and concept ids are added after the last one, unless `check_mentions`
-    rejects the document.
+    With `concepts`, names of dictionaries and concept ids are added once all mentions are predicted, before models that
+    relate concepts, unless `check_mentions` rejects the document.
     """
     for model in models:
         if not selection.needs(model.types):
             continue
+        if concepts is not None and not model.types:
+            doc, concepts = _with_concepts(doc, concepts, selection, check_mentions), None
         if check is not None:
             check(model, doc)
         examples = model.encode(doc)
         logits = (yield model, examples) if examples else []
         doc = model.predict(doc, examples, logits, selection)
-    if concepts is None:
-        return doc
-    if check_mentions is not None:
-        check_mentions(doc)
+    return doc if concepts is None else _with_concepts(doc, concepts, selection, check_mentions)
+
+
+def _with_concepts(
+    doc: Document, concepts: Concepts, selection: Selection, check: Callable[[Document], None] | None
+) -> Document:
+    if check is not None:
+        check(doc)
     return concepts.apply(doc, selection.types)
 
 
@@ -369,8 +375,9 @@ class Annotator:
 
     @property
     def relation_types(self) -> tuple[str, ...]:
-        """Labels of the relation models."""
-        return tuple(label for model in self.models if model.kind in RELATIONS for label in model.labels)
+        """Types of relations that are predicted."""
+        models = (model for model in self.models if model.kind in RELATIONS)
+        return tuple(dict.fromkeys(label for model in models for label in model.labels))
 
     @property
     def tokens_run(self) -> int:
@@ -393,6 +400,7 @@ class Annotator:
         min_score: MinScore | None = None,
         overlaps: Overlaps | None = None,
         without_rules: Collection[str] = (),
+        relation_types: Collection[str] | None = None,
     ) -> Selection:
         """Which predictions to keep; UsageError for a type that no model predicts."""
         floors = {type_: score for model in self.models for type_, score in (model.settings.min_scores or {}).items()}
@@ -402,10 +410,25 @@ class Annotator:
             default=self.types,
             extra=self.extra_types,
             relations=self.relation_types,
+            relation_types=relation_types,
             floors=floors,
             overlaps=overlaps,
             without_rules=without_rules,
         )
+
+    def require_pairs(self, types: Collection[str] | None) -> None:
+        """UsageError if the relation models relate no pair of these mention types, by default of all."""
+        present = {*(self.types if types is None else types)}
+        models = [model for model in self.models if model.kind in RELATIONS]
+        pairs = [pair for model in models for pair in model.task.input_pairs]
+        if not pairs or any(set(pair) <= present for pair in pairs):
+            return
+        related = ", ".join(dict.fromkeys(f"{first} and {second}" for first, second in pairs))
+        message = (
+            f"no relations can be predicted between {', '.join(sorted(present)) or 'no types'}: the models relate "
+            f"{related}. Select both types of a pair, or omit --relations."
+        )
+        raise UsageError(message, code="no-pairs", value=tuple(sorted(present)))
 
     def document(self, text: str | Document) -> Document:
         """A text made into a document; a document as it is."""
@@ -446,6 +469,7 @@ class Annotator:
         min_score: MinScore | None = None,
         overlaps: Overlaps | None = None,
         without_rules: Collection[str] = (),
+        relation_types: Collection[str] | None = None,
         batch_tokens: int = 0,
         together: int = 64,
     ) -> Iterator[Document]:
@@ -453,13 +477,20 @@ class Annotator:
 
         Mentions of `types`, by default of all but the extra ones, replace those of the document; mentions of other
         types stay as they are. Mentions and relations below `min_score`, overall or by type, are left out; by default
-        below the models' own minimum scores. A model with rules applies them, but for `without_rules`, and gives each
+        below the models' own minimum scores; with `relation_types`, so are predicted relations of other types. A model
+        with rules applies them, but for `without_rules`, and gives each
         place one type unless `overlaps` is "keep". Several documents are in progress at a time, one on each thread or
         a few on one, so a few are read ahead. With `batch_tokens`, `together` documents are read at a time and run in
         batches of up to that many tokens.
         """
         # An unknown type is reported at once, not when the first document is requested.
-        selection = self.select(types=types, min_score=min_score, overlaps=overlaps, without_rules=without_rules)
+        selection = self.select(
+            types=types,
+            min_score=min_score,
+            overlaps=overlaps,
+            without_rules=without_rules,
+            relation_types=relation_types,
+        )
         if isinstance(docs, str | bytes | Document) or not isinstance(docs, Iterable):
             hint = "Call annotator(it)." if isinstance(docs, str | Document) else _hint(docs)
             message = f"annotate was called with {_describe(docs)}; expected an iterable of texts or documents. {hint}"

@@ -60,6 +60,7 @@ class BulkSettings:
     write_options: Mapping[str, Any] = field(default_factory=dict)
     overlaps: Overlaps | None = None
     without_rules: tuple[str, ...] = ()
+    relation_types: tuple[str, ...] | None = None
     concepts: ConceptOptions = field(default_factory=ConceptOptions)
     fingerprint: str = ""
     device: Device | None = None
@@ -82,6 +83,7 @@ class BulkSettings:
             "no-rule": sorted(self.without_rules),
             # With the hashes of dictionaries: where one has changed, everything is annotated again.
             "concepts": self.concepts.identity(),
+            **({"relation-types": sorted(self.relation_types)} if self.relation_types is not None else {}),
             **({"precision": self.device.precision} if self.device is not None else {}),
             **({"set": {**self.read_options, **self.write_options}} if self.read_options or self.write_options else {}),
         }
@@ -211,6 +213,7 @@ def annotate_file(job: Job, drafts: tuple[Path, ...], advance: Advance) -> dict[
             min_score=settings.min_score,
             overlaps=settings.overlaps,
             without_rules=settings.without_rules,
+            relation_types=settings.relation_types,
         )
         writing = {**naming_options(settings.format, annotator.concepts), **settings.write_options}
         write(out, counts.count(annotated, tally), settings.format, tally=tally, **writing)

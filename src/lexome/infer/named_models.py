@@ -1,7 +1,8 @@
 """Models by name: that of the package, and those in folders of models.
 
-A name is looked up in the package ("default"), then in each folder of the search path, by default `models`, where a
-model is a folder of its own. A path to a folder is taken as it is. Nothing is read from the environment.
+A name is looked up in the package ("default"), then in each folder of the search path, where a model is a folder of its
+own: by default `models` here, then `models` of the source tree that Lexome runs from. A path to a folder is taken as it
+is. Nothing is read from the environment.
 """
 
 import json
@@ -16,7 +17,13 @@ from lexome.infer.annotator import default_model
 from lexome.infer.predictor import SETTINGS, read_settings
 
 DEFAULT = "default"
-SEARCH_PATH = (Path("models"),)
+RELATIONS, READER = "relations", "reader"
+# Larger than a package should be: they lie in the repository.
+OPTIONAL = {
+    RELATIONS: "relates chemicals, genes, diseases and variants",
+    READER: "answers questions from passages",
+}
+MODELS = "models"
 CARD, CONFIG, CERTIFICATE = "README.md", "config.json", "certificate.json"
 
 
@@ -52,11 +59,20 @@ def resolve_model(name: str | Path, *, search_path: Sequence[Path] | None = None
         return path
     if str(name) == DEFAULT:
         return default_model()
-    for folder in SEARCH_PATH if search_path is None else search_path:
+    folders = _search_path() if search_path is None else search_path
+    for folder in folders:
         if _is_model(folder / path):
             return folder / path
     if path.exists():
         return path
+    if (purpose := OPTIONAL.get(str(name))) is not None:
+        searched = " and ".join(str(folder) for folder in folders) or "no folder"
+        message = (
+            f"the model {str(name)!r}, which {purpose}, is not here: it does not come with the package but lies in "
+            f"{MODELS}/{name} of Lexome's repository. Searched: {searched}. Copy it to {MODELS}/{name}, add "
+            "--models-path FOLDER, or name a model of yours with --model FOLDER."
+        )
+        raise UsageError(message, code="missing-model", value=str(name))
     names = ", ".join(model.name for model in list_models(search_path=search_path))
     message = f"no model {str(name)!r}: neither a folder nor one of {names}. Check the name, or add --models-path."
     raise UsageError(message, code="unknown-model", value=str(name))
@@ -64,16 +80,33 @@ def resolve_model(name: str | Path, *, search_path: Sequence[Path] | None = None
 
 def list_models(*, search_path: Sequence[Path] | None = None) -> list[NamedModel]:
     """The models that can be used by name: the package's, then those of the search path, in order of their names."""
-    return list(_models(SEARCH_PATH if search_path is None else search_path))
+    return list(_models(_search_path() if search_path is None else search_path))
+
+
+def with_relations(folders: Sequence[Path], *, search_path: Sequence[Path] | None = None) -> tuple[Path, ...]:
+    """The models with the one named relations beside them; UsageError if it is not there."""
+    folder = resolve_model(RELATIONS, search_path=search_path)
+    present = {path.resolve() for path in folders}
+    return tuple(folders) if folder.resolve() in present else (*folders, folder)
+
+
+def _search_path() -> tuple[Path, ...]:
+    """The folder `models` here, and that of the source tree, if Lexome runs from one and it is another."""
+    here, own = Path(MODELS), Path(__file__).parents[3]
+    in_source_tree = (own / "pyproject.toml").is_file() and (own / MODELS).is_dir()
+    return (here, own / MODELS) if in_source_tree and (own / MODELS).resolve() != here.resolve() else (here,)
 
 
 def _models(folders: Sequence[Path]) -> Iterator[NamedModel]:
     # A source tree may lack the package's model.
     with suppress(CheckpointError):
         yield describe_model(default_model(), name=DEFAULT)
+    names = {DEFAULT}
     for folder in folders:
         if folder.is_dir():
-            yield from (describe_model(path) for path in sorted(folder.iterdir()) if _is_model(path))
+            found = [path for path in sorted(folder.iterdir()) if _is_model(path) and path.name not in names]
+            yield from map(describe_model, found)
+            names |= {path.name for path in found}
 
 
 def _is_model(folder: Path) -> bool:

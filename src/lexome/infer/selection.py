@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, cast, get_args
 
-from lexome.document import Document, Span
+from lexome.document import Document, Relation, Span
 from lexome.errors import UsageError
 from lexome.infer.rules import RULES
 from lexome.tasks.ner import replace_spans
@@ -24,14 +24,16 @@ ALL_RULES = "all"
 class Selection:
     """Mention types to predict, minimum scores by type of mention or relation, and which rules to apply.
 
-    overlaps       None: a model with rules resolves them, others do not
-    without_rules  rules that are switched off, or "all"
+    overlaps         None: a model with rules resolves them, others do not
+    without_rules    rules that are switched off, or "all"
+    unwanted         relation types that models predict and the selection drops
     """
 
     types: tuple[str, ...]
     min_scores: Mapping[str, float]
     overlaps: Overlaps | None = None
     without_rules: frozenset[str] = frozenset()
+    unwanted: frozenset[str] = frozenset()
 
     def enables(self, rule: str) -> bool:
         """Whether a rule is not switched off."""
@@ -51,7 +53,7 @@ class Selection:
         The model predicted the selected types only: mentions of other types are those of `doc`.
         """
         if not model_types:
-            return _without_relations(predicted, self.min_scores)
+            return self._without_relations(predicted)
         selected = [type_ for type_ in model_types if type_ in self.types]
         spans = [span for span in predicted.spans if span.type in selected]
         kept = [span for span in spans if self.reason_dropped(span) is None]
@@ -66,26 +68,32 @@ class Selection:
         score, min_score = span.score or 0.0, self.min_scores.get(span.type, 0.0)
         return f"score {score:.2f} is below {min_score:g}" if score < min_score else None
 
+    def reason_relation_dropped(self, relation: Relation) -> str | None:
+        """Why a relation is not in the result, or None."""
+        if relation.type in self.unwanted:
+            return f"type {relation.type} is not selected"
+        score, min_score = relation.score, self.min_scores.get(relation.type, 0.0)
+        return f"score {score:.2f} is below {min_score:g}" if score is not None and score < min_score else None
 
-def _without_relations(doc: Document, min_scores: Mapping[str, float]) -> Document:
-    """The document without relations of too low a score, and without relations and attributes that refer to those."""
-    relations = doc.relations
-    known = {span.id for span in doc.spans} | {relation.id for relation in relations}
-    while True:
-        kept = tuple(
-            relation
-            for relation in relations
-            if (relation.score is None or relation.score >= min_scores.get(relation.type, 0.0))
-            and all(argument.target is None or argument.target in known for argument in relation.arguments)
-        )
-        if len(kept) == len(relations):
-            break
-        relations = kept
+    def _without_relations(self, doc: Document) -> Document:
+        """The document without relations that are not selected, and what refers to those."""
+        relations = doc.relations
         known = {span.id for span in doc.spans} | {relation.id for relation in relations}
-    if relations == doc.relations:
-        return doc
-    attributes = tuple(attribute for attribute in doc.attributes if attribute.target in known)
-    return replace(doc, relations=relations, attributes=attributes)
+        while True:
+            kept = tuple(
+                relation
+                for relation in relations
+                if self.reason_relation_dropped(relation) is None
+                and all(argument.target is None or argument.target in known for argument in relation.arguments)
+            )
+            if len(kept) == len(relations):
+                break
+            relations = kept
+            known = {span.id for span in doc.spans} | {relation.id for relation in relations}
+        if relations == doc.relations:
+            return doc
+        attributes = tuple(attribute for attribute in doc.attributes if attribute.target in known)
+        return replace(doc, relations=relations, attributes=attributes)
 
 
 def select(
@@ -95,12 +103,14 @@ def select(
     default: Sequence[str],
     extra: Sequence[str] = (),
     relations: Sequence[str] = (),
+    relation_types: Collection[str] | None = None,
     floors: Mapping[str, float] | None = None,
     overlaps: Overlaps | None = None,
     without_rules: Collection[str] = (),
 ) -> Selection:
     """The selection of `types`, by default of all `default` types but none of `extra`; UsageError if one is unknown.
 
+    `relations` are the types of relations that models predict, and `relation_types` those of them that are wanted.
     `floors` are the models' own minimum scores, which hold for the types that `min_score` does not name.
     """
     overlaps = parse_overlaps(overlaps)
@@ -108,15 +118,28 @@ def select(
     selected = tuple(default) if types is None else (types,) if isinstance(types, str) else tuple(types)
     selected = match_case(selected, (*default, *extra))
     _require_known(selected, default, extra)
+    unwanted = _unwanted(relation_types, relations)
     scored = (*default, *relations)
     if min_score is None:
-        return Selection(selected, dict(floors or {}), overlaps, disabled)
+        return Selection(selected, dict(floors or {}), overlaps, disabled, unwanted)
     min_scores = min_score if isinstance(min_score, Mapping) else dict.fromkeys((*scored, *extra), min_score)
     min_scores = dict(zip(match_case(tuple(min_scores), (*scored, *extra)), min_scores.values(), strict=True))
     _require_known(tuple(min_scores), scored, extra)
     for score in min_scores.values():
         _require_score(score)
-    return Selection(selected, {**(floors or {}), **min_scores}, overlaps, disabled)
+    return Selection(selected, {**(floors or {}), **min_scores}, overlaps, disabled, unwanted)
+
+
+def _unwanted(wanted: Collection[str] | None, relations: Sequence[str]) -> frozenset[str]:
+    """The relation types that models predict and are not wanted; UsageError for one that no model predicts."""
+    if wanted is None:
+        return frozenset()
+    if not relations:
+        message = f"relation types {', '.join(wanted)}, but no relation model is loaded. Load one with --relations."
+        raise UsageError(message, code="no-relation-model", value=tuple(wanted))
+    names = match_case((wanted,) if isinstance(wanted, str) else tuple(wanted), relations)
+    _require_known(names, relations, ())
+    return frozenset(relations) - set(names)
 
 
 def parse_overlaps(name: str | None) -> Overlaps | None:
@@ -152,16 +175,23 @@ def match_case(names: Sequence[str], known: Collection[str]) -> tuple[str, ...]:
     )
 
 
-def parse_types(options: Sequence[str], known: Collection[str] = ()) -> tuple[str, ...] | None:
+def parse_types(
+    options: Sequence[str], known: Collection[str] = (), *, name: str = "--types"
+) -> tuple[str, ...] | None:
     """Types of options such as "Gene" or "gene,Disease", in the spelling of the known ones; None without options."""
     names = [name.strip() for option in options for name in option.split(",") if name.strip()]
     if options and not names:
-        raise UsageError("--types is empty; expected mention types. Name one, or omit it.", code="empty-types")
+        raise UsageError(f"{name} is empty; expected types. Name one, or omit it.", code="empty-types")
     return tuple(dict.fromkeys(match_case(names, known))) or None
 
 
-def parse_min_score(options: Sequence[str], scored: Sequence[str]) -> float | dict[str, float] | None:
-    """Minimum scores of options such as "0.5" or "Gene=0.7"; one without a type is that of all types in `scored`."""
+def parse_min_score(
+    options: Sequence[str], scored: Sequence[str], *, relations: tuple[Sequence[str], float | None] = ((), None)
+) -> float | dict[str, float] | None:
+    """Minimum scores of options such as "0.5" or "Gene=0.7"; one without a type is that of all types in `scored`.
+
+    `relations` are types of relations, and the minimum score of those that no option names.
+    """
     overall: float | None = None
     by_type: dict[str, float] = {}
     for part in (part.strip() for option in options for part in option.split(",")):
@@ -175,6 +205,11 @@ def parse_min_score(options: Sequence[str], scored: Sequence[str]) -> float | di
             by_type[name] = score
         else:
             overall = score
+    if relations[1] is not None:
+        if not relations[0]:
+            message = "a minimum score of relations, but no relation model is loaded. Load one with --relations."
+            raise UsageError(message, code="no-relation-model", value=relations[1])
+        by_type = {**dict.fromkeys(relations[0], relations[1]), **by_type}
     if not by_type:
         return overall
     return {**({} if overall is None else dict.fromkeys(scored, overall)), **by_type}

@@ -61,16 +61,24 @@ def render(doc: Document, *, width: int = 100, color: bool = False, show_id: boo
 
 
 def _relation_lines(doc: Document) -> Iterator[str]:
-    """Each relation with the text of its mentions; a concept is named by its first mention."""
+    """Each relation with the text of its mentions; a concept is named by its first mention.
+
+    One between two sides reads as aspirin - INHIBITOR - COX1; where roles say more than types do, they are printed too.
+    """
+    types = {name: span.type for span in reversed(doc.spans) for name in (span.id, *span.concepts)}
     texts = {span.id: span.text for span in doc.spans}
     for span in doc.spans:
         for concept in span.concepts:
             texts.setdefault(concept, f"{span.text} ({concept})")
     for relation in doc.relations:
         names = [(argument.role, argument.target or argument.concept or "") for argument in relation.arguments]
-        arguments = ", ".join(f"{role}: {texts.get(name, name)}" for role, name in names)
         novel = ", novel" if relation.novel else ""
-        yield "  " + printable(f"{relation.type}({arguments}{novel})") + _score(relation.score)
+        if len(names) == 2 and all(role in (types.get(name, role), "Arg1", "Arg2") for role, name in names):
+            first, second = (texts.get(name, name) for _, name in names)
+            yield "  " + printable(f"{first} - {relation.type} - {second}") + _score(relation.score) + novel
+            continue
+        arguments = ", ".join(f"{role}: {texts.get(name, name)}" for role, name in names)
+        yield "  " + printable(f"{relation.type}({arguments})") + _score(relation.score) + novel
 
 
 def printable(text: str) -> str:

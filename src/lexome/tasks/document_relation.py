@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
+from threading import Lock
 from typing import Any, Literal, Self, get_args
 
 import numpy as np
@@ -43,6 +44,10 @@ Marking = Literal["type", "none"]
 
 # Mention pairs of one window; in a window of more, those farthest apart are not scored.
 MAX_PAIRS = 4096
+# Pairs of entities that these mentions stand for: mentions of many concepts each stand for all pairs of those.
+MAX_ENTITY_PAIRS = 8 * MAX_PAIRS
+# Threads that annotate share one task.
+NOTING = Lock()
 # Columns of an example's targets, one row for each mention pair. NOVEL is 1, 0, or IGNORE_INDEX.
 PAIR, FIRST, SECOND, SCHEMA, LABEL, NOVEL = range(6)
 COLUMNS = 6
@@ -118,11 +123,33 @@ PairKey = tuple[int, EntityKey, EntityKey]
 
 @dataclass(frozen=True, slots=True)
 class MentionPair:
-    """Two mentions, as token positions in one example, and the pair of entities that they belong to."""
+    """Two mentions, as token positions in one example and as span ids, and the entities that they belong to."""
 
     key: PairKey
     first: int
     second: int
+    mentions: tuple[str, str] = ("", "")
+
+
+@dataclass(frozen=True, slots=True)
+class PairScores:
+    """What a model says of two entities: the probability of each label of a schema, and of no relation.
+
+    label          the most probable one; None for no relation
+    novelty        probability that the relation is novel, if the schema has novelty
+    mentions       pairs of span ids that stand for the entities, each with the probability of the label by itself
+    """
+
+    key: PairKey
+    schema: Schema
+    probabilities: dict[str | None, float]
+    novelty: float | None
+    mentions: tuple[tuple[str, str, float], ...]
+
+    @property
+    def label(self) -> str | None:
+        """The most probable label; None for no relation."""
+        return max(self.probabilities, key=lambda label: self.probabilities[label])
 
 
 class DocumentRelations(Task):
@@ -190,6 +217,11 @@ class DocumentRelations(Task):
     def input_types(self) -> tuple[str, ...]:
         """The types of all pairs."""
         return tuple(dict.fromkeys(type_ for schema in self._schemas for pair in schema.pairs for type_ in pair))
+
+    @property
+    def input_pairs(self) -> tuple[tuple[str, str], ...]:
+        """The pairs of types of all schemas."""
+        return tuple(dict.fromkeys(pair for schema in self._schemas for pair in schema.pairs))
 
     @property
     def uses_sentences(self) -> bool:
@@ -337,8 +369,14 @@ class DocumentRelations(Task):
                             key = self._key(number, first, second, order[schema.level])
                             if key is not None:
                                 swapped = key[1] is not first
-                                ends = (places[other], places[one]) if swapped else (places[one], places[other])
-                                rows.append(MentionPair(key, *ends))
+                                left, right = (other, one) if swapped else (one, other)
+                                mentions = spans[left].id, spans[right].id
+                                rows.append(MentionPair(key, places[left], places[right], mentions))
+            if len(rows) > MAX_ENTITY_PAIRS:
+                notes["entity pair skipped: too many in one window, and mentions have many concepts"] += (
+                    len(rows) - MAX_ENTITY_PAIRS
+                )
+                del rows[MAX_ENTITY_PAIRS:]
             every.append(rows)
         return every
 
@@ -454,49 +492,79 @@ class DocumentRelations(Task):
         self, doc: Document, examples: Sequence[Example], logits: Sequence[Floats], *, types: Types | None = None
     ) -> Document:
         """The document with predicted relations in place of those of the task's types."""
-        require_same_length(len(examples), len(logits), "examples", "arrays of logits")
-        rows: dict[PairKey, list[Floats]] = {}
-        for example, array, pairs in zip(examples, logits, self._pairs(doc, examples, self.notes), strict=True):
-            require_logits(array, (len(example.ids), len(self.labels)), doc)
-            if not pairs:
-                continue
-            first, second = (
-                np.array([getattr(pair, side) for pair in pairs], np.int64) for side in ("first", "second")
-            )
-            scores_NR = score_pairs(np.asarray(array, np.float64), first, second, width=self.width)
-            for pair, row in zip(pairs, scores_NR, strict=True):
-                rows.setdefault(pair.key, []).append(row)
+        notes: Counter[str] = Counter()
+        rows = self._score(doc, examples, logits, notes)
+        with NOTING:
+            self.notes.update(notes)
         replaced = {self.relations[number][1] for number in range(len(self.relations))}
         kept = tuple(relation for relation in doc.relations if relation.type not in replaced)
         used = {span.id for span in doc.spans} | {relation.id for relation in kept}
         ids = (name for name in numbered_ids("R") if name not in used)
-        predicted = [relation for key, own in rows.items() if (relation := self._relation(key, own, ids)) is not None]
+        predicted = [
+            relation
+            for key, own in rows.items()
+            if (relation := self._relation(key, [row for _, row in own], ids)) is not None
+        ]
         attributes = tuple(attribute for attribute in doc.attributes if attribute.target in used)
         return replace(doc, relations=(*kept, *predicted), attributes=attributes)
+
+    def explain(self, doc: Document, examples: Sequence[Example], logits: Sequence[Floats]) -> list[PairScores]:
+        """The probabilities of all pairs of entities, related or not."""
+        return [self._pair_scores(key, own) for key, own in self._score(doc, examples, logits, Counter()).items()]
+
+    def _score(
+        self, doc: Document, examples: Sequence[Example], logits: Sequence[Floats], notes: Counter[str]
+    ) -> dict[PairKey, list[tuple[MentionPair, Floats]]]:
+        """The mention pairs of each pair of entities, with their logits."""
+        require_same_length(len(examples), len(logits), "examples", "arrays of logits")
+        rows: dict[PairKey, list[tuple[MentionPair, Floats]]] = {}
+        for example, array, pairs in zip(examples, logits, self._pairs(doc, examples, notes), strict=True):
+            require_logits(array, (len(example.ids), len(self.labels)), doc)
+            # Mentions of several concepts, and pairs of several schemas, are the same tokens.
+            places = {
+                ends: number for number, ends in enumerate(dict.fromkeys((one.first, one.second) for one in pairs))
+            }
+            if not places:
+                continue
+            ends_N2 = np.array(list(places), np.int64)
+            scores_NR = score_pairs(np.asarray(array, np.float64), ends_N2[:, 0], ends_N2[:, 1], width=self.width)
+            for pair in pairs:
+                rows.setdefault(pair.key, []).append((pair, scores_NR[places[pair.first, pair.second]]))
+        return rows
+
+    def _pair_scores(self, key: PairKey, rows: Sequence[tuple[MentionPair, Floats]]) -> PairScores:
+        schema = self._schemas[key[0]]
+        pooled_R = np.logaddexp.reduce(np.stack([row for _, row in rows]), axis=0)
+        names = (None, *schema.labels)
+        probabilities = dict(zip(names, self._probabilities(key[0], pooled_R).tolist(), strict=True))
+        best = max(range(1, len(names)), key=lambda number: probabilities[names[number]])
+        mentions = tuple((*pair.mentions, float(self._probabilities(key[0], row)[best])) for pair, row in rows)
+        novelty = None
+        if schema.novelty:
+            novelty = float(1 / (1 + np.exp(-np.clip(pooled_R[self._novelty_output(key[0])], -500, 500))))
+        return PairScores(key, schema, probabilities, novelty, mentions)
+
+    def _probabilities(self, number: int, logits_R: Floats) -> Floats:
+        """The probability of no relation, then of each label of a schema."""
+        logits = np.concatenate(([0.0], logits_R[np.flatnonzero(self.schema_of_relation == number)]))
+        exponents = np.exp(logits - logits.max())
+        probabilities: Floats = exponents / exponents.sum()
+        return probabilities
+
+    def _novelty_output(self, number: int) -> int:
+        return len(self.relations) + int(np.flatnonzero(self.schema_of_novelty == number)[0])
 
     def _relation(self, key: PairKey, rows: Sequence[Floats], ids: Iterator[str]) -> Relation | None:
         """The predicted relation of a pair, or None."""
         schema = self._schemas[key[0]]
         pooled_R = np.logaddexp.reduce(np.stack(rows), axis=0)
-        own = np.flatnonzero(self.schema_of_relation == key[0])
-        logits = np.concatenate(([0.0], pooled_R[own]))
-        exponents = np.exp(logits - logits.max())
-        best = int(logits.argmax())
+        probabilities = self._probabilities(key[0], pooled_R)
+        best = int(probabilities.argmax())
         if best == 0:
             return None
-        novel = None
-        if schema.novelty:
-            place = len(self.relations) + int(np.flatnonzero(self.schema_of_novelty == key[0])[0])
-            novel = bool(pooled_R[place] > 0)
-        entities = key[1:]
-        kinds = (entities[0].type, entities[1].type)
-        roles = kinds if kinds[0] != kinds[1] else ("Arg1", "Arg2")
-        arguments = tuple(
-            Argument(role, concept=entity.concept) if entity.concept else Argument(role, entity.target)
-            for role, entity in zip(roles, entities, strict=True)
-        )
-        score = float(exponents[best] / exponents.sum())
-        return Relation(next(ids), schema.labels[best - 1], arguments, novel, score=score)
+        novel = bool(pooled_R[self._novelty_output(key[0])] > 0) if schema.novelty else None
+        score = float(probabilities[best])
+        return Relation(next(ids), schema.labels[best - 1], key_arguments(key), novel, score=score)
 
     # --- Scores
 
@@ -567,6 +635,17 @@ class DocumentRelations(Task):
         level = "concept" if concepts else "mention"
         schema = {"name": "relations", "labels": sorted(labels), "pairs": sorted(map(list, pairs)), "level": level}
         return {"kind": cls.kind, "schemas": [schema]}
+
+
+def key_arguments(key: PairKey) -> tuple[Argument, ...]:
+    """The arguments of a relation between two entities: the roles are their types, or Arg1 and Arg2 for one type."""
+    entities = key[1:]
+    kinds = (entities[0].type, entities[1].type)
+    roles = kinds if kinds[0] != kinds[1] else ("Arg1", "Arg2")
+    return tuple(
+        Argument(role, concept=entity.concept) if entity.concept else Argument(role, entity.target)
+        for role, entity in zip(roles, entities, strict=True)
+    )
 
 
 def score_pairs(logits_TC: Floats, first_N: Ints, second_N: Ints, *, width: int) -> Floats:

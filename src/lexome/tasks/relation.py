@@ -286,6 +286,11 @@ class Relations(Task):
         return tuple(dict.fromkeys(type_ for pair in self.pairs for type_ in pair))
 
     @property
+    def input_pairs(self) -> tuple[tuple[str, str], ...]:
+        """The pairs of types that are classified."""
+        return self.pairs
+
+    @property
     def uses_sentences(self) -> bool:
         """Whether pairs are those of each sentence."""
         return self.scope == "sentence"

@@ -181,6 +181,11 @@ class Task(ABC):
         return ()
 
     @property
+    def input_pairs(self) -> tuple[tuple[str, str], ...]:
+        """The pairs of these types that it relates; any two where it has none."""
+        return ()
+
+    @property
     def uses_sentences(self) -> bool:
         """Whether documents are read sentence by sentence."""
         return False

@@ -75,7 +75,7 @@ bench: $(DEV)/ready
 # Trains the default model from the encoder in models/: unlabeled text, the teacher, the student, and the student again;
 # five minutes on one H200, many hours without a GPU. Completed steps are not repeated.
 default-model: $(DEV)/ready
-	$(DEV)/bin/lexome build recipes/corpus/abstracts.toml
+	$(DEV)/bin/lexome build recipes/corpus/encoder.toml
 	$(DEV)/bin/lexome shard recipes/shards/abstracts.toml
 	for name in default-teacher default-student default; do \
 	  $(DEV)/bin/lexome finetune recipes/finetune/$$name.toml --set data.root=$(DATA) || exit; done
@@ -94,7 +94,7 @@ default-model: $(DEV)/ready
 # the shards; runs continued pre-training; and converts the model to the format of models/. Completed steps are not repeated.
 encoder: $(DEV)/ready
 	test -d checkpoints/gte-small || $(DEV)/bin/lexome convert-model checkpoints/gte-small-onnx checkpoints/gte-small
-	$(DEV)/bin/lexome build recipes/corpus/shared.toml
+	$(DEV)/bin/lexome build recipes/corpus/encoder.toml
 	$(DEV)/bin/lexome learn-vocab recipes/vocab/adapted.toml
 	$(DEV)/bin/lexome shard recipes/shards/encoder.toml
 	$(DEV)/bin/lexome pretrain recipes/pretrain/encoder.toml

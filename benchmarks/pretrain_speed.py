@@ -1,6 +1,6 @@
 """Pre-training throughput on one GPU: `lexome pretrain` compared with Hugging Face's BertForMaskedLM.
 
-    python benchmarks/pretrain_speed.py SHARDS [--seconds 8] [--shapes 8x512,16x384,12x768]
+    python benchmarks/pretrain_speed.py SHARDS [--seconds 8] [--shapes 8x512,16x384,12x768] [--rows NAME,NAME]
 
 SHARDS is a folder of abstracts written by `lexome shard`. Every row trains the same BERT on the same text with AdamW,
 gradient clipping and 15% whole-word masking: Lexome through its own stage, without dropout, including reading, masking
@@ -9,7 +9,8 @@ and packing; Hugging Face in bfloat16 autocast with scaled-dot-product attention
 BertConfig and without. "padded" is one sequence of one document per row, padded to 512 tokens; "filled" is rows filled
 across documents, so that there is hardly any padding. Only non-padding tokens count. FLOPs utilization is the FLOPs
 needed for these tokens, including attention and the head at masks, relative to a large matrix product measured in the
-same run. Writes results/pretrain_speed.json.
+same run. Writes results/pretrain_speed.json; with --rows, which measures a few rows once more, it adds them there under
+"again".
 """
 
 import argparse
@@ -50,6 +51,7 @@ def main() -> None:
     options.add_argument("--shapes", default=",".join(SHAPES))
     options.add_argument("--tokens", type=int, default=262_144, help="tokens per batch of Lexome")
     options.add_argument("--ours-only", action="store_true")
+    options.add_argument("--rows", type=lambda names: names.split(","), help="measure only these rows, once more")
     options.add_argument("--out", type=Path, default=ROOT / "results" / "pretrain_speed.json")
     given = options.parse_args()
     if not torch.cuda.is_available():
@@ -72,15 +74,19 @@ def main() -> None:
     for shape in given.shapes.split(","):
         rows: dict[str, Any] = {}
         if not given.ours_only:
-            rows |= hugging_face(shape, texts, pieces, seconds=given.seconds)
+            rows |= hugging_face(shape, texts, pieces, seconds=given.seconds, only=given.rows)
         for precision in ("autocast", "bf16") if shape == WHOLE_SHAPE else ("bf16",):
-            rows[f"lexome {precision}"] = lexome(shape, given, precision=precision)
+            if given.rows is None or f"lexome {precision}" in given.rows:
+                rows[f"lexome {precision}"] = lexome(shape, given, precision=precision)
         result["shapes"][shape] = rows
         print(shape, json.dumps(rows), flush=True)
-        given.out.write_text(json.dumps(result, indent=1) + "\n")
+        if given.rows is None:
+            given.out.write_text(json.dumps(result, indent=1) + "\n")
     result["matmul_tflops"].append(matmul_tflops())
     for shape, rows in result["shapes"].items():
         judge(rows, flops_per_token(shape, pieces.size, result["text"]), peak=max(result["matmul_tflops"]))
+    if given.rows is not None:
+        result = {**json.loads(given.out.read_text()), "again": result}
     given.out.write_text(json.dumps(result, indent=1) + "\n")
     print(json.dumps(result, indent=1))
 
@@ -168,7 +174,9 @@ def lexome(shape: str, given: argparse.Namespace, *, precision: str) -> dict[str
     }
 
 
-def hugging_face(shape: str, texts: dict[str, Text], pieces: Pieces, *, seconds: float) -> dict[str, Any]:
+def hugging_face(
+    shape: str, texts: dict[str, Text], pieces: Pieces, *, seconds: float, only: list[str] | None = None
+) -> dict[str, Any]:
     """Throughput of BertForMaskedLM: default, eager and compiled, and without dropout on padded and filled rows."""
     rows = {}
     for dropout, runs in (
@@ -180,6 +188,8 @@ def hugging_face(shape: str, texts: dict[str, Text], pieces: Pieces, *, seconds:
         model = bert(shape, pieces.size, dropout=dropout)
         compiled = torch.compile(model)
         for name, kind in runs:
+            if only is not None and name not in only:
+                continue
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats()
             run = compiled if "compiled" in name else model

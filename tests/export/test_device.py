@@ -1,5 +1,7 @@
 """Models on a device: the float weights of an exported model in torch, here and in a process of their own."""
 
+import queue
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,11 +15,11 @@ from onnx import numpy_helper
 from lexome import load, read
 from lexome.document import Document, Passage
 from lexome.errors import CheckpointError, UsageError
-from lexome.export.device import load_on_device, open_model, serve_models
-from lexome.infer.annotator import Model, default_model
+from lexome.export.device import Request, _next_batch, _run_batch, load_on_device, open_model, serve_models
+from lexome.infer.annotator import Annotator, Model, default_model
 from lexome.infer.bulk import BulkSettings, annotate_files
 from lexome.infer.predictor import MODEL
-from lexome.infer.sessions import Device, PackedSession, open_remote
+from lexome.infer.sessions import Device, PackedPredictor, open_remote, packed_model
 from lexome.models.exported import dequantize, read_exported
 
 TEXTS = (
@@ -51,7 +53,8 @@ def test_the_default_models_float_weights_compute_what_it_does() -> None:
     examples = model.encode(Document("text", (Passage(0, TEXTS[0]),)))
     rounded = model.run(examples)[0]
     ids = np.asarray(examples[0].ids, np.int32)
-    exact = open_model(default_model(), "cpu")(ids, np.array([len(ids)], np.int32))
+    every = tuple(range(len(model.settings.labels)))
+    exact = open_model(default_model(), "cpu")(ids, np.array([len(ids)], np.int32), every)
     assert exact.shape == rounded.shape
     assert np.abs(exact - rounded).max() < 0.5 < np.ptp(rounded) / 20
 
@@ -76,6 +79,7 @@ def test_bulk_on_a_device_writes_what_one_process_does(tmp_path: Path) -> None:
     with serve_models([default_model()], "cpu") as server:
         assert server.device.precision == "fp32"
         result = annotate_files([inputs], tmp_path / "out", replace(settings, device=server.device))
+        assert server.update().tokens == result.counts.tokens
     assert result.files == 3
     assert server.usage.tokens == result.counts.tokens > 0
     assert 0 < server.usage.busy_s <= server.usage.seconds
@@ -120,11 +124,79 @@ def test_graphs_of_another_architecture_are_refused(tmp_path: Path) -> None:
     assert error.value.code == "unsupported-model"
 
 
-def test_padding_is_removed_and_added() -> None:
-    def run(ids_T: np.ndarray, lengths_S: np.ndarray) -> np.ndarray:
-        assert lengths_S.tolist() == [3, 1]
-        return np.stack([ids_T, -ids_T], axis=1).astype(np.float32)
+def test_sequences_are_packed_and_split_again() -> None:
+    """In order, whatever their lengths, without padding, and no batch above the limit."""
+    batches: list[list[int]] = []
 
-    batch = {"ids": np.array([[5, 6, 7], [8, 0, 0]]), "mask": np.array([[1, 1, 1], [1, 0, 0]])}
-    (logits,) = PackedSession(run).run(["logits"], batch)
-    assert logits.tolist() == [[[5, -5], [6, -6], [7, -7]], [[8, -8], [0, 0], [0, 0]]]
+    def run(ids_T: np.ndarray, lengths_S: np.ndarray, columns: tuple[int, ...]) -> np.ndarray:
+        batches.append(lengths_S.tolist())
+        return np.stack([ids_T * column for column in columns], axis=1).astype(np.float32)
+
+    predictor = PackedPredictor(default_model(), run, (1, -1))
+    rows = [[5, 6, 7], [8], [9, 4]]
+    for limit, expected in ((4, [[3, 1], [2]]), (100, [[3, 1, 2]]), (0, [[3], [1], [2]])):
+        batches.clear()
+        logits = predictor.logits(rows, batch_tokens=limit)
+        assert [window.tolist() for window in logits] == [[[token, -token] for token in row] for row in rows]
+        assert batches == expected
+    assert predictor.tokens_run == 18
+    assert predictor.logits([]) == []
+    with pytest.raises(UsageError) as error:
+        predictor.logits([[1] * 513])
+    assert error.value.code == "invalid-length"
+
+
+def test_only_the_labels_of_requested_types_are_asked_for() -> None:
+    """Mentions are those of all labels; what is asked for are three columns of each type."""
+    asked: set[tuple[int, ...]] = set()
+    whole = open_model(default_model(), "cpu")
+
+    def run(ids_T: np.ndarray, lengths_S: np.ndarray, columns: tuple[int, ...]) -> np.ndarray:
+        asked.add(columns)
+        return whole(ids_T, lengths_S, columns)
+
+    extra = Model.open(default_model(), threads=1).extra[0]
+    for types, groups in ((None, 13), ((), 6), ((extra,), 7)):
+        asked.clear()
+        annotator = Annotator([packed_model(default_model(), run, types=types)])
+        chosen = annotator.types if not types else (*annotator.types, *types)
+        found = mentions(annotator.annotate(TEXTS, types=chosen))
+        assert found == mentions(load_on_device([default_model()], "cpu").annotate(TEXTS, types=chosen))
+        assert {len(columns) for columns in asked} == {3 * groups}
+
+
+def test_a_document_that_fails_comes_after_those_before_it() -> None:
+    """Groups are in progress together; the error is raised where its document would be."""
+    whole = open_model(default_model(), "cpu")
+
+    def run(ids_T: np.ndarray, lengths_S: np.ndarray, columns: tuple[int, ...]) -> np.ndarray:
+        if (lengths_S > 300).any():
+            raise CheckpointError("too long for this device", code="device-failed")
+        return whole(ids_T, lengths_S, columns)
+
+    annotator = Annotator([packed_model(default_model(), run)], batch_tokens=1000)
+    texts = [*TEXTS[:2], *TEXTS[:1], TEXTS[2], *TEXTS[:2]]
+    results = annotator.annotate(texts, together=2)
+    expected = mentions(annotator.annotate(texts[:3]))
+    assert [mentions(iter([next(results)]))[0] for _ in range(3)] == expected
+    with pytest.raises(CheckpointError) as error:
+        next(results)
+    assert error.value.code == "device-failed"
+
+
+def test_requests_of_other_columns_wait_for_the_next_batch() -> None:
+    requests: queue.Queue[Request | None] = queue.Queue()
+    later: deque[Request | None] = deque()
+    for columns in ((0,), (0,), (1,)):
+        ids, lengths = np.zeros(2, np.int32), np.array([2], np.int32)
+        requests.put(Request((0, columns), ids, lengths, queue.SimpleQueue()))
+    requests.put(None)
+    batches: list[list[Request]] = []
+    while (batch := _next_batch(requests, later)) is not None:
+        batches.append(batch)
+    assert [[request.key[1] for request in batch] for batch in batches] == [[(0,), (0,)], [(1,)]]
+    run = lambda ids_T, lengths_S, columns: np.ones((len(ids_T), len(columns)), np.float32)  # noqa: E731
+    assert [len(answer) for answer in _run_batch([run], batches[0])] == [2, 2]
+    failed = _run_batch([lambda *_: 1 / 0], batches[0])  # type: ignore[list-item,return-value]
+    assert len(failed) == 2
+    assert "ZeroDivisionError" in failed[0]

@@ -10,9 +10,11 @@ import queue
 import secrets
 import tempfile
 import time
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, Listener
 from pathlib import Path
@@ -24,10 +26,11 @@ import torch
 from numpy.typing import NDArray
 
 from lexome.errors import CheckpointError, UsageError
+from lexome.files import verify_checksums
 from lexome.infer.annotator import Annotator
 from lexome.infer.concepts import ConceptOptions
-from lexome.infer.predictor import MODEL, read_settings
-from lexome.infer.sessions import Device, RunPacked, predictor_of
+from lexome.infer.predictor import CHANGED, MODEL, read_settings
+from lexome.infer.sessions import Columns, Device, RunPacked, packed_model
 from lexome.models.encoder import Packing
 from lexome.models.exported import read_exported
 from lexome.tasks.task import Floats
@@ -36,6 +39,8 @@ from lexome.tasks.task import Floats
 BATCH_TOKENS = 1 << 17
 # How long the process may take to load torch and the models.
 START_TIMEOUT_S = 300.0
+# Connections that may wait to be accepted: workers start at the same time, by default one may.
+BACKLOG = 128
 
 
 def precision_of(device: str) -> str:
@@ -45,12 +50,8 @@ def precision_of(device: str) -> str:
 
 def load_on_device(folders: Sequence[Path], device: str, *, concepts: ConceptOptions | None = None) -> Annotator:
     """An annotator whose models run on a device, in this process; with `concepts`, mentions are linked."""
-    annotator = Annotator.open(*folders, threads=1, concepts=concepts)
-    models = [
-        model.with_predictor(predictor_of(model.predictor.folder, open_model(model.predictor.folder, device)))
-        for model in annotator.models
-    ]
-    return Annotator(models, annotator.concepts, batch_tokens=BATCH_TOKENS)
+    models = [packed_model(folder, open_model(folder, device)) for folder in folders]
+    return Annotator(models, None if concepts is None else concepts.open(), batch_tokens=BATCH_TOKENS)
 
 
 def open_model(folder: Path, device: str) -> RunPacked:
@@ -60,18 +61,36 @@ def open_model(folder: Path, device: str) -> RunPacked:
         message = f"{folder}: a {settings.kind} model; --device runs NER models only. Leave the option out."
         raise UsageError(message, code="unsupported-model", value=settings.kind)
     _require_device(device)
+    verify_checksums(folder, remedy=CHANGED)
     model = read_exported(folder / MODEL, kind=settings.kind, labels=len(settings.labels)).to(device)
     if precision_of(device) == "bf16":
         model = model.bfloat16()
+    on_cuda = torch.device(device).type == "cuda"
+    every = tuple(range(len(settings.labels)))
+    chosen = lru_cache(maxsize=16)(lambda columns: torch.tensor(columns, device=device))
 
     @torch.inference_mode()
-    def run(ids_T: NDArray[np.int32], lengths_S: NDArray[np.int32]) -> Floats:
+    def run(ids_T: NDArray[np.int32], lengths_S: NDArray[np.int32], columns: Columns) -> Floats:
         packing = Packing.of(np.cumsum(lengths_S), device)
-        logits_TC = model(torch.from_numpy(ids_T.astype(np.int64)).to(device, non_blocking=True), packing)
+        ids = torch.from_numpy(ids_T.astype(np.int64))
+        # From pinned memory a copy does not wait for what the device is doing.
+        logits_TC = model((ids.pin_memory() if on_cuda else ids).to(device, non_blocking=True), packing)
+        if columns != every:
+            logits_TC = logits_TC[:, chosen(columns)]
         # fp16 has more bits than bf16's for logits, and half the bytes of fp32.
         half = torch.float16 if logits_TC.dtype == torch.bfloat16 else torch.float32
-        return cast(Floats, logits_TC.to(half).cpu().numpy())
+        logits_TC = logits_TC.to(half)
+        if not on_cuda:
+            return cast(Floats, logits_TC.cpu().numpy())
+        # torch keeps pinned memory that is no longer used for the next batch.
+        pinned_TC = torch.empty(logits_TC.shape, dtype=half, pin_memory=True)
+        pinned_TC.copy_(logits_TC, non_blocking=True)
+        torch.cuda.current_stream(device).synchronize()
+        return cast(Floats, pinned_TC.numpy())
 
+    # Loads libraries and compiles kernels now, for numbers of tokens that are a multiple of 16 and that are not.
+    for tokens in (64, 65):
+        run(np.full(tokens, settings.pad, np.int32), np.array([tokens], np.int32), every)
     return run
 
 
@@ -97,10 +116,17 @@ class Usage:
 
 @dataclass(slots=True)
 class Server:
-    """A device that other processes may use, and after the context its usage."""
+    """A device that other processes may use, and its usage until `update` was called or the context ended."""
 
     device: Device
     usage: Usage
+    control: Connection
+
+    def update(self) -> Usage:
+        """The usage so far."""
+        self.control.send("usage")
+        self.usage = self.control.recv()
+        return self.usage
 
 
 @contextmanager
@@ -120,7 +146,7 @@ def serve_models(folders: Sequence[Path], device: str) -> Iterator[Server]:
             ready = ours.recv() if ours.poll(START_TIMEOUT_S) else "it did not start in time"
             if ready is not True:
                 raise CheckpointError(f"models cannot run on {device}: {ready}", code="no-device", value=device)
-            server = Server(Device(device, precision_of(device), address, key), Usage())
+            server = Server(Device(device, precision_of(device), address, key), Usage(), ours)
             yield server
             ours.send("stop")
             server.usage = ours.recv()
@@ -132,30 +158,40 @@ def serve_models(folders: Sequence[Path], device: str) -> Iterator[Server]:
             process.terminate()
 
 
-Request = tuple[Connection, int, NDArray[np.int32], NDArray[np.int32]]
+@dataclass(slots=True)
+class Request:
+    """Sequences of one connection that wait for the device; `key` is the model and the columns to return."""
+
+    key: tuple[int, Columns]
+    ids_T: NDArray[np.int32]
+    lengths_S: NDArray[np.int32]
+    answer: "queue.SimpleQueue[Any]"
 
 
 def _serve(control: Connection, folders: Sequence[Path], device: str, address: str, key: bytes) -> None:
-    """The device's process: one thread accepts, one reads each connection, and this one runs the models."""
+    """The device's process: one thread accepts, one serves each connection, and this one runs the models."""
     requests: queue.Queue[Request | None] = queue.Queue()
     try:
         models = [open_model(folder, device) for folder in folders]
-        listener = Listener(address, authkey=key)
+        listener = Listener(address, backlog=BACKLOG, authkey=key)
     except Exception as error:  # whatever it is, the main process reports it
         control.send(f"{type(error).__name__}: {error}")
         return
     Thread(target=_accept, args=(listener, requests), daemon=True).start()
-    Thread(target=_await_stop, args=(control, requests), daemon=True).start()
-    control.send(True)
     usage, start = Usage(), 0.0
-    while (batch := _next_batch(requests)) is not None:
+    Thread(target=_await_stop, args=(control, requests, usage), daemon=True).start()
+    control.send(True)
+    later: deque[Request | None] = deque()
+    while (batch := _next_batch(requests, later)) is not None:
         begin = time.perf_counter()
         start = start or begin
-        _run_batch(models, batch)
+        answers = _run_batch(models, batch)
         usage.busy_s += time.perf_counter() - begin
-        usage.tokens += sum(len(ids) for _, _, ids, _ in batch)
+        usage.tokens += sum(len(request.ids_T) for request in batch)
         usage.batches += 1
         usage.seconds = time.perf_counter() - start
+        for request, answer in zip(batch, answers, strict=True):
+            request.answer.put(answer)
     control.send(usage)
 
 
@@ -167,57 +203,56 @@ def _accept(listener: Listener, requests: "queue.Queue[Request | None]") -> None
             return
         except Exception:  # a stranger without the key
             continue
-        Thread(target=_read, args=(connection, requests), daemon=True).start()
+        Thread(target=_answer, args=(connection, requests), daemon=True).start()
 
 
-def _read(connection: Any, requests: "queue.Queue[Request | None]") -> None:
-    try:
+def _answer(connection: Any, requests: "queue.Queue[Request | None]") -> None:
+    """Pass on the requests of one process, and send the answers: the device does not wait for one that is slow."""
+    answer: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    # The process may be killed at any time.
+    with suppress(EOFError, OSError), connection:
         while True:
-            requests.put((connection, *connection.recv()))
-    except (EOFError, OSError):
-        connection.close()
+            key, ids_T, lengths_S = connection.recv()
+            requests.put(Request(key, ids_T, lengths_S, answer))
+            connection.send(answer.get())
 
 
-def _await_stop(control: Connection, requests: "queue.Queue[Request | None]") -> None:
+def _await_stop(control: Connection, requests: "queue.Queue[Request | None]", usage: Usage) -> None:
     with suppress(EOFError, OSError):  # the main process is gone
-        control.recv()
+        while control.recv() == "usage":
+            control.send(usage)
     requests.put(None)
 
 
-def _next_batch(requests: "queue.Queue[Request | None]") -> list[Request] | None:
-    """The next request of one model, with those of it that are waiting; None at the end."""
-    first = requests.get()
+def _next_batch(requests: "queue.Queue[Request | None]", later: deque[Request | None]) -> list[Request] | None:
+    """The next request, with those for the same model and columns that are waiting; None at the end.
+
+    What does not belong to them is put into `later`, and taken from there first.
+    """
+    first = later.popleft() if later else requests.get()
     if first is None:
         return None
-    batch, tokens = [first], len(first[2])
-    later: list[Request | None] = []
+    batch, tokens = [first], len(first.ids_T)
     while tokens < BATCH_TOKENS:
         try:
             request = requests.get_nowait()
         except queue.Empty:
             break
-        if request is None or request[1] != first[1]:
+        if request is None or request.key != first.key:
             later.append(request)
             break
         batch.append(request)
-        tokens += len(request[2])
-    for request in later:
-        requests.put(request)
+        tokens += len(request.ids_T)
     return batch
 
 
-def _run_batch(models: Sequence[RunPacked], batch: Sequence[Request]) -> None:
-    """Run the requests as one packed batch, and send each its logits."""
-    run = models[batch[0][1]]
-    ids_T = np.concatenate([ids for _, _, ids, _ in batch])
-    lengths_S = np.concatenate([lengths for _, _, _, lengths in batch])
-    parts: list[Any]
+def _run_batch(models: Sequence[RunPacked], batch: Sequence[Request]) -> list[Any]:
+    """The logits of each request, from one packed batch of all; of a batch that fails, the error."""
+    number, columns = batch[0].key
+    ids_T = np.concatenate([request.ids_T for request in batch])
+    lengths_S = np.concatenate([request.lengths_S for request in batch])
     try:
-        parts = np.split(run(ids_T, lengths_S), np.cumsum([len(ids) for _, _, ids, _ in batch])[:-1])
+        logits_TC = models[number](ids_T, lengths_S, columns)
     except Exception as error:  # each worker reports it for its file
-        parts = [f"{type(error).__name__}: {error}"] * len(batch)
-    for (connection, *_), part in zip(batch, parts, strict=True):
-        try:
-            connection.send(part)
-        except OSError:
-            continue  # a worker that was killed
+        return [f"{type(error).__name__}: {error}"] * len(batch)
+    return np.split(logits_TC, np.cumsum([len(request.ids_T) for request in batch])[:-1])

@@ -74,8 +74,12 @@ class Model:
         if is_hugging_face(folder):
             predictor, columns = open_hugging_face(folder, threads=threads)
             return cls(predictor, _task_of(folder, predictor.settings), columns=columns)
-        predictor = Predictor.open(folder, threads=threads)
-        return cls(predictor, _task_of(folder, predictor.settings))
+        return cls.of(Predictor.open(folder, threads=threads))
+
+    @classmethod
+    def of(cls, predictor: Predictor, *, columns: Sequence[int | None] | None = None) -> "Model":
+        """The model that a predictor runs; `columns` are those of its labels in the logits, None of one without."""
+        return cls(predictor, _task_of(predictor.folder, predictor.settings), columns=columns)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled by its folder, which another process opens again."""
@@ -122,8 +126,14 @@ class Model:
         logits = self.predictor.logits(ids, segments=segments, batch_tokens=batch_tokens)
         if self._columns is None:
             return logits
-        columns = [-1 if column is None else column for column in self._columns]
-        return [np.pad(window, ((0, 0), (0, 1)), constant_values=NEVER)[:, columns] for window in logits]
+        known = [label for label, column in enumerate(self._columns) if column is not None]
+        columns = [column for column in self._columns if column is not None]
+        ordered: list[Floats] = []
+        for window in logits:
+            labels_TC = np.full((len(window), len(self._columns)), NEVER, window.dtype)
+            labels_TC[:, known] = window[:, columns]
+            ordered.append(labels_TC)
+        return ordered
 
     def decode(
         self,
@@ -286,15 +296,13 @@ def _with_concepts(
     return concepts.apply(doc, selection.types)
 
 
-def annotate_together(
-    docs: Sequence[Document],
-    models: Sequence[Model],
-    selection: Selection,
-    *,
-    concepts: Concepts | None = None,
-    batch_tokens: int = 0,
-) -> list[Document]:
-    """The documents, each model run on the windows of all of them at once."""
+GroupSteps = Generator[tuple[Model, list[Example]], list[Floats], list[Document]]
+"""The work on several documents: yields the windows of all of them for a model, receives their logits."""
+
+
+def _group_steps(
+    docs: Sequence[Document], models: Sequence[Model], selection: Selection, concepts: Concepts | None
+) -> GroupSteps:
     results = list(docs)
     steps = [annotation_steps(doc, models, selection, concepts=concepts) for doc in docs]
     pending: dict[int, tuple[Model, list[Example]]] = {}
@@ -312,11 +320,29 @@ def annotate_together(
     for model in models:
         ready = [(index, examples) for index, (next_model, examples) in pending.items() if next_model is model]
         if ready:
-            windows = [example for _, examples in ready for example in examples]
-            logits = iter(model.run(windows, batch_tokens=batch_tokens))
+            logits = iter((yield model, [example for _, examples in ready for example in examples]))
             for index, examples in ready:
                 advance(index, [next(logits) for _ in examples])
     return results
+
+
+def annotate_together(
+    docs: Sequence[Document],
+    models: Sequence[Model],
+    selection: Selection,
+    *,
+    concepts: Concepts | None = None,
+    batch_tokens: int = 0,
+) -> list[Document]:
+    """The documents, each model run on the windows of all of them at once."""
+    steps = _group_steps(docs, models, selection, concepts)
+    logits: list[Floats] | None = None
+    while True:
+        try:
+            model, windows = steps.send(logits)  # type: ignore[arg-type]  # None starts a generator
+        except StopIteration as end:
+            return list(end.value)
+        logits = model.run(windows, batch_tokens=batch_tokens)
 
 
 # Id of a document made from a bare text.
@@ -324,6 +350,9 @@ TEXT_ID = "text"
 
 # Documents per thread that are submitted before the first result is awaited, so that no thread is idle.
 PREFETCH = 2
+
+# With a device, this many groups of documents are with it while another one is decoded.
+AHEAD = 2
 
 # On one thread, this many documents are encoded, then run, then decoded. A run leaves nothing that encoding and
 # decoding need in the core's cache (docs/decisions/0010-inference.md).
@@ -545,7 +574,9 @@ class Annotator:
                 errors.append(error)
 
         readable = until_error()
-        if batch_tokens:
+        if self.batch_tokens:
+            yield from self._ahead(readable, selection, size=together, batch_tokens=batch_tokens)
+        elif batch_tokens:
             yield from self._in_groups(readable, selection, size=together, batch_tokens=batch_tokens)
         elif self.threads == 1:
             yield from self._in_groups(readable, selection, size=GROUP)
@@ -566,9 +597,43 @@ class Annotator:
                     group, self.models, selection, concepts=self.concepts, batch_tokens=batch_tokens
                 )
             except Exception:
-                # One of them fails; those before it are yielded first.
-                results = (annotate_together([doc], self.models, selection, concepts=self.concepts)[0] for doc in group)
+                results = self._one_by_one(group, selection)
             yield from results
+
+    def _one_by_one(self, group: Sequence[Document], selection: Selection) -> Iterator[Document]:
+        """The documents of a group in which one fails: those before it are yielded first."""
+        return (annotate_together([doc], self.models, selection, concepts=self.concepts)[0] for doc in group)
+
+    def _ahead(
+        self, docs: Iterator[Document], selection: Selection, *, size: int, batch_tokens: int
+    ) -> Iterator[Document]:
+        """The documents in groups: while one is decoded, the device runs the next and has another one waiting."""
+        # One thread, so that the device has the groups in order; it only sends and receives.
+        with ThreadPoolExecutor(1, "lexome-device") as pool:
+
+            def advance(steps: GroupSteps, logits: list[Floats] | None) -> Future[list[Floats]] | list[Document] | None:
+                """The logits of the next model, or the documents after the last one; None if one fails."""
+                try:
+                    model, windows = steps.send(logits)  # type: ignore[arg-type]  # None starts a generator
+                except StopIteration as end:
+                    return end.value  # type: ignore[no-any-return]
+                except Exception:
+                    return None
+                return pool.submit(model.run, windows, batch_tokens=batch_tokens)
+
+            def finish(group: list[Document], steps: GroupSteps, state: Any) -> Iterable[Document]:
+                while isinstance(state, Future):
+                    state = None if state.exception() is not None else advance(steps, state.result())
+                return self._one_by_one(group, selection) if state is None else state
+
+            waiting: deque[tuple[list[Document], GroupSteps, Any]] = deque()
+            while group := list(islice(docs, size)):
+                steps = _group_steps(group, self.models, selection, self.concepts)
+                waiting.append((group, steps, advance(steps, None)))
+                if len(waiting) > AHEAD:
+                    yield from finish(*waiting.popleft())
+            while waiting:
+                yield from finish(*waiting.popleft())
 
     def _on_threads(self, docs: Iterable[Document], selection: Selection) -> Iterator[Document]:
         waiting: deque[Future[list[Document]]] = deque()

@@ -198,7 +198,9 @@ def annotate_file(job: Job, drafts: tuple[Path, ...], advance: Advance) -> dict[
     settings: BulkSettings = job.settings
     out, rejects = drafts
     rejects.touch()
-    annotator = _open_once(settings.models, settings.threads, settings.concepts, settings.fingerprint, settings.device)
+    annotator = _open_once(
+        settings.models, settings.threads, settings.concepts, settings.fingerprint, settings.device, settings.types
+    )
     counts = AnnotationCounts(predictable=predictable_types(annotator, settings.types))
     tokens = annotator.tokens_run
     with Tally(None if settings.strict else rejects) as tally:
@@ -225,21 +227,21 @@ def annotate_file(job: Job, drafts: tuple[Path, ...], advance: Advance) -> dict[
 
 @lru_cache(maxsize=1)
 def _open_once(
-    models: tuple[Path, ...], threads: int | None, concepts: ConceptOptions, fingerprint: str, device: Device | None
+    models: tuple[Path, ...],
+    threads: int | None,
+    concepts: ConceptOptions,
+    fingerprint: str,
+    device: Device | None,
+    types: tuple[str, ...] | None,
 ) -> Annotator:
     """The models and dictionaries, opened once per process for all its jobs, unless their files have changed.
 
     With a device, the models run in the process that holds it.
     """
-    annotator = Annotator.open(*models, threads=threads if device is None else 1, concepts=concepts)
     if device is None:
-        return annotator
-    numbers = {folder: number for number, folder in enumerate(models)}
-    remote = [
-        model.with_predictor(open_remote(model.predictor.folder, numbers[model.predictor.folder], device))
-        for model in annotator.models
-    ]
-    return Annotator(remote, annotator.concepts, batch_tokens=REMOTE_BATCH_TOKENS)
+        return Annotator.open(*models, threads=threads, concepts=concepts)
+    remote = [open_remote(folder, number, device, types=types or ()) for number, folder in enumerate(models)]
+    return Annotator(remote, concepts.open(), batch_tokens=REMOTE_BATCH_TOKENS)
 
 
 def _track(docs: Iterator[Document], tally: Tally, advance: Advance) -> Iterator[Document]:

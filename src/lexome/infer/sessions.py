@@ -1,55 +1,79 @@
-"""Sessions that stand in for onnxruntime's: packed sequences, run by a function here or by another process.
+"""Models whose packed sequences are run by a function here, or by another process that holds a device.
 
-T tokens of all sequences of a batch, without padding; C labels
+T tokens of all sequences of a batch, without padding; S sequences; C labels that were asked for
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import Client, Connection
 from pathlib import Path
 from threading import Lock
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lexome.errors import CheckpointError
-from lexome.infer.predictor import TOKENIZER, Predictor, read_settings
+from lexome.errors import CheckpointError, UsageError
+from lexome.infer.annotator import Model
+from lexome.infer.predictor import TOKENIZER, Predictor, TokenCounter, TokenIds, read_settings
 from lexome.infer.tokenizer import open_tokenizer
+from lexome.tasks import Ner
 from lexome.tasks.task import Floats
 
-RunPacked = Callable[[NDArray[np.int32], NDArray[np.int32]], Floats]
-"""Ids of all tokens and the length of each sequence, to logits (T, C)."""
+Columns = tuple[int, ...]
+"""Of the labels, those whose logits are asked for."""
+
+RunPacked = Callable[[NDArray[np.int32], NDArray[np.int32], Columns], Floats]
+"""Ids of all tokens, the length of each sequence, and the columns to return: to logits (T, C), fp16 or fp32."""
 
 
-class PackedSession:
-    """An ONNX session's interface over a function of packed sequences: padding is removed before, and added after."""
+class PackedPredictor(Predictor):
+    """The predictor of a token classifier that runs packed sequences, elsewhere or on a device."""
 
-    def __init__(self, run: RunPacked) -> None:
-        self._run = run
+    def __init__(self, folder: Path, run: RunPacked, columns: Columns) -> None:
+        self.folder, self.settings = folder, read_settings(folder)
+        self.tokenizer = open_tokenizer(folder / TOKENIZER)
+        # The work is done elsewhere.
+        self.threads = 1
+        self._run_packed, self._columns = run, columns
+        self._counter = TokenCounter()
 
-    def get_session_options(self) -> Any:
-        """One thread: the work is done elsewhere."""
-        return SimpleNamespace(intra_op_num_threads=1)
+    def single_threaded(self) -> Predictor:
+        """Itself: several threads may send it sequences."""
+        return self
 
-    def get_inputs(self) -> list[Any]:
-        """Ids and their mask."""
-        return [SimpleNamespace(name="ids"), SimpleNamespace(name="mask")]
+    def logits(
+        self,
+        rows: Sequence[TokenIds],
+        *,
+        segments: Sequence[TokenIds] | None = None,
+        batch: int = 1,
+        batch_tokens: int = 0,
+    ) -> list[Floats]:
+        """Logits (T, C) of each sequence, in batches of up to `batch_tokens`, without padding."""
+        logits: list[Floats] = []
+        for start, end in _fill(list(map(len, rows)), batch_tokens):
+            lengths_S = np.array([len(row) for row in rows[start:end]], np.int32)
+            if not 0 < lengths_S.min() <= lengths_S.max() <= self.settings.max_tokens:
+                message = f"a sequence of {lengths_S.max():,} tokens; expected 1 to {self.settings.max_tokens:,}."
+                raise UsageError(message, code="invalid-length", value=int(lengths_S.max()))
+            ids_T = np.concatenate(rows[start:end]).astype(np.int32)
+            self._counter.add(len(ids_T))
+            logits += np.split(self._run_packed(ids_T, lengths_S, self._columns), np.cumsum(lengths_S)[:-1])
+        return logits
 
-    def get_overridable_initializers(self) -> list[Any]:
-        """None."""
-        return []
 
-    def run(self, outputs: Sequence[str], inputs: Mapping[str, NDArray[np.int64]]) -> list[Floats]:
-        """The logits of a padded batch, (B, T, C)."""
-        assert list(outputs) == ["logits"]
-        mask_BT = inputs["mask"] > 0
-        logits_TC = self._run(inputs["ids"][mask_BT].astype(np.int32), mask_BT.sum(1).astype(np.int32))
-        padded_BTC = np.zeros((*mask_BT.shape, logits_TC.shape[1]), np.float32)
-        padded_BTC[mask_BT] = logits_TC
-        return [padded_BTC]
+def _fill(lengths: Sequence[int], limit: int) -> list[tuple[int, int]]:
+    """Consecutive ranges of sequences, none of more than `limit` tokens unless a single sequence is longer."""
+    ranges: list[tuple[int, int]] = []
+    start = tokens = 0
+    for number, length in enumerate(lengths):
+        if number > start and tokens + length > limit:
+            ranges.append((start, number))
+            start, tokens = number, 0
+        tokens += length
+    return [*ranges, (start, len(lengths))] if lengths else []
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,27 +91,42 @@ class Device:
     key: bytes
 
 
-def open_remote(folder: Path, number: int, device: Device) -> Predictor:
-    """The predictor of a model folder whose sequences run on a device, as the `number`th model that it serves."""
+def open_remote(folder: Path, number: int, device: Device, *, types: Collection[str] | None = None) -> Model:
+    """A model folder that runs on a device, as the `number`th model that it serves; `types` as in `packed_model`."""
     try:
         connection = Client(device.address, authkey=device.key)
     except OSError as error:
         message = f"the process that runs models on {device.name} cannot be reached ({error}). Run the command again."
         raise CheckpointError(message, code="no-device", value=device.name) from None
-    return predictor_of(folder, partial(_run_remotely, connection, Lock(), number))
+    return packed_model(folder, partial(_run_remotely, connection, Lock(), number), types=types)
 
 
-def predictor_of(folder: Path, run: RunPacked) -> Predictor:
-    """The predictor of a model folder whose sequences are run by a function."""
-    return Predictor(folder, read_settings(folder), open_tokenizer(folder / TOKENIZER), PackedSession(run))
+def packed_model(folder: Path, run: RunPacked, *, types: Collection[str] | None = None) -> Model:
+    """A model whose sequences are run by a function, which is asked for the labels of these types only.
+
+    Types that are predicted by default are always among them: the model's rules need all of those.
+    """
+    every = tuple(range(len(read_settings(folder).labels)))
+    model = Model.of(PackedPredictor(folder, run, every))
+    if not isinstance(model.task, Ner) or types is None:
+        return model
+    needed = [type_ for type_ in model.types if type_ not in model.extra or type_ in types]
+    columns = model.task.columns_of(needed)
+    place = {column: number for number, column in enumerate(columns)}
+    return Model.of(PackedPredictor(folder, run, columns), columns=[place.get(column) for column in every])
 
 
 def _run_remotely(
-    connection: Connection, lock: Lock, number: int, ids_T: NDArray[np.int32], lengths_S: NDArray[np.int32]
+    connection: Connection,
+    lock: Lock,
+    number: int,
+    ids_T: NDArray[np.int32],
+    lengths_S: NDArray[np.int32],
+    columns: Columns,
 ) -> Floats:
     with lock:
-        connection.send((number, ids_T, lengths_S))
+        connection.send(((number, columns), ids_T, lengths_S))
         answer = connection.recv()
     if isinstance(answer, str):
         raise CheckpointError(f"the model failed on its device: {answer}", code="device-failed", value=answer)
-    return np.asarray(answer, np.float32)
+    return np.asarray(answer)

@@ -452,6 +452,14 @@ class Ner(Task):
             spans = [span for span in self._spans(doc, units, scores_UGK, groups) if span.type in predicted]
         return replace_spans(doc, spans, predicted)
 
+    def columns_of(self, types: Types) -> tuple[int, ...]:
+        """The labels that decoding these types needs: all of them, unless types have groups of their own."""
+        groups = [group for group, type_ in enumerate(self.types) if type_ in types]
+        return tuple((self._columns_of_groups(groups) if self.nested else np.arange(len(self.labels))).tolist())
+
+    def _columns_of_groups(self, groups: Sequence[int]) -> Ints:
+        return np.arange(len(self.labels)).reshape(len(self.groups), -1)[list(groups)].ravel()
+
     def inside_probabilities(
         self, doc: Document, examples: Sequence[Example], logits: Sequence[Floats]
     ) -> InsideProbabilities:
@@ -491,7 +499,7 @@ class Ner(Task):
         for example, array in zip(examples, logits, strict=True):
             require_logits(array, (len(example.ids), len(self.labels)), doc)
         if len(groups) < len(self.groups):
-            columns = np.arange(len(self.labels)).reshape(len(self.groups), -1)[list(groups)].ravel()
+            columns = self._columns_of_groups(groups)
             logits = [array[:, columns] for array in logits]
         starts, ends, logits_TC = _merge_examples(examples, logits)
         units = self._units(doc, starts, ends)

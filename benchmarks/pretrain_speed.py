@@ -1,6 +1,6 @@
 """Pre-training throughput on one GPU: `lexome pretrain` compared with Hugging Face's BertForMaskedLM.
 
-    python benchmarks/pretrain_speed.py SHARDS [--seconds 8] [--shapes 8x512,16x384,12x768] [--rows NAME,NAME]
+    python benchmarks/pretrain_speed.py SHARDS [--seconds 8] [--shapes 8x512,16x384,12x768] [--rows "NAME;NAME"]
 
 SHARDS is a folder of abstracts written by `lexome shard`. Every row trains the same BERT on the same text with AdamW,
 gradient clipping and 15% whole-word masking: Lexome through its own stage, without dropout, including reading, masking
@@ -51,7 +51,7 @@ def main() -> None:
     options.add_argument("--shapes", default=",".join(SHAPES))
     options.add_argument("--tokens", type=int, default=262_144, help="tokens per batch of Lexome")
     options.add_argument("--ours-only", action="store_true")
-    options.add_argument("--rows", type=lambda names: names.split(","), help="measure only these rows, once more")
+    options.add_argument("--rows", type=lambda names: names.split(";"), help="measure only these rows, once more")
     options.add_argument("--out", type=Path, default=ROOT / "results" / "pretrain_speed.json")
     given = options.parse_args()
     if not torch.cuda.is_available():

@@ -6,7 +6,12 @@ r"""Search: speed and memory of the index over abstracts, and recall by words, b
 The abstracts are JSON lines with title and text. `speed` indexes up to 100,000 of them on one core and asks titles,
 BioASQ's questions, and frequent words. `recall` has two sets: titles, each to find its abstract (indexed without it)
 among 10,000; and BioASQ's questions, each to find the documents that experts found. A document of BioASQ is its
-snippets, as the abstracts are not in the files: that is easier. NAME=FOLDER is an exported encoder.
+snippets, as the abstracts are not in the files: that is easier.
+
+NAME=FOLDER is an encoder's checkpoint, NAME=FOLDER:cls one whose first token is the vector; torch runs it, in bfloat16
+on a GPU. Vectors are compared exactly. `both` is the fusion of the search engine. With an encoder, reciprocal rank
+fusion and weighted sums of scores are also compared: the setting that is best on every second query, dev, is scored
+on the others.
 """
 
 import argparse
@@ -23,12 +28,16 @@ from pathlib import Path
 from typing import Any
 
 from facts import facts
-from lexome.search import Index, index
+from lexome.search import Index, index, storage
+from lexome.search.engine import FUSED, FUSION, _fuse
+from lexome.search.terms import query_terms
 
 DOCUMENTS, CANDIDATES, TITLES, TIMED = 100_000, 10_000, 1000, 1000
 FIRST = 10
 Record = dict[str, Any]
 Queries = Sequence[tuple[str, set[str]]]
+Ranking = Sequence[tuple[int, float]]
+"""Ids of passages and their scores, best first."""
 
 
 def main() -> None:
@@ -41,6 +50,9 @@ def main() -> None:
         way.add_argument("out", type=Path)
     recall_options.add_argument("encoders", nargs="*", metavar="NAME=FOLDER")
     recall_options.add_argument("--sets", nargs="+", default=["titles", "bioasq"])
+    recall_options.add_argument("--candidates", type=int, default=CANDIDATES, help="abstracts of the set of titles")
+    recall_options.add_argument("--queries", type=int, help="no more than so many of each set, to try the script")
+    recall_options.add_argument("--device", default=None, help="of the encoders; by default cuda where there is one")
     timed = ways.add_parser("timed")  # in a process of its own, whose memory is measured
     timed.add_argument("index", type=Path)
     timed.add_argument("queries", type=Path)
@@ -49,17 +61,18 @@ def main() -> None:
         print(json.dumps(time_queries(given.index, json.loads(given.queries.read_text()))))
         return
     results = json.loads(given.out.read_text()) if given.out.exists() else {}
-    results |= facts("numpy", "usearch", "onnxruntime")
+    results |= facts("numpy", "usearch", "torch")
+    results.pop("note", None)
     with tempfile.TemporaryDirectory() as scratch:
         if given.way == "speed":
             results["speed"] = speed(given.abstracts, given.bioasq, Path(scratch))
             given.out.write_text(json.dumps(results, indent=1) + "\n")
             return
-        for row in recall(given, Path(scratch)):
-            print(json.dumps(row), flush=True)
+        for table, row in recall(given, Path(scratch)):
+            print(table, json.dumps(row), flush=True)
             same = ("set", "ranking", "encoder")
-            kept = [old for old in results.get("recall", []) if any(old[key] != row[key] for key in same)]
-            results["recall"] = [*kept, row]
+            kept = [old for old in results.get(table, []) if any(old[key] != row[key] for key in same)]
+            results[table] = [*kept, row]
             given.out.write_text(json.dumps(results, indent=1) + "\n")
 
 
@@ -145,46 +158,124 @@ def peak_mb() -> int:
     return round(int(status.partition("VmHWM:")[2].split()[0]) / 1024)
 
 
-def recall(given: argparse.Namespace, scratch: Path) -> Iterator[Record]:
+def recall(given: argparse.Namespace, scratch: Path) -> Iterator[tuple[str, Record]]:
+    """Rows for the tables `recall` and `fusion`."""
     sets: dict[str, tuple[Path, Queries]] = {}
     if "bioasq" in given.sets:
         documents, asked = questions(given.bioasq)
         lines = ({"id": name, "text": " ".join(dict.fromkeys(texts))} for name, texts in documents.items())
-        sets["bioasq"] = write_lines(scratch / "bioasq.jsonl", lines), asked
+        sets["bioasq"] = write_lines(scratch / "bioasq.jsonl", lines), asked[: given.queries]
     if "titles" in given.sets:
-        records = abstracts(given.abstracts, CANDIDATES)
+        records = abstracts(given.abstracts, given.candidates)
         lines = ({"id": str(number), "text": record["text"]} for number, record in enumerate(records))
-        titles = [(record["title"], {str(number)}) for number, record in enumerate(records[:TITLES])]
+        titles = [(record["title"], {str(number)}) for number, record in enumerate(records[: given.queries or TITLES])]
         sets["titles"] = write_lines(scratch / "titles.jsonl", lines), titles
     for name, (path, queries) in sets.items():
         index([path], scratch / name, progress_shown=False)
-        yield {"set": name, "ranking": "bm25", "encoder": None, **evaluate(scratch / name, queries, "bm25")}
-    for name, (path, queries) in sets.items():
+        connection = storage.connect(scratch / name)
+        rows = connection.execute("SELECT p.id, d.name, p.text FROM passages p JOIN documents d ON d.id = p.document")
+        passages = {id_: (document, text) for id_, document, text in rows}
+        connection.close()
+        with Index.open(scratch / name) as opened:
+            words = [opened._by_words(query_terms(query), None, FUSED)[1] for query, _ in queries]
+        found = Found(passages, queries)
+        yield "recall", {"set": name, "ranking": "bm25", "encoder": None, **found.scores(words)}
         for one in given.encoders:
-            encoder, _, folder = one.partition("=")
-            place = scratch / f"{name}-{encoder}"
-            began = time.perf_counter()
-            index([path], place, embed=Path(folder), threads=1, progress_shown=False)
-            rate = {"index_seconds": round(time.perf_counter() - began)}
-            for ranking in ("vectors", "both"):
-                scores = evaluate(place, queries, ranking)
-                yield {"set": name, "ranking": ranking, "encoder": encoder, **scores, **rate}
+            encoder, _, place = one.partition("=")
+            folder, _, pooling = place.partition(":")
+            vectors, seconds = by_vectors(Path(folder), pooling or "mean", found, given.device)
+            own = {"set": name, "encoder": encoder, "pooling": pooling or "mean"}
+            fused = [_fuse(both) for both in zip(words, vectors, strict=True)]
+            for ranking, ranked in (("vectors", vectors), ("both", fused)):
+                yield "recall", {**own, "ranking": ranking, **found.scores(ranked), "embedding_seconds": seconds}
+            for row in fusions(found, words, vectors):
+                yield "fusion", own | row
 
 
-def evaluate(folder: Path, queries: Queries, ranking: Any) -> Record:
-    """Percent of queries whose first result is right, with a right one among ten, and recall@10."""
-    first = among = share = 0.0
-    with Index.open(folder) as opened:
-        for query, right in queries:
-            hits = opened.search(query, method=ranking, limit=FIRST + 20).hits
+class Found:
+    """What rankings find: by query, whether a right document is first, among ten, and the recall of ten."""
+
+    def __init__(self, passages: Mapping[int, tuple[str, str]], queries: Queries) -> None:
+        self.passages, self.queries = passages, queries
+
+    def scores(self, rankings: Sequence[Ranking], *, places: Sequence[int] | None = None) -> Record:
+        """Percentages over all queries, or over those at some places."""
+        chosen = range(len(self.queries)) if places is None else places
+        first = among = share = 0.0
+        for place in chosen:
+            right = self.queries[place][1]
             # Long documents have several passages.
-            found = list(dict.fromkeys(hit.document for hit in hits))[:FIRST]
-            first += found[:1] != [] and found[0] in right
-            among += bool(right & set(found))
-            share += len(right & set(found)) / min(FIRST, len(right))
-        row = {"queries": len(queries), "candidates": opened.documents}
-    percent = {"first": first, "hit@10": among, "recall@10": share}
-    return row | {name: round(100 * count / len(queries), 1) for name, count in percent.items()}
+            documents = list(dict.fromkeys(self.passages[id_][0] for id_, _ in rankings[place]))[:FIRST]
+            first += documents[:1] != [] and documents[0] in right
+            among += bool(right & set(documents))
+            share += len(right & set(documents)) / min(FIRST, len(right))
+        row = {"queries": len(chosen), "candidates": len({document for document, _ in self.passages.values()})}
+        percent = {"first": first, "hit@10": among, "recall@10": share}
+        return row | {name: round(100 * count / len(chosen), 1) for name, count in percent.items()}
+
+
+def by_vectors(folder: Path, pooling: str, found: Found, device: str | None) -> tuple[list[Ranking], int]:
+    """For each query the passages with the nearest vectors, by exact search; and the seconds of embedding."""
+    import torch
+    from tokenizers import Tokenizer
+    from torch.nn.functional import normalize
+
+    from lexome.models.checkpoint import encoder_of, load
+    from retrieval import MOST_TOKENS, vectors_of
+
+    chosen = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    encoder = encoder_of(load(folder, kind="encoder").model).to(chosen).eval()
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokenizer.enable_truncation(MOST_TOKENS)
+    tokenizer.no_padding()
+    began = time.perf_counter()
+    texts = [text for _, text in found.passages.values()]
+    key = "first" if pooling == "cls" else pooling
+    queries, candidates = (
+        normalize(vectors_of(encoder, tokenizer, part, chosen)[key], dim=-1)
+        for part in ([query for query, _ in found.queries], texts)
+    )
+    seconds = round(time.perf_counter() - began)
+    ids = list(found.passages)
+    rankings: list[Ranking] = []
+    for query in queries:
+        best = (candidates @ query).topk(min(FUSED, len(ids)))
+        rankings.append([(ids[place], score) for place, score in zip(best[1].tolist(), best[0].tolist(), strict=True)])
+    return rankings, seconds
+
+
+def fusions(found: Found, words: Sequence[Ranking], vectors: Sequence[Ranking]) -> Iterator[Record]:
+    """Of each kind of fusion, the setting that finds most on every second query, and what it finds on the others."""
+    dev, test = range(0, len(found.queries), 2), range(1, len(found.queries), 2)
+    pairs = list(zip(words, vectors, strict=True))
+    weights = [number / 10 for number in range(1, 10)]
+    settings = {
+        "ranks": [(constant, weight) for constant in (10, FUSION, 200) for weight in weights],
+        "scores": [(None, weight) for weight in weights],
+    }
+    for kind, choices in settings.items():
+        on_dev = {}
+        for constant, weight in choices:
+            ranked = [weighted(*pair, constant=constant, weight=weight) for pair in pairs]
+            scores = [found.scores(ranked, places=places) for places in (dev, test)]
+            on_dev[constant, weight] = (*(part[name] for part in scores for name in ("recall@10", "first")), scores)
+        best = max(on_dev, key=lambda setting: (*on_dev[setting][:2], -abs(setting[1] - 0.5)))
+        own, others = on_dev[best][-1]
+        yield {"ranking": kind, "constant": best[0], "weight_of_words": best[1], "dev": own, "test": others}
+    plain = [_fuse(pair) for pair in pairs]
+    own, others = (found.scores(plain, places=places) for places in (dev, test))
+    yield {"ranking": "engine", "constant": FUSION, "weight_of_words": 0.5, "dev": own, "test": others}
+
+
+def weighted(words: Ranking, vectors: Ranking, *, constant: int | None, weight: float) -> Ranking:
+    """Sums of 1 / (constant + rank) of both rankings, or without a constant of scores, each from 0 to 1."""
+    sums: dict[int, float] = {}
+    for ranking, share in ((words, weight), (vectors, 1 - weight)):
+        low, high = (ranking[-1][1], ranking[0][1]) if ranking else (0.0, 1.0)
+        for rank, (id_, score) in enumerate(ranking, 1):
+            own = (score - low) / max(high - low, 1e-9) if constant is None else 1 / (constant + rank)
+            sums[id_] = sums.get(id_, 0.0) + share * own
+    return sorted(sums.items(), key=lambda item: (-item[1], item[0]))
 
 
 if __name__ == "__main__":

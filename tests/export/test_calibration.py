@@ -1,21 +1,29 @@
 """Calibrated scores promise what is true, keep their order, and are not led astray by a handful of mentions."""
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
+from services import table_model
 
-from lexome.document import Document, Passage, Span
+from lexome.document import Answer, Document, Passage, Question, Span
 from lexome.export.acceptance import HeldOutSource
 from lexome.export.calibration import (
+    LIST_THRESHOLDS,
     MIN_MENTIONS,
+    MIN_QUESTIONS,
     ScoredMentions,
     calibrate,
+    calibrate_reader,
     expected_calibration_error,
     fit,
+    min_probability,
     platt,
     scored_mentions,
 )
-from lexome.infer.annotator import calibrated
-from lexome.tasks import Ner
+from lexome.infer.annotator import Model, calibrated
+from lexome.tasks import Ner, Questions
 
 
 def drawn(count: int, *, slope: float, offset: float) -> ScoredMentions:
@@ -94,3 +102,61 @@ def test_types_with_few_mentions_are_not_calibrated() -> None:
     found = [document(number, (0, 2, "Gene", 0.9)) for number in range(MIN_MENTIONS)]
     found[0] = document(0, (0, 2, "Gene", 0.9), (3, 5, "Drug", 0.9))
     assert list(calibrate(task, [HeldOutSource("s", "dev", gold)], [found])) == ["Gene"]
+
+
+# Readers
+
+
+def question(name: str, text: str, answer: str, form: str = "factoid") -> Document:
+    """A document whose question is answered by a part of its text."""
+    return Document(
+        name, (Passage(0, text, "snippet"),), questions=(Question(name, "which ?", form, (Answer(answer),)),)
+    )
+
+
+def held_out(form: str = "factoid") -> HeldOutSource:
+    """Texts in which the reader is sure and right, and others in which it is neither sure nor, elsewhere, right."""
+    sure = [question(f"a{number}", "olaparib cancer .", "olaparib cancer", form) for number in range(30)]
+    vague = [question(f"b{number}", f"{word} .", word, form) for number, word in enumerate(("breast", "melanoma") * 5)]
+    return HeldOutSource("held", "dev", [*sure, *vague])
+
+
+def reader(folder: Path, **settings: Any) -> Model:
+    task = Questions("factoid", null=True, **settings)
+    return Model.open(table_model(folder, task, {"olaparib": 0, "cancer": 1}))
+
+
+def test_a_reader_does_not_know_where_answering_would_more_often_be_wrong(tmp_path: Path) -> None:
+    (fitted,) = calibrate_reader(reader(tmp_path / "reader", min_probability=0.99, null_threshold=-9.0), [held_out()])
+    assert (fitted.form, fitted.questions, fitted.list_threshold) == ("factoid", 40, None)
+    high, low = (calibrated(score, fitted.answers.curve) for score in (0.99, 0.25))
+    assert low < fitted.min_probability < high
+    assert fitted.unknown == (39 / 40, 10 / 40)
+    assert fitted.answers.ece_after <= fitted.answers.ece_before + 0.02
+    assert set(fitted.as_json()) >= {"min_probability", "unknown", "ece_after", "questions"}
+
+
+def test_the_least_probability_is_where_the_gain_is_highest() -> None:
+    probability, gain = np.array([0.9, 0.5, 0.5, 0.3, 0.1]), np.array([1.0, 1.0, -1.0, 1.0, -1.0])
+    assert min_probability(probability, gain) == pytest.approx(0.2)
+    assert min_probability(probability[:3], gain[:3]) == pytest.approx(0.7)
+    assert min_probability(probability[:1], gain[:1]) == pytest.approx(0.45)
+    assert min_probability(probability, -np.ones(5)) == pytest.approx(0.95)
+
+
+def test_a_reader_of_factoids_is_calibrated_for_lists_with_a_threshold_of_their_own(tmp_path: Path) -> None:
+    factoid, listed = calibrate_reader(reader(tmp_path / "reader"), [held_out(), held_out("list")])
+    assert (factoid.form, listed.form) == ("factoid", "list")
+    assert listed.list_threshold in LIST_THRESHOLDS
+    few = HeldOutSource("few", "dev", held_out("list").docs[: MIN_QUESTIONS - 1])
+    assert calibrate_reader(reader(tmp_path / "other"), [few]) == []
+
+
+def test_a_reader_of_yes_or_no_is_calibrated(tmp_path: Path) -> None:
+    docs = [question(f"y{number}", "good ." if number % 2 else "bad .", "yes", "yesno") for number in range(30)]
+    folder = table_model(tmp_path / "reader", Questions("yesno"), {"good": 0, "bad": 1})
+    (fitted,) = calibrate_reader(Model.open(folder), [HeldOutSource("held", None, docs)])
+    assert (fitted.form, fitted.questions) == ("yesno", 30)
+    # Half of the answers to answerable questions are right, and none to the others.
+    assert fitted.answers.right == 15
+    assert calibrated(0.9, fitted.answers.curve) < 0.6

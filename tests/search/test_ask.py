@@ -165,6 +165,6 @@ def test_the_command_prints_answers_evidence_and_json(docs: Path, reader: Model)
     assert lines[0].startswith("1. Olaparib cancer  probability 0.")
     assert lines[0].endswith(f"a {start}-{start + 15}")
     assert lines[1].strip() == "*Olaparib cancer*."
-    assert "evidence, not an answer" in run("Where is BRCA1?")
+    assert "evidence, not an answer" in run("Where is BRCA1?", "--evidence-only")
     assert "does not know" in run("Where is BRCA1?", "--model", folder, "--min-score", "0.9999")
     assert json.loads(run("Where is BRCA1?", "--model", folder, "--json"))["answers"][0]["document"] == "a"

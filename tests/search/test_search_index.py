@@ -1,13 +1,16 @@
 """Indexing and searching: what is found, incremental and interrupted runs, filters, and bad input."""
 
 import json
+import math
 import sqlite3
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from errors import raises
 from hypothesis import given, settings
@@ -21,7 +24,8 @@ from lexome.formats import write
 from lexome.metadata import Journal, Metadata
 from lexome.search import build, storage
 from lexome.search.build import PASSAGE_CHARACTERS, cut_passage, index
-from lexome.search.engine import MAX_QUERY_CHARACTERS, Index, parse_years
+from lexome.search.engine import K1, MAX_QUERY_CHARACTERS, B, Index, parse_years
+from lexome.search.terms import query_terms, terms
 
 MakeIndex = Callable[..., Path]
 
@@ -149,6 +153,53 @@ def test_the_python_result_is_that_of_json(make_index: MakeIndex) -> None:
         result = opened.search("olaparib")
     again = json.loads(json.dumps(result.as_dict()))
     assert [hit["document"] for hit in again["hits"]] == [hit.document for hit in result.hits]
+
+
+# Ranking
+
+
+def exhaustive_bm25(texts: dict[str, str], query: str) -> dict[str, float]:
+    """The BM25 score of every text that has a term of the query, term by term in plain Python."""
+    counts = {name: Counter(term for term, _, _ in terms(text)) for name, text in texts.items()}
+    mean = sum(own.total() for own in counts.values()) / len(counts)
+    scores: dict[str, float] = {}
+    for term in query_terms(query):
+        having = [name for name, own in counts.items() if term in own]
+        rarity = math.log(1 + (len(counts) - len(having) + 0.5) / (len(having) + 0.5))
+        for name in having:
+            count, length = counts[name][term], counts[name].total()
+            saturated = count * (K1 + 1) / (count + K1 * (1 - B + B * length / mean))
+            scores[name] = scores.get(name, 0.0) + rarity * saturated
+    return scores
+
+
+def test_the_best_passages_are_those_of_exhaustive_bm25(tmp_path: Path) -> None:
+    """Of a Zipfian vocabulary, in many batches, after removals, with many ties: scores and order of every top k."""
+    rng = np.random.default_rng(5)
+    words = np.array([f"w{number}" for number in range(60)])
+    frequency = 1 / np.arange(1, 61)
+    drawn = [rng.choice(words, rng.integers(1, 12), p=frequency / frequency.sum()) for _ in range(300)]
+    texts = {f"d{number}": " ".join(some) for number, some in enumerate(drawn)}
+    (tmp_path / "docs").mkdir()
+    for part in range(4):
+        own = [Document(name, (Passage(0, text),)) for name, text in texts.items() if int(name[1:]) % 4 == part]
+        write(tmp_path / "docs" / f"{part}.jsonl", own)
+    index([tmp_path / "docs"], tmp_path / "index", batch=17, progress_shown=False)
+    (tmp_path / "docs" / "3.jsonl").unlink()
+    index([tmp_path / "docs"], tmp_path / "index", batch=17, progress_shown=False)
+    kept = {name: text for name, text in texts.items() if int(name[1:]) % 4 != 3}
+    with Index.open(tmp_path / "index") as opened:
+        for query in [" ".join(rng.choice(words, size)) for size in (1, 2, 3, 5, 9, 30)] + ["w0 w1 w2"]:
+            expected = exhaustive_bm25(kept, query)
+            best = sorted(expected.values(), reverse=True)
+            for limit in (1, 3, 10, 0):
+                result = opened.search(query, limit=limit)
+                assert result.total == len(expected)
+                assert [hit.score for hit in result.hits] == pytest.approx(best[: limit or None], rel=1e-5)
+                assert [expected[hit.document] for hit in result.hits] == pytest.approx(
+                    [hit.score for hit in result.hits], rel=1e-5
+                )
+                assert len({hit.document for hit in result.hits}) == len(result.hits)
 
 
 # Incremental and interrupted runs

@@ -10,7 +10,7 @@ from task_rows import SURE, frame, perfect, tokenizer
 from lexome.document import Answer, Document, Passage, Question, lay_out
 from lexome.errors import BadDocument, UsageError
 from lexome.tasks import Questions, task_of
-from lexome.tasks.qa import Form, merge_questions
+from lexome.tasks.qa import Form, ask_elsewhere, is_right, join_texts, merge_questions
 from lexome.tasks.task import IGNORE_INDEX
 
 CONTEXT = "The gene BRCA1 is on 17q21, near NBR1."
@@ -245,3 +245,59 @@ def test_exact_match_and_f1_are_squads() -> None:
 def test_a_question_without_rows_is_an_error() -> None:
     with raises(UsageError, code="missing-example", value="q"):
         Questions().decode(asked(), [], [])
+
+
+# Questions asked of several texts together
+
+
+def test_a_question_of_many_documents_is_asked_of_all_their_texts_at_once() -> None:
+    def of_text(number: int, text: str, answer: str, question: str = "Which gene?") -> Document:
+        found = (Answer(answer, text.index(answer)),)
+        questions = (Question(f"q{question[-2]}_{number:03}", question, "factoid", found),)
+        return Document(f"d{number}", (Passage(0, text),), questions=questions)
+
+    first, same, again = (
+        of_text(0, "NBR1 is on 17q21.", "NBR1"),
+        of_text(1, "Nbr1.", "Nbr1"),
+        of_text(2, "NBR1.", "NBR1"),
+    )
+    other = of_text(3, "It is aspirin.", "aspirin", "Which drug?")
+    joined = join_texts([first, same, other, again, replace(first, id="d9")])
+    assert [[passage.text for passage in doc.passages] for doc in joined] == [
+        ["NBR1 is on 17q21.", "Nbr1.", "NBR1."],
+        ["It is aspirin."],
+    ]
+    assert {passage.kind for passage in joined[0].passages} == {"snippet"}
+    assert [(answer.text, answer.start) for answer in joined[0].questions[0].answers] == [("NBR1", None)]
+    assert is_right(joined[0].questions[0], Answer("the nbr1."))
+    assert not is_right(joined[0].questions[0], Answer("17q21"))
+
+
+def test_a_question_asked_of_texts_without_its_answer_is_unanswerable() -> None:
+    def of(name: str, text: str, answer: str) -> Document:
+        return Document(
+            name, lay_out([("snippet", text)]), questions=(Question(name, "Which?", "factoid", (Answer(answer),)),)
+        )
+
+    docs = [of("a", "MYC and TP53.", "TP53"), of("b", "TP53 again.", "tp53"), of("c", "EGFR and MYC.", "EGFR")]
+    elsewhere = ask_elsewhere(docs)
+    assert [(doc.id, doc.text) for doc in elsewhere] == [
+        ("a", "EGFR and MYC."),
+        ("b", "EGFR and MYC."),
+        ("c", "MYC and TP53."),
+    ]
+    assert all(doc.questions[0].impossible and not doc.questions[0].answers for doc in elsewhere)
+    assert ask_elsewhere(docs[:2]) == []  # both have both answers
+
+
+def test_without_thresholds_a_question_keeps_improbable_answers() -> None:
+    doc = asked(CONTEXT, "17q21")
+    strict = Questions(null=True, null_threshold=-100.0, min_probability=0.99)
+    rows = strict.encode(doc, tokenizer(), frame(48), with_targets=True)
+    logits = [np.zeros((len(row.ids), 2), np.float32) for row in rows]
+    assert strict.decode(doc, rows, logits).questions[0].answers == ()
+    found = strict.with_all_candidates().decode(doc, rows, logits)
+    assert found.questions[0].answers
+    halved = strict.rescored(found, lambda score: score / 2).questions[0].answers
+    assert [answer.score for answer in halved] == [(answer.score or 0) / 2 for answer in found.questions[0].answers]
+    assert Questions("yesno").rescored(found, lambda score: 0.0) == found

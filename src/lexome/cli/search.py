@@ -241,9 +241,14 @@ def ask(
     model: Annotated[
         list[str] | None,
         typer.Option(
-            "--model", metavar="NAME|FOLDER", help="Reader; repeatable, one per form. Default: evidence only."
+            "--model",
+            metavar="NAME|FOLDER",
+            help="Reader; repeatable, one per form. Default: those named reader and reader-yesno, if there.",
         ),
     ] = None,
+    evidence_only: Annotated[
+        bool, typer.Option("--evidence-only", help="Print the sentences closest to the question; run no model.")
+    ] = False,
     models_path: ModelsPath = None,
     form: Annotated[
         str | None, typer.Option("--form", metavar="factoid|list|yesno", help="Default: by its first words.")
@@ -265,15 +270,18 @@ def ask(
 ) -> None:
     """Answer a question from documents, with evidence.
 
-    Passages are found as by `lexome search`, and read by the question-answering models given with --model. Without one,
-    or where it does not know, the sentences closest to the question are printed as evidence.
+    Passages are found as by `lexome search`, and read by question-answering models: one of the form of the question,
+    factoid and list or yes/no. Without one, or where it does not know, the sentences closest to the question are
+    printed as evidence.
     """
-    from lexome.infer.named_models import resolve_model
+    from lexome.infer.named_models import find_readers, resolve_model
     from lexome.search.ask import ask as run
     from lexome.search.ask import open_readers, open_source
     from lexome.search.engine import Filters, parse_years
 
-    readers = open_readers([resolve_model(name, search_path=models_path) for name in model or ()], threads=threads)
+    named = [resolve_model(name, search_path=models_path) for name in model or ()]
+    folders = [] if evidence_only else named or find_readers(search_path=models_path)
+    readers = open_readers(folders, threads=threads)
     years = parse_years(year) if year is not None else (None, None)
     with open_source(source, encoder=encoder) as index:
         result = run(

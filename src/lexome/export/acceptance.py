@@ -87,10 +87,13 @@ class HeldOutEvaluation:
 
     def load(self, task: Task, checkpoint: Path) -> list["HeldOutSource"]:
         """The documents of each source; types are renamed as in the checkpoint's fine-tuning."""
-        renames = _type_renames(checkpoint)
+        trained = _training_data(checkpoint)
+        renames: dict[str, dict[str, Names]] = trained.get("rename") or {}
         sources: list[HeldOutSource] = []
         for name in self.held_out:
-            source = load_held_out(name, split=self.split, task=task, data=self.data)
+            source = load_held_out(
+                name, split=self.split, task=task, data=self.data, dev_fraction=trained.get("dev_fraction")
+            )
             if any(source.name == other.name for other in sources):
                 message = (
                     f"two held-out sources have the name {source.name!r}; expected different names. Rename one file."
@@ -102,13 +105,14 @@ class HeldOutEvaluation:
         return sources
 
 
-def _type_renames(checkpoint: Path) -> dict[str, dict[str, Names]]:
-    """By source, the types that the checkpoint was trained on under other names, from the record of its run."""
+def _training_data(checkpoint: Path) -> dict[str, Any]:
+    """The table `data` of the recipe that the checkpoint was fine-tuned by, from the record of its run."""
     for path in (checkpoint / RUN, checkpoint.parent / RUN):
         # The record of another stage has no such key.
         with suppress(OSError, ValueError, LookupError, TypeError):
-            renames: dict[str, dict[str, Names]] = json.loads(path.read_bytes())["recipe"]["data"]["rename"]
-            return renames
+            data: dict[str, Any] = json.loads(path.read_bytes())["recipe"]["data"]
+            if "rename" in data:
+                return data
     return {}
 
 
@@ -128,8 +132,13 @@ class HeldOutSource:
         return {"source": self.name, "split": self.split, "documents": len(self.docs), "sha256": digest.hexdigest()}
 
 
-def load_held_out(name: str, *, split: str, task: Task, data: Path | None = None) -> HeldOutSource:
-    """All documents of a file, or one split of a folder or of a dataset, which is looked for in `data`."""
+def load_held_out(
+    name: str, *, split: str, task: Task, data: Path | None = None, dev_fraction: float | None = None
+) -> HeldOutSource:
+    """All documents of a file, or one split of a folder or of a dataset, which is looked for in `data`.
+
+    `dev_fraction` is what training has split off as dev from a dataset without a dev split.
+    """
     path = Path(name)
     if path.is_file():
         source = HeldOutSource(path.name.partition(".")[0], None, list(read(path)))
@@ -137,7 +146,7 @@ def load_held_out(name: str, *, split: str, task: Task, data: Path | None = None
         source = HeldOutSource(path.resolve().name, split, folder(path, task=task.settings()).split(split))
     elif name.lower() in map(str.lower, names()):
         dataset = find(name, data=data)
-        splits = dataset.splits(partial=True)
+        splits = dataset.splits(partial=True, dev_fraction=dev_fraction)
         if split not in splits:
             raise UsageError(
                 f"{dataset.name} has no split {split!r}; expected one of {', '.join(splits)}. Choose it with --split.",

@@ -1,6 +1,9 @@
-"""Calibration of mention scores by Platt scaling: a slope and an offset on the log-odds, for each type (Platt 1999).
+"""Calibration by Platt scaling: a slope and an offset on the log-odds (Platt 1999).
 
-N mentions
+Of mentions for each type; of answers for each form of question, with the probability below which a reader does not
+know the answer.
+
+N mentions or answers, Q questions
 """
 
 from collections.abc import Sequence
@@ -10,17 +13,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lexome.document import Document
+from lexome.document import Document, Question
 from lexome.export.acceptance import HeldOutSource
-from lexome.infer.annotator import EDGE, Curve, calibrated
-from lexome.tasks import Task
+from lexome.infer.annotator import EDGE, Curve, Model, calibrated
+from lexome.tasks import Questions, Task
 from lexome.tasks.metrics import mentions
 from lexome.tasks.metrics.spans import Mention, merge_parts
+from lexome.tasks.qa import Form, ask_elsewhere, is_right, join_texts
 
 Floats = NDArray[np.float64]
 
-# Types with fewer mentions are not calibrated.
-MIN_MENTIONS = 20
+# Types with fewer mentions, and forms with fewer questions, are not calibrated.
+MIN_MENTIONS = MIN_QUESTIONS = 20
 # L2 regularization towards the identity, slope 1 and offset 0.
 REGULARIZATION = 2.0
 # A positive slope keeps the order of scores.
@@ -145,3 +149,105 @@ def expected_calibration_error(scores_N: Floats, correct_N: Floats) -> float:
     bins_N = np.minimum((scores_N * BINS).astype(int), BINS - 1)
     scores, correct = (np.bincount(bins_N, weights=values_N, minlength=BINS) for values_N in (scores_N, correct_N))
     return float(np.abs(scores - correct).sum() / len(scores_N))
+
+
+# --- Readers
+
+# Least probability of an answer to a list question, relative to the best: the thresholds that are tried.
+LIST_THRESHOLDS = tuple(number / 50 for number in range(1, 50))
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderCalibration:
+    """What was fitted on the held-out questions of one form.
+
+    questions        answerable ones; each is also asked of another question's texts, where it is unanswerable
+    min_probability  calibrated probability of the best answer with which most questions are answered right, or not at
+                     all where they are unanswerable
+    list_threshold   with which the F1 of lists is best; None for other forms
+    unknown          the share of unanswerable questions that get no answer with it, and of the others
+    """
+
+    form: Form
+    answers: Calibration
+    questions: int
+    min_probability: float
+    list_threshold: float | None
+    unknown: tuple[float, float]
+
+    def as_json(self) -> dict[str, Any]:
+        """The entry in the certificate."""
+        own = {name: getattr(self, name) for name in ("questions", "min_probability", "list_threshold")}
+        unanswerable, answerable = (round(share, 4) for share in self.unknown)
+        return {**self.answers.as_json(), **own, "unknown": {"unanswerable": unanswerable, "answerable": answerable}}
+
+
+def calibrate_reader(model: Model, sources: Sequence[HeldOutSource]) -> list[ReaderCalibration]:
+    """The calibration of a reader for each form of question that it answers and that the sources have enough of.
+
+    All texts of a question are read together, as in `lexome ask`. As many questions are unanswerable as are answerable.
+    """
+    task = model.task
+    assert isinstance(task, Questions)
+    docs = [doc for source in sources for doc in join_texts(source.docs) if doc.passages]
+    forms: tuple[Form, ...] = ("yesno",) if task.form == "yesno" else ("factoid", "list")
+    fitted: list[ReaderCalibration] = []
+    for form in forms:
+        own = [doc for doc in docs if (doc.questions[0].type or task.form) == form and doc.questions[0].answers]
+        if len(own) >= MIN_QUESTIONS:
+            fitted.append(_fit_reader(model, task if form == task.form else task.with_form(form), own))
+    return fitted
+
+
+def _fit_reader(model: Model, task: Questions, docs: Sequence[Document]) -> ReaderCalibration:
+    gold = [doc.questions[0] for doc in docs]
+    # Raw probabilities: curves that the model may have are not applied.
+    raw = model.with_task(task.with_all_candidates())
+    other = ask_elsewhere(docs)
+    read = [[doc.questions[0] for doc in raw.annotate(part)] for part in (docs, other)]
+    threshold: float | None = None
+    if task.form == "list":
+        threshold = max(LIST_THRESHOLDS, key=lambda value: _list_f1(task, value, gold, read[0]))
+        read = [[task.with_all_candidates(list_threshold=threshold).select(own) for own in part] for part in read]
+    expected = [*gold, *(doc.questions[0] for doc in other)]
+    answered = [*read[0], *read[1]]
+    rows = [
+        (answer.score or 0.0, is_right(own, answer), number % len(gold))
+        for number, (own, found) in enumerate(zip(expected, answered, strict=True))
+        for answer in found.answers
+    ]
+    scores, correct, documents = zip(*rows, strict=True) if rows else ((), (), ())
+    answers = fit(ScoredMentions(np.array(scores, float), np.array(correct, float), np.array(documents, np.int64)))
+    probability_Q = np.array(
+        [
+            calibrated(max((answer.score or 0.0 for answer in found.answers), default=0.0), answers.curve)
+            for found in answered
+        ]
+    )
+    gains = [
+        task.answer_score(own, found) if own.answers else -1.0 for own, found in zip(expected, answered, strict=True)
+    ]
+    least = min_probability(probability_Q, np.array(gains))
+    unknown_Q = probability_Q < least
+    shares = (float(unknown_Q[len(gold) :].mean()) if other else 0.0, float(unknown_Q[: len(gold)].mean()))
+    return ReaderCalibration(task.form, answers, len(gold), least, threshold, shares)
+
+
+def min_probability(probability_Q: Floats, gain_Q: Floats) -> float:
+    """The least probability of an answer with which the gains of all answers given are highest.
+
+    It lies halfway between two probabilities that occur.
+    """
+    values, place_Q = np.unique(probability_Q, return_inverse=True)
+    # From above: what is gained by answering down to each value.
+    total = np.bincount(place_Q, weights=gain_Q)[::-1].cumsum()[::-1]
+    if total.max() <= 0:
+        return round((float(values[-1]) + 1) / 2, 4)
+    place = int(len(values) - 1 - total[::-1].argmax())
+    below = float(values[place - 1]) if place else 0.0
+    return round((float(values[place]) + below) / 2, 4)
+
+
+def _list_f1(task: Questions, threshold: float, gold: Sequence[Question], read: Sequence[Question]) -> float:
+    selecting = task.with_all_candidates(list_threshold=threshold)
+    return sum(selecting.answer_score(own, selecting.select(found)) for own, found in zip(gold, read, strict=True))

@@ -26,7 +26,7 @@ from lexome.export.acceptance import (
     score,
     write_certificate,
 )
-from lexome.export.calibration import calibrate
+from lexome.export.calibration import calibrate, calibrate_reader
 from lexome.export.onnx_graph import HEADS, OPSET, build_graph, has_segments, save_graph
 from lexome.files import atomic_folder, write_checksums
 from lexome.infer.annotator import Model
@@ -34,7 +34,7 @@ from lexome.infer.predictor import MODEL, TOKENIZER, ModelSettings, Predictor, w
 from lexome.models.checkpoint import Checkpoint, encoder_of, load
 from lexome.models.encoder import Encoder, Packing
 from lexome.models.hf_folder import write_tokenizer
-from lexome.tasks import task_of
+from lexome.tasks import Questions, task_of
 from lexome.tasks.task import TASK
 
 PRECISIONS = ("fp32", "int8")
@@ -109,6 +109,10 @@ def _evaluate(
     """Quantize the model if requested, calibrate it, and write its certificate."""
     assert settings.task is not None
     task = task_of(settings.task)
+    every = sources
+    if isinstance(task, Questions):
+        # A reader of factoid questions is also calibrated for lists, but accepted by its own form.
+        sources = [source for source in sources if task.answers_any(source.docs)] or sources
     if settings.precision == "int8":
         search = Int8Search(folder, task, sources, evaluation.thresholds, log)
         accepted = search.run()
@@ -120,9 +124,28 @@ def _evaluate(
         calibrations = calibrate(task, sources, predictions)
         settings = replace(settings, calibration={type_: own.curve for type_, own in calibrations.items()} or None)
         facts["calibration"] = {type_: own.as_json() for type_, own in calibrations.items()}
+    elif isinstance(task, Questions):
+        settings, facts["calibration"] = _with_reader_calibration(folder, settings, every)
     facts |= {"source": settings.source, "difference_from_torch": settings.difference}
-    write_certificate(folder, precision=settings.precision, sources=sources, facts=facts)
+    write_certificate(folder, precision=settings.precision, sources=every, facts=facts)
     return settings
+
+
+def _with_reader_calibration(
+    folder: Path, settings: ModelSettings, sources: Sequence[HeldOutSource]
+) -> tuple[ModelSettings, dict[str, Any]]:
+    """The settings of a reader with its curves and thresholds, by form of question; and the certificate's entry."""
+    fitted = calibrate_reader(Model.open(folder), sources)
+    task = dict(settings.task or {})
+    for own in fitted:
+        task |= {} if own.list_threshold is None else {"list_threshold": own.list_threshold}
+    settings = replace(
+        settings,
+        task=task,
+        calibration={own.form: own.answers.curve for own in fitted} or None,
+        min_scores={own.form: own.min_probability for own in fitted} or None,
+    )
+    return settings, {own.form: own.as_json() for own in fitted}
 
 
 # --- Parity with torch

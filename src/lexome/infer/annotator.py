@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from importlib import resources
 from itertools import chain, islice
 from math import exp, log
@@ -20,7 +20,7 @@ from lexome.infer.concepts import ConceptOptions, Concepts
 from lexome.infer.predictor import CHANGED, SETTINGS, ModelSettings, Predictor, is_hugging_face, open_hugging_face
 from lexome.infer.refinement import Refined, Refinement, refine_document
 from lexome.infer.selection import ALL_RULES, MinScore, Overlaps, Selection, select
-from lexome.tasks import Task, task_of
+from lexome.tasks import Questions, Task, task_of
 from lexome.tasks.task import Example, Floats, Frame
 
 if TYPE_CHECKING:
@@ -160,7 +160,10 @@ class Model:
             else span
             for span in predicted.spans
         )
-        return replace(predicted, spans=spans)
+        predicted = replace(predicted, spans=spans)
+        if not isinstance(self.task, Questions):
+            return predicted
+        return self.task.rescored(predicted, partial(calibrated, curve=curves.get(self.task.form)))
 
     def predict(
         self, doc: Document, examples: Sequence[Example], logits: Sequence[Floats], selection: Selection

@@ -17,11 +17,12 @@ from lexome.infer.annotator import default_model
 from lexome.infer.predictor import SETTINGS, read_settings
 
 DEFAULT = "default"
-RELATIONS, READER = "relations", "reader"
+RELATIONS, READER, YES_NO_READER = "relations", "reader", "reader-yesno"
 # Larger than a package should be: they lie in the repository.
 OPTIONAL = {
     RELATIONS: "relates chemicals, genes, diseases and variants",
     READER: "answers questions from passages",
+    YES_NO_READER: "answers yes/no questions from passages",
 }
 MODELS = "models"
 CARD, CONFIG, CERTIFICATE = "README.md", "config.json", "certificate.json"
@@ -76,6 +77,14 @@ def resolve_model(name: str | Path, *, search_path: Sequence[Path] | None = None
     names = ", ".join(model.name for model in list_models(search_path=search_path))
     message = f"no model {str(name)!r}: neither a folder nor one of {names}. Check the name, or add --models-path."
     raise UsageError(message, code="unknown-model", value=str(name))
+
+
+def find_readers(*, search_path: Sequence[Path] | None = None) -> list[Path]:
+    """The readers that answer questions unless others are given: exported models named reader and reader-yesno."""
+    folders = _search_path() if search_path is None else search_path
+    names = (READER, YES_NO_READER)
+    places = ([folder / name for folder in folders if (folder / name / SETTINGS).is_file()] for name in names)
+    return [found[0] for found in places if found]
 
 
 def list_models(*, search_path: Sequence[Path] | None = None) -> list[NamedModel]:

@@ -7,7 +7,6 @@ nothing else is claimed.
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from copy import copy
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,21 +14,19 @@ from typing import Any, cast, get_args
 
 from lexome.corpus.filters import COMMON
 from lexome.corpus.sentences import split_sentences
-from lexome.document import Answer, Document, Question, Range, lay_out
+from lexome.document import Answer, Document, Question, Range
 from lexome.errors import FormatError, UsageError
-from lexome.formats.bioasq import SNIPPET
 from lexome.infer.annotator import Model
 from lexome.search.build import index as build_index
 from lexome.search.engine import Filters, Hit, Index, Method
 from lexome.search.storage import is_index
 from lexome.search.terms import matching_ranges, query_terms
-from lexome.tasks.qa import Form, Questions
+from lexome.tasks.qa import Form, Questions, ask_of
 
 # Passages that are read: BioASQ's experts chose about six snippets per question.
 PASSAGES = 6
 MAX_PASSAGES = 100
-# The least probability of an answer, unless the reader's task has its own: the probabilities of a reader whose
-# threshold was not set on held-out questions are not calibrated.
+# The least probability of an answer, for a reader that has no threshold of its own from held-out questions.
 MIN_PROBABILITY = {"factoid": 0.3, "list": 0.1, "yesno": 0.6}
 MAX_QUESTION_CHARACTERS = 10_000
 
@@ -193,7 +190,10 @@ def ask(
         name = reader.name if reader is not None else None
         return AskResult(question, chosen, name, None, None, (), evidence, len(result.hits))
     task = cast(Questions, reader.task)
-    least = min_probability if min_probability is not None else task.min_probability or MIN_PROBABILITY[chosen]
+    least = min_probability
+    if least is None:
+        calibrated = (reader.settings.min_scores or {}).get(chosen)
+        least = calibrated if calibrated is not None else task.min_probability or MIN_PROBABILITY[chosen]
     found = _read(reader, question, chosen, result.hits)
     best = max((answer.probability for answer in found), default=None)
     answers = tuple(found[:limit]) if best is not None and best >= least else ()
@@ -234,11 +234,9 @@ def _reader(readers: Sequence[Model], form: Form) -> Model | None:
 def _read(reader: Model, question: str, form: Form, hits: Sequence[Hit]) -> list[FoundAnswer]:
     """The reader's answers over all passages together, so that probabilities of different passages compare."""
     # What is too uncertain is decided, and shown, by the caller.
-    task = copy(cast(Questions, reader.task))
-    task.min_probability = 0.0
-    passages = lay_out((SNIPPET, hit.text) for hit in hits)
-    doc = Document("question", passages, questions=(Question("question", question, form),))
-    (answered,) = reader.with_task(task).annotate([doc])
+    task = cast(Questions, reader.task)
+    doc = ask_of(Question("question", question, form), (hit.text for hit in hits))
+    (answered,) = reader.with_task(task.with_all_candidates(list_threshold=task.list_threshold)).annotate([doc])
     return [_placed(answer, doc, hits) for answer in answered.questions[0].answers]
 
 

@@ -138,8 +138,10 @@ class Index:
                 )
                 raise SearchIndexError(message, code="incomplete-index", value=folder)
             rows = np.array(connection.execute("SELECT passage, words, year FROM sizes").fetchall(), np.int64)
+            # Postings may have removed passages, also ones after the last that is left.
+            (last,) = connection.execute("SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'passages'")
         ids, words, years = rows.reshape(-1, 3).T
-        size = int(ids.max(initial=0)) + 1
+        size = max(int(last[0]), int(ids.max(initial=0))) + 1
         self._live, self._years = np.zeros(size, bool), np.zeros(size, np.int16)
         self._live[ids], self._years[ids] = True, years
         by_words = words > 0

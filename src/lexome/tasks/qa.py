@@ -5,18 +5,20 @@ T tokens of an example
 
 import re
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import replace
+from math import inf
 from typing import Literal, get_args
 
 import numpy as np
 
-from lexome.document import Answer, Document, Passage, Question, Range, shorten
+from lexome.document import Answer, Document, Passage, Question, Range, lay_out, shorten
 from lexome.errors import UsageError
 from lexome.formats.bioasq import SNIPPET, answer_pattern
 from lexome.tasks.classify import Pool, pool_logits
 from lexome.tasks.metrics import bioasq_factoid, bioasq_list, bioasq_yesno, classification, squad
+from lexome.tasks.metrics.answers import list_scores, normalize_answer
 from lexome.tasks.metrics.bootstrap import resample
 from lexome.tasks.task import (
     IGNORE_INDEX,
@@ -129,6 +131,42 @@ class Questions(Task):
         task = copy(self)
         task.form = form
         return task
+
+    def answers_any(self, docs: Iterable[Document]) -> bool:
+        """Whether one of the documents has a question of this form."""
+        return any(self._matching(doc) for doc in docs)
+
+    def with_all_candidates(self, *, list_threshold: float = 0.0) -> "Questions":
+        """The task for which no best answer is too improbable."""
+        task = copy(self)
+        task.min_probability, task.null_threshold, task.list_threshold = 0.0, inf, list_threshold
+        return task
+
+    def rescored(self, doc: Document, curve: Callable[[float], float]) -> Document:
+        """The document with the scores of this task's answers on another scale."""
+        matching = self._matching(doc)
+        questions = tuple(
+            replace(
+                question,
+                answers=tuple(
+                    answer if answer.score is None else replace(answer, score=curve(answer.score))
+                    for answer in question.answers
+                ),
+            )
+            if question in matching
+            else question
+            for question in doc.questions
+        )
+        return replace(doc, questions=questions)
+
+    def answer_score(self, gold: Question, predicted: Question) -> float:
+        """How right the answer to one question is: 0 or 1 for the first one, or the F1 of a list."""
+        if not predicted.answers:
+            return 0.0
+        if self.form == "list":
+            forms = [(answer.text, *answer.synonyms) for answer in gold.answers]
+            return list_scores(forms, [answer.text for answer in predicted.answers])[2]
+        return float(is_right(gold, predicted.answers[0]))
 
     def oversize(self, doc: Document, limit: int) -> str | None:
         """Each question is asked of each window of the text."""
@@ -260,9 +298,9 @@ class Questions(Task):
             Answer(doc.slice(start, end), start, score=probability)
             for (start, end, _), probability in zip(ranked, probabilities, strict=True)
         )
-        return self._select_answers(replace(question, answers=answers, impossible=False))
+        return self.select(replace(question, answers=answers, impossible=False))
 
-    def _select_answers(self, question: Question) -> Question:
+    def select(self, question: Question) -> Question:
         """The question with as many answers as its form allows: the first ones, or those close to the best."""
         scores = [answer.score for answer in question.answers if answer.score is not None]
         if self.form == "factoid":
@@ -282,7 +320,7 @@ class Questions(Task):
             pairs += ((question, by_id.get(question.id)) for question in self._matching(doc))
         if self.measure == "squad":
             return _squad_scores(pairs)
-        pairs = [(own, other and self._select_answers(other)) for own, other in merge_questions(pairs)]
+        pairs = [(own, other and self.select(other)) for own, other in merge_questions(pairs)]
         forms = [[(answer.text, *answer.synonyms) for answer in question.answers] for question, _ in pairs]
         answers = [[answer.text for answer in other.answers] if other is not None else [] for _, other in pairs]
         if self.form == "factoid":
@@ -344,6 +382,50 @@ def question_contexts(doc: Document) -> list[tuple[Passage, ...]]:
     together = tuple(passage for passage in doc.passages if passage.kind != SNIPPET)
     snippets = [(passage,) for passage in doc.passages if passage.kind == SNIPPET]
     return ([together] if together or not snippets else []) + snippets
+
+
+def ask_of(question: Question, texts: Iterable[str]) -> Document:
+    """A document in which a question is asked of these texts together, so that probabilities of answers compare."""
+    return Document(question.id, lay_out((SNIPPET, text) for text in texts), questions=(question,))
+
+
+def join_texts(docs: Iterable[Document]) -> list[Document]:
+    """A document for each question, with all the texts that it is asked of in these documents, each text once.
+
+    Answers lose their places: any place of an answer is right.
+    """
+    groups: dict[tuple[str, str], tuple[list[Question], dict[str, None]]] = {}
+    for doc in docs:
+        for question in doc.questions:
+            key = (base_question_id(question.id), normalize(question.text))
+            questions, texts = groups.setdefault(key, ([], {}))
+            questions.append(question)
+            texts |= dict.fromkeys(passage.text for passage in doc.passages)
+    joined: list[Document] = []
+    for (id_, _), (questions, texts) in groups.items():
+        merged = _merge(questions)
+        answers = tuple(replace(answer, start=None) for answer in merged.answers)
+        joined.append(ask_of(replace(merged, id=id_, answers=answers), texts))
+    return joined
+
+
+def ask_elsewhere(docs: Sequence[Document]) -> list[Document]:
+    """Unanswerable questions: each is asked of the texts of the next document in which none of its answers is found."""
+    asked: list[Document] = []
+    for place, doc in enumerate(docs):
+        question = doc.questions[0]
+        for other in (*docs[place + 1 :], *docs[:place]):
+            found = any(next(find_answer(answer, other.passages), None) for answer in question.answers)
+            if question.type == "yesno" or not found:
+                asked.append(replace(other, id=doc.id, questions=(replace(question, answers=(), impossible=True),)))
+                break
+    return asked
+
+
+def is_right(gold: Question, answer: Answer) -> bool:
+    """Whether an answer is one of the gold answers or their synonyms; case, punctuation and articles do not count."""
+    forms = {normalize_answer(form) for own in gold.answers for form in (own.text, *own.synonyms)}
+    return normalize_answer(answer.text) in forms
 
 
 def find_answer(answer: Answer, passages: Iterable[Passage]) -> Iterator[Range]:

@@ -40,10 +40,10 @@ from lexome.datasets import find
 from lexome.document import Document
 from lexome.export.device import Server, load_on_device, open_model, precision_of, serve_models
 from lexome.files import usable_cores
+from lexome.infer.annotation import looks_foreign
 from lexome.infer.annotator import Annotator, default_model
 from lexome.infer.bulk import BulkSettings, annotate_files
 from lexome.infer.concepts import ConceptOptions, naming_options
-from lexome.infer.language import looks_foreign
 from lexome.infer.predictor import MODEL, read_settings
 from lexome.infer.selection import ALL_RULES
 from lexome.infer.sessions import packed_model

@@ -4,45 +4,19 @@ python benchmarks/tables.py            write the tables
 python benchmarks/tables.py --check    exit with 1 if a table is out of date
 """
 
+import importlib
+import pkgutil
 import re
 import sys
 from collections.abc import Callable
 
-from tables_of import (
-    annotating,
-    api,
-    comparison,
-    corpus,
-    formats,
-    linking,
-    reading,
-    readme,
-    recipes,
-    reliability,
-    scores,
-    terms,
-    training,
-    vocabularies,
-)
+import tables_of
 from tables_of.results import ROOT
 
-FAMILIES = (
-    annotating,
-    api,
-    comparison,
-    corpus,
-    formats,
-    linking,
-    reading,
-    readme,
-    recipes,
-    reliability,
-    scores,
-    terms,
-    training,
-    vocabularies,
-)
-TABLES: dict[str, Callable[[], str]] = {name: made for family in FAMILIES for name, made in family.TABLES.items()}
+FAMILIES = [importlib.import_module(f"tables_of.{module.name}") for module in pkgutil.iter_modules(tables_of.__path__)]
+TABLES: dict[str, Callable[[], str]] = {
+    name: made for family in FAMILIES for name, made in getattr(family, "TABLES", {}).items()
+}
 PLACE = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 

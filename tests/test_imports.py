@@ -43,7 +43,7 @@ def test_importing_lexome_loads_no_parser() -> None:
     assert loaded_by("import lexome") & {"lxml", "pydantic", "rich", "typer"} == set()
 
 
-LIGHT = ("lexome.infer.fill", "lexome.infer.embed", "lexome.infer.predictor", "lexome.infer.annotator")
+LIGHT = ("lexome.infer.embed", "lexome.infer.predictor", "lexome.infer.annotator")
 
 
 @pytest.mark.parametrize("module", LIGHT)
@@ -53,8 +53,7 @@ def test_inference_reaches_neither_torch_nor_the_tokenizers_library(module: str)
 
 FILL_AND_EMBED = """
 from pathlib import Path
-from lexome.infer.embed import embed
-from lexome.infer.fill import fill
+from lexome.infer.embed import embed, fill
 from lexome.infer.predictor import Predictor
 predictor = Predictor.open(Path({folder!r}))
 assert len(fill(predictor, "w1 [MASK]")[0]) == 5

@@ -13,7 +13,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 
 from lexome.errors import CheckpointError, UsageError
 from lexome.export.export import export
-from lexome.infer.fill import fill
+from lexome.infer.embed import fill
 from lexome.infer.predictor import Predictor, open_session
 
 

@@ -13,9 +13,9 @@ from lexome.cli import app
 from lexome.concepts.default import default_index, preferred_names
 from lexome.document import Document, Passage, Span
 from lexome.errors import FormatError, UsageError
+from lexome.infer.annotation import Linking
 from lexome.infer.annotator import Annotator
 from lexome.infer.concepts import ConceptOptions, Concepts
-from lexome.infer.link import Linking
 
 TEXT = "BRCA1 in breast cancer (BC); aspirin and red dye."
 TERMS = """id\tname\tsynonyms\ttype\ttaxon

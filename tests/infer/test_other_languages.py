@@ -3,7 +3,7 @@
 import pytest
 
 from lexome import Document, Passage
-from lexome.infer.language import looks_foreign
+from lexome.infer.annotation import looks_foreign
 
 ENGLISH = (
     "Mutations in BRCA1 raise the risk of breast cancer, and olaparib is used to treat it; these patients were "

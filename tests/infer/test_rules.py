@@ -13,12 +13,18 @@ from lexome.document import Document, Passage, Span, lay_out
 from lexome.errors import CheckpointError, UsageError
 from lexome.infer.annotator import default_model
 from lexome.infer.predictor import read_settings, write_settings
-from lexome.infer.refinement import Layout, Refinement, made_by_rule, refine_document
-from lexome.infer.rules import RULES, refine
-from lexome.infer.rules.cell_lines import is_cell_type, line_name
-from lexome.infer.rules.lexicon import is_clinical, lexicon
-from lexome.infer.rules.mention import Drop, Mention, NameIndex
-from lexome.infer.rules.overlaps import resolve_overlaps
+from lexome.infer.refinement import Layout, Refinement, apply_rules, made_by_rule, refine_document
+from lexome.infer.rules import (
+    RULES,
+    Drop,
+    Mention,
+    NameIndex,
+    is_cell_type,
+    is_clinical,
+    lexicon,
+    line_name,
+    resolve_overlaps,
+)
 from lexome.infer.selection import Selection, select
 
 TYPES = ("Gene", "Disease", "Chemical", "Species", "CellLine", "Variant")
@@ -29,8 +35,8 @@ def found(text: str, *predicted: tuple[str, str, float], rules: tuple[str, ...] 
     mentions = [
         Mention(text.index(name), text.index(name) + len(name), type_, score) for name, type_, score in predicted
     ]
-    refined = refine(text, mentions, types=TYPES, rules=rules, resolve=resolve)
-    return {(text[mention.start : mention.end], mention.type) for mention in refined.mentions}
+    refined, _ = apply_rules(text, mentions, types=TYPES, rules=rules, resolve=resolve)
+    return {(text[mention.start : mention.end], mention.type) for mention in refined}
 
 
 @pytest.mark.parametrize(
@@ -186,7 +192,7 @@ def test_abbreviations_agree_with_their_long_forms() -> None:
 def test_names_found_before_are_found_again() -> None:
     text = "Metformin. Metformin. Metformin. Metformins"
     mentions = [Mention(0, 9, "Chemical", 0.9), Mention(11, 20, "Chemical", 0.9)]
-    refined = refine(text, mentions, types=TYPES, rules=("repeated-names",)).mentions
+    refined, _ = apply_rules(text, mentions, types=TYPES, rules=("repeated-names",))
     assert [(mention.start, mention.rule) for mention in refined] == [(0, None), (11, None), (22, "repeated-names")]
 
 
@@ -195,7 +201,7 @@ def test_copies_of_a_sentence_have_the_same_mentions() -> None:
     text = f"{sentence} Others do not. {sentence} {sentence}"
     starts = [place for place in range(len(text)) if text.startswith(sentence, place)]
     mentions = [Mention(start, start + 7, "Chemical", 0.8) for start in starts[:2]] + [Mention(0, 24, "Gene", 0.4)]
-    refined = refine(text, mentions, types=TYPES, rules=("repeated-sentences",), resolve=False).mentions
+    refined, _ = apply_rules(text, mentions, types=TYPES, rules=("repeated-sentences",), resolve=False)
     assert {(mention.start, mention.type) for mention in refined} == {(start, "Chemical") for start in starts}
 
 
@@ -301,6 +307,6 @@ def test_hostile_texts_take_linear_work() -> None:
             for shift, type_ in enumerate(TYPES)
         ]
         mentions.append(Mention(0, len(text), "Disease", 0.4))
-        return lines_run(lambda: refine(text, mentions, types=TYPES, rules=RULES))
+        return lines_run(lambda: apply_rules(text, mentions, types=TYPES, rules=RULES))
 
     assert work(800) < 6 * work(200)

@@ -40,12 +40,11 @@ from lexome.errors import UsageError, needs
 
 if TYPE_CHECKING:
     from lexome.document import Document
-    from lexome.infer.annotation import Annotation, Inputs
+    from lexome.infer.annotation import Annotation, Inputs, Linking
     from lexome.infer.annotator import Annotator, Candidate
     from lexome.infer.bulk import BulkResult, BulkSettings
     from lexome.infer.concepts import ConceptOptions, Concepts
     from lexome.infer.embed import EmbedResult
-    from lexome.infer.link import Linking
     from lexome.infer.sessions import Device
 
 # A folder is written in this format unless --to names another.
@@ -492,8 +491,8 @@ def link(
     are there already are kept, unless --overwrite is given.
     """
     from lexome.formats import writing_format
+    from lexome.infer.annotation import Linking
     from lexome.infer.concepts import Concepts
-    from lexome.infer.link import Linking
     from lexome.infer.selection import parse_types
 
     rendered = to is None and out == STANDARD_OUTPUT
@@ -565,7 +564,7 @@ def fill(
 
     Prints the most probable words of a masked language model, with their probabilities.
     """
-    from lexome.infer.fill import fill as run
+    from lexome.infer.embed import fill as run
     from lexome.infer.predictor import Predictor
 
     masks = run(Predictor.open(folder, threads=threads), text, top=top)

@@ -1,6 +1,7 @@
-"""annotate: documents of any format, or bare texts, annotated into one file or one by one."""
+"""annotate and link: documents of any format, or bare texts, get mentions or ids, in one file or one by one."""
 
 import glob
+import re
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -10,6 +11,7 @@ from itertools import chain
 from pathlib import Path, PurePath
 from typing import Any
 
+from lexome.concepts.abbreviations import annotate_abbreviations
 from lexome.document import Document, Passage, shorten
 from lexome.errors import FormatError, UsageError
 from lexome.formats import Tally, read, write, writing_format
@@ -17,10 +19,9 @@ from lexome.formats.conversion import input_files
 from lexome.formats.registry import formats_by_extension
 from lexome.formats.streams import is_archive
 from lexome.infer.annotator import RELATIONS, TEXT_ID, Annotator, Candidate
-from lexome.infer.concepts import naming_options
-from lexome.infer.language import looks_foreign
+from lexome.infer.concepts import Concepts, naming_options
 from lexome.infer.refinement import RULE_ATTRIBUTE
-from lexome.infer.selection import MinScore, Overlaps
+from lexome.infer.selection import MinScore, Overlaps, match_case
 from lexome.progress import progress
 
 STANDARD_INPUT = Path("-")
@@ -149,12 +150,62 @@ class AnnotationCounts:
         }
 
 
-class Annotation:
+class _Pass:
+    """One pass over inputs: `documents` yields them, or `write` writes them; counts are attributes."""
+
+    concepts: Concepts | None
+    counts: "AnnotationCounts | LinkCounts"
+
+    def __init__(
+        self,
+        paths: Sequence[Path],
+        *,
+        from_: str | None,
+        read_options: Mapping[str, Any] | None,
+        rejects: Path | None,
+        progress_shown: bool,
+    ) -> None:
+        self.tally = Tally(rejects)
+        self.seconds = 0.0
+        self._paths, self._from, self._read_options = paths, from_, read_options or {}
+        self._progress_shown = progress_shown
+
+    def documents(self) -> Iterator[Document]:
+        """The documents, in order."""
+        return self._run(input_files(self._paths, self._from, self.tally, out=None) if self._paths else [])
+
+    def write(self, out: Path, format: str | None, **options: object) -> None:
+        """Write all documents to one file, or to one folder in a format that is written so, with its options."""
+        files, rejects = input_files(self._paths, self._from, self.tally, out=out), self.tally.rejects_path
+        if rejects is not None and rejects.is_file():
+            rejects.unlink()  # of an earlier run
+        naming = naming_options(writing_format(out, format).name, self.concepts)
+        write(out, self._run(files), format, tally=self.tally, **{**naming, **options})
+
+    def as_dict(self) -> dict[str, Any]:
+        """All counts for JSON."""
+        return {
+            **self.counts.as_dict(),
+            "written": self.tally.written,
+            "rejected": dict(self.tally.rejected.most_common()),
+            "notes": dict(self.tally.notes.most_common()),
+            "files": dict(self.tally.files.most_common()),
+            "failures": list(self.tally.failures),
+            "seconds": round(self.seconds, 3),
+        }
+
+    def _run(self, files: Sequence[Path]) -> Iterator[Document]:
+        raise NotImplementedError
+
+
+class Annotation(_Pass):
     """One pass of an annotator over inputs: `documents` yields them, or `write` writes them; counts are attributes.
 
     Bad documents go to `rejects`, or raise where there is none. With `lines`, each line of a plain text file is a
     document.
     """
+
+    counts: AnnotationCounts
 
     def __init__(
         self,
@@ -172,31 +223,19 @@ class Annotation:
         rejects: Path | None = None,
         progress_shown: bool = True,
     ) -> None:
+        super().__init__(
+            inputs.paths, from_=from_, read_options=read_options, rejects=rejects, progress_shown=progress_shown
+        )
         self.annotator, self.inputs, self.types, self.min_score = annotator, inputs, types, min_score
+        self.concepts = annotator.concepts
         self.overlaps, self.without_rules, self.relation_types = overlaps, without_rules, relation_types
-        self.tally = Tally(rejects)
         self.counts = AnnotationCounts(predictable=predictable_types(annotator, types))
-        self.seconds = 0.0
-        self._from, self._lines, self._progress_shown = from_, lines, progress_shown
+        self._lines = lines
         self._tokens_before = 0
-        self._read_options = read_options or {}
 
     def as_dict(self) -> dict[str, Any]:
         """All counts for JSON."""
-        return {
-            **self.counts.as_dict(),
-            "written": self.tally.written,
-            "rejected": dict(self.tally.rejected.most_common()),
-            "notes": dict(self.tally.notes.most_common()),
-            "files": dict(self.tally.files.most_common()),
-            "failures": list(self.tally.failures),
-            **self.counts.throughput(self.seconds),
-        }
-
-    def documents(self) -> Iterator[Document]:
-        """The annotated documents, in order."""
-        paths = self.inputs.paths
-        return self._annotate(input_files(paths, self._from, self.tally, out=None) if paths else [])
+        return super().as_dict() | self.counts.throughput(self.seconds)
 
     def explain(self, doc: Document) -> list[Candidate]:
         """Mentions that were considered but are not in the annotated document, with reasons."""
@@ -210,18 +249,14 @@ class Annotation:
 
     def write(self, out: Path, format: str | None, **options: object) -> None:
         """Write all documents to one file, or to one folder in a format that is written so, with its options."""
-        files, rejects = input_files(self.inputs.paths, self._from, self.tally, out=out), self.tally.rejects_path
-        if rejects is not None and rejects.is_file():
-            rejects.unlink()  # of an earlier run
-        naming = naming_options(writing_format(out, format).name, self.annotator.concepts)
-        write(out, self._annotate(files), format, tally=self.tally, **{**naming, **options})
+        super().write(out, format, **options)
         # Parquet's writer rejects documents of a row group together, later than they are counted.
         self.counts.documents = self.tally.written
 
     def _tokens_done(self) -> str:
         return f"{self.annotator.tokens_run - self._tokens_before:,} tokens"
 
-    def _annotate(self, files: Sequence[Path]) -> Iterator[Document]:
+    def _run(self, files: Sequence[Path]) -> Iterator[Document]:
         tally = self.tally
         docs: Iterator[Document] = iter(())
         bar: AbstractContextManager[Callable[[Iterable[Document]], Iterator[Document]]] = nullcontext(iter)
@@ -306,3 +341,151 @@ def annotate(
 def predictable_types(annotator: Annotator, types: Iterable[str] | None) -> frozenset[str]:
     """Everything that the models can predict: selected mention types, relation types and labels."""
     return frozenset(annotator.types if types is None else types).union(*(model.labels for model in annotator.models))
+
+
+# Whether a text looks English: the models are trained on English
+
+
+# The most frequent short words, which no English abstract lacks and hardly any other language shares.
+_ENGLISH_WORDS = """
+the of and to with for was were is are that by from at which this as have been not be or we these an it on
+"""
+# German, French, Spanish, Italian, Portuguese, Dutch and Polish.
+_OTHER_WORDS = """
+der die das und mit von den dem des eine einer ist wurde wurden bei nicht auf für im zur
+le la les et du une dans est sont par pour avec sur chez ont été que qui
+el los las del con una por para se fue fueron como entre su sus
+il lo gli della dei nel sono per che di da stato
+os as do dos um uma com foi foram na no em não ao
+het een van en zijn voor met werd bij niet op
+w z jest się nie oraz przez u
+"""
+_ENGLISH, _OTHERS = (
+    frozenset(_ENGLISH_WORDS.split()),
+    frozenset(_OTHER_WORDS.split()) - frozenset(_ENGLISH_WORDS.split()),
+)
+_WORD = re.compile(r"[^\W\d_]+")
+_LATIN = re.compile(r"[A-Za-zÀ-ɏͰ-Ͽ]")  # with Greek letters, which names of genes and isoforms have
+MAX_CHARACTERS = 4000
+MIN_WORDS = 20
+
+
+def looks_foreign(doc: Document) -> bool:
+    """Whether a document is most likely not English: by its script, or by its short words.
+
+    Lists of names and very short texts have neither; they do not.
+    """
+    text = " ".join(passage.text for passage in doc.passages)[:MAX_CHARACTERS] if doc.passages else ""
+    words = _WORD.findall(text)
+    letters = sum(map(len, words))
+    if letters >= MIN_WORDS and len(_LATIN.findall(text)) < letters / 2:
+        return True
+    if len(words) < MIN_WORDS:
+        return False
+    lowered = [word.lower() for word in words]
+    english = sum(word in _ENGLISH for word in lowered)
+    other = sum(word in _OTHERS for word in lowered)
+    return other > 0.1 * len(words) and other > 2 * english
+
+
+# link: mentions that documents already have get the ids of their concepts; no model runs
+
+
+@dataclass(slots=True)
+class LinkCounts:
+    """Mentions by type: linked, without an id that is likely enough, with the id they had, without a dictionary."""
+
+    documents: int = 0
+    linked: Counter[str] = field(default_factory=Counter)
+    abstained: Counter[str] = field(default_factory=Counter)
+    kept: Counter[str] = field(default_factory=Counter)
+    no_dictionary: Counter[str] = field(default_factory=Counter)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The counts for JSON, most frequent types first."""
+        counters = ("linked", "abstained", "kept", "no_dictionary")
+        return {"documents": self.documents, **{name: dict(getattr(self, name).most_common()) for name in counters}}
+
+
+class Linking(_Pass):
+    """One pass of the linker over files: `documents` yields them, `write` writes them; counts are attributes.
+
+    Mentions of `types`, by default all, get ids; those that have some keep them unless `overwrite`.
+    """
+
+    concepts: Concepts
+    counts: LinkCounts
+
+    def __init__(
+        self,
+        concepts: Concepts,
+        inputs: Sequence[Path],
+        *,
+        types: Sequence[str] | None = None,
+        overwrite: bool = False,
+        from_: str | None = None,
+        read_options: Mapping[str, Any] | None = None,
+        rejects: Path | None = None,
+        progress_shown: bool = True,
+    ) -> None:
+        super().__init__(inputs, from_=from_, read_options=read_options, rejects=rejects, progress_shown=progress_shown)
+        self.concepts, self.overwrite = concepts, overwrite
+        self.types = None if types is None else _linkable(types, concepts)
+        self.counts = LinkCounts()
+
+    def _run(self, files: Sequence[Path]) -> Iterator[Document]:
+        tally, start = self.tally, time.monotonic()
+        size = sum(path.stat().st_size for path in files if path.is_file())
+        shown = self._progress_shown and size > 0
+        docs = read(files, self._from, tally=tally, **self._read_options)
+        with tally, progress("linking", total=size, position=lambda: tally.bytes_read, shown=shown) as track:
+            yield from link_documents(
+                track(docs), self.concepts, self.counts, types=self.types, overwrite=self.overwrite
+            )
+            self.seconds = time.monotonic() - start
+
+
+def link_documents(
+    docs: Iterable[Document],
+    concepts: Concepts,
+    counts: LinkCounts,
+    *,
+    types: Sequence[str] | None = None,
+    overwrite: bool = False,
+) -> Iterator[Document]:
+    """The documents with ids for their mentions, counted.
+
+    `types` are those of mentions or of dictionaries: Gene is also a mention of GeneOrGeneProduct.
+    """
+    linker = concepts.linker
+    assert linker is not None
+    for doc in docs:
+        if concepts.finder is not None:
+            doc = concepts.finder.find(doc)
+        present = {span.type for span in doc.spans}
+        wanted = {type for type in present if types is None or type in types or linker.linked_type(type) in types}
+        linked = linker.link(doc, types=wanted, relink=overwrite)
+        counts.documents += 1
+        for before, after in zip(doc.spans, linked.spans, strict=True):
+            if before.type not in wanted:
+                continue
+            if linker.linked_type(before.type) is None:
+                counts.no_dictionary[before.type] += 1
+            elif before.concepts and not overwrite:
+                counts.kept[before.type] += 1
+            else:
+                (counts.linked if after.concepts else counts.abstained)[before.type] += 1
+        yield next(annotate_abbreviations([linked])) if concepts.options.abbreviations else linked
+
+
+def _linkable(types: Sequence[str], concepts: Concepts) -> tuple[str, ...]:
+    """The types in the spelling of the dictionaries; UsageError for one that none has."""
+    linker = concepts.linker
+    assert linker is not None
+    matched = match_case(types, sorted(linker.types))
+    for type in matched:
+        if linker.linked_type(type) is None:
+            listed = ", ".join(sorted(linker.types)) or "none"
+            message = f"no dictionary has concepts of the type {type!r}. Types: {listed}. Add one with --terms."
+            raise UsageError(message, code="unknown-type", value=type)
+    return matched

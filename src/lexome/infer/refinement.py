@@ -6,9 +6,22 @@ from dataclasses import dataclass, replace
 
 from lexome.concepts.abbreviations import find_abbreviations
 from lexome.document import Attribute, Document, Span, numbered_ids
-from lexome.infer.rules import RULES, refine
-from lexome.infer.rules.mention import Mention
+from lexome.infer.rules import (
+    RULES,
+    Definition,
+    Drop,
+    Mention,
+    abbreviations,
+    apply_boundaries,
+    apply_cell_lines,
+    apply_coordination,
+    apply_lexicon,
+    repeated_names,
+    repeated_sentences,
+    resolve_overlaps,
+)
 from lexome.infer.selection import Selection
+from lexome.infer.variant_rules import apply_variants
 from lexome.tasks.ner import replace_spans
 
 # Name of the attribute of mentions that a rule added; its value is the rule.
@@ -71,7 +84,7 @@ def refine_document(
         (layout.to_text(one.long[0][0], one.long[-1][1]), layout.to_text(*one.short))
         for one in (find_abbreviations(doc) if mentions and "abbreviations" in refinement.rules else ())
     ]
-    refined = refine(
+    refined, drops = apply_rules(
         layout.text,
         mentions,
         types=refinement.types,
@@ -81,16 +94,52 @@ def refine_document(
     )
     spans = [span for span in others if selection.reason_dropped(span) is None]
     rules: dict[Key, str] = {}
-    for mention in refined.mentions:
+    for mention in refined:
         place = layout.to_document(mention.start, mention.end)
         span = Span("", mention.type, (place,), layout.text[mention.start : mention.end], score=mention.score)
         if selection.reason_dropped(span) is None:
             spans.append(span)
             if mention.rule is not None:
                 rules[(*place, mention.type)] = mention.rule
-    reasons = {(*layout.to_document(*drop.mention.place), drop.mention.type): drop.reason for drop in refined.drops}
+    reasons = {(*layout.to_document(*drop.mention.place), drop.mention.type): drop.reason for drop in drops}
     result = replace_spans(doc, spans, selection.types)
     return Refined(_with_marks(result, rules) if rules else result, reasons)
+
+
+def apply_rules(
+    text: str,
+    mentions: Sequence[Mention],
+    *,
+    types: Collection[str],
+    rules: Collection[str],
+    resolve: bool = True,
+    definitions: Sequence[Definition] = (),
+) -> tuple[list[Mention], list[Drop]]:
+    """The mentions that a model of these types predicted, after rules, and those that rules removed or moved.
+
+    With `resolve`, one type per place is kept. `definitions` are the abbreviations that the text defines.
+    """
+    drops: list[Drop] = []
+    current = list(mentions)
+    if "boundaries" in rules:
+        current = list(apply_boundaries(text, current, drops))
+    if "cell-lines" in rules and "CellLine" in types:
+        current = list(apply_cell_lines(text, current, drops))
+    if "variants" in rules and "Variant" in types:
+        current = apply_variants(text, current, drops)
+    if "coordination" in rules and "Gene" in types:
+        current = apply_coordination(text, current, drops)
+    if "lexicon" in rules:
+        current = apply_lexicon(text, current, drops, types=types)
+    if resolve:
+        current = resolve_overlaps(current, drops)
+    if "abbreviations" in rules and definitions:
+        current = list(abbreviations(text, current, definitions, drops))
+    if "repeated-names" in rules:
+        current += repeated_names(text, current)
+    if "repeated-sentences" in rules:
+        current = repeated_sentences(text, current)
+    return sorted(current, key=lambda mention: (mention.start, -mention.end, mention.type)), drops
 
 
 def _with_marks(doc: Document, rules: dict[Key, str]) -> Document:

@@ -9,7 +9,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from lexome.infer.rules.mention import Drop, Mention, Occupied
+from lexome.infer.rules import Drop, Mention, Occupied
 
 RULE = "variants"
 TYPE = "Variant"

@@ -1,0 +1,702 @@
+"""Rules after the model: corrections of its mentions that are cheaper to state than to learn.
+
+Each rule is linear in the text and its mentions, can be switched off, and was measured on development sets
+(benchmarks/annotator_rules.py). A model has rules only if its model.json names them; `lexome.infer.refinement` applies
+them. Those for variants are in `lexome.infer.variant_rules`.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib import resources
+
+RULES = (
+    "boundaries",
+    "cell-lines",
+    "variants",
+    "coordination",
+    "lexicon",
+    "abbreviations",
+    "repeated-names",
+    "repeated-sentences",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Mention:
+    """A mention in the text of a document; `rule` is the rule that made it, None if the model predicted it."""
+
+    start: int
+    end: int
+    type: str
+    score: float
+    rule: str | None = None
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Start and end."""
+        return self.start, self.end
+
+    def moved(self, start: int, end: int) -> "Mention":
+        """The same mention with other boundaries."""
+        return replace(self, start=start, end=end)
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """A mention that a rule removed or moved, with the reason."""
+
+    mention: Mention
+    reason: str
+
+
+WORD = re.compile(r"[^\W_]+")
+
+# Longer names are sentences; the bound keeps look-ups per word constant.
+MAX_NAME = 80
+
+
+class NameIndex:
+    """Finds the occurrences of many names, whole words only, in time linear in the text.
+
+    >>> list(NameIndex({"type 2 diabetes", "diabetes"}).find("In type 2 diabetes, diabetesx and diabetes."))
+    [(3, 18), (34, 42)]
+    """
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._names: set[str] = set()
+        # By first word, the lengths of its names, longest first: there are at most MAX_NAME.
+        lengths: dict[str, set[int]] = {}
+        for name in names:
+            first = WORD.match(name)
+            if first is not None and len(name) <= MAX_NAME and not name[-1].isspace():
+                self._names.add(name)
+                lengths.setdefault(first.group(), set()).add(len(name))
+        self._lengths = {word: sorted(of_word, reverse=True) for word, of_word in lengths.items()}
+
+    def __bool__(self) -> bool:
+        return bool(self._names)
+
+    def find(self, text: str) -> Iterator[tuple[int, int]]:
+        """The longest name at each place, from left to right, without overlaps."""
+        end_of_last = 0
+        for word in WORD.finditer(text):
+            start = word.start()
+            if start < end_of_last:
+                continue
+            for length in self._lengths.get(word.group(), ()):
+                end = start + length
+                if text[start:end] in self._names and _ends_word(text, end):
+                    yield start, end
+                    end_of_last = end
+                    break
+
+
+def _ends_word(text: str, end: int) -> bool:
+    """Whether a name that ends here is not continued by a letter or digit."""
+    return end <= len(text) and not (text[end - 1].isalnum() and text[end : end + 1].isalnum())
+
+
+class Occupied:
+    """The places of mentions, to ask whether a range overlaps one of them."""
+
+    def __init__(self, text: str, mentions: Iterable[Mention]) -> None:
+        self._covered = bytearray(len(text))
+        for mention in mentions:
+            self.add(*mention.place)
+
+    def add(self, start: int, end: int) -> None:
+        """Cover a range."""
+        self._covered[start:end] = b"\1" * (end - start)
+
+    def overlaps(self, start: int, end: int) -> bool:
+        """Whether any character of the range is covered."""
+        return self._covered.find(1, start, end) >= 0
+
+
+def of_types(mentions: Iterable[Mention], types: Collection[str]) -> Iterator[Mention]:
+    """The mentions of some types."""
+    return (mention for mention in mentions if mention.type in types)
+
+
+# One type per place: which of several overlapping mentions of different types stay
+
+
+# A mention inside one of another type, such as the virus in "HIV infection", stays from this score on.
+NESTED_MIN_SCORE = 0.4
+
+# Added to the scores that are compared; chosen on development sets. A protein is often a chemical to the model as well,
+# and a disease named after its gene a gene.
+BONUS = {"Chemical": -0.1, "Disease": 0.1}
+
+# Types that may be part of a name of another type: (inner, outer).
+NESTED = frozenset(
+    (
+        ("Species", "Disease"),
+        ("Species", "Gene"),
+        ("Species", "Chemical"),
+        ("Species", "CellLine"),
+        ("Gene", "Disease"),
+        ("Gene", "Chemical"),
+        ("Gene", "Variant"),
+        ("Gene", "Gene"),
+        ("Chemical", "Disease"),
+        ("Chemical", "Gene"),
+        ("Disease", "Gene"),
+        ("Disease", "Chemical"),
+        ("Disease", "CellLine"),
+    )
+)
+
+
+def resolve_overlaps(mentions: Sequence[Mention], drops: list[Drop]) -> list[Mention]:
+    """The mentions without those that a better one excludes, best scores first.
+
+    Of mentions at the same place, and of those that cross, the one with the highest score stays. A mention inside
+    another one stays if such nesting occurs in annotated text and it is likely enough to be right.
+    """
+    ordered = sorted(mentions, key=lambda one: (one.start, -one.end, -one.score, one.type))
+    rivals = overlapping(ordered)
+    kept = [False] * len(ordered)
+    for number in sorted(range(len(ordered)), key=lambda place: (-_rank(ordered[place]), place)):
+        mention = ordered[number]
+        better = next((other for other in rivals[number] if kept[other] and _excludes(ordered[other], mention)), None)
+        if better is None:
+            kept[number] = True
+        elif (mention.type, mention.place) != (ordered[better].type, ordered[better].place):
+            reason = f"overlaps {ordered[better].type} {ordered[better].score:.2f}, which is more probable"
+            drops.append(Drop(mention, reason))
+    return [mention for mention, keep in zip(ordered, kept, strict=True) if keep]
+
+
+def _rank(mention: Mention) -> float:
+    """The score by which overlapping mentions are compared."""
+    return mention.score + BONUS.get(mention.type, 0.0)
+
+
+def overlapping(ordered: Sequence[Mention]) -> list[list[int]]:
+    """For each of ordered mentions, the numbers of those that overlap it.
+
+    Mentions of one type do not overlap, so that at each place there are at most as many as types: the time is linear.
+    """
+    rivals: list[list[int]] = [[] for _ in ordered]
+    active: list[int] = []
+    for number, mention in enumerate(ordered):
+        active = [other for other in active if ordered[other].end > mention.start]
+        for other in active:
+            rivals[other].append(number)
+        rivals[number] += active
+        active.append(number)
+    return rivals
+
+
+def _excludes(better: Mention, mention: Mention) -> bool:
+    """Whether a better mention excludes one that overlaps it."""
+    if mention.place == better.place:
+        return True
+    if mention.start >= better.start and mention.end <= better.end:
+        inner, outer = mention, better
+    elif better.start >= mention.start and better.end <= mention.end:
+        inner, outer = better, mention
+    else:
+        return True
+    return inner.score < NESTED_MIN_SCORE or (inner.type, outer.type) not in NESTED
+
+
+# Boundaries that words cut wrongly: brackets and allele marks
+
+
+# Marks of an allele that superscripts leave glued to a gene when markup is lost: SirT1ko, Atg5flox.
+ALLELE_MARK = re.compile(
+    r"(?<=[A-Za-z0-9)])(?:[-/]?(?:cKO|KO|ko|flox|fl/fl|fl|null|TTD)|[\s(]*[-+]/[-+]\)?|\([-+]/[-+]\)?)\Z"
+)
+# A word that the model takes into short mentions of genes: "TP53 mutations".
+ALTERATION = re.compile(r"\s+(?:mutations?|mutants?|polymorphisms?)\Z")
+# The least length of what is left.
+MIN_GENE = 3
+# Characters that are removed at either end at most, so that a page of brackets costs no more than a line.
+MAX_TRIM = 8
+OPENING, CLOSING = "([{", ")]}"
+PAIRS = dict(zip(CLOSING, OPENING, strict=True))
+
+
+def apply_boundaries(text: str, mentions: Sequence[Mention], drops: list[Drop]) -> Iterator[Mention]:
+    """The mentions, each with its brackets balanced, and without allele marks."""
+    for mention in mentions:
+        start, end = balanced(text, *mention.place)
+        if mention.type == "Gene":
+            start, end = gene_name(text, start, end)
+        if start >= end:
+            drops.append(Drop(mention, "punctuation"))
+            continue
+        if (start, end) == mention.place:
+            yield mention
+            continue
+        drops.append(Drop(mention, f"boundaries moved: {text[start:end]!r}"))
+        yield mention.moved(start, end)
+
+
+def balanced(text: str, start: int, end: int) -> tuple[int, int]:
+    """The place without punctuation at its ends and without a bracket there that is closed or opened elsewhere."""
+    first, last_end = start, end
+    while start < min(end, first + MAX_TRIM) and (
+        text[start] in " ,;:/.)]}" or (text[start] in OPENING and _unclosed(text, start, end))
+    ):
+        start += 1
+    while max(start, last_end - MAX_TRIM) < end:
+        last = text[end - 1]
+        if last in " ,;:/" or last in OPENING or (last in CLOSING and PAIRS[last] not in text[start:end]):
+            end -= 1
+        else:
+            break
+    # "15 nucleotide (nt": the bracket closes right behind it.
+    if (
+        end < len(text)
+        and text[end] in CLOSING
+        and text.count(PAIRS[text[end]], start, end) > text.count(text[end], start, end)
+    ):
+        end += 1
+    return start, end
+
+
+def _unclosed(text: str, start: int, end: int) -> bool:
+    closing = CLOSING[OPENING.index(text[start])]
+    return closing not in text[start:end]
+
+
+def gene_name(text: str, start: int, end: int) -> tuple[int, int]:
+    """The gene without the mark of an allele."""
+    if alteration := ALTERATION.search(text, max(start, end - 20), end):
+        end = alteration.start()
+    name = text[start:end]
+    if (mark := ALLELE_MARK.search(name)) and mark.start() >= MIN_GENE:
+        return start, start + mark.start()
+    return start, end
+
+
+# Cell lines by the convention of BioRED: the name of a line, without "cells", and no cell types
+
+
+CELL_LINE = "CellLine"
+
+# Words after the name that are not part of it.
+LINE_TRAILING = re.compile(
+    r"(?:[\s-]+|(?<=\)))(?:(?:cancer|carcinoma|tumou?r|leuk(?:a)?emia|lymphoma|melanoma|glioma|myeloma|adenocarcinoma"
+    r"|neuroblastoma|hepatoma|stem|host|packaging|feeder|suspension|epithelial|fibroblast|hybridoma|parental|producer)s?[\s-]+)*"
+    r"(?:sub)?(?:cells?|cell[\s-]?lines?|lines?|cultures?|clones?|subclones?|monolayers?|xenografts?|spheroids?|transfectants?"
+    r"|macrophages?|monocytes?|myoblasts?|myotubes?|(?:pre)?adipocytes?|keratinocytes?|hepatocytes?|neurons?"
+    r"|fibroblasts?|hybridomas?|populations?|lysates?)(?:[\s-]+(?:lines?|clones?|cultures?|monolayers?|xenografts?|lysates?))*\Z",
+    re.IGNORECASE,
+)
+# Organs and diseases after the name: "A549 lung", "U87 glioma".
+LINE_ORIGIN = re.compile(r"(?:\s+[a-z]{3,20})+\Z")
+# A word before the name that describes it: all lower-case letters, or a species, organ or "wild-type".
+LINE_LEADING = re.compile(
+    r"(?:(?:(?:[a-z]+(?:-[a-z]+)*|\w+-(?:deficient|expressing|transfected|treated|infected|stimulated|negative|positive|resistant"
+    r"|sensitive|dependent|independent|derived|null|producing|overexpressing|transformed|transduced)|Human|Murine|Mouse|Rat|Chinese|Burkitt's|EBV)"
+    r",?)[\s]+)+",
+)
+LINE_NAME = re.compile(r"[A-Z0-9]")
+# Characters at either end of a mention that are searched: patterns that repeat words must not see a whole page.
+EDGE = 80
+
+# A description that ends before the name: "HA-HuR expressing Huh7", "HSC cell line LX-2", "WT HEK", "KO U2OS".
+DESCRIPTION = re.compile(
+    r".*\b(?:expressing|transfected|depleted|treated|infected|transduced|derived|deficient|resistant|knockout|knockdown|cell"
+    r" lines?|cells|line|WT|KO|KD|wt|ko|Confluent|control)[\s:]+(?=\S*[A-Z0-9])"
+)
+# Two lines with a comma between them.
+LINE_LIST = re.compile(r",\s+(?:and\s+)?")
+# Names of species, and words at the beginning of a sentence.
+NOT_NAMES = re.compile(
+    r"[A-Z](?:[a-z]+|\.)\s[a-z]+(?:\s.*)?|[A-Za-z]|Dermal|Primary|Normal|Human|Mouse|Western blot|Both|These|Stable"
+    r"|Adherent|Cultured|Clonal|Tumou?r|Cancer|CRISPR|pcDNA3(?:\.1)?|GFP|EGFP|Cells?"
+)
+
+# What is left of a cell type once "cells" is cut. Lines have names; these are classes (Cell Ontology's abbreviations).
+CELL_TYPES = re.compile(
+    r"(?:\w+\s)*(?:CD\d+\w?(?:[+-]|\(\W\)|bright|high|low|hi|lo|dim)*[\s/]*)*(?:T|B|NK|NKT|Th\d{0,2}|Tregs?|Treg|Tfh|Tc\d?|ILC\dS?|DCs?|mDCs?|pDCs?|BMDCs?|MoDCs?"
+    r"|BMDMs?|MDMs?|PBMCs?|PBLs?|PMNs?|TILs?|CTLs?|LAK|APCs?|HSCs?|HSPCs?|MSCs?|BMSCs?|BM-MSCs?|hMSCs?|ADSCs?|ASCs?|NSCs?|ESCs?|hESCs?|mESCs?|ES|iPSCs?|iPS"
+    r"|hiPSCs?|PSCs?|EPCs?|ECs?|SMCs?|VSMCs?|RBCs?|WBCs?|CSCs?|CICs?|GSCs?|TAMs?|MDSCs?|OPCs?|ICCs?|ECFCs?|RPE|ESC|PGCs?|SSCs?|GCs?|MEFs?|NHEKs?|HUVECs?|HPCs?|KCs?"
+    r"|LCs?|MCs?|AMs?|ICs?|NPCs?|Schwann|Sertoli|Leydig|Kupffer|Purkinje|Langerhans|Paneth|Merkel|Müller|Muller|Clara|Hodgkin|CD\d+\w?(?:[+-]|\(\W\))*|GFP|WT|KO|Fig)",
+)
+# Cell types that BioRED does annotate where they serve as a line.
+SERVE_AS_LINES = frozenset(("MEF", "MEFs"))
+# Continues a name that the word boundary cut: COS in "COS-7".
+CONTINUATION = re.compile(r"[-/.]?\d{1,5}[A-Za-z]{0,3}(?!\w)|-[A-Z]{1,2}\d{0,4}(?![\w-])")
+
+
+def apply_cell_lines(text: str, mentions: Sequence[Mention], drops: list[Drop]) -> Iterator[Mention]:
+    """The mentions with cell lines cut to their names, and without those that are cell types."""
+    seen: set[tuple[int, int]] = set()
+    for mention in mentions:
+        if mention.type != CELL_LINE:
+            yield mention
+            continue
+        for start, end in _split_lines(text, *line_name(text, *mention.place)):
+            name = text[start:end]
+            if is_cell_type(name):
+                drops.append(Drop(mention, "a cell type, not a cell line"))
+            elif (start, end) in seen:
+                drops.append(Drop(mention, f"the same cell line as {name!r}"))
+            else:
+                if (start, end) != mention.place:
+                    drops.append(Drop(mention, f"cut to the name of the line, {name!r}"))
+                seen.add((start, end))
+                yield mention.moved(start, end)
+
+
+def is_cell_type(name: str) -> bool:
+    """Whether a name is that of a class of cells, or none at all, rather than that of a line."""
+    if not LINE_NAME.search(name) or name in SERVE_AS_LINES:
+        return name not in SERVE_AS_LINES
+    return len(name) <= EDGE and bool(CELL_TYPES.fullmatch(name) or NOT_NAMES.fullmatch(name))
+
+
+def _split_lines(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
+    """The place, or those of the lines that a comma separates."""
+    for comma in LINE_LIST.finditer(text, start, end):
+        yield start, comma.start()
+        start = comma.end()
+    yield start, end
+
+
+def line_name(text: str, start: int, end: int) -> tuple[int, int]:
+    """The place of the name in a mention such as "human HEK293 cells"."""
+    tail = max(start, end - EDGE)
+    if trailing := LINE_TRAILING.search(text[tail:end]):
+        end = tail + trailing.start()
+    else:
+        more = CONTINUATION.match(text, end) if text[end - 1].isalnum() else None
+        if more:
+            end = more.end()
+    if origin := LINE_ORIGIN.search(text[max(start, end - EDGE) : end]):
+        rest = end - len(origin.group())
+        end = rest if LINE_NAME.search(text, start, rest) else end
+    if description := DESCRIPTION.match(text, start, min(end, start + EDGE)):
+        start = description.end()
+    if leading := LINE_LEADING.match(text, start, min(end, start + EDGE)):
+        start = leading.end()
+    while end > start and text[end - 1] in " ,;:/([-":
+        end -= 1
+    while start < end and text[start] in " ,;:/)]-.":
+        start += 1
+    # "(MCF-7)"
+    if start < end and text[start] == "(" and text[end - 1] == ")" and ")" not in text[start : end - 1]:
+        start, end = start + 1, end - 1
+    return start, end
+
+
+# Members of a gene family written as one word: Mcm4/6/7, ERK1/2, SMAD1/5/8
+#
+# NLM-Gene and BioRED annotate such a word as one mention: 106 of 114 in their training splits, none member by member.
+# Ellipsis in other types ("breast and ovarian cancer") is one mention in the datasets and in the model's output too.
+
+
+COORDINATION = "coordination"
+# Precision in the training splits.
+FAMILY_SCORE = 0.9
+
+FAMILY = re.compile(r"(?<![\w/.-])(?=[A-Za-z]*[A-Z])[A-Za-z]{2,6}\d{1,2}[a-z]?(?:/\d{1,2}[a-z]?){1,4}(?![\w/-])")
+# Words that are numbered but no genes: helper T cells, figures, trial phases, viruses, half-lives.
+NOT_FAMILIES = re.compile(
+    r"(?:Th|Fig|Figs|Tab|Table|Type|Day|Days|Week|Phase|Stage|Grade|Step|Level|Group|Class|Exp|No|Ref|Eq|Chr|PM|CIN|VAIN"
+    r"|COVID|HSV|HIV|HTLV|HPV|FIGO|Child|Log|Lane|Ex|Exon|Case|Part|Vol|Sect|Model|Site|Zone|Line|Arm|BP|GCS|ECOG|WHO)\d",
+    re.IGNORECASE,
+)
+
+
+def apply_coordination(text: str, mentions: Sequence[Mention], drops: list[Drop]) -> list[Mention]:
+    """The mentions with families added as genes, in place of genes that are only a part of one."""
+    families = [match.span() for match in FAMILY.finditer(text) if not NOT_FAMILIES.match(match.group())]
+    if not families:
+        return list(mentions)
+    made = [Mention(start, end, "Gene", FAMILY_SCORE, COORDINATION) for start, end in families]
+    ordered = sorted((*mentions, *made), key=lambda mention: (mention.start, -mention.end))
+    rivals = overlapping(ordered)
+    removed: set[int] = set()
+    for number, family in enumerate(ordered):
+        if family.rule != COORDINATION:
+            continue
+        low, high = family.place
+        parts = [
+            other
+            for other in rivals[number]
+            if ordered[other].type == "Gene" and low <= ordered[other].start and ordered[other].end <= high
+        ]
+        if len(parts) < len(rivals[number]) or any(ordered[part].place == family.place for part in parts):
+            removed.add(number)
+            continue
+        drops += [Drop(ordered[part], f"a part of {text[slice(*family.place)]!r}") for part in parts]
+        removed.update(parts)
+    return [mention for number, mention in enumerate(ordered) if number not in removed]
+
+
+# A small lexicon of brands, clinical abbreviations, viruses, cell lines and genes, for texts with little context
+#
+# Ambiguous abbreviations (CAD is a disease, and a computer's help in design) count only in clinical text.
+
+
+LEXICON = "lexicon"
+
+# Precision on the development sets of what the lexicon added there (results/annotator_rules.json).
+LEXICON_SCORE = 0.95
+
+# Below this score, what the model found is replaced by the lexicon's name.
+UNSURE = 0.5
+
+# Words and forms of clinical notes and case reports; two different ones make a text clinical.
+CLINICAL = re.compile(
+    r"\b(?:(pts?|patients?)|(h/o|history of|hx|PMHx?)|(s/p|status post)|(dx|diagnos(?:is|ed))|(rx|prescribed)"
+    r"|(\d+ ?(?:y/?o|yo|yr|years?[- ]old))|(admitted|admission|discharged?)"
+    r"|(\d+ ?mg|mcg|bid|b\.i\.d\.|tid|qd|q\d+h|prn|p\.?o\.?)|(present(?:s|ed|ing)?|c/o|complain\w+)"
+    r"|(denies|denied|endorses)|(started on|continue[ds]?|discontinue[ds]?)|(BP|HR|SpO2|ECG|EKG|CT|MRI|CXR|labs)"
+    r"|(ED visit|ICU|ER|clinic))\b",
+    re.IGNORECASE,
+)
+MIN_CUES = 2
+
+# A protein right after the name of its virus, whose names are words elsewhere.
+VIRAL_PROTEIN = re.compile(
+    r"[ -]((?:nsp|NSP)\d{1,2}|ORF ?\d{1,2}[a-z]?|Tat|Rev|Nef|Vpr|Vpu|Vif|Vpx|Gag|Env|Pol|gp(?:41|120|160)|p24"
+    r"|[Ss]pike|nucleocapsid|Mpro|PLpro|3CLpro|RdRp|NS\d[AB]?|HBx|HBsAg|HBeAg|core protein|E[1-7]|L[12]|LMP[12]A?"
+    r"|EBNA-?\d[A-C]?|BZLF1|LANA|ICP\d{1,2}|US\d{1,2}|UL\d{1,3}|Tax|HBZ)(?!\w)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LexiconEntry:
+    """The type of a name, and whether it counts in clinical text only."""
+
+    type: str
+    clinical: bool
+
+
+@cache
+def lexicon() -> tuple[NameIndex, dict[str, LexiconEntry]]:
+    """The names with their entries, and the index that finds them."""
+    entries: dict[str, LexiconEntry] = {}
+    text = resources.files("lexome.infer").joinpath("lexicon.tsv").read_text(encoding="utf-8")
+    for line in text.splitlines():
+        if line and not line.startswith("#"):
+            name, type_, case, context = line.split("\t")
+            for form in (name, name.lower(), name.upper()) if case == "any" else (name,):
+                entries.setdefault(form, LexiconEntry(type_, context == "clinical"))
+    return NameIndex(entries), entries
+
+
+def is_clinical(text: str) -> bool:
+    """Whether a text reads like a clinical note: it has cues of at least two kinds."""
+    kinds: set[int] = set()
+    for cue in CLINICAL.finditer(text):
+        kinds.add(cue.lastindex or 0)
+        if len(kinds) >= MIN_CUES:
+            return True
+    return False
+
+
+def apply_lexicon(
+    text: str, mentions: Sequence[Mention], drops: list[Drop], *, types: Collection[str]
+) -> list[Mention]:
+    """The mentions with names of the lexicon added where the model has none, or has only a part of the name."""
+    index, entries = lexicon()
+    found: list[tuple[int, int, str]] = []
+    clinical: bool | None = None
+    defined: dict[str, bool] = {}
+    for start, end in index.find(text):
+        name = text[start:end]
+        entry = entries[name]
+        if entry.type not in types:
+            continue
+        if entry.clinical:
+            if clinical is None:
+                clinical = is_clinical(text)
+            # Where a text defines an abbreviation, it has a meaning of its own.
+            if not clinical or _defines(text, name, defined):
+                continue
+        found.append((start, end, entry.type))
+        if entry.type == "Species" and "Gene" in types and (protein := VIRAL_PROTEIN.match(text, end)):
+            found.append((*protein.span(1), "Gene"))
+    if not found:
+        return list(mentions)
+    viruses = {(start, end) for start, end, type_ in found if type_ == "Species"}
+    current = _cut_at_viruses(text, mentions, viruses, drops)
+    return _with_names(text, current, found, drops)
+
+
+def _cut_at_viruses(
+    text: str, mentions: Sequence[Mention], viruses: Collection[tuple[int, int]], drops: list[Drop]
+) -> list[Mention]:
+    """Genes that begin with the name of a virus, without it: nsp12 in "SARS-CoV-2 nsp12"."""
+    end_of = dict(viruses)
+    cut: list[Mention] = []
+    for mention in mentions:
+        end = end_of.get(mention.start, mention.end)
+        if mention.type == "Gene" and end < mention.end - 1 and text[end] in " -":
+            drops.append(Drop(mention, f"cut after {text[mention.start : end]!r}"))
+            mention = mention.moved(end + 1, mention.end)
+        cut.append(mention)
+    return cut
+
+
+def _with_names(
+    text: str, mentions: Sequence[Mention], found: Sequence[tuple[int, int, str]], drops: list[Drop]
+) -> list[Mention]:
+    """The mentions, with each name that the model has not found, or only a part of, or with another type."""
+    ordered = sorted(
+        (*mentions, *(Mention(start, end, type_, LEXICON_SCORE, LEXICON) for start, end, type_ in found)),
+        key=lambda mention: (mention.start, -mention.end),
+    )
+    rivals = overlapping(ordered)
+    removed: set[int] = set()
+    for number, name in enumerate(ordered):
+        if name.rule != LEXICON:
+            continue
+        others = [other for other in rivals[number] if ordered[other].rule != LEXICON]
+        inside = all(name.start <= ordered[other].start and ordered[other].end <= name.end for other in others)
+        same = (ordered[other] for other in others if ordered[other].place == name.place)
+        # What the model found itself stays, but for a score that the name alone deserves.
+        if not inside or any(mention.type == name.type and mention.score >= UNSURE for mention in same):
+            removed.add(number)
+            continue
+        for other in set(others) - removed:
+            drops.append(Drop(ordered[other], f"{text[slice(*name.place)]!r} is a {name.type} in the lexicon"))
+        removed.update(others)
+    return [mention for number, mention in enumerate(ordered) if number not in removed]
+
+
+def _defines(text: str, name: str, known: dict[str, bool]) -> bool:
+    """Whether the text has the name in parentheses; each name is searched for once."""
+    if name not in known:
+        known[name] = f"({name})" in text
+    return known[name]
+
+
+# Agreement inside a document: names found elsewhere, abbreviations with their long forms, repeated sentences
+
+
+Definition = tuple[tuple[int, int], tuple[int, int]]
+"""The places of a long form and of the short form that it defines."""
+
+REPEATED, SENTENCES, ABBREVIATIONS = "repeated-names", "repeated-sentences", "abbreviations"
+
+# By type: how often a name must be found, with what score on average, before its other occurrences are taken too.
+# Chosen on development sets (results/annotator_rules.json); Gene and the rest gained nothing.
+REPEATED_TYPES: Mapping[str, tuple[int, float]] = {
+    "Chemical": (2, 0.7),
+    "Species": (2, 0.7),
+    "Disease": (2, 0.8),
+    "Gene": (2, 0.8),
+    "CellLine": (1, 0.5),
+}
+MIN_NAME = 3
+# Types whose abbreviations agree with their long forms. That of a gene's is another gene's or a disease's too often.
+DEFINED_TYPES = frozenset(("Disease", "Chemical", "Species"))
+# From this score on, a long form says what its abbreviation is.
+MIN_DEFINED_SCORE = 0.6
+# Below this score, a mention takes the type of the long form that it abbreviates.
+RETYPE_BELOW = 0.6
+# What an occurrence found by its name alone is worth, relative to those it was found from.
+DISCOUNT = 0.85
+
+# Sentences are told apart well enough to notice that one is repeated.
+SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\n")
+MIN_SENTENCE = 15
+
+
+def repeated_names(text: str, mentions: Sequence[Mention]) -> Iterator[Mention]:
+    """Occurrences of names that were found several times, as one type, and missed here."""
+    scores: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for mention in mentions:
+        if mention.end - mention.start >= MIN_NAME:
+            scores[text[mention.start : mention.end]][mention.type].append(mention.score)
+    types: dict[str, tuple[str, float]] = {}
+    for name, by_type in scores.items():
+        if len(by_type) > 1:
+            continue
+        type_, found = next(iter(by_type.items()))
+        if type_ in REPEATED_TYPES:
+            times, mean = REPEATED_TYPES[type_]
+            average = sum(found) / len(found)
+            if len(found) >= times and average >= mean:
+                types[name] = (type_, average * DISCOUNT)
+    index, taken = NameIndex(types), Occupied(text, mentions)
+    for start, end in index.find(text) if index else ():
+        if not taken.overlaps(start, end):
+            type_, score = types[text[start:end]]
+            yield Mention(start, end, type_, score, REPEATED)
+
+
+def repeated_sentences(text: str, mentions: Sequence[Mention]) -> list[Mention]:
+    """The mentions, the same ones in each copy of a sentence: those that at least half of the copies have."""
+    copies = _copies(text)
+    if not copies:
+        return list(mentions)
+    places = sorted(start for starts in copies.values() for start in starts)
+    sentence_of = {start: sentence for sentence, starts in copies.items() for start in starts}
+    inside: dict[str, dict[tuple[int, int, str], list[Mention]]] = defaultdict(lambda: defaultdict(list))
+    outside: list[Mention] = []
+    ordered = sorted(mentions, key=lambda mention: mention.start)
+    number = -1
+    for mention in ordered:
+        while number + 1 < len(places) and places[number + 1] <= mention.start:
+            number += 1
+        start = places[number] if number >= 0 else None
+        sentence = sentence_of[start] if start is not None else ""
+        if start is None or mention.end > start + len(sentence):
+            outside.append(mention)
+            continue
+        key = (mention.start - start, mention.end - start, mention.type)
+        inside[sentence][key].append(mention)
+    agreed = list(outside)
+    for sentence, found in inside.items():
+        starts = copies[sentence]
+        for (low, high, type_), same in found.items():
+            if 2 * len(same) < len(starts):
+                continue
+            own = {mention.start - low: mention for mention in same}
+            score = sum(mention.score for mention in same) / len(same)
+            agreed += [
+                own[start] if start in own else Mention(start + low, start + high, type_, score, SENTENCES)
+                for start in starts
+            ]
+    return agreed
+
+
+def _copies(text: str) -> dict[str, list[int]]:
+    """Sentences that occur more than once, and where."""
+    starts: dict[str, list[int]] = defaultdict(list)
+    begin = 0
+    for boundary in SENTENCE_END.finditer(text):
+        starts[text[begin : boundary.start()]].append(begin)
+        begin = boundary.end()
+    starts[text[begin:]].append(begin)
+    return {
+        sentence: places for sentence, places in starts.items() if len(places) > 1 and len(sentence) >= MIN_SENTENCE
+    }
+
+
+def abbreviations(
+    text: str, mentions: Sequence[Mention], definitions: Iterable[Definition], drops: list[Drop]
+) -> Iterator[Mention]:
+    """The mentions, with abbreviations that the model missed or is unsure of as the type of their long form."""
+    at = {mention.place: mention for mention in mentions if mention.type in DEFINED_TYPES}
+    meaning: dict[str, Mention] = {}
+    for long_form, short_form in definitions:
+        mention = at.get(long_form)
+        if mention is not None and mention.score >= MIN_DEFINED_SCORE:
+            meaning.setdefault(text[slice(*short_form)], mention)
+    for mention in mentions:
+        long_mention = meaning.get(text[slice(*mention.place)], mention)
+        if long_mention.type != mention.type and mention.score < RETYPE_BELOW:
+            drops.append(Drop(mention, f"abbreviates {text[slice(*long_mention.place)]!r}, {long_mention.type}"))
+            yield Mention(*mention.place, long_mention.type, long_mention.score * DISCOUNT, ABBREVIATIONS)
+        else:
+            yield mention
+    index, taken = NameIndex(meaning), Occupied(text, mentions)
+    for start, end in index.find(text) if index else ():
+        if not taken.overlaps(start, end):
+            long_mention = meaning[text[start:end]]
+            yield Mention(start, end, long_mention.type, long_mention.score * DISCOUNT, ABBREVIATIONS)

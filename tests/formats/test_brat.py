@@ -259,7 +259,6 @@ def test_what_brat_cannot_hold_is_noted(tmp_path: Path) -> None:
         "labels not written",
         "metadata not written",
         "scores not written",
-        "relation novelty not written",
         "passage offsets not written",
         "passage kinds and sections not written",
         "sentences and tokens not written",

@@ -66,6 +66,13 @@ def test_relations_are_filtered_by_type_and_score(models: Path) -> None:
     assert len(spans) == 5
 
 
+def test_a_table_is_one_of_relations(models: Path, tmp_path: Path) -> None:
+    assert run(models, "--relations", "--to", "tsv").splitlines()[1].split("\t")[2:9:6] == ["olaparib", "INHIBITOR"]
+    mentions = run(models, "--relations", "--to", "tsv", "--set", "table=mentions").splitlines()
+    assert len(mentions) == 6
+    assert "INHIBITOR" not in "".join(mentions)
+
+
 def test_filters_without_a_relation_model_say_so(models: Path) -> None:
     for option, value in (("--relation-types", "Bind"), ("--min-relation-score", "0.5")):
         with raises(UsageError, code="no-relation-model"):

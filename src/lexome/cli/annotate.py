@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 
 # A folder is written in this format unless --to names another.
 BULK_FORMAT = "jsonl"
+TABLES = ("csv", "tsv", "xlsx")
 NAMED_ORPHANS = 3
 
 
@@ -206,6 +207,9 @@ def annotate(
     _check_combinations(output, counts=formats.counts, explain=explain, bulk=bulk)
     written_as = output.format or (BULK_FORMAT if output.bulk else None)
     read_options, write_options = formats.split(written_as)
+    if relations and written_as in TABLES:
+        # Whoever asks for relations expects a table of those.
+        write_options = {"table": "relations"} | write_options
     parsed = parse_inputs(_arguments(inputs), text=text and bool(inputs))
     folders = tuple(resolve_model(name, search_path=models_path) for name in model or [default_model()])
     if relations:

@@ -7,27 +7,33 @@
     A1  Negation E1                   an attribute; M1 in older files
     N1  Reference T1 NCBIGene:672     a concept of the mention
     #1  AnnotatorNotes T1  text       an attribute of that name, the text its value
+    #2  Lexome R1  {"score": 0.9}     what brat has no place for: score, novelty and concepts of a relation
 
+A relation to a concept is written as one to the concept's first mention, with the concept in such a note.
 Offsets count the characters of the text file, including line endings. Names with white space, which brat does
 not allow, are percent-encoded.
 """
 
+import json
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote, unquote
 
 from lexome.document import Argument, Attribute, Document, Passage, Relation, Span, encode_utf8, shorten
-from lexome.errors import BadDocument
+from lexome.errors import BadDocument, LexomeError
 from lexome.files import fill_folder
 from lexome.formats.offsets import Offsets, settle
 from lexome.formats.streams import Source, decode, uncompressed_name
 from lexome.formats.tally import Tally, drop_dependents, note_losses
 
-_SUPPORTED = frozenset({"relations", "attributes", "concepts"})
+_SUPPORTED = frozenset({"relations", "attributes", "concepts", "relation novelty"})
+# The name of notes with what brat has no place for.
+OWN_NOTE = "Lexome"
 _MENTION = re.compile(r"(\S*) ((?:[0-9]{1,15} [0-9]{1,15};)*[0-9]{1,15} [0-9]{1,15})")
 _STANDOFF = (".ann", ".a1", ".a2")
 _LINE_ENDS = str.maketrans("\r\n", "  ")
@@ -116,6 +122,7 @@ def _document(
         raise BadDocument(
             "unknown_target", f"a normalization refers to {target!r}, which is not a mention.", value=target
         )
+    relations, attributes = _restore(relations, attributes, tally)
     known = {span.id for span in spans} | {relation.id for relation in relations}
     comments = {attribute for attribute in attributes if attribute.id.startswith("#") and attribute.target not in known}
     if comments:
@@ -124,6 +131,43 @@ def _document(
         attributes = tuple(attribute for attribute in attributes if attribute not in comments)
     make = partial(Document, id, passages)
     return settle(make, passages, spans, relations, attributes, offsets=offsets, tally=tally)
+
+
+def _restore(
+    relations: tuple[Relation, ...], attributes: tuple[Attribute, ...], tally: Tally
+) -> tuple[tuple[Relation, ...], tuple[Attribute, ...]]:
+    """The relations with what our notes say of them, and the attributes without these notes."""
+    notes: dict[str, Attribute] = {}
+    for attribute in attributes:
+        if attribute.id.startswith("#") and attribute.name == OWN_NOTE:
+            notes[attribute.target] = attribute
+    restored: list[Relation] = []
+    for relation in relations:
+        note = notes.get(relation.id)
+        try:
+            restored.append(relation if note is None else _with_facts(relation, json.loads(note.value or "")))
+        except (ValueError, TypeError, AttributeError, LexomeError):
+            # An annotator's own, or one that an annotator has changed: it stays a note.
+            tally.note(f"note {OWN_NOTE} without the facts of a relation")
+            restored.append(relation)
+            del notes[relation.id]
+    own = {notes[relation.id].id for relation in relations if relation.id in notes}
+    return tuple(restored), tuple(attribute for attribute in attributes if attribute.id not in own)
+
+
+def _with_facts(relation: Relation, facts: dict[str, Any]) -> Relation:
+    concepts = facts.get("concepts") or [None] * len(relation.arguments)
+    arguments = tuple(
+        argument if concept is None else Argument(argument.role, concept=str(concept))
+        for argument, concept in zip(relation.arguments, concepts, strict=True)
+    )
+    score, novel = facts.get("score"), facts.get("novel")
+    return replace(
+        relation,
+        arguments=arguments,
+        novel=None if novel is None else bool(novel),
+        score=None if score is None else float(score),
+    )
 
 
 @dataclass(slots=True)
@@ -289,6 +333,7 @@ def write(docs: Iterable[Document], folder: Path, *, tally: Tally) -> None:
 
 def _standoff(doc: Document, stems: FileStems, tally: Tally) -> tuple[bytes, str]:
     """The content of a document's .ann file, and the name of its files."""
+    doc = _with_notes(doc, tally)
     relations, attributes = _writable(doc, tally)
     letters = [_relation_letter(relation, {span.id for span in doc.spans}) for relation in relations]
     ids = _brat_ids([(span.id, "T") for span in doc.spans])
@@ -306,6 +351,36 @@ def _standoff(doc: Document, stems: FileStems, tally: Tally) -> tuple[bytes, str
         tally.note("ids renumbered")
     note_losses(doc, tally, supported=_SUPPORTED)
     return encode_utf8("".join(f"{line}\n" for line in lines)), stems.take(doc.id)
+
+
+def _with_notes(doc: Document, tally: Tally) -> Document:
+    """The document with relations between mentions in place of those to concepts, and notes of what that loses."""
+    first: dict[str, str] = {}
+    for span in sorted(doc.spans, key=lambda span: span.start):
+        for concept in span.concepts:
+            first.setdefault(concept, span.id)
+    used = {attribute.id for attribute in doc.attributes}
+    ids = (id for number in count(1) if (id := f"#{number}") not in used)
+    relations: list[Relation] = []
+    notes: list[Attribute] = []
+    for relation in doc.relations:
+        concepts = [argument.concept for argument in relation.arguments]
+        facts: dict[str, Any] = {}
+        if any(concepts) and all(concept is None or concept in first for concept in concepts):
+            facts["concepts"] = concepts
+            tally.note("relation to a concept written as one to its first mention")
+        if relation.score is not None:
+            facts["score"] = relation.score
+        if relation.novel is not None:
+            facts["novel"] = relation.novel
+        if facts:
+            notes.append(Attribute(next(ids), relation.id, OWN_NOTE, json.dumps(facts, ensure_ascii=False)))
+        arguments = tuple(
+            Argument(argument.role, first[argument.concept]) if argument.concept and "concepts" in facts else argument
+            for argument in relation.arguments
+        )
+        relations.append(replace(relation, arguments=arguments, score=None))
+    return replace(doc, relations=tuple(relations), attributes=(*doc.attributes, *notes))
 
 
 def _writable(doc: Document, tally: Tally) -> tuple[tuple[Relation, ...], tuple[Attribute, ...]]:

@@ -1,6 +1,7 @@
-"""Tables of mentions: one row per mention, or with `counts` one row per concept or name.
+"""Tables of mentions and relations: one row for each, or with `counts` one per concept, name or pair of these.
 
-The columns of a table of mentions are those of COLUMNS. A document without mentions has no row, which is noted.
+The columns of a table of mentions are those of COLUMNS, of a table of relations those of RELATION_COLUMNS: who does
+what to whom. A document without mentions, or without relations, has no row, which is noted.
 
 Spreadsheets run a cell that begins with =, +, - or @ as a formula, and text of strangers may begin so ("CSV
 injection"). Such text is written with an apostrophe before it, which spreadsheets hide, unless `escape` is false.
@@ -9,38 +10,62 @@ injection"). Such text is written with an apostrophe before it, which spreadshee
 import csv
 import io
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import BinaryIO
+from typing import BinaryIO, Literal
 
-from lexome.document import Document, Passage, Span, encode_utf8, shorten
+from lexome.document import Document, Passage, Relation, Span, encode_utf8, shorten
 from lexome.formats.tally import PASSAGE_DETAILS, Tally, note_losses
 
 COLUMNS = ("document", "pmid", "passage", "start", "end", "text", "type", "score", "concept", "name")
 COUNT_COLUMNS = ("name", "type", "concept", "documents", "mentions")
+_SIDE = ("", "_type", "_concept", "_name", "_start", "_end")
+RELATION_COLUMNS = (
+    "document", "pmid", *(f"first{what}" for what in _SIDE), "relation", *(f"second{what}" for what in _SIDE),
+    "score", "novel", "level",
+)  # fmt: skip
+RELATION_COUNT_COLUMNS = (
+    "first", "first_type", "first_concept", "relation", "second", "second_type", "second_concept", "documents",
+    "relations", "highest_score",
+)  # fmt: skip
+Table = Literal["mentions", "relations"]
 Cell = str | int | float
 PreferredName = Callable[[str], str | None]
 """The preferred name of a concept id, or None."""
 
+RelationKey = tuple[tuple[str, str], str, tuple[str, str]]
+
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 _SUPPORTED = PASSAGE_DETAILS | {"concepts", "scores"}
+_SUPPORTED_WITH_RELATIONS = _SUPPORTED | {"relations", "relation novelty"}
 
 
 def table_rows(
-    docs: Iterable[Document], *, counts: bool, preferred_name: PreferredName | None, tally: Tally
+    docs: Iterable[Document],
+    *,
+    counts: bool,
+    preferred_name: PreferredName | None,
+    tally: Tally,
+    table: Table = "mentions",
 ) -> Iterator[tuple[Cell, ...]]:
-    """The header, then the rows of a table of mentions or of counts."""
+    """The header, then the rows of a table of mentions, of relations, or of counts of either."""
+    written = _written(docs, tally, table)
     if counts:
-        counted = _Counts()
-        for doc in _written(docs, tally):
+        counted = _Counts() if table == "mentions" else _RelationCounts()
+        for doc in written:
             counted.add(doc)
-        yield COUNT_COLUMNS
+        yield COUNT_COLUMNS if table == "mentions" else RELATION_COUNT_COLUMNS
         yield from counted.rows(preferred_name)
-        return
-    yield COLUMNS
-    for doc in _written(docs, tally):
-        for span in doc.spans:
-            yield _mention_row(doc, span, preferred_name, tally)
+    elif table == "relations":
+        yield RELATION_COLUMNS
+        for doc in written:
+            for relation, sides in _binary_relations(doc, tally):
+                yield _relation_row(doc, relation, sides, preferred_name)
+    else:
+        yield COLUMNS
+        for doc in written:
+            for span in doc.spans:
+                yield _mention_row(doc, span, preferred_name, tally)
 
 
 def write_delimited(
@@ -52,12 +77,13 @@ def write_delimited(
     counts: bool,
     escape: bool,
     preferred_name: PreferredName | None,
+    table: Table,
 ) -> None:
     """The table in UTF-8; cells with the delimiter, a quote or a line break are quoted."""
     line = io.StringIO(newline="")
     # Cells with a carriage return are quoted only where it is part of the line terminator.
     writer = csv.writer(line, delimiter=delimiter, lineterminator="\r\n")
-    for row in table_rows(docs, counts=counts, preferred_name=preferred_name, tally=tally):
+    for row in table_rows(docs, counts=counts, preferred_name=preferred_name, tally=tally, table=table):
         writer.writerow([escape_formula(cell, tally) if escape and isinstance(cell, str) else cell for cell in row])
         stream.write(encode_utf8(line.getvalue().removesuffix("\r\n") + "\n"))
         line.seek(0)
@@ -77,12 +103,13 @@ def place_name(passage: Passage) -> str:
     return " > ".join(passage.section) or passage.kind
 
 
-def _written(docs: Iterable[Document], tally: Tally) -> Iterator[Document]:
+def _written(docs: Iterable[Document], tally: Tally, table: Table) -> Iterator[Document]:
     """The documents, each counted as written, with notes on what a table does not have."""
+    relations = table == "relations"
     for doc in tally.convert(docs, _require_unicode):
-        note_losses(doc, tally, supported=_SUPPORTED)
-        if not doc.spans:
-            tally.note("document without mentions: no row")
+        note_losses(doc, tally, supported=_SUPPORTED_WITH_RELATIONS if relations else _SUPPORTED)
+        if not (doc.relations if relations else doc.spans):
+            tally.note(f"document without {table}: no row")
         yield doc
 
 
@@ -91,6 +118,9 @@ def _require_unicode(doc: Document) -> Document:
     encode_utf8(doc.id, "the id")
     for span in doc.spans:
         encode_utf8(f"{span.text}{span.type}{''.join(span.concepts)}", f"the mention {shorten(repr(span.id))}")
+    for relation in doc.relations:
+        concepts = "".join(argument.concept or "" for argument in relation.arguments)
+        encode_utf8(f"{relation.type}{concepts}", f"the relation {shorten(repr(relation.id))}")
     return doc
 
 
@@ -147,6 +177,113 @@ class _Counts:
             preferred = preferred_name(concept) if preferred_name is not None and concept else None
             name = preferred or _most_frequent(self.spellings[key])
             yield name, _most_frequent(self.types[key]), concept, self.documents[key], self.mentions[key]
+
+
+# Relations
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One side of a relation: its mention, or the first mention of its concept, if there is one, and its concepts."""
+
+    name: str
+    type: str
+    concepts: tuple[str, ...]
+    mention: Span | None
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """The concept, or where there is none or several the name regardless of case."""
+        return ("", self.concepts[0]) if len(self.concepts) == 1 else (self.type, self.name.casefold())
+
+
+def level_of(relation: Relation) -> str:
+    """Whether a relation is between mentions or between concepts."""
+    return "concept" if any(argument.concept is not None for argument in relation.arguments) else "mention"
+
+
+def relation_sides(doc: Document) -> Iterator[tuple[Relation, tuple[Side, ...]]]:
+    """Each relation with what its arguments are, in words."""
+    spans = {span.id: span for span in doc.spans}
+    of_concept = {concept: mentions[0] for concept, mentions in doc.concepts.items()} if doc.relations else {}
+    types = {relation.id: relation.type for relation in doc.relations}
+    for relation in doc.relations:
+        sides = []
+        for argument in relation.arguments:
+            if argument.concept is not None:
+                mention = of_concept.get(argument.concept)
+                text, type_ = (argument.concept, "") if mention is None else (mention.text, mention.type)
+                sides.append(Side(text, type_, (argument.concept,), mention))
+            elif argument.target in spans:
+                mention = spans[argument.target]
+                sides.append(Side(mention.text, mention.type, mention.concepts, mention))
+            else:
+                sides.append(Side(argument.target or "", types.get(argument.target or "", ""), (), None))
+        yield relation, tuple(sides)
+
+
+def _binary_relations(doc: Document, tally: Tally) -> Iterator[tuple[Relation, tuple[Side, ...]]]:
+    for relation, sides in relation_sides(doc):
+        if len(sides) == 2:
+            yield relation, sides
+        else:
+            tally.note("relation of other than two sides: no row")
+
+
+def _relation_row(
+    doc: Document, relation: Relation, sides: Sequence[Side], preferred_name: PreferredName | None
+) -> tuple[Cell, ...]:
+    first, second = (
+        (
+            side.name,
+            side.type,
+            "; ".join(side.concepts),
+            _names(side.concepts, preferred_name),
+            "" if side.mention is None else side.mention.start,
+            "" if side.mention is None else side.mention.end,
+        )
+        for side in sides
+    )
+    score: Cell = "" if relation.score is None else round(relation.score, 4)
+    novel = {True: "yes", False: "no", None: ""}[relation.novel]
+    return (doc.id, doc.meta.pmid or "", *first, relation.type, *second, score, novel, level_of(relation))
+
+
+@dataclass(slots=True)
+class _RelationCounts:
+    """Documents and relations of each pair of concepts or names, by relation type."""
+
+    documents: Counter[RelationKey] = field(default_factory=Counter)
+    relations: Counter[RelationKey] = field(default_factory=Counter)
+    scores: dict[RelationKey, float] = field(default_factory=dict)
+    sides: dict[RelationKey, tuple[Side, ...]] = field(default_factory=dict)
+
+    def add(self, doc: Document) -> None:
+        present = set()
+        for relation, sides in relation_sides(doc):
+            if len(sides) != 2:
+                continue
+            key = (sides[0].key, relation.type, sides[1].key)
+            self.relations[key] += 1
+            self.sides.setdefault(key, sides)
+            if relation.score is not None:
+                self.scores[key] = max(relation.score, self.scores.get(key, 0.0))
+            present.add(key)
+        self.documents.update(present)
+
+    def rows(self, preferred_name: PreferredName | None) -> Iterator[tuple[Cell, ...]]:
+        """Rows by number of documents, then of relations, then by name."""
+        for key in sorted(self.documents, key=lambda key: (-self.documents[key], -self.relations[key], key)):
+            first, second = (
+                (
+                    (_names(side.concepts, preferred_name) if len(side.concepts) == 1 else "") or side.name,
+                    side.type,
+                    "; ".join(side.concepts),
+                )
+                for side in self.sides[key]
+            )
+            score: Cell = round(self.scores[key], 4) if key in self.scores else ""
+            yield (*first, key[1], *second, self.documents[key], self.relations[key], score)
 
 
 def _most_frequent(names: Counter[str]) -> str:

@@ -387,6 +387,7 @@ def _relation_lines(doc: Document, tally: Tally) -> Iterator[str]:
         return
     types = types_by_concept(doc.spans)
     concepts = {span.id: span.concepts for span in doc.spans}
+    written: set[tuple[str, ...]] = set()
     for relation in doc.relations:
         fields = relation_fields(relation, concepts, types)
         columns = (relation.type, *(fields or ()), *([NOVELTY[relation.novel]] if relation.novel is not None else ()))
@@ -396,8 +397,12 @@ def _relation_lines(doc: Document, tally: Tally) -> Iterator[str]:
             continue
         if any(argument.target is not None for argument in relation.arguments):
             tally.note("relation between mentions written as one between their concepts")
+            # Mentions of the same concepts in several sentences.
+            if columns in written:
+                continue
         elif arguments_from_sides(parse_sides(*fields, types)) != relation.arguments:
             tally.note("roles of a relation not written")
+        written.add(columns)
         yield "\t".join(columns)
 
 

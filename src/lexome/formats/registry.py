@@ -113,7 +113,7 @@ FORMATS: tuple[Format, ...] = (
     Format("pubmed-csv", "PubMed's CSV export: titles", "pubmed.pubmed_csv", (".csv",)),
     Format(
         "csv",
-        "CSV: labelled texts in, a table of mentions out",
+        "CSV: labelled texts in, a table of mentions or relations out",
         "labelled_table",
         (".csv",),
         writes=True,
@@ -121,13 +121,15 @@ FORMATS: tuple[Format, ...] = (
     ),
     Format(
         "tsv",
-        "tab-separated: labelled texts (BLUE, BioBERT) in, a table of mentions out",
+        "tab-separated: labelled texts (BLUE, BioBERT) in, a table of mentions or relations out",
         "labelled_table",
         (".tsv", ".csv"),
         writes=True,
         writer="tsv_table",
     ),
-    Format("xlsx", "Excel: labelled texts in, a table of mentions out", "office.xlsx", (".xlsx",), writes=True),
+    Format(
+        "xlsx", "Excel: labelled texts in, a table of mentions or relations out", "office.xlsx", (".xlsx",), writes=True
+    ),
     Format("pdf", "PDF, its extracted text", "office.pdf", (".pdf",)),
     Format("docx", "Word documents, their extracted text", "office.docx", (".docx",)),
     Format("hoc", "Hallmarks of Cancer, one text file and one label file per document", "hoc", (".txt",), grouped=True),

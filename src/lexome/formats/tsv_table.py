@@ -1,10 +1,10 @@
-"""Tab-separated values: tables of mentions out; labelled tables are read by labelled_table."""
+"""Tab-separated values: tables of mentions or relations out; labelled tables are read by labelled_table."""
 
 from collections.abc import Iterable
 from typing import BinaryIO
 
 from lexome.document import Document
-from lexome.formats.mention_table import PreferredName, write_delimited
+from lexome.formats.mention_table import PreferredName, Table, write_delimited
 from lexome.formats.tally import Tally
 
 
@@ -13,9 +13,12 @@ def write(
     stream: BinaryIO,
     *,
     tally: Tally,
+    table: Table = "mentions",
     counts: bool = False,
     escape: bool = True,
     preferred_name: PreferredName | None = None,
 ) -> None:
-    """One row per mention, or with `counts` one per concept or name; the options are those of CSV."""
-    write_delimited(docs, stream, "\t", tally=tally, counts=counts, escape=escape, preferred_name=preferred_name)
+    """One row per mention or relation, or with `counts` one per concept, name or pair; the options are those of CSV."""
+    write_delimited(
+        docs, stream, "\t", tally=tally, counts=counts, escape=escape, preferred_name=preferred_name, table=table
+    )

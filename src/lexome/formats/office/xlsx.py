@@ -1,4 +1,4 @@
-"""Excel workbooks: labelled texts in, tables of mentions out."""
+"""Excel workbooks: labelled texts in, tables of mentions or relations out."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -9,7 +9,7 @@ from typing import Any, BinaryIO, Literal
 from lexome.document import Document
 from lexome.errors import FormatError, MissingExtraError
 from lexome.formats.labelled_table import read_rows
-from lexome.formats.mention_table import Cell, PreferredName, table_rows
+from lexome.formats.mention_table import Cell, PreferredName, Table, table_rows
 from lexome.formats.office.extraction import extract
 from lexome.formats.rows import Row
 from lexome.formats.streams import Source
@@ -55,18 +55,20 @@ def write(
     stream: BinaryIO,
     *,
     tally: Tally,
+    table: Table = "mentions",
     counts: bool = False,
     preferred_name: PreferredName | None = None,
 ) -> None:
-    """One row per mention, or with `counts` one per concept or name; text is never a formula."""
+    """One row per mention or relation, or with `counts` one per concept, name or pair; text is never a formula."""
     try:
         from openpyxl import Workbook
     except ImportError:
         raise MissingExtraError("openpyxl", extra="office", purpose="writing Excel files") from None
     workbook = Workbook(write_only=True)
-    sheet: Any = workbook.create_sheet("counts" if counts else "mentions")
+    sheet: Any = workbook.create_sheet("counts" if counts else table)
     sheet.freeze_panes = "A2"
-    for number, row in enumerate(table_rows(docs, counts=counts, preferred_name=preferred_name, tally=tally), start=1):
+    rows = table_rows(docs, counts=counts, preferred_name=preferred_name, tally=tally, table=table)
+    for number, row in enumerate(rows, start=1):
         if number > MAX_ROWS:
             raise FormatError(
                 f"the table has more than {MAX_ROWS - 1:,} rows, which is the limit of Excel. Write it as csv, or the "

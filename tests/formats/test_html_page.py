@@ -135,7 +135,8 @@ def test_parts_of_a_discontinuous_mention_are_dashed_and_share_a_number() -> Non
 
 def test_the_legend_counts_each_type_and_can_hide_it() -> None:
     tree = parsed([HEART, HEART])
-    keys = {key.text_content().strip(): key.find(".//input") for key in tree.find_class("key")}
+    group = tree.xpath('//div[@aria-label="Types of mention"]')[0]
+    keys = {key.text_content().strip(): key.find(".//input") for key in group.find_class("key")}
     assert [" ".join(name.split()) for name in keys] == [
         "Anatomy 4", "Gene 2", "Protein 2", "Process 2", "Answer 2", "Type names"
     ]  # fmt: skip
@@ -152,11 +153,52 @@ def test_relations_stand_in_a_table_that_leads_to_the_mentions() -> None:
     table = tree.find(".//table")
     rows = [[cell.text_content() for cell in row.iter("td")] for row in table.iter("tr")][1:]
     assert rows == [
-        ["in", "ZBL1 whatmesh:D006352 where", "yes", "0.25", "Certainty: low", "R1"],
-        ["cause", "R1 of", "", "", "", "R2"],
+        ["ZBL1 what", "in", "mesh:D006352 where", "0.25", "yes", "Certainty: low", "R1"],
+        ["R1 of", "cause", "", "", "", "", "R2"],
     ]
     for link in table.xpath('.//a[starts-with(@href, "#")]'):
         assert tree.get_element_by_id(link.get("href")[1:]) is not None
+
+
+def related() -> Document:
+    spans = (
+        Span("T1", "Gene", ((38, 42),), "ZBL1", ("NCBIGene:1",)),
+        Span("T2", "Anatomy", ((17, 32),), "right ventricle", ("uberon:2",)),
+        Span("T3", "Gene", ((8, 12),), "Left", ("NCBIGene:1",)),
+    )
+    sides = (Argument("Gene", concept="NCBIGene:1"), Argument("Anatomy", "T2"))
+    relations = (Relation("R1", "in", sides, score=0.75), Relation("R2", "near", sides[::-1], score=0.5))
+    return replace(HEART, spans=spans, relations=relations, attributes=(), questions=())
+
+
+def test_a_relation_under_the_pointer_outlines_all_mentions_of_its_concepts() -> None:
+    tree = parsed([related()])
+    style = tree.findtext(".//style")
+    assert "#d1:has(#d1-r1:is(:hover,:focus-within)) :is(.d1-m3,.d1-m1,.d1-m2){outline" in style
+    assert "#d1:has(.d1-m2:is(:hover,:focus)) :is(#d1-r1,#d1-r2) td{" in style
+    assert {mark.text_content() for mark in tree.find_class("d1-m2")} == {"right ventricle"}
+    # The roles of mentions are their types, and are not told twice.
+    assert "role" not in [element.get("class") for element in tree.find_class("arg")[1].iter("span")]
+
+
+def test_relations_are_filtered_by_type_and_score() -> None:
+    tree = parsed([related(), related()])
+    group = tree.xpath('//div[@aria-label="Types of relation"]')[0]
+    assert [" ".join(key.text_content().split()) for key in group.find_class("key")][:2] == ["in 2", "near 2"]
+    assert [row.get("class") for row in tree.xpath("//tr[@id]")] == ["q0 p7", "q1 p5"] * 2
+    style = tree.findtext(".//style")
+    assert "body:has(#q1:not(:checked)) tr.q1{display:none}" in style
+    assert 'option[value="6"]:checked) :is(tr.p0,tr.p1,tr.p2,tr.p3,tr.p4,tr.p5){display:none}' in style
+    alone = parsed([replace(related(), relations=())])
+    assert not alone.xpath('//div[@aria-label="Types of relation"]')
+
+
+def test_the_style_sheet_of_many_relations_is_bounded() -> None:
+    sides = (Argument("Gene", "T1"), Argument("Anatomy", "T2"))
+    many = tuple(Relation(f"R{number}", "in", sides) for number in range(html_page.MAX_LINKED + 50))
+    tree = parsed([replace(related(), relations=many)])
+    assert len(tree.xpath("//tr[@id]")) == len(many)
+    assert tree.findtext(".//style").count("outline:2px") == html_page.MAX_LINKED
 
 
 def test_mentions_labels_and_questions_are_told_in_words() -> None:

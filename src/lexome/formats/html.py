@@ -1,7 +1,8 @@
 """HTML page of documents with highlighted mentions, for reading, checking and printing.
 
-The page is self-contained: no scripts, fonts or images, and its content security policy forbids them. Types are
-shown and hidden with check boxes and CSS only. Document content is always escaped.
+The page is self-contained: no scripts, fonts or images, and its content security policy forbids them. Types of mentions
+and relations are shown and hidden, and the mentions of a relation under the pointer outlined, with CSS only. Document
+content is always escaped.
 """
 
 import base64
@@ -38,6 +39,13 @@ LANES = 6
 # the page unusable.
 MAX_LANES = 64
 MAX_AROUND = 8
+# Relations of a page whose mentions are outlined under the pointer: each takes two rules of the style sheet.
+MAX_LINKED = 500
+# Minimum scores of relations to choose from, in tenths.
+MINIMUM_SCORES = (5, 6, 7, 8, 9)
+OUTLINE = (
+    "{outline:2px solid var(--line);outline-offset:2px;background:color-mix(in oklab,var(--tint),var(--line) 30%)}"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,22 +119,32 @@ class Page:
     names: list[str] = field(default_factory=list)
     documents: int = 0
     mentions: int = 0
-    relations: int = 0
+    relations: Counter[str] = field(default_factory=Counter)
+    relation_types: dict[str, int] = field(default_factory=dict)
+    rules: list[str] = field(default_factory=list)
     preferred_name: PreferredName = no_name
 
     def number_of(self, type: str) -> int:
         """The number of a type, assigned on first use."""
         return self.types.setdefault(type, len(self.types))
 
+    def relation_number(self, type: str) -> int:
+        """The number of a type of relations, assigned on first use."""
+        return self.relation_types.setdefault(type, len(self.relation_types))
+
 
 @dataclass(frozen=True, slots=True)
 class Anchors:
-    """Anchors of one document's spans and relations by id, type numbers by name, and preferred names of concepts."""
+    """Anchors of one document's spans and relations by id, type numbers by name, and preferred names of concepts.
+
+    `related` are the spans of relations, whose marks have their anchor as a class too.
+    """
 
     spans: dict[str, str]
     relations: dict[str, str]
     types: dict[str, int]
     preferred_name: PreferredName
+    related: frozenset[str] = frozenset()
 
     def link(self, concept: str) -> str:
         """A concept as HTML, with a link and its preferred name as far as they are known."""
@@ -147,6 +165,7 @@ class Mark:
     tooltip: str
     anchor: str
     number: int | None = None
+    related: bool = False
 
 
 Part = tuple[Mark, Range]
@@ -200,9 +219,9 @@ def notebook_view(doc: Document) -> str:
 
 def _top(page: Page, title: str) -> str:
     """The page up to the first document."""
-    style = style_sheet(list(page.types))
+    style = style_sheet(list(page.types), len(page.relation_types), page.rules)
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-    counts = ((page.documents, "document"), (page.mentions, "mention"), (page.relations, "relation"))
+    counts = ((page.documents, "document"), (page.mentions, "mention"), (page.relations.total(), "relation"))
     summary = " · ".join(f"{count:,} {word}{'' if count == 1 else 's'}" for count, word in counts)
     items = "".join(f'<li><a href="#d{n}"><bdi>{to_html(name)}</bdi></a></li>' for n, name in enumerate(page.names, 1))
     indexed = 1 < page.documents <= MAX_INDEXED
@@ -220,9 +239,12 @@ def _top(page: Page, title: str) -> str:
     )
 
 
-def style_sheet(types: list[str]) -> str:
-    """The style sheet of a page with these types, which appear in it by number only."""
-    rules = []
+def style_sheet(types: list[str], relation_types: int = 0, own: Iterable[str] = ()) -> str:
+    """The style sheet of a page with these types, which appear in it by number only, and rules of its documents."""
+    rules = [f"body:has(#q{number}:not(:checked)) tr.q{number}{{display:none}}" for number in range(relation_types)]
+    for tenths in MINIMUM_SCORES if relation_types else ():
+        lower = ",".join(f"tr.p{below}" for below in range(tenths))
+        rules.append(f'body:has(#least option[value="{tenths}"]:checked) :is({lower}){{display:none}}')
     for number, type_ in enumerate(types):
         color = color_of(type_)
         rules.append(
@@ -230,7 +252,7 @@ def style_sheet(types: list[str]) -> str:
             f"body:has(#t{number}:not(:checked)) mark.t{number}{{display:contents}}"
             f"body:has(#t{number}:not(:checked)) mark.t{number}::after{{content:none!important}}"
         )
-    return files("lexome.formats").joinpath("page.css").read_text("utf-8") + "\n".join(rules)
+    return files("lexome.formats").joinpath("page.css").read_text("utf-8") + "\n".join((*rules, *own))
 
 
 def color_of(type: str) -> Color:
@@ -250,14 +272,28 @@ def _legend(page: Page) -> str:
         for type_, count in page.counts.most_common()
     )
     names = '<label class="key other"><input type="checkbox" id="names">Type names</label>'
-    return f'<div class="legend"><div role="group" aria-label="Types of mention">{keys}{names}</div></div>\n'
+    mentions = f'<div role="group" aria-label="Types of mention">{keys}{names}</div>'
+    return f'<div class="legend">{mentions}{_relation_legend(page)}</div>\n'
+
+
+def _relation_legend(page: Page) -> str:
+    """The types of relations, with counts and check boxes to hide them, and a minimum score."""
+    if not page.relations:
+        return ""
+    keys = "".join(
+        f'<label class="key"><input type="checkbox" id="q{page.relation_types[type_]}" checked>'
+        f"<bdi>{to_html(type_) or '(no type)'}</bdi> <b>{count:,}</b></label>"
+        for type_, count in page.relations.most_common()
+    )
+    options = "".join(f'<option value="{tenths}">{tenths / 10:.1f}</option>' for tenths in MINIMUM_SCORES)
+    least = f'<label class="key other">Score at least <select id="least"><option value="0">0</option>{options}</select>'
+    return f'<div role="group" aria-label="Types of relation">{keys}{least}</label></div>'
 
 
 def _article(doc: Document, page: Page, tally: Tally) -> str:
     """One document, added to the page's counts."""
     page.documents += 1
     page.mentions += len(doc.spans)
-    page.relations += len(doc.relations)
     number = page.documents
     if number <= MAX_INDEXED:
         page.names.append(doc.title or doc.id)
@@ -271,17 +307,53 @@ def _article(doc: Document, page: Page, tally: Tally) -> str:
         {relation.id: f"d{number}-r{index}" for index, relation in enumerate(doc.relations, 1)},
         page.types,
         page.preferred_name,
+        _link_relations(doc, page),
     )
     marks = _marks(doc, anchors, attributes, page)
     return (
         f'<article class="doc" id="d{number}" aria-labelledby="d{number}-h">\n'
         + _body(doc, marks, f"d{number}-h")
         + questions_list(doc)
-        + relations_table(doc, anchors, attributes)
+        + _relations_table(doc, anchors, attributes, page)
         + mentions_table(doc, anchors, attributes)
         + record_list(doc)
         + "</article>\n"
     )
+
+
+def _link_relations(doc: Document, page: Page) -> frozenset[str]:
+    """Rules that outline the mentions of a relation under the pointer, and mark the relations of a mention there.
+
+    A concept is all its mentions. Returns the ids of these spans.
+    """
+    mentions = (
+        {concept: [span.id for span in spans] for concept, spans in doc.concepts.items()} if doc.relations else {}
+    )
+    numbers = {span.id: number for number, span in enumerate(doc.spans, 1)}
+    of_span: dict[str, list[str]] = {}
+    document = f"#d{page.documents}"
+    for number, relation in enumerate(doc.relations, 1):
+        page.relations[relation.type] += 1
+        if page.relations.total() > MAX_LINKED:
+            continue
+        spans = dict.fromkeys(
+            span
+            for argument in relation.arguments
+            for span in (mentions.get(argument.concept, ()) if argument.concept else (argument.target,))
+            if span in numbers
+        )
+        row = f"{document}-r{number}"
+        if spans:
+            marks = ",".join(f".d{page.documents}-m{numbers[span]}" for span in spans if span is not None)
+            page.rules.append(f"{document}:has({row}:is(:hover,:focus-within)) :is({marks}){OUTLINE}")
+        for span in spans:
+            of_span.setdefault(str(span), []).append(row)
+    for span, rows in of_span.items():
+        mark = f".d{page.documents}-m{numbers[span]}"
+        page.rules.append(
+            f"{document}:has({mark}:is(:hover,:focus)) :is({','.join(rows)}) td{{background:var(--band)}}"
+        )
+    return frozenset(of_span)
 
 
 def _marks(doc: Document, anchors: Anchors, attributes: dict[str, list[str]], page: Page) -> list[Mark]:
@@ -295,7 +367,8 @@ def _marks(doc: Document, anchors: Anchors, attributes: dict[str, list[str]], pa
         lines = [f"{span.type}: {span.text}", ", ".join(named), "; ".join(attributes.get(span.id, ()))]
         lines += [f"score {score_text(span.score)}"] if span.score is not None else []
         tooltip = "\n".join(filter(None, lines))
-        marks.append(Mark(span.parts, page.number_of(span.type), span.type, tooltip, anchors.spans[span.id], shared))
+        number, anchor = page.number_of(span.type), anchors.spans[span.id]
+        marks.append(Mark(span.parts, number, span.type, tooltip, anchor, shared, span.id in anchors.related))
     for range_, texts in _answers(doc).items():
         page.counts[ANSWER] += 1
         anchor = f"d{page.documents}-a{range_[0]}-{range_[1]}"
@@ -487,7 +560,7 @@ def _layout(
 def _opening_tag(element: _Element) -> str:
     """The opening tag of a mark; its tooltip includes the enclosing marks."""
     mark, part = element.mark, element.part
-    classes = f"t{mark.type_number} l{min(element.lane, LANES - 1)}"
+    classes = f"t{mark.type_number} l{min(element.lane, LANES - 1)}" + (f" {mark.anchor}" if mark.related else "")
     extra = ""
     if element.start == part[0]:
         classes += " s"
@@ -531,35 +604,45 @@ def _question(question: Question) -> str:
     )
 
 
-def relations_table(doc: Document, anchors: Anchors, attributes: dict[str, list[str]]) -> str:
-    """The relations with their arguments and roles, expanded."""
+def _relations_table(doc: Document, anchors: Anchors, attributes: dict[str, list[str]], page: Page) -> str:
+    """Who, relation and whom, expanded; a relation of one side, or of more than two, has the rest in the last."""
     if not doc.relations:
         return ""
     texts = {span.id: span for span in doc.spans}
-    rows = [
-        _table_row(
-            to_html(relation.type),
-            "".join(_argument(argument, texts, anchors) for argument in relation.arguments),
-            {True: "yes", False: "no", None: ""}[relation.novel],
-            score_text(relation.score),
-            to_html("; ".join(attributes.get(relation.id, ()))),
-            to_html(relation.id),
-            anchor=anchors.relations[relation.id],
+    firsts = {concept: mentions[0] for concept, mentions in doc.concepts.items()}
+    rows = []
+    for relation in doc.relations:
+        first, *others = [_argument(argument, texts, firsts, anchors) for argument in relation.arguments] or [""]
+        tenths = "" if relation.score is None else f" p{min(max(int(relation.score * 10), 0), 9)}"
+        rows.append(
+            _table_row(
+                first,
+                f"<bdi>{to_html(relation.type)}</bdi>",
+                "".join(others),
+                score_text(relation.score),
+                {True: "yes", False: "no", None: ""}[relation.novel],
+                to_html("; ".join(attributes.get(relation.id, ()))),
+                to_html(relation.id),
+                anchor=anchors.relations[relation.id],
+                classes=f"q{page.relation_number(relation.type)}{tenths}",
+            )
         )
-        for relation in doc.relations
-    ]
-    head = _table_head("Relation", "Between", "Novel", "Score", "Attributes", "Id")
+    head = _table_head("Who", "Relation", "Whom", "Score", "Novel", "Attributes", "Id")
     return _details("Relations", len(rows), f"<table>{head}{''.join(rows)}</table>", is_open=True)
 
 
-def _argument(argument: Argument, spans: dict[str, Span], anchors: Anchors) -> str:
-    role = f' <span class="role"><bdi>{to_html(argument.role)}</bdi></span>'
-    if argument.target is None:
-        what = f'<span class="rel">{anchors.link(argument.concept or "")}</span>'
-    elif argument.target in spans:
-        span = spans[argument.target]
+def _argument(argument: Argument, spans: dict[str, Span], firsts: dict[str, Span], anchors: Anchors) -> str:
+    """A side of a relation: its mention, or its concept and the first mention of that."""
+    span = spans.get(argument.target or "") or firsts.get(argument.concept or "")
+    named = span is not None and argument.role in (span.type, "Arg1", "Arg2")
+    role = "" if named else f' <span class="role"><bdi>{to_html(argument.role)}</bdi></span>'
+    if span is not None:
         link = f'href="#{anchors.spans[span.id]}" title="{to_html(span.type)}"'
         what = f'<a class="rel t{anchors.types[span.type]}" {link}>{to_html(span.text)}</a>'
+        concept = f' <span class="arg">{anchors.link(argument.concept)}</span>' if argument.concept else ""
+        return f'<span class="arg">{what}{role}{concept}</span>'
+    if argument.target is None:
+        what = f'<span class="rel">{anchors.link(argument.concept or "")}</span>'
     else:
         what = f'<a class="rel" href="#{anchors.relations[argument.target]}">{to_html(argument.target)}</a>'
     return f'<span class="arg">{what}{role}</span>'
@@ -624,8 +707,8 @@ def _table_head(*names: str) -> str:
     return "<thead><tr>" + "".join(f'<th scope="col">{name}</th>' for name in names) + "</tr></thead>"
 
 
-def _table_row(*cells: str, anchor: str | None = None) -> str:
-    id_ = f' id="{anchor}"' if anchor is not None else ""
+def _table_row(*cells: str, anchor: str | None = None, classes: str = "") -> str:
+    id_ = f' id="{anchor}" class="{classes}"' if anchor is not None else ""
     return f"<tr{id_}>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from lexome.document import Answer, Argument, Attribute, Document, Passage, Question, Relation, Span
 from lexome.errors import LexomeError, needs
 from lexome.formats import Tally, read, write
-from lexome.formats.dataframe import to_dataframe
+from lexome.formats.mention_table import to_dataframe
 from lexome.metadata import Metadata
 
 if TYPE_CHECKING:

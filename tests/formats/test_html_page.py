@@ -20,7 +20,7 @@ import lexome
 from lexome import Answer, Argument, Attribute, Document, Passage, Question, Relation, Span, Tally
 from lexome.document import lay_out
 from lexome.formats import html as html_page
-from lexome.formats.concept_links import concept_url
+from lexome.formats.concept_ids import concept_url
 from lexome.formats.html import COLORS, Color, color_of, concept_link
 
 SENTENCE = "Left and right ventricle need ZBL1 kinase activity."

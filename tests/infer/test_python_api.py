@@ -88,7 +88,7 @@ def test_an_empty_dataframe_has_columns_of_the_same_types() -> None:
 
 @pytest.mark.parametrize(("library", "code"), [("polars", "missing-package"), ("numpy", "unknown-library")])
 def test_a_library_that_is_not_there_is_named(library: str, code: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lexome.formats.dataframe.find_spec", lambda name: None)
+    monkeypatch.setattr("lexome.formats.mention_table.find_spec", lambda name: None)
     with raises(LexomeError, code=code, value=library):
         lexome.to_dataframe([], library=library)
 

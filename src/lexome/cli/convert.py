@@ -57,7 +57,7 @@ def convert(
     decompressed and compressed, tar and zip archives and folders are traversed. "-" is standard input or output, which
     is plain text unless --to names another format.
     """
-    from lexome.formats.conversion import convert as run
+    from lexome.formats import convert as run
 
     if len(paths) < 2:
         message = "expected at least one input and the output: lexome convert IN... OUT"

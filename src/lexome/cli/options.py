@@ -120,7 +120,7 @@ class FormatOptions:
 
     def split(self, to: str | None) -> tuple[dict[str, Any], dict[str, Any]]:
         """Options of the reader, and of the writer of a format."""
-        from lexome.formats.conversion import split_options
+        from lexome.formats import split_options
 
         return split_options(self.parse(example="encoding=latin-1"), self.from_, to)
 

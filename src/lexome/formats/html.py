@@ -23,7 +23,7 @@ from typing import Any, BinaryIO
 from urllib.parse import quote
 
 from lexome.document import Argument, Document, Passage, Question, Range, Span
-from lexome.formats.concept_links import concept_url
+from lexome.formats.concept_ids import concept_url
 from lexome.formats.mention_table import PreferredName
 from lexome.formats.streams import BLOCK_BYTES
 from lexome.formats.tally import Tally

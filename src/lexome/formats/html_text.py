@@ -11,9 +11,8 @@ from typing import Any, cast
 from lxml import etree
 
 from lexome.document import Document
-from lexome.formats.encodings import web_encoding
-from lexome.formats.office.blocks import Block, document_of
-from lexome.formats.streams import BLOCK_BYTES, MAX_RECORD_BYTES, Source, decode, too_large
+from lexome.formats.office.documents import Block, document_of
+from lexome.formats.streams import BLOCK_BYTES, MAX_RECORD_BYTES, Source, decode, too_large, web_encoding
 from lexome.formats.tally import Tally
 
 _CHARSET = re.compile(rb"""<meta[^>]{0,200}?charset\s*=\s*["']?([A-Za-z0-9._:-]{1,40})""", re.IGNORECASE)

@@ -1,7 +1,8 @@
 """The table of formats: names, file extensions, and how a file's format is detected.
 
 Importing this module imports no format. Each format is a module of this package with a `read` function, a
-`write` function, or both; their keyword-only parameters are the format's options.
+`write` function, or both; their keyword-only parameters are the format's options. A module of several formats names
+them in its functions: `read_pdf`.
 """
 
 import difflib
@@ -15,8 +16,7 @@ from functools import cache
 from typing import Any, cast
 
 from lexome.errors import FormatError, UsageError
-from lexome.formats.encodings import require_text, utf16_of
-from lexome.formats.streams import Source, empty_file, uncompressed_name
+from lexome.formats.streams import Source, empty_file, require_text, uncompressed_name, utf16_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,15 +63,19 @@ class Format:
         if not self.reads:
             message = f"the format {self.name!r} can only be written, not read."
             raise UsageError(message, code="write-only-format", value=self.name)
-        return cast(Callable[..., Iterator[Any]], importlib.import_module(f"lexome.formats.{self.module}").read)
+        return cast(Callable[..., Iterator[Any]], self._function(self.module, "read"))
 
     def write_function(self) -> Callable[..., None]:
         """The writer; UsageError if the format is read-only."""
         if not self.writes:
             message = f"the format {self.name!r} can only be read, not written."
             raise UsageError(message, code="read-only-format", value=self.name)
-        module = importlib.import_module(f"lexome.formats.{self.writer or self.module}")
-        return cast(Callable[..., None], module.write)
+        return cast(Callable[..., None], self._function(self.writer or self.module, "write"))
+
+    def _function(self, module: str, verb: str) -> Any:
+        """The verb's function in a module: read_pdf where a module reads several formats, else read."""
+        functions = vars(importlib.import_module(f"lexome.formats.{module}"))
+        return functions.get(f"{verb}_{self.name}") or functions[verb]
 
 
 FORMATS: tuple[Format, ...] = (
@@ -117,7 +121,7 @@ FORMATS: tuple[Format, ...] = (
         "labelled_table",
         (".csv",),
         writes=True,
-        writer="csv_table",
+        writer="mention_table",
     ),
     Format(
         "tsv",
@@ -125,13 +129,13 @@ FORMATS: tuple[Format, ...] = (
         "labelled_table",
         (".tsv", ".csv"),
         writes=True,
-        writer="tsv_table",
+        writer="mention_table",
     ),
     Format(
         "xlsx", "Excel: labelled texts in, a table of mentions or relations out", "office.xlsx", (".xlsx",), writes=True
     ),
-    Format("pdf", "PDF, its extracted text", "office.pdf", (".pdf",)),
-    Format("docx", "Word documents, their extracted text", "office.docx", (".docx",)),
+    Format("pdf", "PDF, its extracted text", "office.documents", (".pdf",)),
+    Format("docx", "Word documents, their extracted text", "office.documents", (".docx",)),
     Format("hoc", "Hallmarks of Cancer, one text file and one label file per document", "hoc", (".txt",), grouped=True),
     Format("medline", "MEDLINE tagged text, .nbib", "medline", (".nbib", ".txt")),
     Format("ris", "RIS references of citation managers", "ris", (".ris", ".txt")),

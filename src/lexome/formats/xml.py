@@ -17,8 +17,7 @@ from lxml import etree
 
 from lexome.document import shorten
 from lexome.errors import BadDocument, FormatError
-from lexome.formats.encodings import utf16_of, web_encoding
-from lexome.formats.streams import BLOCK_BYTES, HEAD_BYTES, MAX_RECORD_BYTES, Source, truncated
+from lexome.formats.streams import BLOCK_BYTES, HEAD_BYTES, MAX_RECORD_BYTES, Source, truncated, utf16_of, web_encoding
 
 # Patterns stop at the next "<", so that no input makes them backtrack.
 _TAG = re.compile(rb"</?[A-Za-z_][^<>]*>")

@@ -14,8 +14,7 @@ from typing import Any
 from lexome.concepts.abbreviations import annotate_abbreviations
 from lexome.document import Document, Passage, shorten
 from lexome.errors import FormatError, UsageError
-from lexome.formats import Tally, read, write, writing_format
-from lexome.formats.conversion import input_files
+from lexome.formats import Tally, input_files, read, write, writing_format
 from lexome.formats.registry import formats_by_extension
 from lexome.formats.streams import is_archive
 from lexome.infer.annotator import RELATIONS, TEXT_ID, Annotator, Candidate

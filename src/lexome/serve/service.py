@@ -16,7 +16,7 @@ from starlette.requests import Request
 from lexome.document import Document
 from lexome.errors import FormatError
 from lexome.formats import Tally, read
-from lexome.formats.concept_links import concept_url
+from lexome.formats.concept_ids import concept_url
 from lexome.formats.html import no_name
 from lexome.formats.jsonl import from_json, to_json
 from lexome.infer.annotator import Annotator, Model

@@ -10,7 +10,7 @@ from lexome.document import Document
 from lexome.errors import FormatError, MissingExtraError
 from lexome.formats.labelled_table import read_rows
 from lexome.formats.mention_table import Cell, PreferredName, Table, table_rows
-from lexome.formats.office.extraction import extract
+from lexome.formats.office.documents import extract
 from lexome.formats.rows import Row
 from lexome.formats.streams import Source
 from lexome.formats.tally import Tally

@@ -1,23 +1,61 @@
-"""Runs the extraction of an office document in a process of its own, with limits of memory, time and output.
-
-The libraries that read PDF, DOCX and XLSX build a file in memory, and files of a few hundred bytes can ask for
-gigabytes, or crash a library written in C. In a process with limits neither reaches the caller.
-"""
+"""PDF and Word documents: their extracted text, in paragraphs and headings told by their type."""
 
 import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from lexome.document import shorten
-from lexome.errors import FormatError, MissingExtraError
+from lexome.document import Document, lay_out, shorten
+from lexome.errors import BadDocument, FormatError, MissingExtraError
 from lexome.formats.streams import BLOCK_BYTES, Source, too_large
 from lexome.formats.tally import Tally
+
+Block = tuple[str, int, str]
+"""Kind, level of a heading, and text."""
+
+
+def document_of(source: Source, blocks: Iterable[Block], what: str, tally: Tally) -> Iterator[Document]:
+    """The document of a file's blocks; rejected if they have no text.
+
+    Its offsets count the extracted text, one character between passages, which is noted.
+    """
+    parts = list(_with_sections(blocks))
+    yield from tally.accept(partial(_document, source.stem, parts, what, tally), where=source.name, id=source.stem)
+
+
+def _document(name: str, parts: list[tuple[str, str, tuple[str, ...]]], what: str, tally: Tally) -> Document:
+    if not parts:
+        raise BadDocument(
+            "no_text",
+            f"there is no text in the {what}; its pages may be images. Recognize its characters (OCR) first.",
+            value=name,
+        )
+    tally.note(f"text extracted from {what}: offsets count the extracted text")
+    return Document(name, lay_out(parts))
+
+
+def _with_sections(blocks: Iterable[Block]) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+    """Kind, text and the headings above each block."""
+    headings: list[tuple[int, str]] = []
+    for kind, level, text in blocks:
+        if kind == "heading":
+            headings = [above for above in headings if above[0] < level]
+        yield kind, text, tuple(above for _, above in headings)
+        if kind == "heading":
+            headings.append((level, text))
+
+
+# Extraction in a process of its own, with limits of memory, time and output
+#
+# The libraries that read PDF, DOCX and XLSX build a file in memory, and files of a few hundred bytes can ask for
+# gigabytes, or crash a library written in C. In a process with limits neither reaches the caller.
+
 
 MAX_FILE_BYTES = 256 << 20
 MAX_TEXT_BYTES = 64 << 20
@@ -39,7 +77,7 @@ def extract(source: Source, kind: str, tally: Tally) -> Iterator[list[Any]]:
         package = "python-docx" if library == "docx" else library
         raise MissingExtraError(package, extra="office", purpose=f"reading {what}")
     with _as_file(source) as path, tempfile.TemporaryFile() as errors:
-        # -P: the folder of the worker has modules named like those of the standard library.
+        # -P: nothing in the worker's folder can take the place of a library.
         command = [sys.executable, "-P", str(_WORKER), kind, str(path), str(MEMORY_BYTES), str(CPU_SECONDS)]
         with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors) as process:
             try:
@@ -104,3 +142,23 @@ def _as_file(source: Source) -> Iterator[Path]:
             copy.write(block)
         copy.flush()
         yield Path(copy.name)
+
+
+def read_docx(source: Source, *, tally: Tally) -> Iterator[Document]:
+    """One document per file, with the paragraphs of tables and text boxes; its offsets count the extracted text.
+
+    Headings are told by style. Deleted text, headers, footers, notes and comments are not read_docx.
+    """
+    blocks = ((kind, level, text) for _, kind, level, text in extract(source, "docx", tally))
+    yield from document_of(source, blocks, "a Word document", tally)
+
+
+def read_pdf(source: Source, *, tally: Tally) -> Iterator[Document]:
+    """One document per file; its offsets count the extracted text.
+
+    A PDF has neither paragraphs nor reading order, only placed characters: lines are joined by their distance,
+    headings told by size and weight, and hyphens at the end of lines removed. A PDF of images has no text and is
+    rejected.
+    """
+    blocks = ((kind, level, text) for _, kind, level, text in extract(source, "pdf", tally))
+    yield from document_of(source, blocks, "a PDF", tally)

@@ -189,15 +189,19 @@ def ask(
     if reader is None or not result.hits:
         name = reader.name if reader is not None else None
         return AskResult(question, chosen, name, None, None, (), evidence, len(result.hits))
-    task = cast(Questions, reader.task)
-    least = min_probability
-    if least is None:
-        calibrated = (reader.settings.min_scores or {}).get(chosen)
-        least = calibrated if calibrated is not None else task.min_probability or MIN_PROBABILITY[chosen]
+    least = min_probability_of(reader, chosen) if min_probability is None else min_probability
     found = _read(reader, question, chosen, result.hits)
     best = max((answer.probability for answer in found), default=None)
     answers = tuple(found[:limit]) if best is not None and best >= least else ()
     return AskResult(question, chosen, reader.name, least, best, answers, evidence, len(result.hits))
+
+
+def min_probability_of(reader: Model, form: Form) -> float:
+    """The least probability of an answer: fitted at export, or stated by the reader's task, or that of the form."""
+    fitted = (reader.settings.min_scores or {}).get(form)
+    if fitted is not None:
+        return fitted
+    return cast(Questions, reader.task).min_probability or MIN_PROBABILITY[form]
 
 
 def _check_question(question: str, passages: int, form: str | None) -> None:

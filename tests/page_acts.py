@@ -20,6 +20,8 @@ def recipe_of_run(page: Any) -> None:
     """Wait until the answer is shown."""
     page.locator("#annotate", has_text="Annotate").wait_for()
     page.locator("#results[aria-busy=false]").wait_for()
+    # A document has no visible text before the first frame that it is in.
+    page.evaluate("() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
 
 def put(page: Any, text: str) -> None:
@@ -61,9 +63,9 @@ def rows(page: Any) -> list[list[str]]:
     return found
 
 
-def slide(page: Any, score: float) -> None:
+def slide(page: Any, score: float, slider: str = "#score") -> None:
     """Move the slider of the lowest score, as a pointer would, and wait for what follows."""
-    page.locator("#score").evaluate(
+    page.locator(slider).evaluate(
         """async (slider, score) => {
           slider.value = score;
           slider.dispatchEvent(new Event("input", {bubbles: true}));

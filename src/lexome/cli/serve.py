@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lexome.cli.annotate import LinkOption
+from lexome.cli.annotate import LinkOption, RelationsOption
 from lexome.cli.options import ModelsPath, Quiet, TermOptions, app, grouped
 from lexome.errors import UsageError, needs
 from lexome.serve.limits import Limits
@@ -89,6 +89,7 @@ def serve(
     models_path: ModelsPath = None,
     documents: Documents = None,
     index: Indexes = None,
+    relations: RelationsOption = False,
     link: LinkOption = True,
     dictionaries: TermOptions,
     host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for all interfaces.")] = "127.0.0.1",
@@ -115,7 +116,7 @@ def serve(
         from lexome.serve.server import serve as run
     from lexome.formats import Tally
     from lexome.infer.annotator import Annotator, load
-    from lexome.infer.named_models import resolve_model
+    from lexome.infer.named_models import DEFAULT, resolve_model, with_relations
     from lexome.serve.service import Library
 
     token = _token(token_file)
@@ -129,7 +130,9 @@ def serve(
     bounds = limits.parse()
 
     def open_models() -> Annotator:
-        folders = (resolve_model(name, search_path=models_path) for name in models or ())
+        folders = tuple(resolve_model(name, search_path=models_path) for name in models or [Path(DEFAULT)])
+        if relations:
+            folders = with_relations(folders, search_path=models_path)
         return load(*folders, threads=1, concepts=concepts)
 
     annotator = open_models()

@@ -421,6 +421,7 @@ class Annotator:
         return {
             "types": list(self.types),
             "extra_types": list(self.extra_types),
+            "relation_types": list(self.relation_types),
             "models": [model.about() for model in self.models],
             **(self.concepts.about() if self.concepts is not None else {"linked_types": [], "dictionaries": []}),
         }

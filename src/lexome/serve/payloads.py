@@ -24,7 +24,8 @@ from lexome.document import Document
 from lexome.errors import DocumentError
 from lexome.formats import Tally
 from lexome.formats.jsonl import to_json
-from lexome.formats.registry import BY_NAME, detect, detect_by_content, get_format
+from lexome.formats.mention_table import Table
+from lexome.formats.registry import BY_NAME, detect, detect_by_content, get_format, option_parameters
 from lexome.formats.streams import HEAD_BYTES, Source, is_archive, prepare_text
 from lexome.infer.concepts import Concepts, naming_options
 from lexome.serve.limits import CLIENT_CLOSED, Limits, RequestError
@@ -248,10 +249,12 @@ def document_response(
     concepts: Mapping[str, Any] = MappingProxyType({}),
     *,
     naming: Concepts | None = None,
+    table: Table = "mentions",
 ) -> Response:
     """The documents in a format, as a download unless it is JSON; BadDocument if the format cannot represent one.
 
-    JSON has the description of `concepts` beside the documents; other formats, preferred names by `naming`.
+    JSON has the description of `concepts` beside the documents; other formats, preferred names by `naming`. `table` is
+    that of formats that are tables.
     """
     if format == JSON:
         return Response(
@@ -265,17 +268,21 @@ def document_response(
     extension = ".zip" if get_format(format).folder else get_format(format).extensions[0]
     # A download, never rendered: an HTML response has text of strangers, and this origin may have a user's token.
     headers = {"content-disposition": f'attachment; filename="annotations{extension}"'}
-    return Response(write_format(docs, format, naming), media_type=media_type(format), headers=headers)
+    return Response(write_format(docs, format, naming, table=table), media_type=media_type(format), headers=headers)
 
 
-def write_format(docs: Sequence[Document], format: str, naming: Concepts | None = None) -> bytes:
+def write_format(
+    docs: Sequence[Document], format: str, naming: Concepts | None = None, *, table: Table = "mentions"
+) -> bytes:
     """A file of a format; for a format that is written as a folder, a zip file."""
     chosen = get_format(format)
     if format == "html":
         _check_marks(docs)
     stream = io.BytesIO()
     if not chosen.folder:
-        chosen.write_function()(docs, stream, tally=Tally(), **naming_options(format, naming))
+        write = chosen.write_function()
+        options = {"table": table} if "table" in option_parameters(write) else {}
+        write(docs, stream, tally=Tally(), **options, **naming_options(format, naming))
         return stream.getvalue()
     with tempfile.TemporaryDirectory(prefix="lexome-") as name, ZipFile(stream, "w", ZIP_DEFLATED) as archive:
         folder = Path(name) / "annotations"

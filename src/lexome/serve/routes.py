@@ -9,6 +9,7 @@ from starlette.responses import JSONResponse, Response
 
 from lexome.document import Document, Question
 from lexome.errors import UsageError
+from lexome.formats.mention_table import Table
 from lexome.serve import schemas
 from lexome.serve.limits import RequestError
 from lexome.serve.payloads import (
@@ -26,13 +27,16 @@ from lexome.serve.payloads import (
 )
 from lexome.serve.queue import text_length
 from lexome.serve.schemas import error_responses
-from lexome.serve.service import Service
+from lexome.serve.service import RelationQuery, Service
 
 router = APIRouter(tags=["annotation"])
 operator_router = APIRouter(tags=["state"])
 
 _ERRORS = (400, 408, 413, 415, 422, 429, 503)
-_ANNOTATE_QUERY = ("from", "name", "to", "types", "min_score", "link", "abbreviations")
+_ANNOTATE_QUERY = (
+    "from", "name", "to", "types", "min_score", "relations", "relation_types", "min_relation_score", "table", "link",
+    "abbreviations",
+)  # fmt: skip
 Form = Literal["factoid", "list", "yesno"]
 
 
@@ -77,6 +81,16 @@ async def annotate(
     ] = JSON,
     types: Annotated[str | None, Query(description="Mention types to predict, separated by commas.")] = None,
     min_score: Annotated[float | None, Query(ge=0, le=1, description="Minimum score of mentions.")] = None,
+    relations: Annotated[
+        bool | None, Query(description="Predict relations; by default if the service has a model for them.")
+    ] = None,
+    relation_types: Annotated[
+        str | None, Query(description="Relation types to keep, separated by commas; by default all.")
+    ] = None,
+    min_relation_score: Annotated[float | None, Query(ge=0, le=1, description="Minimum score of relations.")] = None,
+    table: Annotated[
+        Table, Query(description="Rows of csv, tsv and xlsx: one for each mention, or one for each relation.")
+    ] = "mentions",
     link: Annotated[bool, Query(description="Give mentions the ids of their concepts.")] = True,
     abbreviations: Annotated[
         bool, Query(description="Mark short forms and long forms where they are defined.")
@@ -105,20 +119,29 @@ async def annotate(
     async def work() -> Response:
         may_be_json = name is None and from_ in (None, JSON)
         docs = await service.offload(len(body) if may_be_json else len(body) << 4, parse)
-        selected = None if types is None else [one.strip() for one in types.split(",") if one.strip()]
         annotated = await service.annotate(
-            docs, types=selected, min_score=min_score, link=link, abbreviations=abbreviations
+            docs,
+            types=_names(types),
+            min_score=min_score,
+            relations=RelationQuery(relations, _names(relation_types), min_relation_score),
+            link=link,
+            abbreviations=abbreviations,
         )
         # Whatever a body brings along, such as a great many mentions, is written again.
         size = max(len(body), sum(map(text_length, annotated)))
 
         def write() -> Response:
             described = service.describe_concepts(annotated) if to == JSON else {}
-            return document_response(annotated, to, described, naming=service.annotator.concepts)
+            return document_response(annotated, to, described, naming=service.annotator.concepts, table=table)
 
         return await service.offload(size if to == JSON else size << 4, write)
 
     return await service.in_time(request, work())
+
+
+def _names(listed: str | None) -> list[str] | None:
+    """The names in a list separated by commas."""
+    return None if listed is None else [name.strip() for name in listed.split(",") if name.strip()]
 
 
 @router.post(

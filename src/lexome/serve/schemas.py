@@ -37,6 +37,7 @@ class About(BaseModel):
 
     types: list[str] = Field(description="Mention types that are predicted by default.")
     extra_types: list[str] = Field(description="Mention types that are predicted only on request.")
+    relation_types: list[str] = Field(description="Relation types that are predicted.")
     models: list[dict[str, Any]]
     linked_types: list[str] = Field(description="Mention types that dictionaries have concepts of.")
     dictionaries: list[str] = Field(description="Dictionaries that mentions are linked with.")

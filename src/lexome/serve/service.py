@@ -7,6 +7,7 @@ import threading
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any, TypeVar
@@ -19,8 +20,9 @@ from lexome.formats import Tally, read
 from lexome.formats.concept_ids import concept_url
 from lexome.formats.html import no_name
 from lexome.formats.jsonl import from_json, to_json
-from lexome.infer.annotator import Annotator, Model
+from lexome.infer.annotator import RELATIONS, Annotator, Model
 from lexome.infer.concepts import ConceptOptions, Concepts
+from lexome.infer.selection import MinScore
 from lexome.search.engine import Index
 from lexome.serve.limits import CLIENT_CLOSED, Limits, RequestError
 from lexome.serve.metrics import Metrics
@@ -40,6 +42,18 @@ MAX_DESCRIBED = 5000
 SMALL_BYTES = 1 << 16
 # Threads for large bodies and responses: so few that such clients wait for each other, not all others.
 LARGE_BODY_THREADS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class RelationQuery:
+    """What a request says of relations: whether they are wanted (None: if a model is loaded), types, minimum score."""
+
+    wanted: bool | None = None
+    types: Sequence[str] | None = None
+    min_score: float | None = None
+
+
+ANY_RELATIONS = RelationQuery()
 
 
 class Library:
@@ -171,6 +185,7 @@ class Service:
         *kinds: str,
         types: Sequence[str] | None = None,
         min_score: float | None = None,
+        relations: RelationQuery = ANY_RELATIONS,
         link: bool = True,
         abbreviations: bool = False,
     ) -> list[Document]:
@@ -180,11 +195,32 @@ class Service:
         are linked, and names of dictionaries found.
         """
         models = self.models(*kinds) if types is None or types else []
+        min_scores = self._check_relations(relations, min_score, types)
+        if relations.wanted is False:
+            models = [model for model in models if model.kind not in RELATIONS]
         concepts = None
         if models and (not kinds or "ner" in kinds):
             concepts = self._concepts(link=link, abbreviations=abbreviations)
-        selection = self.annotator.select(types=types, min_score=min_score)
+        selection = self.annotator.select(types=types, min_score=min_scores, relation_types=relations.types)
         return await self.queue.run(docs, models, selection, concepts=concepts)
+
+    def _check_relations(
+        self, relations: RelationQuery, min_score: float | None, types: Sequence[str] | None
+    ) -> MinScore | None:
+        """The minimum scores of mentions and relations; RequestError if no model predicts the relations asked for."""
+        annotator = self.annotator
+        asked = relations.wanted or relations.types is not None or relations.min_score is not None
+        if asked and not annotator.relation_types:
+            names = ", ".join(model.name for model in annotator.models)
+            message = f"no model that predicts relations is loaded, only {names}. Start the service with --relations."
+            raise RequestError(404, message)
+        if relations.wanted:
+            annotator.require_pairs(types)
+        if relations.min_score is None:
+            return min_score
+        scored = (*annotator.types, *annotator.extra_types)
+        mentions = {} if min_score is None else dict.fromkeys(scored, min_score)
+        return {**mentions, **dict.fromkeys(annotator.relation_types, relations.min_score)}
 
     def _concepts(self, *, link: bool, abbreviations: bool) -> Concepts | None:
         """What is done with concepts for one request."""

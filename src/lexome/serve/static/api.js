@@ -49,16 +49,17 @@ export async function model() {
 }
 
 /** The annotated documents of a source, and name and page of each concept by its id. */
-export async function annotate(source, { signal, abbreviations = false } = {}) {
-  const query = new URLSearchParams(abbreviations ? { abbreviations } : {});
+export async function annotate(source, { signal, abbreviations = false, relations = true } = {}) {
+  const query = new URLSearchParams({ ...(abbreviations ? { abbreviations } : {}), ...(relations ? {} : { relations }) });
   if (source.file) query.set("name", source.name);
   const body = source.file ? bytes(source.file) : json({ text: source.text });
   return (await request(`annotate?${query}`, body, signal)).json();
 }
 
 /** Documents as a file of another format; without types, the server converts and adds no mentions. */
-export async function asFile(documents, to) {
-  const response = await request(`annotate?types=&to=${encodeURIComponent(to)}`, json({ documents }));
+export async function asFile(documents, to, table = "mentions") {
+  const query = new URLSearchParams({ types: "", to, table });
+  const response = await request(`annotate?${query}`, json({ documents }));
   const named = /filename="?([^";]+)"?/.exec(response.headers.get("Content-Disposition") ?? "");
   return { blob: await response.blob(), name: named?.[1] ?? null };
 }

@@ -3,8 +3,8 @@
 import { chunksOf } from "./chunks.js";
 import { nameOf } from "./concepts.js";
 import { element, putMarked, putText } from "./marks.js";
-import { scoreText } from "./mentions.js";
 import { lengthOf, toUnits } from "./offsets.js";
+import { drawRelations } from "./relations.js";
 
 // How long chunks are drawn before other events are handled.
 const TURN_MS = 12;
@@ -102,7 +102,8 @@ export function renderDocument(doc, { named }) {
   }
   if (!doc.passages.length) article.append(element("p", "soft", "This document has no text."));
   const relations = article.appendChild(element("details", "relations"));
-  return { doc, article, chunks, showRelations: (shown) => listRelations(relations, doc, shown) };
+  relations.open = true;
+  return { doc, article, chunks, showRelations: (shown) => drawRelations(relations, article, doc, shown) };
 }
 
 function heading(doc) {
@@ -171,25 +172,4 @@ export function drawInTurn(chunks, isShown, drawn) {
     finish: () => (clearTimeout(timer), go(Infinity)),
     stop: () => clearTimeout(timer),
   };
-}
-
-function listRelations(box, doc, relations) {
-  box.hidden = !relations.length;
-  const names = new Map(doc.mentions.map((mention, place) => [doc.source.spans[place].id, mention.text]));
-  // A concept is named by its first mention.
-  for (const span of doc.source.spans) {
-    for (const concept of span.concepts ?? []) {
-      if (!names.has(concept)) names.set(concept, `${span.text} (${concept})`);
-    }
-  }
-  const name = (side) => names.get(side.target ?? side.concept) ?? side.target ?? side.concept;
-  const list = element("ul");
-  for (const relation of relations) {
-    const sides = relation.arguments.map((side) => `${side.role} ${name(side)}`);
-    const item = list.appendChild(element("li"));
-    putText(item.appendChild(element("span", "relation")), relation.type);
-    putText(item, ` ${sides.join(", ")} `);
-    item.append(element("span", "soft small", scoreText(relation.score ?? null)));
-  }
-  box.replaceChildren(element("summary", "", `Relations (${relations.length})`), list);
 }

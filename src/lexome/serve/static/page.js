@@ -11,12 +11,14 @@ import { Input } from "./input.js";
 import { visibleDocument } from "./visible.js";
 import { element, putText } from "./marks.js";
 import { MentionTable } from "./mentions.js";
+import { RelationFilters } from "./relations.js";
 import { copyText, fileName, save } from "./download.js";
 import { themeButton } from "./themes.js";
 import { Tip } from "./tip.js";
 
 const DOCUMENTS_AT_ONCE = 20;
 const NAMED_TYPES = 8;
+const TABLES = ["csv", "tsv", "xlsx"];
 
 const byId = (id) => document.getElementById(id);
 const plural = (count, word) => `${count.toLocaleString("en")} ${word}${count === 1 ? "" : "s"}`;
@@ -29,6 +31,7 @@ let running = null;
 let drawing = null;
 
 const filters = new Filters(draw);
+const relationFilters = new RelationFilters(draw);
 const table = new MentionTable(goTo);
 const tip = new Tip(documents, (key) => shown.byKey.get(key));
 const input = new Input({ examples: EXAMPLES, annotate, complain });
@@ -39,7 +42,11 @@ async function annotate(source) {
   const current = (running = new AbortController());
   setBusy(true);
   try {
-    const options = { signal: current.signal, abbreviations: byId("abbreviations").checked };
+    const options = {
+      signal: current.signal,
+      abbreviations: byId("abbreviations").checked,
+      relations: byId("relations").checked,
+    };
     const { documents: docs, concepts } = await api.annotate(source, options);
     if (running === current) show(source, docs, concepts);
   } catch (error) {
@@ -72,6 +79,7 @@ function show(source, docs, concepts) {
   if (!byId("format").options.length) loadModelInfo();
   resetQuestions(answersQuestions);
   filters.show(shown.mentions, knownTypes);
+  relationFilters.show(shown.docs.flatMap((doc) => doc.source.relations ?? []));
   showDocuments(DOCUMENTS_AT_ONCE);
   draw();
   const below = byId("found").getBoundingClientRect().top > innerHeight * 0.6;
@@ -95,7 +103,7 @@ function showDocuments(count) {
 
 /** A document as filtered. */
 function visible(doc) {
-  return visibleDocument(doc, filters.isShown, filters.minimum);
+  return visibleDocument(doc, filters.isShown, relationFilters.isShown);
 }
 
 function drawText() {
@@ -167,7 +175,7 @@ async function download() {
   button.disabled = true;
   byId("error").hidden = true;
   try {
-    const { blob, name } = await api.asFile(shown.docs.map(visible), to);
+    const { blob, name } = await api.asFile(shown.docs.map(visible), to, byId("table").value);
     save(blob, fileName(source, to, name));
     announce(`Saved as ${to}`);
   } catch (error) {
@@ -175,6 +183,11 @@ async function download() {
   } finally {
     button.disabled = false;
   }
+}
+
+/** A table has one row for each mention or for each relation. */
+function offerTable() {
+  byId("table-row").hidden = !TABLES.includes(byId("format").value);
 }
 
 async function copyMentions() {
@@ -193,12 +206,14 @@ async function loadModelInfo() {
     knownTypes = about.types;
     input.maxBytes = about.limits.body_bytes;
     answersQuestions = about.models.some((one) => one.task === "questions");
+    byId("relations-key").hidden = !about.relation_types.length;
     offerSearch(about.indexes);
     const names = about.models.map((one) => one.name);
     const finds = knownTypes.slice(0, NAMED_TYPES).join(", ") + (knownTypes.length > NAMED_TYPES ? ", …" : "");
     byId("model").replaceChildren();
     putText(byId("model"), [names.join(" + "), finds].filter(Boolean).join(" · "));
     byId("format").replaceChildren(...about.formats.map((format) => new Option(format)));
+    offerTable();
   } catch (error) {
     complain(error);
   }
@@ -215,6 +230,7 @@ byId("cancel").addEventListener("click", () => {
 byId("more-documents").addEventListener("click", () => showDocuments(DOCUMENTS_AT_ONCE));
 byId("download").addEventListener("click", download);
 byId("copy").addEventListener("click", copyMentions);
+byId("format").addEventListener("change", offerTable);
 byId("names").addEventListener("change", (event) => documents.classList.toggle("unnamed", !event.target.checked));
 byId("token").addEventListener("change", (event) => {
   api.useToken(event.target.value);

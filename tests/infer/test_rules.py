@@ -26,6 +26,7 @@ from lexome.infer.rules import (
     resolve_overlaps,
 )
 from lexome.infer.selection import Selection, select
+from lexome.tasks.ner import PredictedMention
 
 TYPES = ("Gene", "Disease", "Chemical", "Species", "CellLine", "Variant")
 
@@ -170,14 +171,14 @@ def test_drops_say_why() -> None:
 def test_abbreviations_agree_with_their_long_forms() -> None:
     text = "Zika virus (ZV) and cholera (CH). ZV spreads, CH too."
     doc = Document("d", (Passage(0, text),))
-    spans = [
-        Span("T1", "Species", ((0, 10),), "Zika virus", score=0.9),
-        Span("T2", "Gene", ((12, 14),), "ZV", score=0.5),
-        Span("T3", "Disease", ((20, 27),), "cholera", score=0.9),
-        Span("T4", "Gene", ((29, 31),), "CH", score=0.95),
+    predicted = [
+        PredictedMention(0, 10, "Species", 0.9),
+        PredictedMention(12, 14, "Gene", 0.5),
+        PredictedMention(20, 27, "Disease", 0.9),
+        PredictedMention(29, 31, "Gene", 0.95),
     ]
     refinement = Refinement(TYPES, ("abbreviations",), True)
-    result = refine_document(doc, replace(doc, spans=tuple(spans)), Selection(TYPES, {}), refinement).doc
+    result = refine_document(doc, predicted, Selection(TYPES, {}), refinement).doc
     assert [(span.text, span.type) for span in result.spans] == [
         ("Zika virus", "Species"),
         ("ZV", "Species"),
@@ -216,7 +217,7 @@ def test_rules_keep_to_the_text_of_passages() -> None:
     passages = (Passage(0, "BRAF V600E", "title"), Passage(5000, "KRAS G12D mutation in mice", "abstract"))
     own = Span("X1", "Anatomy", ((5022, 5026),), "mice")
     doc = Document("d", passages, (own,))
-    predicted = replace(doc, spans=(own, Span("T1", "Gene", ((5000, 5018),), "KRAS G12D mutation", score=0.9)))
+    predicted = [PredictedMention(5000, 5018, "Gene", 0.9)]
     refinement = Refinement(TYPES, RULES, True)
     result = refine_document(doc, predicted, Selection(TYPES, {"Gene": 0.4}), refinement).doc
     assert [(span.text, span.type, span.start) for span in result.spans] == [

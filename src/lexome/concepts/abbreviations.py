@@ -14,6 +14,7 @@ none.
 
 import re
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from itertools import count
 
 from lexome.document import Argument, Document, Passage, Range, Relation, Span
@@ -83,6 +84,7 @@ _TRIM = ".,;:\"'“”‘’"
 _SENTENCE_END = re.compile(r"[.?!]\s+(?=[A-Z0-9(])|;\s|:\s(?=[A-Z])")
 _PIECE_END = re.compile(r"\s*(?:[,;]\s+|\s+(?:and|or)\s+|,\s*(?:and|or)\s+|\s*/\s*(?=\S{2}))\s*")
 _OPENING, _CLOSING = "([", ")]"
+_BRACKET = re.compile(r"[()\[\]]")
 
 
 @fast_dataclass
@@ -173,7 +175,13 @@ def _in_document(one: Abbreviation, passage: Passage) -> Abbreviation:
     return Abbreviation(short, long, one.short_text, one.long_text, one.cost)
 
 
-def _find_in_text(text: str) -> Iterator[Abbreviation]:
+# Rules and linking ask for the same passages one after the other.
+@lru_cache(maxsize=16)
+def _find_in_text(text: str) -> tuple[Abbreviation, ...]:
+    return tuple(_define_in_text(text))
+
+
+def _define_in_text(text: str) -> Iterator[Abbreviation]:
     undefined: tuple[Range, _Words] | None = None
     for opening, closing in _parentheses(text):
         if _LETTER.search(text, opening, closing) is None:  # "(12)", which most parentheses are
@@ -200,7 +208,7 @@ def _parentheses(text: str) -> list[Range]:
     """The places of matching parentheses and brackets, in the order of the opening ones."""
     pairs: list[Range] = []
     stack: list[int] = []
-    for match in re.finditer(r"[()\[\]]", text):
+    for match in _BRACKET.finditer(text):
         place, mark = match.start(), match[0]
         if mark in _OPENING:
             stack.append(place)
@@ -239,21 +247,20 @@ def _word_start(text: str, place: int) -> int:
 
 
 def _weighed(text: str, ranges: list[Range]) -> _Words:
-    words: list[Range] = []
     costs: list[float] = []
     depth = 0
+    brackets = bool(ranges) and _BRACKET.search(text, ranges[0][0], ranges[-1][1]) is not None
     for start, end in ranges:
         word = text[start:end]
-        inside = depth > 0 or (word[0] in _OPENING and word[-1] in _CLOSING + ",.;-")
-        depth = max(0, depth + sum(word.count(mark) for mark in _OPENING) - sum(word.count(mark) for mark in _CLOSING))
-        cost = _SKIPPED_WORD
-        if inside or word.lower() in _STOP_WORDS or not any(map(str.isalnum, word)):
-            cost = _SKIPPED_STOP_WORD
-        elif word[-1] == ",":
-            cost += _COMMA
-        words.append((start, end))
-        costs.append(cost)
-    return _Words(text, tuple(words), tuple(costs))
+        inside = False
+        if brackets:
+            inside = depth > 0 or (word[0] in _OPENING and word[-1] in _CLOSING + ",.;-")
+            depth = max(0, depth + _balance(word))
+        if inside or word.lower() in _STOP_WORDS or not (word[0].isalnum() or any(map(str.isalnum, word))):
+            costs.append(_SKIPPED_STOP_WORD)
+        else:
+            costs.append(_SKIPPED_WORD + _COMMA if word[-1] == "," else _SKIPPED_WORD)
+    return _Words(text, tuple(ranges), tuple(costs))
 
 
 def _define_in_parentheses(text: str, inner: Range, before: _Words) -> Iterator[Abbreviation]:
@@ -370,6 +377,8 @@ def _cheapest(short: str, before: _Words, *, whole: bool = False) -> tuple[float
     window = before.text[low:high].lower()
     if len(window) != high - low:  # lower-casing İ changes the length
         return None
+    if not _has_in_order(window, letters):
+        return None
     layout = _lay_out(window, low, words, before.costs[-limit:])
     paths = {len(window): 0.0}
     for number in range(len(letters) - 1, -1, -1):
@@ -389,6 +398,19 @@ def _cheapest(short: str, before: _Words, *, whole: bool = False) -> tuple[float
     if cost / len(letters) > _bound(short, len(letters)):
         return None
     return cost / len(letters), low + _with_locants(window, -place)
+
+
+def _has_in_order(window: str, letters: list[str]) -> bool:
+    """Whether a window has the letters in their order, but for those that `_cheapest` can skip: digits and a last s."""
+    place = len(window)
+    for number in range(len(letters) - 1, -1, -1):
+        letter = letters[number]
+        if number > 0 and (letter.isdigit() or (letter == "s" and number == len(letters) - 1)):
+            continue
+        place = window.rfind(letter, 0, place)
+        if place < 0:
+            return False
+    return True
 
 
 def _with_locants(window: str, place: int) -> int:

@@ -364,7 +364,7 @@ _ENGLISH, _OTHERS = (
     frozenset(_OTHER_WORDS.split()) - frozenset(_ENGLISH_WORDS.split()),
 )
 _WORD = re.compile(r"[^\W\d_]+")
-_LATIN = re.compile(r"[A-Za-zÀ-ɏͰ-Ͽ]")  # with Greek letters, which names of genes and isoforms have
+_LATIN = re.compile(r"[A-Za-zÀ-ɏͰ-Ͽ]+")  # with Greek letters, which names of genes and isoforms have
 MAX_CHARACTERS = 4000
 MIN_WORDS = 20
 
@@ -377,13 +377,13 @@ def looks_foreign(doc: Document) -> bool:
     text = " ".join(passage.text for passage in doc.passages)[:MAX_CHARACTERS] if doc.passages else ""
     words = _WORD.findall(text)
     letters = sum(map(len, words))
-    if letters >= MIN_WORDS and len(_LATIN.findall(text)) < letters / 2:
+    if letters >= MIN_WORDS and not text.isascii() and sum(map(len, _LATIN.findall(text))) < letters / 2:
         return True
     if len(words) < MIN_WORDS:
         return False
     lowered = [word.lower() for word in words]
-    english = sum(word in _ENGLISH for word in lowered)
-    other = sum(word in _OTHERS for word in lowered)
+    english = sum(map(_ENGLISH.__contains__, lowered))
+    other = sum(map(_OTHERS.__contains__, lowered))
     return other > 0.1 * len(words) and other > 2 * english
 
 

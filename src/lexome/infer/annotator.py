@@ -20,7 +20,7 @@ from lexome.infer.concepts import ConceptOptions, Concepts
 from lexome.infer.predictor import CHANGED, SETTINGS, ModelSettings, Predictor, is_hugging_face, open_hugging_face
 from lexome.infer.refinement import Refined, Refinement, refine_document
 from lexome.infer.selection import ALL_RULES, MinScore, Overlaps, Selection, select
-from lexome.tasks import Questions, Task, task_of
+from lexome.tasks import Ner, Questions, Task, task_of
 from lexome.tasks.task import Example, Floats, Frame
 
 if TYPE_CHECKING:
@@ -185,14 +185,11 @@ class Model:
         # Types exclude one another, so that all are decoded for a result that does not depend on the selection.
         own, curves = selection.of(self.types), self.settings.calibration or {}
         types = (*refinement.types, *own.types)
-        predicted = self.task.decode(self._with_sentences(doc), examples, logits, types=types)
-        return refine_document(
-            doc,
-            predicted,
-            own,
-            refinement,
-            score=lambda span: calibrated(span.score or 0.0, curves.get(span.type)),
-        )
+        # Only NER models have types.
+        assert isinstance(self.task, Ner)
+        found = self.task.predict_mentions(self._with_sentences(doc), examples, logits, types=types)
+        predicted = [one._replace(score=calibrated(one.score, curves.get(one.type))) for one in found]
+        return refine_document(doc, predicted, own, refinement)
 
     def annotate(self, docs: Sequence[Document]) -> list[Document]:
         """The documents with all predictions of this model, before any rules."""

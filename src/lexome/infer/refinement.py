@@ -1,7 +1,7 @@
 """Applies a model's rules to the mentions it predicted in a document, and marks what the rules added."""
 
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from lexome.concepts.abbreviations import find_abbreviations
@@ -22,7 +22,7 @@ from lexome.infer.rules import (
 )
 from lexome.infer.selection import Selection
 from lexome.infer.variant_rules import apply_variants
-from lexome.tasks.ner import replace_spans
+from lexome.tasks.ner import PredictedMention, replace_spans
 
 # Name of the attribute of mentions that a rule added; its value is the rule.
 RULE_ATTRIBUTE = "rule"
@@ -57,29 +57,21 @@ class Refined:
     reasons: dict[Key, str]
 
 
-def _given_score(span: Span) -> float:
-    return span.score or 0.0
-
-
 def refine_document(
-    doc: Document,
-    predicted: Document,
-    selection: Selection,
-    refinement: Refinement,
-    *,
-    score: Callable[[Span], float] = _given_score,
+    doc: Document, predicted: Iterable[PredictedMention], selection: Selection, refinement: Refinement
 ) -> Refined:
-    """Replace the selected types' mentions of `doc` with the refined ones of `predicted`, which has all types.
+    """Replace the selected types' mentions of `doc` with the refined ones of `predicted`, whose scores are calibrated.
 
-    `score` is the calibrated score of a predicted mention.
+    `predicted` has all types of the refinement.
     """
     layout = Layout(doc)
-    mentions, others = [], []
-    for span in predicted.spans:
-        if span.type in refinement.types:
-            mentions.append(Mention(*layout.to_text(span.start, span.end), span.type, score(span)))
-        elif span.type in selection.types:
-            others.append(replace(span, score=score(span)))
+    mentions: list[Mention] = []
+    spans: list[Span] = []
+    for start, end, type_, score in predicted:
+        if type_ in refinement.types:
+            mentions.append(Mention(*layout.to_text(start, end), type_, score))
+        elif selection.keeps(type_, score):
+            spans.append(Span("", type_, ((start, end),), doc.slice(start, end), (), score))
     definitions = [
         (layout.to_text(one.long[0][0], one.long[-1][1]), layout.to_text(*one.short))
         for one in (find_abbreviations(doc) if mentions and "abbreviations" in refinement.rules else ())
@@ -92,13 +84,12 @@ def refine_document(
         resolve=refinement.resolve,
         definitions=definitions,
     )
-    spans = [span for span in others if selection.reason_dropped(span) is None]
     rules: dict[Key, str] = {}
     for mention in refined:
-        place = layout.to_document(mention.start, mention.end)
-        span = Span("", mention.type, (place,), layout.text[mention.start : mention.end], score=mention.score)
-        if selection.reason_dropped(span) is None:
-            spans.append(span)
+        if selection.keeps(mention.type, mention.score):
+            place = layout.to_document(mention.start, mention.end)
+            text = layout.text[mention.start : mention.end]
+            spans.append(Span("", mention.type, (place,), text, (), mention.score))
             if mention.rule is not None:
                 rules[(*place, mention.type)] = mention.rule
     reasons = {(*layout.to_document(*drop.mention.place), drop.mention.type): drop.reason for drop in drops}

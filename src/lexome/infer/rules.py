@@ -8,8 +8,8 @@ them. Those for variants are in `lexome.infer.variant_rules`.
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cache
+from dataclasses import dataclass
+from functools import cache, lru_cache
 from importlib import resources
 
 RULES = (
@@ -41,7 +41,7 @@ class Mention:
 
     def moved(self, start: int, end: int) -> "Mention":
         """The same mention with other boundaries."""
-        return replace(self, start=start, end=end)
+        return Mention(start, end, self.type, self.score, self.rule)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,16 +82,27 @@ class NameIndex:
     def find(self, text: str) -> Iterator[tuple[int, int]]:
         """The longest name at each place, from left to right, without overlaps."""
         end_of_last = 0
-        for word in WORD.finditer(text):
-            start = word.start()
+        words = _word_starts(text)
+        known = self._lengths.keys() & words.keys()
+        for start, first in sorted((place, word) for word in known for place in words[word]):
             if start < end_of_last:
                 continue
-            for length in self._lengths.get(word.group(), ()):
+            for length in self._lengths[first]:
                 end = start + length
                 if text[start:end] in self._names and _ends_word(text, end):
                     yield start, end
                     end_of_last = end
                     break
+
+
+# Several rules look for names in the same text, one after the other.
+@lru_cache(maxsize=1)
+def _word_starts(text: str) -> dict[str, list[int]]:
+    """Where each word of a text begins."""
+    starts: dict[str, list[int]] = {}
+    for match in WORD.finditer(text):
+        starts.setdefault(match.group(), []).append(match.start())
+    return starts
 
 
 def _ends_word(text: str, end: int) -> bool:
@@ -400,6 +411,8 @@ COORDINATION = "coordination"
 FAMILY_SCORE = 0.9
 
 FAMILY = re.compile(r"(?<![\w/.-])(?=[A-Za-z]*[A-Z])[A-Za-z]{2,6}\d{1,2}[a-z]?(?:/\d{1,2}[a-z]?){1,4}(?![\w/-])")
+# What any family has.
+NUMBERS = re.compile(r"\d[a-z]?/\d")
 # Words that are numbered but no genes: helper T cells, figures, trial phases, viruses, half-lives.
 NOT_FAMILIES = re.compile(
     r"(?:Th|Fig|Figs|Tab|Table|Type|Day|Days|Week|Phase|Stage|Grade|Step|Level|Group|Class|Exp|No|Ref|Eq|Chr|PM|CIN|VAIN"
@@ -410,6 +423,8 @@ NOT_FAMILIES = re.compile(
 
 def apply_coordination(text: str, mentions: Sequence[Mention], drops: list[Drop]) -> list[Mention]:
     """The mentions with families added as genes, in place of genes that are only a part of one."""
+    if not NUMBERS.search(text):
+        return list(mentions)
     families = [match.span() for match in FAMILY.finditer(text) if not NOT_FAMILIES.match(match.group())]
     if not families:
         return list(mentions)

@@ -59,6 +59,10 @@ class Selection:
         kept = [span for span in spans if self.reason_dropped(span) is None]
         return predicted if len(kept) == len(spans) else replace_spans(doc, kept, selected)
 
+    def keeps(self, type_: str, score: float) -> bool:
+        """Whether a predicted mention of this type and score is in the result."""
+        return type_ in self.types and score >= self.min_scores.get(type_, 0.0)
+
     def reason_dropped(self, span: Span, by_rule: Mapping[tuple[int, int, str], str] | None = None) -> str | None:
         """Why a predicted mention is not in the result, or None; `by_rule` are the reasons of rules."""
         if span.type not in self.types:

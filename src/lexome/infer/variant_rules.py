@@ -173,12 +173,15 @@ HOTSPOTS = frozenset(
     )
 )
 GLUED = re.compile(rf"\b(?=\w{{5,14}}(?!\w))([A-Za-z][A-Za-z0-9]{{1,7}}?)([{AMINO_1}][1-9]\d{{1,3}}[{AMINO_1}])(?!\w)")
+# What any substitution of one letter has, glued to a gene or not: most texts have none.
+SUBSTITUTED = re.compile(rf"[{AMINO_1}][1-9]\d{{1,3}}[{AMINO_1}X*f]")
 
 # Exon-level events that clinical reports use as names of variants: "exon 19 deletion", "exon 14 skipping".
 EXON = re.compile(
     r"\b(?:[Ee]xons? ?\d{1,2}(?:-\d{1,2})? (?:in-frame )?(?:deletions?|insertions?|skipping|duplications?)"
     r"|[Ee]x(?:on)?\d{1,2}del|[Dd]el(?:etion)? ?19\b)(?!\w)"
 )
+DELETED = re.compile(r"\ddel")
 
 # What the model takes for variants and annotators do not: markers (D13S263) and translocations, t(9;22).
 NOT_VARIANTS = re.compile(
@@ -212,7 +215,7 @@ def apply_variants(text: str, mentions: Sequence[Mention], drops: list[Drop]) ->
 def _glued_genes(text: str, mentions: Sequence[Mention]) -> Iterator[Mention]:
     """Genes that a hotspot is glued to, where the model is not sure of one: Kras in KrasG12D."""
     taken: Occupied | None = None
-    for match in GLUED.finditer(text):
+    for match in GLUED.finditer(text) if SUBSTITUTED.search(text) else ():
         if match[2] in HOTSPOTS:
             taken = taken or Occupied(text, (mention for mention in mentions if mention.score >= UNSURE))
             if not taken.overlaps(*match.span(1)):
@@ -222,14 +225,15 @@ def _glued_genes(text: str, mentions: Sequence[Mention]) -> Iterator[Mention]:
 def notations(text: str, genes: Sequence[Mention], lines: Occupied) -> Iterator[tuple[int, int]]:
     """The places of variants by notation, in order, without overlaps."""
     places = [match.span() for match in CERTAIN.finditer(text)]
-    if EXON.search(text):
+    if "xon" in text or "19" in text or DELETED.search(text):
         places += [match.span() for match in EXON.finditer(text)]
     certain = Occupied(text, ())
     for place in places:
         certain.add(*place)
     known = [gene for gene in genes if gene.score >= 0.3]
     begins = {gene.start for gene in known}
-    for match in GLUED.finditer(text):
+    substituted = SUBSTITUTED.search(text)
+    for match in GLUED.finditer(text) if substituted else ():
         if not certain.overlaps(*match.span()) and (
             match[2] in HOTSPOTS or (match.start() in begins and match[1][-1].islower())
         ):
@@ -238,7 +242,7 @@ def notations(text: str, genes: Sequence[Mention], lines: Occupied) -> Iterator[
     # Characters of genes but the first: a substitution there follows the name of the gene.
     of_genes = Occupied(text, (gene.moved(gene.start + 1, gene.end) for gene in known if gene.end > gene.start + 1))
     cues: list[int] | None = None
-    for match in SUBSTITUTION.finditer(text):
+    for match in SUBSTITUTION.finditer(text) if substituted else ():
         start, end = match.span()
         if certain.overlaps(start, end) or lines.overlaps(start, end) or match.group() in NOT_SUBSTITUTIONS:
             continue

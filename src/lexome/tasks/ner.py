@@ -10,7 +10,7 @@ from copy import copy
 from dataclasses import dataclass, replace
 from itertools import pairwise, takewhile
 from operator import add
-from typing import Any, Literal, Self, get_args
+from typing import Any, Literal, NamedTuple, Self, get_args
 
 import numpy as np
 
@@ -54,6 +54,16 @@ from lexome.tasks.windows import (
 Scheme = Literal["iob2", "iobes"]
 UnitSpan = tuple[int, int, str]
 """A mention in units: the first one, the one after the last, and the type."""
+
+
+class PredictedMention(NamedTuple):
+    """A mention as decoding finds it, with its mean probability."""
+
+    start: int
+    end: int
+    type: str
+    score: float
+
 
 LETTERS: dict[Scheme, str] = {"iob2": "BI", "iobes": "BIES"}
 OUTSIDE = "O"
@@ -443,14 +453,27 @@ class Ner(Task):
         With `types`, only these are predicted. Mentions of other types stay, and so do relations and attributes that do
         not refer to removed ones.
         """
-        require_same_length(len(examples), len(logits), "examples", "arrays of logits")
         predicted = self.types if types is None else tuple(type_ for type_ in self.types if type_ in types)
-        spans: list[Span] = []
-        if examples and predicted:
-            groups = [self.types.index(type_) for type_ in predicted] if self.nested else [0]
-            units, scores_UGK = self._unit_scores(doc, examples, logits, groups)
-            spans = [span for span in self._spans(doc, units, scores_UGK, groups) if span.type in predicted]
+        mentions = self.predict_mentions(doc, examples, logits, types=predicted)
+        spans = [
+            Span("", one.type, ((one.start, one.end),), doc.slice(one.start, one.end), (), one.score)
+            for one in mentions
+        ]
         return replace_spans(doc, spans, predicted)
+
+    def predict_mentions(
+        self, doc: Document, examples: Sequence[Example], logits: Sequence[Floats], *, types: Types
+    ) -> list[PredictedMention]:
+        """The mentions that `decode` gives a document, in reading order."""
+        require_same_length(len(examples), len(logits), "examples", "arrays of logits")
+        groups: Sequence[int] = [0]
+        if self.nested:
+            groups = [group for group, type_ in enumerate(self.types) if type_ in types]
+        if not examples or not groups:
+            return []
+        units, scores_UGK, groups = self._unit_scores(doc, examples, logits, groups, prune=True)
+        mentions = [one for one in self._mentions(units, scores_UGK, groups) if one.type in types]
+        return sorted(mentions, key=lambda one: (one.start, -one.end, one.type))
 
     def columns_of(self, types: Types) -> tuple[int, ...]:
         """The labels that decoding these types needs: all of them, unless types have groups of their own."""
@@ -466,7 +489,7 @@ class Ner(Task):
         """The probability that each unit is inside a mention of each type."""
         if not examples:
             return InsideProbabilities((), (), np.zeros((0, len(self.types))))
-        units, scores_UGK = self._unit_scores(doc, examples, logits, range(len(self.groups)))
+        units, scores_UGK, _ = self._unit_scores(doc, examples, logits, range(len(self.groups)))
         # After O come the tags of each type together, whether in one group or in its own.
         tags_UTK = np.exp(scores_UGK)[:, :, 1:].reshape(len(units.ranges), len(self.types), len(LETTERS[self.scheme]))
         return InsideProbabilities(units.ranges, units.runs, tags_UTK.sum(2))
@@ -493,9 +516,18 @@ class Ner(Task):
                     start = place + 1
 
     def _unit_scores(
-        self, doc: Document, examples: Sequence[Example], logits: Sequence[Floats], groups: Sequence[int]
-    ) -> tuple[Units, Floats]:
-        """The units of a document, and log-probabilities of their tags in some groups, (U, G, K)."""
+        self,
+        doc: Document,
+        examples: Sequence[Example],
+        logits: Sequence[Floats],
+        groups: Sequence[int],
+        *,
+        prune: bool = False,
+    ) -> tuple[Units, Floats, Sequence[int]]:
+        """The units of a document, and log-probabilities of their tags in some groups, (U, G, K).
+
+        With `prune`, groups whose most probable tags are all O may be left out: decoding finds nothing there.
+        """
         for example, array in zip(examples, logits, strict=True):
             require_logits(array, (len(example.ids), len(self.labels)), doc)
         if len(groups) < len(self.groups):
@@ -505,24 +537,28 @@ class Ner(Task):
         units = self._units(doc, starts, ends)
         logits_TGK = logits_TC.reshape(len(logits_TC), -1, self.groups[0])
         if self.labelling == "first" or not len(units.ranges):
-            return units, _log_softmax(logits_TGK[units.firsts])
+            logits_UGK = logits_TGK[units.firsts]
+            if prune and self.transitions is None:
+                some = np.flatnonzero((logits_UGK[:, :, 1:].max(2) > logits_UGK[:, :, 0]).any(0)).tolist()
+                logits_UGK, groups = logits_UGK[:, some], [groups[group] for group in some]
+            return units, _log_softmax(logits_UGK), groups
         log_TGK = _log_softmax(logits_TGK)
         labelled = units.of >= 0
         sums_UGK = np.zeros((len(units.ranges), *log_TGK.shape[1:]))
         np.add.at(sums_UGK, units.of[labelled], log_TGK[labelled])
         counts_U = np.bincount(units.of[labelled], minlength=len(units.ranges))
-        return units, np.asarray(sums_UGK / counts_U[:, None, None])
+        return units, np.asarray(sums_UGK / counts_U[:, None, None]), groups
 
-    def _spans(self, doc: Document, units: Units, scores_UGK: Floats, groups: Sequence[int]) -> Iterator[Span]:
-        """The mentions of some groups, without ids."""
+    def _mentions(self, units: Units, scores_UGK: Floats, groups: Sequence[int]) -> Iterator[PredictedMention]:
+        """The mentions of some groups."""
         best_UG = self._best_tags(scores_UGK, units.runs, groups)
         probabilities_UG = np.exp(np.take_along_axis(scores_UGK, best_UG[:, :, None], 2)[:, :, 0])
         begins = {low for low, _ in units.runs}
         for place in np.flatnonzero(best_UG.any(0)).tolist():
+            probabilities_U = probabilities_UG[:, place]
             for start, end, type_ in decode_tags(best_UG[:, place], self._tags[groups[place]], begins):
-                part = (units.ranges[start][0], units.ranges[end - 1][1])
-                score = float(probabilities_UG[start:end, place].mean())
-                yield Span("", type_, (part,), doc.slice(*part), score=score)
+                score = float(probabilities_U[start:end].mean()) if end - start > 1 else float(probabilities_U[start])
+                yield PredictedMention(units.ranges[start][0], units.ranges[end - 1][1], type_, score)
 
     def _best_tags(self, scores_UGK: Floats, runs: Sequence[Range], groups: Sequence[int]) -> Ints:
         """The tag indices of the units in some groups, (U, G)."""
@@ -653,7 +689,10 @@ def replace_spans(doc: Document, spans: Sequence[Span], types: Sequence[str]) ->
     used = {span.id for span in kept} | {relation.id for relation in relations}
     ids = (name for name in numbered_ids("T") if name not in used)
     ordered = sorted(spans, key=lambda span: (span.start, -span.end, span.type))
-    added = tuple(replace(span, id=name) for span, name in zip(ordered, ids, strict=False))
+    added = tuple(
+        Span(name, span.type, span.parts, span.text, span.concepts, span.score)
+        for span, name in zip(ordered, ids, strict=False)
+    )
     return replace(doc, spans=(*kept, *added), relations=relations, attributes=attributes)
 
 

@@ -13,7 +13,7 @@ none.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import count
 
@@ -221,13 +221,19 @@ def _parentheses(text: str) -> list[Range]:
     return sorted(pairs)
 
 
-@fast_dataclass
 class _Words:
     """The words of a sentence before a parenthesis: their ranges, and what it costs to skip each."""
 
-    text: str
-    words: tuple[Range, ...]
-    costs: tuple[float, ...]
+    def __init__(self, text: str, words: Sequence[Range], costs: Sequence[float] | None = None) -> None:
+        self.text, self.words = text, words
+        self._costs = costs
+
+    @property
+    def costs(self) -> Sequence[float]:
+        """Computed on first use: what most parentheses have cannot be aligned."""
+        if self._costs is None:
+            self._costs = _skip_costs(self.text, self.words)
+        return self._costs
 
 
 def _words_before(text: str, end: int) -> _Words:
@@ -237,7 +243,7 @@ def _words_before(text: str, end: int) -> _Words:
         # "E. coli" and "vs. X" end no sentence.
         if text[match.start()] != "." or match.start() - _word_start(text, match.start()) > 2:
             start = match.end()
-    return _weighed(text, [match.span() for match in _WORD.finditer(text, start, end)])
+    return _Words(text, [match.span() for match in _WORD.finditer(text, start, end)])
 
 
 def _word_start(text: str, place: int) -> int:
@@ -246,7 +252,7 @@ def _word_start(text: str, place: int) -> int:
     return place
 
 
-def _weighed(text: str, ranges: list[Range]) -> _Words:
+def _skip_costs(text: str, ranges: Sequence[Range]) -> list[float]:
     costs: list[float] = []
     depth = 0
     brackets = bool(ranges) and _BRACKET.search(text, ranges[0][0], ranges[-1][1]) is not None
@@ -255,12 +261,13 @@ def _weighed(text: str, ranges: list[Range]) -> _Words:
         inside = False
         if brackets:
             inside = depth > 0 or (word[0] in _OPENING and word[-1] in _CLOSING + ",.;-")
-            depth = max(0, depth + _balance(word))
+            if not word.isalnum():
+                depth = max(0, depth + _balance(word))
         if inside or word.lower() in _STOP_WORDS or not (word[0].isalnum() or any(map(str.isalnum, word))):
             costs.append(_SKIPPED_STOP_WORD)
         else:
             costs.append(_SKIPPED_WORD + _COMMA if word[-1] == "," else _SKIPPED_WORD)
-    return _Words(text, tuple(ranges), tuple(costs))
+    return costs
 
 
 def _define_in_parentheses(text: str, inner: Range, before: _Words) -> Iterator[Abbreviation]:
@@ -288,7 +295,7 @@ def _define_in_parentheses(text: str, inner: Range, before: _Words) -> Iterator[
     short = _trimmed(text, *before.words[-1])
     if is_short_form(text[short[0] : short[1]]) and short[1] - short[0] > 1:
         for stop in dict.fromkeys((pieces[0][1], end)):
-            words = _weighed(text, [match.span() for match in _WORD.finditer(text, start, stop)])
+            words = _Words(text, [match.span() for match in _WORD.finditer(text, start, stop)])
             if len(words.words) >= 1 and stop - start > short[1] - short[0]:
                 one = _align(text, short, words, whole=True)
                 if one is not None:
@@ -359,7 +366,7 @@ def _align(text: str, short: Range, before: _Words, *, whole: bool = False) -> A
 
 
 def _balance(text: str) -> int:
-    return sum(text.count(mark) for mark in _OPENING) - sum(text.count(mark) for mark in _CLOSING)
+    return text.count("(") + text.count("[") - text.count(")") - text.count("]")
 
 
 def _cheapest(short: str, before: _Words, *, whole: bool = False) -> tuple[float, int] | None:
@@ -441,7 +448,7 @@ class _Layout:
     head: bool
 
 
-def _lay_out(window: str, low: int, words: tuple[Range, ...], costs: tuple[float, ...]) -> _Layout:
+def _lay_out(window: str, low: int, words: Sequence[Range], costs: Sequence[float]) -> _Layout:
     word_of, kinds, skipped = [-1] * len(window), [_INSIDE] * len(window), [0.0]
     for number, (start, end) in enumerate(words):
         previous = ""
@@ -575,7 +582,7 @@ def _within(text: str, pieces: list[Range]) -> Abbreviation | None:
     first, second = (_trimmed(text, *piece) for piece in (pieces[0], pieces[1]))
     for short, long in ((first, second), (second, first)):
         if is_short_form(text[short[0] : short[1]]) and long[1] - long[0] > 2 * (short[1] - short[0]):
-            words = _weighed(text, [match.span() for match in _WORD.finditer(text, *long)])
+            words = _Words(text, [match.span() for match in _WORD.finditer(text, *long)])
             one = _align(text, short, words, whole=True)
             if one is not None and one.cost <= _MAX_COST / 2:
                 return one

@@ -82,9 +82,8 @@ class NameIndex:
     def find(self, text: str) -> Iterator[tuple[int, int]]:
         """The longest name at each place, from left to right, without overlaps."""
         end_of_last = 0
-        words = _word_starts(text)
-        known = self._lengths.keys() & words.keys()
-        for start, first in sorted((place, word) for word in known for place in words[word]):
+        known = self._lengths.keys() & _words(text)
+        for start, first in sorted((place, word) for word in known for place in _places(text, word)):
             if start < end_of_last:
                 continue
             for length in self._lengths[first]:
@@ -97,12 +96,19 @@ class NameIndex:
 
 # Several rules look for names in the same text, one after the other.
 @lru_cache(maxsize=1)
-def _word_starts(text: str) -> dict[str, list[int]]:
-    """Where each word of a text begins."""
-    starts: dict[str, list[int]] = {}
-    for match in WORD.finditer(text):
-        starts.setdefault(match.group(), []).append(match.start())
-    return starts
+def _words(text: str) -> frozenset[str]:
+    """The words of a text."""
+    return frozenset(WORD.findall(text))
+
+
+def _places(text: str, word: str) -> Iterator[int]:
+    """Where a word begins, as a whole word."""
+    start = text.find(word)
+    while start >= 0:
+        end = start + len(word)
+        if not (text[end : end + 1].isalnum() or text[max(0, start - 1) : start].isalnum()):
+            yield start
+        start = text.find(word, end)
 
 
 def _ends_word(text: str, end: int) -> bool:
@@ -682,6 +688,9 @@ def repeated_sentences(text: str, mentions: Sequence[Mention]) -> list[Mention]:
 
 def _copies(text: str) -> dict[str, list[int]]:
     """Sentences that occur more than once, and where."""
+    sentences = SENTENCE_END.split(text)
+    if len(set(sentences)) == len(sentences):
+        return {}
     starts: dict[str, list[int]] = defaultdict(list)
     begin = 0
     for boundary in SENTENCE_END.finditer(text):

@@ -8,11 +8,13 @@ from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
+from functools import reduce
 from itertools import pairwise, takewhile
 from operator import add
 from typing import Any, Literal, NamedTuple, Self, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lexome.document import Document, Range, Span, numbered_ids
 from lexome.errors import UsageError
@@ -67,6 +69,11 @@ class PredictedMention(NamedTuple):
 
 LETTERS: dict[Scheme, str] = {"iob2": "BI", "iobes": "BIES"}
 OUTSIDE = "O"
+
+# Tags of a group where the best sequence is looked for between units that are certainly O: O, B and I of one type.
+LOCAL_TAGS = 3
+# By how much a unit must be certain to be O, in log-probability: far above rounding.
+MARGIN = 1e-6
 
 # Up to this many groups of three tags, Python's floats are faster than numpy's arrays.
 FEW_GROUPS = 8
@@ -157,18 +164,56 @@ def best_valid_tags(scores_UGK: Floats, runs: Sequence[Range], grammar: Transiti
 
     Viterbi is needed only where the best tag of each unit is not a valid sequence.
     """
-    best_UG: Ints = scores_UGK.argmax(2)
-    ends = [high - 1 for low, high in runs if low < high]
-    previous_UG = np.roll(best_UG, 1, 0)
+    best_UG = _most_probable(scores_UGK)
+    previous_UG = np.zeros_like(best_UG)
+    previous_UG[1:] = best_UG[:-1]
     previous_UG[[low for low, high in runs if low < high]] = 0
-    invalid_UG = grammar.between[0][previous_UG, best_UG] < 0
-    invalid_UG[ends] |= grammar.last[0][best_UG[ends]] < 0
+    if local := scores_UGK.shape[2] == LOCAL_TAGS:
+        invalid_UG = (best_UG == 2) & (previous_UG == 0)
+    else:
+        ends = [high - 1 for low, high in runs if low < high]
+        invalid_UG = grammar.between[0][previous_UG, best_UG] < 0
+        invalid_UG[ends] |= grammar.last[0][best_UG[ends]] < 0
     if invalid_UG.any():
         for low, high in runs:
-            groups = np.flatnonzero(invalid_UG[low:high].any(0))
-            if len(groups):
-                best_UG[low:high, groups] = viterbi(scores_UGK[low:high, groups], grammar)
+            for group in np.flatnonzero(invalid_UG[low:high].any(0)).tolist():
+                places = low + np.flatnonzero(invalid_UG[low:high, group])
+                certain_U = _certainly_outside(scores_UGK[low:high, group]) if local else np.zeros(high - low, bool)
+                for start, end in _between(low + np.flatnonzero(certain_U), places.tolist(), low, high):
+                    best_UG[start:end, group] = viterbi(scores_UGK[start:end, group : group + 1], grammar)[:, 0]
     return best_UG
+
+
+def _most_probable(scores_UGK: Floats) -> Ints:
+    """The first of the best tags, (U, G); column by column, as argmax takes longer for so few tags."""
+    best_UG = np.zeros(scores_UGK.shape[:2], np.int64)
+    most_UG = scores_UGK[:, :, 0]
+    for tag in range(1, scores_UGK.shape[2]):
+        best_UG[scores_UGK[:, :, tag] > most_UG] = tag
+        most_UG = np.maximum(most_UG, scores_UGK[:, :, tag])
+    return best_UG
+
+
+def _certainly_outside(scores_UK: Floats) -> NDArray[np.bool_]:
+    """The units that are O in the best valid sequence of O, B and I, whatever their neighbors are.
+
+    O may follow any tag, and all that another tag can do for the unit behind is to make it I instead of B.
+    """
+    lost_U = scores_UK[:, 0] - scores_UK[:, 1:].max(1)
+    won_U = np.append(scores_UK[1:, 2] - scores_UK[1:, 1], 0.0)
+    certain_U: NDArray[np.bool_] = lost_U > np.maximum(won_U, 0.0) + MARGIN
+    return certain_U
+
+
+def _between(certain: Ints, places: Sequence[int], low: int, high: int) -> Iterator[Range]:
+    """The ranges of uncertain units around some places."""
+    end = low
+    for place in places:
+        if place >= end:
+            index = int(np.searchsorted(certain, place))
+            start = int(certain[index - 1]) + 1 if index else low
+            end = int(certain[index]) if index < len(certain) else high
+            yield start, end
 
 
 def viterbi(scores_UGK: Floats, transitions: Transitions) -> Ints:
@@ -539,7 +584,7 @@ class Ner(Task):
         if self.labelling == "first" or not len(units.ranges):
             logits_UGK = logits_TGK[units.firsts]
             if prune and self.transitions is None:
-                some = np.flatnonzero((logits_UGK[:, :, 1:].max(2) > logits_UGK[:, :, 0]).any(0)).tolist()
+                some = np.flatnonzero(_most_probable(logits_UGK).any(0)).tolist()
                 logits_UGK, groups = logits_UGK[:, some], [groups[group] for group in some]
             return units, _log_softmax(logits_UGK), groups
         log_TGK = _log_softmax(logits_TGK)
@@ -702,6 +747,9 @@ def _merge_examples(examples: Sequence[Example], logits: Sequence[Floats]) -> tu
     ranges = [(first, first + end - begin) for first, begin, end in bounds]
     count = max(end for _, end in ranges)
     starts, ends = np.zeros(count, np.int64), np.zeros(count, np.int64)
+    if len(examples) == 1 and ranges[0][0] == 0:
+        (_, begin, end), example = bounds[0], examples[0]
+        return example.starts[begin:end], example.ends[begin:end], logits[0][begin:end]
     inner = []
     for example, array, (low, high), (_, begin, end) in zip(examples, logits, ranges, bounds, strict=True):
         starts[low:high], ends[low:high] = example.starts[begin:end], example.ends[begin:end]
@@ -736,5 +784,12 @@ def _span_ranges(doc: Document, types: Collection[str]) -> list[Range]:
 
 
 def _log_softmax(logits: Floats) -> Floats:
-    shifted = logits - logits.max(-1, keepdims=True)
-    return np.asarray(shifted - np.log(np.exp(shifted).sum(-1, keepdims=True)))
+    """Column by column where there are few, as numpy takes longer for sums of few numbers."""
+    values = np.asarray(logits, np.float64)
+    if values.shape[-1] >= FEW_GROUPS:
+        shifted = values - values.max(-1, keepdims=True)
+        return np.asarray(shifted - np.log(np.exp(shifted).sum(-1, keepdims=True)))
+    columns = range(values.shape[-1])
+    shifted = values - reduce(np.maximum, (values[..., column] for column in columns))[..., None]
+    exponents = np.exp(shifted)
+    return np.asarray(shifted - np.log(reduce(np.add, (exponents[..., column] for column in columns)))[..., None])

@@ -471,3 +471,27 @@ def test_an_index_on_a_read_only_disk_is_searched_but_not_changed(make_index: Ma
         folder.chmod(0o755)
         for path in closed:
             path.chmod(0o700)
+
+
+def test_a_filter_by_mention_says_where_no_document_is_annotated_or_linked(make_index: MakeIndex) -> None:
+    folder = make_index(DOCS[0])
+    for filters in ({"concepts": ["mesh:D003924"]}, {"types": ["Gene"]}):
+        with raises(UsageError, code="no-mentions", value="mentions"):
+            found(folder, "cancer", **filters)
+    unlinked = make_index(*DOCS[::2], redo=True)
+    assert found(unlinked, types=["Gene"]) == ["c"]
+    with raises(UsageError, code="no-mentions", value="concepts"):
+        found(unlinked, concepts=["mesh:D003924"])
+
+
+def test_an_index_that_was_never_written_to_is_not_complete(tmp_path: Path) -> None:
+    (tmp_path / "index").mkdir()
+    (tmp_path / "index" / storage.DATABASE).touch()
+    with raises(SearchIndexError, code="incomplete-index"):
+        Index.open(tmp_path / "index")
+
+
+def test_an_encoder_for_an_index_without_vectors_is_refused(make_index: MakeIndex, tmp_path: Path) -> None:
+    folder = make_index()
+    with raises(SearchIndexError, code="no-vectors"):
+        Index.open(folder, encoder=tmp_path)

@@ -133,10 +133,7 @@ class Index:
         with storage.database_errors(folder):
             self._meta = storage.read_meta(connection)
             if not self._meta["complete"]:
-                message = (
-                    f"{folder}: the index is not complete. Run the same `lexome index` command again to finish it."
-                )
-                raise SearchIndexError(message, code="incomplete-index", value=folder)
+                raise SearchIndexError(f"{folder}: {storage.NOT_COMPLETE}", code="incomplete-index", value=folder)
             rows = np.array(connection.execute("SELECT passage, words, year FROM sizes").fetchall(), np.int64)
             # Postings may have removed passages, also ones after the last that is left.
             (last,) = connection.execute("SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'passages'")
@@ -157,7 +154,11 @@ class Index:
         folder = Path(folder)
         connection = storage.connect(folder)
         try:
-            return cls(connection, folder, encoder=None if encoder is None else Path(encoder))
+            index = cls(connection, folder, encoder=None if encoder is None else Path(encoder))
+            # An encoder is wrong where there are no vectors, or where it is another one: not only when it is used.
+            if encoder is not None:
+                index._check_encoder()
+            return index
         except BaseException:
             connection.close()
             raise
@@ -174,7 +175,7 @@ class Index:
 
     @property
     def has_vectors(self) -> bool:
-        """Whether it was made with an encoder."""
+        """Whether it was made with an encoder, so that it has vectors."""
         return self._meta["settings"]["encoder"] is not None
 
     @cached_property
@@ -184,6 +185,13 @@ class Index:
 
     @cached_property
     def _vectors(self) -> VectorFile:
+        folder = self._check_encoder()
+        predictor = Predictor.open(folder, threads=1)
+        pooling = self._meta["settings"]["encoder"]["pooling"]
+        return VectorFile(self.folder, self._meta["generation"], predictor, pooling)
+
+    def _check_encoder(self) -> Path:
+        """The folder of the encoder that made the vectors; SearchIndexError where there is none, or another one."""
         made_with = self._meta["settings"]["encoder"]
         if made_with is None:
             message = f"{self.folder}: the index has no vectors. Index with --embed MODEL, or search by bm25."
@@ -201,9 +209,7 @@ class Index:
                 f"{folder} is {found[:8]}. Name the right encoder with --embed, or index again with --redo."
             )
             raise SearchIndexError(message, code="other-model", value=folder)
-        return VectorFile(
-            self.folder, self._meta["generation"], Predictor.open(folder, threads=1), made_with["pooling"]
-        )
+        return folder
 
     def search(
         self,
@@ -229,6 +235,7 @@ class Index:
             raise UsageError(message, code="invalid-choice", value=method)
         chosen: str = method or ("both" if self.has_vectors else "bm25")
         with self._time_limit(timeout_s):
+            self._require_mentions(filters)
             allowed = self._allowed(filters)
             wanted = query_terms(query)
             if not query.strip():
@@ -243,6 +250,20 @@ class Index:
                 total = len(ranked)
             hits = tuple(self._hit(id_, score, wanted, filters) for id_, score in ranked[: limit or None])
         return SearchResult(query, chosen, total, hits)
+
+    def _require_mentions(self, filters: Filters) -> None:
+        """UsageError for a filter by mention that no passage can pass, because documents are not annotated."""
+        if filters.by_mention and not self._rows("SELECT 1 FROM mentions LIMIT 1"):
+            found, value = "no mentions: its documents are not annotated", "mentions"
+        elif filters.concepts and not self._rows("SELECT 1 FROM mentions WHERE concept > '' LIMIT 1"):
+            found, value = "mentions, but none with an id: its documents were annotated without linking", "concepts"
+        else:
+            return
+        message = (
+            f"{self.folder}: the index has {found}. Run `lexome annotate DOCS --out annotated.jsonl`, and index "
+            "annotated.jsonl, to search by concept or type."
+        )
+        raise UsageError(message, code="no-mentions", value=value)
 
     def _by_words(self, wanted: Iterable[str], allowed: Mask | None, limit: int) -> tuple[int, list[tuple[int, float]]]:
         """How many passages have one of the terms, and ids and BM25 scores of the best ones; `limit` 0 gives all."""

@@ -31,6 +31,8 @@ VERSION = 1
 # How long a reader waits for a writer to commit a batch.
 BUSY_S = 10.0
 
+NOT_COMPLETE = "the index is not complete. Run the same `lexome index` command again to finish it."
+
 _SCHEMA = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE files (
@@ -86,6 +88,9 @@ def connect(folder: Path, *, writable: bool = False) -> sqlite3.Connection:
         found = "no such folder" if not folder.exists() else "no index there"
         message = f"{folder}: {found}; expected a folder written by `lexome index`. Check the path, or index documents."
         raise SearchIndexError(message, code="no-index", value=folder)
+    if not path.stat().st_size:
+        message = f"{folder}: {NOT_COMPLETE}"
+        raise SearchIndexError(message, code="incomplete-index", value=folder)
     with database_errors(folder):
         # A path may have any characters; as_uri escapes those that mean something in a URI.
         connection = sqlite3.connect(

@@ -31,21 +31,22 @@ def put(page: Any, text: str) -> None:
     recipe_of_run(page)
 
 
-def drop(page: Any, name: str, content: str) -> None:
+def drop(page: Any, name: str, content: str | bytes) -> None:
     """Drop a file on the page and wait for its mentions."""
     let_fall(page, name, content)
     recipe_of_run(page)
 
 
-def let_fall(page: Any, name: str, content: str) -> None:
+def let_fall(page: Any, name: str, content: str | bytes) -> None:
     """Drop a file on the page."""
     page.evaluate(
         """([name, content]) => {
           const held = new DataTransfer();
-          held.items.add(new File([content], name));
+          const part = typeof content === "string" ? content : new Uint8Array(content);
+          held.items.add(new File([part], name));
           document.body.dispatchEvent(new DragEvent("drop", {dataTransfer: held, bubbles: true, cancelable: true}));
         }""",
-        [name, content],
+        [name, content if isinstance(content, str) else list(content)],
     )
 
 

@@ -246,7 +246,7 @@ def test_types_are_renamed_as_in_training(learnt: Path, data: Path, folder: Path
     lexome.write(tmp_path / "theirs.jsonl", theirs)
     checkpoint = shutil.copytree(learnt, tmp_path / "model")
     record = json.loads((checkpoint / "run.json").read_text())
-    assert record["recipe"] == {"data": {"rename": {}}}
+    assert record["recipe"] == {"data": {"rename": {}, "dev_fraction": None}}
     record["recipe"]["data"]["rename"] = {"theirs": {"their Gene": "Gene", "their Drug": "Drug"}}
     (checkpoint / "run.json").write_text(json.dumps(record))
     export(checkpoint, tmp_path / "onnx", evaluation=HeldOutEvaluation((str(tmp_path / "theirs.jsonl"),)))

@@ -166,6 +166,9 @@ def test_a_sheet_is_read_as_a_table_is(tmp_path: Path) -> None:
     workbook["more"].append(["Of the second sheet"])
     workbook.save(tmp_path / "a.xlsx")
     docs = list(lexome.read(tmp_path / "a.xlsx"))
+    # Whatever the file is called.
+    (tmp_path / "a.xlsx").rename(tmp_path / "a")
+    assert list(lexome.read(tmp_path / "a", format="xlsx")) == docs
     assert [(doc.id, doc.text, doc.labels) for doc in docs] == [
         ("7", "BRCA1 α", ("yes",)),
         ("8", "Without a label", ()),

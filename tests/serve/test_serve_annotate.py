@@ -9,7 +9,8 @@ from pathlib import Path
 import httpx
 import pytest
 from dictionary_models import WORDS, dictionary_model
-from services import Serving
+from office_files import make_pdf
+from services import Serving, patient_limits
 
 import lexome
 from lexome.document import Document, Passage
@@ -206,3 +207,45 @@ def test_a_question_of_another_form_is_not_answered(full_client: httpx.Client) -
 def test_what_no_model_does_is_said(client: httpx.Client, path: str) -> None:
     answer = client.post(path, json={"text": "x", "question": "which?"})
     assert (answer.status_code, "words" in answer.json()["error"]) == (404, True)
+
+
+# Office documents
+
+
+def office_files(folder: Path) -> dict[str, bytes]:
+    """A Word document, a PDF and a sheet of the same sentence."""
+    docx, openpyxl = pytest.importorskip("docx"), pytest.importorskip("openpyxl")
+    pytest.importorskip("pypdfium2")
+    word, book = docx.Document(), openpyxl.Workbook()
+    word.add_heading("A trial", 0)
+    word.add_paragraph(TEXT)
+    word.save(folder / "a.docx")
+    book.active.append(["id", "text"])
+    book.active.append(["1", TEXT])
+    book.save(folder / "a.xlsx")
+    pdf = make_pdf([[(50, 780, 18, "A trial"), (50, 700, 11, TEXT)]])
+    return {"a.pdf": pdf, **{name: (folder / name).read_bytes() for name in ("a.docx", "a.xlsx")}}
+
+
+def test_office_documents_are_annotated_as_the_command_line_does(
+    client: httpx.Client, annotator: Annotator, tmp_path: Path
+) -> None:
+    reads = client.get("/model").json()["reads"]
+    for name, body in office_files(tmp_path).items():
+        assert name.partition(".")[2] in reads
+        (tmp_path / name).write_bytes(body)
+        (expected,) = annotator.annotate(lexome.read(tmp_path / name))
+        headers = {"content-type": "application/octet-stream"}
+        for params in ({"name": name}, {"from": name.partition(".")[2]}, {}):
+            answer = client.post("/annotate", params=params, content=body, headers=headers)
+            assert mentions(answer) == FOUND
+            [raw] = answer.json()["documents"]
+            assert from_json(json.dumps(raw)).passages == expected.passages
+
+
+def test_an_office_document_has_the_limits_of_others(serving: Serving, annotator: Annotator, tmp_path: Path) -> None:
+    files = office_files(tmp_path)
+    with serving(annotator, limits=patient_limits(characters=20)) as client:
+        for name, body in files.items():
+            answer = client.post("/annotate", params={"name": name}, content=body)
+            assert (answer.status_code, "characters" in answer.text) == (413, True), answer.text

@@ -106,14 +106,13 @@ class HeldOutEvaluation:
 
 
 def _training_data(checkpoint: Path) -> dict[str, Any]:
-    """The table `data` of the recipe that the checkpoint was fine-tuned by, from the record of its run."""
-    for path in (checkpoint / RUN, checkpoint.parent / RUN):
+    """The table `data` of the recipe that the checkpoint was fine-tuned by, from its record and that of its run."""
+    data: dict[str, Any] = {}
+    for path in (checkpoint.parent / RUN, checkpoint / RUN):
         # The record of another stage has no such key.
         with suppress(OSError, ValueError, LookupError, TypeError):
-            data: dict[str, Any] = json.loads(path.read_bytes())["recipe"]["data"]
-            if "rename" in data:
-                return data
-    return {}
+            data |= json.loads(path.read_bytes())["recipe"]["data"]
+    return data
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,8 @@ class Source:
     """The decompressed bytes of one file, and its name for messages.
 
     `path` is set for uncompressed files, for formats that need random access; `member` for files in an archive.
-    `record_bytes` is the limit of one document in formats that build it from lines.
+    `record_bytes` is the limit of one document in formats that build it from lines, `cpu_seconds` that of formats
+    extracted in a process of their own, where it is not theirs.
     """
 
     name: str
@@ -54,6 +55,7 @@ class Source:
     path: Path | None = None
     member: str | None = None
     record_bytes: int = MAX_RECORD_BYTES
+    cpu_seconds: int | None = None
 
     @property
     def location(self) -> str:

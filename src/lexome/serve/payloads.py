@@ -3,6 +3,7 @@
 import asyncio
 import io
 import json
+import math
 import tempfile
 import time
 from bisect import bisect_left
@@ -38,8 +39,10 @@ _RECORD_BYTES_PER_CHARACTER = 32
 # Requests
 
 # A few bytes of these formats may contain gigabytes, or nothing but a path to open.
-COMPRESSED_FORMATS = ("parquet", "spacy", "pdf", "docx", "xlsx")
+COMPRESSED_FORMATS = ("parquet", "spacy")
 _COMPRESSED_BYTES = (b"\x1f\x8b", b"PK\x03\x04", b"\xfd7zXZ\x00", b"\x28\xb5\x2f\xfd", b"BZh")
+# Read in a process of their own, under limits of memory and time; zip files, but for PDF, with these members.
+OFFICE_FORMATS = {"pdf": b"%PDF-", "docx": b"word/document.xml", "xlsx": b"xl/workbook.xml"}
 # Content types that curl and others send by default.
 _DEFAULT_TYPES = ("", "application/x-www-form-urlencoded", "application/octet-stream")
 # A body may have millions of errors, and pydantic's description of each takes a kilobyte.
@@ -101,21 +104,29 @@ def parse_documents(
     is_json = content_type == "application/json" or (content_type in _DEFAULT_TYPES and body.lstrip()[:1] == b"{")
     if format == JSON or (format is None and (saved or (name is None and is_json))):
         return check_limits(documents_of(parse_json(body, Given), make), limits)
-    if body.startswith(_COMPRESSED_BYTES) or (name is not None and is_archive(name)):
+    office = office_format(body)
+    if (office is None and body.startswith(_COMPRESSED_BYTES)) or (name is not None and is_archive(name)):
         raise RequestError(
             415,
-            "the body is compressed, an archive, or a Word or Excel file; expected a file of text. Unpack it, or use "
-            "`lexome annotate`, which reads such files.",
+            "the body is compressed, or an archive; expected a single file. Unpack it, or use `lexome annotate`, which "
+            "reads such files.",
         )
     stream = cast(
         io.BufferedReader, io.BufferedReader(_BodyStream(body, time.monotonic() + limits.answer_s), HEAD_BYTES)
     )
     # A document that is much larger than its characters may be is refused while it is read.
-    source = Source(name or "the body", stream, record_bytes=_RECORD_BYTES_PER_CHARACTER * limits.characters)
+    source = Source(
+        name or "the body",
+        stream,
+        record_bytes=_RECORD_BYTES_PER_CHARACTER * limits.characters,
+        cpu_seconds=math.ceil(limits.answer_s),
+    )
     if format is not None:
         chosen = get_format(format)
     elif name:
         chosen = detect(source)
+    elif office is not None:
+        chosen = get_format(office)
     else:
         chosen = get_format("text") if content_type == "text/plain" else detect_by_content(source)
     if chosen.name in COMPRESSED_FORMATS or chosen.grouped:
@@ -124,6 +135,14 @@ def parse_documents(
         raise RequestError(415, message)
     tally = Tally()
     return check_limits(chosen.read_function()(prepare_text(source, chosen, tally, ()), tally=tally), limits)
+
+
+def office_format(body: bytes) -> str | None:
+    """The name of the office format of a body, by its bytes; None for others."""
+    if not body.startswith((b"%PDF-", b"PK\x03\x04")):
+        return None
+    # Names of members are not compressed.
+    return next((name for name, mark in OFFICE_FORMATS.items() if mark in body), None)
 
 
 class _BodyStream(io.RawIOBase):
@@ -143,7 +162,7 @@ class _BodyStream(io.RawIOBase):
 
 def input_formats() -> list[str]:
     """The formats that a request body may have."""
-    accepted = (one for one in BY_NAME.values() if one.reads and not one.grouped)
+    accepted = (one for one in BY_NAME.values() if one.reads and not one.grouped and _is_installed(one.name))
     return [JSON, *(one.name for one in accepted if one.name not in COMPRESSED_FORMATS)]
 
 
@@ -225,15 +244,18 @@ _MEDIA_TYPES = {
     "tsv": "text/tab-separated-values; charset=utf-8",
     "xlsx": "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
 }
-_PACKAGES = {"parquet": "pyarrow", "spacy": "spacy", "xlsx": "openpyxl"}
+_PACKAGES = {"parquet": "pyarrow", "spacy": "spacy", "xlsx": "openpyxl", "docx": "docx", "pdf": "pypdfium2"}
 # Marks of an HTML page take 0.1 ms each, and overlapping mentions have more marks than there are mentions.
 MAX_MARKS = 50_000
 
 
 def output_formats() -> list[str]:
     """The formats of responses that the installed packages can write."""
-    available = (one for one in BY_NAME.values() if one.writes and find_spec(_PACKAGES.get(one.name, "lexome")))
-    return [JSON, *(one.name for one in available)]
+    return [JSON, *(one.name for one in BY_NAME.values() if one.writes and _is_installed(one.name))]
+
+
+def _is_installed(format: str) -> bool:
+    return find_spec(_PACKAGES.get(format, "lexome")) is not None
 
 
 def media_type(format: str) -> str:

@@ -20,6 +20,7 @@ from lexome.serve.payloads import (
     documents_of,
     input_formats,
     media_type,
+    office_format,
     output_formats,
     parse_documents,
     parse_json,
@@ -27,7 +28,7 @@ from lexome.serve.payloads import (
 )
 from lexome.serve.queue import text_length
 from lexome.serve.schemas import error_responses
-from lexome.serve.service import RelationQuery, Service
+from lexome.serve.service import SMALL_BYTES, RelationQuery, Service
 
 router = APIRouter(tags=["annotation"])
 operator_router = APIRouter(tags=["state"])
@@ -118,7 +119,9 @@ async def annotate(
 
     async def work() -> Response:
         may_be_json = name is None and from_ in (None, JSON)
-        docs = await service.offload(len(body) if may_be_json else len(body) << 4, parse)
+        size = len(body) if may_be_json else len(body) << 4
+        # Even a small office document takes a process of its own.
+        docs = await service.offload(size if office_format(body) is None else size + SMALL_BYTES, parse)
         annotated = await service.annotate(
             docs,
             types=_names(types),

@@ -112,6 +112,19 @@ def test_a_dropped_file_of_documents_is_shown_passage_by_passage(page: Any, samp
     )
 
 
+def test_a_dropped_word_document_is_read_and_a_zip_file_is_refused_with_a_reason(page: Any, tmp_path: Path) -> None:
+    docx = pytest.importorskip("docx")
+    word = docx.Document()
+    word.add_heading("A trial", 0)
+    word.add_paragraph("BRCA1 in breast cancer.")
+    word.save(tmp_path / "trial.docx")
+    drop(page, "trial.docx", (tmp_path / "trial.docx").read_bytes())
+    assert marked(page) == ["BRCA1", "breast cancer"]
+    assert page.locator("#documents h3").all_inner_texts() == ["A trial"]
+    drop(page, "trial.zip", b"PK\x03\x04")
+    assert "archive" in page.get_by_role("alert").inner_text()
+
+
 def span(number: int, type_: str, text: str, *parts: tuple[int, int]) -> dict[str, Any]:
     chosen = " ".join(text[start:end] for start, end in parts)
     return {"id": f"T{number}", "type": type_, "parts": parts, "text": chosen}

@@ -78,7 +78,8 @@ def extract(source: Source, kind: str, tally: Tally) -> Iterator[list[Any]]:
         raise MissingExtraError(package, extra="office", purpose=f"reading {what}")
     with _as_file(source) as path, tempfile.TemporaryFile() as errors:
         # -P: nothing in the worker's folder can take the place of a library.
-        command = [sys.executable, "-P", str(_WORKER), kind, str(path), str(MEMORY_BYTES), str(CPU_SECONDS)]
+        seconds = min(CPU_SECONDS, source.cpu_seconds or CPU_SECONDS)
+        command = [sys.executable, "-P", str(_WORKER), kind, str(path), str(MEMORY_BYTES), str(seconds)]
         with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors) as process:
             try:
                 complete = yield from _items(process, source, tally)
@@ -87,7 +88,7 @@ def extract(source: Source, kind: str, tally: Tally) -> Iterator[list[Any]]:
         if not complete:
             errors.seek(0)
             reason = errors.read(2000).decode(errors="replace").strip().rpartition("\n")[2]
-            raise _refusal(source, what, process.returncode, reason)
+            raise _refusal(source, what, process.returncode, reason, seconds)
 
 
 def _items(process: "subprocess.Popen[bytes]", source: Source, tally: Tally) -> Generator[list[Any], None, bool]:
@@ -112,10 +113,10 @@ def _items(process: "subprocess.Popen[bytes]", source: Source, tally: Tally) -> 
     return False
 
 
-def _refusal(source: Source, what: str, status: int, reason: str) -> FormatError:
+def _refusal(source: Source, what: str, status: int, reason: str, seconds: int) -> FormatError:
     """Why the worker ended early: it said so, a limit ended it, or the library crashed."""
     if status != _REFUSED:
-        limits = f"{MEMORY_BYTES >> 20:,} MiB of memory and {CPU_SECONDS} s"
+        limits = f"{MEMORY_BYTES >> 20:,} MiB of memory and {seconds} s"
         ended = f"it was ended by signal {-status}" if status < 0 else f"it failed ({shorten(reason, 200)})"
         reason = f"reading it takes more than {limits}, or crashes the library for {what}: {ended}"
     return FormatError(

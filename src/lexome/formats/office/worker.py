@@ -274,15 +274,17 @@ def xlsx(path: str) -> Iterator[list[Any]]:
     import openpyxl
 
     try:
-        workbook = openpyxl.load_workbook(path, read_only=True, data_only=True)
-        for number, sheet in enumerate(workbook.worksheets):
-            sheet.reset_dimensions()
-            for row, cells in enumerate(sheet.iter_rows(values_only=True), 1):
-                texts = ["" if cell is None else str(cell) for cell in cells]
-                while texts and not texts[-1]:
-                    texts.pop()
-                if texts:
-                    yield ["row", number, row, texts]
+        # An open file: of a path, openpyxl would ask for the extension.
+        with open(path, "rb") as file:
+            workbook = openpyxl.load_workbook(file, read_only=True, data_only=True)
+            for number, sheet in enumerate(workbook.worksheets):
+                sheet.reset_dimensions()
+                for row, cells in enumerate(sheet.iter_rows(values_only=True), 1):
+                    texts = ["" if cell is None else str(cell) for cell in cells]
+                    while texts and not texts[-1]:
+                        texts.pop()
+                    if texts:
+                        yield ["row", number, row, texts]
     except MemoryError:
         raise
     except Exception as error:  # openpyxl raises whatever its libraries do

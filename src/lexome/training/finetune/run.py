@@ -655,8 +655,8 @@ def _write_model(
         )
         model = merge_adapters(model)
     run: dict[str, Any] = {"stage": recipe.stage, "run": facts.name, "scores": facts.scores}
-    # What an export needs to score the model by its sources.
-    run["recipe"] = {"data": {"rename": recipe.data.rename}}
+    # What an export needs to score the model by its sources, on what was held out.
+    run["recipe"] = {"data": {"rename": recipe.data.rename, "dev_fraction": recipe.data.dev_fraction}}
     save(
         folder / MODEL,
         model,

@@ -1,5 +1,6 @@
 """Calibrated scores promise what is true, keep their order, and are not led astray by a handful of mentions."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +8,7 @@ import numpy as np
 import pytest
 from services import table_model
 
-from lexome.document import Answer, Document, Passage, Question, Span
+from lexome.document import Answer, Argument, Document, Passage, Question, Relation, Span
 from lexome.export.acceptance import HeldOutSource
 from lexome.export.calibration import (
     LIST_THRESHOLDS,
@@ -23,7 +24,7 @@ from lexome.export.calibration import (
     scored_mentions,
 )
 from lexome.infer.annotator import Model, calibrated
-from lexome.tasks import Ner, Questions
+from lexome.tasks import DocumentRelations, Ner, Questions
 
 
 def drawn(count: int, *, slope: float, offset: float) -> ScoredMentions:
@@ -160,3 +161,51 @@ def test_a_reader_of_yes_or_no_is_calibrated(tmp_path: Path) -> None:
     # Half of the answers to answerable questions are right, and none to the others.
     assert fitted.answers.right == 15
     assert calibrated(0.9, fitted.answers.curve) < 0.6
+
+
+# Relations
+
+
+def related(number: int, label: str | None, score: float | None = None) -> Document:
+    """A chemical and a gene in a sentence, related or not; a gene and another in the text."""
+    spans = tuple(
+        Span(f"T{place}", type_, ((2 * place, 2 * place + 1),), "abcdefghij"[2 * place])
+        for place, type_ in enumerate(("Chemical", "Gene", "Gene"))
+    )
+    sides = (Argument("Chemical", "T0"), Argument("Gene", "T1"))
+    relations = () if label is None else (Relation("R1", label, sides, score=score),)
+    return Document(str(number), (Passage(0, "a c e g i"),), spans, relations)
+
+
+SCHEMAS = (
+    {"name": "acts", "labels": ["INHIBITOR", "ACTIVATOR"], "pairs": [["Chemical", "Gene"]], "level": "mention"},
+    {"name": "links", "labels": ["Association"], "pairs": [["Gene", "Gene"], ["Chemical", "Gene"]]},
+)
+
+
+def test_relations_are_calibrated_by_type_or_where_rare_by_schema() -> None:
+    task = DocumentRelations(SCHEMAS, annotated={"acts": ["acts"]})
+    truth = ["INHIBITOR" if number % 2 else None for number in range(60)]
+    gold = [related(number, label) for number, label in enumerate(truth)]
+    found = [related(number, "INHIBITOR", 0.95) for number in range(55)]
+    found += [related(number, "ACTIVATOR", 0.9) for number in range(55, 60)]
+    fitted = calibrate(task, [HeldOutSource("acts", "dev", gold)], [found])
+    assert set(fitted) == {"INHIBITOR", "ACTIVATOR"}
+    inhibitor, activator = fitted["INHIBITOR"], fitted["ACTIVATOR"]
+    assert (inhibitor.mentions, inhibitor.right, inhibitor.pooled) == (55, 27, None)
+    assert (activator.mentions, activator.right, activator.pooled) == (60, 27, "acts")
+    assert inhibitor.ece_after < inhibitor.ece_before / 3
+    assert calibrated(0.95, inhibitor.curve) == pytest.approx(27 / 55, abs=0.1)
+    assert "pooled" not in inhibitor.as_json()
+
+
+def test_a_file_without_relations_of_a_schema_says_nothing_of_it() -> None:
+    task = DocumentRelations(SCHEMAS)
+    gold = [related(number, "INHIBITOR") for number in range(MIN_MENTIONS)]
+    found = [
+        replace(doc, relations=(*doc.relations, Relation("R2", "Association", doc.relations[0].arguments, score=0.9)))
+        for doc in (related(number, "INHIBITOR", 0.9) for number in range(MIN_MENTIONS))
+    ]
+    fitted = calibrate(task, [HeldOutSource("file", None, gold)], [found])
+    assert "Association" not in fitted
+    assert fitted["INHIBITOR"].right == MIN_MENTIONS

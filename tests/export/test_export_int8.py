@@ -109,7 +109,10 @@ def test_the_certificate_says_what_was_measured(small: Path, data: Path) -> None
     assert held == load_held_out(str(data), split="dev", task=task).as_json()
     assert (held["source"], held["split"], held["documents"]) == ("genes", "dev", 30)
     assert {"onnxruntime", "lexome", "numpy"} <= said["versions"].keys()
-    assert "certificate.json" in (small / "README.md").read_text()
+    card = (small / "README.md").read_text()
+    assert "certificate.json" in card
+    assert {"| scores of | held-out predictions | right | ECE raw | ECE calibrated |"} <= set(card.splitlines())
+    assert any(line.startswith("| Gene | ") for line in card.splitlines())
 
 
 def test_the_annotator_applies_the_calibration(small: Path) -> None:

@@ -1,6 +1,7 @@
 """annotate --relations: mentions, ids and relations of one command, filtered, and what cannot work is said."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from typer.testing import CliRunner
 import lexome
 from lexome.cli import app
 from lexome.errors import UsageError
+from lexome.infer.annotator import Annotator, calibrated
 from lexome.infer.named_models import resolve_model
 
 TEXT = "olaparib w1 brca1 , tp53 . w2 melanoma , breast cancer ."
@@ -71,6 +73,47 @@ def test_a_table_is_one_of_relations(models: Path, tmp_path: Path) -> None:
     mentions = run(models, "--relations", "--to", "tsv", "--set", "table=mentions").splitlines()
     assert len(mentions) == 6
     assert "INHIBITOR" not in "".join(mentions)
+
+
+def test_relations_are_explained_by_their_mentions_and_other_labels(models: Path) -> None:
+    said = run(models, "--relations", "--explain", "--quiet")
+    assert "related olaparib - INHIBITOR - brca1 0.84: others: ACTIVATOR 0.11, no relation 0.04" in said
+    assert "0.84 0-8 and 12-17: 'olaparib w1 brca1 , tp53 . w2 melanoma" in said
+    one = json.loads(run(models, "--relations", "--explain", "--json", "--min-relation-score", "0.86"))["related"][0]
+    assert (one["label"], one["reason"]) == ("INHIBITOR", "score 0.84 is below 0.86")
+    assert list(one["probabilities"]) == ["INHIBITOR", "ACTIVATOR", "none"]
+    assert one["evidence"][0]["sentences"] == [[0, len(TEXT)]]
+
+
+def test_pairs_that_came_near_are_explained_and_unwanted_types_are_not(models: Path, tmp_path: Path) -> None:
+    relation_model(tmp_path / "shy", {"olaparib": {"INHIBITOR": -0.5}})
+    annotator = Annotator.open(models / "words", tmp_path / "shy", threads=1)
+    doc = annotator(TEXT)
+    assert doc.relations == ()
+    near = annotator.explain_relations(doc)
+    assert {(one.label, one.first, one.second) for one in near} == {
+        (None, "olaparib", "brca1"),
+        (None, "olaparib", "tp53"),
+    }
+    assert near[0].reason is not None
+    assert near[0].score == near[0].probabilities["INHIBITOR"]
+    sure = Annotator.open(models / "words", models / "relations", threads=1)
+    explained = sure.explain_relations(sure(TEXT), relation_types=["INHIBITOR"])
+    assert {one.label for one in explained} == {"INHIBITOR"}
+
+
+def test_calibrated_scores_replace_those_of_the_model(models: Path, tmp_path: Path) -> None:
+    shutil.copytree(models / "relations", tmp_path / "relations")
+    settings = tmp_path / "relations" / "model.json"
+    settings.write_text(json.dumps(json.loads(settings.read_text()) | {"calibration": {"INHIBITOR": [0.5, 0.0]}}))
+    annotator = Annotator.open(models / "words", tmp_path / "relations", threads=1)
+    raw = Annotator.open(models / "words", models / "relations", threads=1)
+    curve = {"INHIBITOR": (0.5, 0.0)}
+    doc = annotator(TEXT)
+    assert [one.score for one in doc.relations] == [
+        pytest.approx(calibrated(one.score or 0.0, curve.get(one.type))) for one in raw(TEXT).relations
+    ]
+    assert annotator.explain_relations(doc)[0].score == doc.relations[0].score
 
 
 def test_filters_without_a_relation_model_say_so(models: Path) -> None:

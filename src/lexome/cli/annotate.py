@@ -3,7 +3,7 @@
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -41,7 +41,7 @@ from lexome.errors import UsageError, needs
 if TYPE_CHECKING:
     from lexome.document import Document
     from lexome.infer.annotation import Annotation, Inputs, Linking
-    from lexome.infer.annotator import Annotator, Candidate
+    from lexome.infer.annotator import Annotator
     from lexome.infer.bulk import BulkResult, BulkSettings
     from lexome.infer.concepts import ConceptOptions, Concepts
     from lexome.infer.embed import EmbedResult
@@ -254,9 +254,13 @@ def annotate(
             **selected,
         )
         if output.format is None:
-            dropped = work.explain if explain else None
             _print_documents(
-                work.documents(), annotator.concepts, dropped, explain=explain, color=color, as_json=as_json
+                work.documents(),
+                annotator.concepts,
+                work if explain else None,
+                explain=explain,
+                color=color,
+                as_json=as_json,
             )
         else:
             work.write(output.path, output.format, **write_options)
@@ -367,39 +371,46 @@ def _arguments(inputs: list[str] | None) -> list[str]:
 def _print_documents(
     docs: "Iterable[Document]",
     concepts: "Concepts | None",
-    dropped: "Callable[[Document], list[Candidate]] | None" = None,
+    work: "Annotation | None" = None,
     *,
     explain: bool,
     color: bool | None,
     as_json: bool,
 ) -> None:
-    """Each document as it is done, rendered or as a line of JSON; with `explain`, why mentions have their ids."""
+    """Each document as it is done, rendered or as a line of JSON.
+
+    With `explain`, why mentions have their ids; with `work`, also what was dropped, and why entities are related.
+    """
     from lexome.infer.annotator import TEXT_ID
     from lexome.infer.concepts import explanation_record
     from lexome.infer.refinement import made_by_rule
-    from lexome.infer.terminal import explain_ids, printable, render
+    from lexome.infer.terminal import explain_ids, explain_relation, printable, render
 
     width = prepare_terminal()
     for number, doc in enumerate(docs):
-        candidates = dropped(doc) if dropped is not None else []
+        candidates = work.explain(doc) if work is not None else []
+        related = work.explain_relations(doc) if work is not None else []
         linked = list(concepts.explain(doc).values()) if explain and concepts is not None else []
         if as_json:
             line = doc.to_dict()
-            if dropped is not None:
+            if work is not None:
                 line["dropped"] = [asdict(one) for one in candidates]
+                line["related"] = [one.as_dict() for one in related]
             if explain:
                 line["linked"] = list(map(explanation_record, linked))
             print(json.dumps(line, ensure_ascii=False), flush=True)
             continue
         print(("\n" if number else "") + render(doc, width=width, color=use_color(color), show_id=doc.id != TEXT_ID))
-        if dropped is not None:
+        if work is not None:
             for span, rule in made_by_rule(doc):
                 print(f"  by rule {span.start}-{span.end} {printable(span.text)!r} {span.type}: {rule}")
-        for one in candidates:
-            place = f"{one.start}-{one.end} {printable(one.text)!r}"
-            print(f"  dropped {place} {one.type} {one.score:.2f}: {printable(one.why)}")
+        for candidate in candidates:
+            place = f"{candidate.start}-{candidate.end} {printable(candidate.text)!r}"
+            print(f"  dropped {place} {candidate.type} {candidate.score:.2f}: {printable(candidate.why)}")
         for explanation in linked:
             print("\n".join(f"  {line}" for line in explain_ids(explanation)))
+        for one in related:
+            print("\n".join(f"  {line}" for line in explain_relation(one)))
         sys.stdout.flush()
 
 

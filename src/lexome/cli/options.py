@@ -76,7 +76,10 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Suppress progress an
 From = Annotated[str | None, typer.Option("--from", metavar="FORMAT", help="Input format. Default: detected.")]
 Lines = Annotated[bool, typer.Option("--lines", help="Treat each line of a plain text file as a document.")]
 Explain = Annotated[
-    bool, typer.Option("--explain", help="List dropped mentions with reasons, and why mentions have their ids.")
+    bool,
+    typer.Option(
+        "--explain", help="List what was dropped with reasons, and why mentions have their ids and relations."
+    ),
 ]
 Color = Annotated[
     bool | None,

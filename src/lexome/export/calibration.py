@@ -1,13 +1,13 @@
 """Calibration by Platt scaling: a slope and an offset on the log-odds (Platt 1999).
 
-Of mentions for each type; of answers for each form of question, with the probability below which a reader does not
-know the answer.
+Of mentions and relations for each type; of answers for each form of question, with the probability below which a reader
+does not know the answer.
 
-N mentions or answers, Q questions
+N mentions, relations or answers, Q questions
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from lexome.document import Document, Question
 from lexome.export.acceptance import HeldOutSource
 from lexome.infer.annotator import EDGE, Curve, Model, calibrated
-from lexome.tasks import Questions, Task
+from lexome.tasks import DocumentRelations, Questions, Task
 from lexome.tasks.metrics import mentions
 from lexome.tasks.metrics.spans import Mention, merge_parts
 from lexome.tasks.qa import Form, ask_elsewhere, is_right, join_texts
@@ -37,7 +37,7 @@ FOLDS = 5
 
 @dataclass(frozen=True, slots=True)
 class ScoredMentions:
-    """Predicted mentions of one type: scores, whether each is correct, and the number of its document."""
+    """Predicted mentions or relations of one type: scores, whether each is correct, and the number of its document."""
 
     scores_N: Floats
     correct_N: Floats
@@ -48,7 +48,8 @@ class ScoredMentions:
 class Calibration:
     """A fitted curve with its expected calibration error before and after.
 
-    ece_after is cross-validated: curves are fitted on other documents than they are measured on.
+    ece_after is cross-validated: curves are fitted on other documents than they are measured on. `pooled` names the
+    schema whose relations of all types it was fitted on, where there were too few of one.
     """
 
     slope: float
@@ -57,6 +58,7 @@ class Calibration:
     right: int
     ece_before: float
     ece_after: float
+    pooled: str | None = None
 
     @property
     def curve(self) -> Curve:
@@ -65,13 +67,16 @@ class Calibration:
 
     def as_json(self) -> dict[str, Any]:
         """The entry in the certificate."""
-        return asdict(self) | {name: round(getattr(self, name), 4) for name in ("ece_before", "ece_after")}
+        facts = asdict(self) | {name: round(getattr(self, name), 4) for name in ("ece_before", "ece_after")}
+        return {name: fact for name, fact in facts.items() if fact is not None}
 
 
 def calibrate(
     task: Task, sources: Sequence[HeldOutSource], predictions: Sequence[Sequence[Document]]
 ) -> dict[str, Calibration]:
     """By type with enough predicted mentions in sources that annotate it, its calibration."""
+    if isinstance(task, DocumentRelations):
+        return _calibrate_relations(task, sources, predictions)
     by_type = scored_mentions(task, sources, predictions)
     return {type_: fit(scored) for type_, scored in by_type.items() if len(scored.scores_N) >= MIN_MENTIONS}
 
@@ -95,14 +100,44 @@ def scored_mentions(
                 if span.type in types and span.score is not None:
                     correct = Mention(span.type, merge_parts(span.parts)) in expected
                     rows[span.type].append((span.score, correct, number))
-    return {
-        type_: ScoredMentions(
-            np.array([score for score, _, _ in of_type], np.float64),
-            np.array([correct for _, correct, _ in of_type], np.float64),
-            np.array([number for _, _, number in of_type], np.int64),
-        )
-        for type_, of_type in rows.items()
-    }
+    return {type_: _scored(of_type) for type_, of_type in rows.items()}
+
+
+def _scored(rows: Sequence[tuple[float, bool, int]]) -> ScoredMentions:
+    return ScoredMentions(
+        np.array([score for score, _, _ in rows], np.float64),
+        np.array([correct for _, correct, _ in rows], np.float64),
+        np.array([number for _, _, number in rows], np.int64),
+    )
+
+
+def _calibrate_relations(
+    task: DocumentRelations, sources: Sequence[HeldOutSource], predictions: Sequence[Sequence[Document]]
+) -> dict[str, Calibration]:
+    """By relation type, its calibration, or where it is rare that of its schema's relations together."""
+    by_type: dict[str, list[tuple[float, bool, int]]] = {}
+    by_schema: dict[str, list[tuple[float, bool, int]]] = {}
+    number = 0
+    for source, predicted in zip(sources, predictions, strict=True):
+        present = {relation.type for doc in source.docs for relation in doc.relations}
+        # A source that the task does not know annotates the schemas that it has relations of.
+        unknown = source.name not in task.annotated
+        silent = {one["name"] for one in task.schemas if unknown and not present.intersection(one["labels"])}
+        for gold, doc in zip(source.docs, predicted, strict=True):
+            number += 1
+            for schema, type_, score, right in task.for_source(source.name).judged(gold, doc):
+                if schema not in silent:
+                    by_type.setdefault(type_, []).append((score, right, number))
+                    by_schema.setdefault(schema, []).append((score, right, number))
+    pooled = {name: fit(_scored(rows)) for name, rows in by_schema.items() if len(rows) >= MIN_MENTIONS}
+    fitted: dict[str, Calibration] = {}
+    for schema, type_ in task.relations:
+        rows = by_type.get(type_, [])
+        if len(rows) >= MIN_MENTIONS:
+            fitted[type_] = fit(_scored(rows))
+        elif schema in pooled and type_ not in fitted:
+            fitted[type_] = replace(pooled[schema], pooled=schema)
+    return fitted
 
 
 def fit(scored: ScoredMentions) -> Calibration:

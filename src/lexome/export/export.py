@@ -4,7 +4,7 @@ import hashlib
 import json
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ from lexome.infer.predictor import MODEL, TOKENIZER, ModelSettings, Predictor, w
 from lexome.models.checkpoint import Checkpoint, encoder_of, load
 from lexome.models.encoder import Encoder, Packing
 from lexome.models.hf_folder import write_tokenizer
-from lexome.tasks import Questions, task_of
+from lexome.tasks import DocumentRelations, Questions, task_of
 from lexome.tasks.task import TASK
 
 PRECISIONS = ("fp32", "int8")
@@ -76,7 +76,8 @@ def export(
         if evaluation is not None:
             settings = _evaluate(temporary, settings, sources, evaluation, log)
         write_settings(temporary, settings)
-        (temporary / "README.md").write_text(_card(model, settings, name or folder.name), encoding="utf-8")
+        card = _card(model, settings, name or folder.name, _calibration_of(temporary))
+        (temporary / "README.md").write_text(card, encoding="utf-8")
         write_checksums(temporary)
     return settings
 
@@ -120,7 +121,7 @@ def _evaluate(
     else:
         predictions = predict(Model.open(folder), sources)
         facts = {"score": score(task, sources, predictions).as_json()}
-    if task.types:
+    if task.types or isinstance(task, DocumentRelations):
         calibrations = calibrate(task, sources, predictions)
         settings = replace(settings, calibration={type_: own.curve for type_, own in calibrations.items()} or None)
         facts["calibration"] = {type_: own.as_json() for type_, own in calibrations.items()}
@@ -289,7 +290,34 @@ def _weights_sha256(model: torch.nn.Module) -> str:
     return digest.hexdigest()
 
 
-def _card(model: Checkpoint, settings: ModelSettings, name: str) -> str:
+def _calibration_of(folder: Path) -> dict[str, Any]:
+    """What the certificate says of calibration, by type."""
+    path = folder / CERTIFICATE
+    facts: dict[str, Any] = json.loads(path.read_bytes()).get("calibration", {}) if path.is_file() else {}
+    return facts
+
+
+def _calibration_table(calibration: Mapping[str, Any]) -> list[str]:
+    """A section on calibrated scores; nothing where there is none."""
+    if not calibration:
+        return []
+    rows = [
+        f"| {name} | {one['mentions']:,}{' of ' + one['pooled'] if 'pooled' in one else ''} | "
+        f"{one['right'] / max(1, one['mentions']):.2f} | {one['ece_before']:.3f} | {one['ece_after']:.3f} |"
+        for name, one in calibration.items()
+    ]
+    head = [
+        "| scores of | held-out predictions | right | ECE raw | ECE calibrated |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    return [
+        "## Calibration",
+        "Scores are calibrated by Platt scaling; the expected calibration error (ECE, ten bins) is cross-validated.",
+        "\n".join(head + rows),
+    ]
+
+
+def _card(model: Checkpoint, settings: ModelSettings, name: str, calibration: Mapping[str, Any]) -> str:
     """README.md: what the folder is, then the checkpoint's own card, with its front matter first."""
     path = model.folder / "README.md"
     original = path.read_text(encoding="utf-8") if path.is_file() else ""
@@ -311,6 +339,7 @@ def _card(model: Checkpoint, settings: ModelSettings, name: str) -> str:
         f"The {settings.source['architecture']} checkpoint {settings.source['checkpoint']} as ONNX (opset {OPSET}, "
         f"{settings.precision}, kind {settings.kind}), exported by Lexome. {parity} It runs without torch: "
         f"`lexome {command}`.",
+        *_calibration_table(calibration),
     ]
     if body.strip():
         parts += ["The checkpoint's own card follows.", body.strip()]

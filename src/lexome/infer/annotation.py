@@ -17,7 +17,7 @@ from lexome.errors import FormatError, UsageError
 from lexome.formats import Tally, input_files, read, write, writing_format
 from lexome.formats.registry import formats_by_extension
 from lexome.formats.streams import is_archive
-from lexome.infer.annotator import RELATIONS, TEXT_ID, Annotator, Candidate
+from lexome.infer.annotator import RELATIONS, TEXT_ID, Annotator, Candidate, RelationExplanation
 from lexome.infer.concepts import Concepts, naming_options
 from lexome.infer.refinement import RULE_ATTRIBUTE
 from lexome.infer.selection import MinScore, Overlaps, match_case
@@ -235,6 +235,10 @@ class Annotation(_Pass):
     def as_dict(self) -> dict[str, Any]:
         """All counts for JSON."""
         return super().as_dict() | self.counts.throughput(self.seconds)
+
+    def explain_relations(self, doc: Document) -> list[RelationExplanation]:
+        """Why the annotated document has its relations, and which pairs came near."""
+        return self.annotator.explain_relations(doc, min_score=self.min_score, relation_types=self.relation_types)
 
     def explain(self, doc: Document) -> list[Candidate]:
         """Mentions that were considered but are not in the annotated document, with reasons."""

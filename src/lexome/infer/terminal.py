@@ -8,11 +8,12 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 from unicodedata import combining, east_asian_width
 
-from lexome.document import Document, Passage, Span
+from lexome.document import Document, Passage, Span, shorten
 from lexome.formats.html import color_of
 
 if TYPE_CHECKING:
     from lexome.concepts.linker import Explanation
+    from lexome.infer.annotator import RelationExplanation
 
 BOLD, DIM, RESET = "\x1b[1m", "\x1b[2m", "\x1b[0m"
 # Hues of the terminal's colors in OKLCH, and their codes; dark blue is hard to read, so blue is the bright one.
@@ -28,6 +29,9 @@ NO_BREAK_SPACE = "\u00a0"
 # Most ids of one mention, and most candidates for them, that are shown.
 MAX_IDS = 5
 SHOWN_CANDIDATES = 5
+# Labels of a pair with less are not shown, and characters of its sentences beyond these.
+SHOWN_PROBABILITY = 0.01
+SHOWN_EVIDENCE = 160
 
 Piece = tuple[str, str]
 """A text, and the mention type that colors it, or nothing."""
@@ -185,6 +189,22 @@ def _columns(text: str) -> int:
     if text.isascii():
         return len(text)
     return sum(0 if combining(c) else 2 if east_asian_width(c) in "WF" else 1 for c in text)
+
+
+def explain_relation(explanation: "RelationExplanation") -> list[str]:
+    """Lines on why two entities are related, or not: probabilities of other labels, and the mentions that say so."""
+    one = explanation
+    labels = [(label, value) for label, value in one.probabilities.items() if value >= SHOWN_PROBABILITY]
+    best = one.label or next(label for label in one.probabilities if label is not None)
+    others = ", ".join(f"{label or 'no relation'} {value:.2f}" for label, value in labels if label != best)
+    status = "not kept" if one.label is not None and one.reason else "related" if one.label else "not related"
+    novelty = "" if one.novelty is None or one.label is None else f", novel {one.novelty:.2f}"
+    facts = "; ".join(filter(None, (one.reason, others and f"others: {others}")))
+    lines = [f"{status} {one.first} - {best} - {one.second} {one.score:.2f}{novelty}" + (f": {facts}" if facts else "")]
+    for evidence in one.evidence:
+        places = f"{evidence.first[0]}-{evidence.first[1]} and {evidence.second[0]}-{evidence.second[1]}"
+        lines.append(f"  {evidence.probability:.2f} {places}: {shorten(evidence.text, SHOWN_EVIDENCE)!r}")
+    return [printable(line) for line in lines]
 
 
 def explain_ids(explanation: "Explanation") -> list[str]:

@@ -608,6 +608,17 @@ class DocumentRelations(Task):
             compared["novelty f1"] = _both(sides, lambda pair, relation: (pair, relation.type, relation.novel))
         return compared
 
+    def judged(self, gold: Document, predicted: Document) -> Iterator[tuple[str, str, float, bool]]:
+        """Schema, type and score of each predicted relation, and whether gold has it; without ignored pairs."""
+        expected = {(key[0], _names(key)): one for key, one in self._gold(gold, Counter()).items()}
+        for key, relation in self._gold(predicted, Counter()).items():
+            place = key[0], _names(key)
+            ignored = place in expected and expected[place] is None
+            if relation is not None and relation.score is not None and not ignored:
+                other = expected.get(place)
+                right = other is not None and other.type == relation.type
+                yield self._schemas[key[0]].name, relation.type, relation.score, right
+
     def predictions(self, doc: Document) -> set[Hashable]:
         """The relations of the task's types."""
         return {

@@ -18,7 +18,7 @@ from pathlib import Path
 from facts import facts
 from lexome.concepts.abbreviations import abbreviation_spans, find_abbreviations
 from lexome.datasets import find
-from lexome.datasets.med1250 import NOT_FOUND
+from lexome.datasets.own_layouts import NOT_FOUND
 from lexome.document import Document
 from lexome.formats.tally import Tally
 

@@ -28,7 +28,7 @@ from lexome.concepts.linker import Linker
 from lexome.concepts.training_mentions import TrainingMentions
 from lexome.datasets import find
 from lexome.document import Document
-from lexome.tasks.evaluation.linking import linking_accuracy
+from lexome.tasks.evaluation.annotations import linking_accuracy
 from lexome.tasks.metrics.spans import compare_sets, sum_agreements
 from linking_sets import ROOT, SETS, Equivalents, medic_index, split
 

@@ -13,8 +13,8 @@ import uvicorn
 from playwright.sync_api import Browser, Page, sync_playwright
 
 import lexome
-from lexome.serve.app import make_app
 from lexome.serve.limits import Limits
+from lexome.serve.server import make_app
 
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
 DESKTOP = {"width": 1280, "height": 900}

@@ -32,7 +32,7 @@ from lexome.concepts.default import default_terms
 from lexome.concepts.index import TermIndex
 from lexome.concepts.names import Agreement
 from lexome.document import Span
-from lexome.recipe.terms import TermsRecipe
+from lexome.recipe.corpus_stages import TermsRecipe
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULT = ROOT / "results" / "terms.json"

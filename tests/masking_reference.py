@@ -4,8 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from lexome.corpus.masking import Masked, Masking
-from lexome.corpus.words import Vocabulary
+from lexome.corpus.masking import Masked, Masking, Vocabulary
 
 CLS, SEP, MASK = 0, 1, 2
 

@@ -40,7 +40,7 @@ Surface = Mapping[str, Iterable[str]]
 
 def recipe_schemas() -> dict[str, type[BaseModel]]:
     """The schema of each stage's recipes; the one place here that knows where the package has them."""
-    from lexome.recipe.stages import STAGES, schema_of
+    from lexome.recipe import STAGES, schema_of
 
     return {stage: schema_of(stage) for stage in STAGES}
 

@@ -6,9 +6,8 @@ import pytest
 from errors import raises
 
 from lexome.errors import RecipeError
-from lexome.recipe import RENAMED_KEYS, _known_keys, downgrade, explain, load, stage_of, upgrade
+from lexome.recipe import RENAMED_KEYS, STAGES, _known_keys, downgrade, explain, load, schema_of, stage_of, upgrade
 from lexome.recipe.corpus_stages import BuildRecipe
-from lexome.recipe.stages import STAGES, schema_of
 
 ROOT = Path(__file__).resolve().parents[1]
 RECIPE = """

@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from lexome.recipe import STAGES, schema_of
 from lexome.recipe.pretrain import TrainingRecipe
-from lexome.recipe.stages import STAGES, schema_of
 from tables_of.results import rows
 
 HEAD = ("key", "type", "default", "description")

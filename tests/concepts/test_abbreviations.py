@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from lexome import write
 from lexome.concepts import abbreviations
 from lexome.concepts.abbreviations import abbreviation_spans, annotate_abbreviations, find_abbreviations, long_forms
-from lexome.datasets import find, med1250
+from lexome.datasets import find, own_layouts
 from lexome.document import Document, lay_out
 from lexome.formats import read
 from lexome.formats.streams import open_sources
@@ -162,14 +162,14 @@ No abbreviations.
 def test_reader_of_med1250(tmp_path) -> None:
     (tmp_path / "MED1250_labeled").write_bytes(MED1250)
     tally = Tally()
-    docs = list(med1250.read_abbreviations(open_sources(tmp_path / "MED1250_labeled", tally), tally=tally))
+    docs = list(own_layouts.read_abbreviations(open_sources(tmp_path / "MED1250_labeled", tally), tally=tally))
     assert [doc.id for doc in docs] == ["8549581", "17"]
     assert [(short.text, long.text) for short, long in abbreviation_spans(docs[0])] == [
         ("HH", "hypobaric hypoxia"),
         ("MVC", "maximal voluntary contraction"),
     ]
-    assert tally.notes[med1250.NOT_FOUND] == 2
-    assert (med1250.SHORT_FORM, med1250.LONG_FORM, med1250.ABBREVIATION) == (
+    assert tally.notes[own_layouts.NOT_FOUND] == 2
+    assert (own_layouts.SHORT_FORM, own_layouts.LONG_FORM, own_layouts.ABBREVIATION) == (
         abbreviations.SHORT_FORM,
         abbreviations.LONG_FORM,
         abbreviations.ABBREVIATION,

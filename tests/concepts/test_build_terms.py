@@ -12,7 +12,7 @@ from lexome.concepts.build_terms import build_terms
 from lexome.concepts.index import TermIndex
 from lexome.concepts.stack import TermStack
 from lexome.errors import FormatError, UsageError
-from lexome.recipe.terms import TermsRecipe
+from lexome.recipe.corpus_stages import TermsRecipe
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = {

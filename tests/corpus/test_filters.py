@@ -2,7 +2,7 @@
 
 import pytest
 
-from lexome.corpus.filters import metadata_reason, running_text, text_reason
+from lexome.corpus.ingest import metadata_reason, running_text, text_reason
 from lexome.document import Argument, Document, Passage, Relation, Span
 from lexome.formats.tally import Tally
 from lexome.metadata import Metadata, Notice

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lexome.corpus.filters import license_allowed, license_name
+from lexome.corpus.ingest import license_allowed, license_name
 from lexome.metadata import Metadata
 
 

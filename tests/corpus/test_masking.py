@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from masking_reference import CLS, MASK, SEP, batch, slow_mask, text_of, vocabulary
 from scipy import stats
 
-from lexome.corpus.masking import DRAWS, Masking, Schedule, mask, mask_rng, rate_at, sequence_draws
-from lexome.corpus.words import Vocabulary
+from lexome.corpus.masking import DRAWS, Masking, Schedule, Vocabulary, mask, mask_rng, rate_at, sequence_draws
 from lexome.errors import UsageError
 
 

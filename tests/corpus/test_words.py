@@ -12,8 +12,7 @@ import pytest
 from errors import raises
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
-from lexome.corpus.masking import Masking, mask
-from lexome.corpus.words import Vocabulary, piece_kind, punctuation, word_ends, word_starts
+from lexome.corpus.masking import Masking, Vocabulary, mask, piece_kind, punctuation, word_ends, word_starts
 from lexome.errors import UsageError
 
 SENTENCES = [

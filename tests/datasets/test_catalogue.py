@@ -6,7 +6,7 @@ import pytest
 from errors import raises
 
 from lexome import datasets
-from lexome.datasets.catalogue import FOLDER, GROUPS, cards, read_cards
+from lexome.datasets import FOLDER, GROUPS, cards, read_cards
 from lexome.datasets.dataset import READERS, DatasetCard
 from lexome.errors import DataSetError
 from lexome.formats.registry import BY_NAME

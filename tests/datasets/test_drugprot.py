@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from lexome.datasets.drugprot import read_drugprot
+from lexome.datasets.own_layouts import read_drugprot
 from lexome.document import Document
 from lexome.errors import BadDocument
 from lexome.formats.streams import open_sources

@@ -13,8 +13,8 @@ from patience import PATIENCE_S
 from services import Serving, library, patient_limits, running, table_model
 
 from lexome.infer.annotator import Annotator
-from lexome.serve.app import make_app
 from lexome.serve.limits import Limits
+from lexome.serve.server import make_app
 from lexome.tasks import Classes, Questions, Relations
 
 

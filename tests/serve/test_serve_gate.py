@@ -12,11 +12,11 @@ from starlette.testclient import TestClient
 
 from lexome.errors import UsageError
 from lexome.infer.annotator import Annotator
-from lexome.serve.app import make_app
 from lexome.serve.limits import Limits
-from lexome.serve.metrics import Metrics
 from lexome.serve.middleware import local_names
 from lexome.serve.queue import Queue
+from lexome.serve.server import make_app
+from lexome.serve.service import Metrics
 
 PAGE = "https://lab.example"
 BODY = {"text": "BRCA1"}

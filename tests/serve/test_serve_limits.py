@@ -17,9 +17,9 @@ from lexome.document import Document
 from lexome.infer.annotator import Annotator
 from lexome.serve import routes
 from lexome.serve.limits import Limits
-from lexome.serve.metrics import Metrics
 from lexome.serve.middleware import Gate
 from lexome.serve.queue import Queue
+from lexome.serve.service import Metrics
 
 SHORT = {"text": "BRCA1 w1"}
 # Some thousand windows of a BlockingModel.

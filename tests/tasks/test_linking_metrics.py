@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from lexome.document import Document, Span, lay_out
+from lexome.tasks.evaluation.annotations import CONCEPTS, linking_accuracy
 from lexome.tasks.evaluation.comparison import LoadedFile
-from lexome.tasks.evaluation.linking import CONCEPTS, linking_accuracy
 from lexome.tasks.evaluation.scoring import compare
 
 

@@ -18,7 +18,7 @@ from lexome.corpus.shards import Shards
 from lexome.errors import CheckpointError
 from lexome.models import checkpoint
 from lexome.training.loop import to_tensors
-from lexome.training.objectives import contrastive_sums, embedding_distance, pool, unmask
+from lexome.training.losses import contrastive_sums, embedding_distance, pool, unmask
 from lexome.training.pretrain import pretrain
 from lexome.training.sampling import Pieces, Place, Plan, Text, steps
 from lexome.training.session import ShardBatches

@@ -165,7 +165,7 @@ def build_terms(recipe: RecipePath, set_: Overrides = None, as_json: AsJson = Fa
     """
     from lexome.concepts.build_terms import build_terms as run
     from lexome.recipe import load
-    from lexome.recipe.terms import TermsRecipe
+    from lexome.recipe.corpus_stages import TermsRecipe
 
     loaded = load(recipe, TermsRecipe, overrides=set_ or [])
     with interruptible(loaded.out):
@@ -183,8 +183,7 @@ def check(recipe: RecipePath, set_: Overrides = None) -> None:
 
     Nothing is run.
     """
-    from lexome.recipe import explain, load, stage_of
-    from lexome.recipe.stages import STAGES, schema_of
+    from lexome.recipe import STAGES, explain, load, schema_of, stage_of
 
     stage = stage_of(recipe)
     if stage not in STAGES:

@@ -110,9 +110,8 @@ def serve(
     finishes open requests, then stops; SIGHUP loads the models again.
     """
     with needs("serve", purpose="serving"):
-        from lexome.serve.app import make_app
         from lexome.serve.middleware import local_names
-        from lexome.serve.server import listening
+        from lexome.serve.server import listening, make_app
         from lexome.serve.server import serve as run
     from lexome.formats import Tally
     from lexome.infer.annotator import Annotator, load

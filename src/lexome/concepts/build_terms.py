@@ -18,7 +18,7 @@ from lexome.errors import FormatError, UsageError
 from lexome.files import fingerprint
 from lexome.formats import Tally
 from lexome.progress import progress
-from lexome.recipe.terms import Dictionary, Mapping, TermsRecipe
+from lexome.recipe.corpus_stages import Dictionary, Mapping, TermsRecipe
 
 # Keys that say where files are, not what is in them; the contents of the files are part of the fingerprint.
 _PLACES: Any = {"out": True, "data": True, "overwrite": True, "dictionaries": {"__all__": {"data"}}}

@@ -20,7 +20,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from lexome.corpus import dedup, leakage
+from lexome.corpus import dedup
 from lexome.corpus.dedup import Verdict
 from lexome.corpus.ingest import ReadSettings, ingest_file
 from lexome.corpus.output_folder import OutputFolder, recipe_keys
@@ -378,7 +378,7 @@ class _Runner:
         path = self.work / f"benchmarks-{self._leak_identity()[:12]}.npz"
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
-            found = leakage.index_benchmarks(sets, run_words=self.recipe.leakage.ngram_words)
+            found = dedup.index_benchmarks(sets, run_words=self.recipe.leakage.ngram_words)
             with atomic_write(path) as stream:
                 found.save(stream)
         return path

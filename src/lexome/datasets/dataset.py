@@ -50,12 +50,12 @@ Refinement = Callable[[Splits, str | None], Splits]
 
 # Readers of datasets' own file formats, by the names that cards use: modules and functions, imported when needed.
 READERS: Mapping[str, tuple[str, str]] = {
-    "i2b2-2010": ("lexome.datasets.i2b2", "concepts_2010"),
-    "i2b2-2012": ("lexome.datasets.i2b2", "events_2012"),
-    "i2b2-2014": ("lexome.datasets.i2b2", "identifiers_2014"),
-    "med1250": ("lexome.datasets.med1250", "read_abbreviations"),
+    "i2b2-2010": ("lexome.datasets.own_layouts", "concepts_2010"),
+    "i2b2-2012": ("lexome.datasets.own_layouts", "events_2012"),
+    "i2b2-2014": ("lexome.datasets.own_layouts", "identifiers_2014"),
+    "med1250": ("lexome.datasets.own_layouts", "read_abbreviations"),
     "bioasq-golden": ("lexome.datasets.bioasq_squad", "answered_from_golden"),
-    "drugprot": ("lexome.datasets.drugprot", "read_drugprot"),
+    "drugprot": ("lexome.datasets.own_layouts", "read_drugprot"),
 }
 
 # The environment variable with the folders of datasets, separated as in PATH.

@@ -8,9 +8,22 @@ from typing import Any
 
 from lexome.errors import PartialError
 from lexome.files import usable_cores
-from lexome.pipeline.local import OnProgress, run_inline, run_pool
-from lexome.pipeline.marks import input_bytes, load_report, remove_drafts
-from lexome.pipeline.stage import Advance, Engine, Job, JobResult, Part, Stage, StageResult, Step, Work, check
+from lexome.pipeline.engines import OnProgress, ray_session, run_cluster, run_inline, run_pool
+from lexome.pipeline.stage import (
+    Advance,
+    Engine,
+    Job,
+    JobResult,
+    Part,
+    Stage,
+    StageResult,
+    Step,
+    Work,
+    check,
+    input_bytes,
+    load_report,
+    remove_drafts,
+)
 from lexome.progress import jobs_progress
 
 __all__ = [
@@ -82,9 +95,7 @@ def engine_session(engine: Engine) -> Iterator[None]:
     if engine.kind != "ray":
         yield
         return
-    from lexome.pipeline import cluster
-
-    with cluster.engine_session(engine):
+    with ray_session(engine):
         yield
 
 
@@ -151,8 +162,6 @@ def _iter_results(
 ) -> Generator[JobResult, None, None]:
     bare = replace(stage, jobs=())  # sent to each worker
     if engine.kind == "ray":
-        from lexome.pipeline.cluster import run_cluster
-
         yield from run_cluster(bare, jobs, engine=engine)
     elif engine.workers == 0:
         yield from run_inline(bare, jobs, on_progress=on_progress)

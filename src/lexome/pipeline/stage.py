@@ -1,13 +1,21 @@
 """The data types of bulk processing: steps, jobs, stages, engines, parts and results."""
 
-from collections import Counter
-from collections.abc import Callable, Iterator
+import json
+import os
+import re
+import shutil
+import socket
+import traceback
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal, Protocol, Self
 
 from lexome.document import Document
-from lexome.errors import UsageError
+from lexome.errors import FormatError, LexomeError, UsageError, WorkerError
+from lexome.files import digest, fingerprint, is_full
 
 Step = Callable[[Iterator[Document]], Iterator[Document]]
 
@@ -176,3 +184,191 @@ def check(stage: Stage) -> None:
             code="input-is-output",
             value=both[0],
         )
+
+
+# Running one job: write drafts, rename them, then write the completion mark
+
+
+# A draft lies in a folder of its own: it keeps the output's suffix, by which writers choose format and compression,
+# and yet no `*.parquet` matches it. The host part has no hyphen, so that the output's name can be parsed back.
+DRAFT = re.compile(r"\.[A-Za-z0-9]+-[0-9]+-(?P<name>.+)\.part", re.DOTALL)
+HOST_LETTERS = 40
+
+
+def run_job(stage: Stage, job: Job, advance: Advance) -> JobResult:
+    """Run a job: its outputs are renamed into place, then marked; on failure nothing changes."""
+    try:
+        return JobResult(job.name, report=_write_outputs(stage, job, advance))
+    except LexomeError as error:
+        return JobResult(job.name, failure=str(error))
+    except (Exception, SystemExit) as error:
+        if is_full(error):
+            return JobResult(
+                job.name, failure=f"no space left on the device for {job.outputs[0]}. Free some and rerun."
+            )
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        place = f"{Path(last.filename).name}, line {last.lineno}, in {last.name}: {last.line}"
+        return JobResult(job.name, failure=f"{type(error).__name__}: {error} ({place})")
+
+
+def load_report(stage: Stage, job: Job, *, verify: bool = False) -> dict[str, Any] | None:
+    """The report in a job's completion mark; None where there is no mark, or it is damaged or stale.
+
+    Stale is a mark whose inputs or outputs have another size, or inputs another time of change; with `verify`, also
+    one whose inputs or outputs have other bytes.
+    """
+    try:
+        mark = json.loads(stage.mark_of(job).read_bytes())
+        if mark.pop("check") != fingerprint(mark):
+            return None
+        if mark["fingerprint"] != stage.fingerprint or mark["inputs"] != _input_identities(job.inputs):
+            return None
+        if mark["outputs"] != _output_sizes(job.outputs):
+            return None
+        if verify and mark["sha256"] != _digests(job.inputs, job.outputs):
+            return None
+        report: dict[str, Any] = mark["report"]
+    # Damage of any kind: the job runs again.
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, FormatError):
+        return None
+    return report
+
+
+def input_bytes(job: Job) -> int:
+    """Bytes of a job's inputs. A missing input counts as 0 and fails when its job runs."""
+    total = 0
+    for path in job.inputs:
+        with suppress(OSError):
+            total += path.stat().st_size
+    return total
+
+
+def remove_drafts(stage: Stage, jobs: Iterable[Job]) -> None:
+    """Remove drafts that killed runs left of these jobs; other jobs may be running elsewhere."""
+    names: defaultdict[Path, set[str]] = defaultdict(set)
+    for job in jobs:
+        for path in (*job.outputs, stage.mark_of(job)):
+            names[path.parent].add(path.name)
+    for folder, ours in names.items():
+        # One listing per folder: one per job would be quadratic.
+        with suppress(FileNotFoundError), os.scandir(folder) as entries:
+            for entry in entries:
+                if (draft := DRAFT.fullmatch(entry.name)) and draft["name"] in ours:
+                    _remove(Path(entry.path))
+
+
+def _write_outputs(stage: Stage, job: Job, advance: Advance) -> dict[str, Any]:
+    before = _input_identities(job.inputs)
+    mark = stage.mark_of(job)
+    places = [_draft_path(path) for path in job.outputs]
+    mark_draft = _draft_path(mark)
+    drafts = tuple(place / path.name for place, path in zip(places, job.outputs, strict=True))
+    try:
+        for place in places:
+            place.mkdir(parents=True, exist_ok=True)
+        report = stage.work(job, drafts, advance)
+        if not isinstance(report, dict):
+            raise TypeError(f"the work of {stage.name} returned {type(report).__name__}; expected a dict")
+        if _input_identities(job.inputs) != before:
+            raise FormatError(
+                f"{job.name}: an input changed while it was read. Rerun when it is complete.",
+                code="input-changed",
+                value=job.name,
+            )
+        content = {
+            "fingerprint": stage.fingerprint,
+            "inputs": before,
+            "outputs": _sync_drafts(drafts),
+            "sha256": _digests(job.inputs, drafts),
+            "report": report,
+        }
+        # As it is read again: a report may hold tuples.
+        content = json.loads(json.dumps(content, allow_nan=False))
+        text = json.dumps({**content, "check": fingerprint(content)}) + "\n"
+        mark_draft.parent.mkdir(parents=True, exist_ok=True)
+        mark_draft.write_text(text, encoding="ascii")
+        _sync_drafts((mark_draft,))
+        # A mark of earlier outputs is removed before they are replaced: a kill in between would otherwise leave a
+        # mark that is valid for the earlier settings beside outputs of the new ones.
+        if mark.exists():
+            mark.unlink(missing_ok=True)
+            _fsync(mark.parent)
+        _rename(drafts, job.outputs)
+        for place in places:
+            _remove(place)
+        # Last, so that a job with a mark has no left-overs.
+        _rename((mark_draft,), (mark,))
+    finally:
+        for place in (*places, mark_draft):
+            _remove(place)
+    made: dict[str, Any] = json.loads(text)["report"]
+    return made
+
+
+def _draft_path(path: Path) -> Path:
+    """A hidden path beside the output that is unique to this process."""
+    host = re.sub(r"[^A-Za-z0-9]", "", socket.gethostname())[:HOST_LETTERS] or "host"
+    return path.parent / f".{host}-{os.getpid()}-{path.name}.part"
+
+
+def _remove(place: Path) -> None:
+    if place.is_dir():
+        shutil.rmtree(place, ignore_errors=True)
+    else:
+        place.unlink(missing_ok=True)
+
+
+def _input_identities(paths: tuple[Path, ...]) -> list[dict[str, Any]]:
+    identities = []
+    for path in paths:
+        try:
+            found = path.stat()
+        except OSError as error:
+            raise FormatError(
+                f"{path}: cannot be read ({error.strerror}); expected an input file.", code="unreadable", value=path
+            ) from error
+        # The name without its folder: a moved tree stays done.
+        identities.append({"name": path.name, "size": found.st_size, "mtime_ns": found.st_mtime_ns})
+    return identities
+
+
+def _output_sizes(paths: tuple[Path, ...]) -> list[dict[str, Any]]:
+    return [{"name": path.name, "size": path.stat().st_size} for path in paths]
+
+
+def _digests(inputs: tuple[Path, ...], outputs: tuple[Path, ...]) -> dict[str, list[str | None]]:
+    """SHA-256 of inputs and outputs. Reading them once more costs little beside the work on them."""
+    return {"inputs": [digest(path) for path in inputs], "outputs": [digest(path) for path in outputs]}
+
+
+def _sync_drafts(drafts: tuple[Path, ...]) -> list[dict[str, Any]]:
+    """Sync the drafts to disk; their sizes."""
+    for draft in drafts:
+        try:
+            _fsync(draft)
+        except FileNotFoundError:
+            raise WorkerError(
+                f"{draft.name}: the work did not write it. "
+                "If another run is processing the same jobs, let it finish first.",
+                code="missing-output",
+                value=draft.name,
+            ) from None
+    return _output_sizes(drafts)
+
+
+def _rename(drafts: tuple[Path, ...], outputs: tuple[Path, ...]) -> None:
+    for draft, output in zip(drafts, outputs, strict=True):
+        draft.replace(output)
+    # After a power failure no mark may exist without its outputs.
+    for folder in {output.parent for output in outputs}:
+        _fsync(folder)
+
+
+def _fsync(path: Path) -> None:
+    if path.is_dir() and os.name == "nt":
+        return  # Windows cannot open directories
+    handle = os.open(path, os.O_RDWR if path.is_file() else os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -5,6 +5,7 @@ import json
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_args
 
@@ -648,3 +649,26 @@ class ParallelTable(DataParallelTable):
         default=1, ge=1, description="Processes that shard weights, gradients and optimizer state of one copy (FSDP2)."
     )
     tensor: int = Field(default=1, ge=1, description="Processes that split each matrix (tensor parallelism).")
+
+
+# Stages
+
+
+# Where each schema is; imported when asked for, so that a verb loads its own alone.
+STAGES = {
+    "build": "corpus_stages:BuildRecipe",
+    "build-terms": "corpus_stages:TermsRecipe",
+    "distill": "pretrain:DistillRecipe",
+    "finetune": "finetune:FinetuneRecipe",
+    "learn-vocab": "corpus_stages:VocabRecipe",
+    "pretrain": "pretrain:PretrainRecipe",
+    "reproduce": "study:StudyRecipe",
+    "shard": "corpus_stages:ShardRecipe",
+}
+
+
+def schema_of(stage: str) -> type[Recipe]:
+    """The schema of a stage's recipes."""
+    module, _, name = STAGES[stage].partition(":")
+    schema: type[Recipe] = getattr(import_module(f"lexome.recipe.{module}"), name)
+    return schema

@@ -12,7 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, cast, get_args
 
-from lexome.corpus.filters import COMMON
+from lexome.corpus.ingest import COMMON
 from lexome.corpus.sentences import split_sentences
 from lexome.document import Answer, Document, Question, Range
 from lexome.errors import FormatError, UsageError

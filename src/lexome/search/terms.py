@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from unicodedata import normalize
 
-from lexome.corpus.filters import COMMON
+from lexome.corpus.ingest import COMMON
 from lexome.document import Range
 from lexome.search.stemming import stem
 

@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lexome.errors import UsageError
 from lexome.serve.limits import Limits, RequestError
-from lexome.serve.metrics import Metrics
+from lexome.serve.service import Metrics
 
 _LOCAL = ("localhost", "127.0.0.1", "::1")
 # Open without a token: for monitoring, and for the page, which asks its user for the token.

@@ -26,12 +26,13 @@ from lexome.training.losses import (
     DistilledLM,
     DistillingLoss,
     PretrainingLoss,
+    SentenceLoss,
+    SentenceWeights,
     Weights,
     compile_encoder,
     compile_layers,
     projection,
 )
-from lexome.training.objectives import SentenceLoss, SentenceWeights
 from lexome.training.session import MODEL, Objective, ShardBatches, run_training
 from lexome.training.start import (
     Start,

@@ -14,10 +14,9 @@ from typing import Any, Literal, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from lexome.corpus.masking import Masking, Schedule, mask, rate_at, sequence_draws
+from lexome.corpus.masking import Masking, Schedule, Vocabulary, mask, rate_at, sequence_draws
 from lexome.corpus.pairs import Packed, assemble, next_sentence_pairs, pack_sentences, sentence_order_pairs
 from lexome.corpus.shards import Shard
-from lexome.corpus.words import Vocabulary
 from lexome.errors import ShardError, UsageError
 from lexome.training.optim import value_at
 

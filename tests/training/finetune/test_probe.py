@@ -12,8 +12,8 @@ from finetuning import class_documents, context_of, ner_documents, recipe_of, ti
 from lexome.models.checkpoint import load
 from lexome.models.encoder import EncoderConfig, Packing
 from lexome.models.heads import EncoderWithHead, HiddenLayers, SequenceHead, add_input_bias, fold_standardization
+from lexome.training.finetune.fit import standardization
 from lexome.training.finetune.grid import Cell, Run
-from lexome.training.finetune.probe import standardization
 from lexome.training.finetune.run import PROBE_EPOCHS, identities_of, run_once
 from lexome.training.finetune.stage import finetune
 from lexome.training.trainer import STATES, list_states

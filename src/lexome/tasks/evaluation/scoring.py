@@ -10,6 +10,8 @@ from typing import Any
 from lexome.document import shorten
 from lexome.errors import UsageError
 from lexome.tasks.evaluation.annotations import (
+    concept_differences,
+    concept_metrics,
     count_repeated,
     label_differences,
     label_metrics,
@@ -31,7 +33,6 @@ from lexome.tasks.evaluation.comparison import (
     load,
     pair_documents,
 )
-from lexome.tasks.evaluation.linking import concept_differences, concept_metrics
 from lexome.tasks.evaluation.mentions import (
     ALTERNATIVE,
     mention_differences,

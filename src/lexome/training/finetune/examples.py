@@ -12,8 +12,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from lexome.corpus.dedup import words_of
-from lexome.corpus.leakage import pubmed_id, sentences_of
+from lexome.corpus.dedup import pubmed_id, sentences_of, words_of
 from lexome.corpus.sentences import with_sentences
 from lexome.corpus.shards import open_shards
 from lexome.corpus.vocab.tokenizers import TOKENIZER_FILE, load_tokenizer, special_token_template, tokenizer_sha256

@@ -60,11 +60,11 @@ from lexome.training.finetune.fit import (
     QuantizationAwareTraining,
     can_record,
     predict,
+    probe,
     score,
 )
 from lexome.training.finetune.grid import MODEL, Facts, Run, cells_of, finished, gold_path, start_of, write_facts
 from lexome.training.finetune.lora import LoraSettings, merge_adapters, write_adapters
-from lexome.training.finetune.probe import probe
 from lexome.training.finetune.task_model import (
     USUAL_BATCH,
     Distillation,

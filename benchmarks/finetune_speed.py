@@ -58,7 +58,9 @@ def main() -> None:
     given = options.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         recipe = recipe_of(given, Path(scratch))
-        with open_context(recipe, Parallel(Sizes(), device_of(recipe.parallel, recipe.device, {})[0])) as context:
+        with open_context(
+            recipe, Parallel(Sizes(), device_of(recipe.device, {}, backend=recipe.parallel.backend)[0])
+        ) as context:
             rows = measured(given, recipe, context, Path(scratch))
             result = {
                 "facts": facts("torch", "transformers", "accelerate", "numpy"),

@@ -146,6 +146,6 @@ def _with_spans(id_: str, text: str, *mentions: tuple[str, str]) -> Document:
 @contextmanager
 def context_of(recipe: FinetuneRecipe) -> Iterator[RunContext]:
     """The inputs of a recipe's runs, in one process."""
-    device, _ = device_of(recipe.parallel, recipe.device, {})
+    device, _ = device_of(recipe.device, {}, backend=recipe.parallel.backend)
     with open_context(recipe, Parallel(Sizes(), device)) as context:
         yield context

@@ -286,5 +286,5 @@ def _begun(rank: int, count: int, port: int, table: ParallelTable, work: Work, g
         "MASTER_PORT": str(port),
         "TORCHELASTIC_USE_AGENT_STORE": "True",
     }
-    with join_processes(table, device="cpu") as parallel:
+    with join_processes(**table.model_dump(), device="cpu") as parallel:
         work(parallel, *given)

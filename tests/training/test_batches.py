@@ -32,7 +32,7 @@ from lexome.training.sampling import (
     steps,
     take,
 )
-from lexome.training.session import ShardBatches
+from lexome.training.session import batches_of
 
 PLAN = Plan(tokens=256, max_tokens=32, seed=3)
 BEGIN = (Place(), 0, 0)
@@ -337,7 +337,7 @@ def test_the_thread_ends_when_no_one_asks_any_more(tmp_path: Path) -> None:
 def test_held_out_masks_are_of_their_own_seed_whatever_that_of_the_run(shards: Shards, tmp_path: Path) -> None:
     def inputs(seed: int, own: int) -> Tensor:
         made = recipe(shards.folder, tmp_path, seed=seed, evaluation={"seed": own})
-        return ShardBatches(made, shards).held_out[0].ids_T
+        return batches_of(made, shards).held_out[0].ids_T
 
     assert torch.equal(inputs(1, 7), inputs(2, 7))
     assert not torch.equal(inputs(1, 7), inputs(1, 8))

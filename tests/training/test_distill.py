@@ -20,7 +20,7 @@ from lexome.models.hf_folder import weights_sha256
 from lexome.recipe import explain, load
 from lexome.recipe.pretrain import DistillRecipe
 from lexome.training.pretrain import distill, pretrain
-from lexome.training.session import ShardBatches
+from lexome.training.session import batches_of
 from lexome.training.trainer import read_metrics
 
 SMALL = TINY | {"layers": 1, "hidden_size": 16, "intermediate_size": 32}
@@ -66,7 +66,7 @@ def divergence(teacher: Path, student: Path, made: DistillRecipe, shards: Shards
         with torch.no_grad():
             rows = [
                 model(one.ids_T, one.packing, one.positions_M)[: one.masked]
-                for one in ShardBatches(made, shards).held_out
+                for one in batches_of(made, shards).held_out
             ]
         logits.append(functional.log_softmax(torch.cat(rows), dim=-1))
     return float(functional.kl_div(logits[1], logits[0], reduction="batchmean", log_target=True))

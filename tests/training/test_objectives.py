@@ -21,7 +21,7 @@ from lexome.training.loop import to_tensors
 from lexome.training.losses import contrastive_sums, embedding_distance, pool, unmask
 from lexome.training.pretrain import pretrain
 from lexome.training.sampling import Pieces, Place, Plan, Text, steps
-from lexome.training.session import ShardBatches
+from lexome.training.session import batches_of
 from lexome.training.trainer import read_metrics
 
 PLAN = Plan(tokens=256, max_tokens=32, seed=3)
@@ -83,7 +83,7 @@ def test_pairs_of_a_batch_are_views_of_one_text(shards: Shards) -> None:
 
 
 def test_the_teacher_reads_the_text_without_masks(shards: Shards, tmp_path: Path) -> None:
-    feed = ShardBatches(recipe(shards.folder, tmp_path / "out"), shards)
+    feed = batches_of(recipe(shards.folder, tmp_path / "out"), shards)
     for batch in feed.held_out:
         ids = unmask(batch)
         asked = batch.labels_M >= 0
@@ -94,7 +94,7 @@ def test_the_teacher_reads_the_text_without_masks(shards: Shards, tmp_path: Path
 
 
 def test_losses_match_their_formulas(shards: Shards, tmp_path: Path) -> None:
-    feed = ShardBatches(recipe(shards.folder, tmp_path / "out"), shards)
+    feed = batches_of(recipe(shards.folder, tmp_path / "out"), shards)
     batch = feed.held_out[0]
     generator = torch.Generator().manual_seed(0)
     own, aim = (torch.randn(len(batch.ids_T), 8, generator=generator) for _ in range(2))

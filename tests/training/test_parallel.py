@@ -10,7 +10,6 @@ from many_processes import ALONE, MODERN, STEPS, Case, Running, alone, cases_wor
 from patience import NIGHTLY
 
 from lexome.errors import CheckpointError, UsageError
-from lexome.recipe import ParallelTable
 from lexome.training.memory import Load, memory
 from lexome.training.parallel import Parallel, Sizes, check_fits, device_of, encoder_of, join_processes, sizes_of
 from lexome.training.trainer import list_states, remove_drafts
@@ -168,7 +167,7 @@ def test_replicas_share_the_passes_of_a_step() -> None:
 
 
 def test_alone_nothing_changes() -> None:
-    with join_processes(ParallelTable(), device="cpu", environment={}) as parallel:
+    with join_processes(device="cpu", environment={}) as parallel:
         model = torch.nn.Linear(2, 2)
         step = next(steps(CASES[0]))
         random = torch.get_rng_state()
@@ -190,27 +189,27 @@ def test_alone_nothing_changes() -> None:
     ],
 )
 def test_what_is_not_said_is_data(table: dict[str, int], started: int, sizes: Sizes) -> None:
-    assert sizes_of(ParallelTable(**table), {"WORLD_SIZE": str(started)}) == sizes  # type: ignore[arg-type]
+    assert sizes_of({"WORLD_SIZE": str(started)}, **table) == sizes
 
 
 @pytest.mark.parametrize(("table", "started"), [({"tensor": 2}, 1), ({"tensor": 4}, 6), ({"data": 2}, 4)])
 def test_another_number_of_processes_is_refused(table: dict[str, int], started: int) -> None:
     with raises(UsageError, code="wrong-world-size", value=started):
-        sizes_of(ParallelTable(**table), {"WORLD_SIZE": str(started)})  # type: ignore[arg-type]
+        sizes_of({"WORLD_SIZE": str(started)}, **table)
 
 
 def test_gpus_that_are_not_there_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with raises(UsageError, code="no-gpu", value="cuda"):
-        device_of(ParallelTable(), "cuda", {})
+        device_of("cuda", {})
     for device in ("auto", "cpu"):
         with raises(UsageError, code="no-gpu", value="nccl"):
-            device_of(ParallelTable(backend="nccl"), device, {})
+            device_of(device, {}, backend="nccl")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    assert device_of(ParallelTable(), "auto", {"LOCAL_RANK": "1"}) == (torch.device("cuda", 1), "nccl")
+    assert device_of("auto", {"LOCAL_RANK": "1"}) == (torch.device("cuda", 1), "nccl")
     with raises(UsageError, code="too-many-processes", value=2):
-        device_of(ParallelTable(), "auto", {"LOCAL_RANK": "2"})
+        device_of("auto", {"LOCAL_RANK": "2"})
 
 
 def test_heads_and_inner_width_have_to_divide() -> None:

@@ -15,8 +15,7 @@ from lexome.models.heads import MaskedLM
 from lexome.recipe.pretrain import PretrainRecipe
 from lexome.training.loop import Batch, Terms
 from lexome.training.losses import PretrainingLoss
-from lexome.training.session import MODEL, Objective, ShardBatches, run_training
-from lexome.training.start import initialize
+from lexome.training.session import MODEL, Objective, ShardBatches, initial_model, run_training
 from lexome.training.trainer import STATES, Setting
 
 
@@ -59,7 +58,7 @@ def drawn_to_one(module: nn.Module, batch: Batch) -> tuple[Tensor, Terms]:
 
 
 def beside(run: PretrainRecipe, data: ShardBatches, setting: Setting) -> Objective:
-    start = initialize(run, data.tokenizer, data.pieces.size, paired=False)
+    start = initial_model(run, data)
     assert isinstance(start.model, MaskedLM)
     return Objective(start, Beside(start.model, start.config.hidden_size), drawn_to_one, PretrainingLoss())
 

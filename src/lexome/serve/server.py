@@ -1,4 +1,4 @@
-"""serve: the service as an ASGI application on a port, with timeouts for slow connections and a limit on their count."""
+"""serve: the service as an ASGI application on a port, with timeouts for slow connections, whose number is limited."""
 
 import asyncio
 import json

@@ -24,7 +24,6 @@ from lexome.errors import LexomeError, UsageError
 from lexome.models.backend import TransformersEncoder
 from lexome.models.encoder import Embeddings, Encoder, EncoderConfig
 from lexome.models.heads import MaskedLMHead
-from lexome.recipe import DataParallelTable, ParallelTable
 from lexome.training.loop import Clock, Loss, Step, StepResult, Terms
 
 
@@ -354,11 +353,17 @@ class Parallel:
 
 @contextmanager
 def join_processes(
-    table: DataParallelTable, *, device: str = "auto", environment: Mapping[str, str] = os.environ
+    *,
+    data: int | None = None,
+    shard: int = 1,
+    tensor: int = 1,
+    backend: str = "auto",
+    device: str = "auto",
+    environment: Mapping[str, str] = os.environ,
 ) -> Iterator[Parallel]:
     """This process's place in the run that torchrun started; alone where it was not started by torchrun."""
-    sizes = sizes_of(table, environment)
-    here, backend = device_of(table, device, environment)
+    sizes = sizes_of(environment, data=data, shard=shard, tensor=tensor)
+    here, backend = device_of(device, environment, backend=backend)
     if sizes.world == 1:
         yield Parallel(sizes, here)
         return
@@ -373,12 +378,13 @@ def join_processes(
         dist.destroy_process_group()
 
 
-def sizes_of(table: DataParallelTable, environment: Mapping[str, str]) -> Sizes:
-    """The processes along each axis; UsageError where their product is not the number that was started."""
+def sizes_of(environment: Mapping[str, str], *, data: int | None = None, shard: int = 1, tensor: int = 1) -> Sizes:
+    """The processes along each axis; UsageError where their product is not the number that was started.
+
+    Without `data`, as many copies of the model as the processes allow.
+    """
     world = int(environment.get("WORLD_SIZE", "1"))
-    sharding = (table.shard, table.tensor) if isinstance(table, ParallelTable) else (1, 1)
-    data = table.data if table.data is not None else max(1, world // (sharding[0] * sharding[1]))
-    sizes = Sizes(data, *sharding)
+    sizes = Sizes(max(1, world // (shard * tensor)) if data is None else data, shard, tensor)
     if sizes.world != world:
         raise UsageError(
             f"[parallel] asks for {sizes.data} data x {sizes.shard} shard x {sizes.tensor} tensor = {sizes.world} "
@@ -390,7 +396,7 @@ def sizes_of(table: DataParallelTable, environment: Mapping[str, str]) -> Sizes:
     return sizes
 
 
-def device_of(table: DataParallelTable, device: str, environment: Mapping[str, str]) -> tuple[torch.device, str]:
+def device_of(device: str, environment: Mapping[str, str], *, backend: str = "auto") -> tuple[torch.device, str]:
     """The device of this process, and the communication backend."""
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if device == "cuda" and not gpus:
@@ -400,7 +406,7 @@ def device_of(table: DataParallelTable, device: str, environment: Mapping[str, s
             value=device,
         )
     on_gpu = device != "cpu" and gpus > 0
-    if table.backend == "nccl" and not on_gpu:
+    if backend == "nccl" and not on_gpu:
         raise UsageError(
             'parallel.backend is "nccl", which is for GPUs, and this run is on CPUs. Use "auto" or "gloo".',
             code="no-gpu",
@@ -416,4 +422,4 @@ def device_of(table: DataParallelTable, device: str, environment: Mapping[str, s
             code="too-many-processes",
             value=local,
         )
-    return torch.device("cuda", local), "nccl" if table.backend == "auto" else table.backend
+    return torch.device("cuda", local), "nccl" if backend == "auto" else backend

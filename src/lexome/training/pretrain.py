@@ -33,14 +33,13 @@ from lexome.training.losses import (
     compile_layers,
     projection,
 )
-from lexome.training.session import MODEL, Objective, ShardBatches, run_training
+from lexome.training.session import MODEL, Objective, ShardBatches, initial_model, run_training
 from lexome.training.start import (
     Start,
     Teacher,
     build_model,
     check_layout,
     check_start,
-    initialize,
     load_teacher_encoder,
     same_tokenizer,
     start_sha256,
@@ -95,14 +94,8 @@ def _with_folders(table: Located, *keys: str) -> Located:
 
 def mlm_objective(recipe: PretrainRecipe, data: ShardBatches, setting: Setting) -> Objective:
     """Masked language modeling with the recipe's model, and sentence-pair classification if the text has pairs."""
-    start = initialize(
-        recipe,
-        data.tokenizer,
-        data.pieces.size,
-        start=recipe.start,
-        transfer=recipe.new_vocabulary == "transfer",
-        paired=data.text.paired,
-    )
+    transfer = recipe.new_vocabulary == "transfer"
+    start = initial_model(recipe, data, start=recipe.start, transfer=transfer, paired=data.text.paired)
     if recipe.embedding_distillation is not None or recipe.contrastive is not None:
         return sentence_objective(recipe, start, data, setting)
     loss = PretrainingLoss(compiled=setting.compiled, autocast=setting.autocast)
@@ -240,7 +233,7 @@ def student_of(recipe: DistillRecipe, data: ShardBatches, teacher: Checkpoint | 
         return _layer_student(recipe, teacher)
     if recipe.student is not None:
         check_tokenizer(recipe.student, data.tokenizer, who="student")
-    return initialize(recipe, data.tokenizer, data.pieces.size, start=recipe.student)
+    return initial_model(recipe, data, start=recipe.student)
 
 
 def _layer_student(recipe: DistillRecipe, teacher: Checkpoint) -> Start:

@@ -8,11 +8,12 @@ import math
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -22,8 +23,8 @@ from lexome.corpus.shards import MANIFEST, Shards, open_shards
 from lexome.corpus.vocab.tokenizers import TOKENIZER_FILE
 from lexome.errors import DivergedError, MissingExtraError, RecipeError, UsageError
 from lexome.files import fingerprint, refuse_other_settings
-from lexome.models.checkpoint import encoder_of
-from lexome.recipe import downgrade, made_by, upgrade
+from lexome.models.checkpoint import Card, encoder_of
+from lexome.recipe import downgrade, explain, made_by, upgrade
 from lexome.recipe.pretrain import PretrainRecipe, TrainingRecipe
 from lexome.training.loop import (
     Batch,
@@ -44,8 +45,8 @@ from lexome.training.loop import (
 from lexome.training.losses import compile_layers, pad_logits
 from lexome.training.optim import LearningRateSchedule, Length, Optimizers, OptimizerSettings
 from lexome.training.parallel import Parallel, join_processes
-from lexome.training.sampling import Pieces, Plan, StepArrays, Text, evaluation_batches, steps
-from lexome.training.start import Start, write_checkpoint
+from lexome.training.sampling import Pieces, Plan, StepArrays, Text, TextKind, evaluation_batches, steps
+from lexome.training.start import Start, checkpoint_name, initialize, write_checkpoint
 from lexome.training.trainer import (
     METRICS,
     RUN,
@@ -54,6 +55,7 @@ from lexome.training.trainer import (
     Run,
     Setting,
     Trainer,
+    facts,
     finished,
     gather_weights,
     list_states,
@@ -67,33 +69,60 @@ from lexome.training.trainer import (
 # --- Data
 
 
-class ShardBatches:
-    """The steps of a run, of which each process gets its micro-batches, and the held-out batches."""
+@dataclass(frozen=True, slots=True)
+class HeldOutSettings:
+    """How much held-out text is evaluated, with which masks, and whether the run cannot do without."""
 
-    def __init__(self, recipe: TrainingRecipe, shards: Shards) -> None:
-        check_repeat(recipe, shards)
-        self.recipe, self.plan = recipe, plan_of(recipe)
+    tokens: int
+    masking_rate: float
+    seed: int
+    required: bool
+
+
+class ShardBatches:
+    """The steps of a run, of which each process gets its micro-batches, and the held-out batches.
+
+    kind            of sequences: packed sentences, or pairs
+    short           probability of a short sequence
+    repeat          how often an epoch has the text of a source
+    split_fraction  of sequences that contrastive learning splits into two views
+    prefetch        steps that are prepared ahead
+    """
+
+    def __init__(
+        self,
+        shards: Shards,
+        plan: Plan,
+        *,
+        kind: TextKind,
+        held_out: HeldOutSettings,
+        short: float = 0.0,
+        repeat: Mapping[str, int] | None = None,
+        split_fraction: float = 0.0,
+        prefetch: int = 0,
+    ) -> None:
+        self.plan, self.repeat, self.prefetch = plan, repeat or {}, prefetch
+        check_repeat(self.repeat, shards)
         self.tokenizer: Path = shards.folder / TOKENIZER_FILE
-        self.pieces = Pieces.read(self.tokenizer, words=recipe.masking.unit != "token")
+        self.pieces = Pieces.read(self.tokenizer, words=plan.masking.unit != "token")
         self.text = Text(
             shards.train,
             self.pieces.specials,
-            kind=recipe.text.kind,
-            seed=recipe.seed,
-            dupe_factor=recipe.masking.dupe_factor,
-            short=recipe.text.short_seq_prob,
-            repeat=recipe.text.repeat,
-            split_fraction=split_fraction(recipe),
+            kind=kind,
+            seed=plan.seed,
+            dupe_factor=plan.dupe_factor,
+            short=short,
+            repeat=self.repeat,
+            split_fraction=split_fraction,
         )
-        self.held_out = self._held_out(shards)
+        self.held_out = self._held_out(shards, kind, held_out)
 
     def steps(
         self, length: Length, position: Position, *, parallel: Parallel
     ) -> AbstractContextManager[Iterator[Step]]:
         """Steps without end, from the position on, prefetched while the context is open."""
-        recipe = self.recipe
-        count = recipe.batch.prefetch
-        ramps = recipe.batch.ramp or recipe.text.ramp or recipe.masking.ramp
+        count, plan = self.prefetch, self.plan
+        ramps = plan.passes_ramp or plan.lengths_ramp or isinstance(plan.rate, Schedule)
         if parallel.mesh is not None and length.seconds is not None and ramps:
             # A prefetching thread reads the time when it gets there, and in each process that is another one.
             count = 0
@@ -116,21 +145,20 @@ class ShardBatches:
         """How much text there is, each document counted once, and what an epoch repeats."""
         documents = sum(shard.document_ends.size for shard in self.text.shards)
         tokens = sum(shard.tokens.size for shard in self.text.shards)
-        repeated = ", ".join(f"{name} {times} times" for name, times in self.recipe.text.repeat.items() if times > 1)
+        repeated = ", ".join(f"{name} {times} times" for name, times in self.repeat.items() if times > 1)
         return f"{documents:,} documents, {tokens:,} tokens{f'; in each epoch {repeated}' if repeated else ''}."
 
-    def _held_out(self, shards: Shards) -> list[Batch]:
-        settings = self.recipe.evaluation
+    def _held_out(self, shards: Shards, kind: TextKind, settings: HeldOutSettings) -> list[Batch]:
         if not any(shard.tokens.size for shard in shards.held_out):
-            if settings.every is not None:
+            if settings.required:
                 raise UsageError(
-                    f"evaluation.every is {settings.every}, but {shards.folder} has no held-out text. Shard with "
-                    "held_out = 0.01, say, or remove evaluation.every.",
+                    f"evaluation.every is set, but {shards.folder} has no held-out text. Shard with held_out = 0.01, "
+                    "say, or remove evaluation.every.",
                     code="no-held-out-text",
                     value=shards.folder,
                 )
             return []
-        text = Text(shards.held_out, self.pieces.specials, kind=self.recipe.text.kind, seed=settings.seed, short=0.0)
+        text = Text(shards.held_out, self.pieces.specials, kind=kind, seed=settings.seed, short=0.0)
         # A seed of its own, so that runs of several seeds are evaluated on the same masks.
         plan = replace(self.plan, seed=settings.seed)
         arrays = evaluation_batches(
@@ -140,15 +168,9 @@ class ShardBatches:
         return [to_tensors(StepArrays([one], nowhere, settings.masking_rate)).batches[0] for one in arrays]
 
 
-def split_fraction(recipe: TrainingRecipe) -> float:
-    """Fraction of sequences that contrastive learning splits into two views."""
-    contrastive = recipe.contrastive if isinstance(recipe, PretrainRecipe) else None
-    return 0.0 if contrastive is None else contrastive.fraction
-
-
-def check_repeat(recipe: TrainingRecipe, shards: Shards) -> None:
+def check_repeat(times: Mapping[str, int], shards: Shards) -> None:
     """RecipeError where text.repeat names an unknown source, or leaves out all of them."""
-    times, known = recipe.text.repeat, shards.sources
+    known = shards.sources
     if unknown := sorted(times.keys() - set(known)):
         raise RecipeError(
             f"text.repeat has the source {unknown[0]}, of which the shards in {shards.folder} have no training text; "
@@ -159,29 +181,6 @@ def check_repeat(recipe: TrainingRecipe, shards: Shards) -> None:
     if known and all(times.get(name) == 0 for name in known):
         message = f"text.repeat is 0 for each of {', '.join(known)}, which leaves no text. Leave some at 1."
         raise RecipeError(message, code="no-text", value="text.repeat")
-
-
-def plan_of(recipe: TrainingRecipe) -> Plan:
-    """How the recipe's micro-batches are made."""
-    table = recipe.masking
-    masking = Masking(
-        table.unit,
-        mask_ratio=table.mask_ratio,
-        random_ratio=table.random_ratio,
-        replace_whole_unit=table.replace_whole_unit,
-        independent=table.independent,
-    )
-    return Plan(
-        tokens=recipe.batch.tokens,
-        max_tokens=recipe.text.max_tokens,
-        passes=recipe.batch.gradient_accumulation,
-        passes_ramp=recipe.batch.ramp,
-        lengths_ramp=recipe.text.ramp,
-        masking=masking,
-        rate=Schedule(table.ramp, table.linear) if table.ramp else table.rate,
-        dupe_factor=table.dupe_factor,
-        seed=recipe.seed,
-    )
 
 
 def evaluate(model: nn.Module, batches: Sequence[Batch], loss: Loss) -> Line:
@@ -257,11 +256,11 @@ def run_training(
     # The run that is gone on from is an input of this one.
     origin = None if recipe.resume_from is None else origin_of(recipe, shards, inputs_sha256)
     identity = identity_of(recipe, shards, inputs_sha256 if origin is None else inputs_sha256 + origin.identity)
-    if (run := finished(recipe.out, identity, recipe, free=FREE)) is not None:
+    if (run := finished(recipe.out, identity, keys_of(recipe), free=FREE)) is not None:
         return run, False
     deterministic = recipe.deterministic if recipe.deterministic is not None else recipe.time_budget is None
     with (
-        join_processes(recipe.parallel, device=recipe.device) as parallel,
+        join_processes(**recipe.parallel.model_dump(), device=recipe.device) as parallel,
         deterministic_kernels(deterministic, parallel.device),
     ):
         session = Session.open(recipe, shards, identity, build, parallel=parallel, clock=clock, origin=origin)
@@ -289,7 +288,7 @@ def _folder_claimed(session: "Session") -> Iterator[None]:
     """
     out = session.recipe.out
     if session.parallel.first:
-        write_run(out, session.run(done=False), session.recipe)
+        write_run(out, session.run(done=False), keys_of(session.recipe))
     try:
         yield
     except BaseException:
@@ -388,7 +387,7 @@ class Session:
         origin: "Origin | None" = None,
     ) -> "Session":
         """The session of a recipe, resumed from the last training state where there is one, or else from the origin."""
-        data, setting = ShardBatches(recipe, shards), setting_of(recipe, parallel.device)
+        data, setting = batches_of(recipe, shards), setting_of(recipe, parallel.device)
         torch.manual_seed(recipe.seed)
         objective = build(data, setting)
         session = cls(recipe, identity, objective=objective, data=data, setting=setting, parallel=parallel, clock=clock)
@@ -487,7 +486,7 @@ class Session:
                 plot_loss(recipe.out / METRICS, recipe.out / PLOT)
             except MissingExtraError as error:
                 print(f"no plot of the loss: {error}", file=sys.stderr)
-            write_run(recipe.out, run, recipe)
+            write_run(recipe.out, run, keys_of(recipe))
         self.parallel.wait()
         return run
 
@@ -505,7 +504,8 @@ class Session:
         folder = self.recipe.out / name
         weights = gather_weights(self.start.model, self.trainer.optimizers, parallel=self.parallel)
         if self.parallel.first:
-            write_checkpoint(folder, self.start, weights, self.recipe, run, text=self.data.size())
+            card = card_of(self.recipe, self.start, run, text=self.data.size())
+            write_checkpoint(folder, self.start, weights, card=card, run=facts(run, keys_of(self.recipe)))
         return folder
 
     def run(self, *, done: bool) -> Run:
@@ -573,6 +573,102 @@ class Session:
 def _some(names: Sequence[str]) -> str:
     """The first name, and how many more there are."""
     return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
+
+
+# --- What a recipe says, as the parts of a run take it
+
+
+def keys_of(recipe: TrainingRecipe) -> dict[str, Any]:
+    """The recipe as run.json has it."""
+    return recipe.model_dump(mode="json", exclude_none=True)
+
+
+def batches_of(recipe: TrainingRecipe, shards: Shards) -> ShardBatches:
+    """The recipe's batches."""
+    text, evaluation = recipe.text, recipe.evaluation
+    contrastive = recipe.contrastive if isinstance(recipe, PretrainRecipe) else None
+    return ShardBatches(
+        shards,
+        plan_of(recipe),
+        kind=text.kind,
+        short=text.short_seq_prob,
+        repeat=text.repeat,
+        split_fraction=0.0 if contrastive is None else contrastive.fraction,
+        prefetch=recipe.batch.prefetch,
+        held_out=HeldOutSettings(
+            evaluation.tokens, evaluation.masking_rate, evaluation.seed, required=evaluation.every is not None
+        ),
+    )
+
+
+def plan_of(recipe: TrainingRecipe) -> Plan:
+    """How the recipe's micro-batches are made."""
+    table = recipe.masking
+    masking = Masking(
+        table.unit,
+        mask_ratio=table.mask_ratio,
+        random_ratio=table.random_ratio,
+        replace_whole_unit=table.replace_whole_unit,
+        independent=table.independent,
+    )
+    return Plan(
+        tokens=recipe.batch.tokens,
+        max_tokens=recipe.text.max_tokens,
+        passes=recipe.batch.gradient_accumulation,
+        passes_ramp=recipe.batch.ramp,
+        lengths_ramp=recipe.text.ramp,
+        masking=masking,
+        rate=Schedule(table.ramp, table.linear) if table.ramp else table.rate,
+        dupe_factor=table.dupe_factor,
+        seed=recipe.seed,
+    )
+
+
+def initial_model(
+    recipe: TrainingRecipe,
+    data: ShardBatches,
+    *,
+    start: Path | None = None,
+    transfer: bool = False,
+    paired: bool = False,
+) -> Start:
+    """The recipe's initial model: from a checkpoint, or new."""
+    own_encoder = {
+        'stage = "distill"': recipe.stage == "distill",
+        "[model]": bool(recipe.model),
+        'optimizer.kind = "muon"': recipe.optimizer.kind == "muon",
+        "optimizer.weight_decay_embeddings = false": not recipe.optimizer.weight_decay_embeddings,
+        "compile = true": recipe.compile is True,
+    }
+    return initialize(
+        data.tokenizer,
+        data.pieces.size,
+        max_tokens=recipe.text.max_tokens,
+        start=start,
+        transfer=transfer,
+        paired=paired,
+        preset_name=recipe.preset,
+        overrides=recipe.model,
+        own_encoder=[setting for setting, is_set in own_encoder.items() if is_set],
+    )
+
+
+def card_of(recipe: TrainingRecipe, start: Start, run: Run, *, text: str) -> Card:
+    """The model card of a run; `text` says what it was trained on, unless the recipe does."""
+    settings, scores = recipe.card, []
+    if run.held_out is not None:
+        protocol = f"masking rate {recipe.evaluation.masking_rate}, held-out text"
+        scores = [(f"held-out {name}", f"{score:.4f}", protocol) for name, score in run.held_out.items()]
+    summary = f"A masked language model, trained on {run.tokens:,} tokens with Lexome."
+    return Card(
+        title=settings.title or recipe.out.name,
+        summary=summary if start.teacher is None else f"{summary} {start.teacher.describe()}",
+        license=settings.license,
+        data=settings.data or text,
+        base_model=None if start.checkpoint is None else checkpoint_name(start.checkpoint),
+        recipe=explain(recipe),
+        scores=tuple(scores),
+    )
 
 
 def length_and_schedule(recipe: TrainingRecipe, data: ShardBatches) -> tuple[Length, LearningRateSchedule]:

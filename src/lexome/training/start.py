@@ -14,13 +14,10 @@ from lexome.errors import CheckpointError, RecipeError, UsageError
 from lexome.models import checkpoint
 from lexome.models.backend import DROP_RELATIVE_POSITIONS, TransformersMaskedLM, copy_with_weights
 from lexome.models.checkpoint import HUGGING_FACE, Card, layout_of
-from lexome.models.encoder import Encoder, EncoderConfig
+from lexome.models.encoder import Encoder, EncoderConfig, preset
 from lexome.models.heads import MaskedLM
 from lexome.models.hf import ARCHITECTURES, matching_architecture, write_config
 from lexome.models.hf_folder import hub_name, read_settings, special_tokens, weights_sha256
-from lexome.recipe import explain
-from lexome.recipe.pretrain import TrainingRecipe
-from lexome.training.trainer import Run, facts
 
 # The roles of special tokens, whatever their names; bos and eos count as cls and sep.
 ROLES = ("cls_token", "sep_token", "mask_token", "pad_token", "unk_token")
@@ -155,24 +152,6 @@ def check_layout(start: Path) -> None:
     read_settings(start)
 
 
-def check_own_encoder_only(recipe: TrainingRecipe, *, same_tokenizer: bool, architecture: str) -> None:
-    """Raise RecipeError if a recipe uses a feature that only Lexome's own encoder supports."""
-    convert = f" or {DROP_RELATIVE_POSITIONS}," if architecture == "mpnet" else ""
-    unsupported = {
-        'stage = "distill"': recipe.stage == "distill",
-        "[model]": bool(recipe.model),
-        'optimizer.kind = "muon"': recipe.optimizer.kind == "muon",
-        "optimizer.weight_decay_embeddings = false": not recipe.optimizer.weight_decay_embeddings,
-        "compile = true": recipe.compile is True,
-        'new_vocabulary = "transfer"': not same_tokenizer,
-    }
-    for setting, requested in unsupported.items():
-        if requested:
-            backend = "Lexome's own encoder, but the initial model runs on the transformers backend"
-            message = f"{setting} needs {backend}. Remove it,{convert} or start from another model."
-            raise RecipeError(message, code="unsupported-backend", value=setting)
-
-
 def settings_of(model: nn.Module) -> dict[str, Any] | None:
     """The configuration of a model on the transformers backend; None for Lexome's own encoder."""
     if not isinstance(model, TransformersMaskedLM):
@@ -233,27 +212,36 @@ class Start:
 
 
 def initialize(
-    recipe: TrainingRecipe,
     tokenizer: Path,
     pieces: int,
     *,
+    max_tokens: int,
     start: Path | None = None,
     transfer: bool = False,
     paired: bool = False,
+    preset_name: str | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    own_encoder: Sequence[str] = (),
 ) -> Start:
-    """The model of a recipe: from the checkpoint `start`, or new and initialized with torch's generator.
+    """The initial model: from the checkpoint `start`, or new and initialized with torch's generator.
 
-    A checkpoint with a different tokenizer is an error, unless `transfer` allows its embeddings to be transferred.
+    A new model has the configuration of a preset, a checkpoint its own, with fields overridden. A checkpoint with a
+    different tokenizer is an error, unless `transfer` allows its embeddings to be transferred. `own_encoder` are
+    settings of the run, as recipes have them, that only Lexome's own encoder supports.
     """
-    kind = "paired" if paired else "masked"
+    kind, overrides = "paired" if paired else "masked", overrides or {}
     if start is None:
-        initial = _new_model(recipe, tokenizer, pieces, kind)
+        initial = _new_model(tokenizer, pieces, kind, preset_name=preset_name, overrides=overrides)
     else:
-        initial = _load(start, tokenizer, kind, overrides=recipe.model, transfer=transfer)
+        initial = _load(start, tokenizer, kind, overrides=overrides, transfer=transfer)
         if isinstance(initial.model, TransformersMaskedLM):
-            same = initial.tokenizer == start
-            check_own_encoder_only(recipe, same_tokenizer=same, architecture=initial.architecture)
-    return check_start(initial, max_tokens=recipe.text.max_tokens)
+            transferred = [] if initial.tokenizer == start else ['new_vocabulary = "transfer"']
+            for setting in (*own_encoder, *transferred):
+                convert = f" or {DROP_RELATIVE_POSITIONS}," if initial.architecture == "mpnet" else ""
+                backend = "Lexome's own encoder, but the initial model runs on the transformers backend"
+                message = f"{setting} needs {backend}. Remove it,{convert} or start from another model."
+                raise RecipeError(message, code="unsupported-backend", value=setting)
+    return check_start(initial, max_tokens=max_tokens)
 
 
 def check_start(start: Start, *, max_tokens: int) -> Start:
@@ -293,31 +281,16 @@ def checkpoint_name(checkpoint: Path) -> str:
 
 
 def write_checkpoint(
-    folder: Path, start: Start, weights: Mapping[str, Tensor], recipe: TrainingRecipe, run: Run, *, text: str
+    folder: Path, start: Start, weights: Mapping[str, Tensor], *, card: Card, run: dict[str, Any]
 ) -> None:
-    """Save the model with its gathered weights and a card as a Hugging Face folder, replacing an existing one."""
-    model = _with_weights(start, weights)
-    settings = recipe.card
-    scores = []
-    if run.held_out is not None:
-        protocol = f"masking rate {recipe.evaluation.masking_rate}, held-out text"
-        scores = [(f"held-out {name}", f"{score:.4f}", protocol) for name, score in run.held_out.items()]
-    card = Card(
-        title=settings.title or recipe.out.name,
-        summary=model_summary(start, run),
-        license=settings.license,
-        data=settings.data or text,
-        base_model=None if start.checkpoint is None else checkpoint_name(start.checkpoint),
-        recipe=explain(recipe),
-        scores=tuple(scores),
-    )
+    """Save the model with its gathered weights as a Hugging Face folder, replacing an existing one."""
     checkpoint.save(
         folder,
-        model,
+        _with_weights(start, weights),
         architecture=start.architecture,
         tokenizer=start.tokenizer,
         card=card,
-        run=facts(run, recipe),
+        run=run,
         replace=True,
     )
 
@@ -331,28 +304,20 @@ def _with_weights(start: Start, weights: Mapping[str, Tensor]) -> nn.Module:
     return model
 
 
-def model_summary(start: Start, run: Run) -> str:
-    """A one- or two-sentence description of the model."""
-    summary = f"A masked language model, trained on {run.tokens:,} tokens with Lexome."
-    if start.teacher is None:
-        return summary
-    return f"{summary} {start.teacher.describe()}"
-
-
-def _new_model(recipe: TrainingRecipe, tokenizer: Path, pieces: int, kind: str) -> Start:
-    if recipe.preset is not None:
-        from lexome.models.encoder import preset
-
-        config = override_config(replace(preset(recipe.preset), vocab=pieces), recipe.model)
+def _new_model(
+    tokenizer: Path, pieces: int, kind: str, *, preset_name: str | None, overrides: Mapping[str, Any]
+) -> Start:
+    if preset_name is not None:
+        config = override_config(replace(preset(preset_name), vocab=pieces), overrides)
     else:
-        config = override_config(None, {"vocab": pieces, **recipe.model})
+        config = override_config(None, {"vocab": pieces, **overrides})
     if config.vocab < pieces:
         message = f"model.vocab is {config.vocab}, but the tokenizer has {pieces} tokens. Remove it."
         raise UsageError(message, code="vocab-too-small", value=config.vocab)
     return Start(checkpoint.build(config, kind), config, matching_architecture(config), tokenizer, kind)
 
 
-def _load(start: Path, tokenizer: Path, kind: str, *, overrides: dict[str, Any], transfer: bool) -> Start:
+def _load(start: Path, tokenizer: Path, kind: str, *, overrides: Mapping[str, Any], transfer: bool) -> Start:
     check_layout(start)
     same = same_tokenizer(start, tokenizer)
     if not same and not transfer:
@@ -403,7 +368,7 @@ def load_teacher_encoder(folder: Path, tokenizer: Path, *, transfer: bool, max_t
 
 
 def build_model(
-    weights: Mapping[str, Tensor], config: EncoderConfig, overrides: dict[str, Any], *, kind: str, where: Path
+    weights: Mapping[str, Tensor], config: EncoderConfig, overrides: Mapping[str, Any], *, kind: str, where: Path
 ) -> tuple[nn.Module, EncoderConfig]:
     """A model with these weights and the overrides of [model]; RecipeError if they change its shape."""
     config = override_config(config, overrides)
@@ -417,7 +382,7 @@ def build_model(
     return model.requires_grad_(True), config
 
 
-def override_config(config: EncoderConfig | None, overrides: dict[str, Any]) -> EncoderConfig:
+def override_config(config: EncoderConfig | None, overrides: Mapping[str, Any]) -> EncoderConfig:
     """A configuration with some fields overridden, or built from them alone; RecipeError for an unknown field."""
     known = [field.name for field in fields(EncoderConfig)]
     if unknown := sorted(overrides.keys() - set(known)):

@@ -48,7 +48,6 @@ from lexome.files import (
 )
 from lexome.progress import FIRST_LINE_S, REFRESH_S, LineTimer
 from lexome.recipe import upgrade
-from lexome.recipe.pretrain import TrainingRecipe
 from lexome.training.loop import Clock, Position, Step, StepResult, Update, fraction_done, train
 from lexome.training.optim import LearningRateSchedule, Length, Optimizers
 from lexome.training.parallel import Parallel
@@ -75,19 +74,14 @@ class Run:
     start: dict[str, Any]
 
 
-def write_run(folder: Path, run: Run, recipe: TrainingRecipe) -> None:
-    """Write run.json; with `done`, it is the mark that the run is finished, and so comes last."""
+def write_run(folder: Path, run: Run, recipe: Mapping[str, Any]) -> None:
+    """Write run.json with the keys of a recipe; with `done`, it is the mark that the run is finished: it comes last."""
     write_json(folder / RUN, facts(run, recipe))
 
 
-def facts(run: Run, recipe: TrainingRecipe) -> dict[str, Any]:
-    """The run with date, versions, hardware and recipe, as JSON holds it."""
-    return {
-        "stage": recipe.stage,
-        **asdict(run),
-        **surroundings(),
-        "recipe": recipe.model_dump(mode="json", exclude_none=True),
-    }
+def facts(run: Run, recipe: Mapping[str, Any]) -> dict[str, Any]:
+    """The run with date, versions, hardware and the keys of its recipe, as JSON holds it."""
+    return {"stage": recipe["stage"], **asdict(run), **surroundings(), "recipe": recipe}
 
 
 def surroundings() -> dict[str, Any]:
@@ -106,7 +100,7 @@ def surroundings() -> dict[str, Any]:
     }
 
 
-def finished(folder: Path, identity: str, recipe: TrainingRecipe, *, free: Collection[str]) -> Run | None:
+def finished(folder: Path, identity: str, recipe: Mapping[str, Any], *, free: Collection[str]) -> Run | None:
     """The finished run in a folder; UsageError where that is another run than this.
 
     The error names a key that differs from the recipe's, but for the tables that are `free` to.
@@ -121,9 +115,8 @@ def finished(folder: Path, identity: str, recipe: TrainingRecipe, *, free: Colle
         raise CheckpointError(f"{path}: is no record of a pre-training ({error!r}). Choose another `out`.") from None
     if run.identity != identity:
         remedy = "Choose another `out`, or remove that folder."
-        recorded = upgrade(found.get("recipe", {}), recipe.stage)
-        requested = recipe.model_dump(mode="json", exclude_none=True)
-        old, new = ({key: keys[key] for key in keys if key not in free} for keys in (recorded, requested))
+        recorded = upgrade(found.get("recipe", {}), recipe["stage"])
+        old, new = ({key: keys[key] for key in keys if key not in free} for keys in (recorded, recipe))
         refuse_other_settings(folder, old, new, holds="the run of another recipe", remedy=remedy)
         raise UsageError(
             f"{folder}: holds a run of this recipe on other shards, or that began with other weights. {remedy}",

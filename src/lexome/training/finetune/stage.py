@@ -107,7 +107,7 @@ def runs_in_processes(
 
 
 def _load_context(recipe: FinetuneRecipe, tokenizer: Path) -> None:
-    device, _ = device_of(recipe.parallel, recipe.device, {})
+    device, _ = device_of(recipe.device, {}, backend=recipe.parallel.backend)
     _context.append(load_context(recipe, Parallel(Sizes(), device), tokenizer))
 
 
@@ -137,7 +137,7 @@ def finetune(recipe: FinetuneRecipe, *, progress_shown: bool = True) -> Finetune
     this process, it is one of many on the same runs.
     """
     _check(recipe)
-    with join_processes(recipe.parallel, device=recipe.device) as parallel:
+    with join_processes(**recipe.parallel.model_dump(), device=recipe.device) as parallel:
         if parallel.mesh is not None and recipe.jobs > 1:
             message = f"jobs is {recipe.jobs} under torchrun, whose processes share each run. Set jobs = 1."
             raise UsageError(message, code="jobs-under-torchrun", value=recipe.jobs)

@@ -29,16 +29,13 @@ from dataclasses import replace
 from functools import partial
 from itertools import chain, cycle, islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from xml.sax.saxutils import escape
-
-import torch
 
 from facts import facts
 from lexome import read, write
 from lexome.datasets import find
 from lexome.document import Document
-from lexome.export.device import Server, load_on_device, open_model, precision_of, serve_models
 from lexome.files import usable_cores
 from lexome.infer.annotation import looks_foreign
 from lexome.infer.annotator import Annotator, default_model
@@ -47,8 +44,11 @@ from lexome.infer.concepts import ConceptOptions, naming_options
 from lexome.infer.predictor import MODEL, read_settings
 from lexome.infer.selection import ALL_RULES
 from lexome.infer.sessions import packed_model
-from lexome.models.exported import write_exported
 from lexome.pipeline import Engine
+
+# Workers import this module, and should not load torch for it, as those of `lexome annotate` do not.
+if TYPE_CHECKING:
+    from lexome.export.device import Server
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = next((data for data in (ROOT.parent / "shared" / "data", ROOT / "shared" / "data") if data.is_dir()), ROOT)
@@ -66,6 +66,10 @@ HELD_OUT = ("BC5CDR", "NCBI-disease-pubtator", "BioRED-NER", "NLM-Gene", "SPECIE
 
 
 def main() -> None:
+    import torch
+
+    from lexome.export.device import precision_of, serve_models
+
     start = time.perf_counter()
     given = arguments()
     work = Path(tempfile.mkdtemp(prefix="gpu-annotate-"))
@@ -94,6 +98,8 @@ def main() -> None:
 
     try:
         files = part("input", lambda: write_pubmed(given, work / "pubmed"))
+        if "files" not in files:
+            raise SystemExit(f"no abstracts in {given.text}. Name a folder or file with --text.")
         with serve_models([default_model()], given.device) as server:
             count = max(1, round(PROBE * files["files"]))
             probe = part("probe", lambda: bulk(work, "bioc-xml", given, server, files=count))
@@ -112,6 +118,8 @@ def main() -> None:
 
 def arguments() -> argparse.Namespace:
     """Command-line arguments."""
+    import torch
+
     options = argparse.ArgumentParser()
     options.add_argument("--small", action="store_true", help="a few abstracts, to try the script")
     options.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
@@ -166,7 +174,7 @@ def citation(doc: Document, pmid: int) -> str:
     )
 
 
-def bulk(work: Path, name: str, given: argparse.Namespace, server: Server, *, files: int) -> dict[str, Any]:
+def bulk(work: Path, name: str, given: argparse.Namespace, server: "Server", *, files: int) -> dict[str, Any]:
     """Annotate files; the rate includes reading, writing and the start of the workers, not that of the device."""
     out = work / "out"
     format, _, linked = name.partition(" ")
@@ -209,6 +217,8 @@ def stages(work: Path, given: argparse.Namespace) -> dict[str, Any]:
 
     Rules are the difference of decoding with and without them.
     """
+    from lexome.export.device import open_model
+
     model = packed_model(default_model(), open_model(default_model(), given.device), types=())
     annotator = Annotator([model])
     plain = annotator.select(without_rules=(ALL_RULES,), overlaps="keep")
@@ -261,8 +271,12 @@ def timed(step: Callable[[], object]) -> float:
 
 def pipeline(work: Path, given: argparse.Namespace) -> dict[str, Any]:
     """transformers' pipeline with the same weights on texts of the files, for a limited time."""
+    import torch
     from transformers import AutoModelForTokenClassification, AutoTokenizer
     from transformers import pipeline as make_pipeline
+
+    from lexome.export.device import precision_of
+    from lexome.models.exported import write_exported
 
     settings = read_settings(default_model())
     checkpoint = work / "checkpoint"
@@ -304,6 +318,8 @@ def pipeline(work: Path, given: argparse.Namespace) -> dict[str, Any]:
 
 def agreement(given: argparse.Namespace) -> dict[str, Any]:
     """Mentions that the device and fp32 on the CPU agree on, of those that either has."""
+    from lexome.export.device import load_on_device
+
     docs = [replace(doc, spans=(), relations=(), attributes=()) for doc in held_out(given.small)]
     found = [set(mentions(load_on_device([default_model()], device), docs)) for device in (given.device, "cpu")]
     both, either = len(found[0] & found[1]), len(found[0] | found[1])

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 from lexome.document import Answer, Argument, Attribute, Document, Passage, Question, Relation, Span
 from lexome.errors import LexomeError, needs
 from lexome.formats import Tally, read, write
-from lexome.formats.mention_table import to_dataframe
 from lexome.metadata import Metadata
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from typing import Any
 
+    from lexome.formats.mention_table import PreferredName, Table
     from lexome.infer.annotator import Annotator
     from lexome.training.finetune.stage import Finetuned
     from lexome.training.pretrain import Pretrained
@@ -73,6 +73,26 @@ def load(
     if relations:
         opened = with_relations(opened)
     return open_models(*opened, threads=threads, concepts=concept_options(link=link, terms=terms, find=find))
+
+
+def to_dataframe(
+    docs: "Document | Iterable[Document]",
+    *,
+    table: "Table" = "mentions",
+    library: str | None = None,
+    preferred_name: "PreferredName | None" = None,
+) -> "Any":
+    """The mentions of documents as a DataFrame, one row each, of pandas or, where only that is installed, polars.
+
+    The columns are those of CSV: document, pmid, passage, start, end, text, type, score, concept and name; with
+    `table="relations"`, one row per relation. Documents without mentions have no row; what a mention lacks is a missing
+    value. Names are those of the dictionaries that come with Lexome; for others, `preferred_name` is a function from an
+    id to its name, such as `annotator.concepts.preferred_name`.
+    """
+    from lexome.concepts.default import preferred_name as default_name
+    from lexome.formats.mention_table import to_dataframe as make
+
+    return make(docs, table=table, library=library, preferred_name=preferred_name or default_name)
 
 
 def pretrain(recipe: "str | Path | Mapping[str, Any]", *, progress_shown: bool = True) -> "Pretrained":

@@ -17,7 +17,7 @@ from errors import raises
 from full_document import full_document
 
 import lexome
-from lexome.document import Document, Passage
+from lexome.document import Document, Passage, Span
 from lexome.errors import LexomeError, UsageError
 from lexome.formats.jsonl import from_json, to_json
 from lexome.formats.mention_table import COLUMNS
@@ -77,6 +77,15 @@ def test_a_dataframe_has_a_row_for_each_mention() -> None:
     assert table["text"].tolist() == [span.text for span in doc.spans]
     assert table["start"].tolist() == [span.start for span in doc.spans]
     assert table["document"].unique().tolist() == [doc.id]
+
+
+def test_a_dataframe_has_the_names_of_the_default_dictionaries_unless_others_are_given() -> None:
+    concepts = (("NCBITaxon:10090",), ("mine:1",), ())
+    spans = tuple(Span(f"T{n}", "X", ((2 * n, 2 * n + 1),), "abc"[n], own) for n, own in enumerate(concepts))
+    doc = Document("d", (Passage(0, "a b c"),), spans)
+    assert lexome.to_dataframe(doc)["name"].fillna("").tolist() == ["Mus musculus", "", ""]
+    own = lexome.to_dataframe(doc, preferred_name={"mine:1": "Mine"}.get)
+    assert own["name"].fillna("").tolist() == ["", "Mine", ""]
 
 
 def test_an_empty_dataframe_has_columns_of_the_same_types() -> None:

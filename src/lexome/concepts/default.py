@@ -23,6 +23,12 @@ def default_terms() -> Path:
     return Path(str(files("lexome") / DEFAULT_TERMS / "default.lexterms"))
 
 
+def preferred_name(concept: str) -> str | None:
+    """The preferred name of a concept id, if the default index has it."""
+    found = default_index().concept_of(concept)
+    return None if found is None else preferred_names().get(concept, found.preferred)
+
+
 @cache
 def preferred_names() -> dict[str, str]:
     """Preferred names of common species and cell lines, by id.

@@ -350,12 +350,7 @@ def to_dataframe(
     library: str | None = None,
     preferred_name: PreferredName | None = None,
 ) -> Any:
-    """The mentions of documents as a DataFrame, one row each, of pandas or, where only that is installed, polars.
-
-    The columns are those of CSV: document, pmid, passage, start, end, text, type, score, concept and name; with
-    `table="relations"`, one row per relation. Documents without mentions have no row; what a mention lacks is a missing
-    value.
-    """
+    """The table as a DataFrame of pandas or, where only that is installed, polars, as `lexome.to_dataframe` says."""
     if table not in get_args(Table):
         message = f"table is {table!r}; expected {' or '.join(get_args(Table))}."
         raise UsageError(message, code="unknown-table", value=table)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from lexome.concepts.abbreviations import annotate_abbreviations
-from lexome.concepts.default import default_index, default_terms, preferred_names
+from lexome.concepts.default import default_index, default_terms, preferred_name
 from lexome.concepts.index import TermIndex
 from lexome.concepts.linker import Explanation, Linker
 from lexome.concepts.matcher import CaseRule
@@ -127,10 +127,13 @@ class Concepts:
     def preferred_name(self, concept: str) -> str | None:
         """The preferred name of a concept id, if a dictionary has it."""
         for index in self._indexes:
-            found = index.concept_of(concept)
-            if found is not None:
-                own = preferred_names() if index is default_index() else {}
-                return own.get(concept, found.preferred)
+            if index is default_index():
+                name = preferred_name(concept)
+            else:
+                found = index.concept_of(concept)
+                name = None if found is None else found.preferred
+            if name is not None:
+                return name
         return None
 
     def about(self) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Routes over the indexes that the service was started with: search passages, and ask them a question."""
 
 from collections.abc import Callable
+from typing import TypeVar
 
 from fastapi import APIRouter, Request
 from fastapi.encoders import jsonable_encoder
@@ -47,6 +48,11 @@ class Searched(Filtered):
 
     query: str = Field("", description="Plain words; nothing in it is syntax.")
 
+    @property
+    def words(self) -> str:
+        """What is searched for."""
+        return self.query
+
 
 class AskedOfIndex(Filtered):
     """A question to the documents of an index."""
@@ -54,6 +60,13 @@ class AskedOfIndex(Filtered):
     question: str = Field(min_length=1)
     form: Form | None = Field(None, description="By default that of the question's first words.")
 
+    @property
+    def words(self) -> str:
+        """What is searched for."""
+        return self.question
+
+
+BodyModel = TypeVar("BodyModel", Searched, AskedOfIndex)
 
 BODIES: tuple[type[BaseModel], ...] = (Searched, AskedOfIndex)
 
@@ -66,12 +79,8 @@ BODIES: tuple[type[BaseModel], ...] = (Searched, AskedOfIndex)
 )
 async def search(request: Request) -> Response:
     """Search the passages of an index by words, by concepts, or both."""
-    service = service_of(request)
-    _require_indexes(service)
-    body = parse_json(await read_body(request, service.limits), Searched)
-    _check_length(body.query, service)
 
-    def work(index: Index) -> SearchResult:
+    def work(service: Service, index: Index, body: Searched) -> SearchResult:
         one = body.filters()
         return index.search(
             body.query,
@@ -84,7 +93,7 @@ async def search(request: Request) -> Response:
             timeout_s=service.limits.answer_s,
         )
 
-    return await _respond(request, service, body.index, body.method, work)
+    return await _respond(request, Searched, work)
 
 
 @router.post(
@@ -95,12 +104,8 @@ async def search(request: Request) -> Response:
 )
 async def ask_index(request: Request) -> Response:
     """Answer a question from an index. Without a question-answering model there is evidence, and no answer."""
-    service = service_of(request)
-    _require_indexes(service)
-    body = parse_json(await read_body(request, service.limits), AskedOfIndex)
-    _check_length(body.question, service)
 
-    def work(index: Index) -> AskResult:
+    def work(service: Service, index: Index, body: AskedOfIndex) -> AskResult:
         return ask(
             index,
             body.question,
@@ -112,28 +117,27 @@ async def ask_index(request: Request) -> Response:
             timeout_s=service.limits.answer_s,
         )
 
-    return await _respond(request, service, body.index, body.method, work)
+    return await _respond(request, AskedOfIndex, work)
 
 
 async def _respond(
     request: Request,
-    service: Service,
-    name: str | None,
-    method: str | None,
-    work: Callable[[Index], SearchResult | AskResult],
+    kind: type[BodyModel],
+    work: Callable[[Service, Index, BodyModel], SearchResult | AskResult],
 ) -> Response:
     """The result of a search as JSON, computed in the thread of searches."""
-    index = _index(service, name)
-    if method in ("vectors", "both") and not index.has_vectors:
-        raise RequestError(422, "the index has no vectors. Search it by bm25.")
-    result = await service.in_time(request, service.search(lambda: jsonable_encoder(work(index).as_dict())))
-    return JSONResponse(result)
-
-
-def _require_indexes(service: Service) -> None:
+    service = service_of(request)
     if not service.indexes:
-        message = "the service has no index. Start it with `lexome serve --index FOLDER`."
-        raise RequestError(404, message)
+        raise RequestError(404, "the service has no index. Start it with `lexome serve --index FOLDER`.")
+    body = parse_json(await read_body(request, service.limits), kind)
+    limit = service.limits.question
+    if len(body.words) > limit:
+        raise RequestError(413, f"{len(body.words):,} characters; expected at most {limit:,}. Ask for less.")
+    index = _index(service, body.index)
+    if body.method in ("vectors", "both") and not index.has_vectors:
+        raise RequestError(422, "the index has no vectors. Search it by bm25.")
+    computed = service.search(lambda: jsonable_encoder(work(service, index, body).as_dict()))
+    return JSONResponse(await service.in_time(request, computed))
 
 
 def _index(service: Service, name: str | None) -> Index:
@@ -143,9 +147,3 @@ def _index(service: Service, name: str | None) -> Index:
         names = ", ".join(service.indexes)
         raise RequestError(404, f"no index {name[:60]!r}; expected one of {names}.")
     return service.indexes[name]
-
-
-def _check_length(text: str, service: Service) -> None:
-    limit = service.limits.question
-    if len(text) > limit:
-        raise RequestError(413, f"{len(text):,} characters; expected at most {limit:,}. Ask for less.")

@@ -157,3 +157,15 @@ def test_bulk_annotation_has_the_same_relations(models: Path, tmp_path: Path) ->
     assert {one.type for one in doc.relations} == {"Association"}
     # With other relation types the folder would have other files.
     assert CliRunner().invoke(app, [*arguments, "--relation-types", "Bind"]).exit_code == 1
+
+
+def test_a_document_of_two_thousand_entities_has_bounded_pairs_that_are_counted(models: Path, tmp_path: Path) -> None:
+    (tmp_path / "long.txt").write_text("brca1 tp53 melanoma olaparib " * 500)
+    options = ["--models-path", str(models), "--model", "words", "--relations", "--no-link", "--json"]
+    arguments = ["annotate", str(tmp_path / "long.txt"), *options, "--out", str(tmp_path / "long.jsonl")]
+    done = CliRunner().invoke(app, arguments, catch_exceptions=False)
+    counts = json.loads(done.stdout)
+    assert sum(counts["mentions"].values()) == 2000
+    (skipped,) = (count for note, count in counts["notes"].items() if note.startswith("mention pair skipped"))
+    assert skipped > 100_000
+    assert 0 < sum(counts["relations"].values()) < 20_000

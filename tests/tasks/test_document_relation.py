@@ -1,6 +1,7 @@
 """Relations of whole documents: mention pairs of several schemas in one pass, and the way back."""
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -223,3 +224,29 @@ def test_a_schema_is_inferred_from_documents() -> None:
 def test_a_wrong_schema_is_refused(schema: dict[str, object], code: str, value: str) -> None:
     with raises(UsageError, code=code, value=value):
         DocumentRelations([schema])
+
+
+def test_mentions_of_very_many_concepts_are_bounded_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(document_relation, "MAX_ENTITY_PAIRS", 1000)
+    every = document()
+    concepts = tuple(f"NCBIGene:{number}" for number in range(100))
+    many = replace(every, spans=tuple(replace(one, concepts=concepts) for one in every.spans))
+    own = task()
+    (example,) = own.encode(many, tokenizer(), frame(128), with_targets=True)
+    assert example.targets is not None
+    assert len(example.targets) <= 1000
+    (skipped,) = (count for note, count in own.notes.items() if "many concepts" in note)
+    assert skipped >= 10_000
+
+
+def test_two_schemas_may_contradict_each_other_and_one_may_not() -> None:
+    blocks = {**MENTIONS, "name": "one", "labels": ["INHIBITOR", "ACTIVATOR"]}
+    raises = {**MENTIONS, "name": "other", "labels": ["Positive_Correlation"]}
+    own = DocumentRelations([blocks, raises], width=WIDTH)
+    sides = INHIBITS.arguments
+    found = decoded(own, document(), INHIBITS, Relation("R2", "Positive_Correlation", sides))
+    assert [one.type for one in found.relations if one.arguments == sides] == ["INHIBITOR", "Positive_Correlation"]
+    (example,) = own.encode(document(INHIBITS), tokenizer(), frame(128), with_targets=True)
+    both = np.zeros((len(example.ids), len(own.labels)))
+    scores = own.explain(document(), [example], [both])
+    assert all(sum(one.probabilities.values()) == pytest.approx(1.0) for one in scores)

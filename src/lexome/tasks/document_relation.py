@@ -336,6 +336,8 @@ class DocumentRelations(Task):
             level: {entity: number for number, entity in enumerate(dict.fromkeys(e for own in every for e in own))}
             for level, every in entities.items()
         }
+        pairs = {pair for number in self.active for pair in self._schemas[number].pairs}
+        related = pairs | {(second, first) for first, second in pairs}
         sentence_of = _sentence_numbers(doc, spans)
         seen: set[tuple[int, int]] = set()
         every: list[list[MentionPair]] = []
@@ -348,7 +350,7 @@ class DocumentRelations(Task):
                 for other in inside[index + 1 :]
                 if (one, other) not in seen
             ]
-            relevant = [couple for couple in couples if self._may_relate(spans[couple[0]].type, spans[couple[1]].type)]
+            relevant = [(one, other) for one, other in couples if (spans[one].type, spans[other].type) in related]
             if len(relevant) > MAX_PAIRS:
                 notes["mention pair skipped: too many in one window, and these are farthest apart"] += (
                     len(relevant) - MAX_PAIRS
@@ -357,6 +359,7 @@ class DocumentRelations(Task):
                 relevant = sorted(relevant[:MAX_PAIRS])
             seen.update(relevant)
             rows: list[MentionPair] = []
+            skipped = 0
             for one, other in relevant:
                 same_sentence = sentence_of[one] == sentence_of[other]
                 for number in self.active:
@@ -364,6 +367,9 @@ class DocumentRelations(Task):
                     if schema.scope == "sentence" and not same_sentence:
                         continue
                     own = entities[schema.level]
+                    if len(rows) + len(own[one]) * len(own[other]) > MAX_ENTITY_PAIRS:
+                        skipped += len(own[one]) * len(own[other])
+                        continue
                     for first in own[one]:
                         for second in own[other]:
                             key = self._key(number, first, second, order[schema.level])
@@ -372,16 +378,10 @@ class DocumentRelations(Task):
                                 left, right = (other, one) if swapped else (one, other)
                                 mentions = spans[left].id, spans[right].id
                                 rows.append(MentionPair(key, places[left], places[right], mentions))
-            if len(rows) > MAX_ENTITY_PAIRS:
-                notes["entity pair skipped: too many in one window, and mentions have many concepts"] += (
-                    len(rows) - MAX_ENTITY_PAIRS
-                )
-                del rows[MAX_ENTITY_PAIRS:]
+            if skipped:
+                notes["entity pair skipped: too many in one window, and mentions have many concepts"] += skipped
             every.append(rows)
         return every
-
-    def _may_relate(self, first: str, second: str) -> bool:
-        return any(self._schemas[number].roles(first, second) for number in self.active)
 
     def _key(self, number: int, first: EntityKey, second: EntityKey, order: Mapping[EntityKey, int]) -> PairKey | None:
         """The pair in the schema's order of types, of one type in the order of first mentions; None if not related."""

@@ -29,8 +29,9 @@ NO_BREAK_SPACE = "\u00a0"
 # Most ids of one mention, and most candidates for them, that are shown.
 MAX_IDS = 5
 SHOWN_CANDIDATES = 5
-# Labels of a pair with less are not shown, and characters of its sentences beyond these.
+# Other labels of a pair that are shown, none with less, and characters of its sentences.
 SHOWN_PROBABILITY = 0.01
+SHOWN_LABELS = 4
 SHOWN_EVIDENCE = 160
 
 Piece = tuple[str, str]
@@ -194,9 +195,12 @@ def _columns(text: str) -> int:
 def explain_relation(explanation: "RelationExplanation") -> list[str]:
     """Lines on why two entities are related, or not: probabilities of other labels, and the mentions that say so."""
     one = explanation
-    labels = [(label, value) for label, value in one.probabilities.items() if value >= SHOWN_PROBABILITY]
     best = one.label or next(label for label in one.probabilities if label is not None)
-    others = ", ".join(f"{label or 'no relation'} {value:.2f}" for label, value in labels if label != best)
+    others = ", ".join(
+        f"{label or 'no relation'} {value:.2f}"
+        for label, value in list(one.probabilities.items())[: SHOWN_LABELS + 1]
+        if label != best and value >= SHOWN_PROBABILITY
+    )
     status = "not kept" if one.label is not None and one.reason else "related" if one.label else "not related"
     novelty = "" if one.novelty is None or one.label is None else f", novel {one.novelty:.2f}"
     facts = "; ".join(filter(None, (one.reason, others and f"others: {others}")))

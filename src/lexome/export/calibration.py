@@ -31,6 +31,8 @@ REGULARIZATION = 2.0
 MIN_SLOPE = 0.05
 NEWTON_STEPS = 100
 TOLERANCE = 1e-10
+# A smaller difference between answerable and unanswerable questions may be chance.
+MIN_SEPARATION = 0.1
 BINS = 10
 FOLDS = 5
 
@@ -197,8 +199,7 @@ class ReaderCalibration:
     """What was fitted on the held-out questions of one form.
 
     questions        answerable ones; each is also asked of another question's texts, where it is unanswerable
-    min_probability  calibrated probability of the best answer with which most questions are answered right, or not at
-                     all where they are unanswerable
+    min_probability  calibrated probability of the best answer that separates answerable from unanswerable questions
     list_threshold   with which the F1 of lists is best; None for other forms
     unknown          the share of unanswerable questions that get no answer with it, and of the others
     """
@@ -251,36 +252,32 @@ def _fit_reader(model: Model, task: Questions, docs: Sequence[Document]) -> Read
         for number, (own, found) in enumerate(zip(expected, answered, strict=True))
         for answer in found.answers
     ]
-    scores, correct, documents = zip(*rows, strict=True) if rows else ((), (), ())
-    answers = fit(ScoredMentions(np.array(scores, float), np.array(correct, float), np.array(documents, np.int64)))
+    answers = fit(_scored(rows))
     probability_Q = np.array(
         [
             calibrated(max((answer.score or 0.0 for answer in found.answers), default=0.0), answers.curve)
             for found in answered
         ]
     )
-    gains = [
-        task.answer_score(own, found) if own.answers else -1.0 for own, found in zip(expected, answered, strict=True)
-    ]
-    least = min_probability(probability_Q, np.array(gains))
+    least = min_probability(probability_Q[: len(gold)], probability_Q[len(gold) :])
     unknown_Q = probability_Q < least
     shares = (float(unknown_Q[len(gold) :].mean()) if other else 0.0, float(unknown_Q[: len(gold)].mean()))
     return ReaderCalibration(task.form, answers, len(gold), least, threshold, shares)
 
 
-def min_probability(probability_Q: Floats, gain_Q: Floats) -> float:
-    """The least probability of an answer with which the gains of all answers given are highest.
+def min_probability(answerable: Floats, unanswerable: Floats) -> float:
+    """The probability of the best answer that separates answerable from unanswerable questions with fewest errors.
 
-    It lies halfway between two probabilities that occur.
+    Both kinds count equally (Youden's index). It lies halfway between two probabilities that occur; 0 where no
+    probability separates them.
     """
-    values, place_Q = np.unique(probability_Q, return_inverse=True)
-    # From above: what is gained by answering down to each value.
-    total = np.bincount(place_Q, weights=gain_Q)[::-1].cumsum()[::-1]
-    if total.max() <= 0:
-        return round((float(values[-1]) + 1) / 2, 4)
-    place = int(len(values) - 1 - total[::-1].argmax())
-    below = float(values[place - 1]) if place else 0.0
-    return round((float(values[place]) + below) / 2, 4)
+    values = np.unique(np.concatenate([answerable, unanswerable]))
+    answered = (np.mean(part[:, None] >= values, axis=0) for part in (answerable, unanswerable))
+    index = np.subtract(*answered) if len(answerable) and len(unanswerable) else np.zeros(1)
+    place = int(index.argmax())
+    if index[place] < MIN_SEPARATION:
+        return 0.0
+    return round((float(values[place]) + (float(values[place - 1]) if place else 0.0)) / 2, 4)
 
 
 def _list_f1(task: Questions, threshold: float, gold: Sequence[Question], read: Sequence[Question]) -> float:

@@ -9,8 +9,7 @@ import pytest
 from errors import raises, rejects
 
 from lexome.concepts.build_terms import build_terms
-from lexome.concepts.index import TermIndex
-from lexome.concepts.stack import TermStack
+from lexome.concepts.index import TermIndex, TermStack
 from lexome.errors import FormatError, UsageError
 from lexome.recipe.corpus_stages import TermsRecipe
 

@@ -17,7 +17,7 @@ from lexome.models.encoder import EncoderConfig, Packing
 from lexome.models.heads import MaskedLM, PairedLM
 from lexome.recipe import ParallelTable
 from lexome.training.loop import Batch, Loss, Position, Step, Updater, train
-from lexome.training.losses import DistilledLM, DistillingLoss, PretrainingLoss, Weights, projection
+from lexome.training.losses import DistilledLM, DistillingLoss, LossWeights, PretrainingLoss, projection
 from lexome.training.optim import LearningRateSchedule, Length, Optimizers, OptimizerSettings
 from lexome.training.parallel import AXES, Parallel, Sizes, join_processes
 from lexome.training.sampling import IGNORE_INDEX, Place
@@ -84,7 +84,7 @@ def loss_of(case: Case) -> Loss:
     if not case.taught:
         return PretrainingLoss(autocast=autocast)
     torch.manual_seed(4)
-    return DistillingLoss(MaskedLM(TEACHER), Weights(), autocast=autocast)
+    return DistillingLoss(MaskedLM(TEACHER), LossWeights(), autocast=autocast)
 
 
 def steps(case: Case, *, passes: int = 4, since: int = 0) -> Iterator[Step]:

@@ -9,7 +9,7 @@ import torch
 from lexome.models.encoder import EncoderConfig, Packing
 from lexome.models.heads import MaskedLM
 from lexome.training.loop import Batch, to_device
-from lexome.training.losses import DistilledLM, DistillingLoss, Weights, compile_layers, projection
+from lexome.training.losses import DistilledLM, DistillingLoss, LossWeights, compile_layers, projection
 from lexome.training.sampling import IGNORE_INDEX
 
 if not torch.cuda.is_available():
@@ -48,7 +48,7 @@ def test_compiled_in_bfloat16_it_is_nearly_that_of_the_cpu(over: Literal["masked
     torch.manual_seed(0)
     teacher, student = MaskedLM(TEACHER), MaskedLM(STUDENT)
     model = DistilledLM(student, projection(student, TEACHER.hidden_size)).train()
-    weights = Weights(over=over)
+    weights = LossWeights(over=over)
     exact, _ = DistillingLoss(teacher, weights)(model, batch(50))
     exact.backward()
     expected = torch.cat([weight.grad.flatten() for weight in model.parameters() if weight.grad is not None])

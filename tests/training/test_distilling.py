@@ -12,7 +12,7 @@ from lexome.errors import UsageError
 from lexome.models.encoder import EncoderConfig, Packing, preset
 from lexome.models.heads import MaskedLM
 from lexome.training.loop import Batch
-from lexome.training.losses import DistilledLM, DistillingLoss, PretrainingLoss, Weights, projection
+from lexome.training.losses import DistilledLM, DistillingLoss, LossWeights, PretrainingLoss, projection
 from lexome.training.pretrain import every_nth, select_layers
 from lexome.training.sampling import IGNORE_INDEX
 
@@ -91,7 +91,7 @@ def reference(teacher: MaskedLM, model: DistilledLM, given: Batch, *, over: str,
 def test_the_loss_and_its_gradients_are_the_recipes(over: str, temperature: float) -> None:
     teacher, model = models()
     given = batch()
-    weights = Weights(temperature=temperature, over=over)  # type: ignore[arg-type]
+    weights = LossWeights(temperature=temperature, over=over)  # type: ignore[arg-type]
     total, terms = DistillingLoss(teacher, weights)(model, given)
     # The batch is half of its step, so twice its part is the loss of a step that is this batch alone.
     (2 * total).backward()
@@ -110,14 +110,14 @@ def test_the_loss_and_its_gradients_are_the_recipes(over: str, temperature: floa
 def test_without_the_square_the_divergence_is_smaller_by_it() -> None:
     teacher, model = models()
     squared, plain = (
-        DistillingLoss(teacher, Weights(squared=squared))(model, batch())[1]["kl_loss"] for squared in (True, False)
+        DistillingLoss(teacher, LossWeights(squared=squared))(model, batch())[1]["kl_loss"] for squared in (True, False)
     )
     torch.testing.assert_close(squared, 4 * plain)
 
 
 def test_terms_of_no_weight_are_left_out() -> None:
     teacher, model = models()
-    total, terms = DistillingLoss(teacher, Weights(mlm=1.0, kl=0.0, cosine=0.0))(model, batch())
+    total, terms = DistillingLoss(teacher, LossWeights(mlm=1.0, kl=0.0, cosine=0.0))(model, batch())
     assert set(terms) == {"word_loss", "word_right"}
     torch.testing.assert_close(total, PretrainingLoss()(student_of(model), batch())[0])
 
@@ -125,7 +125,7 @@ def test_terms_of_no_weight_are_left_out() -> None:
 def test_the_teacher_is_not_changed_and_does_not_drop() -> None:
     teacher, model = models()
     before = {name: weight.clone() for name, weight in teacher.state_dict().items()}
-    loss = DistillingLoss(teacher.train(), Weights())
+    loss = DistillingLoss(teacher.train(), LossWeights())
     first, second = (loss(model, batch())[0] for _ in range(2))
     (first + second).backward()
     assert torch.equal(first, second)
@@ -141,7 +141,7 @@ def test_rows_that_only_one_vocabulary_has_are_not_compared() -> None:
         for name, weight in student_of(model).state_dict().items()
     }
     wider.load_state_dict(weights)
-    loss = DistillingLoss(teacher, Weights(mlm=0.0, cosine=0.0))
+    loss = DistillingLoss(teacher, LossWeights(mlm=0.0, cosine=0.0))
     torch.testing.assert_close(loss(DistilledLM(wider), batch())[0], loss(model, batch())[0])
 
 

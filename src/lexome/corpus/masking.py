@@ -243,7 +243,7 @@ def mask(
 
 
 @dataclass(frozen=True, slots=True)
-class _Words:
+class _WordRuns:
     """Maskable words: first token, number of tokens, sequence index; `sequences` is the number of sequences."""
 
     firsts: Ints
@@ -252,22 +252,22 @@ class _Words:
     sequences: int
 
 
-def _find_words(ids: NDArray[Any], lengths: Ints, vocabulary: Vocabulary, *, unit: str) -> _Words:
+def _find_words(ids: NDArray[Any], lengths: Ints, vocabulary: Vocabulary, *, unit: str) -> _WordRuns:
     """The words of a batch without special tokens; with unit "token" each token is a word."""
     ordinary = ~vocabulary.special[ids]
     sequence = np.repeat(np.arange(lengths.size), lengths)
     if unit == "token":
         firsts = np.flatnonzero(ordinary)
-        return _Words(firsts, np.ones_like(firsts), sequence[firsts], lengths.size)
+        return _WordRuns(firsts, np.ones_like(firsts), sequence[firsts], lengths.size)
     begins = vocabulary.starts[ids] | ~ordinary
     begins[1:] |= vocabulary.closes[ids[:-1]] | ~ordinary[:-1] | (sequence[1:] != sequence[:-1])
     begins[:1] = True
     firsts = np.flatnonzero(begins)
     kept = ordinary[firsts]
-    return _Words(firsts[kept], np.diff(firsts, append=ids.size)[kept], sequence[firsts[kept]], lengths.size)
+    return _WordRuns(firsts[kept], np.diff(firsts, append=ids.size)[kept], sequence[firsts[kept]], lengths.size)
 
 
-def _find_spans(words: _Words, masking: Masking, draws: Floats) -> tuple[_Words, Ints]:
+def _find_spans(words: _WordRuns, masking: Masking, draws: Floats) -> tuple[_WordRuns, Ints]:
     """The words in the order of spans, and for each the first token of its span.
 
     The draw of the n-th word sets the length of the n-th span, so that no loop is needed. Spans start at a random word
@@ -290,14 +290,14 @@ def _find_spans(words: _Words, masking: Masking, draws: Floats) -> tuple[_Words,
     return turned, turned.firsts[np.maximum.accumulate(np.where(leads, np.arange(leads.size), 0))]
 
 
-def _exclusive_sums(amounts: Ints, words: _Words) -> tuple[Ints, Ints]:
+def _exclusive_sums(amounts: Ints, words: _WordRuns) -> tuple[Ints, Ints]:
     """Exclusive prefix sums of the amounts within each sequence; and the number of words of each sequence."""
     sizes = np.bincount(words.sequence, minlength=words.sequences)
     sums = np.concatenate(([0], np.cumsum(amounts)))
     return sums[:-1] - sums[np.cumsum(sizes) - sizes][words.sequence], sizes
 
 
-def _sample_within_budget(words: _Words, keys: Floats, rate: float) -> Ints:
+def _sample_within_budget(words: _WordRuns, keys: Floats, rate: float) -> Ints:
     """Words taken in the order of their keys, skipping those that exceed the budget of their sequence.
 
     All words before the first misfit are taken at once; the rest that still fits goes into another round. Its words are
@@ -309,7 +309,7 @@ def _sample_within_budget(words: _Words, keys: Floats, rate: float) -> Ints:
     order = _sort_by_key(words, keys)
     taken = []
     while order.size:
-        now = _Words(words.firsts[order], words.lengths[order], words.sequence[order], words.sequences)
+        now = _WordRuns(words.firsts[order], words.lengths[order], words.sequence[order], words.sequences)
         before, _ = _exclusive_sums(now.lengths, now)
         fits = before + now.lengths <= room[now.sequence]
         taken.append(order[fits])
@@ -318,7 +318,7 @@ def _sample_within_budget(words: _Words, keys: Floats, rate: float) -> Ints:
     return np.concatenate([order, *taken])
 
 
-def _sort_by_key(words: _Words, keys: Floats) -> Ints:
+def _sort_by_key(words: _WordRuns, keys: Floats) -> Ints:
     """The words of each sequence sorted by key, stable.
 
     Sequence, key and index are packed into one 64-bit integer: sorting these is six times as fast as np.argsort. At

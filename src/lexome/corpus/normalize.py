@@ -121,7 +121,7 @@ def normalize(doc: Document, *, tally: Tally | None = None) -> Document:
     made = [normalize_text(passage.text) for passage in doc.passages]
     if all(alignment is None for _, alignment in made):
         return doc
-    layout = _Layout(doc.passages, made)
+    layout = _PassageMap(doc.passages, made)
     tally = tally if tally is not None else Tally()
     moved = [(span, layout.span(span)) for span in doc.spans]
     dropped = {span.id for span, new in moved if new is None}
@@ -141,7 +141,7 @@ def normalize(doc: Document, *, tally: Tally | None = None) -> Document:
     )
 
 
-class _Layout:
+class _PassageMap:
     """The passages of a document before and after, to map ranges."""
 
     def __init__(self, old: tuple[Passage, ...], made: list[tuple[str, Alignment | None]]) -> None:

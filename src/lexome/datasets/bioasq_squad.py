@@ -79,7 +79,7 @@ class ConvertedQuestions:
 
 
 @dataclass(frozen=True)
-class _Context:
+class _Passage:
     """A text that a question is asked of, its provenance, and, of an abstract, the ranges of its snippets."""
 
     text: str
@@ -161,7 +161,7 @@ def _questions(paths: Iterable[str | Path], tally: Tally) -> Iterator[tuple[str,
                 yield f"{source.name}, question {number}", record
 
 
-def _contexts(record: Json, texts: Mapping[str, str], tally: Tally) -> Iterator[_Context]:
+def _contexts(record: Json, texts: Mapping[str, str], tally: Tally) -> Iterator[_Passage]:
     """The distinct snippets of a question, or the abstracts of its articles."""
     placed: dict[str, list[tuple[int, int]]] = {}
     seen: set[tuple[str, str]] = set()
@@ -174,7 +174,7 @@ def _contexts(record: Json, texts: Mapping[str, str], tally: Tally) -> Iterator[
         seen.add((url, text))
         if not texts:
             keys = ("beginSection", "offsetInBeginSection", "endSection", "offsetInEndSection")
-            yield _Context(text, {"document": url, "pmid": pmid, "snippet": {key: snippet.get(key) for key in keys}})
+            yield _Passage(text, {"document": url, "pmid": pmid, "snippet": {key: snippet.get(key) for key in keys}})
         elif pmid is None or pmid not in texts:
             tally.note("snippet skipped: its abstract is missing")
         else:
@@ -184,7 +184,7 @@ def _contexts(record: Json, texts: Mapping[str, str], tally: Tally) -> Iterator[
             placed.setdefault(pmid, []).extend([(at, at + len(text))] if at >= 0 else [])
     for pmid, ranges in placed.items():
         source = {"document": f"http://www.ncbi.nlm.nih.gov/pubmed/{pmid}", "pmid": pmid}
-        yield _Context(texts[pmid], source, tuple(ranges))
+        yield _Passage(texts[pmid], source, tuple(ranges))
 
 
 def pmid_of(url: str) -> str | None:
@@ -198,7 +198,7 @@ def pmid_of(url: str) -> str | None:
 
 
 def _with_answers(
-    record: Json, type: str, contexts: list[_Context], unanswerable: Unanswerable, tally: Tally
+    record: Json, type: str, contexts: list[_Passage], unanswerable: Unanswerable, tally: Tally
 ) -> Iterator[Json]:
     """The question as a SQuAD article, or nothing if none of its contexts is kept."""
     name, asked = required(record, "id"), required(record, "body")
@@ -221,7 +221,7 @@ def _with_answers(
         yield {"title": name, "paragraphs": paragraphs}
 
 
-def _locate_answer(answer: Answer, number: int, context: _Context) -> Json | None:
+def _locate_answer(answer: Answer, number: int, context: _Passage) -> Json | None:
     """The first place of the answer or a synonym, in a snippet's range before the rest of its abstract."""
     pattern = answer_pattern(answer)
     if pattern is None:
@@ -233,7 +233,7 @@ def _locate_answer(answer: Answer, number: int, context: _Context) -> Json | Non
     return None
 
 
-def _yes_or_no(record: Json, contexts: list[_Context], tally: Tally) -> Iterator[Json]:
+def _yes_or_no(record: Json, contexts: list[_Passage], tally: Tally) -> Iterator[Json]:
     name, asked = required(record, "id"), required(record, "body")
     known = exact_answers(record)
     answer = known[0].text.strip().lower().removesuffix(".") if known else None

@@ -9,7 +9,7 @@ from typing import Literal
 
 from lexome.document import Document, lay_out, shorten
 from lexome.errors import BadDocument, FormatError
-from lexome.formats.rows import Row, csv_rows, tsv_rows
+from lexome.formats.rows import TableRow, csv_rows, tsv_rows
 from lexome.formats.streams import Source, uncompressed_name
 from lexome.formats.tally import Tally
 from lexome.metadata import Metadata
@@ -98,7 +98,7 @@ def read(
 
 def read_rows(
     source: Source,
-    rows: Iterator[Row],
+    rows: Iterator[TableRow],
     named: tuple[str, str, str],
     header: str,
     encoding: str,
@@ -186,7 +186,7 @@ def _unknown_columns(problem: str, cells: list[str], *, value: str | None = None
     return BadDocument("unknown_columns", message, value=value)
 
 
-def _document(row: Row, layout: Layout, file: str, encoding: str, tally: Tally) -> Document:
+def _document(row: TableRow, layout: Layout, file: str, encoding: str, tally: Tally) -> Document:
     cells = row.cells(encoding, len(layout.columns))
     if len(cells) != len(layout.columns):
         raise BadDocument(
@@ -210,7 +210,7 @@ def _document(row: Row, layout: Layout, file: str, encoding: str, tally: Tally) 
     )
 
 
-def _id(cells: list[str], row: Row, layout: Layout, file: str) -> str:
+def _id(cells: list[str], row: TableRow, layout: Layout, file: str) -> str:
     """The row's id; a bare row number is prefixed with the file name."""
     name = ".".join(cells[index] for index in layout.ids)
     if not name:

@@ -86,7 +86,7 @@ def _blocks(source: Source) -> Iterator[tuple[int, list[bytes]]]:
         yield first_line, record
 
 
-class _Draft:
+class _CitationDraft:
     def __init__(self, tally: Tally) -> None:
         self.tally = tally
         self.first: dict[str, str] = {}
@@ -194,7 +194,7 @@ class _Draft:
 def _document(raw: bytes, encoding: str, tally: Tally) -> Document:
     if raw.endswith(_TOO_LARGE):
         raise BadDocument("too_large", f"the record is larger than {MAX_RECORD_BYTES >> 20} MiB.")
-    draft = _Draft(tally)
+    draft = _CitationDraft(tally)
     for tag, value in _fields(decode(raw, encoding)):
         if tag not in _TAGS:
             tally.note(f"tag {tag} ignored")
@@ -247,7 +247,7 @@ def _heading(text: str) -> MeshHeading:
     )
 
 
-def _passages(draft: _Draft) -> tuple[Passage, ...]:
+def _passages(draft: _CitationDraft) -> tuple[Passage, ...]:
     """The passages, in the order of PubMed XML's."""
     first = draft.first.get
     foreign = next((language for language in draft.texts("LA") if language != "eng"), None)
@@ -260,7 +260,7 @@ def _passages(draft: _Draft) -> tuple[Passage, ...]:
     return lay_out((kind, text, (), None, language) for kind, text, language in passages if text)
 
 
-def _metadata(draft: _Draft, tally: Tally) -> Metadata:
+def _metadata(draft: _CitationDraft, tally: Tally) -> Metadata:
     first = draft.first.get
     issue_date = parse_free_date(first("DP", ""))
     if "DP" in draft.first and issue_date is None:
@@ -287,7 +287,7 @@ def _metadata(draft: _Draft, tally: Tally) -> Metadata:
     )
 
 
-def _authors(draft: _Draft) -> tuple[Author, ...]:
+def _authors(draft: _CitationDraft) -> tuple[Author, ...]:
     if draft.early_affiliations and draft.affiliations:
         draft.affiliations[0][:0] = draft.early_affiliations
     keys = ("family", "given", "initials", "collective", "orcid")

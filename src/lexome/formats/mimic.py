@@ -5,7 +5,7 @@ from functools import partial
 
 from lexome.document import Document, Passage, shorten
 from lexome.errors import BadDocument, FormatError
-from lexome.formats.rows import Row, csv_rows
+from lexome.formats.rows import TableRow, csv_rows
 from lexome.formats.streams import Source, empty_file
 from lexome.formats.tally import Tally
 from lexome.metadata import ClinicalNote, Metadata
@@ -39,7 +39,7 @@ def read(source: Source, *, tally: Tally, errors: bool = False, encoding: str = 
             tally.note("note entered in error (ISERROR) skipped")
 
 
-def _columns(header: Row | None, source: Source, encoding: str) -> list[str]:
+def _columns(header: TableRow | None, source: Source, encoding: str) -> list[str]:
     """The column names, in upper case."""
     if header is None:
         raise empty_file(source)
@@ -61,7 +61,7 @@ def _columns(header: Row | None, source: Source, encoding: str) -> list[str]:
     return columns
 
 
-def _document(row: Row, columns: list[str], encoding: str, tally: Tally) -> Document:
+def _document(row: TableRow, columns: list[str], encoding: str, tally: Tally) -> Document:
     cells = row.cells(encoding)
     if len(cells) != len(columns):
         raise BadDocument(

@@ -89,7 +89,7 @@ class _Block:
 
 
 @dataclass(slots=True)
-class _Content:
+class _BlockContent:
     texts: list[tuple[str, str]]
     mentions: list[tuple[int, int, list[str]]]
     relations: list[list[str]]
@@ -156,8 +156,8 @@ def _document(block: _Block, offsets: Offsets, encoding: str, tally: Tally) -> D
     return settle(make, passages, spans, relations, attributes, offsets=offsets, tally=tally)
 
 
-def _content(block: _Block, id_: str, encoding: str, offsets: Offsets, tally: Tally) -> _Content:
-    content = _Content([], [], [])
+def _content(block: _Block, id_: str, encoding: str, offsets: Offsets, tally: Tally) -> _BlockContent:
+    content = _BlockContent([], [], [])
     for number, raw in enumerate(block.lines, block.line):
         line = decode(raw, encoding)
         text = _TEXT.fullmatch(line)
@@ -192,7 +192,7 @@ def _is_bad_annotation(line: str, id_: str) -> bool:
     )
 
 
-def _columns(line: str, number: int, content: _Content) -> str:
+def _columns(line: str, number: int, content: _BlockContent) -> str:
     """Add a line of columns to the content; returns its id."""
     columns = line.split("\t")
     if len(columns) >= 5 and _is_number(columns[1]) and _is_number(columns[2]):
@@ -218,7 +218,7 @@ def _is_number(text: str) -> bool:
     return text.isascii() and text.isdecimal() and len(text) < 12
 
 
-def _trim_titles(content: _Content, tally: Tally) -> list[tuple[str, str]]:
+def _trim_titles(content: _BlockContent, tally: Tally) -> list[tuple[str, str]]:
     """The texts, all but the last without trailing spaces if more mentions match then."""
     texts = content.texts
     trimmed = [(tag, text.rstrip(" ")) for tag, text in texts[:-1]] + texts[-1:]
@@ -228,12 +228,12 @@ def _trim_titles(content: _Content, tally: Tally) -> list[tuple[str, str]]:
     return trimmed
 
 
-def _mismatches(texts: list[tuple[str, str]], content: _Content) -> int:
+def _mismatches(texts: list[tuple[str, str]], content: _BlockContent) -> int:
     full_text = "\n".join(text for _, text in texts)
     return sum(full_text[start:end] != columns[0] for start, end, columns in content.mentions)
 
 
-def _spans(content: _Content, offsets: Offsets, tally: Tally) -> tuple[tuple[Span, ...], tuple[Attribute, ...]]:
+def _spans(content: _BlockContent, offsets: Offsets, tally: Tally) -> tuple[tuple[Span, ...], tuple[Attribute, ...]]:
     spans: list[Span] = []
     attributes: list[Attribute] = []
     for number, (start, end, (mention, type_, *more)) in enumerate(content.mentions, 1):
@@ -248,7 +248,7 @@ def _spans(content: _Content, offsets: Offsets, tally: Tally) -> tuple[tuple[Spa
     return tuple(spans), tuple(attributes)
 
 
-def _relations(content: _Content, spans: tuple[Span, ...], tally: Tally) -> tuple[Relation, ...]:
+def _relations(content: _BlockContent, spans: tuple[Span, ...], tally: Tally) -> tuple[Relation, ...]:
     if not content.relations:
         return ()
     types = types_by_concept(spans)

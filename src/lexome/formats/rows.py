@@ -17,7 +17,7 @@ _QUOTED_OR_PLAIN = re.compile(r'(?:\A|\t)("[^"]*(?:""[^"]*)*"(?=\t|\Z)|[^\t]*)')
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TableRow:
     """One row: its first line number, its bytes, and the problem if they are not a valid row.
 
     `packed` are the cells of a CSV row decoded as latin-1, one character per byte. A TSV row is split in `cells`,
@@ -45,17 +45,17 @@ class Row:
         return list(map(_unquote, cells))
 
 
-def tsv_rows(source: Source) -> Iterator[Row]:
+def tsv_rows(source: Source) -> Iterator[TableRow]:
     """The non-blank lines of a tab-separated file.
 
     Quotes end with their line, so that an unbalanced one cannot swallow rows.
     """
     for number, raw in source.lines():
         if raw and not raw.isspace():
-            yield Row(number, raw)
+            yield TableRow(number, raw)
 
 
-def csv_rows(source: Source, delimiter: str = ",") -> Iterator[Row]:
+def csv_rows(source: Source, delimiter: str = ",") -> Iterator[TableRow]:
     """The non-blank rows of a CSV file; quoted cells may contain line breaks."""
     # The limit is process-wide, so it is only ever raised.
     csv.field_size_limit(max(csv.field_size_limit(), MAX_CELL_BYTES))
@@ -72,7 +72,7 @@ def csv_rows(source: Source, delimiter: str = ",") -> Iterator[Row]:
         if cells is None:
             return
         if len(cells) > 1 or "".join(cells).strip():
-            yield Row(first_line, lines.raw(), tuple(cells))
+            yield TableRow(first_line, lines.raw(), tuple(cells))
 
 
 class _Lines:
@@ -113,7 +113,7 @@ class _Lines:
             rest += block.decode("latin-1")
 
 
-def _bad_row(error: csv.Error, first_line: int, lines: _Lines) -> Row:
+def _bad_row(error: csv.Error, first_line: int, lines: _Lines) -> TableRow:
     """The row that csv rejects; FormatError if its quote is never closed."""
     where = f"{lines.source.name}, line {first_line}"
     if lines.ended:
@@ -136,7 +136,7 @@ def _bad_row(error: csv.Error, first_line: int, lines: _Lines) -> Row:
         'quotes inside them. Check for an unclosed quote (").',
         value=first_line,
     )
-    return Row(first_line, lines.raw(), problem=problem)
+    return TableRow(first_line, lines.raw(), problem=problem)
 
 
 def _unquote(cell: str) -> str:

@@ -46,7 +46,7 @@ _TOKEN = re.compile(r" |[^\S ]+|[!-/:-@\[-`{-~]|[^\s!-/:-@\[-`{-~]+")
 
 
 @dataclass(frozen=True, slots=True)
-class Mention:
+class SpanPart:
     """The fields of a spaCy span that a Document uses, with character offsets."""
 
     start: int
@@ -338,7 +338,7 @@ def current_spans(spacy_doc: "Doc", doc: Document, tally: Tally) -> Iterator[Spa
     known = {span.id: span for span in doc.spans}
     fresh = (id_ for id_ in numbered_ids("T") if id_ not in used and id_ not in known)
     unchanged = [
-        Mention(start, end, span.type, span.concepts[0] if span.concepts else "", span.id)
+        SpanPart(start, end, span.type, span.concepts[0] if span.concepts else "", span.id)
         for span in doc.spans
         for start, end in span.parts
     ]
@@ -352,7 +352,7 @@ def current_spans(spacy_doc: "Doc", doc: Document, tally: Tally) -> Iterator[Spa
             yield _span(id_, [mention], doc, known)
 
 
-def _mentions(spans: Iterable[Any], label: str, doc: Document, tally: Tally) -> Iterator[Mention]:
+def _mentions(spans: Iterable[Any], label: str, doc: Document, tally: Tally) -> Iterator[SpanPart]:
     """spaCy spans as plain values; empty ones and those outside the passages are skipped and noted.
 
     Only numbers and names are read from spaCy here: a span group in a damaged file may point anywhere.
@@ -363,20 +363,20 @@ def _mentions(spans: Iterable[Any], label: str, doc: Document, tally: Tally) -> 
         if passage is None or end > passage.end:
             tally.note("spaCy span that is empty or not inside one passage skipped")
         else:
-            yield Mention(start, end, span.label_ or label, span.kb_id_, span.id_)
+            yield SpanPart(start, end, span.label_ or label, span.kb_id_, span.id_)
 
 
-def _spans_by_id(group: list[Mention], doc: Document, known: dict[str, Span], fresh: Iterator[str]) -> Iterator[Span]:
+def _spans_by_id(group: list[SpanPart], doc: Document, known: dict[str, Span], fresh: Iterator[str]) -> Iterator[Span]:
     """The spans of an edited group: one per id, its parts in reading order."""
     relations = {relation.id for relation in doc.relations} | {""}
-    parts: dict[str, list[Mention]] = {}
+    parts: dict[str, list[SpanPart]] = {}
     for mention in group:
         parts.setdefault(mention.id if mention.id not in relations else next(fresh), []).append(mention)
     for id_, mentions in parts.items():
         yield _span(id_, sorted(mentions, key=lambda mention: mention.start), doc, known)
 
 
-def _span(id: str, mentions: list[Mention], doc: Document, known: dict[str, Span]) -> Span:
+def _span(id: str, mentions: list[SpanPart], doc: Document, known: dict[str, Span]) -> Span:
     parts = tuple((mention.start, mention.end) for mention in mentions)
     original = known.get(id)
     # spaCy's entity linker writes NIL for no match; its ids need not be CURIEs.

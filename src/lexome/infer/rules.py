@@ -133,11 +133,6 @@ class Occupied:
         return self._covered.find(1, start, end) >= 0
 
 
-def of_types(mentions: Iterable[Mention], types: Collection[str]) -> Iterator[Mention]:
-    """The mentions of some types."""
-    return (mention for mention in mentions if mention.type in types)
-
-
 # One type per place: which of several overlapping mentions of different types stay
 
 

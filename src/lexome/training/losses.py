@@ -87,7 +87,7 @@ def compile_encoder(encoder: Encoder) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Weights:
+class LossWeights:
     """The weights of the distillation loss; by default those of Lewis et al. (2020).
 
     mlm          of the masked-language-modeling cross entropy, a mean over masked tokens
@@ -143,7 +143,7 @@ class DistillingLoss:
     def __init__(
         self,
         teacher: MaskedLM | TransformersMaskedLM,
-        weights: Weights,
+        weights: LossWeights,
         *,
         compiled: bool = False,
         autocast: torch.dtype | None = None,

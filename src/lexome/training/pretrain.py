@@ -25,10 +25,10 @@ from lexome.training.loop import Clock
 from lexome.training.losses import (
     DistilledLM,
     DistillingLoss,
+    LossWeights,
     PretrainingLoss,
     SentenceLoss,
     SentenceWeights,
-    Weights,
     compile_encoder,
     compile_layers,
     projection,
@@ -283,10 +283,10 @@ def place_teacher(teacher: nn.Module, setting: Setting) -> MaskedLM | Transforme
     return require_own_encoder(teacher, who="teacher")
 
 
-def loss_weights(recipe: DistillRecipe) -> Weights:
+def loss_weights(recipe: DistillRecipe) -> LossWeights:
     """The weights of the recipe's loss."""
     loss = recipe.loss
-    return Weights(loss.mlm, loss.kl, loss.cosine, loss.temperature, loss.scale_by_temperature, loss.positions)
+    return LossWeights(loss.mlm, loss.kl, loss.cosine, loss.temperature, loss.scale_by_temperature, loss.positions)
 
 
 def require_own_encoder(model: nn.Module, *, who: str) -> MaskedLM:

@@ -14,7 +14,15 @@ from lexome.formats import read
 from lexome.models.checkpoint import load
 from lexome.recipe.finetune import DataTable, FinetuneRecipe
 from lexome.tasks import Relations
-from lexome.training.finetune.examples import BY_ID, BY_TEXT, HeldOut, TaskData, rename_types, require_types
+from lexome.training.finetune.examples import (
+    BY_ID,
+    BY_TEXT,
+    DataSettings,
+    HeldOut,
+    TaskData,
+    rename_types,
+    require_types,
+)
 
 TESTED = "Mice without the gene p53 grew tumours in the liver within six months"
 OTHER = "Nothing of this sentence is said anywhere else in all of the sets"
@@ -65,7 +73,8 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def task_data(start: Path, root: Path, **data: Any) -> TaskData:
     """The data of a recipe that trains on two datasets."""
     given = {"sets": ["BC2GM", "JNLPBA"], "root": root, "rename": {"JNLPBA": {"Entity": "Protein"}}, **data}
-    return TaskData.open(load(start, kind="encoder"), start, DataTable.model_validate(given), TASK)
+    settings = DataSettings(**DataTable.model_validate(given).model_dump())
+    return TaskData.open(load(start, kind="encoder"), start, settings, TASK)
 
 
 def types_in(docs: list[Document], sources: list[str]) -> set[tuple[str, str]]:

@@ -11,7 +11,7 @@ from lexome.errors import FormatError, MissingExtraError
 from lexome.formats.labelled_table import read_rows
 from lexome.formats.mention_table import Cell, PreferredName, Table, table_rows
 from lexome.formats.office.documents import extract
-from lexome.formats.rows import Row
+from lexome.formats.rows import TableRow
 from lexome.formats.streams import Source
 from lexome.formats.tally import Tally
 
@@ -39,7 +39,7 @@ def read(
         tally.note("empty table")
 
 
-def _rows(items: Iterable[list[Any]]) -> Iterator[Row]:
+def _rows(items: Iterable[list[Any]]) -> Iterator[TableRow]:
     """The rows of a sheet, none narrower than its first."""
     width = 0
     for _, _, number, cells in items:
@@ -47,7 +47,7 @@ def _rows(items: Iterable[list[Any]]) -> Iterator[Row]:
         cells += [""] * (width - len(cells))
         # Packed as the rows of a CSV file are: one character per byte.
         packed = tuple(cell.encode("utf-8", "replace").decode("latin-1") for cell in cells)
-        yield Row(number, "\t".join(cells).encode("utf-8", "replace"), packed)
+        yield TableRow(number, "\t".join(cells).encode("utf-8", "replace"), packed)
 
 
 def write(

@@ -6,7 +6,7 @@ from functools import partial
 from lexome.document import Document, Passage, shorten
 from lexome.errors import BadDocument, FormatError
 from lexome.formats.citation import parse_free_date
-from lexome.formats.rows import Row, csv_rows
+from lexome.formats.rows import TableRow, csv_rows
 from lexome.formats.streams import Source, empty_file
 from lexome.formats.tally import Tally
 from lexome.metadata import Author, Journal, Metadata
@@ -43,7 +43,7 @@ def read(source: Source, *, tally: Tally, encoding: str = "utf-8") -> Iterator[D
         yield from tally.accept(partial(_document, row, columns, encoding), where=where, raw=row.raw)
 
 
-def _document(row: Row, columns: list[str], encoding: str) -> Document:
+def _document(row: TableRow, columns: list[str], encoding: str) -> Document:
     cells = row.cells(encoding)
     if len(cells) != len(columns):
         message = f"the row has {len(cells)} cells; expected {len(columns)}: {', '.join(columns)}."

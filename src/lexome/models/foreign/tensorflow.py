@@ -138,7 +138,7 @@ Message = dict[int, list[int | bytes]]
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class TensorEntry:
     """A tensor as the index describes it."""
 
     dtype: int
@@ -158,7 +158,7 @@ class Bundle:
         self._stem = index.removesuffix(".index")
         self._where = release.where(index)
         self._maps: dict[int, Bytes] = {}
-        self.entries: dict[str, Entry] = {}
+        self.entries: dict[str, TensorEntry] = {}
         self._shards = 0
         for key, content in read_table(release.read(index), where=self._where):
             try:
@@ -197,7 +197,7 @@ class Bundle:
             message = f"{self._where}: saved in big-endian byte order; only little-endian is supported."
             raise CheckpointError(message, code="unsupported-format", value="big-endian")
 
-    def _check(self, name: str, entry: Entry) -> None:
+    def _check(self, name: str, entry: TensorEntry) -> None:
         if entry.dtype not in _DTYPES or entry.sliced:
             problem = "partitioned into slices" if entry.sliced else f"of TensorFlow's dtype {entry.dtype}"
             message = f"{self._where}: {name} is {problem}; expected whole numeric tensors."
@@ -221,7 +221,7 @@ class Bundle:
         return self._maps[shard]
 
 
-def _parse_entry(message: Message) -> Entry:
+def _parse_entry(message: Message) -> TensorEntry:
     shape = []
     for described in message.get(2, [])[-1:]:
         for dimension in _parse_message(_nested(described)).get(2, []):
@@ -231,7 +231,7 @@ def _parse_entry(message: Message) -> Entry:
                 raise ValueError(f"a dimension of {size:,}")
             shape.append(size)
     dtype, shard, offset, size, checksum = (_integer(message, field) for field in (1, 3, 4, 5, 6))
-    return Entry(dtype, tuple(shape), shard, offset, size, checksum, sliced=7 in message)
+    return TensorEntry(dtype, tuple(shape), shard, offset, size, checksum, sliced=7 in message)
 
 
 def _integer(message: Message, field: int) -> int:

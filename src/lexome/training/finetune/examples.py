@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +28,7 @@ from lexome.infer.tokenizer import SubwordTokenizer, open_tokenizer
 from lexome.models.checkpoint import Checkpoint, encoder_of
 from lexome.models.encoder import Encoder
 from lexome.models.hf_folder import write_tokenizer
-from lexome.recipe.finetune import NO_SPLIT, DataTable, FoldsTable, Names
+from lexome.recipe.finetune import NO_SPLIT, Names
 from lexome.tasks import task_of
 from lexome.tasks.document_relation import LABEL
 from lexome.tasks.task import IGNORE_INDEX, Example, Frame, Task
@@ -253,8 +253,37 @@ def _distinctive_labels(example: Example, task: Task, majority: Sequence[int]) -
 # --- Documents
 
 
-def open_sources(data: DataTable, task: Mapping[str, Any]) -> list[DataSet]:
-    """The datasets that the recipe names, or its folder."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataSettings:
+    """Where training data is, and what of it is used: the keys of a recipe's [data] table."""
+
+    sets: tuple[str, ...] = ()
+    root: Path | None = None
+    folder: Path | None = None
+    train: tuple[str, ...] = ("train",)
+    dev: str = "dev"
+    test: str = "test"
+    max_tokens: int | None = None
+    dev_fraction: float | None = None
+    limit: int | None = None
+    overlap: Literal["keep", "drop", "error"] = "keep"
+    rename: Mapping[str, Mapping[str, Names]] = field(default_factory=dict)
+    exclude: tuple[str, ...] = ()
+    exclude_ngram: int = 6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoldSettings:
+    """Cross-validation: the keys of a recipe's [folds] table."""
+
+    count: int | None = None
+    use: tuple[int, ...] = ()
+    seed: int = 0
+    dev_fraction: float = 0.0
+
+
+def open_sources(data: DataSettings, task: Mapping[str, Any]) -> list[DataSet]:
+    """The datasets that the settings name, or their folder."""
     if data.folder is not None:
         # Types and labels that are not given are those of the training documents.
         explicit = task.keys() & {"types", "labels"}
@@ -298,7 +327,7 @@ def require_types(renames: Mapping[str, Mapping[str, Names]], task: Task) -> Non
                 )
 
 
-def select_folds(folds: FoldsTable | None, sources: Sequence[DataSet]) -> list[int | None]:
+def select_folds(folds: FoldSettings | None, sources: Sequence[DataSet]) -> list[int | None]:
     """The folds to run, by number; [None] without cross-validation."""
     source = sources[0]
     own = len(source.folds)
@@ -423,8 +452,8 @@ class TaskData:
     tokenizer: Path
     tokens: SubwordTokenizer
     frame: Frame
-    data: DataTable
-    folds: FoldsTable | None = None
+    data: DataSettings
+    folds: FoldSettings | None = None
     selecting: bool = False
     scored: bool = False
     unlabeled: Path | None = None
@@ -436,10 +465,10 @@ class TaskData:
         cls,
         checkpoint: Checkpoint,
         tokenizer: Path,
-        data: DataTable,
+        data: DataSettings,
         task_settings: Mapping[str, Any],
         *,
-        folds: FoldsTable | None = None,
+        folds: FoldSettings | None = None,
         selecting: bool = False,
         scored: bool = False,
         unlabeled: Path | None = None,

@@ -18,7 +18,6 @@ from lexome.document import Document
 from lexome.errors import UsageError
 from lexome.models.encoder import Attention, Encoder, Packing, varlen_kernel_available
 from lexome.models.heads import SequenceHead, fold_standardization
-from lexome.recipe.finetune import ProbeTable
 from lexome.tasks.task import Example, Floats, Scores, Task
 from lexome.training.finetune.examples import Split
 from lexome.training.finetune.task_model import (
@@ -496,8 +495,17 @@ _ORDER = 1
 MIN_DEVIATION = 0.1
 
 
+@dataclass(frozen=True, slots=True)
+class ProbeSettings:
+    """The optimizer of probing, and whether vectors are standardized for it."""
+
+    lr: float
+    weight_decay: float
+    standardize: bool
+
+
 def probe(
-    fit: Fit, examples: Sequence[Example], loss: TaskLoss, settings: ProbeTable, *, epochs: int, seed: int
+    fit: Fit, examples: Sequence[Example], loss: TaskLoss, settings: ProbeSettings, *, epochs: int, seed: int
 ) -> list[float]:
     """Train the head of a run in place on the encoder's vectors of its training examples; the loss of each epoch."""
     labeled = [example for example in examples if label_count(example)]
@@ -559,7 +567,7 @@ def train_head(
     vectors_ND: Tensor,
     targets: Tensor,
     loss: TaskLoss,
-    settings: ProbeTable,
+    settings: ProbeSettings,
     *,
     batch_size: int,
     epochs: int,

@@ -36,12 +36,14 @@ from lexome.models.encoder import Encoder
 from lexome.models.heads import EncoderWithHead, add_input_bias
 from lexome.models.hf_folder import hub_name, weights_sha256
 from lexome.recipe import downgrade, explain
-from lexome.recipe.finetune import FinetuneRecipe, ProbeTable
+from lexome.recipe.finetune import FinetuneRecipe
 from lexome.tasks import task_of
 from lexome.tasks.task import TASK, Scores, Task
 from lexome.training.finetune.examples import (
     DEV,
     TEST,
+    DataSettings,
+    FoldSettings,
     Split,
     Splits,
     TaskData,
@@ -57,6 +59,7 @@ from lexome.training.finetune.fit import (
     FinetuneLoss,
     Fit,
     GraphedUpdater,
+    ProbeSettings,
     QuantizationAwareTraining,
     can_record,
     predict,
@@ -123,9 +126,9 @@ def load_context(recipe: FinetuneRecipe, parallel: Parallel, tokenizer: Path) ->
     data = TaskData.open(
         encoder,
         tokenizer,
-        recipe.data,
+        DataSettings(**recipe.data.model_dump()),
         recipe.task,
-        folds=recipe.folds,
+        folds=None if recipe.folds is None else FoldSettings(**recipe.folds.model_dump()),
         selecting=recipe.evaluation.patience is not None or recipe.grid.seeds == "first" or best_cell,
         scored=recipe.score_test != "never",
         unlabeled=None if recipe.teacher is None else recipe.teacher.shards,
@@ -315,7 +318,7 @@ def _prepare(recipe: FinetuneRecipe, run: Run, context: RunContext, setting: Set
     plan = plan_of(recipe, run, context)
     torch.manual_seed(run.seed)
     model, checkpoint = build_model(recipe, context)
-    if _probe_epochs(recipe.probe, checkpoint, task, model) and recipe.probe.standardize:
+    if _probe_epochs(recipe.probe.epochs, checkpoint, task, model) and recipe.probe.standardize:
         add_input_bias(model.model.head)
     model.to(setting.device)
     if setting.compiled:
@@ -367,22 +370,23 @@ def _prepare(recipe: FinetuneRecipe, run: Run, context: RunContext, setting: Set
     return fit, checkpoint
 
 
-def _probe_epochs(settings: ProbeTable, checkpoint: Checkpoint, task: Task, model: TaskModel) -> int:
+def _probe_epochs(epochs: int | None, checkpoint: Checkpoint, task: Task, model: TaskModel) -> int:
     """The number of epochs to probe a head for: 0 where it is not new, or its task is not probed."""
     new = any(name.startswith("head.out") for name in checkpoint.new)
     if not new or task.loss in ("span", "pairs") or model.crf is not None:
         return 0
     default = PROBE_EPOCHS if task.head == "sequence" else 0
-    return default if settings.epochs is None else settings.epochs
+    return default if epochs is None else epochs
 
 
 def _probe(recipe: FinetuneRecipe, run: Run, fit: Fit, checkpoint: Checkpoint, splits: Splits) -> list[float]:
     """Train a new head on the frozen encoder, where the recipe has it probed; the loss of each epoch."""
-    epochs = _probe_epochs(recipe.probe, checkpoint, fit.task, fit.model)
+    epochs = _probe_epochs(recipe.probe.epochs, checkpoint, fit.task, fit.model)
     if not epochs:
         return []
     loss = TaskLoss(fit.task, _loss_settings(recipe, splits, fit.task))
-    return probe(fit, splits.train.examples, loss, recipe.probe, epochs=epochs, seed=run.seed)
+    settings = ProbeSettings(**recipe.probe.model_dump(exclude={"epochs"}))
+    return probe(fit, splits.train.examples, loss, settings, epochs=epochs, seed=run.seed)
 
 
 def build_model(recipe: FinetuneRecipe, context: RunContext) -> tuple[TaskModel, Checkpoint]:

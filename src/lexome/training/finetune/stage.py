@@ -173,7 +173,7 @@ def _check(recipe: FinetuneRecipe) -> None:
 
 def _all_runs(recipe: FinetuneRecipe, context: RunContext, show: Show) -> tuple[list[Facts], dict[str, str]]:
     """The facts of all runs, in order, and why others failed."""
-    cells, folds = cells_of(recipe.grid), select_folds(recipe.folds, context.data.sources)
+    cells, folds = cells_of(recipe.grid), select_folds(context.data.folds, context.data.sources)
     one = len(cells) == 1
     if recipe.grid.seeds == "all" or one:
         return _do_runs(recipe, runs_of(cells, recipe.seeds, folds), context, show, final=one)

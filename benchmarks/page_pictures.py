@@ -1,4 +1,9 @@
-"""Screenshots of the web page for the documentation, in Chromium with a real model: docs/images/page-*.png."""
+"""Screenshots of the web page for the documentation, in Chromium with a real model: docs/images/page-*.png.
+
+    python benchmarks/page_pictures.py [MODEL...] [--relations MODEL]
+
+With --relations, page-relations.png shows who does what to whom.
+"""
 
 import argparse
 import json
@@ -13,6 +18,7 @@ import uvicorn
 from playwright.sync_api import Browser, Page, sync_playwright
 
 import lexome
+from lexome.infer.annotator import default_model
 from lexome.serve.limits import Limits
 from lexome.serve.server import make_app
 
@@ -84,6 +90,14 @@ def take(browser: Browser, address: str) -> None:
     page.screenshot(path=IMAGES / "page-hostile.png")
 
 
+def take_relations(browser: Browser, address: str) -> None:
+    page = opened(browser, address)
+    example(page, "A drug trial")
+    page.evaluate("document.querySelector('#results').scrollIntoView()")
+    page.locator("table.who tbody tr").first.hover()
+    page.screenshot(path=IMAGES / "page-relations.png")
+
+
 def take_error(browser: Browser, address: str) -> None:
     page = opened(browser, address)
     page.get_by_role("button", name="A drug trial").click()
@@ -92,15 +106,20 @@ def take_error(browser: Browser, address: str) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser()
     parser.add_argument("models", nargs="*", type=Path, help="Exported models; the default model if none is given.")
-    models = parser.parse_args().models
+    parser.add_argument("--relations", type=Path, metavar="MODEL", help="Exported model of relations.")
+    given = parser.parse_args()
+    models = given.models
     with sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         with served(models) as address:
             take(browser, address)
         with served(models, Limits(characters=500)) as address:
             take_error(browser, address)
+        if given.relations is not None:
+            with served([*(models or [default_model()]), given.relations]) as address:
+                take_relations(browser, address)
         browser.close()
 
 

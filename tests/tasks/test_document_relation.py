@@ -250,3 +250,20 @@ def test_two_schemas_may_contradict_each_other_and_one_may_not() -> None:
     both = np.zeros((len(example.ids), len(own.labels)))
     scores = own.explain(document(), [example], [both])
     assert all(sum(one.probabilities.values()) == pytest.approx(1.0) for one in scores)
+
+
+def test_windows_in_which_nothing_can_be_related_are_not_run() -> None:
+    text = f"Aspirin blocks COX1. {'Nothing is said of it here. ' * 30}Ibuprofen and aspirin are drugs."
+    places = [(text.index("Aspirin"), "Chemical", 7), (text.index("COX1"), "Gene", 4)]
+    places += [(text.index("Ibuprofen"), "Chemical", 9), (text.index("aspirin"), "Chemical", 7)]
+    spans = tuple(
+        Span(f"T{number}", type_, ((start, start + length),), text[start : start + length])
+        for number, (start, type_, length) in enumerate(places, 1)
+    )
+    own = task(overlap=4)
+    doc = Document("d", (Passage(0, text),), spans)
+    every = own.encode(doc, tokenizer(), frame(32), with_targets=True)
+    (first,) = own.encode(doc, tokenizer(), frame(32), with_targets=False)
+    assert len(every) > 4
+    assert first.ids.tolist() == every[0].ids.tolist()
+    assert own.encode(replace(doc, spans=spans[2:]), tokenizer(), frame(32), with_targets=False) == []

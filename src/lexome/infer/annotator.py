@@ -232,7 +232,8 @@ class Model:
             return []
         split = with_sentences(doc)
         examples = self.encode(doc)
-        scores = self.task.explain(split if self.task.uses_sentences else doc, examples, self.run(examples))
+        logits = self.run(examples) if examples else []
+        scores = self.task.explain(split if self.task.uses_sentences else doc, examples, logits)
         explained = [_explain_pair(split, one, self.settings.calibration or {}, selection) for one in scores]
         # Nobody expects a type that was not requested.
         return [

@@ -267,7 +267,10 @@ class DocumentRelations(Task):
     # --- Encoding
 
     def encode(self, doc: Document, tokenizer: Tokenizer, frame: Frame, *, with_targets: bool) -> list[Example]:
-        """An example for each window of the document, most often one; targets have a row for each mention pair."""
+        """An example for each window of the document, most often one; targets have a row for each mention pair.
+
+        Without targets, windows in which nothing can be related are left out: they need not be run.
+        """
         tokens = tokenize(doc.passages, tokenizer)
         if not len(tokens):
             self.notes["document without text"] += 1
@@ -277,7 +280,7 @@ class DocumentRelations(Task):
         ranges = anchored_windows(tokens, size=text_capacity(frame), overlap=self.overlap)
         examples = [single_example(tokens.part(start, end), frame) for start, end in ranges]
         if not with_targets:
-            return examples
+            return self._with_pairs(doc, examples)
         gold = self._gold(doc, self.notes)
         labeled = []
         every = self._pairs(doc, examples, self.notes)
@@ -293,9 +296,7 @@ class DocumentRelations(Task):
     def _mark(self, tokens: TokenizedText, doc: Document, tokenizer: Tokenizer) -> TokenizedText:
         """The tokens with one before each mention that names its type; it has the offsets of an empty range."""
         marks = {type_: tokenizer.encode(type_.lower())[0][0] for type_ in self.input_types}
-        mentions = sorted(
-            (span for span in doc.spans if span.type in marks), key=lambda span: (span.start, -span.end, span.id)
-        )
+        mentions = self._spans(doc)
         visible = np.flatnonzero(tokens.starts != NO_OFFSET)
         starts = tokens.starts[visible]
         places = [int(np.searchsorted(starts, span.start)) for span in mentions]
@@ -325,12 +326,29 @@ class DocumentRelations(Task):
                 novel = int(relation.novel) if schema.novelty and relation.novel is not None else IGNORE_INDEX
         return [number, pair.first, pair.second, pair.key[0], label, novel]
 
+    def _with_pairs(self, doc: Document, examples: Sequence[Example]) -> list[Example]:
+        """The examples with two mentions whose types are related."""
+        spans = self._spans(doc)
+        pairs = {pair for number in self.active for pair in self._schemas[number].pairs}
+        kept = []
+        for example in examples:
+            types = Counter(
+                span.type for span, place in zip(spans, self._places(spans, example), strict=True) if place >= 0
+            )
+            if any(types[first] and types[second] > (first == second) for first, second in pairs):
+                kept.append(example)
+        return kept
+
+    def _spans(self, doc: Document) -> list[Span]:
+        """The mentions of types that are related, in the order of the text."""
+        spans = (span for span in doc.spans if span.type in self.input_types)
+        return sorted(spans, key=lambda span: (span.start, -span.end, span.id))
+
     # --- Pairs of mentions and entities
 
     def _pairs(self, doc: Document, examples: Sequence[Example], notes: Counter[str]) -> list[list[MentionPair]]:
         """The mention pairs of each example. Two mentions that share several windows are a pair in the first."""
-        spans = [span for span in doc.spans if span.type in self.input_types]
-        spans.sort(key=lambda span: (span.start, -span.end, span.id))
+        spans = self._spans(doc)
         entities = {level: self._entities(spans, level) for level in get_args(Level)}
         order = {
             level: {entity: number for number, entity in enumerate(dict.fromkeys(e for own in every for e in own))}
@@ -442,10 +460,7 @@ class DocumentRelations(Task):
 
     def _gold(self, doc: Document, notes: Counter[str]) -> "dict[PairKey, Relation | None]":
         """The relation of each related pair of the active schemas; None where it has a type that is ignored."""
-        spans = sorted(
-            (span for span in doc.spans if span.type in self.input_types),
-            key=lambda span: (span.start, -span.end, span.id),
-        )
+        spans = self._spans(doc)
         gold: dict[PairKey, Relation | None] = {}
         for number in self.active:
             schema = self._schemas[number]

@@ -53,7 +53,8 @@ export class RelationFilters {
   }
 }
 
-/** The relations as a table; a row under the pointer or with focus lights the mentions of its two sides. */
+/** The relations as a table; a row under the pointer or with focus lights the mentions of its two sides, a click shows
+ * the first of them. */
 export function drawRelations(box, article, doc, relations) {
   box.hidden = !relations.length;
   const sides = sidesOf(doc);
@@ -98,6 +99,10 @@ function rowOf(relation, sides, article, novel) {
   for (const event of ["pointerenter", "focusin"]) row.addEventListener(event, () => light(article, row));
   row.addEventListener("pointerleave", () => light(article, document.activeElement.closest("table.who tbody tr")));
   row.addEventListener("focusout", () => light(article, null));
+  // In a long text the mentions are above the screen.
+  row.addEventListener("click", (event) => {
+    if (!event.target.closest("a")) article.querySelector("mark.related")?.scrollIntoView({ block: "center" });
+  });
   row.tabIndex = 0;
   return row;
 }

@@ -254,7 +254,10 @@ def ask(
         str | None, typer.Option("--form", metavar="factoid|list|yesno", help="Default: by its first words.")
     ] = None,
     passages: Annotated[int, typer.Option(min=1, max=100, help="Passages to read.")] = 6,
-    limit: Annotated[int, typer.Option(min=1, help="Maximum answers, and sentences of evidence.")] = 5,
+    limit: Annotated[
+        int | None,
+        typer.Option(min=1, help="Maximum answers, and sentences of evidence. Default: 5; of lists 20 answers."),
+    ] = None,
     min_score: Annotated[
         float | None, typer.Option(min=0, max=1, help="Least probability of an answer; with less, it does not know.")
     ] = None,
@@ -304,7 +307,8 @@ def ask(
 def _print_answers(result: "AskResult", *, color: bool, models_given: bool) -> None:
     for number, answer in enumerate(result.answers, 1):
         place = "" if answer.start is None else f"  {printable(answer.document or '')} {answer.start}-{answer.end}"
-        print(f"{number}. {printable(answer.text)}  probability {answer.probability:.2f}{place}")
+        raw = "" if result.calibrated else ", not calibrated"
+        print(f"{number}. {printable(answer.text)}  probability {answer.probability:.2f}{raw}{place}")
         if answer.sentence is not None:
             _print_sentence(answer.sentence, color=color)
     if not result.passages:

@@ -170,7 +170,9 @@ def _files_in_folder(folder: Path, format: Format | None, tally: Tally) -> list[
         kind = f"{format.name} " if format is not None else ""
         hidden = tally.notes[HIDDEN_NOTE] - hidden_before
         hint = f" {hidden:,} hidden files or folders were skipped; name them to read them." if hidden else ""
-        raise FormatError(f"{folder}: the folder has no readable {kind}file.{hint}", code="empty-folder", value=folder)
+        expected = "expected documents in a format that `lexome convert --help` lists"
+        message = f"{folder}: the folder has no readable {kind}file; {expected}.{hint}"
+        raise FormatError(message, code="empty-folder", value=folder)
     return readable
 
 

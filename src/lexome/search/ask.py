@@ -28,6 +28,8 @@ PASSAGES = 6
 MAX_PASSAGES = 100
 # The least probability of an answer, for a reader that has no threshold of its own from held-out questions.
 MIN_PROBABILITY = {"factoid": 0.3, "list": 0.1, "yesno": 0.6}
+# Answers by default, and those to a list question.
+LIMIT, LIST_LIMIT = 5, 20
 MAX_QUESTION_CHARACTERS = 10_000
 
 _YES_NO = re.compile(
@@ -101,6 +103,7 @@ class AskResult:
 
     form             factoid, list or yesno
     reader           the name of the model that read; None: nothing was read, `evidence` is all there is
+    calibrated       whether probabilities were fitted on held-out questions of this form
     min_probability  the least probability of a best answer
     best             the highest probability of any candidate, also where it was too low
     evidence         the sentences that share most with the question, best first
@@ -109,6 +112,7 @@ class AskResult:
     question: str
     form: Form
     reader: str | None
+    calibrated: bool
     min_probability: float | None
     best: float | None
     answers: tuple[FoundAnswer, ...]
@@ -190,15 +194,15 @@ def ask(
     form: Form | None = None,
     filters: Filters | None = None,
     passages: int = PASSAGES,
-    limit: int = 5,
+    limit: int | None = None,
     min_probability: float | None = None,
     method: Method | None = None,
     timeout_s: float | None = None,
 ) -> AskResult:
     """Find `passages` for a question and read them; up to `limit` answers and sentences of evidence.
 
-    The form (factoid, list, yesno) is that of the question's first words unless given. A best answer of less than
-    `min_probability` counts as not knowing.
+    By default there are 5 at most, and 20 answers to a list question. The form (factoid, list, yesno) is that of the
+    question's first words unless given. A best answer of less than `min_probability` counts as not knowing.
     """
     _check_question(question, passages, form)
     chosen = form or form_of(question)
@@ -213,16 +217,18 @@ def ask(
         method=method,
         timeout_s=timeout_s,
     )
-    evidence = tuple(_evidence(index, result.hits, question))[:limit]
+    evidence = tuple(_evidence(index, result.hits, question))[: limit or LIMIT]
     reader = _reader(readers, chosen)
     if reader is None or not result.hits:
         name = reader.name if reader is not None else None
-        return AskResult(question, chosen, name, None, None, (), evidence, len(result.hits))
+        return AskResult(question, chosen, name, False, None, None, (), evidence, len(result.hits))
     least = min_probability_of(reader, chosen) if min_probability is None else min_probability
     found = _read(reader, question, chosen, result.hits)
     best = max((answer.probability for answer in found), default=None)
-    answers = tuple(found[:limit]) if best is not None and best >= least else ()
-    return AskResult(question, chosen, reader.name, least, best, answers, evidence, len(result.hits))
+    most = limit or (LIST_LIMIT if chosen == "list" else LIMIT)
+    answers = tuple(found[:most]) if best is not None and best >= least else ()
+    calibrated = chosen in (reader.settings.calibration or ())
+    return AskResult(question, chosen, reader.name, calibrated, least, best, answers, evidence, len(result.hits))
 
 
 def min_probability_of(reader: Model, form: Form) -> float:

@@ -44,11 +44,12 @@ function hitItems({ hits, total }) {
   return [element("li", "soft small", count), ...hits.map((hit) => placeItem(hit, hit.title))];
 }
 
-function answerItems({ answers, evidence, reader }) {
+function answerItems({ answers, evidence, reader, calibrated }) {
+  const raw = calibrated ? "" : ", not calibrated";
   const found = answers.map((answer) => {
     const item = element("li");
     putText(item.appendChild(element("strong")), answer.text);
-    putText(item.appendChild(element("span", "soft small")), `probability ${answer.probability.toFixed(2)}`);
+    putText(item.appendChild(element("span", "soft small")), `probability ${answer.probability.toFixed(2)}${raw}`);
     if (answer.sentence) item.append(...placeItem(answer.sentence, answer.sentence.title).childNodes);
     return item;
   });

@@ -3,7 +3,7 @@
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -17,13 +17,14 @@ from lexome.cli.options import (
     Abbreviations,
     AsJson,
     BulkOptions,
-    Color,
-    Explain,
     FormatOptions,
     Lines,
+    Link,
     ModelsPath,
+    PrintOptions,
     Quiet,
     RejectOptions,
+    Relations,
     TermOptions,
     app,
     exit_for_failures,
@@ -39,11 +40,10 @@ from lexome.cli.options import (
 from lexome.errors import UsageError, needs
 
 if TYPE_CHECKING:
-    from lexome.document import Document
     from lexome.infer.annotation import Annotation, Inputs, Linking
     from lexome.infer.annotator import Annotator
     from lexome.infer.bulk import BulkResult, BulkSettings
-    from lexome.infer.concepts import ConceptOptions, Concepts
+    from lexome.infer.concepts import ConceptOptions
     from lexome.infer.embed import EmbedResult
     from lexome.infer.sessions import Device
 
@@ -71,12 +71,6 @@ Texts = Annotated[
     list[str] | None,
     typer.Argument(metavar="INPUT", help="Text, files, folders, patterns or archives; - for standard input."),
 ]
-Models = Annotated[
-    list[Path] | None,
-    typer.Option(
-        "--model", metavar="NAME|FOLDER", help="Model name or exported folder; repeatable. Default: the bundled one."
-    ),
-]
 Out = Annotated[
     str | None, typer.Option("--out", metavar="FILE|FOLDER", help="Output file or folder. Default: standard output.")
 ]
@@ -84,19 +78,49 @@ To = Annotated[
     str | None, typer.Option("--to", metavar="FORMAT", help="Output format. Default: plain text with marked mentions.")
 ]
 IsText = Annotated[bool, typer.Option("--text", help="Treat every INPUT as a text, also a single word.")]
-Threads = Annotated[
-    int | None, typer.Option("--threads", min=1, help="Number of threads per process. Default: use all cores.")
-]
-DeviceName = Annotated[
-    str | None,
-    typer.Option(
-        "--device", metavar="cuda|cpu", help="Run NER models with torch on this device. Default: onnxruntime."
-    ),
-]
-LinkOption = Annotated[bool, typer.Option("--link/--no-link", help="Give mentions the ids of their concepts.")]
-RelationsOption = Annotated[
-    bool, typer.Option("--relations", help="Also predict relations, with the model named relations.")
-]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelOptions:
+    """The models that annotate, and what they run on."""
+
+    model: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--model",
+            metavar="NAME|FOLDER",
+            help="Model name or exported folder; repeatable. Default: the bundled one.",
+        ),
+    ] = None
+    models_path: ModelsPath = None
+    relations: Relations = False
+    threads: Annotated[
+        int | None, typer.Option("--threads", min=1, help="Number of threads per process. Default: use all cores.")
+    ] = None
+    device: Annotated[
+        str | None,
+        typer.Option(
+            "--device", metavar="cuda|cpu", help="Run NER models with torch on this device. Default: onnxruntime."
+        ),
+    ] = None
+
+    def folders(self) -> tuple[Path, ...]:
+        """The folders of all models."""
+        from lexome.infer.annotator import default_model
+        from lexome.infer.named_models import resolve_model, with_relations
+
+        named = tuple(resolve_model(name, search_path=self.models_path) for name in self.model or [default_model()])
+        return with_relations(named, search_path=self.models_path) if self.relations else named
+
+    def load(self, folders: tuple[Path, ...], concepts: "ConceptOptions", *, bulk: bool) -> "Annotator":
+        """The annotator. In bulk, where each process opens the models, its types are all that is needed of it."""
+        if self.device is None or bulk:
+            from lexome.infer.annotator import load
+
+            return load(*folders, threads=1 if bulk else self.threads, concepts=concepts)
+        with needs("train", purpose="--device"):
+            from lexome.export.device import load_on_device
+        return load_on_device(folders, self.device, concepts=concepts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,26 +192,19 @@ class SelectionOptions:
 def annotate(
     inputs: Texts = None,
     *,
-    model: Models = None,
-    models_path: ModelsPath = None,
+    models: ModelOptions,
     out: Out = None,
     to: To = None,
     formats: FormatOptions,
     text: IsText = False,
     lines: Lines = False,
-    relations: RelationsOption = False,
     selection: SelectionOptions,
-    link: LinkOption = True,
+    link: Link = True,
     dictionaries: TermOptions,
     abbreviations: Abbreviations = False,
-    explain: Explain = False,
-    color: Color = None,
-    threads: Threads = None,
-    device: DeviceName = None,
     bulk: BulkOptions,
     rejection: RejectOptions,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
+    printing: PrintOptions,
 ) -> None:
     """Find genes, diseases and more in texts and documents.
 
@@ -200,30 +217,22 @@ def annotate(
     Without --model, the default model is used.
     """
     from lexome.infer.annotation import Annotation, parse_inputs
-    from lexome.infer.annotator import default_model, load
-    from lexome.infer.named_models import resolve_model, with_relations
 
     output = _output(out, to)
-    _check_combinations(output, counts=formats.counts, explain=explain, bulk=bulk)
+    _check_combinations(output, counts=formats.counts, explain=printing.explain, bulk=bulk)
     written_as = output.format or (BULK_FORMAT if output.bulk else None)
     read_options, write_options = formats.split(written_as)
-    if relations and written_as in TABLES:
+    if models.relations and written_as in TABLES:
         # Whoever asks for relations expects a table of those.
         write_options = {"table": "relations"} | write_options
     parsed = parse_inputs(_arguments(inputs), text=text and bool(inputs))
-    folders = tuple(resolve_model(name, search_path=models_path) for name in model or [default_model()])
-    if relations:
-        folders = with_relations(folders, search_path=models_path)
+    folders = models.folders()
     concepts = dictionaries.concepts(link=link, abbreviations=abbreviations)
     rejects = rejection.path(output.path)
     kept = "finished files" if output.bulk else None
     with interruptible(None if output.printed else output.path, kept=kept), ignore_closed_pipe():
-        # In bulk each process opens the models; here only their types are needed.
-        if device is None or output.bulk:
-            annotator = load(*folders, threads=1 if output.bulk else threads, concepts=concepts)
-        else:
-            annotator = _load_on_device(folders, device, concepts)
-        selected = selection.parse(annotator, relations=relations)
+        annotator = models.load(folders, concepts, bulk=output.bulk)
+        selected = selection.parse(annotator, relations=models.relations)
         if output.bulk:
             from lexome.infer.bulk import BulkSettings
 
@@ -234,14 +243,16 @@ def annotate(
                 from_=formats.from_,
                 lines=lines,
                 strict=rejection.strict,
-                threads=threads,
+                threads=models.threads,
                 read_options=read_options,
                 write_options=write_options,
                 concepts=concepts,
                 **selected,
             )
-            result = _annotate_files(parsed, output.path, settings, bulk, device=device, rejects=rejects, quiet=quiet)
-            _finish_bulk(result, output.path, as_json=as_json, quiet=quiet)
+            with _served(folders, models.device, bulk.engine) as remote:
+                settings = replace(settings, device=remote)
+                result = _annotate_files(parsed, output.path, settings, bulk, rejects=rejects, quiet=printing.quiet)
+            _finish_bulk(result, output.path, as_json=printing.as_json, quiet=printing.quiet)
             return
         work = Annotation(
             annotator,
@@ -250,21 +261,14 @@ def annotate(
             lines=lines,
             read_options=read_options,
             rejects=rejects,
-            progress_shown=not quiet and not (output.printed and sys.stdout.isatty()),
+            progress_shown=not printing.quiet and not (output.printed and sys.stdout.isatty()),
             **selected,
         )
         if output.format is None:
-            _print_documents(
-                work.documents(),
-                annotator.concepts,
-                work if explain else None,
-                explain=explain,
-                color=color,
-                as_json=as_json,
-            )
+            _print_documents(work, printing)
         else:
             work.write(output.path, output.format, **write_options)
-    _print_summary(work, output, as_json=as_json and output.format is not None, quiet=quiet)
+    _print_summary(work, output, as_json=printing.as_json and output.format is not None, quiet=printing.quiet)
     exit_for_tally(work.tally, documents=work.counts.documents)
 
 
@@ -274,28 +278,26 @@ def _annotate_files(
     settings: "BulkSettings",
     bulk: BulkOptions,
     *,
-    device: str | None,
     rejects: Path | None,
     quiet: bool,
 ) -> "BulkResult":
-    """Annotate files into a folder, with the models on a device if one is given."""
+    """Annotate files into a folder."""
     from lexome.infer.bulk import annotate_files
 
     if inputs.texts or STANDARD_OUTPUT in inputs.paths:
         message = "a text or standard input cannot be annotated into a folder. Name a file with --out."
         raise UsageError(message, code="conflicting-options", value="--out")
-    with _served(settings.models, device, bulk.engine) as remote:
-        return annotate_files(
-            inputs.paths,
-            folder,
-            replace(settings, device=remote),
-            engine=bulk.open(),
-            part=bulk.own_part(),
-            rejects=rejects,
-            redo=bulk.redo,
-            verify=bulk.verify,
-            progress_shown=not quiet,
-        )
+    return annotate_files(
+        inputs.paths,
+        folder,
+        settings,
+        engine=bulk.open(),
+        part=bulk.own_part(),
+        rejects=rejects,
+        redo=bulk.redo,
+        verify=bulk.verify,
+        progress_shown=not quiet,
+    )
 
 
 def _check_combinations(output: _Output, *, counts: bool, explain: bool, bulk: BulkOptions) -> None:
@@ -323,12 +325,6 @@ def _served(folders: tuple[Path, ...], device: str | None, engine: str) -> Itera
         from lexome.export.device import serve_models
     with serve_models(folders, device) as server:
         yield server.device
-
-
-def _load_on_device(folders: tuple[Path, ...], device: str, concepts: "ConceptOptions") -> "Annotator":
-    with needs("train", purpose="--device"):
-        from lexome.export.device import load_on_device
-    return load_on_device(folders, device, concepts=concepts)
 
 
 def _output(out: str | None, to: str | None) -> _Output:
@@ -368,40 +364,34 @@ def _arguments(inputs: list[str] | None) -> list[str]:
     return ["-"]
 
 
-def _print_documents(
-    docs: "Iterable[Document]",
-    concepts: "Concepts | None",
-    work: "Annotation | None" = None,
-    *,
-    explain: bool,
-    color: bool | None,
-    as_json: bool,
-) -> None:
+def _print_documents(work: "Annotation | Linking", printing: PrintOptions) -> None:
     """Each document as it is done, rendered or as a line of JSON.
 
-    With `explain`, why mentions have their ids; with `work`, also what was dropped, and why entities are related.
+    With --explain, why mentions have their ids; of annotation, also what was dropped, and why entities are related.
     """
+    from lexome.infer.annotation import Annotation
     from lexome.infer.annotator import TEXT_ID
     from lexome.infer.concepts import explanation_record
     from lexome.infer.refinement import made_by_rule
     from lexome.infer.terminal import explain_ids, explain_relation, printable, render
 
-    width = prepare_terminal()
-    for number, doc in enumerate(docs):
-        candidates = work.explain(doc) if work is not None else []
-        related = work.explain_relations(doc) if work is not None else []
-        linked = list(concepts.explain(doc).values()) if explain and concepts is not None else []
-        if as_json:
+    width, color, concepts = prepare_terminal(), use_color(printing.color), work.concepts
+    annotation = work if printing.explain and isinstance(work, Annotation) else None
+    for number, doc in enumerate(work.documents()):
+        candidates = annotation.explain(doc) if annotation is not None else []
+        related = annotation.explain_relations(doc) if annotation is not None else []
+        linked = list(concepts.explain(doc).values()) if printing.explain and concepts is not None else []
+        if printing.as_json:
             line = doc.to_dict()
-            if work is not None:
+            if annotation is not None:
                 line["dropped"] = [asdict(one) for one in candidates]
                 line["related"] = [one.as_dict() for one in related]
-            if explain:
+            if printing.explain:
                 line["linked"] = list(map(explanation_record, linked))
             print(json.dumps(line, ensure_ascii=False), flush=True)
             continue
-        print(("\n" if number else "") + render(doc, width=width, color=use_color(color), show_id=doc.id != TEXT_ID))
-        if work is not None:
+        print(("\n" if number else "") + render(doc, width=width, color=color, show_id=doc.id != TEXT_ID))
+        if annotation is not None:
             for span, rule in made_by_rule(doc):
                 print(f"  by rule {span.start}-{span.end} {printable(span.text)!r} {span.type}: {rule}")
         for candidate in candidates:
@@ -476,9 +466,6 @@ LinkedTypes = Annotated[
 Overwrite = Annotated[
     bool, typer.Option("--overwrite/--keep", help="Replace the ids that mentions have, or keep them.")
 ]
-ExplainIds = Annotated[
-    bool, typer.Option("--explain", help="Say why each mention has its ids, and which others came near.")
-]
 
 
 @app.command()
@@ -493,11 +480,8 @@ def link(
     abbreviations: Abbreviations = False,
     types: LinkedTypes = None,
     overwrite: Overwrite = False,
-    explain: ExplainIds = False,
-    color: Color = None,
     rejection: RejectOptions,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
+    printing: PrintOptions,
 ) -> None:
     """Give the mentions of documents the ids of their concepts.
 
@@ -511,7 +495,7 @@ def link(
     from lexome.infer.selection import parse_types
 
     rendered = to is None and out == STANDARD_OUTPUT
-    if explain and not rendered:
+    if printing.explain and not rendered:
         message = "--explain cannot be combined with --out or --to."
         raise UsageError(message, code="conflicting-options", value="--explain")
     format = None if rendered else writing_format(out, to).name
@@ -525,14 +509,14 @@ def link(
         from_=formats.from_,
         read_options=read_options,
         rejects=rejection.path(out),
-        progress_shown=not quiet and not (rendered and sys.stdout.isatty()),
+        progress_shown=not printing.quiet and not (rendered and sys.stdout.isatty()),
     )
     with interruptible(None if out == STANDARD_OUTPUT else out), ignore_closed_pipe():
         if rendered:
-            _print_documents(work.documents(), concepts, explain=explain, color=color, as_json=as_json)
+            _print_documents(work, printing)
         else:
             work.write(out, format, **write_options)
-    _print_link_counts(work, out, as_json=as_json and not rendered, quiet=quiet)
+    _print_link_counts(work, out, as_json=printing.as_json and not rendered, quiet=printing.quiet)
     exit_for_tally(work.tally, documents=work.counts.documents)
 
 

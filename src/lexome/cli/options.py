@@ -75,16 +75,8 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON, 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Suppress progress and summary.")]
 From = Annotated[str | None, typer.Option("--from", metavar="FORMAT", help="Input format. Default: detected.")]
 Lines = Annotated[bool, typer.Option("--lines", help="Treat each line of a plain text file as a document.")]
-Explain = Annotated[
-    bool,
-    typer.Option(
-        "--explain", help="List what was dropped with reasons, and why mentions have their ids and relations."
-    ),
-]
-Color = Annotated[
-    bool | None,
-    typer.Option("--color/--no-color", help="Color the output. Default: in a terminal, unless NO_COLOR is set."),
-]
+Link = Annotated[bool, typer.Option("--link/--no-link", help="Give mentions the ids of their concepts.")]
+Relations = Annotated[bool, typer.Option("--relations", help="Also predict relations, with the model named relations.")]
 Abbreviations = Annotated[
     bool, typer.Option("--abbreviations", help="Mark short forms and long forms where a text defines them.")
 ]
@@ -143,6 +135,21 @@ class RejectOptions:
             return None
         unnamed = not out.name or out == STANDARD_OUTPUT
         return self.rejects or (Path("rejects.jsonl") if unnamed else out.with_name(f"{out.name}.rejects.jsonl"))
+
+
+@dataclass(frozen=True, slots=True)
+class PrintOptions:
+    """What is printed of documents and of a run."""
+
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Say why mentions have their ids and relations, and what was dropped.")
+    ] = False
+    color: Annotated[
+        bool | None,
+        typer.Option("--color/--no-color", help="Color the output. Default: in a terminal, unless NO_COLOR is set."),
+    ] = None
+    as_json: AsJson = False
+    quiet: Quiet = False
 
 
 @dataclass(frozen=True, slots=True)

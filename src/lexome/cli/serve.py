@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lexome.cli.annotate import LinkOption, RelationsOption
-from lexome.cli.options import ModelsPath, Quiet, TermOptions, app, grouped
+from lexome.cli.options import Link, ModelsPath, Quiet, Relations, TermOptions, app, grouped
 from lexome.errors import UsageError, needs
 from lexome.serve.limits import Limits
 
@@ -89,8 +88,8 @@ def serve(
     models_path: ModelsPath = None,
     documents: Documents = None,
     index: Indexes = None,
-    relations: RelationsOption = False,
-    link: LinkOption = True,
+    relations: Relations = False,
+    link: Link = True,
     dictionaries: TermOptions,
     host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for all interfaces.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 for any free one.")] = 8000,

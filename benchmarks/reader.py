@@ -11,7 +11,7 @@ looked for in ../shared/data/benchmarks. --limit tries the script on a few quest
 | `alone`     | the texts of BioBERT's test file, one by one, answers merged by probability: as in the papers  |
 | `together`  | the same texts together, as `lexome ask` reads passages                                       |
 | `snippets`  | the snippets that experts chose, together                                                     |
-| `retrieved` | `lexome ask` over all documents of BioASQ 4b to 7b; a document is its snippets                 |
+| `retrieved` | the passages that `lexome ask` finds in all documents of BioASQ 4b to 7b, each its snippets   |
 
 No threshold keeps an answer back in these scores. "Do not know" is scored on answerable questions and on unanswerable
 ones: the same questions with the snippets of another one, or with documents retrieved from those that experts chose for

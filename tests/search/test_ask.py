@@ -1,6 +1,7 @@
 """Questions to documents: answers stand where they are said to stand, and without a reader there are none."""
 
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -95,6 +96,16 @@ def test_an_answer_has_its_document_sentence_and_offsets(docs: Path, reader: Mod
     assert best.sentence.highlights == ((best.start, best.end),)
     assert 0.5 < best.probability <= 1
     assert sum(answer.probability for answer in result.answers) <= 1 + 1e-6
+
+
+def test_of_answers_that_overlap_the_most_probable_is_shown(docs: Path, reader: Model) -> None:
+    with open_source(docs) as index:
+        answers = ask(index, "Where is BRCA1 in melanoma?", readers=[reader], limit=20).answers
+    assert len(answers) > 1
+    places = sorted((answer.document, answer.start, (answer.start or 0) + len(answer.text)) for answer in answers)
+    for (document, _, end), (next_document, start, _) in pairwise(places):
+        assert document != next_document or (start or 0) >= end
+    assert [answer.probability for answer in answers] == sorted((one.probability for one in answers), reverse=True)
 
 
 def test_a_best_answer_below_the_threshold_is_not_known(docs: Path, reader: Model) -> None:

@@ -271,12 +271,24 @@ def _reader(readers: Sequence[Model], form: Form) -> Model | None:
 
 
 def _read(reader: Model, question: str, form: Form, hits: Sequence[Hit]) -> list[FoundAnswer]:
-    """The reader's answers over all passages together, so that probabilities of different passages compare."""
+    """The reader's answers over all passages together, so that probabilities of different passages compare.
+
+    Of answers that overlap, such as BRCA1 and BRCA1 gene, the most probable one.
+    """
     # What is too uncertain is decided, and shown, by the caller.
-    task = cast(Questions, reader.task)
+    own = cast(Questions, reader.task)
+    task = own.with_all_candidates(list_threshold=own.list_threshold)
+    task.kept = task.best
     doc = ask_of(Question("question", question, form), (hit.text for hit in hits))
-    (answered,) = reader.with_task(task.with_all_candidates(list_threshold=task.list_threshold)).annotate([doc])
-    return [_placed(answer, doc, hits) for answer in answered.questions[0].answers]
+    (answered,) = reader.with_task(task).annotate([doc])
+    kept: list[Answer] = []
+    for answer in answered.questions[0].answers:
+        start = answer.start
+        if start is None or not any(
+            start < (one.start or 0) + len(one.text) and (one.start or 0) < start + len(answer.text) for one in kept
+        ):
+            kept.append(answer)
+    return [_placed(answer, doc, hits) for answer in kept]
 
 
 def _placed(answer: Answer, doc: Document, hits: Sequence[Hit]) -> FoundAnswer:

@@ -12,7 +12,7 @@ from office_files import Line, bomb, make_pdf
 import lexome
 from lexome import Document, Tally
 from lexome.errors import FormatError
-from lexome.formats.office import documents
+from lexome.formats import office
 
 pytest.importorskip("pypdfium2")
 docx = pytest.importorskip("docx")
@@ -66,7 +66,7 @@ def test_a_page_as_large_as_a_country_is_read(tmp_path: Path) -> None:
 @pytest.fixture
 def little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """The limit of readers in their own process, so low that small bombs reach it soon."""
-    monkeypatch.setattr(documents, "MEMORY_BYTES", 384 << 20)
+    monkeypatch.setattr(office, "MEMORY_BYTES", 384 << 20)
 
 
 @pytest.mark.usefixtures("little_memory")

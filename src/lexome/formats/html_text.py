@@ -11,7 +11,7 @@ from typing import Any, cast
 from lxml import etree
 
 from lexome.document import Document
-from lexome.formats.office.documents import Block, document_of
+from lexome.formats.office import Block, document_of
 from lexome.formats.streams import BLOCK_BYTES, MAX_RECORD_BYTES, Source, decode, too_large, web_encoding
 from lexome.formats.tally import Tally
 

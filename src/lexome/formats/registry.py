@@ -131,11 +131,9 @@ FORMATS: tuple[Format, ...] = (
         writes=True,
         writer="mention_table",
     ),
-    Format(
-        "xlsx", "Excel: labelled texts in, a table of mentions or relations out", "office.xlsx", (".xlsx",), writes=True
-    ),
-    Format("pdf", "PDF, its extracted text", "office.documents", (".pdf",)),
-    Format("docx", "Word documents, their extracted text", "office.documents", (".docx",)),
+    Format("xlsx", "Excel: labelled texts in, a table of mentions or relations out", "office", (".xlsx",), writes=True),
+    Format("pdf", "PDF, its extracted text", "office", (".pdf",)),
+    Format("docx", "Word documents, their extracted text", "office", (".docx",)),
     Format("hoc", "Hallmarks of Cancer, one text file and one label file per document", "hoc", (".txt",), grouped=True),
     Format("medline", "MEDLINE tagged text, .nbib", "medline", (".nbib", ".txt")),
     Format("ris", "RIS references of citation managers", "ris", (".ris", ".txt")),

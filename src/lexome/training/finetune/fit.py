@@ -23,7 +23,6 @@ from lexome.training.finetune.examples import Split
 from lexome.training.finetune.task_model import (
     Distillation,
     LossSettings,
-    StepSize,
     TaskBatch,
     TaskLoss,
     TaskModel,
@@ -518,17 +517,13 @@ def probe(
         if settings.standardize:
             mean_D, scale_D = standardization(vectors_ND)
         vectors_ND = (vectors_ND - mean_D) * scale_D
-        sequences = _sequences_of_step(fit.plan.size)
+        sequences = (fit.plan.size.sequences or BATCH) * fit.plan.size.accumulation
         batch_size = max(sequences * len(vectors_ND) // len(labeled), -(-len(vectors_ND) * epochs // MAX_STEPS))
         head = fit.model.model.head
         losses = train_head(head, vectors_ND, targets, loss, settings, batch_size=batch_size, epochs=epochs, seed=seed)
     if settings.standardize:
         fold_standardization(head, mean_D, scale_D)
     return losses
-
-
-def _sequences_of_step(size: StepSize) -> int:
-    return (size.sequences or BATCH) * size.accumulation
 
 
 @torch.no_grad()

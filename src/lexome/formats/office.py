@@ -1,6 +1,7 @@
-"""PDF and Word documents: their extracted text, in paragraphs and headings told by their type."""
+"""PDF and Word documents: their extracted text, in paragraphs and headings told by their type. Excel: tables."""
 
 import json
+import re
 import subprocess
 import sys
 import tempfile
@@ -8,11 +9,16 @@ from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from importlib.util import find_spec
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, Literal
 
 from lexome.document import Document, lay_out, shorten
 from lexome.errors import BadDocument, FormatError, MissingExtraError
+from lexome.formats.labelled_table import read_rows
+from lexome.formats.mention_table import Cell, PreferredName, Table, table_rows
+from lexome.formats.rows import TableRow
 from lexome.formats.streams import BLOCK_BYTES, Source, too_large
 from lexome.formats.tally import Tally
 
@@ -61,7 +67,7 @@ MAX_FILE_BYTES = 256 << 20
 MAX_TEXT_BYTES = 64 << 20
 MEMORY_BYTES = 1536 << 20
 CPU_SECONDS = 120
-_WORKER = Path(__file__).with_name("worker.py")
+_WORKER = Path(__file__).with_name("office_worker.py")
 _REFUSED = 65
 _LIBRARIES = {
     "pdf": ("pypdfium2", "PDF files"),
@@ -77,7 +83,7 @@ def extract(source: Source, kind: str, tally: Tally) -> Iterator[list[Any]]:
         package = "python-docx" if library == "docx" else library
         raise MissingExtraError(package, extra="office", purpose=f"reading {what}")
     with _as_file(source) as path, tempfile.TemporaryFile() as errors:
-        # -P: nothing in the worker's folder can take the place of a library.
+        # -P: the folder of the worker has modules named like those of the standard library.
         seconds = min(CPU_SECONDS, source.cpu_seconds or CPU_SECONDS)
         command = [sys.executable, "-P", str(_WORKER), kind, str(path), str(MEMORY_BYTES), str(seconds)]
         with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors) as process:
@@ -163,3 +169,88 @@ def read_pdf(source: Source, *, tally: Tally) -> Iterator[Document]:
     """
     blocks = ((kind, level, text) for _, kind, level, text in extract(source, "pdf", tally))
     yield from document_of(source, blocks, "a PDF", tally)
+
+
+# Excel workbooks: labelled texts in, tables of mentions or relations out
+
+
+MAX_ROWS = 1 << 20  # of a sheet, by the file format
+MAX_CELL = 32_767  # characters
+_ILLEGAL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
+
+
+def read_xlsx(
+    source: Source,
+    *,
+    tally: Tally,
+    text: str = "",
+    label: str = "",
+    id: str = "",
+    header: Literal["auto", "yes", "no"] = "auto",
+) -> Iterator[Document]:
+    """One document per row of each sheet; columns are recognized and named as in csv."""
+    empty = True
+    for sheet, items in groupby(extract(source, "xlsx", tally), key=itemgetter(1)):
+        empty = False
+        part = f"-{sheet + 1}" if sheet else ""
+        yield from read_rows(source, _rows(items), (text, label, id), header, "utf-8", tally, part=part)
+    if empty:
+        tally.note("empty table")
+
+
+def _rows(items: Iterable[list[Any]]) -> Iterator[TableRow]:
+    """The rows of a sheet, none narrower than its first."""
+    width = 0
+    for _, _, number, cells in items:
+        width = width or len(cells)
+        cells += [""] * (width - len(cells))
+        # Packed as the rows of a CSV file are: one character per byte.
+        packed = tuple(cell.encode("utf-8", "replace").decode("latin-1") for cell in cells)
+        yield TableRow(number, "\t".join(cells).encode("utf-8", "replace"), packed)
+
+
+def write_xlsx(
+    docs: Iterable[Document],
+    stream: BinaryIO,
+    *,
+    tally: Tally,
+    table: Table = "mentions",
+    counts: bool = False,
+    preferred_name: PreferredName | None = None,
+) -> None:
+    """One row per mention or relation, or with `counts` one per concept, name or pair; text is never a formula."""
+    try:
+        from openpyxl import Workbook
+    except ImportError:
+        raise MissingExtraError("openpyxl", extra="office", purpose="writing Excel files") from None
+    workbook = Workbook(write_only=True)
+    sheet: Any = workbook.create_sheet("counts" if counts else table)
+    sheet.freeze_panes = "A2"
+    rows = table_rows(docs, counts=counts, preferred_name=preferred_name, tally=tally, table=table)
+    for number, row in enumerate(rows, start=1):
+        if number > MAX_ROWS:
+            raise FormatError(
+                f"the table has more than {MAX_ROWS - 1:,} rows, which is the limit of Excel. Write it as csv, or the "
+                "documents in several files.",
+                code="too-large",
+                value=MAX_ROWS,
+            )
+        sheet.append([_cell(sheet, value, tally) for value in row])
+    workbook.save(stream)
+
+
+def _cell(sheet: Any, value: Cell, tally: Tally) -> Any:
+    if not isinstance(value, str):
+        return value
+    from openpyxl.cell import WriteOnlyCell
+
+    text = _ILLEGAL.sub("\ufffd", value)
+    if text != value:
+        tally.note("control character in a cell written as U+FFFD")
+    if len(text) > MAX_CELL:
+        tally.note(f"cell cut to {MAX_CELL:,} characters")
+        text = text[:MAX_CELL]
+    cell = WriteOnlyCell(sheet, value=text)
+    # Otherwise a text that begins with = would be a formula, and one such as #N/A an error.
+    cell.data_type = "s"
+    return cell

@@ -1,1 +1,0 @@
-"""Office documents: PDF, DOCX and XLSX."""

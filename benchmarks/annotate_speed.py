@@ -1,11 +1,18 @@
 """Annotation throughput on a CPU: Hugging Face's pipeline, transformers with sorted batches, Lexome in fp32 and int8.
 
+    python benchmarks/annotate_speed.py [--texts FILE|COUNT] [--rounds N]
     python benchmarks/annotate_speed.py CHECKPOINT EXPORTED_FP32 EXPORTED_INT8 [--texts FILE|COUNT] [--gold SET]
 
-One fine-tuned token classifier in three forms, on the same texts. Each system runs in a process of its own, pinned to
-one core and then to two; rounds alternate between systems, and the throughput is the median. Tokens are those of the
-model's tokenizer without special tokens, the same count for every system. F1 is of the predicted mentions on documents
-of a dataset that the model was not trained on. Writes results/annotate_speed.json.
+Without a checkpoint it is the default model as users run it, on one core: all types, with and without linking and
+rules, beside the pipeline with a checkpoint of the same float weights. CPU time is counted there, not time on the wall,
+because rules and linking are less than what another program on the machine changes. The pipeline knows one label per
+token, not one per type, so its mentions of this model are not compared.
+
+With a checkpoint, it is one fine-tuned token classifier in three forms, on the same texts. Each system runs in a
+process of its own, pinned to one core and then to two; rounds alternate between systems, and the throughput is the
+median. Tokens are those of the model's tokenizer without special tokens, the same count for every system. F1 is of the
+predicted mentions on documents of a dataset that the model was not trained on. Writes results/annotate_speed.json,
+either part without the other.
 """
 
 import argparse
@@ -15,6 +22,7 @@ import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
@@ -48,6 +56,12 @@ def main() -> None:
     if given.worker:
         work(given)
         return
+    stored = json.loads(given.out.read_bytes()) if given.out.is_file() else {}
+    if given.checkpoint is None:
+        stored["default"] = default_measured(given)
+        given.out.write_text(json.dumps(stored, indent=1) + "\n")
+        print(json.dumps(stored["default"], indent=1))
+        return
     tokenizer = open_tokenizer(given.fp32 / "tokenizer.json")
     lengths = lengths_of(tokenizer, texts_of(given.texts))
     if given.texts.isdigit():
@@ -69,6 +83,7 @@ def main() -> None:
         "rounds": given.rounds,
         "bioformer_tokens_per_second": BIOFORMER_TOKENS_PER_SECOND,
         "cores": found,
+        **({"default": stored["default"]} if "default" in stored else {}),
     }
     given.out.write_text(json.dumps(result, indent=1) + "\n")
     print(json.dumps({"f1": scores, **found}, indent=1))
@@ -77,9 +92,9 @@ def main() -> None:
 def arguments() -> argparse.Namespace:
     """Command-line arguments."""
     options = argparse.ArgumentParser()
-    options.add_argument("checkpoint", type=Path)
-    options.add_argument("fp32", type=Path)
-    options.add_argument("int8", type=Path)
+    options.add_argument("checkpoint", type=Path, nargs="?")
+    options.add_argument("fp32", type=Path, nargs="?")
+    options.add_argument("int8", type=Path, nargs="?")
     options.add_argument("--texts", default="256", help="a file with one text per line, or the number of abstracts")
     options.add_argument("--gold", default="NCBI-disease-pubtator")
     options.add_argument("--split", default="test")
@@ -90,9 +105,57 @@ def arguments() -> argparse.Namespace:
     )
     options.add_argument("--rounds", type=int, default=5)
     options.add_argument("--out", type=Path, default=RESULT)
-    options.add_argument("--worker", choices=[*WAYS, "peak"], help=argparse.SUPPRESS)
+    options.add_argument("--worker", choices=[*WAYS, *DEFAULT_WAYS, "peak"], help=argparse.SUPPRESS)
     options.add_argument("--threads", type=int, default=1, help=argparse.SUPPRESS)
     return options.parse_args()
+
+
+def default_measured(given: argparse.Namespace) -> dict[str, Any]:
+    """CPU time of the default model on one core, in Lexome and in the pipeline."""
+    from lexome.infer.annotator import default_model
+    from lexome.infer.predictor import MODEL
+    from lexome.models.exported import write_exported
+
+    settings = read_settings(default_model())
+    given.fp32 = given.int8 = default_model()
+    lengths = lengths_of(open_tokenizer(default_model() / "tokenizer.json"), texts_of(given.texts))
+    lengths = dict(islice(lengths.items(), int(given.texts))) if given.texts.isdigit() else lengths
+    core = sorted(os.sched_getaffinity(0))[-1:]
+    with tempfile.TemporaryDirectory() as scratch:
+        given.checkpoint = Path(scratch) / "checkpoint"
+        write_exported(
+            default_model() / MODEL,
+            given.checkpoint,
+            kind=settings.kind,
+            labels=settings.labels,
+            tokenizer=default_model(),
+            name=settings.source["name"],
+        )
+        workers = {name: Worker(name, given, core) for name in ("pipeline", *DEFAULT_WAYS)}
+        rounds: dict[str, list[float]] = {name: [] for name in workers}
+        for worker in workers.values():
+            worker.ask("cpu", list(lengths)[:BATCH])
+        for _ in range(given.rounds):
+            for name, worker in workers.items():
+                rounds[name].append(worker.ask("cpu", list(lengths)))
+        for worker in workers.values():
+            worker.end()
+    tokens, plain = sum(lengths.values()), statistics.median(rounds["pipeline"])
+    return {
+        "facts": facts("onnxruntime", "torch", "transformers", "tokenizers", "numpy"),
+        "types": [type_ for type_ in (settings.task or {})["types"] if type_ not in (settings.task or {})["extra"]],
+        "texts": len(lengths),
+        "tokens": tokens,
+        "rounds": given.rounds,
+        "ways": {
+            name: {
+                "tokens_per_second": round(tokens / statistics.median(seconds)),
+                "times_pipeline": round(plain / statistics.median(seconds), 2),
+                "cpu_seconds": [round(each, 3) for each in seconds],
+            }
+            for name, seconds in rounds.items()
+        },
+    }
 
 
 def scored(
@@ -175,7 +238,8 @@ class Worker:
 def work(given: argparse.Namespace) -> None:
     """Answer requests, one per line, until the input ends."""
     out, sys.stdout = sys.stdout, sys.stderr
-    way = WAYS[given.worker](given) if given.worker in WAYS else None
+    ways = {**WAYS, **DEFAULT_WAYS}
+    way = ways[given.worker](given) if given.worker in ways else None
     for line in sys.stdin:
         asked = json.loads(line)
         if way is None:
@@ -183,9 +247,10 @@ def work(given: argparse.Namespace) -> None:
         elif asked["what"] == "mentions":
             said = way(asked["texts"])
         else:
-            began = time.monotonic()
+            clock = time.process_time if asked["what"] == "cpu" else time.monotonic
+            began = clock()
             way(asked["texts"])
-            said = time.monotonic() - began
+            said = clock() - began
         out.write(json.dumps(said) + "\n")
         out.flush()
 
@@ -254,12 +319,17 @@ def mentions(doc: Document) -> list[Mention]:
     return [(span.start, span.end, str(span.type)) for span in doc.spans]
 
 
-def lexome_way(folder: Path, threads: int) -> Way:
-    """Lexome's annotator with its defaults."""
+def lexome_way(folder: Path, threads: int, *, link: bool = False, without_rules: Sequence[str] = ()) -> Way:
+    """Lexome's annotator with its defaults, but for linking."""
     from lexome.infer.annotator import Annotator
+    from lexome.infer.concepts import ConceptOptions
 
-    annotator = Annotator.open(folder, threads=threads)
-    return lambda texts: [mentions(doc) for doc in annotator.annotate(documents(texts))]
+    annotator = Annotator.open(folder, threads=threads, concepts=ConceptOptions(link=link))
+
+    def run(texts: Sequence[str]) -> list[list[Mention]]:
+        return [mentions(doc) for doc in annotator.annotate(documents(texts), without_rules=without_rules)]
+
+    return run
 
 
 WAYS: dict[str, Callable[[argparse.Namespace], Way]] = {
@@ -267,6 +337,14 @@ WAYS: dict[str, Callable[[argparse.Namespace], Way]] = {
     "transformers, sorted batches": transformers_way,
     "lexome fp32": lambda given: lexome_way(given.fp32, given.threads),
     "lexome int8": lambda given: lexome_way(given.int8, given.threads),
+}
+
+
+# Of the default model.
+DEFAULT_WAYS: dict[str, Callable[[argparse.Namespace], Way]] = {
+    "lexome": lambda given: lexome_way(given.int8, given.threads),
+    "lexome, with linking": lambda given: lexome_way(given.int8, given.threads, link=True),
+    "lexome, without rules": lambda given: lexome_way(given.int8, given.threads, without_rules=("all",)),
 }
 
 

@@ -17,6 +17,7 @@ get, so that all parts end within `--minutes`. The parts:
 
 A part that fails is recorded with its error, and the others go on. The result is written after each part, to
 results/gpu_annotate.json or `--out`; with `--small`, which tries everything on a few abstracts, it is printed alone.
+results/bulk_stages.json is of `--parts stages --device cpu --megabytes 2 --out results/bulk_stages.json`.
 """
 
 import argparse
@@ -25,6 +26,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from itertools import chain, cycle, islice
@@ -100,7 +102,7 @@ def main() -> None:
         files = part("input", lambda: write_pubmed(given, work / "pubmed"))
         if "files" not in files:
             raise SystemExit(f"no abstracts in {given.text}. Name a folder or file with --text.")
-        with serve_models([default_model()], given.device) as server:
+        with serve_models([default_model()], given.device) if given.bulk else nullcontext() as server:
             count = max(1, round(PROBE * files["files"]))
             probe = part("probe", lambda: bulk(work, "bioc-xml", given, server, files=count))
             for name, share in SHARES.items():
@@ -127,10 +129,13 @@ def arguments() -> argparse.Namespace:
     options.add_argument("--megabytes", type=float, default=208)
     options.add_argument("--minutes", type=float, default=4, help="time limit for all parts together")
     options.add_argument("--workers", type=int, default=max(1, usable_cores() - 1))
-    options.add_argument("--parts", type=lambda names: ["input", "probe", *names.split(",")], help="run these alone")
+    options.add_argument("--parts", type=lambda names: names.split(","), help="run these alone")
     options.add_argument("--out", type=Path, default=RESULT)
     given = options.parse_args()
     given.files = FILES
+    given.bulk = not given.parts or not SHARES.keys().isdisjoint(given.parts)
+    if given.parts:
+        given.parts += ["input", *(["probe"] if given.bulk else [])]
     if given.small:
         given.megabytes, given.files = min(given.megabytes, 0.1), 4
     return given
@@ -215,7 +220,7 @@ def bulk(work: Path, name: str, given: argparse.Namespace, server: "Server", *, 
 def stages(work: Path, given: argparse.Namespace) -> dict[str, Any]:
     """Tokens per second of each stage on one core, the best of three rounds; the model is not among them.
 
-    Rules are the difference of decoding with and without them.
+    Rules and linking are differences: of decoding with and without rules, and of both with and without linking.
     """
     from lexome.export.device import open_model
 
@@ -225,7 +230,7 @@ def stages(work: Path, given: argparse.Namespace) -> dict[str, Any]:
     ruled = annotator.select()
     concepts = ConceptOptions().open()
     assert concepts is not None
-    path = min((work / "pubmed").iterdir())
+    path = work / "pubmed"
     docs = list(islice(read(path), 20 if given.small else STAGE_DOCUMENTS))
     # As many documents at a time as a worker sends.
     windows = [model.encode(doc) for doc in docs]
@@ -240,12 +245,14 @@ def stages(work: Path, given: argparse.Namespace) -> dict[str, Any]:
         "tokenize": lambda: [model.encode(doc) for doc in docs],
         "decode": lambda: [model.predict(*triple, plain) for triple in triples],
         "rules": lambda: [model.predict(*triple, ruled) for triple in triples],
-        "link": lambda: [concepts.apply(doc, ruled.types) for doc in found],
+        # Right after the rules, which have found the abbreviations.
+        "link": lambda: [concepts.apply(model.predict(*triple, ruled), ruled.types) for triple in triples],
         "write bioc-xml": lambda: write(out, found, "bioc-xml"),
         "write parquet": lambda: write(out, found, "parquet"),
         "write bioc-xml linked": lambda: write(out, linked, "bioc-xml", **naming_options("bioc-xml", concepts)),
     }
     seconds = {name: min(timed(step) for _ in range(3)) for name, step in steps.items()}
+    seconds["link"] = max(0.0, seconds["link"] - seconds["rules"])
     seconds["rules"] = max(0.0, seconds["rules"] - seconds["decode"])
     tokens = sum(len(window.ids) for own in windows for window in own)
     common = [seconds[name] for name in ("read", "language", "tokenize", "decode", "rules")]

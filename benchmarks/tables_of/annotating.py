@@ -27,6 +27,32 @@ def annotate_speed() -> str:
     return rows(head, *lines) + measured(result["facts"])
 
 
+def annotate_default() -> str:
+    """CPU time of the default model on one core, all types."""
+    result = stored("annotate_speed")["default"]
+    lines = [
+        (
+            name.replace("pipeline", "transformers pipeline"),
+            f"{way['tokens_per_second']:,}",
+            f"{way['times_pipeline']:.2f}×",
+        )
+        for name, way in result["ways"].items()
+    ]
+    return rows(("system", "tokens/s of CPU time", "vs. pipeline"), *lines) + measured(result["facts"])
+
+
+def bulk_stages() -> str:
+    """CPU time of each stage of bulk annotation on one core, without the model."""
+    result = stored("bulk_stages")
+    part = result["stages"]
+    lines = [(name, f"{taken:.2f}", f"{1 / taken:.2f} M") for name, taken in part["microseconds_per_token"].items()]
+    totals = [
+        (f"**to {name.replace(' linked', ', with linking')}**", f"{1e6 / rate:.2f}", f"{rate / 1e6:.2f} M")
+        for name, rate in part["tokens_per_second"].items()
+    ]
+    return rows(("stage", "µs per token", "tokens/s"), *lines, *totals) + measured(result["facts"])
+
+
 def annotator_rules() -> str:
     """F1 of the default model without and with its rules, on development and test splits."""
     result = stored("annotator_rules")
@@ -187,6 +213,8 @@ TABLES = {
     for made in (
         extras_size,
         annotate_speed,
+        annotate_default,
+        bulk_stages,
         annotator_rules,
         annotator_rules_each,
         annotator_calibration,

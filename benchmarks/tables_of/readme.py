@@ -28,10 +28,12 @@ def readme_quality() -> str:
 
 def readme_speed() -> str:
     """Throughput of each stage beside a peer that was measured in the same run on the same machine."""
-    annotating, serving = stored("annotate_speed")["cores"], stored("serve_load")
+    annotating, serving = stored("annotate_speed"), stored("serve_load")
     pretraining, finetuning, reading = stored("pretrain_speed"), stored("finetune_speed"), stored("read_speed")
     lines = [
-        *(_annotating(name, part["ways"]) for name, part in annotating.items()),
+        _annotating("annotate, default model, all types, no linking", "lexome", annotating["default"]["ways"]),
+        _annotating("the same, with linking", "lexome, with linking", annotating["default"]["ways"]),
+        _annotating("annotate, one type", "lexome int8", annotating["cores"]["1 cores"]["ways"]),
         (
             "annotate, default model, six types, no linking",
             f"{serving['server_cores']} cores",
@@ -54,11 +56,10 @@ def readme_speed() -> str:
     return rows(("stage", "hardware", "Lexome", "peer, same run", "ratio"), *lines)
 
 
-def _annotating(cores: str, ways: dict[str, Any]) -> tuple[str, ...]:
-    lexome, pipeline = (ways[name]["tokens_per_second"] for name in ("lexome int8", "pipeline"))
-    hardware = cores.replace("1 cores", "1 core")
+def _annotating(stage: str, way: str, ways: dict[str, Any]) -> tuple[str, ...]:
+    lexome, pipeline = (ways[name]["tokens_per_second"] for name in (way, "pipeline"))
     peer = f"transformers pipeline: {pipeline:,} tokens/s"
-    return ("annotate, one type, int8", hardware, f"{lexome:,} tokens/s", peer, f"{lexome / pipeline:.1f}×")
+    return (stage, "1 core", f"{lexome:,} tokens/s", peer, f"{lexome / pipeline:.1f}×")
 
 
 def _pretraining(result: dict[str, Any], shape: str, peer: str, name: str) -> tuple[str, ...]:

@@ -17,9 +17,10 @@ from lexome.errors import FormatError, UsageError
 from lexome.formats import Tally, input_files, read, write, writing_format
 from lexome.formats.registry import formats_by_extension
 from lexome.formats.streams import is_archive
-from lexome.infer.annotator import RELATIONS, TEXT_ID, Annotator, Candidate, RelationExplanation
+from lexome.infer.annotator import RELATIONS, TEXT_ID, Annotator, Candidate
 from lexome.infer.concepts import Concepts, naming_options
 from lexome.infer.refinement import RULE_ATTRIBUTE
+from lexome.infer.relation_explanation import RelationExplanation
 from lexome.infer.selection import MinScore, Overlaps, match_case
 from lexome.progress import progress
 

@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from importlib import resources
 from itertools import chain, islice
@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 
 from lexome.corpus.sentences import with_sentences
-from lexome.document import Argument, Document, Passage, Range, Relation, Span
+from lexome.document import Document, Passage
 from lexome.errors import CheckpointError, UsageError
 from lexome.infer.concepts import ConceptOptions, Concepts
 from lexome.infer.predictor import CHANGED, SETTINGS, ModelSettings, Predictor, is_hugging_face, open_hugging_face
 from lexome.infer.refinement import Refined, Refinement, refine_document
+from lexome.infer.relation_explanation import NEAR, RelationExplanation, explain_pair
 from lexome.infer.selection import ALL_RULES, MinScore, Overlaps, Selection, select
 from lexome.tasks import DocumentRelations, Ner, Questions, Task, task_of
-from lexome.tasks.document_relation import EntityKey, PairScores, key_arguments
 from lexome.tasks.task import Example, Floats, Frame
 
 if TYPE_CHECKING:
@@ -32,9 +32,6 @@ Curve = tuple[float, float]
 
 # Scores are clipped to this distance from 0 and 1 before calibration.
 EDGE = 1e-6
-# Probability of its best label that a pair without a relation needs to be explained, and mention pairs that are shown.
-NEAR = 0.1
-MAX_EVIDENCE = 3
 # Logit of a tag that the model does not have: far below every real one.
 NEVER = -1e4
 
@@ -226,7 +223,7 @@ class Model:
                 candidates.append(Candidate(*miss.place, doc.slice(*miss.place), miss.type, score, miss.reason))
         return candidates
 
-    def explain_relations(self, doc: Document, selection: Selection) -> "list[RelationExplanation]":
+    def explain_relations(self, doc: Document, selection: Selection) -> list[RelationExplanation]:
         """The relations of an annotated document that this model predicts, and the pairs that came near."""
         if not isinstance(self.task, DocumentRelations):
             return []
@@ -234,7 +231,11 @@ class Model:
         examples = self.encode(doc)
         logits = self.run(examples) if examples else []
         scores = self.task.explain(split if self.task.uses_sentences else doc, examples, logits)
-        explained = [_explain_pair(split, one, self.settings.calibration or {}, selection) for one in scores]
+        curves = self.settings.calibration or {}
+        explained = [
+            explain_pair(split, one, selection, calibrate=lambda label, score: calibrated(score, curves.get(label)))
+            for one in scores
+        ]
         # Nobody expects a type that was not requested.
         return [
             one
@@ -279,86 +280,6 @@ class Candidate:
     type: str
     score: float
     why: str
-
-
-@dataclass(frozen=True, slots=True)
-class RelationEvidence:
-    """Two mentions that stand for the sides of a relation, their sentences, and its probability by them alone."""
-
-    first: Range
-    second: Range
-    sentences: tuple[Range, ...]
-    text: str
-    probability: float
-
-
-@dataclass(frozen=True, slots=True)
-class RelationExplanation:
-    """What a model says of two entities; `probabilities` are uncalibrated, None being no relation.
-
-    label     the predicted relation, or None
-    score     of the label, or of the best one where there is none, on the scale of the relations' scores
-    reason    why the relation is not in the result, or None
-    evidence  the mentions of the two, the most convincing first
-    """
-
-    schema: str
-    label: str | None
-    first: str
-    second: str
-    score: float
-    novelty: float | None
-    probabilities: dict[str | None, float]
-    evidence: tuple[RelationEvidence, ...]
-    reason: str | None = None
-
-    def as_dict(self) -> dict[str, Any]:
-        """All of it for JSON; no relation is "none"."""
-        probabilities = {label or "none": round(value, 4) for label, value in self.probabilities.items()}
-        return {**asdict(self), "score": round(self.score, 4), "probabilities": probabilities}
-
-
-def _explain_pair(
-    doc: Document, scores: PairScores, curves: Mapping[str, Curve], selection: Selection
-) -> RelationExplanation:
-    spans = {span.id: span for span in doc.spans}
-    sentences = [sentence for passage in doc.passages for sentence in passage.sentences]
-
-    def sentences_of(*mentions: Span) -> tuple[Range, ...]:
-        found = (next(((a, b) for a, b in sentences if a <= one.start < b), (one.start, one.end)) for one in mentions)
-        return tuple(sorted(dict.fromkeys(found)))
-
-    evidence = []
-    for first, second, probability in sorted(scores.mentions, key=lambda row: -row[2])[:MAX_EVIDENCE]:
-        one, other = spans[first], spans[second]
-        places = sentences_of(one, other)
-        text = " ... ".join(doc.slice(*place) for place in places)
-        evidence.append(RelationEvidence((one.start, one.end), (other.start, other.end), places, text, probability))
-    ranked = sorted(scores.probabilities.items(), key=lambda item: -item[1])
-    best = next(label for label, _ in ranked if label is not None)
-    score = calibrated(scores.probabilities[best], curves.get(best)) if scores.label else scores.probabilities[best]
-    sides = key_arguments(scores.key)
-    reason: str | None = f"no relation is more likely ({scores.probabilities[None]:.2f})"
-    if scores.label is not None:
-        reason = selection.reason_relation_dropped(Relation("R", scores.label, sides, score=score))
-    return RelationExplanation(
-        scores.schema.name,
-        scores.label,
-        _side_name(sides[0], scores.key[1], spans),
-        _side_name(sides[1], scores.key[2], spans),
-        score,
-        scores.novelty,
-        dict(ranked),
-        tuple(evidence),
-        reason,
-    )
-
-
-def _side_name(side: Argument, entity: EntityKey, spans: Mapping[str, Span]) -> str:
-    if side.concept is None:
-        return spans[str(side.target)].text
-    mentions = sorted((span for span in spans.values() if side.concept in span.concepts), key=lambda span: span.start)
-    return f"{mentions[0].text} ({side.concept})" if mentions else entity.name
 
 
 # Scheduling: one generator for each document, whoever decides what runs next

@@ -13,7 +13,7 @@ from lexome.formats.html import color_of
 
 if TYPE_CHECKING:
     from lexome.concepts.linker import Explanation
-    from lexome.infer.annotator import RelationExplanation
+    from lexome.infer.relation_explanation import RelationExplanation
 
 BOLD, DIM, RESET = "\x1b[1m", "\x1b[2m", "\x1b[0m"
 # Hues of the terminal's colors in OKLCH, and their codes; dark blue is hard to read, so blue is the bright one.

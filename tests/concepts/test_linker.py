@@ -6,6 +6,7 @@ import pytest
 from small_terms import HUMAN, MOUSE, marked, small_index
 
 from lexome.concepts.linker import CONCEPT_SCORE, Linker
+from lexome.concepts.species_context import SpeciesContext
 from lexome.concepts.terms import Term
 from lexome.concepts.training_mentions import TrainingMentions
 from lexome.document import Document
@@ -121,3 +122,18 @@ def test_linking_is_deterministic_and_a_step(linker: Linker) -> None:
     docs = [marked("{breast cancer} in {mice|Species} with {p53|Gene}")] * 2
     first, second = linker(iter(docs))
     assert first == second == Linker(linker.indexes).link(docs[0])
+
+
+@pytest.mark.parametrize(
+    ("text", "taxa"),
+    [
+        ("Patients and mice.", {"NCBITaxon:9606", "NCBITaxon:10090"}),
+        # A cue before a hyphen counts, one behind it or inside a word does not.
+        ("mouse-derived, non-human, humane, women_s", {"NCBITaxon:10090"}),
+        ("MCF-7-derived clones; 3T3-L1 and 3T3", {"NCBITaxon:9606", "NCBITaxon:10090"}),
+        ("İ: rats", {"NCBITaxon:10116"}),
+        ("nothing of that kind", set()),
+    ],
+)
+def test_words_tell_the_species(text: str, taxa: set[str]) -> None:
+    assert SpeciesContext(marked(text)).taxa.keys() == taxa

@@ -8,6 +8,8 @@ from pathlib import Path
 from types import FrameType
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from lexome.document import Document, Passage, Span, lay_out
 from lexome.errors import CheckpointError, UsageError
@@ -16,6 +18,7 @@ from lexome.infer.predictor import read_settings, write_settings
 from lexome.infer.refinement import Layout, Refinement, apply_rules, made_by_rule, refine_document
 from lexome.infer.rules import (
     RULES,
+    WORD,
     Drop,
     Mention,
     NameIndex,
@@ -204,6 +207,26 @@ def test_copies_of_a_sentence_have_the_same_mentions() -> None:
     mentions = [Mention(start, start + 7, "Chemical", 0.8) for start in starts[:2]] + [Mention(0, 24, "Gene", 0.4)]
     refined, _ = apply_rules(text, mentions, types=TYPES, rules=("repeated-sentences",), resolve=False)
     assert {(mention.start, mention.type) for mention in refined} == {(start, "Chemical") for start in starts}
+
+
+@given(
+    st.lists(st.text("ab1-_é ", min_size=1, max_size=4), max_size=5),
+    st.text("ab1-_é ", max_size=30),
+)
+def test_a_name_index_finds_what_a_search_at_every_word_finds(names: list[str], text: str) -> None:
+    """Names begin with a word, end where no word goes on, and the longest one at each place counts."""
+    usable = {name for name in names if WORD.match(name) and not name[-1].isspace()}
+    expected: list[tuple[int, int]] = []
+    for word in WORD.finditer(text):
+        ends = [
+            word.start() + len(name)
+            for name in usable
+            if WORD.match(name)[0] == word[0] and text.startswith(name, word.start())  # type: ignore[index]
+        ]
+        whole = [end for end in ends if not (text[end - 1].isalnum() and text[end : end + 1].isalnum())]
+        if whole and (not expected or word.start() >= expected[-1][1]):
+            expected.append((word.start(), max(whole)))
+    assert list(NameIndex(names).find(text)) == expected
 
 
 def test_a_name_index_finds_the_longest_whole_words() -> None:

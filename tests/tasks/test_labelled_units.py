@@ -9,7 +9,7 @@ from task_rows import tokenizer
 
 from lexome.document import Document, Passage, lay_out
 from lexome.tasks.task import Tokenizer
-from lexome.tasks.windows import Units, split_units, tokenize
+from lexome.tasks.windows import _WORD, Units, _words, split_units, tokenize
 
 
 def units(doc: Document, using: Tokenizer, *, words: bool, sentences: bool = False) -> Units:
@@ -33,6 +33,13 @@ def test_units_hold_all_text_that_touches_a_token(texts: list[str], words: bool,
             assert places <= held or not places & held
     assert sorted(set(found.of.tolist())) == list(range(len(found.ranges)))
     assert [found.of[token] for token in found.firsts] == list(range(len(found.ranges)))
+
+
+@given(st.text(st.one_of(st.characters(codec="utf-8"), st.sampled_from("aB2_-. \n\u0301é²ǅ中´")), max_size=40))
+def test_words_are_those_of_the_pattern(text: str) -> None:
+    """Found without it in texts whose letters have no accents of their own."""
+    expected = [(match.start() + 7, match.end() + 7) for match in _WORD.finditer(text)]
+    assert list(map(tuple, _words(Passage(7, text)).tolist())) == expected
 
 
 def test_tokens_of_a_word_are_one_unit_and_tokens_alone_are_several() -> None:

@@ -195,7 +195,10 @@ class Linker:
             return doc
         explained = self._explain(doc, wanted, reasons=False)
         spans = tuple(
-            replace(span, concepts=explained[span.id].concepts) if span.id in explained else span for span in doc.spans
+            Span(span.id, span.type, span.parts, span.text, explained[span.id].concepts, span.score)
+            if span.id in explained
+            else span
+            for span in doc.spans
         )
         attributes = doc.attributes
         if scores:
@@ -239,7 +242,8 @@ class Linker:
             # The species of a gene depends on the place, everything else on the document alone.
             key = (span.text, type)
             if type != GENE and key in same:
-                explained[span.id] = replace(same[key], span=span)
+                one = same[key]
+                explained[span.id] = Explanation(span, one.concepts, one.score, one.candidates, one.parts)
                 continue
             one = self._explain_span(span, type, context, reasons=reasons)
             explained[span.id] = same[key] = one

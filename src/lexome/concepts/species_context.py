@@ -2,7 +2,7 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from lexome.document import Document
 
@@ -42,9 +42,8 @@ _TAXON_OF_CUE = {
     for taxon, words in table.items()
     for word in words.split()
 }
-_CUE = re.compile(
-    rf"(?<![\w-])(?:{'|'.join(map(re.escape, sorted(_TAXON_OF_CUE, key=len, reverse=True)))})(?!\w)", re.IGNORECASE
-)
+# A word with its hyphens: a cue is one, or what it begins with before a hyphen.
+_WORD = re.compile(r"(?<![\w-])\w[\w-]*")
 # Popular names that a taxonomy gives to a genus, a strain or nothing at all.
 _POPULAR = {
     HUMAN: "human humans patient patients man men woman women child children participant participants volunteer "
@@ -86,6 +85,31 @@ _SENTENCE_END = re.compile(r"[.?!]\s+(?=[A-Z])")
 _NEAR = 25
 
 
+def _find_cues(text: str) -> Iterator[tuple[int, tuple[str, float]]]:
+    """The places of words that tell the species, with its taxon and how much it counts."""
+    lowered = text.lower()
+    if len(lowered) != len(text):  # İ has two characters in lower case
+        each = ((match.start(), _cue_of(match[0].lower())) for match in _WORD.finditer(text))
+        yield from ((start, cue) for start, cue in each if cue is not None)
+        return
+    cues = {word: cue for word in set(_WORD.findall(lowered)) if (cue := _cue_of(word)) is not None}
+    for word, cue in cues.items():
+        start = lowered.find(word)
+        while start >= 0:
+            end = start + len(word)
+            around = lowered[max(0, start - 1) : start] + lowered[end : end + 1]
+            if not any(character.isalnum() or character in "_-" for character in around):
+                yield start, cue
+            start = lowered.find(word, end)
+
+
+def _cue_of(word: str) -> tuple[str, float] | None:
+    """The taxon and weight of a word, or of its longest beginning before a hyphen."""
+    while (cue := _TAXON_OF_CUE.get(word)) is None and "-" in word:
+        word = word.rpartition("-")[0]
+    return cue
+
+
 class SpeciesContext:
     """The species of a document, and how likely each is at a place."""
 
@@ -97,10 +121,10 @@ class SpeciesContext:
         known = {place for place, _, _ in self._places}
         self._ends: list[int] = []
         for passage in doc.passages:
-            for match in _CUE.finditer(passage.text):
-                place = passage.offset + match.start()
+            for start, (taxon, weight) in _find_cues(passage.text):
+                place = passage.offset + start
                 if place not in known:
-                    self._places.append((place, *_TAXON_OF_CUE[match[0].lower()]))
+                    self._places.append((place, taxon, weight))
             self._ends += [passage.offset + match.end() for match in _SENTENCE_END.finditer(passage.text)]
             self._ends.append(passage.end + 1)
         self._places.sort()

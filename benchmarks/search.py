@@ -61,18 +61,17 @@ def main() -> None:
         print(json.dumps(time_queries(given.index, json.loads(given.queries.read_text()))))
         return
     results = json.loads(given.out.read_text()) if given.out.exists() else {}
-    results |= facts("numpy", "usearch", "torch")
-    results.pop("note", None)
     with tempfile.TemporaryDirectory() as scratch:
         if given.way == "speed":
-            results["speed"] = speed(given.abstracts, given.bioasq, Path(scratch))
+            # Recall may be measured on another machine.
+            results |= facts("numpy") | {"speed": speed(given.abstracts, given.bioasq, Path(scratch))}
             given.out.write_text(json.dumps(results, indent=1) + "\n")
             return
         for table, row in recall(given, Path(scratch)):
             print(table, json.dumps(row), flush=True)
             same = ("set", "ranking", "encoder")
             kept = [old for old in results.get(table, []) if any(old[key] != row[key] for key in same)]
-            results[table] = [*kept, row]
+            results |= {table: [*kept, row], "recall_measured": facts("numpy", "torch") | {"device": hardware(given)}}
             given.out.write_text(json.dumps(results, indent=1) + "\n")
 
 
@@ -212,6 +211,14 @@ class Found:
         row = {"queries": len(chosen), "candidates": len({document for document, _ in self.passages.values()})}
         percent = {"first": first, "hit@10": among, "recall@10": share}
         return row | {name: round(100 * count / len(chosen), 1) for name, count in percent.items()}
+
+
+def hardware(given: argparse.Namespace) -> str:
+    """The GPU that encoders run on, or cpu."""
+    import torch
+
+    device = given.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    return torch.cuda.get_device_name(device) if device.startswith("cuda") else device
 
 
 def by_vectors(folder: Path, pooling: str, found: Found, device: str | None) -> tuple[list[Ranking], int]:

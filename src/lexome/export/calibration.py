@@ -237,7 +237,7 @@ def calibrate_reader(model: Model, sources: Sequence[HeldOutSource]) -> list[Rea
 
 def _fit_reader(model: Model, task: Questions, docs: Sequence[Document]) -> ReaderCalibration:
     gold = [doc.questions[0] for doc in docs]
-    # Raw probabilities: curves that the model may have are not applied.
+    # Raw probabilities: at export, a model has no curves yet.
     raw = model.with_task(task.with_all_candidates())
     other = ask_elsewhere(docs)
     read = [[doc.questions[0] for doc in raw.annotate(part)] for part in (docs, other)]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lexome.corpus.ingest import language_code, language_of
+from lexome.corpus.languages import language_code, language_of
 
 TEXTS = {
     "en": "The patients were treated with aspirin and the risk of stroke was lower than in the other group",

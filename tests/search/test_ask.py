@@ -10,11 +10,12 @@ from services import table_model
 from typer.testing import CliRunner
 
 from lexome.cli import app
+from lexome.corpus.languages import other_language
 from lexome.document import Document, lay_out
 from lexome.errors import FormatError, UsageError
 from lexome.formats import write
 from lexome.infer.annotator import Model
-from lexome.search.ask import ask, form_of, open_readers, open_source, other_language
+from lexome.search.ask import ask, form_of, open_readers, open_source
 from lexome.tasks import Classes, Questions
 
 ABSTRACT = "BRCA1 is good. Which cancer? Olaparib cancer. Melanoma is bad."

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lexome.search.stemming import stem
-from lexome.search.terms import MAX_QUERY_TERMS, matching_ranges, query_terms, terms
+from lexome.search.terms import MAX_QUERY_TERMS, matching_ranges, query_terms, stem, terms
 
 # From the paper (Porter, 1980), one or more of each step.
 STEMS = {

@@ -27,6 +27,7 @@ from lexome.corpus.dedup import (
     word_hashes,
     words_of,
 )
+from lexome.corpus.languages import language_code, language_of
 from lexome.corpus.normalize import normalize
 from lexome.corpus.sentences import with_sentences
 from lexome.document import Document, Passage
@@ -37,48 +38,6 @@ from lexome.pipeline import Advance, Job
 from lexome.recipe.corpus_stages import Near, Source
 
 # Filters: language, license, retraction, length, and kinds of passages; each drop is counted by its reason
-
-
-# Words that are frequent in one of these languages and rare in the others.
-_COMMON = {
-    "en": "the of and to is was with for that this were are by from which has have been we not it be",
-    "fr": "le les des du et est dans une pour que qui sur avec par au aux ont été cette sont ce",
-    "de": "der die das und ist von mit den für nicht ein eine dem auf werden wurde bei sich als zu im",
-    "es": "el los las del y en una por con para que se es su fue como al lo pero entre más",
-    "it": "il gli della di e che per con una sono nel dei delle alla è stato da come nella più",
-    "pt": "o os as da do dos e em uma com para que foi não ao na no mais pela à são",
-}
-
-COMMON = {code: frozenset(words.split()) for code, words in _COMMON.items()}
-
-# About 30% of the words of running text; next to none in lists of names or numbers.
-# Over 5,000 English abstracts the median is 0.23 and the minimum 0.075.
-MIN_COMMON_FRACTION = 0.06
-
-# Enough words to decide; full texts are not counted to the end.
-MAX_WORDS_CHECKED = 400
-
-
-def language_of(words: Sequence[str]) -> str | None:
-    """The two-letter language code of a text given as lower-case words, or None where no known language fits.
-
-    >>> language_of("the effect of aspirin on the risk of stroke was not significant".split())
-    'en'
-    """
-    seen = Counter(words[:MAX_WORDS_CHECKED])
-    counts = {code: sum(seen[word] for word in common) for code, common in COMMON.items()}
-    best = max(counts, key=lambda code: counts[code])
-    return best if counts[best] >= MIN_COMMON_FRACTION * max(1, seen.total()) else None
-
-
-def language_code(code: str) -> str:
-    """The two-letter form of a language code: "eng", "en-US" and "en" are "en"."""
-    short = code.lower().replace("_", "-").partition("-")[0]
-    return _THREE.get(short, short)
-
-
-_CODES = "eng:en fre:fr fra:fr ger:de deu:de spa:es ita:it por:pt chi:zh zho:zh jpn:ja rus:ru"
-_THREE = dict(pair.split(":") for pair in _CODES.split())
 
 
 UNSTATED = "unstated"

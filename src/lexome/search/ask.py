@@ -12,7 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, cast, get_args
 
-from lexome.corpus.ingest import COMMON
+from lexome.corpus.languages import other_language
 from lexome.corpus.sentences import split_sentences
 from lexome.document import Answer, Document, Question, Range
 from lexome.errors import FormatError, UsageError
@@ -39,37 +39,6 @@ _LIST = re.compile(
     r"\s*(?:(?:please\s+)?(?:list|name|enumerate)\b|(?:which|what)\s+(?:are|were)\b|which\s+[\w-]+[^\Wsu]s\b)",
     re.IGNORECASE,
 )
-
-_LANGUAGES = {
-    "fr": "French",
-    "de": "German",
-    "es": "Spanish",
-    "it": "Italian",
-    "pt": "Portuguese",
-    "nl": "Dutch",
-    "sv": "Swedish",
-    "no": "Norwegian or Danish",
-    "pl": "Polish",
-    "cs": "Czech",
-    "tr": "Turkish",
-    "fi": "Finnish",
-}
-# Words that questions begin with; after a bar, others that are frequent in them.
-_QUESTION_WORDS = {
-    "fr": "quel quelle quels quelles comment pourquoi combien quand où quoi | qui quelles-sont",
-    "de": "welche welcher welches welchen wie warum wer wann wozu wo | was gibt es ein",
-    "es": "qué cuál cuáles cómo quién dónde cuándo cuánto cuántos | de",
-    "it": "quale quali perché chi dove quanto quando | come di",
-    "pt": "qual quais como porque quem onde | quando quanto de",
-    "nl": "wat welke hoe waarom wanneer | is de het een van en voor bij zijn",
-    "sv": "vad vilka vilken vilket varför | är och av det",
-    "no": "hva hvad hvilke hvilken hvordan hvorfor | er og av det",
-    "pl": "jakie jaki jaka które który czy dlaczego | są jest w na i",
-    "cs": "jaké jaký jaká které který proč | je jsou na v",
-    "tr": "hangi nasıl neden | nedir ve bir mi",
-    "fi": "mitkä mikä mitä miten miksi | on ja",
-}
-_ENGLISH = "what which who whom whose when where why how is are does do did can list name there a in"
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,29 +102,6 @@ def form_of(question: str) -> Form:
     if _YES_NO.match(question):
         return "yesno"
     return "list" if _LIST.match(question) else "factoid"
-
-
-def other_language(question: str) -> str | None:
-    """The name of the language of a question that is not in English; None where it is, or cannot be told."""
-    letters = [character for character in question if character.isalpha()]
-    greek_or_latin = sum(character < "\u0400" for character in letters)
-    if letters and greek_or_latin * 2 < len(letters):
-        return "a language with another script"
-    words = re.findall(r"[^\W\d_]+", question)
-    lowered = [word.lower() for word in words]
-    english = sum(word in COMMON["en"] or word in _ENGLISH.split() for word in lowered)
-    counts = {
-        code: sum(word in COMMON.get(code, ()) or word in own.split() for word in lowered)
-        for code, own in _QUESTION_WORDS.items()
-    }
-    best = max(counts, key=lambda code: counts[code])
-    if counts[best] >= 2 and counts[best] > english:
-        return _LANGUAGES[best]
-    # One word is enough to begin with, where no word is English. Names have capitals inside: HuR, VaD.
-    if english or not words or not (words[0][1:].islower() or "¿" in question):
-        return None
-    first = (code for code, own in _QUESTION_WORDS.items() if lowered[0] in own.partition("|")[0].split())
-    return _LANGUAGES.get(next(first, "es" if "¿" in question else ""))
 
 
 def open_readers(folders: Sequence[str | Path], *, threads: int | None = None) -> list[Model]:

@@ -1,12 +1,12 @@
 r"""Retrieval by the vectors of `lexome embed`: title to abstract, question to snippet, question to answer.
 
     python benchmarks/retrieval.py texts RECORDS SETS MEDQUAD TEXTS.jsonl [--held-out 0.1]
-    python benchmarks/retrieval.py run TEXTS.jsonl results/retrieval.json NAME=FOLDER ... [--device cuda]
+    python benchmarks/retrieval.py run TEXTS.jsonl results/retrieval.json NAME=FOLDER ... [--device cuda] [--add]
 
 `texts` gathers the three sets: titles of 10,000 abstracts that `held_out` of the shard recipe keeps from training, the
 questions of BioASQ 4b to 7b with their snippets, and MedQuAD's questions with their answers, which pre-training leaves
 out. `run` ranks all answers of a set by cosine, for each encoder, with the mean of the tokens and with the first token.
-A text longer than 512 tokens is cut there, for every encoder.
+A text longer than 512 tokens is cut there, for every encoder. With --add, rows of other encoders are kept.
 """
 
 import argparse
@@ -47,12 +47,13 @@ def main() -> None:
     run.add_argument("out", type=Path)
     run.add_argument("encoders", nargs="+", metavar="NAME=FOLDER")
     run.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    run.add_argument("--add", action="store_true")
     given = options.parse_args()
     if given.way == "texts":
         lines = [*titles(given.records, given.held_out), *bioasq(given.sets), *medquad(given.medquad)]
         given.out.write_text("".join(json.dumps(line) + "\n" for line in lines))
     else:
-        evaluate(given.texts, given.out, given.encoders, torch.device(given.device))
+        evaluate(given.texts, given.out, given.encoders, torch.device(given.device), add=given.add)
 
 
 def titles(records: Path, held_out: float) -> Iterator[Line]:
@@ -92,7 +93,7 @@ def medquad(folder: Path) -> Iterator[Line]:
                 query, answer = line, []
 
 
-def evaluate(texts: Path, out: Path, encoders: Sequence[str], device: torch.device) -> None:
+def evaluate(texts: Path, out: Path, encoders: Sequence[str], device: torch.device, *, add: bool) -> None:
     lines = [json.loads(line) for line in texts.read_text().splitlines()]
     by_set: dict[str, list[Line]] = {}
     for line in lines:
@@ -118,6 +119,9 @@ def evaluate(texts: Path, out: Path, encoders: Sequence[str], device: torch.devi
                 print(json.dumps(row), flush=True)
         print(f"{name}: {time.monotonic() - began:.0f} s", flush=True)
     hardware = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
+    if add:
+        new = {row["encoder"] for row in results}
+        results = [row for row in json.loads(out.read_text())["rows"] if row["encoder"] not in new] + results
     out.write_text(json.dumps({**facts("torch", "tokenizers"), "hardware": hardware, "rows": results}, indent=1) + "\n")
 
 

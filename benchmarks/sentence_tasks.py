@@ -7,7 +7,8 @@ JOBS.json is a list of {"name", "encoder", "set", "seeds", "recipe"}: `recipe` o
 and the name "transformers" stands for transformers' class and a plain training loop on the same examples, with the
 same optimizer, schedule, batches and model selection. Each finished job adds a line to OUT/jobs.jsonl. Jobs run
 concurrently; on a GPU, start CUDA's Multi-Process Service first, which doubled their throughput on an H200. `join`
-writes results/sentence_tasks.json.
+writes results/sentence_tasks.json; with --add, what it has of other encoders is kept, and new rows have their own date
+and revision.
 """
 
 import argparse
@@ -92,12 +93,13 @@ def main() -> None:
     join.add_argument("--gpu-minutes", type=float, required=True)
     join.add_argument("--revision", required=True)
     join.add_argument("--encoders", type=Path, nargs="*", default=[], help="folders of pre-training runs")
+    join.add_argument("--add", action="store_true", help="keep the rows of other encoders")
     given = options.parse_args()
     if given.way == "run":
         run_all(json.loads(given.jobs.read_text()), given.out, given.data, workers=given.workers)
     else:
         runs = {folder.name: pretraining_of(folder) for folder in given.encoders}
-        print(write_result(given.jobs, runs, gpu_minutes=given.gpu_minutes, revision=given.revision))
+        print(write_result(given.jobs, runs, gpu_minutes=given.gpu_minutes, revision=given.revision, add=given.add))
 
 
 def run_all(jobs: list[dict[str, Any]], out: Path, data: Path, *, workers: int) -> None:
@@ -253,7 +255,9 @@ def pretraining_of(folder: Path) -> dict[str, Any]:
     }
 
 
-def write_result(files: list[Path], runs: dict[str, Any], *, gpu_minutes: float, revision: str) -> str:
+def write_result(
+    files: list[Path], runs: dict[str, Any], *, gpu_minutes: float, revision: str, add: bool = False
+) -> str:
     """Write the scores of all jobs, seeds of one setting together; returns a table."""
     rows: dict[tuple[str, ...], dict[str, Any]] = {}
     for job in (json.loads(line) for path in files for line in path.read_text().splitlines()):
@@ -281,6 +285,13 @@ def write_result(files: list[Path], runs: dict[str, Any], *, gpu_minutes: float,
     found = {**facts_of_run, "date": facts()["date"], "heads": HEADS, "protocols": PROTOCOLS}
     found["pretraining"] = runs
     found["rows"] = list(rows.values())
+    if add:
+        made = {"date": found["date"], "revision": revision, "gpu_minutes": gpu_minutes}
+        before = json.loads(RESULT.read_text())
+        encoders = {row["encoder"] for row in found["rows"]}
+        kept = [row for row in before["rows"] if row["encoder"] not in encoders]
+        found = before | {"pretraining": before["pretraining"] | {name: run | made for name, run in runs.items()}}
+        found["rows"] = kept + [row | made for row in rows.values()]
     RESULT.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     return "\n".join(sorted(lines))
 

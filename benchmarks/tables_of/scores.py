@@ -186,6 +186,23 @@ def sentence_objectives() -> str:
     return f"{rows(head, *lines)}\n\n{result['date']}, {result['hardware']}"
 
 
+def sentence_encoders() -> str:
+    """lexome-12x384 beside an encoder with sentence-level objectives from the first step on; the default head."""
+    result = stored("sentence_tasks")
+    lines = []
+    for name, title in (("lexome-12x384", "`models/lexome-12x384`"), ("encoder", "`recipes/pretrain/encoder.toml`")):
+        tasks = [_test_score(result, task, name, "probe") for task in result["protocols"]]
+        if not tasks[-1]:
+            tasks[-1] = _test_score(result, "DDI-2013", name, "probe-layer")
+        lines.append((title, *tasks))
+    run = result["pretraining"]["encoder"]
+    minutes, rate = run["seconds"] / 60, run["tokens_per_s"] / 1e6
+    seen = f"{run['tokens'] / 1e6:.0f} M tokens in {minutes:.0f} minutes, {rate:.2f} M tokens/s"
+    return (
+        f"{rows(('encoder', *result['protocols']), *lines)}\n\nSecond row: {seen}; {run['date']}, {result['hardware']}"
+    )
+
+
 def _test_score(result: dict[str, Any], task: str, encoder: str, head: str) -> str:
     wanted = {"set": task, "encoder": encoder, "head": head}
     found = [row for row in result["rows"] if wanted.items() <= row.items() and "test_mean" in row]
@@ -230,6 +247,7 @@ TABLES = {
         two_rates,
         sentence_heads,
         sentence_objectives,
+        sentence_encoders,
         retrieval,
     )
 }

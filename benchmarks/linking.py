@@ -30,7 +30,7 @@ from lexome.datasets import find
 from lexome.document import Document
 from lexome.tasks.evaluation.annotations import linking_accuracy
 from lexome.tasks.metrics.spans import compare_sets, sum_agreements
-from linking_sets import ROOT, SETS, Equivalents, medic_index, split
+from linking_sets import GENES, ROOT, SETS, Equivalents, known_genes, medic_index, split
 
 RESULT = ROOT / "results" / "linking.json"
 WORK = Path("/tmp/lexome-linking")
@@ -72,6 +72,7 @@ def main() -> None:
     shipped = _indexes(options.terms)
     medic = medic_index(WORK / "medic.lexterms")
     same = Equivalents(medic)
+    genes = Equivalents(medic, known_genes())
     result: dict[str, Any] = json.loads(RESULT.read_text()) if RESULT.exists() else {}
     result["part"] = options.part
     if "gold" in options.sections:
@@ -93,7 +94,7 @@ def main() -> None:
         print(json.dumps(result["cost"]), flush=True)
     if "calibration" in options.sections:
         result["calibration"] = [
-            calibration(name, type, options.part, shipped, same) for name, type, _, _ in GOLD if type != "Variant"
+            calibration(name, type, options.part, shipped, genes) for name, type, _, _ in GOLD if type != "Variant"
         ]
         print(json.dumps(result["calibration"]), flush=True)
     result["facts"] = facts("lexome", "numpy", "onnxruntime")
@@ -114,10 +115,13 @@ def _docs(name: str, part: str) -> tuple[Document, ...]:
     return split(name, part)
 
 
-def _training(name: str, parts: Sequence[str], part: str) -> list[Document]:
-    """The documents whose mentions are added: none that is measured."""
+def _training(name: str, type: str, parts: Sequence[str], part: str) -> list[Document]:
+    """The documents whose mentions are added: none that is measured; of genes those of all sets that have ids."""
     measured = {doc.id for doc in _docs(name, part)}
-    return [doc for one in parts if one != part for doc in split(name, one) if doc.id not in measured]
+    sets = [(name, one) for one in parts if one != part]
+    if type == "Gene":
+        sets += [(other, "train") for other in GENES if other != name]
+    return [doc for other, one in sets for doc in split(other, one) if doc.id not in measured]
 
 
 def gold_mentions(
@@ -134,7 +138,7 @@ def gold_mentions(
     rows = []
     dictionaries = {"shipped": shipped, **({"MEDIC": (medic, *shipped)} if type == "Disease" else {})}
     for dictionary, indexes in dictionaries.items():
-        for mentions in (None, TrainingMentions(_training(name, added, part))) if added else (None,):
+        for mentions in (None, TrainingMentions(_training(name, type, added, part))) if added else (None,):
             linker = Linker(indexes, mentions=mentions)
 
             def candidates(doc: Document, linker: Linker = linker) -> dict[str, list[str]]:
@@ -158,15 +162,24 @@ def gold_mentions(
 
 
 def calibration(name: str, type: str, part: str, shipped: Sequence[TermIndex], same: Equivalents) -> dict[str, Any]:
-    """How far the probability of the best candidate is from how often it is right, with the shipped index alone."""
+    """How far the probability of the best candidate is from how often it is right, with the shipped index alone.
+
+    Mouse and rat genes count as right if they are the annotated ones by the ids that training mentions tell; those of
+    which nobody knows the NCBI id are left out, and counted.
+    """
     linker = Linker(shipped)
     bins: list[list[tuple[float, bool]]] = [[] for _ in range(BINS)]
+    unjudged = 0
     for doc in _docs(name, part):
         explained = linker.explain_all(doc)
         for span in doc.spans:
             if span.type == type and span.concepts and explained[span.id].candidates:
                 why = explained[span.id]
-                right = not same.of(span.concepts).isdisjoint(same.of([why.candidates[0].concept]))
+                best = why.candidates[0].concept
+                right = not same.of(span.concepts).isdisjoint(same.of([best]))
+                if not right and not same.judges(span.concepts, best, lambda gene: _has(shipped, gene)):
+                    unjudged += 1
+                    continue
                 bins[min(BINS - 1, int(why.score * BINS))].append((why.score, right))
     total = sum(map(len, bins))
     gaps = (abs(sum(score for score, _ in own) - sum(right for _, right in own)) for own in bins)
@@ -176,10 +189,15 @@ def calibration(name: str, type: str, part: str, shipped: Sequence[TermIndex], s
         "set": name,
         "type": type,
         "mentions": total,
+        "not_judged": unjudged,
         "expected_calibration_error": round(sum(gaps) / total, 4),
         "mean_probability": round(mean, 4),
         "right": round(right, 4),
     }
+
+
+def _has(indexes: Sequence[TermIndex], concept: str) -> bool:
+    return any(index.concept_of(concept) is not None for index in indexes)
 
 
 def _known(
@@ -210,7 +228,8 @@ def raw_text(
     """F1 by document and by mention of annotation with the default model, then linking, for each linker."""
     docs = _docs(name, part)
     found = annotated(docs, f"{name}-{part}")
-    training = TrainingMentions(_training(name, ("train", "dev"), part))
+    type = "Gene" if "Gene" in types else types[0]
+    training = TrainingMentions(_training(name, type, ("train", "dev"), part))
     linkers = {
         ("shipped", False): Linker(shipped),
         ("shipped", True): Linker(shipped, mentions=training),
@@ -262,10 +281,10 @@ def _mentions(doc: Document, types: Sequence[str], same: Equivalents) -> dict[st
 
 def annotated(docs: Sequence[Document], name: str) -> list[Document]:
     """The documents with the default model's mentions in place of the gold ones."""
-    from lexome.infer.annotator import load
+    from lexome import load
 
     bare = [replace(doc, spans=(), relations=(), attributes=()) for doc in docs]
-    annotator = load()
+    annotator = load(link=False)
     return [
         replace(doc, spans=tuple(replace(span, concepts=()) for span in doc.spans)) for doc in annotator.annotate(bare)
     ]
@@ -273,11 +292,11 @@ def annotated(docs: Sequence[Document], name: str) -> list[Document]:
 
 def cost(paths: Sequence[Path] | None) -> dict[str, float]:
     """Seconds and megabytes of annotation and of linking, in a process that does nothing else."""
-    from lexome.infer.annotator import load
+    from lexome import load
 
     docs = [replace(doc, spans=(), relations=()) for doc in find("BioRED", data=SETS).split("test")[:COST_DOCUMENTS]]
     before = _resident()
-    annotator = load()
+    annotator = load(link=False)
     list(annotator.annotate(docs[:4]))
     loaded = _resident()
     started = time.process_time()

@@ -1,11 +1,13 @@
 """The data sets that linking is trained and measured on, without each other's test articles."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
 
+from lexome.concepts.default import default_index
 from lexome.concepts.index import TermIndex
 from lexome.concepts.terms import Term, TermTable
+from lexome.concepts.training_mentions import KnownGenes, TrainingMentions, match_genes
 from lexome.datasets import find
 from lexome.document import Document
 
@@ -13,6 +15,8 @@ ROOT = Path(__file__).resolve().parents[1]
 SHARED = ROOT.parent / "shared" / "data"
 SETS = SHARED / "benchmarks"
 MEASURED = ("NCBI-disease-pubtator", "BC5CDR", "BioRED", "NLM-Gene", "linnaeus-pubtator", "GNormPlus")
+# The sets whose genes have ids. Their training mentions are used together: one alone knows few mouse and rat genes.
+GENES = ("BioRED", "NLM-Gene", "GNormPlus")
 
 
 @cache
@@ -54,14 +58,36 @@ def _curie(id_: str) -> str:
 
 
 class Equivalents:
-    """Ids that mean the same disease: MEDIC merges records of MeSH and OMIM, and gold ids are of either."""
+    """Ids that mean the same: MEDIC merges records of MeSH and OMIM, and gold ids are of either.
 
-    def __init__(self, index: TermIndex | None) -> None:
-        self._first = {}
+    With `genes`, also ids of mouse and rat genes: the dictionary has MGI's and RGD's, gold ids are NCBI's.
+    """
+
+    def __init__(self, index: TermIndex | None, genes: KnownGenes | None = None) -> None:
+        self._first = dict(genes.same) if genes is not None else {}
         for concept in index.concepts("Disease") if index is not None else ():
             for other in concept.xrefs:
                 self._first.setdefault(other, concept.id)
+        self._matched = frozenset(genes.same.values() if genes is not None else ())
 
     def of(self, concepts: Iterable[str]) -> set[str]:
         """The ids, each replaced by the first of its record."""
         return {self._first.get(concept, concept) for concept in concepts}
+
+    def judges(self, gold: Iterable[str], concept: str, human: Callable[[str], bool]) -> bool:
+        """Whether the gold ids tell if a concept is right: not for a mouse or rat gene whose NCBI id is not known."""
+        if not concept.startswith(("MGI:", "RGD:")) or concept in self._first:
+            return True
+        return any(one in self._matched or human(one) for one in gold)
+
+
+@cache
+def gene_mentions() -> TrainingMentions:
+    """The gene mentions of all training splits."""
+    return TrainingMentions(doc for name in GENES for doc in split(name, "train"))
+
+
+@cache
+def known_genes() -> KnownGenes:
+    """Which genes of the shipped index the annotated ones are, after all training splits."""
+    return match_genes(gene_mentions(), [default_index()])

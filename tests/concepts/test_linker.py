@@ -3,10 +3,11 @@
 from dataclasses import replace
 
 import pytest
-from small_terms import HUMAN, MOUSE, marked, small_index
+from small_terms import HUMAN, MOUSE, RAT, marked, small_index
 
 from lexome.concepts.linker import CONCEPT_SCORE, Linker
 from lexome.concepts.species_context import SpeciesContext
+from lexome.concepts.ranking import is_misspelling
 from lexome.concepts.terms import Term
 from lexome.concepts.training_mentions import TrainingMentions
 from lexome.document import Document
@@ -137,3 +138,72 @@ def test_linking_is_deterministic_and_a_step(linker: Linker) -> None:
 )
 def test_words_tell_the_species(text: str, taxa: set[str]) -> None:
     assert SpeciesContext(marked(text)).taxa.keys() == taxa
+
+
+SIMVASTATIN = Term("mesh:D019821", "Chemical", "Simvastatin", ("Statin",))
+CLASS_OF_STATINS = Term("mesh:D019161", "Chemical", "Reductase Inhibitors", ("statins",))
+GENES = [
+    Term("NCBIGene:9759", "Gene", "HDAC4", ("histone deacetylase", "HDAC"), taxon=HUMAN),
+    *(Term(f"NCBIGene:747{number}", "Gene", f"WNT{number}", taxon=HUMAN) for number in "123"),
+    Term("RGD:621346", "Gene", "Wnt2", ("Wnt",), taxon=RAT),
+    *(
+        Term(f"NCBIGene:20{number}", "Gene", f"AKT{number}", ("AKT",) * (number == "1"), taxon=HUMAN)
+        for number in "123"
+    ),
+    Term("NCBIGene:22796", "Gene", "COG2", ("LDLC",), taxon=HUMAN),
+    Term("mesh:D008078", "Chemical", "Cholesterol, LDL", ("LDL-C",)),
+    Term("NCBIGene:488", "Gene", "ATP2A2", ("SERCA2",), taxon=HUMAN),
+    Term("NCBIGene:6774", "Gene", "STAT3", ("signal transducer 3",), taxon=HUMAN),
+    Term("MGI:103038", "Gene", "Stat3", taxon=MOUSE),
+    Term("NCBIGene:406907", "Gene", "MIR124-1", taxon=HUMAN),
+]
+
+
+@pytest.mark.parametrize(
+    ("terms", "text", "expected"),
+    [
+        # A class gets the id of the class, or none; never that of a member whose synonym it is in a dictionary.
+        ([SIMVASTATIN], "{statins|Chemical}", ()),
+        ([SIMVASTATIN, CLASS_OF_STATINS], "{statins|Chemical}", ("mesh:D019161",)),
+        ([SIMVASTATIN], "{simvastatin|Chemical}", ("mesh:D019821",)),
+        (GENES, "{histone deacetylases|Gene}", ()),
+        (GENES, "{HDACs|Gene}", ()),
+        (GENES, "{HDAC4|Gene}", ("NCBIGene:9759",)),
+        (GENES, "{Wnt|Gene}", ()),
+        (GENES, "{WNT2|Gene}", ("NCBIGene:7472",)),
+        (GENES, "{Akt|Gene}", ("NCBIGene:201",)),
+        (GENES, "{LDL-C|Gene}", ()),
+        (GENES, "{COG-2|Gene}", ("NCBIGene:22796",)),
+        # Isoforms, knock-outs, microRNAs and abbreviations inside a name.
+        (GENES, "{SERCA2b|Gene}", ("NCBIGene:488",)),
+        (GENES, "{STAT3KO|Gene}", ("NCBIGene:6774",)),
+        (GENES, "{miR-124|Gene}", ("NCBIGene:406907",)),
+        (GENES, "{signal transducer (ST) 3|Gene}", ("NCBIGene:6774",)),
+        # Long names are of human genes in dictionaries; a text about mice means the gene with the same symbol.
+        (GENES, "In {mice|Species}, {signal transducer 3|Gene}", ("MGI:103038",)),
+    ],
+)
+def test_classes_families_and_symbols(
+    tmp_path, linker: Linker, terms: list[Term], text: str, expected: tuple[str, ...]
+) -> None:
+    own = Linker([small_index(tmp_path, terms, name="own"), *linker.indexes])
+    assert own.link(marked(text)).spans[-1].concepts == expected
+
+
+def test_training_mentions_tell_the_ncbi_ids_of_mouse_genes(linker: Linker) -> None:
+    doc = linker.link(marked("In {mice|Species}, {p53|Gene} and {Kras2|Gene}"))
+    annotated = {"p53": "NCBIGene:22059", "Kras2": "NCBIGene:16653"}
+    spans = tuple(replace(span, concepts=(annotated.get(span.text, span.concepts[0]),)) for span in doc.spans)
+    trained = Linker(linker.indexes, mentions=TrainingMentions([replace(doc, spans=spans)]))
+    assert trained.genes.same == {"MGI:98834": "NCBIGene:22059", "MGI:96680": "NCBIGene:16653"}
+    # Also by names that no training mention has, and not in texts about humans.
+    assert _ids(trained, "In {mice|Species}, {Trp53|Gene}")[1] == ("NCBIGene:22059",)
+    assert _ids(trained, "In patients, {p53|Gene}") == [("NCBIGene:7157",)]
+
+
+def test_misspellings_differ_by_few_letters() -> None:
+    assert is_misspelling("ibuprophen", "Ibuprofen")
+    assert is_misspelling("schizophenia", "Schizophrenia")
+    assert not is_misspelling("stool", "loose stools")
+    assert not is_misspelling("acne", "ache")
+    assert not is_misspelling("Acetophen", "acetominophen")

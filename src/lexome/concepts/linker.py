@@ -23,7 +23,7 @@ from typing import Self
 
 from lexome.concepts.abbreviations import find_abbreviations, long_forms
 from lexome.concepts.default import default_index
-from lexome.concepts.index import Concept, TermIndex
+from lexome.concepts.index import Concept, NameMatch, TermIndex
 from lexome.concepts.mention_forms import (
     EXPANDED,
     LONG,
@@ -35,8 +35,8 @@ from lexome.concepts.mention_forms import (
     mention_forms,
     substituted_forms,
 )
-from lexome.concepts.names import Agreement, name_key
-from lexome.concepts.ranking import PLACE, Weights, agreement_feature, default_weights, word_overlap
+from lexome.concepts.names import Agreement, is_plural, name_key
+from lexome.concepts.ranking import PLACE, Weights, agreement_feature, default_weights, is_misspelling, word_overlap
 from lexome.concepts.species_context import (
     CELL_LINE_WEIGHT,
     HUMAN,
@@ -46,7 +46,7 @@ from lexome.concepts.species_context import (
     RAT,
     SpeciesContext,
 )
-from lexome.concepts.training_mentions import TrainingMentions
+from lexome.concepts.training_mentions import KnownGenes, TrainingMentions, match_genes
 from lexome.concepts.variants import variant_concepts
 from lexome.document import Attribute, Document, Span
 from lexome.metadata import fast_dataclass
@@ -60,7 +60,6 @@ _TYPE_ENDS = {
     "gene": GENE,
     "protein": GENE,
     "geneorgeneproduct": GENE,
-    "familyname": GENE,
     "disease": DISEASE,
     "diseaseorphenotypicfeature": DISEASE,
     "chemical": CHEMICAL,
@@ -82,9 +81,16 @@ _MAIN_VOCABULARY = ("mesh:D",)
 _NAMED = 3
 _PUNCTUATION = re.compile(r"[\W_]+")
 _SIMILAR_NAMES = 8
+_LEAST_SIMILAR = 0.2
 # No name of a dictionary is longer, and the forms of a mention of a whole page would take minutes.
 _MAX_MENTION = 250
 _EXPLAINED = 10
+_ORTHOLOGS = 4
+_MIN_FAMILY = 3
+# How much of a preferred name a chemical has whose preferred name is the plural of the mention.
+_OTHER_NUMBER = 0.3
+# How many names fewer, on a logarithmic scale, the dictionaries of mouse and rat have for a gene than the human one.
+_FEWER_NAMES = 0.9
 _CACHED_MENTIONS = 1 << 15
 _FORM_FEATURE = {LONG: "long form", EXPANDED: "expanded", REDUCED: "reduced", SUBSTITUTED: "substituted"}
 
@@ -137,7 +143,7 @@ class _Ranked:
 
 @fast_dataclass
 class _Context:
-    """What a document says about its mentions."""
+    """What a document says about its mentions; `concepts` are those that names of it mean, with nothing left out."""
 
     long_form_of: Mapping[str, str]
     species: SpeciesContext
@@ -161,6 +167,8 @@ class Linker:
         """
         self.indexes = tuple(indexes)
         self.mentions = mentions
+        self.genes = KnownGenes({}, {}) if mentions is None else match_genes(mentions, self.indexes)
+        self._dictionary_ids = {annotated: own for own, annotated in self.genes.same.items()}
         self.weights = weights if weights is not None else default_weights()
         self.threshold = threshold
         self.types = frozenset(chain.from_iterable(index.types for index in self.indexes))
@@ -265,7 +273,7 @@ class Linker:
             if (span.text, type) not in seen:
                 seen.add((span.text, type))
                 found = self._look_up(span.text, type, forms.get(span.text), "")
-                concepts.update({one.concept.id for one in found if one.agreement is not None})
+                concepts.update(one.concept.id for one in found[:1] if _is_faithful(one))
         return _Context(forms, SpeciesContext(doc, places), concepts)
 
     def _taxon(self, span: Span, type: str, forms: Mapping[str, str]) -> tuple[str | None, float]:
@@ -329,10 +337,18 @@ class Linker:
         if not found:
             return []
         weights = self.weights.get(type) or self.weights[""]
-        near = context.species.nearby(span.start, span.end) if type == GENE else {}
+        near: Mapping[str, float] = {}
+        constant: dict[str, float] = {}
+        if type == GENE:
+            near = context.species.nearby(span.start, span.end)
+            taxa = {one.concept.taxon for one in found}
+            constant["other species"] = sum(share for taxon, share in context.species.taxa.items() if taxon not in taxa)
+            constant["other species nearby"] = max(
+                (value for taxon, value in near.items() if taxon not in taxa), default=0.0
+            )
         ranked: list[_Ranked] = []
         for one in found:
-            extra = _document_features(one, type, text, context, near)
+            extra = _document_features(one, type, text, context, near, is_first=one is found[0]) | constant
             score = one.score + sum(weights.features[PLACE[name]] * value for name, value in extra.items())
             ranked.append(_Ranked(one, score, extra))
         ranked.sort(key=lambda one: (-one.score, one.found.concept.id))
@@ -350,7 +366,7 @@ class Linker:
         if embedded:
             forms.insert(1, MentionForm(embedded, EXPANDED))
         self._add_agreeing(forms, text, type, long, weights, best)
-        if not best or all(one.form.kind == REDUCED for one in best.values()):
+        if not any(map(_is_settled, best.values())):
             substituted = list(chain.from_iterable(substituted_forms(form, type) for form in forms[:3]))
             self._add_agreeing(substituted, text, type, long, weights, best)
         if type == SPECIES and (taxon := POPULAR_SPECIES.get(name_key(text).replace(" ", ""))) is not None:
@@ -359,9 +375,15 @@ class Linker:
             _keep(self._found(concept, text, agreeing, Agreement.FOLDED, text, long, type, weights, 0.0), best)
         if self.mentions is not None:
             self._add_trained(forms, text, type, long, weights, best)
+        if type == GENE:
+            self._add_orthologs(text, type, long, weights, best)
         if not best:
-            for form in forms[:2]:
-                self._add_similar(form, text, type, long, weights, best)
+            self._add_similar(forms[0], text, type, long, weights, best)
+        if any(map(_is_settled, best.values())):
+            for id_, one in best.items():
+                if not _is_faithful(one):
+                    features = {**one.features, "needless form": 1.0}
+                    best[id_] = replace(one, features=features, score=weights.score(features))
         return tuple(sorted(best.values(), key=lambda one: (-one.score, one.concept.id)))
 
     def _add_agreeing(
@@ -374,6 +396,8 @@ class Linker:
         best: dict[str, _Found],
     ) -> None:
         for form in forms:
+            if type == GENE and self._is_family(form.text):
+                continue
             for index in self.indexes:
                 matches = index.find(form.text, type)
                 if not matches:
@@ -382,9 +406,49 @@ class Linker:
                 rivals = math.log(sum(match.agreement == closest for match in matches))
                 for match in matches:
                     concept = index.concept(match.concept)
+                    if _is_member(concept, match, form.text, type) or self._is_other(concept, match, form.text, type):
+                        continue
                     found = self._found(concept, match.name, form, match.agreement, text, long, type, weights, rivals)
                     _keep(found, best)
                 break
+
+    def _is_other(self, concept: Concept, match: NameMatch, text: str, type: str) -> bool:
+        """Whether a synonym of a gene agrees loosely with the exact name of a chemical: "LDL-C" is not LDLC."""
+        if type != GENE or match.agreement is not Agreement.LOOSE or name_key(text) == name_key(concept.preferred):
+            return False
+        exact = (index.find(text, CHEMICAL)[:1] for index in self.indexes)
+        return any(one.agreement is Agreement.EXACT for one in chain.from_iterable(exact))
+
+    def _is_family(self, text: str) -> bool:
+        """Whether a symbol without a number is that of several human genes and of none: "Wnt", but not "Akt"."""
+        if len(text) < _MIN_FAMILY or not text.isalpha():
+            return False
+        if any(match.agreement is not Agreement.LOOSE for match, _ in self._human_genes(text)):
+            return False
+        symbols = (f"{text.upper()}{number}" for number in "123")
+        return all(any(one.preferred == symbol for _, one in self._human_genes(symbol)) for symbol in symbols)
+
+    def _human_genes(self, name: str) -> Iterator[tuple[NameMatch, Concept]]:
+        for index in self.indexes:
+            for match in index.find(name, GENE):
+                concept = index.concept(match.concept)
+                if concept.taxon == HUMAN:
+                    yield match, concept
+
+    def _add_orthologs(self, text: str, type: str, long: str | None, weights: Weights, best: dict[str, _Found]) -> None:
+        """The mouse and rat genes with the symbol of a human gene: only human ones have long names."""
+        human = sorted(
+            (one for one in best.values() if one.concept.taxon == HUMAN and one.name != one.concept.preferred),
+            key=lambda one: (-one.score, one.concept.id),
+        )
+        for one in human[:_ORTHOLOGS]:
+            for index in self.indexes:
+                for match in index.find(one.concept.preferred, type):
+                    concept = index.concept(match.concept)
+                    if concept.taxon in (MOUSE, RAT) and concept.preferred.upper() == one.concept.preferred.upper():
+                        found = self._found(concept, one.name, one.form, one.agreement, text, long, type, weights, 0.0)
+                        features = {**found.features, "ortholog": 1.0}
+                        _keep(replace(found, features=features, score=weights.score(features)), best)
 
     def _add_similar(
         self, form: MentionForm, text: str, type: str, long: str | None, weights: Weights, best: dict[str, _Found]
@@ -392,6 +456,8 @@ class Linker:
         for index in self.indexes:
             for match in index.near(form.text, type, _SIMILAR_NAMES):
                 concept = index.concept(match.concept)
+                if match.similarity < _LEAST_SIMILAR or _is_member(concept, match, form.text, type):
+                    continue
                 found = self._found(
                     concept, match.name, form, match.agreement, text, long, type, weights, 0.0, match.similarity
                 )
@@ -410,21 +476,18 @@ class Linker:
         if self.mentions is None:
             return
         for form in forms:
-            shares = self.mentions.shares(form.text, type)
-            for ids in shares:
-                if len(ids) != 1:
-                    continue
-                concept = self._concept_of(ids[0], type, form.text)
+            for id_ in self.mentions.shares(form.text, type):
+                concept = self._concept_of(id_, type, form.text)
                 found = self._found(concept, form.text, form, Agreement.FOLDED, text, long, type, weights, 0.0)
                 _keep(found, best)
 
     def _concept_of(self, curie: str, type: str, name: str) -> Concept:
-        for index in self.indexes:
-            concept = index.concept_of(curie)
-            if concept is not None:
-                return concept
-        taxon = self.mentions.taxon_of(curie) if self.mentions is not None else None
-        return Concept(-1, curie, type, name, (name,), taxon, (), "")
+        for id_ in (curie, self._dictionary_ids.get(curie, "")):
+            for index in self.indexes:
+                concept = index.concept_of(id_)
+                if concept is not None:
+                    return concept
+        return Concept(-1, curie, type, name, (name,), self.genes.taxa.get(curie), (), "")
 
     def _found(
         self,
@@ -439,12 +502,17 @@ class Linker:
         rivals: float,
         similarity: float = 1.0,
     ) -> _Found:
+        if (annotated := self.genes.same.get(concept.id)) is not None:
+            concept = replace(concept, id=annotated)
         features: dict[str, float] = {agreement_feature(agreement): 1.0}
         if agreement is None:
             features["similarity"] = similarity
+            features["misspelling"] = float(is_misspelling(form.text, name))
             features["mention words in name"], features["name words in mention"] = word_overlap(form.text, name)
         elif rivals:
             features["rivals"] = rivals
+        if agreement is Agreement.LOOSE and is_plural(form.text) != is_plural(name):
+            features["plural of the name" if is_plural(form.text) else "singular of the name"] = 1.0
         if form.kind in _FORM_FEATURE:
             features[_FORM_FEATURE[form.kind]] = 1.0
         elif long is not None and form.kind == MENTION:
@@ -453,23 +521,32 @@ class Linker:
             features["words changed"] = float(form.words)
         if form.kind == MENTION and len(text) <= 4:
             features["short"] = 1.0
-        if name == concept.preferred or name_key(name) == name_key(concept.preferred):
-            features["preferred"] = 1.0
+        if name_key(name) == name_key(concept.preferred):
+            # Alcohols are another concept than alcohol; plurals of diseases are not.
+            other_number = type == CHEMICAL and is_plural(form.text) != is_plural(concept.preferred)
+            features["preferred"] = _OTHER_NUMBER if other_number else 1.0
+        elif agreement is not None and type == DISEASE:
+            features["words in preferred"] = word_overlap(form.text, concept.preferred)[0]
         features["names"] = math.log(len(concept.names))
+        if type == GENE and concept.taxon != HUMAN:
+            features["names"] += _FEWER_NAMES
         if concept.id.startswith(_MAIN_VOCABULARY):
             features["main vocabulary"] = 1.0
         if _is_popular(concept, text, type):
             features["popular"] = 1.0
         if self.mentions is not None:
-            shares = self.mentions.shares(form.text, type)
-            share = sum(value for ids, value in shares.items() if concept.id in ids)
+            shares = self.mentions.shares(form.text, type, self.genes.taxa if type == GENE else None)
+            share = shares.get(concept.id, 0.0)
             if share:
-                features["trained"] = share
-            elif shares:
+                features["trained in part" if form.kind in (REDUCED, SUBSTITUTED) else "trained"] = share
+            elif shares if type != GENE else self._has_trained(shares, concept.taxon):
                 features["trained otherwise"] = 1.0
             if count := self.mentions.count_of(concept.id):
                 features["trained concept"] = math.log1p(count)
         return _Found(concept, name, form, agreement, features, weights.score(features))
+
+    def _has_trained(self, genes: Iterable[str], taxon: str | None) -> bool:
+        return any(self.genes.taxa.get(gene) == taxon for gene in genes)
 
 
 def _is_popular(concept: Concept, text: str, type: str) -> bool:
@@ -487,8 +564,36 @@ def _variants(concepts: tuple[str, ...], text: str) -> tuple[Candidate, ...]:
 
 
 def _is_guess(found: _Found) -> bool:
-    """Whether no name of the concept agrees with what the document says."""
-    return found.agreement is None or found.form.kind == SUBSTITUTED
+    """Whether no name of the concept agrees with what the document says, misspellings aside."""
+    if found.agreement is None:
+        return not found.features.get("misspelling")
+    return found.form.kind == SUBSTITUTED
+
+
+def _is_member(concept: Concept, match: NameMatch, text: str, type: str) -> bool:
+    """Whether a plural means a class of which the concept is one: simvastatin of "statins", HDAC4 of "HDACs".
+
+    Dictionaries list a class as a synonym of a member. Preferred names are of the concept itself, and plural ones of
+    classes; a number says which gene of a family is meant.
+    """
+    if match.agreement is not Agreement.LOOSE or type not in (CHEMICAL, GENE):
+        return False
+    if not is_plural(text) or is_plural(match.name) or name_key(match.name) == name_key(concept.preferred):
+        return False
+    if type == GENE:
+        return not any(map(str.isdigit, text))
+    return not is_plural(concept.preferred.partition(",")[0])
+
+
+def _is_settled(found: _Found) -> bool:
+    """Whether a name agrees as it is, and the concept is of the vocabulary that others annotate with."""
+    main = found.concept.type not in (DISEASE, CHEMICAL) or found.concept.id.startswith(_MAIN_VOCABULARY)
+    return main and _is_faithful(found)
+
+
+def _is_faithful(found: _Found) -> bool:
+    """Whether a name agrees with the mention or its long form, nothing left out or replaced."""
+    return found.agreement is not None and found.form.kind not in (REDUCED, SUBSTITUTED)
 
 
 def _keep(found: _Found, best: dict[str, _Found]) -> None:
@@ -516,12 +621,12 @@ def _embedded(text: str, long_form_of: Mapping[str, str]) -> str:
 
 
 def _document_features(
-    found: _Found, type: str, text: str, context: _Context, near: Mapping[str, float]
+    found: _Found, type: str, text: str, context: _Context, near: Mapping[str, float], *, is_first: bool
 ) -> dict[str, float]:
-    """The features of a candidate that depend on the document."""
+    """The features of a candidate that depend on the document; the first one is the best without them."""
     features: dict[str, float] = {}
     concept = found.concept
-    if context.concepts[concept.id] > (found.agreement is not None):
+    if context.concepts[concept.id] > (is_first and _is_faithful(found)):
         features["document"] = 1.0
     if type == GENE and concept.taxon is not None:
         features["taxon"] = math.log(context.species.share(concept.taxon))

@@ -37,7 +37,7 @@ _BEFORE = {
     "Gene": "human mouse murine rat bovine yeast recombinant wild type wildtype mutant endogenous total "
     "phosphorylated phospho soluble serum plasma anti native full length h m r hu the",
     "Chemical": "free total plasma serum intravenous oral exogenous endogenous synthetic radiolabeled labeled "
-    "unlabeled racemic aqueous low high dose",
+    "unlabeled racemic aqueous low high dose sodium potassium calcium disodium",
     "Species": "adult young male female pregnant healthy wild transgenic infected pathogenic virulent avirulent human "
     "laboratory live attenuated recombinant",
     "CellLine": "human mouse murine rat hamster monkey canine cultured parental transfected wild type wildtype the",
@@ -49,7 +49,8 @@ _AFTER = {
     "peptide kinase antigen promoter receptor molecule polypeptide homolog homologue ortholog isoform "
     "isoforms subunit",
     "Chemical": "hcl hydrochloride sodium potassium salt acid ion ions treatment sulfate sulphate acetate mesylate "
-    "maleate citrate phosphate bromide chloride tablets derivatives derivative compounds compound",
+    "maleate citrate phosphate bromide chloride tablets derivatives derivative compounds compound calcium fumarate "
+    "tartrate succinate",
     "Species": "patients strain strains species isolate isolates virus viruses mice rats cells spp sp volunteers "
     "subjects",
     "CellLine": "cell cells line lines cancer carcinoma leukemia lymphoma melanoma human",
@@ -62,11 +63,21 @@ _TRAILING_NUMBER = re.compile(r"^(.*[^\W\d])[\s-]*(?:\d+|[IVX]+)$")
 # Greek letters that were lost, and written as Latin ones.
 _GREEK = {"a": "alpha", "b": "beta", "g": "gamma", "d": "delta", "k": "kappa"}
 _LETTER_FOR_GREEK = re.compile(r"(?:(?<=^)|(?<=-))([abgdk])(?=-|$)")
+# Isoforms and species that authors write into a symbol: "SERCA2b", "hDaxx", "miR-124-3p".
+_ISOFORM = re.compile(r"^([^\s]*[^\W\d]+-?\d+)-?[A-Za-z]\d?$")
+_SPECIES_LETTER = re.compile(r"^(?:[Rr]h|[hmr])(?=[A-Z][A-Za-z0-9-]{2})")
+_KNOCK_OUT = re.compile(r"(?<=[\w])-?(?:KO|KD|null|\(?-/-\)?|\(?\+/-\)?)$")
+_MICRO_RNA = re.compile(
+    r"^(?:hsa-|mmu-|rno-)?(?:miR|mir|MIR|miRNA|microRNA|let)(?:-| )?(\d+[a-z]?)((?:-[1-9])?)(?:-?[35]p|\*)?$"
+)
 # "breast and/or ovarian cancer", "brain, breast, and prostate cancer", "Mcm4/6/7".
 _CONJUNCTION = re.compile(r"\s*(?:,\s*(?:and/or|and|or)\s+|\s+(?:and/or|and|or|&)\s+|\s+as well as\s+|,\s+)\s*")
 _NUMBERED = re.compile(r"^([^\W\d]+[A-Za-z]*-?)(\d+[A-Za-z]?)((?:\s*[/,]\s*-?\d+[A-Za-z]?|\s+and\s+-?\d+[A-Za-z]?)+)$")
 _NUMBER = re.compile(r"\d+[A-Za-z]?")
 _MAX_SUBSTITUTIONS = 24
+# An abbreviation inside a name: "interleukin (IL)-6", "glucose-6-phosphate dehydrogenase (G6PD) deficiency".
+_ABBREVIATION = re.compile(r"(?<=\w)\s+\([A-Z][A-Za-z0-9-]*\)")
+_MIN_WITHOUT_ABBREVIATION = 5
 
 
 def mention_forms(text: str, type: str, long_form_of: Mapping[str, str]) -> list[MentionForm]:
@@ -84,6 +95,8 @@ def mention_forms(text: str, type: str, long_form_of: Mapping[str, str]) -> list
     add(text, MENTION)
     if long is None and (expanded := expand_words(text, long_form_of)) != text:
         add(expanded, EXPANDED)
+    if "(" in text and " " in text and len(shorter := _ABBREVIATION.sub("", text)) > _MIN_WITHOUT_ABBREVIATION:
+        add(shorter, EXPANDED)
     for base in list(forms.values()):
         for form, words in reduced_forms(base.text, type):
             add(form, REDUCED, words)
@@ -115,12 +128,26 @@ def reduced_forms(text: str, type: str) -> Iterator[tuple[str, int]]:
         yield " ".join(words[low:high]), low + len(words) - high
     if type == "Gene" and (greek := _LETTER_FOR_GREEK.sub(_spell_greek, text)) != text:
         yield greek, 1  # b-catenin
-    if type == "Gene" and len(words) == 1 and len(text) > 3 and text[0] in "hmr" and text[1:].isupper():
-        yield text[1:], 1  # hTERT
+    if type == "Gene" and len(words) <= 2:
+        yield from _gene_of_symbol(text)
 
 
 def _spell_greek(match: re.Match[str]) -> str:
     return _GREEK[match[1]]
+
+
+def _gene_of_symbol(symbol: str) -> Iterator[tuple[str, int]]:
+    """The symbol without the letter of a species or an isoform, and the symbol of a microRNA's gene."""
+    if (match := _MICRO_RNA.match(symbol)) is not None:
+        letters = "let" if symbol.lower().startswith("let") else ""
+        yield f"MIR{letters}{match[1]}{match[2]}", 1
+        if not match[2]:
+            yield f"MIR{letters}{match[1]}-1", 2
+    elif (match := _ISOFORM.match(symbol)) is not None:
+        yield match[1], 1
+    for pattern in (_SPECIES_LETTER, _KNOCK_OUT):  # hTERT, STAT3KO
+        if (shorter := pattern.sub("", symbol)) != symbol:
+            yield shorter, 1
 
 
 def substituted_forms(form: MentionForm, type: str) -> Iterator[MentionForm]:

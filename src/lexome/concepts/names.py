@@ -129,6 +129,12 @@ def _base_form(word: str) -> str:
     return word
 
 
+def is_plural(name: str) -> bool:
+    """Whether the last word looks like an English plural: "statins", "NSAIDs"; not "virus" or "Fas"."""
+    word = name.rpartition(" ")[2]
+    return len(word) > _LONG_WORD and word.endswith("s") and not word.endswith(("ss", "us", "is", "os"))
+
+
 def compare_names(first: str, second: str) -> Agreement | None:
     """How closely two tidied names agree; None where they differ."""
     if first == second:

@@ -20,6 +20,7 @@ FEATURES = (
     "loose",
     "similar",  # none of the four; with the similarity of trigrams
     "similarity",
+    "misspelling",  # of a similar name: one or two letters differ
     "mention words in name",  # weighted fraction, of similar names
     "name words in mention",
     "long form",  # the form that was looked up is ...
@@ -30,6 +31,7 @@ FEATURES = (
     "words changed",
     "short",  # a mention of at most four characters
     "preferred",  # the matched name is the concept's preferred one
+    "words in preferred",  # else, the weighted fraction of the form's words that the preferred name has
     "trained",  # share of the training mentions of this name that have the concept
     "trained otherwise",  # the name is in the training mentions, with other concepts
     "trained concept",  # logarithm of how often the concept was annotated at all
@@ -40,9 +42,18 @@ FEATURES = (
     "other taxon nearby",
     "symbol case",  # written as symbols of the species are: "Brca1" of mice
     "names",  # logarithm of the number of names of the concept
+    "trained in part",  # as "trained", of a form with words left out or replaced
+    "needless form",  # such a form, although a form without changes agrees with another concept
+    "plural of the name",  # the mention is a plural and the name is not, or the other way round
+    "singular of the name",
+    "ortholog",  # the name is that of the human gene with the same symbol
+    "other species",  # share of the document's species that no candidate is of, and whether one of these is nearby
+    "other species nearby",
     "main vocabulary",  # the id is a descriptor of MeSH
     "popular",  # the species or cell line that a popular name means
 )
+# The same for all candidates of a mention: they say how likely the best one is right, and nothing of which it is.
+CONSTANT = ("other species", "other species nearby")
 PLACE = {name: place for place, name in enumerate(FEATURES)}
 
 # Words that say little about which concept a name belongs to.
@@ -51,6 +62,8 @@ _COMMON = (
     "hereditary congenital deficiency acute chronic primary secondary human protein gene acid sodium susceptibility 1 2"
 )
 _COMMON_WORDS = frozenset(_COMMON.split())
+_MIN_STEM, _MAX_ENDING = 5, 3
+_LETTERS_PER_ERROR, _MIN_MISSPELLED = 4, 6
 
 
 @fast_dataclass
@@ -96,15 +109,32 @@ def agreement_feature(agreement: Agreement | None) -> str:
 def word_overlap(form: str, name: str) -> tuple[float, float]:
     """The weighted fractions of the form's words that are in the name, and of the name's words that are in the form.
 
-    Words of which the first five letters agree count half: "ischemic" and "ischemia".
+    Words that agree but for their last letters count half: "ischemic" and "ischemia".
     """
     first, second = fold_name(form).split(), fold_name(name).split()
     return _covered(first, second), _covered(second, first)
 
 
+def is_misspelling(text: str, name: str) -> bool:
+    """Whether the texts differ by one letter, or by two if they have eight: "ibuprophen" and "ibuprofen"."""
+    first, second = fold_name(text), fold_name(name)
+    shorter = min(len(first), len(second))
+    limit = min(2, shorter // _LETTERS_PER_ERROR) if shorter >= _MIN_MISSPELLED else 0
+    if first[:1] != second[:1] or abs(len(first) - len(second)) > limit:
+        return False
+    row = list(range(len(second) + 1))
+    for count, letter in enumerate(first, 1):
+        above, row[0] = row[0], count
+        for place, other in enumerate(second, 1):
+            above, row[place] = row[place], min(row[place] + 1, row[place - 1] + 1, above + (letter != other))
+        if min(row) > limit:
+            return False
+    return row[-1] <= limit
+
+
 def _covered(words: Iterable[str], others: Iterable[str]) -> float:
     whole = {_singular(word) for word in others}
-    stems = {word[:5] for word in whole if len(word) > 5}
+    stems = tuple(word[: max(_MIN_STEM, len(word) - _MAX_ENDING)] for word in whole if len(word) > _MIN_STEM)
     total = covered = 0.0
     for word in words:
         weight = 0.3 if word in _COMMON_WORDS else 1.0
@@ -112,7 +142,7 @@ def _covered(words: Iterable[str], others: Iterable[str]) -> float:
         word = _singular(word)
         if word in whole:
             covered += weight
-        elif len(word) > 5 and word[:5] in stems:
+        elif len(word) > _MIN_STEM and word.startswith(stems):
             covered += weight / 2
     return covered / total if total else 0.0
 

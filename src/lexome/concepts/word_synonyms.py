@@ -1,8 +1,8 @@
-"""Words that stand for each other in names of diseases, and nouns for their adjectives.
+"""Words that stand for each other in names of diseases and chemicals, and nouns for adjectives of diseases.
 
-The groups are those that MeSH's and the Disease Ontology's synonyms show to be interchangeable (two names of a concept
-differ in just these words, for three concepts or more), without the pairs that mean different things elsewhere, and
-words of clinical prose for them.
+The groups of diseases are those that MeSH's and the Disease Ontology's synonyms show to be interchangeable (two names
+of a concept differ in just these words, for three concepts or more), without the pairs that mean different things
+elsewhere, and words of clinical prose for them.
 """
 
 import re
@@ -103,6 +103,13 @@ iib 2b
 iic 2c
 iid 2d
 """
+_CHEMICAL_GROUPS = """
+agent drug
+antagonist blocker
+inhibitor blocker
+antidepressant antidepressive
+ester esters
+"""
 # Adjectives, by their ends, and the ends of the nouns: "ischemic" and "ischemia", "thrombotic" and "thrombosis".
 _NOUN_ENDS = (
     ("otic", ("osis", "otics")),
@@ -126,6 +133,7 @@ _NOUN_ENDS = (
     ("iness", ("y",)),
 )
 _MIN_STEM = 4
+_MIN_SALT = 6
 _FUNCTION = re.compile(
     r"^(?:decreased?|impaired|reduced|abnormal|poor|declining|worsening|worse|deteriorating|loss of|decline in|"
     r"deterioration (?:of|in)|impairment of|reduction in|decrease in)\s+(\w+)(?: function(?:s|ing)?)?$"
@@ -141,7 +149,7 @@ def _parse(groups: str) -> dict[str, tuple[str, ...]]:
     return {word: tuple(others) for word, others in synonyms.items()}
 
 
-WORD_SYNONYMS = {"Disease": _parse(_DISEASE_GROUPS)}
+WORD_SYNONYMS = {"Disease": _parse(_DISEASE_GROUPS), "Chemical": _parse(_CHEMICAL_GROUPS)}
 
 
 def synonyms_of(word: str, type: str) -> tuple[str, ...]:
@@ -153,7 +161,12 @@ def synonyms_of(word: str, type: str) -> tuple[str, ...]:
 
 
 def rewritten(text: str, type: str) -> Iterator[str]:
-    """Other ways to say the whole mention: the noun of an adjective, "renal insufficiency" for bad renal function."""
+    """Other ways to say the whole mention: the noun of an adjective, "renal insufficiency" for bad renal function.
+
+    Of a chemical: the acid of a salt, "glutamic acid" for glutamate.
+    """
+    if type == "Chemical" and len(text) > _MIN_SALT and text.endswith("ate"):
+        yield f"{text[:-3]}ic acid"
     if type != "Disease":
         return
     folded = fold_name(text)

@@ -527,10 +527,12 @@ def apply_lexicon(
         if entry.type not in types:
             continue
         if entry.clinical:
+            # Where a text defines an abbreviation, it has a meaning of its own.
+            if clinical is False or _defines(text, name, defined):
+                continue
             if clinical is None:
                 clinical = is_clinical(text)
-            # Where a text defines an abbreviation, it has a meaning of its own.
-            if not clinical or _defines(text, name, defined):
+            if not clinical:
                 continue
         found.append((start, end, entry.type))
         if entry.type == "Species" and "Gene" in types and (protein := VIRAL_PROTEIN.match(text, end)):

@@ -203,6 +203,8 @@ def apply_variants(text: str, mentions: Sequence[Mention], drops: list[Drop]) ->
     found = list(notations(text, genes, lines))
     kept = [mention for mention in mentions if mention.type != TYPE]
     predicted = sorted((mention for mention in mentions if mention.type == TYPE), key=lambda mention: mention.start)
+    if not (found or predicted or SUBSTITUTED.search(text)):
+        return list(mentions)
     corrected = list(_corrected(text, predicted, found, drops))
     taken = Occupied(text, corrected)
     added = [Mention(start, end, TYPE, SCORE, RULE) for start, end in found if not taken.overlaps(start, end)]
@@ -227,12 +229,14 @@ def notations(text: str, genes: Sequence[Mention], lines: Occupied) -> Iterator[
     places = [match.span() for match in CERTAIN.finditer(text)]
     if "xon" in text or "19" in text or DELETED.search(text):
         places += [match.span() for match in EXON.finditer(text)]
+    substituted = SUBSTITUTED.search(text)
+    if not (places or substituted):
+        return
     certain = Occupied(text, ())
     for place in places:
         certain.add(*place)
     known = [gene for gene in genes if gene.score >= 0.3]
     begins = {gene.start for gene in known}
-    substituted = SUBSTITUTED.search(text)
     for match in GLUED.finditer(text) if substituted else ():
         if not certain.overlaps(*match.span()) and (
             match[2] in HOTSPOTS or (match.start() in begins and match[1][-1].islower())

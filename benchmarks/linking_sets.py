@@ -4,8 +4,7 @@ from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
 
-from lexome.concepts.default import default_index
-from lexome.concepts.index import TermIndex
+from lexome.concepts.index import TermIndex, default_index
 from lexome.concepts.terms import Term, TermTable
 from lexome.concepts.training_mentions import KnownGenes, TrainingMentions, match_genes
 from lexome.datasets import find

@@ -17,8 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from lexome.concepts.default import default_index, default_terms
-from lexome.concepts.index import TermIndex
+from lexome.concepts.index import TermIndex, default_index, default_terms
 from lexome.concepts.linker import Linker
 from lexome.concepts.ranking import CONSTANT, FEATURES, PLACE, Weights
 from lexome.concepts.training_mentions import TrainingMentions

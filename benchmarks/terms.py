@@ -28,8 +28,7 @@ import lexome
 from facts import facts
 from find_terms import million_names
 from lexome.concepts.build_terms import build_terms
-from lexome.concepts.default import default_terms
-from lexome.concepts.index import TermIndex
+from lexome.concepts.index import TermIndex, default_terms
 from lexome.concepts.names import Agreement
 from lexome.document import Span
 from lexome.recipe.corpus_stages import TermsRecipe

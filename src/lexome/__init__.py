@@ -89,7 +89,7 @@ def to_dataframe(
     value. Names are those of the dictionaries that come with Lexome; for others, `preferred_name` is a function from an
     id to its name, such as `annotator.concepts.preferred_name`.
     """
-    from lexome.concepts.default import preferred_name as default_name
+    from lexome.concepts.index import preferred_name as default_name
     from lexome.formats.mention_table import to_dataframe as make
 
     return make(docs, table=table, library=library, preferred_name=preferred_name or default_name)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lexome.concepts.default import default_index, default_terms
+from lexome.concepts.index import default_index, default_terms
 
 README = default_terms().with_name("README.md").read_text(encoding="utf-8")
 

@@ -6,8 +6,7 @@ import pytest
 from small_terms import HUMAN, MOUSE, RAT, marked, small_index
 
 from lexome.concepts.linker import CONCEPT_SCORE, Linker
-from lexome.concepts.ranking import is_misspelling
-from lexome.concepts.species_context import SpeciesContext
+from lexome.concepts.ranking import SpeciesContext, is_misspelling
 from lexome.concepts.terms import Term
 from lexome.concepts.training_mentions import TrainingMentions
 from lexome.document import Document

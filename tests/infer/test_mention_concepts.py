@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 import lexome
 from lexome.cli import app
-from lexome.concepts.default import default_index, preferred_names
+from lexome.concepts.index import default_index, preferred_names
 from lexome.document import Document, Passage, Span
 from lexome.errors import FormatError, UsageError
 from lexome.infer.annotation import Linking

@@ -109,8 +109,9 @@ class ModelOptions:
         from lexome.infer.annotator import default_model
         from lexome.infer.named_models import resolve_model, with_relations
 
-        named = tuple(resolve_model(name, search_path=self.models_path) for name in self.model or [default_model()])
-        return with_relations(named, search_path=self.models_path) if self.relations else named
+        named = tuple(resolve_model(name, search_path=self.models_path) for name in self.model or ())
+        folders = named or (default_model(),)
+        return with_relations(folders, search_path=self.models_path) if self.relations else folders
 
     def load(self, folders: tuple[Path, ...], concepts: "ConceptOptions", *, bulk: bool) -> "Annotator":
         """The annotator. In bulk, where each process opens the models, its types are all that is needed of it."""

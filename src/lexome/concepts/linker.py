@@ -22,8 +22,7 @@ from pathlib import Path
 from typing import Self
 
 from lexome.concepts.abbreviations import find_abbreviations, long_forms
-from lexome.concepts.default import default_index
-from lexome.concepts.index import Concept, NameMatch, TermIndex
+from lexome.concepts.index import Concept, NameMatch, TermIndex, default_index
 from lexome.concepts.mention_forms import (
     EXPANDED,
     LONG,
@@ -36,15 +35,20 @@ from lexome.concepts.mention_forms import (
     substituted_forms,
 )
 from lexome.concepts.names import Agreement, is_plural, name_key
-from lexome.concepts.ranking import PLACE, Weights, agreement_feature, default_weights, is_misspelling, word_overlap
-from lexome.concepts.species_context import (
+from lexome.concepts.ranking import (
     CELL_LINE_WEIGHT,
     HUMAN,
     MOUSE,
+    PLACE,
     POPULAR_SPECIES,
     POPULAR_TAXA,
     RAT,
     SpeciesContext,
+    Weights,
+    agreement_feature,
+    default_weights,
+    is_misspelling,
+    word_overlap,
 )
 from lexome.concepts.training_mentions import KnownGenes, TrainingMentions, match_genes
 from lexome.concepts.variants import variant_concepts

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from lexome.concepts.abbreviations import find_abbreviations, long_forms
 from lexome.concepts.index import TermIndex
 from lexome.concepts.names import Agreement, name_key
-from lexome.concepts.species_context import HUMAN, MOUSE, RAT, SpeciesContext
+from lexome.concepts.ranking import HUMAN, MOUSE, RAT, SpeciesContext
 from lexome.document import Document, Span
 from lexome.metadata import fast_dataclass
 

@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from lexome.concepts.abbreviations import annotate_abbreviations
-from lexome.concepts.default import default_index, default_terms, preferred_name
-from lexome.concepts.index import TermIndex
+from lexome.concepts.index import TermIndex, default_index, default_terms, preferred_name
 from lexome.concepts.linker import Explanation, Linker
 from lexome.concepts.matcher import CaseRule
 from lexome.concepts.user_terms import TermFinder, open_terms, split_type

@@ -35,6 +35,14 @@ def test_help_loads_the_commands_and_none_of_their_work() -> None:
     assert set(loaded) & {"numpy", "pydantic", "lxml", "asyncio", "rich.markdown"} == set()
 
 
+def test_search_does_not_load_the_corpus_builder() -> None:
+    """It shares a list of words with it, and importing the builder takes a tenth of a second."""
+    program = "import sys, lexome.search.engine\nprint(*sys.modules, sep='\\n')"
+    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
+    assert "lexome.corpus.languages" in loaded
+    assert [name for name in loaded if name.startswith(("lexome.corpus.ingest", "lexome.corpus.build"))] == []
+
+
 def test_the_check_sees_what_is_loaded() -> None:
     assert "pyarrow" in loaded_by("import pyarrow")
 

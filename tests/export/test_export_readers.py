@@ -10,6 +10,7 @@ from finetuning import done, question_documents, recipe_of, tiny_model, write_sp
 from typer.testing import CliRunner
 
 from lexome.cli import app
+from lexome.datasets import find
 from lexome.document import Answer, Document, Question, lay_out
 from lexome.export.acceptance import HeldOutEvaluation
 from lexome.export.export import export
@@ -140,3 +141,27 @@ def test_readers_are_found_by_their_names(spans: Path, yesno: Path, docs: Path, 
     assert run("Is the gene seen in tumour?", *by_name, "--model", "reader")["reader"] is None
     assert run("Is the gene seen in tumour?", *by_name, "--evidence-only")["reader"] is None
     assert run("Is the gene seen in tumour?", "--models-path", str(tmp_path))["reader"] is None
+
+
+def test_the_dev_part_that_training_has_split_off_is_held_out(tmp_path: Path) -> None:
+    """As the model's record says, or, for older models, that of their run."""
+    paragraphs = [
+        {
+            "context": f"Gene {number} is MYC.",
+            "qas": [{"id": f"q{number}_000", "question": "Which?", "answers": [{"text": "MYC", "answer_start": 10}]}],
+        }
+        for number in range(10)
+    ]
+    (tmp_path / "BioASQ").mkdir()
+    content = {"version": "7b", "data": [{"title": "", "paragraphs": paragraphs}]}
+    (tmp_path / "BioASQ" / "BioASQ-train-factoid-7b.json").write_text(json.dumps(content))
+    dev = find("BioASQ-7b", data=tmp_path).splits(partial=True, dev_fraction=0.3)["dev"]
+    assert len(dev) == 3
+    evaluation = HeldOutEvaluation(("BioASQ-7b",), data=tmp_path)
+    for number, folder in enumerate((tmp_path / "run" / "model", tmp_path / "run")):
+        folder.mkdir(parents=True, exist_ok=True)
+        for path in (tmp_path / "run").rglob("run.json"):
+            path.unlink()
+        (folder / "run.json").write_text(json.dumps({"recipe": {"data": {"rename": {}, "dev_fraction": 0.3}}}))
+        (source,) = evaluation.load(Questions(), tmp_path / "run" / "model")
+        assert (number, source.docs) == (number, dev)

@@ -41,7 +41,7 @@ from lexome.export.calibration import expected_calibration_error
 from lexome.infer.annotator import Model
 from lexome.infer.predictor import SETTINGS, Predictor, TokenIds, identity_of
 from lexome.search import Index, index
-from lexome.search.ask import PASSAGES, min_probability_of
+from lexome.search.ask import PASSAGES, read_questions, threshold_of
 from lexome.tasks import Questions
 from lexome.tasks.metrics import bioasq_yesno
 from lexome.tasks.qa import Form, ask_elsewhere, ask_of, find_answer, is_right, join_texts
@@ -62,12 +62,18 @@ class Answered:
 
     gold: Question
     found: Question
+    likely: float
     answerable: bool = True
 
     @property
     def best(self) -> float:
         """The probability of the best answer."""
         return max((answer.score or 0.0 for answer in self.found.answers), default=0.0)
+
+    def is_unknown(self, threshold: tuple[float, bool]) -> bool:
+        """Whether the reader keeps its answers back, by its threshold and what that is of."""
+        least, by_answerable = threshold
+        return (self.likely if by_answerable else self.best) < least
 
 
 def main() -> None:
@@ -245,14 +251,15 @@ def evaluate(
         if (form == "yesno") != (own.form == "yesno"):
             continue
         task = own if form == own.form else own.with_form(form)
-        reader = model.with_task(task.with_all_candidates(list_threshold=task.list_threshold))
-        least = min_probability_of(model, form)
+        reader = model.with_task(task)
+        every = model.with_task(task.with_all_candidates())
+        least = threshold_of(model, form)
         if form == "factoid":
             kept = {doc.questions[0].id for doc in docs}
             every = find("BioASQ-7b", data=given.data).split("test")
             texts = [doc for doc in every if given.limit is None or doc.meta.part_of in kept]
             began = time.perf_counter()
-            scores = percent(task.with_all_candidates().score(texts, reader.annotate(texts)))
+            scores = percent(task.with_all_candidates().score(texts, every.annotate(texts)))
             yield row(form, "alone", scores, seconds=time.perf_counter() - began)
             yield row(form, "together", percent(answer_scores(task, read(reader, join_texts(texts)))))
         began = time.perf_counter()
@@ -285,12 +292,16 @@ def row(form: str, texts: str, scores: Row, unknown: Row | None = None, seconds:
 def read(reader: Model, docs: Sequence[Document], *, gold: Sequence[Document] = ()) -> list[Answered]:
     """The answers to the question of each document. With `gold`, which has the right ones, the texts have none."""
     questions = {doc.questions[0].id: doc.questions[0] for doc in gold or docs}
-    answered = [doc.questions[0] for doc in reader.annotate(docs)]
     # Without places: scores compare texts.
-    placeless = [
-        replace(found, answers=tuple(replace(answer, start=None) for answer in found.answers)) for found in answered
+    return [
+        Answered(
+            questions[found.id],
+            replace(found, answers=tuple(replace(answer, start=None) for answer in found.answers)),
+            likely,
+            answerable=not gold,
+        )
+        for found, likely in read_questions(reader, docs)
     ]
-    return [Answered(questions[found.id], found, answerable=not gold) for found in placeless]
 
 
 def retrieve(documents: Index, docs: Sequence[Document], *, answerable: bool) -> list[Document]:
@@ -325,11 +336,13 @@ def majority(docs: Sequence[Document]) -> Row:
     return {"majority": round(100 * bioasq_yesno(gold, [common] * len(gold)).macro_f1, 2)}
 
 
-def do_not_know(task: Questions, answered: Sequence[Answered], others: Sequence[Answered], least: float) -> Row:
+def do_not_know(
+    task: Questions, answered: Sequence[Answered], others: Sequence[Answered], least: tuple[float, bool]
+) -> Row:
     """How often an answer is kept back, how often that is right, and how well probabilities of best answers hold."""
     wrong = [not task.answer_score(one.gold, one.found) for one in answered]
-    unknown = [one.best < least for one in answered]
-    of_others = sum(one.best < least for one in others) / max(1, len(others))
+    unknown = [one.is_unknown(least) for one in answered]
+    of_others = sum(one.is_unknown(least) for one in others) / max(1, len(others))
     share, both = (sum(part) / max(1, len(answered)) for part in (unknown, map(all, zip(unknown, wrong, strict=True))))
     best = [
         (max(own.found.answers, key=lambda answer: answer.score or 0.0, default=None), own)
@@ -339,7 +352,8 @@ def do_not_know(task: Questions, answered: Sequence[Answered], others: Sequence[
     probabilities, right = np.array(pairs, np.float64).T
     kept_back = of_others + share
     return {
-        "min_probability": least,
+        "threshold": least[0],
+        "of": "any answer" if least[1] else "the best answer",
         "answerable": {"questions": len(answered), "unknown": round(100 * share, 1)},
         "unanswerable": {"questions": len(others), "unknown": round(100 * of_others, 1)},
         "precision": round(100 * of_others / kept_back, 1) if kept_back else None,

@@ -85,7 +85,8 @@ def test_a_reader_of_spans_is_calibrated_for_factoid_and_list_questions(spans: P
     assert model.settings.precision == "int8"
     assert model.settings.calibration is not None
     assert model.settings.min_scores is not None
-    assert model.settings.calibration.keys() == model.settings.min_scores.keys() == {"factoid", "list"}
+    assert model.settings.min_scores.keys() == {"factoid", "list"}
+    assert model.settings.calibration.keys() == {"factoid", "factoid answerable", "list", "list answerable"}
     certificate = json.loads((spans / "certificate.json").read_bytes())
     assert [source["documents"] for source in certificate["held_out"]] == [HELD_OUT, HELD_OUT]
     # The list questions neither accept nor reject int8.
@@ -118,12 +119,20 @@ def test_all_forms_are_answered_by_the_reader_of_the_form(spans: Path, yesno: Pa
 def test_thresholds_come_from_the_model(spans: Path, docs: Path) -> None:
     (reader,) = open_readers([spans])
     assert reader.settings.min_scores is not None
+    asked = "What drug is seen with BRCA1?"
     with open_source(docs) as index:
-        result = ask(index, "What drug is seen with BRCA1?", readers=[reader])
+        result = ask(index, asked, readers=[reader])
         reader.settings = replace(reader.settings, min_scores={"factoid": 1.0})
-        unknown = ask(index, "What drug is seen with BRCA1?", readers=[reader])
+        unknown = ask(index, asked, readers=[reader])
+        by_best = ask(index, asked, readers=[reader], min_probability=0)
     assert result.min_probability == Model.open(spans).settings.min_scores["factoid"]  # type: ignore[index]
     assert (unknown.min_probability, unknown.answers) == (1.0, ())
+    # Of any answer, which is likelier than the best one; a threshold that is given is of the best one.
+    assert unknown.best is not None
+    assert unknown.answerable is not None
+    assert 0 < unknown.best < unknown.answerable < 1
+    assert (by_best.answerable, by_best.best) == (None, unknown.best)
+    assert by_best.answers
 
 
 def test_readers_are_found_by_their_names(spans: Path, yesno: Path, docs: Path, tmp_path: Path) -> None:

@@ -322,7 +322,9 @@ def _print_answers(result: "AskResult", *, color: bool, models_given: bool) -> N
         kind = f"no reader of {result.form} questions" if models_given else "no reader model (--model)"
         print(f"{kind}: these sentences are evidence, not an answer.")
     else:
-        best = "" if result.best is None else f" (best candidate {result.best:.2f}, below {result.min_probability:.2f})"
+        low = result.best if result.answerable is None else result.answerable
+        what = "best candidate" if result.answerable is None else "probability that the passages have an answer"
+        best = "" if low is None else f" ({what} {low:.2f}, below {result.min_probability:.2f})"
         print(f"{result.reader} does not know{best}. The closest sentences:")
     for sentence in result.evidence:
         print(f"{printable(sentence.document)} {sentence.start}-{sentence.end}  {printable(sentence.title or '')}")

@@ -199,13 +199,15 @@ class ReaderCalibration:
     """What was fitted on the held-out questions of one form.
 
     questions        answerable ones; each is also asked of another question's texts, where it is unanswerable
-    min_probability  calibrated probability of the best answer that separates answerable from unanswerable questions
+    answerable       the curve of the probability that texts have an answer at all
+    min_probability  the least such probability: it separates answerable from unanswerable questions best
     list_threshold   with which the F1 of lists is best; None for other forms
     unknown          the share of unanswerable questions that get no answer with it, and of the others
     """
 
     form: Form
     answers: Calibration
+    answerable: Calibration
     questions: int
     min_probability: float
     list_threshold: float | None
@@ -215,7 +217,8 @@ class ReaderCalibration:
         """The entry in the certificate."""
         own = {name: getattr(self, name) for name in ("questions", "min_probability", "list_threshold")}
         unanswerable, answerable = (round(share, 4) for share in self.unknown)
-        return {**self.answers.as_json(), **own, "unknown": {"unanswerable": unanswerable, "answerable": answerable}}
+        shares = {"unanswerable": unanswerable, "answerable": answerable}
+        return {**self.answers.as_json(), **own, "unknown": shares, "answerable": self.answerable.as_json()}
 
 
 def calibrate_reader(model: Model, sources: Sequence[HeldOutSource]) -> list[ReaderCalibration]:
@@ -238,9 +241,12 @@ def calibrate_reader(model: Model, sources: Sequence[HeldOutSource]) -> list[Rea
 def _fit_reader(model: Model, task: Questions, docs: Sequence[Document]) -> ReaderCalibration:
     gold = [doc.questions[0] for doc in docs]
     # Raw probabilities: at export, a model has no curves yet.
-    raw = model.with_task(task.with_all_candidates())
+    every = task.with_all_candidates()
+    raw = model.with_task(every)
     other = ask_elsewhere(docs)
     read = [[doc.questions[0] for doc in raw.annotate(part)] for part in (docs, other)]
+    likely = [every.answerable(found) for part in read for found in part]
+    answerable = fit(_scored([(one, n < len(gold), n % len(gold)) for n, one in enumerate(likely)]))
     threshold: float | None = None
     if task.form == "list":
         threshold = max(LIST_THRESHOLDS, key=lambda value: _list_f1(task, value, gold, read[0]))
@@ -250,23 +256,18 @@ def _fit_reader(model: Model, task: Questions, docs: Sequence[Document]) -> Read
     rows = [
         (answer.score or 0.0, is_right(own, answer), number % len(gold))
         for number, (own, found) in enumerate(zip(expected, answered, strict=True))
-        for answer in found.answers
+        for answer in (found.answers if task.form == "list" else found.answers[: task.kept])
     ]
     answers = fit(_scored(rows))
-    probability_Q = np.array(
-        [
-            calibrated(max((answer.score or 0.0 for answer in found.answers), default=0.0), answers.curve)
-            for found in answered
-        ]
-    )
+    probability_Q = np.array([calibrated(one, answerable.curve) for one in likely])
     least = min_probability(probability_Q[: len(gold)], probability_Q[len(gold) :])
     unknown_Q = probability_Q < least
     shares = (float(unknown_Q[len(gold) :].mean()) if other else 0.0, float(unknown_Q[: len(gold)].mean()))
-    return ReaderCalibration(task.form, answers, len(gold), least, threshold, shares)
+    return ReaderCalibration(task.form, answers, answerable, len(gold), least, threshold, shares)
 
 
 def min_probability(answerable: Floats, unanswerable: Floats) -> float:
-    """The probability of the best answer that separates answerable from unanswerable questions with fewest errors.
+    """The probability that separates answerable from unanswerable questions with fewest errors.
 
     Both kinds count equally (Youden's index). It lies halfway between two probabilities that occur; 0 where no
     probability separates them.

@@ -29,7 +29,7 @@ from lexome.export.acceptance import (
 from lexome.export.calibration import calibrate, calibrate_reader
 from lexome.export.onnx_graph import HEADS, OPSET, build_graph, has_segments, save_graph
 from lexome.files import atomic_folder, write_checksums
-from lexome.infer.annotator import Model
+from lexome.infer.annotator import Model, answerable_key
 from lexome.infer.predictor import MODEL, TOKENIZER, ModelSettings, Predictor, write_settings
 from lexome.models.checkpoint import Checkpoint, encoder_of, load
 from lexome.models.encoder import Encoder, Packing
@@ -143,7 +143,12 @@ def _with_reader_calibration(
     settings = replace(
         settings,
         task=task,
-        calibration={own.form: own.answers.curve for own in fitted} or None,
+        calibration={
+            key: curve.curve
+            for own in fitted
+            for key, curve in ((own.form, own.answers), (answerable_key(own.form), own.answerable))
+        }
+        or None,
         min_scores={own.form: own.min_probability for own in fitted} or None,
     )
     return settings, {own.form: own.as_json() for own in fitted}

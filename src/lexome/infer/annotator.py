@@ -51,6 +51,11 @@ def calibrated(score: float, curve: Curve | None) -> float:
     return 1 / (1 + exp(-odds)) if odds >= 0 else exp(odds) / (1 + exp(odds))
 
 
+def answerable_key(form: str) -> str:
+    """The key in `calibration` of the probability that texts answer a question of a form at all."""
+    return f"{form} answerable"
+
+
 class Model:
     """A model folder with its task.
 

@@ -7,7 +7,8 @@ nothing else is claimed.
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, cast, get_args
@@ -16,7 +17,7 @@ from lexome.corpus.languages import other_language
 from lexome.corpus.sentences import split_sentences
 from lexome.document import Answer, Document, Question, Range
 from lexome.errors import FormatError, UsageError
-from lexome.infer.annotator import Model
+from lexome.infer.annotator import Model, answerable_key, calibrated
 from lexome.search.build import index as build_index
 from lexome.search.engine import Filters, Hit, Index, Method
 from lexome.search.storage import is_index
@@ -73,8 +74,9 @@ class AskResult:
     form             factoid, list or yesno
     reader           the name of the model that read; None: nothing was read, `evidence` is all there is
     calibrated       whether probabilities were fitted on held-out questions of this form
-    min_probability  the least probability of a best answer
+    min_probability  the least probability with which the reader knows: `answerable`, or without it `best`
     best             the highest probability of any candidate, also where it was too low
+    answerable       the probability that the passages have an answer; None where it is not calibrated
     evidence         the sentences that share most with the question, best first
     """
 
@@ -84,6 +86,7 @@ class AskResult:
     calibrated: bool
     min_probability: float | None
     best: float | None
+    answerable: float | None
     answers: tuple[FoundAnswer, ...]
     evidence: tuple[Evidence, ...]
     passages: int
@@ -167,22 +170,49 @@ def ask(
     reader = _reader(readers, chosen)
     if reader is None or not result.hits:
         name = reader.name if reader is not None else None
-        return AskResult(question, chosen, name, False, None, None, (), evidence, len(result.hits))
-    least = min_probability_of(reader, chosen) if min_probability is None else min_probability
-    found = _read(reader, question, chosen, result.hits)
+        return AskResult(question, chosen, name, False, None, None, None, (), evidence, len(result.hits))
+    found, answerable = _read(reader, question, chosen, result.hits)
     best = max((answer.probability for answer in found), default=None)
+    least, by_answerable = threshold_of(reader, chosen)
+    if min_probability is not None:
+        least, by_answerable = min_probability, False
+    decisive = answerable if by_answerable else best
     most = limit or (LIST_LIMIT if chosen == "list" else LIMIT)
-    answers = tuple(found[:most]) if best is not None and best >= least else ()
-    calibrated = chosen in (reader.settings.calibration or ())
-    return AskResult(question, chosen, reader.name, calibrated, least, best, answers, evidence, len(result.hits))
+    answers = tuple(found[:most]) if decisive is not None and decisive >= least else ()
+    fitted = chosen in (reader.settings.calibration or ())
+    shown = answerable if by_answerable else None
+    return AskResult(question, chosen, reader.name, fitted, least, best, shown, answers, evidence, len(result.hits))
 
 
-def min_probability_of(reader: Model, form: Form) -> float:
-    """The least probability of an answer: fitted at export, or stated by the reader's task, or that of the form."""
+def threshold_of(reader: Model, form: Form) -> tuple[float, bool]:
+    """The least probability with which a reader knows, and whether it is that of any answer, not of the best one.
+
+    It was fitted at export, or else is stated by the reader's task, or by the form.
+    """
     fitted = (reader.settings.min_scores or {}).get(form)
     if fitted is not None:
-        return fitted
-    return cast(Questions, reader.task).min_probability or MIN_PROBABILITY[form]
+        return fitted, answerable_key(form) in (reader.settings.calibration or {})
+    return cast(Questions, reader.task).min_probability or MIN_PROBABILITY[form], False
+
+
+def read_questions(reader: Model, docs: Sequence[Document]) -> list[tuple[Question, float]]:
+    """Each document's question with all its answers, and the probability that the texts have one; calibrated.
+
+    Answers to list questions are those that belong to the list.
+    """
+    own = cast(Questions, reader.task)
+    task = own.with_all_candidates()
+    curves = reader.settings.calibration or {}
+    examples = [reader.encode(doc) for doc in docs]
+    logits = iter(reader.run([example for part in examples for example in part]))
+    read: list[tuple[Question, float]] = []
+    for doc, part in zip(docs, examples, strict=True):
+        raw = task.decode(doc, part, [next(logits) for _ in part])
+        answerable = calibrated(task.answerable(raw.questions[0]), curves.get(answerable_key(own.form)))
+        listed = own.with_all_candidates(list_threshold=own.list_threshold).select(raw.questions[0])
+        scaled = task.rescored(replace(raw, questions=(listed,)), partial(calibrated, curve=curves.get(own.form)))
+        read.append((scaled.questions[0], answerable))
+    return read
 
 
 def _check_question(question: str, passages: int, form: str | None) -> None:
@@ -216,25 +246,21 @@ def _reader(readers: Sequence[Model], form: Form) -> Model | None:
     return other.with_task(cast(Questions, other.task).with_form(form))
 
 
-def _read(reader: Model, question: str, form: Form, hits: Sequence[Hit]) -> list[FoundAnswer]:
-    """The reader's answers over all passages together, so that probabilities of different passages compare.
+def _read(reader: Model, question: str, form: Form, hits: Sequence[Hit]) -> tuple[list[FoundAnswer], float]:
+    """The reader's answers over all passages together, and the probability that these have one.
 
     Of answers that overlap, such as BRCA1 and BRCA1 gene, the most probable one.
     """
-    # What is too uncertain is decided, and shown, by the caller.
-    own = cast(Questions, reader.task)
-    task = own.with_all_candidates(list_threshold=own.list_threshold)
-    task.kept = task.best
     doc = ask_of(Question("question", question, form), (hit.text for hit in hits))
-    (answered,) = reader.with_task(task).annotate([doc])
+    ((answered, answerable),) = read_questions(reader, [doc])
     kept: list[Answer] = []
-    for answer in answered.questions[0].answers:
+    for answer in answered.answers:
         start = answer.start
         if start is None or not any(
             start < (one.start or 0) + len(one.text) and (one.start or 0) < start + len(answer.text) for one in kept
         ):
             kept.append(answer)
-    return [_placed(answer, doc, hits) for answer in kept]
+    return [_placed(answer, doc, hits) for answer in kept], answerable
 
 
 def _placed(answer: Answer, doc: Document, hits: Sequence[Hit]) -> FoundAnswer:

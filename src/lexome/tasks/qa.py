@@ -137,10 +137,20 @@ class Questions(Task):
         return any(self._matching(doc) for doc in docs)
 
     def with_all_candidates(self, *, list_threshold: float = 0.0) -> "Questions":
-        """The task for which no best answer is too improbable."""
+        """The task for which no candidate is too improbable, but for lists, if so given."""
         task = copy(self)
         task.min_probability, task.null_threshold, task.list_threshold = 0.0, inf, list_threshold
+        task.kept = self.best
         return task
+
+    def answerable(self, question: Question) -> float:
+        """The probability that the texts answer a question, by all its candidates: what "no answer" leaves of 1.
+
+        That of the best candidate where "no answer" is none of them. How the rest is divided among candidates, such as
+        BRCA1 and BRCA1 gene, does not matter.
+        """
+        scores = [answer.score or 0.0 for answer in question.answers]
+        return min(sum(scores), 1.0) if self.null and self.form != "yesno" else max(scores, default=0.0)
 
     def rescored(self, doc: Document, curve: Callable[[float], float]) -> Document:
         """The document with the scores of this task's answers on another scale."""

@@ -5,7 +5,9 @@
 Gold mentions: accuracy@1 and @5 over all mentions with a gold concept. Each set is linked with dictionaries alone,
 and with the mentions of its training and development splits added, as BioSyn does. "Known" are the mentions with a
 gold id that the dictionary or the training mentions have: no linker of these can have more right. Diseases are linked
-with the shipped index and with MEDIC; ids that MEDIC merges count as one. From raw text: the default model annotates,
+with the shipped index and with MEDIC; ids that MEDIC merges count as one. Genes take the training mentions of all sets
+that have their ids; "same gene" counts a mouse or rat gene as right if it is the gold one by the ids that training
+mentions tell. From raw text: the default model annotates,
 the linker links, and each document's set of concepts is compared with the gold one, by type, as BioCreative scores
 it; also by mention. Nothing was chosen on test splits. Writes results/linking.json.
 """
@@ -25,6 +27,7 @@ from typing import Any
 from facts import facts
 from lexome.concepts.index import TermIndex
 from lexome.concepts.linker import Linker
+from lexome.concepts.species_context import HUMAN
 from lexome.concepts.training_mentions import TrainingMentions
 from lexome.datasets import find
 from lexome.document import Document
@@ -55,8 +58,10 @@ RAW = (
     ("BioRED", ("Gene", "Disease", "Chemical", "Species", "CellLine", "Variant"), None),
 )
 COST_DOCUMENTS = 100
-SECTIONS = ("gold", "raw", "cost", "calibration")
+SECTIONS = ("gold", "raw", "cost", "calibration", "species")
 BINS = 10
+# Least probabilities of ids, and what is left of them: how many mentions keep one, and how many of these are right.
+LEAST = (0.5, 0.7, 0.9)
 
 
 def main() -> None:
@@ -78,7 +83,7 @@ def main() -> None:
     if "gold" in options.sections:
         result["gold_mentions"] = []
         for name, type, added, goal in GOLD:
-            for row in gold_mentions(name, type, added, options.part, shipped, medic, same):
+            for row in gold_mentions(name, type, added, options.part, shipped, medic, same, genes):
                 result["gold_mentions"].append({**row, "goal": goal})
                 print(json.dumps(result["gold_mentions"][-1]), flush=True)
     if "raw" in options.sections:
@@ -97,6 +102,11 @@ def main() -> None:
             calibration(name, type, options.part, shipped, genes) for name, type, _, _ in GOLD if type != "Variant"
         ]
         print(json.dumps(result["calibration"]), flush=True)
+    if "species" in options.sections:
+        result["species"] = [
+            species_of_genes(name, options.part, shipped, genes) for name, type, _, _ in GOLD if type == "Gene"
+        ]
+        print(json.dumps(result["species"]), flush=True)
     result["facts"] = facts("lexome", "numpy", "onnxruntime")
     if options.part == "test":
         RESULT.write_text(json.dumps(result, indent=1) + "\n")
@@ -132,6 +142,7 @@ def gold_mentions(
     shipped: Sequence[TermIndex],
     medic: TermIndex,
     same: Equivalents,
+    genes: Equivalents,
 ) -> list[dict[str, Any]]:
     """Accuracy with and without training mentions, for each dictionary."""
     docs = _docs(name, part)
@@ -146,6 +157,7 @@ def gold_mentions(
                 return {id_: [one.concept for one in why.candidates] for id_, why in explained.items()}
 
             accuracy = linking_accuracy(docs, candidates, type=type, at=(1, 5), same=same.of)
+            mapped = linking_accuracy(docs, candidates, type=type, at=(1,), same=genes.of) if type == "Gene" else {}
             rows.append(
                 {
                     "set": name,
@@ -156,6 +168,7 @@ def gold_mentions(
                     "known": round(100 * _known(docs, type, indexes, mentions, same), 2),
                     "accuracy_at_1": round(100 * accuracy[1], 2),
                     "accuracy_at_5": round(100 * accuracy[5], 2),
+                    **{"same_gene_at_1": round(100 * value, 2) for value in mapped.values()},
                 }
             )
     return rows
@@ -193,6 +206,38 @@ def calibration(name: str, type: str, part: str, shipped: Sequence[TermIndex], s
         "expected_calibration_error": round(sum(gaps) / total, 4),
         "mean_probability": round(mean, 4),
         "right": round(right, 4),
+        "at_least": {str(least): _kept([pair for own in bins for pair in own], least) for least in LEAST},
+    }
+
+
+def _kept(pairs: Sequence[tuple[float, bool]], least: float) -> dict[str, float]:
+    kept = [right for score, right in pairs if score >= least]
+    return {"kept": round(len(kept) / len(pairs), 4), "right": round(sum(kept) / len(kept), 4) if kept else 0.0}
+
+
+def species_of_genes(name: str, part: str, shipped: Sequence[TermIndex], same: Equivalents) -> dict[str, Any]:
+    """How often the best candidate of a gene mention has the gold gene's species, where the gold gene is a candidate."""
+    linker = Linker(shipped)
+    mentions = of_species = right = human = 0
+    for doc in _docs(name, part):
+        explained = linker.explain_all(doc)
+        for span in doc.spans:
+            if span.type != "Gene" or not span.concepts:
+                continue
+            gold = same.of(span.concepts)
+            candidates = explained[span.id].candidates
+            taxa = {one.taxon for one in candidates if not gold.isdisjoint(same.of([one.concept]))}
+            if taxa:
+                mentions += 1
+                of_species += candidates[0].taxon in taxa
+                right += not gold.isdisjoint(same.of([candidates[0].concept]))
+                human += HUMAN in taxa
+    return {
+        "set": name,
+        "mentions": mentions,
+        "human": round(100 * human / mentions, 2),
+        "species_right": round(100 * of_species / mentions, 2),
+        "gene_right": round(100 * right / mentions, 2),
     }
 
 

@@ -86,11 +86,37 @@ def linking_calibration() -> str:
             f"{row['mean_probability']:.2f}",
             f"{row['right']:.2f}",
             f"{row['expected_calibration_error']:.2f}",
+            f"{100 * row['at_least']['0.9']['kept']:.0f}% ({row['at_least']['0.9']['right']:.2f})",
         )
         for row in stored("linking")["calibration"]
     ]
     head = ("test set", "type", "mentions with candidates", "mean probability", "right")
-    return rows((*head, "expected calibration error"), *lines)
+    return rows((*head, "expected calibration error", "probability of 0.9 or more (right)"), *lines)
+
+
+def linking_species() -> str:
+    """Whether genes are of the right species."""
+    lines = [
+        (row["set"], row["mentions"], *(f"{row[key]:.1f}%" for key in ("human", "species_right", "gene_right")))
+        for row in stored("linking")["species"]
+    ]
+    return rows(("test set", "mentions whose gene is a candidate", "human", "species right", "gene right"), *lines)
+
+
+def linking_genes() -> str:
+    """Accuracy@1 of genes if mouse and rat genes count by what they are."""
+    found = [row for row in stored("linking")["gold_mentions"] if row["type"] == "Gene"]
+    lines = [
+        (
+            row["set"],
+            "with training mentions" if row["training_mentions"] else "shipped index",
+            f"{row['known']:.1f}",
+            f"{row['accuracy_at_1']:.1f}",
+            f"{row['same_gene_at_1']:.1f}",
+        )
+        for row in found
+    ]
+    return rows(("test set", "", "known", "accuracy@1", "the same gene"), *lines)
 
 
 def linking_speed() -> str:
@@ -141,6 +167,8 @@ TABLES = {
         linking_raw,
         linking_published,
         linking_calibration,
+        linking_species,
+        linking_genes,
         linking_speed,
         abbreviations,
         hard_cases,

@@ -179,12 +179,23 @@ class TermOptions:
             help="With --find: whether names have to match in case; auto: short ones in capitals.",
         ),
     ] = "auto"
+    min_link_score: Annotated[
+        float | None,
+        typer.Option(
+            "--min-link-score",
+            metavar="SCORE",
+            min=0,
+            max=1,
+            help="Leave mentions without an id whose most probable concept is less probable. Default: by type.",
+        ),
+    ] = None
 
     def concepts(self, *, link: bool = True, abbreviations: bool = False) -> "ConceptOptions":
         """The last step of annotation."""
         from lexome.infer.concepts import ConceptOptions
 
-        return ConceptOptions(link, tuple(self.terms or ()), self.only_terms, self.find, self._rule(), abbreviations)
+        terms = tuple(self.terms or ())
+        return ConceptOptions(link, terms, self.only_terms, self.find, self._rule(), abbreviations, self.min_link_score)
 
     def _rule(self) -> "CaseRule":
         from lexome.concepts.matcher import CASE_RULES

@@ -24,7 +24,7 @@ from lexome.errors import FormatError, UsageError
 from lexome.formats.registry import get_format, option_parameters
 
 # Incremented when the same dictionaries would give other ids than before.
-VERSION = 1
+VERSION = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +37,7 @@ class ConceptOptions:
     find           find their names in text, as mentions of their types
     case           whether these names have to match in case
     abbreviations  add short forms, long forms and the relation between them
+    min_score      the least probability of a concept; by default the linker's own, by type
     """
 
     link: bool = True
@@ -45,6 +46,7 @@ class ConceptOptions:
     find: bool = False
     case: CaseRule = "auto"
     abbreviations: bool = False
+    min_score: float | None = None
 
     def __post_init__(self) -> None:
         needs_terms = {"--find": self.find, "--only-terms": self.only_terms, "--case": self.case != "auto"}
@@ -63,7 +65,13 @@ class ConceptOptions:
         files: list[dict[str, str | None]] = [{"type": type, "sha256": _sha256(path)} for type, path in terms]
         if self.link and not self.only_terms:
             files.append({"type": None, "sha256": _sha256(default_terms())})
-        options = {"link": self.link, "find": self.find, "case": self.case, "abbreviations": self.abbreviations}
+        options: dict[str, Any] = {
+            "link": self.link,
+            "find": self.find,
+            "case": self.case,
+            "abbreviations": self.abbreviations,
+        }
+        options |= {} if self.min_score is None else {"min_score": self.min_score}
         return {"version": VERSION, "terms": files, **options}
 
     def absolute(self) -> "ConceptOptions":
@@ -93,7 +101,7 @@ class Concepts:
             indexes = [*indexes, default_index()]
         self._indexes = indexes
         if options.link:
-            self.linker = Linker(indexes)
+            self.linker = Linker(indexes, threshold=options.min_score)
         self.types = self.finder.types if self.finder is not None else ()
 
     def __reduce__(self) -> tuple[Any, ...]:

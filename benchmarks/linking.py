@@ -15,7 +15,6 @@ it; also by mention. Nothing was chosen on test splits. Writes results/linking.j
 import argparse
 import json
 import os
-import resource
 import subprocess
 import sys
 import time
@@ -168,7 +167,7 @@ def gold_mentions(
                     "known": round(100 * _known(docs, type, indexes, mentions, same), 2),
                     "accuracy_at_1": round(100 * accuracy[1], 2),
                     "accuracy_at_5": round(100 * accuracy[5], 2),
-                    **{"same_gene_at_1": round(100 * value, 2) for value in mapped.values()},
+                    **({"same_gene_at_1": round(100 * mapped[1], 2)} if mapped else {}),
                 }
             )
     return rows
@@ -216,7 +215,7 @@ def _kept(pairs: Sequence[tuple[float, bool]], least: float) -> dict[str, float]
 
 
 def species_of_genes(name: str, part: str, shipped: Sequence[TermIndex], same: Equivalents) -> dict[str, Any]:
-    """How often the best candidate of a gene mention has the gold gene's species, where the gold gene is a candidate."""
+    """How often the best candidate of a mention has the gold gene's species, where the gold gene is a candidate."""
     linker = Linker(shipped)
     mentions = of_species = right = human = 0
     for doc in _docs(name, part):
@@ -347,7 +346,7 @@ def cost(paths: Sequence[Path] | None) -> dict[str, float]:
     started = time.process_time()
     found = [replace(doc, spans=tuple(replace(s, concepts=()) for s in doc.spans)) for doc in annotator.annotate(docs)]
     annotation = time.process_time() - started
-    annotated_peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    annotated_peak = _peak()
     started = time.perf_counter()
     indexes = _indexes(paths)
     opening = time.perf_counter() - started
@@ -372,8 +371,14 @@ def cost(paths: Sequence[Path] | None) -> dict[str, float]:
         "annotation_peak_mb": round(annotated_peak, 1),
         "index_opened_mb": round(with_index, 1),
         "after_linking_mb": round(_resident(), 1),
-        "peak_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1),
+        "peak_mb": round(_peak(), 1),
     }
+
+
+def _peak() -> float:
+    """Megabytes that the process had at most; getrusage also counts the process that started it."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024
 
 
 def _resident() -> float:

@@ -134,6 +134,7 @@ def test_the_terminal_shows_ids_and_why(model: Path, terms: Path) -> None:
     assert [one["concepts"] for one in record["linked"]] == [["NCBIGene:672"], ["mesh:D001943"]]
     assert record["linked"][1]["candidates"][0]["preferred"] == "Breast Neoplasms"
     assert "NCBIGene" not in invoke(*command, "--no-link").stdout
+    assert "NCBIGene" not in invoke(*command, "--min-link-score", "1").stdout
     for wrong in (["--case", "some"], ["--find"]):
         plain = command if wrong[0] == "--case" else [*command[:4], "--quiet"]
         assert isinstance(invoke(*plain, *wrong, exit_code=1).exception, UsageError)

@@ -26,7 +26,7 @@ from typing import Any
 from facts import facts
 from lexome.concepts.index import TermIndex
 from lexome.concepts.linker import Linker
-from lexome.concepts.species_context import HUMAN
+from lexome.concepts.ranking import HUMAN
 from lexome.concepts.training_mentions import TrainingMentions
 from lexome.datasets import find
 from lexome.document import Document

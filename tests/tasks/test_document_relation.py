@@ -129,6 +129,15 @@ def test_decoding_gives_relations_of_both_levels_back() -> None:
     assert (scores["f1"], scores["concepts novelty f1"]) == (1.0, 1.0)
 
 
+def test_what_refers_to_a_replaced_relation_goes_with_it() -> None:
+    """Its id may be that of a prediction, which it says nothing about."""
+    because = Relation("R7", "because", (Argument("of", "R1"),))
+    therefore = Relation("R8", "therefore", (Argument("of", "R7"), Argument("to", "T2")))
+    beside = Relation("R9", "beside", (Argument("a", "T1"), Argument("b", "T2")))
+    found = decoded(task(), document(INHIBITS, because, therefore, beside), INHIBITS)
+    assert [one.type for one in found.relations] == ["beside", "INHIBITOR"]
+
+
 def test_mentions_without_concepts_are_one_entity_by_their_text() -> None:
     other = Relation("R1", "Association", (Argument("Gene", concept="NCBIGene:1"), Argument("Chemical", "T4")))
     found = decoded(task(), document(), other)

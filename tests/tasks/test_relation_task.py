@@ -85,6 +85,12 @@ def test_relations_of_types_that_are_not_the_tasks_stay() -> None:
     assert told(again(task, doc)) == told(doc)
 
 
+def test_what_refers_to_a_replaced_relation_goes_with_it() -> None:
+    doc = annotated(related(1, "INHIBITOR", "T1", "T2"), related(7, "OTHER", "R1", "T3"))
+    task = Relations(LABELS, none="none", pairs=PAIRS, others="none")
+    assert [one.type for one in again(task, doc).relations] == ["INHIBITOR"]
+
+
 def test_two_of_the_same_type_are_asked_once() -> None:
     task = Relations(LABELS, none="none", pairs=(("Gene", "Gene"),))
     assert [(pair.first.name, pair.second.name) for pair in task.candidates(annotated())] == [("T2", "T3")]

@@ -32,6 +32,7 @@ from lexome.tasks.task import (
     Task,
     Tokenizer,
     Types,
+    relations_of_other_types,
     require_choice,
     require_logits,
     require_names,
@@ -511,8 +512,7 @@ class DocumentRelations(Task):
         rows = self._score(doc, examples, logits, notes)
         with NOTING:
             self.notes.update(notes)
-        replaced = {self.relations[number][1] for number in range(len(self.relations))}
-        kept = tuple(relation for relation in doc.relations if relation.type not in replaced)
+        kept = relations_of_other_types(doc, self.document_labels)
         used = {span.id for span in doc.spans} | {relation.id for relation in kept}
         ids = (name for name in numbered_ids("R") if name not in used)
         predicted = [

@@ -22,6 +22,7 @@ from lexome.tasks.task import (
     Tokenizer,
     Types,
     label_index,
+    relations_of_other_types,
     require_choice,
     require_names,
     require_overlap,
@@ -391,7 +392,7 @@ class Relations(Task):
         by_pair: dict[tuple[str, ...], list[Floats]] = {}
         for example, array in zip(examples, logits, strict=True):
             by_pair.setdefault(example.key, []).append(array)
-        kept = tuple(relation for relation in doc.relations if relation.type not in self.labels)
+        kept = relations_of_other_types(doc, self.labels)
         used = {span.id for span in doc.spans} | {relation.id for relation in kept}
         ids = (name for name in numbered_ids("R") if name not in used)
         predicted: list[Relation] = []

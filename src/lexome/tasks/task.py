@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from lexome.document import Document, Range, Span, shorten
+from lexome.document import Document, Range, Relation, Span, shorten
 from lexome.errors import BadDocument, UsageError
 from lexome.tasks.metrics.bootstrap import resample
 
@@ -286,6 +286,19 @@ def require_logits(logits: Floats, expected: tuple[int, ...], doc: Document) -> 
     if not np.isfinite(logits).all():
         message = f"document {shorten(doc.id)!r}: logits contain NaN or infinity; the model's weights are damaged."
         raise UsageError(message, code="not-finite", value=doc.id)
+
+
+def relations_of_other_types(doc: Document, types: Types) -> tuple[Relation, ...]:
+    """The document's relations, without those of these types and those that refer to one of them, directly or not."""
+    kept = tuple(relation for relation in doc.relations if relation.type not in types)
+    removed = {relation.id for relation in doc.relations} - {relation.id for relation in kept}
+    while removed:
+        dangling = {
+            relation.id for relation in kept if any(argument.target in removed for argument in relation.arguments)
+        }
+        kept = tuple(relation for relation in kept if relation.id not in dangling)
+        removed = dangling
+    return kept
 
 
 def label_index(label: str, labels: Sequence[str], doc: Document) -> int:

@@ -94,6 +94,8 @@ def test_a_concept_that_is_no_curie_cannot_be_built() -> None:
 def test_a_score_that_is_no_number_cannot_be_built() -> None:
     with raises(DocumentError, code="bad_score"):
         gene(0, 5, "BRCA1", score=float("nan"))
+    with raises(DocumentError, code="bad_score"):
+        Relation("R1", "Bind", (), score=float("inf"))
 
 
 def test_ids_used_twice_cannot_be_built() -> None:

@@ -146,6 +146,11 @@ class Relation:
     novel: bool | None = None
     score: float | None = None
 
+    def __post_init__(self) -> None:
+        if self.score is not None and not isfinite(self.score):
+            message = f"relation {self.id!r} has score {self.score}; expected a finite number"
+            raise DocumentError("bad_score", message, value=self.score)
+
 
 @fast_dataclass
 class Attribute:

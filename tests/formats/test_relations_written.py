@@ -76,6 +76,41 @@ def test_a_concept_without_a_mention_is_left_out_of_brat(tmp_path: Path) -> None
     assert tally.notes["relation to a concept not written"] == 1
 
 
+def test_only_what_brat_does_not_have_is_counted_as_lost(tmp_path: Path) -> None:
+    tally = Tally()
+    cause = Relation("R4", "cause", (Argument("of", "R3"),), score=0.5)
+    alone = replace(DOC, spans=DOC.spans[:1], relations=(DOC.relations[2], cause))
+    lexome.write(tmp_path / "brat", [alone], "brat", tally=tally)
+    # Scores and novelty are in notes of relations that are written, which are no attributes of the document.
+    assert tally.notes == {
+        "relation to a concept not written": 1,
+        "relation dropped: it refers to a dropped span": 1,
+        "metadata not written": 1,
+    }
+
+
+@pytest.mark.parametrize(
+    "note", ['{"score": NaN}', '{"score": 1e999}', f'{{"score": {"9" * 400}}}', "[" * 100_000, "{}[]"], ids=range(5)
+)
+def test_a_note_in_brat_that_is_damaged_stays_a_note(tmp_path: Path, note: str) -> None:
+    lexome.write(tmp_path / "brat", [DOC], "brat")
+    path = tmp_path / "brat" / "d1.ann"
+    path.write_text(path.read_text().replace('{"score": 0.9}', note))
+    (back,) = lexome.read(tmp_path / "brat")
+    assert (back.relations[0].score, back.relations[1].score) == (None, 0.75)
+    assert [(attribute.target, attribute.value) for attribute in back.attributes] == [("R1", note)]
+
+
+def test_a_side_that_an_annotator_has_moved_in_brat_stays_moved(tmp_path: Path) -> None:
+    other = Span("T5", "Gene", ((9, 15),), "blocks")
+    lexome.write(tmp_path / "brat", [replace(DOC, spans=(*DOC.spans, other))], "brat")
+    path = tmp_path / "brat" / "d1.ann"
+    path.write_text(path.read_text().replace("Negative_Correlation Gene:T2", "Negative_Correlation Gene:T5"))
+    (back,) = lexome.read(tmp_path / "brat")
+    moved = back.relations[2]
+    assert [(side.target, side.concept) for side in moved.arguments] == [("T5", None), ("T1", None)]
+
+
 def rows(path: Path) -> list[dict[str, str]]:
     with path.open(encoding="utf-8-sig", newline="") as file:
         return list(csv.DictReader(file, delimiter="\t" if path.suffix == ".tsv" else ","))

@@ -16,7 +16,7 @@ not allow, are percent-encoded.
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
@@ -122,7 +122,7 @@ def _document(
         raise BadDocument(
             "unknown_target", f"a normalization refers to {target!r}, which is not a mention.", value=target
         )
-    relations, attributes = _restore(relations, attributes, tally)
+    relations, attributes = _restore(relations, attributes, spans, tally)
     known = {span.id for span in spans} | {relation.id for relation in relations}
     comments = {attribute for attribute in attributes if attribute.id.startswith("#") and attribute.target not in known}
     if comments:
@@ -134,19 +134,20 @@ def _document(
 
 
 def _restore(
-    relations: tuple[Relation, ...], attributes: tuple[Attribute, ...], tally: Tally
+    relations: tuple[Relation, ...], attributes: tuple[Attribute, ...], spans: tuple[Span, ...], tally: Tally
 ) -> tuple[tuple[Relation, ...], tuple[Attribute, ...]]:
     """The relations with what our notes say of them, and the attributes without these notes."""
     notes: dict[str, Attribute] = {}
     for attribute in attributes:
         if attribute.id.startswith("#") and attribute.name == OWN_NOTE:
             notes[attribute.target] = attribute
+    concepts = {span.id: span.concepts for span in spans} if notes else {}
     restored: list[Relation] = []
     for relation in relations:
         note = notes.get(relation.id)
         try:
-            restored.append(relation if note is None else _with_facts(relation, json.loads(note.value or "")))
-        except (ValueError, TypeError, AttributeError, LexomeError):
+            restored.append(relation if note is None else _with_facts(relation, json.loads(note.value or ""), concepts))
+        except (ValueError, TypeError, AttributeError, OverflowError, RecursionError, LexomeError):
             # An annotator's own, or one that an annotator has changed: it stays a note.
             tally.note(f"note {OWN_NOTE} without the facts of a relation")
             restored.append(relation)
@@ -155,16 +156,21 @@ def _restore(
     return tuple(restored), tuple(attribute for attribute in attributes if attribute.id not in own)
 
 
-def _with_facts(relation: Relation, facts: dict[str, Any]) -> Relation:
+def _with_facts(relation: Relation, facts: dict[str, Any], mentioned: Mapping[str, Sequence[str]]) -> Relation:
+    """The relation with the facts of its note; ValueError if they are not of it.
+
+    `mentioned` are the concepts of mentions: a side that an annotator has moved is of another concept than the note's.
+    """
     concepts = facts.get("concepts") or [None] * len(relation.arguments)
-    arguments = tuple(
-        argument if concept is None else Argument(argument.role, concept=str(concept))
-        for argument, concept in zip(relation.arguments, concepts, strict=True)
-    )
+    arguments: list[Argument] = []
+    for argument, concept in zip(relation.arguments, concepts, strict=True):
+        if concept is not None and concept not in mentioned.get(str(argument.target), ()):
+            raise ValueError(f"{argument.target} is not a mention of {concept}")
+        arguments.append(argument if concept is None else Argument(argument.role, concept=concept))
     score, novel = facts.get("score"), facts.get("novel")
     return replace(
         relation,
-        arguments=arguments,
+        arguments=tuple(arguments),
         novel=None if novel is None else bool(novel),
         score=None if score is None else float(score),
     )
@@ -333,8 +339,10 @@ def write(docs: Iterable[Document], folder: Path, *, tally: Tally) -> None:
 
 def _standoff(doc: Document, stems: FileStems, tally: Tally) -> tuple[bytes, str]:
     """The content of a document's .ann file, and the name of its files."""
-    doc = _with_notes(doc, tally)
-    relations, attributes = _writable(doc, tally)
+    first = {concept: mentions[0].id for concept, mentions in doc.concepts.items()}
+    relations, attributes = _writable(doc, first, tally)
+    doc = _with_notes(replace(doc, relations=relations, attributes=attributes), first, tally)
+    relations, attributes = doc.relations, doc.attributes
     letters = [_relation_letter(relation, {span.id for span in doc.spans}) for relation in relations]
     ids = _brat_ids([(span.id, "T") for span in doc.spans])
     ids |= _brat_ids([(relation.id, letter) for relation, letter in zip(relations, letters, strict=True)])
@@ -353,21 +361,32 @@ def _standoff(doc: Document, stems: FileStems, tally: Tally) -> tuple[bytes, str
     return encode_utf8("".join(f"{line}\n" for line in lines)), stems.take(doc.id)
 
 
-def _with_notes(doc: Document, tally: Tally) -> Document:
-    """The document with relations between mentions in place of those to concepts, and notes of what that loses."""
-    first: dict[str, str] = {}
-    for span in sorted(doc.spans, key=lambda span: span.start):
-        for concept in span.concepts:
-            first.setdefault(concept, span.id)
+def _writable(
+    doc: Document, first: Mapping[str, str], tally: Tally
+) -> tuple[tuple[Relation, ...], tuple[Attribute, ...]]:
+    """The relations whose concepts have a first mention, and the attributes whose target is written."""
+    dropped = {
+        relation.id
+        for relation in doc.relations
+        if any(argument.concept is not None and argument.concept not in first for argument in relation.arguments)
+    }
+    if not dropped:
+        return doc.relations, doc.attributes
+    tally.note("relation to a concept not written", len(dropped))
+    kept = (relation for relation in doc.relations if relation.id not in dropped)
+    return drop_dependents(dropped, kept, doc.attributes, tally=tally)
+
+
+def _with_notes(doc: Document, first: Mapping[str, str], tally: Tally) -> Document:
+    """The document with relations to the first mentions of concepts, and notes of what that and brat lose."""
     used = {attribute.id for attribute in doc.attributes}
     ids = (id for number in count(1) if (id := f"#{number}") not in used)
     relations: list[Relation] = []
     notes: list[Attribute] = []
     for relation in doc.relations:
-        concepts = [argument.concept for argument in relation.arguments]
         facts: dict[str, Any] = {}
-        if any(concepts) and all(concept is None or concept in first for concept in concepts):
-            facts["concepts"] = concepts
+        if any(argument.concept is not None for argument in relation.arguments):
+            facts["concepts"] = [argument.concept for argument in relation.arguments]
             tally.note("relation to a concept written as one to its first mention")
         if relation.score is not None:
             facts["score"] = relation.score
@@ -376,23 +395,11 @@ def _with_notes(doc: Document, tally: Tally) -> Document:
         if facts:
             notes.append(Attribute(next(ids), relation.id, OWN_NOTE, json.dumps(facts, ensure_ascii=False)))
         arguments = tuple(
-            Argument(argument.role, first[argument.concept]) if argument.concept and "concepts" in facts else argument
+            argument if argument.concept is None else Argument(argument.role, first[argument.concept])
             for argument in relation.arguments
         )
         relations.append(replace(relation, arguments=arguments, score=None))
     return replace(doc, relations=tuple(relations), attributes=(*doc.attributes, *notes))
-
-
-def _writable(doc: Document, tally: Tally) -> tuple[tuple[Relation, ...], tuple[Attribute, ...]]:
-    """The relations between mentions, and the attributes whose target is written."""
-    dropped = {
-        relation.id for relation in doc.relations if any(argument.target is None for argument in relation.arguments)
-    }
-    if not dropped:
-        return doc.relations, doc.attributes
-    tally.note("relation to a concept not written", len(dropped))
-    kept = (relation for relation in doc.relations if relation.id not in dropped)
-    return drop_dependents(dropped, kept, doc.attributes, tally=tally)
 
 
 def _relation_letter(relation: Relation, spans: set[str]) -> str:

@@ -147,6 +147,54 @@ def test_counts_put_the_mentions_of_a_pair_of_concepts_together(tmp_path: Path) 
     ]
 
 
+@pytest.mark.parametrize(
+    ("relation", "pairs"),
+    [
+        (Relation("R1", "Bind", (Argument("Arg1", concept="a:1"), Argument("Arg2", concept="a:2"))), 1),
+        (Relation("R1", "Bind", (Argument("Arg1", "T1"), Argument("Arg2", "T2")), score=0.5), 1),
+        # Curated relations between mentions may have a direction under the names that brat gives its sides.
+        (Relation("R1", "Bind", (Argument("Arg1", "T1"), Argument("Arg2", "T2"))), 2),
+        (Relation("R1", "Bind", (Argument("Agent", concept="a:1"), Argument("Target", concept="a:2"))), 2),
+    ],
+    ids=["concepts", "predicted", "curated", "roles"],
+)
+def test_pairs_without_a_direction_are_counted_whichever_side_is_first(
+    tmp_path: Path, relation: Relation, pairs: int
+) -> None:
+    spans = (Span("T1", "Gene", ((0, 4),), "RAD1", ("a:1",)), Span("T2", "Gene", ((5, 9),), "RAD2", ("a:2",)))
+    one = Document("d1", (Passage(0, "RAD1 RAD2"),), spans, (relation,))
+    first, second = relation.arguments
+    turned = (
+        replace(first, target=second.target, concept=second.concept),
+        replace(second, target=first.target, concept=first.concept),
+    )
+    other = replace(one, id="d2", relations=(replace(relation, arguments=turned),))
+    lexome.write(tmp_path / "r.csv", [one, other], table="relations", counts=True)
+    table = rows(tmp_path / "r.csv")
+    assert [int(row["documents"]) for row in table] == [2] * (pairs == 1) + [1, 1] * (pairs == 2)
+    assert (table[0]["first"], table[0]["second_concept"]) == ("RAD1", "a:2")
+
+
+def test_counts_name_relations_that_have_no_row(tmp_path: Path) -> None:
+    tally = Tally()
+    event = Relation("R4", "alone", (Argument("x", "T1"),))
+    doc = replace(DOC, relations=(*DOC.relations, event))
+    lexome.write(tmp_path / "r.csv", [doc], table="relations", counts=True, tally=tally)
+    assert tally.notes["relation of other than two sides: no row"] == 1
+
+
+@pytest.mark.parametrize("name", ["r.csv", "r.xlsx"])
+def test_an_id_that_is_no_unicode_rejects_its_document_alone(tmp_path: Path, name: str) -> None:
+    if name.endswith("xlsx"):
+        pytest.importorskip("openpyxl")
+    cause = Relation("\ud800", "cause", (Argument("of", "R1"), Argument("to", "T1")))
+    again = Relation("R4", "cause", (Argument("of", "\ud800"), Argument("to", "T1")))
+    bad = replace(DOC, id="d2", relations=(*DOC.relations, cause, again))
+    with Tally(tmp_path / "rejects.jsonl") as tally:
+        lexome.write(tmp_path / name, [DOC, bad], table="relations", tally=tally)
+    assert (tally.written, dict(tally.rejected)) == (1, {"not_unicode": 1})
+
+
 def test_an_excel_file_has_the_table_of_relations(tmp_path: Path) -> None:
     openpyxl = pytest.importorskip("openpyxl")
     lexome.write(tmp_path / "r.xlsx", [DOC], table="relations")

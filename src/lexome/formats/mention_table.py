@@ -55,7 +55,7 @@ def table_rows(
     """The header, then the rows of a table of mentions, of relations, or of counts of either."""
     written = _written(docs, tally, table)
     if counts:
-        counted = _Counts() if table == "mentions" else _RelationCounts()
+        counted = _Counts() if table == "mentions" else _RelationCounts(tally)
         for doc in written:
             counted.add(doc)
         yield COUNT_COLUMNS if table == "mentions" else RELATION_COUNT_COLUMNS
@@ -123,8 +123,8 @@ def _require_unicode(doc: Document) -> Document:
     for span in doc.spans:
         encode_utf8(f"{span.text}{span.type}{''.join(span.concepts)}", f"the mention {shorten(repr(span.id))}")
     for relation in doc.relations:
-        concepts = "".join(argument.concept or "" for argument in relation.arguments)
-        encode_utf8(f"{relation.type}{concepts}", f"the relation {shorten(repr(relation.id))}")
+        sides = "".join(argument.concept or argument.target or "" for argument in relation.arguments)
+        encode_utf8(f"{relation.type}{sides}", f"the relation {shorten(repr(relation.id))}")
     return doc
 
 
@@ -226,6 +226,17 @@ def relation_sides(doc: Document) -> Iterator[tuple[Relation, tuple[Side, ...]]]
         yield relation, tuple(sides)
 
 
+def _is_directed(relation: Relation, sides: Sequence[Side]) -> bool:
+    """Whether a relation says which of its sides is the first.
+
+    Between two concepts of one type it does not, nor between two mentions where a model predicts it. Curated relations
+    between mentions may: Arg1 and Arg2 are brat's names for any two sides.
+    """
+    named = {argument.role for argument in relation.arguments} != {"Arg1", "Arg2"}
+    curated = relation.score is None and level_of(relation) == "mention"
+    return named or curated or sides[0].type != sides[1].type
+
+
 def _binary_relations(doc: Document, tally: Tally) -> Iterator[tuple[Relation, tuple[Side, ...]]]:
     for relation, sides in relation_sides(doc):
         if len(sides) == 2:
@@ -257,6 +268,7 @@ def _relation_row(
 class _RelationCounts:
     """Documents and relations of each pair of concepts or names, by relation type."""
 
+    tally: Tally
     documents: Counter[RelationKey] = field(default_factory=Counter)
     relations: Counter[RelationKey] = field(default_factory=Counter)
     scores: dict[RelationKey, float] = field(default_factory=dict)
@@ -264,9 +276,10 @@ class _RelationCounts:
 
     def add(self, doc: Document) -> None:
         present = set()
-        for relation, sides in relation_sides(doc):
-            if len(sides) != 2:
-                continue
+        for relation, sides in _binary_relations(doc, self.tally):
+            if not _is_directed(relation, sides):
+                # Whichever side a document mentions first, the pair is the same.
+                sides = tuple(sorted(sides, key=lambda side: side.key))
             key = (sides[0].key, relation.type, sides[1].key)
             self.relations[key] += 1
             self.sides.setdefault(key, sides)

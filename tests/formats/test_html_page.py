@@ -471,3 +471,11 @@ def contrast(one: tuple[float, ...], other: tuple[float, ...]) -> float:
     """The contrast of two colours as WCAG measures it."""
     low, high = sorted(0.2126 * light[0] + 0.7152 * light[1] + 0.0722 * light[2] for light in (one, other))
     return (high + 0.05) / (low + 0.05)
+
+
+def test_relations_without_mentions_can_be_hidden() -> None:
+    sides = (Argument("Gene", concept="NCBIGene:1"), Argument("Disease", concept="mesh:D006352"))
+    page = parsed([Document("d", relations=(Relation("R1", "Association", sides, score=0.5),))])
+    (group,) = page.xpath("//div[@class='legend']/div")
+    assert group.get("aria-label") == "Types of relation"
+    assert [box.get("id") for box in group.iter("input")] == ["q0"]

@@ -264,7 +264,7 @@ def color_of(type: str) -> Color:
 
 def _legend(page: Page) -> str:
     """The types, with counts and check boxes to hide them."""
-    if not page.types:
+    if not (page.types or page.relations):
         return ""
     keys = "".join(
         f'<label class="key t{page.types[type_]}"><input type="checkbox" id="t{page.types[type_]}" checked>'
@@ -272,7 +272,7 @@ def _legend(page: Page) -> str:
         for type_, count in page.counts.most_common()
     )
     names = '<label class="key other"><input type="checkbox" id="names">Type names</label>'
-    mentions = f'<div role="group" aria-label="Types of mention">{keys}{names}</div>'
+    mentions = f'<div role="group" aria-label="Types of mention">{keys}{names}</div>' if keys else ""
     return f'<div class="legend">{mentions}{_relation_legend(page)}</div>\n'
 
 

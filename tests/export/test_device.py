@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import pytest
 import torch
+from dictionary_models import relation_model
 from onnx import numpy_helper
 
 from lexome import load, read
@@ -105,6 +106,14 @@ def test_problems_are_reported() -> None:
     with pytest.raises(CheckpointError) as kind:
         read_exported(default_model() / MODEL, kind="masked", labels=2)
     assert kind.value.code == "unsupported-model"
+
+
+def test_models_of_other_tasks_are_refused(tmp_path: Path) -> None:
+    """A relation model labels tokens as an NER model does."""
+    folder = relation_model(tmp_path / "relations")
+    with pytest.raises(UsageError) as error:
+        load_on_device([default_model(), folder], "cpu")
+    assert (error.value.code, error.value.value) == ("unsupported-model", "document-relation")
 
 
 def test_graphs_of_another_architecture_are_refused(tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ from lexome.infer.predictor import CHANGED, MODEL, read_settings
 from lexome.infer.sessions import Columns, Device, RunPacked, packed_model
 from lexome.models.encoder import Packing
 from lexome.models.exported import read_exported
+from lexome.tasks import Ner
 from lexome.tasks.task import Floats
 
 # Tokens in one run of the device; a request that is longer runs alone.
@@ -57,9 +58,11 @@ def load_on_device(folders: Sequence[Path], device: str, *, concepts: ConceptOpt
 def open_model(folder: Path, device: str) -> RunPacked:
     """A function that runs packed sequences on a device with the float weights of an exported model."""
     settings = read_settings(folder)
-    if settings.kind != "token":
-        message = f"{folder}: a {settings.kind} model; --device runs NER models only. Leave the option out."
-        raise UsageError(message, code="unsupported-model", value=settings.kind)
+    # Heads of other tasks have token labels too, but other layers.
+    kind = (settings.task or {}).get("kind", settings.kind)
+    if kind != Ner.kind:
+        message = f"{folder}: a {kind} model; --device runs NER models only. Leave the option out, or the model."
+        raise UsageError(message, code="unsupported-model", value=kind)
     _require_device(device)
     verify_checksums(folder, remedy=CHANGED)
     model = read_exported(folder / MODEL, kind=settings.kind, labels=len(settings.labels)).to(device)

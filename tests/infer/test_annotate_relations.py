@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from dictionary_models import dictionary_model, relation_model
+from dictionary_models import INHIBITS, dictionary_model, relation_model
 from errors import raises
 from typer.testing import CliRunner
 
@@ -128,6 +128,26 @@ def test_types_that_leave_no_pairs_are_refused(models: Path) -> None:
     with raises(UsageError, code="no-pairs", value=("Disease",), mentions="Chemical and Gene"):
         run(models, "--relations", "--types", "Disease")
     assert run(models, "--relations", "--types", "Disease,Gene")
+
+
+def test_a_relation_model_alone_relates_the_mentions_of_documents(models: Path, tmp_path: Path) -> None:
+    (doc,) = lexome.load(models / "words", link=False, threads=1).annotate([TEXT])
+    lexome.write(tmp_path / "mentions.jsonl", [doc])
+    options = ["--models-path", str(models), "--model", "relations", "--relations", "--no-link", "--json", "--quiet"]
+    arguments = ["annotate", str(tmp_path / "mentions.jsonl"), *options]
+    done = CliRunner().invoke(app, arguments, catch_exceptions=False)
+    assert {one["type"] for one in json.loads(done.stdout)["relations"]} == {"INHIBITOR", "Association"}
+
+
+def test_pairs_that_models_relate_are_named_once(models: Path, tmp_path: Path) -> None:
+    back = {"name": "back", "labels": ["Bind"], "pairs": [["Gene", "Chemical"]]}
+    relation_model(tmp_path / "relations", schemas=(INHIBITS, back))
+    annotator = Annotator.open(models / "words", tmp_path / "relations", threads=1)
+    with raises(UsageError, code="no-pairs", mentions="relate Chemical and Gene. ") as error:
+        annotator.require_pairs(["disease"])
+    assert error.value.value == ("Disease",)
+    with raises(UsageError, code="unknown-type", value="Dizease"):
+        annotator.require_pairs(["Dizease"])
 
 
 def test_a_relation_model_that_is_not_there_is_described(tmp_path: Path, models: Path) -> None:

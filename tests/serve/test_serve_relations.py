@@ -1,9 +1,13 @@
 """Relations over HTTP: asked for or not, filtered, and as a table."""
 
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from services import Serving
+
+from lexome.infer.annotator import Annotator
 
 TEXT = {"text": "BRCA1 melanoma good olaparib breast cancer ."}
 
@@ -56,3 +60,18 @@ def test_types_that_leave_no_pairs_are_refused(full_client: httpx.Client) -> Non
     assert answer.status_code == 422
     assert "Gene and Disease" in answer.json()["error"]
     assert ask(full_client, relation_types="unknown").status_code == 422
+    assert "'Dizease'" in ask(full_client, relations="true", types="Gene,Dizease").json()["error"]
+
+
+def test_types_that_are_asked_for_have_any_case(full_client: httpx.Client) -> None:
+    found = relations(full_client, relations="true", types="gene,disease")
+    assert found
+    assert found == relations(full_client, types="Gene,Disease")
+
+
+def test_a_relation_model_alone_relates_the_mentions_of_documents(serving: Serving, all_folders: list[Path]) -> None:
+    with serving(Annotator.open(all_folders[0], threads=1)) as client:
+        body = {"documents": ask(client).json()["documents"]}
+    with serving(Annotator.open(all_folders[1], threads=1)) as client:
+        answer = client.post("/annotate", json=body, params={"relations": "true"})
+    assert [one["type"] for one in answer.json()["documents"][0]["relations"]] == ["raises", "raises"]

@@ -479,16 +479,23 @@ class Annotator:
         )
 
     def require_pairs(self, types: Collection[str] | None) -> None:
-        """UsageError if the relation models relate no pair of these mention types, by default of all."""
-        present = {*(self.types if types is None else types)}
+        """UsageError if the relation models relate no pair of these mention types, by default of all.
+
+        Without a model that predicts mentions, the documents bring theirs, of any types.
+        """
+        present = set(self.select(types=types).types)
         models = [model for model in self.models if model.kind in RELATIONS]
         pairs = [pair for model in models for pair in model.task.input_pairs]
-        if not pairs or any(set(pair) <= present for pair in pairs):
+        finds_mentions = any(model.types for model in self.models)
+        if not (pairs and finds_mentions) or any(set(pair) <= present for pair in pairs):
             return
-        related = ", ".join(dict.fromkeys(f"{first} and {second}" for first, second in pairs))
+        related: dict[frozenset[str], str] = {}
+        for pair in pairs:
+            # Gene and Chemical of one schema are Chemical and Gene of another.
+            related.setdefault(frozenset(pair), " and ".join(pair))
         message = (
             f"no relations can be predicted between {', '.join(sorted(present)) or 'no types'}: the models relate "
-            f"{related}. Select both types of a pair, or omit --relations."
+            f"{', '.join(related.values())}. Select both types of a pair, or omit --relations."
         )
         raise UsageError(message, code="no-pairs", value=tuple(sorted(present)))
 

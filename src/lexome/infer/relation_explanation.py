@@ -29,7 +29,7 @@ class RelationExplanation:
     """What a model says of two entities; `probabilities` are uncalibrated, None being no relation.
 
     label     the predicted relation, or None
-    score     of the label, or of the best one where there is none, on the scale of the relations' scores
+    score     of the label, on the scale of the relations' scores; where there is none, the probability of the best one
     reason    why the relation is not in the result, or None
     evidence  the mentions of the two, the most convincing first
     """

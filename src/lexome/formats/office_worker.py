@@ -216,7 +216,9 @@ def docx(path: str) -> Iterator[list[Any]]:
     from lxml import etree
 
     try:
-        document = Document(path)
+        # An open file: of a path, python-docx would say that it is not found, and clients of a service see its errors.
+        with open(path, "rb") as file:
+            document = Document(file)
         body = document.element.body
         names = {style.style_id: style.name or "" for style in document.styles}
     except MemoryError:

@@ -5,7 +5,8 @@ import re
 import pytest
 
 from lexome import Answer, Argument, Document, Passage, Question, Relation, Span
-from lexome.infer.terminal import color_code, render
+from lexome.infer.relation_explanation import RelationEvidence, RelationExplanation
+from lexome.infer.terminal import color_code, explain_relation, render
 
 
 def span(text: str, mention: str, type: str, *, id: str = "T1", score: float | None = None) -> Span:
@@ -102,3 +103,37 @@ def test_a_concept_in_a_relation_is_named_by_its_first_mention() -> None:
     relation = Relation("R1", "CID", sides, novel=True, score=0.5)
     doc = Document("d", (Passage(0, "Lithium gave Li tremor."),), spans, (relation,))
     assert render(doc).endswith("\n  Lithium (mesh:D008094) - CID - mesh:D014202 0.50, novel")
+
+
+def explanation(text: str, *sentences: tuple[int, int], label: str | None) -> RelationExplanation:
+    """Of olaparib and PARP1 in these sentences of a text."""
+    places = [(text.index(name), text.index(name) + len(name)) for name in ("olaparib", "PARP1")]
+    shown = " ... ".join(text[start:end] for start, end in sentences)
+    evidence = RelationEvidence(places[0], places[1], sentences, shown, 0.4)
+    probabilities = {None: 0.5, "INHIBITOR": 0.3, "AGONIST": 0.2}
+    reason = None if label else "no relation is more likely (0.50)"
+    return RelationExplanation(
+        "DrugProt", label, "olaparib", "PARP1", 0.3, None, probabilities, (evidence,), reason=reason
+    )
+
+
+def test_evidence_shows_both_mentions_of_long_sentences() -> None:
+    first, second = f"{'Long ' * 40}olaparib{' words' * 40}.", f"PARP1{' more' * 40}."
+    text = f"{first} {second}"
+    one = explanation(text, (0, len(first)), (len(first) + 1, len(text)), label="INHIBITOR")
+    line = explain_relation(one)[1]
+    assert re.search(r"'…[Long ]+ olaparib[ words]+… \.\.\. PARP1[ more]+…'$", line)
+    assert len(line) < 250
+    together = f"{'Long ' * 20}olaparib inhibits PARP1{' words' * 20}."
+    line = explain_relation(explanation(together, (0, len(together)), label="INHIBITOR"))[1]
+    assert re.search(r"'…[Long ]+ olaparib inhibits PARP1[ words]+…'$", line)
+    short = "We give olaparib. It hits PARP1."
+    line = explain_relation(explanation(short, (0, 17), (18, 32), label="INHIBITOR"))[1]
+    assert line.endswith("'We give olaparib. ... It hits PARP1.'")
+
+
+def test_that_no_relation_is_likely_is_told_once() -> None:
+    text = "olaparib PARP1"
+    related, near = (explain_relation(explanation(text, (0, 14), label=one))[0] for one in ("INHIBITOR", None))
+    assert related.endswith("0.30: others: no relation 0.50, AGONIST 0.20")
+    assert near.endswith("(0.50); others: AGONIST 0.20")

@@ -11,6 +11,8 @@ from lexome.tasks.document_relation import EntityKey, PairScores, key_arguments
 # Probability of its best label that a pair without a relation needs to be explained, and mention pairs that are shown.
 NEAR = 0.1
 MAX_EVIDENCE = 3
+# In the text of evidence, which leaves out what is between two sentences.
+BETWEEN_SENTENCES = " ... "
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +24,15 @@ class RelationEvidence:
     sentences: tuple[Range, ...]
     text: str
     probability: float
+
+    def texts(self) -> tuple[str, ...]:
+        """The text of each sentence."""
+        texts: list[str] = []
+        begin = 0
+        for start, end in self.sentences:
+            texts.append(self.text[begin : begin + end - start])
+            begin += end - start + len(BETWEEN_SENTENCES)
+        return tuple(texts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +76,7 @@ def explain_pair(
     for first, second, probability in sorted(scores.mentions, key=lambda row: -row[2])[:MAX_EVIDENCE]:
         one, other = spans[first], spans[second]
         places = sentences_of(one, other)
-        text = " ... ".join(doc.slice(*place) for place in places)
+        text = BETWEEN_SENTENCES.join(doc.slice(*place) for place in places)
         evidence.append(RelationEvidence((one.start, one.end), (other.start, other.end), places, text, probability))
     ranked = sorted(scores.probabilities.items(), key=lambda item: -item[1])
     best = next(label for label, _ in ranked if label is not None)

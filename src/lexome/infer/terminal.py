@@ -8,12 +8,12 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 from unicodedata import combining, east_asian_width
 
-from lexome.document import Document, Passage, Span, shorten
+from lexome.document import Document, Passage, Range, Span
 from lexome.formats.html import color_of
 
 if TYPE_CHECKING:
     from lexome.concepts.linker import Explanation
-    from lexome.infer.relation_explanation import RelationExplanation
+    from lexome.infer.relation_explanation import RelationEvidence, RelationExplanation
 
 BOLD, DIM, RESET = "\x1b[1m", "\x1b[2m", "\x1b[0m"
 # Hues of the terminal's colors in OKLCH, and their codes; dark blue is hard to read, so blue is the bright one.
@@ -29,10 +29,11 @@ NO_BREAK_SPACE = "\u00a0"
 # Most ids of one mention, and most candidates for them, that are shown.
 MAX_IDS = 5
 SHOWN_CANDIDATES = 5
-# Other labels of a pair that are shown, none with less, and characters of its sentences.
+# Other labels of a pair that are shown, none with less. Of a longer sentence, what is around the mentions is shown.
 SHOWN_PROBABILITY = 0.01
 SHOWN_LABELS = 4
-SHOWN_EVIDENCE = 160
+SHOWN_SENTENCE = 160
+SHOWN_AROUND = 50
 
 Piece = tuple[str, str]
 """A text, and the mention type that colors it, or nothing."""
@@ -199,7 +200,8 @@ def explain_relation(explanation: "RelationExplanation") -> list[str]:
     others = ", ".join(
         f"{label or 'no relation'} {value:.2f}"
         for label, value in list(one.probabilities.items())[: SHOWN_LABELS + 1]
-        if label != best and value >= SHOWN_PROBABILITY
+        # That no relation is more likely is the reason for a pair without one.
+        if label not in (best, one.label) and value >= SHOWN_PROBABILITY
     )
     status = "not kept" if one.label is not None and one.reason else "related" if one.label else "not related"
     novelty = "" if one.novelty is None or one.label is None else f", novel {one.novelty:.2f}"
@@ -207,8 +209,27 @@ def explain_relation(explanation: "RelationExplanation") -> list[str]:
     lines = [f"{status} {one.first} - {best} - {one.second} {one.score:.2f}{novelty}" + (f": {facts}" if facts else "")]
     for evidence in one.evidence:
         places = f"{evidence.first[0]}-{evidence.first[1]} and {evidence.second[0]}-{evidence.second[1]}"
-        lines.append(f"  {evidence.probability:.2f} {places}: {shorten(evidence.text, SHOWN_EVIDENCE)!r}")
+        lines.append(f"  {evidence.probability:.2f} {places}: {_excerpts(evidence)!r}")
     return [printable(line) for line in lines]
+
+
+def _excerpts(evidence: "RelationEvidence") -> str:
+    """The sentences of two mentions; of long ones, what is around the mentions."""
+    shown: list[str] = []
+    for (start, end), sentence in zip(evidence.sentences, evidence.texts(), strict=True):
+        inside = [(low - start, high - start) for low, high in (evidence.first, evidence.second) if start <= low < end]
+        shown.append(sentence if len(sentence) <= SHOWN_SENTENCE else _around(sentence, inside))
+    return " ... ".join(shown)
+
+
+def _around(sentence: str, mentions: Iterable[Range]) -> str:
+    pieces: list[str] = []
+    last = 0
+    for start, end in sorted(mentions):
+        low, high = max(start - SHOWN_AROUND, last), min(end + SHOWN_AROUND, len(sentence))
+        pieces += ("…" if low > last else "", sentence[low:high])
+        last = max(last, high)
+    return "".join(pieces) + ("…" if last < len(sentence) else "")
 
 
 def explain_ids(explanation: "Explanation") -> list[str]:

@@ -139,6 +139,16 @@ def test_a_relation_model_alone_relates_the_mentions_of_documents(models: Path, 
     assert {one["type"] for one in json.loads(done.stdout)["relations"]} == {"INHIBITOR", "Association"}
 
 
+def test_documents_without_mentions_are_counted_where_no_model_finds_them(models: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text(TEXT)
+    out = str(tmp_path / "a.jsonl")
+    for model, noted in (("relations", 1), ("words", 0)):
+        options = ["--models-path", str(models), "--model", model, "--relations", "--no-link", "--json", "--out", out]
+        done = CliRunner().invoke(app, ["annotate", str(tmp_path / "a.txt"), *options], catch_exceptions=False)
+        notes = json.loads(done.stdout)["notes"]
+        assert sum(count for note, count in notes.items() if note.startswith("document without mentions")) == noted
+
+
 def test_pairs_that_models_relate_are_named_once(models: Path, tmp_path: Path) -> None:
     back = {"name": "back", "labels": ["Bind"], "pairs": [["Gene", "Chemical"]]}
     relation_model(tmp_path / "relations", schemas=(INHIBITS, back))

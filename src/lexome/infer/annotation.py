@@ -309,6 +309,9 @@ def annotate(
     Relations of a type that a model predicts are not noted. Pairs of mentions that were not scored are.
     """
     predicted = frozenset[str]().union(*(model.labels for model in annotator.models))
+    # Those that the documents must bring, as no model finds any.
+    needed = frozenset[str]().union(*(model.task.input_types for model in annotator.models))
+    needed = frozenset() if any(model.types for model in annotator.models) else needed
 
     def dependents(doc: Document) -> Counter[str]:
         relations = sum(relation.type not in predicted for relation in doc.relations)
@@ -320,6 +323,8 @@ def annotate(
     def remember() -> Iterator[Document]:
         for doc in docs:
             before.append(dependents(doc))
+            if needed and not any(span.type in needed for span in doc.spans):
+                tally.note("document without mentions to relate: no model that finds them is loaded")
             if looks_foreign(doc):
                 tally.note("document that does not look English: models are trained on English")
             yield doc

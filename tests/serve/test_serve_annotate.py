@@ -16,7 +16,7 @@ import lexome
 from lexome.document import Document, Passage
 from lexome.formats.jsonl import from_json, to_json
 from lexome.infer.annotator import Annotator
-from lexome.serve.payloads import media_type, output_formats
+from lexome.serve.payloads import media_type, output_formats, takes_process
 
 TEXT = "Olaparib in BRCA1 breast cancer."
 FOUND = [("Olaparib", "Chemical"), ("BRCA1", "Gene"), ("breast cancer", "Disease")]
@@ -249,3 +249,21 @@ def test_an_office_document_has_the_limits_of_others(serving: Serving, annotator
         for name, body in files.items():
             answer = client.post("/annotate", params={"name": name}, content=body)
             assert (answer.status_code, "characters" in answer.text) == (413, True), answer.text
+
+
+@pytest.mark.parametrize(
+    ("body", "format", "name", "expected"),
+    [
+        (b"%PDF-1.4", None, None, True),
+        # Readers of PDF and zip files skip what is before their beginning.
+        (b"\n%PDF-1.4", "pdf", None, True),
+        (b"x", None, "A.XLSX", True),
+        (b"x", None, "a.docx.gz", True),
+        (b"x", "text", "pdf-notes.txt", False),
+        (b"{}", None, None, False),
+    ],
+)
+def test_what_may_be_an_office_document_is_not_read_in_the_event_loop(
+    body: bytes, format: str | None, name: str | None, expected: bool
+) -> None:
+    assert takes_process(body, format=format, name=name) == expected

@@ -145,6 +145,15 @@ def office_format(body: bytes) -> str | None:
     return next((name for name, mark in OFFICE_FORMATS.items() if mark in body), None)
 
 
+def takes_process(body: bytes, *, format: str | None, name: str | None) -> bool:
+    """Whether a body may be read in a process of its own: by its bytes, or because the request says so.
+
+    A PDF or a zip file may begin with other bytes.
+    """
+    named = {format, *(name or "").lower().split(".")}
+    return office_format(body) is not None or not named.isdisjoint(OFFICE_FORMATS)
+
+
 class _BodyStream(io.RawIOBase):
     """The bytes of a body, until its time is up: a client that got no response in time keeps no thread busy."""
 

@@ -20,11 +20,11 @@ from lexome.serve.payloads import (
     documents_of,
     input_formats,
     media_type,
-    office_format,
     output_formats,
     parse_documents,
     parse_json,
     read_body,
+    takes_process,
 )
 from lexome.serve.queue import text_length
 from lexome.serve.schemas import error_responses
@@ -120,8 +120,9 @@ async def annotate(
     async def work() -> Response:
         may_be_json = name is None and from_ in (None, JSON)
         size = len(body) if may_be_json else len(body) << 4
-        # Even a small office document takes a process of its own.
-        docs = await service.offload(size if office_format(body) is None else size + SMALL_BYTES, parse)
+        # Even a small office document takes longer than the event loop may.
+        size += SMALL_BYTES if takes_process(body, format=from_, name=name) else 0
+        docs = await service.offload(size, parse)
         annotated = await service.annotate(
             docs,
             types=_names(types),

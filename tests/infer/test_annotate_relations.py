@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from errors import raises
 from typer.testing import CliRunner
 
 import lexome
+from lexome import Argument
 from lexome.cli import app
 from lexome.errors import UsageError
 from lexome.infer.annotator import Annotator, calibrated
@@ -66,6 +68,37 @@ def test_relations_are_filtered_by_type_and_score(models: Path) -> None:
     assert types("--min-relation-score", "0.85", "--min-score", "Association=0.99") == set()
     spans = json.loads(run(models, "--relations", "--json", "--min-relation-score", "1"))["spans"]
     assert len(spans) == 5
+
+
+def test_relations_of_types_that_are_not_asked_for_stay(models: Path, tmp_path: Path) -> None:
+    """As they are: their scores are neither calibrated again nor held against a minimum."""
+    shutil.copytree(models / "relations", tmp_path / "relations")
+    settings = tmp_path / "relations" / "model.json"
+    settings.write_text(json.dumps(json.loads(settings.read_text()) | {"calibration": {"Association": [0.5, 0.0]}}))
+    (found,) = Annotator.open(models / "words", models / "relations", threads=1).annotate([TEXT])
+    curated = replace(
+        found.relations[-1], id="R1", arguments=(Argument("a", "T1"), Argument("b", "T4")), novel=None, score=0.1
+    )
+    lexome.write(tmp_path / "curated.jsonl", [replace(found, relations=(curated,))])
+    options = [
+        "--models-path",
+        str(tmp_path),
+        "--model",
+        "relations",
+        "--no-link",
+        "--out",
+        str(tmp_path / "out.jsonl"),
+    ]
+    chosen = ["--relation-types", "INHIBITOR", "--min-relation-score", "0.5", "--json"]
+    arguments = ["annotate", str(tmp_path / "curated.jsonl"), *options, *chosen]
+    done = CliRunner().invoke(app, arguments, catch_exceptions=False)
+    (doc,) = lexome.read(tmp_path / "out.jsonl")
+    assert curated.type == "Association"
+    assert doc.relations[0] == curated
+    assert [(one.id, one.type) for one in doc.relations[1:]] == [("R2", "INHIBITOR"), ("R3", "INHIBITOR")]
+    assert json.loads(done.stdout)["relations"] == {"INHIBITOR": 2}
+    lost = CliRunner().invoke(app, [*arguments, "--model", str(models / "words")], catch_exceptions=False)
+    assert json.loads(lost.stdout)["notes"] == {"relation dropped with a replaced mention": 1}
 
 
 def test_a_table_is_one_of_relations(models: Path, tmp_path: Path) -> None:

@@ -85,6 +85,18 @@ def test_relations_of_types_that_are_not_the_tasks_stay() -> None:
     assert told(again(task, doc)) == told(doc)
 
 
+def test_relations_of_types_that_are_not_asked_for_stay() -> None:
+    doc = annotated(related(1, "INHIBITOR", "T1", "T2"), related(2, "ACTIVATOR", "T4", "T5"))
+    task = Relations(LABELS, none="none", pairs=PAIRS)
+    examples = task.encode(doc, tokenizer(), frame(128), with_targets=True)
+    bare = annotated(related(1, "INHIBITOR", "T1", "T3"))
+    found = task.decode(bare, examples, perfect(task, examples), types=["ACTIVATOR"])
+    assert [(one.id, one.type, one.score is None) for one in found.relations] == [
+        ("R1", "INHIBITOR", True),
+        ("R2", "ACTIVATOR", False),
+    ]
+
+
 def test_what_refers_to_a_replaced_relation_goes_with_it() -> None:
     doc = annotated(related(1, "INHIBITOR", "T1", "T2"), related(7, "OTHER", "R1", "T3"))
     task = Relations(LABELS, none="none", pairs=PAIRS, others="none")

@@ -153,7 +153,7 @@ class SelectionOptions:
     ] = None
     relation_types: Annotated[
         list[str] | None,
-        typer.Option("--relation-types", metavar="TYPE,...", help="Keep only relations of these types."),
+        typer.Option("--relation-types", metavar="TYPE,...", help="Predict only relations of these types."),
     ] = None
     min_relation_score: Annotated[
         float | None,

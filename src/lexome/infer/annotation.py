@@ -229,7 +229,7 @@ class Annotation(_Pass):
         self.annotator, self.inputs, self.types, self.min_score = annotator, inputs, types, min_score
         self.concepts = annotator.concepts
         self.overlaps, self.without_rules, self.relation_types = overlaps, without_rules, relation_types
-        self.counts = AnnotationCounts(predictable=predictable_types(annotator, types))
+        self.counts = AnnotationCounts(predictable=predictable_types(annotator, types, relation_types))
         self._lines = lines
         self._tokens_before = 0
 
@@ -308,7 +308,7 @@ def annotate(
 
     Relations of a type that a model predicts are not noted. Pairs of mentions that were not scored are.
     """
-    predicted = frozenset[str]().union(*(model.labels for model in annotator.models))
+    predicted = predictable_types(annotator, (), relation_types)
     # Those that the documents must bring, as no model finds any.
     needed = frozenset[str]().union(*(model.task.input_types for model in annotator.models))
     needed = frozenset() if any(model.types for model in annotator.models) else needed
@@ -347,9 +347,13 @@ def annotate(
         tally.note(note, count)
 
 
-def predictable_types(annotator: Annotator, types: Iterable[str] | None) -> frozenset[str]:
-    """Everything that the models can predict: selected mention types, relation types and labels."""
-    return frozenset(annotator.types if types is None else types).union(*(model.labels for model in annotator.models))
+def predictable_types(
+    annotator: Annotator, types: Iterable[str] | None, relation_types: Collection[str] | None
+) -> frozenset[str]:
+    """Everything that is predicted: selected types of mentions and of relations, and labels."""
+    labels = frozenset[str]().union(*(model.labels for model in annotator.models))
+    unwanted = annotator.select(relation_types=relation_types).unwanted
+    return frozenset(annotator.types if types is None else types) | (labels - unwanted)
 
 
 # Whether a text looks English: the models are trained on English

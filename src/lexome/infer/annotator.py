@@ -151,7 +151,7 @@ class Model:
     ) -> Document:
         """The document with the prediction from the logits of all its windows; scores are calibrated.
 
-        With `types`, an NER model predicts only these: mentions of other types stay as they are.
+        With `types`, of mentions or of relations, only these are predicted: those of other types stay as they are.
         """
         predicted = self.task.decode(self._with_sentences(doc), examples, logits, types=types)
         if self.task.uses_sentences:
@@ -160,6 +160,8 @@ class Model:
         if not curves:
             return predicted
         own_types = self.types if types is None else [type_ for type_ in self.types if type_ in types]
+        labels = self.labels if self.kind in RELATIONS else ()
+        relation_types = labels if types is None else [label for label in labels if label in types]
         spans = tuple(
             replace(span, score=calibrated(span.score, curves.get(span.type)))
             if span.score is not None and span.type in own_types
@@ -168,7 +170,7 @@ class Model:
         )
         relations = tuple(
             replace(relation, score=calibrated(relation.score, curves.get(relation.type)))
-            if relation.score is not None and self.kind in RELATIONS and relation.type in self.labels
+            if relation.score is not None and relation.type in relation_types
             else relation
             for relation in predicted.relations
         )
@@ -184,7 +186,10 @@ class Model:
         refined = self._refine(doc, examples, logits, selection)
         if refined is not None:
             return refined.doc
-        return selection.apply(self.types, doc, self.decode(doc, examples, logits, types=selection.types))
+        types = selection.types
+        if self.kind in RELATIONS:
+            types = tuple(label for label in self.labels if label not in selection.unwanted)
+        return selection.apply(self.types, doc, self.decode(doc, examples, logits, types=types))
 
     def _refine(
         self, doc: Document, examples: Sequence[Example], logits: Sequence[Floats], selection: Selection
@@ -546,9 +551,9 @@ class Annotator:
 
         Mentions of `types`, by default of all but the extra ones, replace those of the document; mentions of other
         types stay as they are. Mentions and relations below `min_score`, overall or by type, are left out; by default
-        below the models' own minimum scores; with `relation_types`, so are predicted relations of other types. A model
-        with rules applies them, but for `without_rules`, and gives each
-        place one type unless `overlaps` is "keep". Several documents are in progress at a time, one on each thread or
+        below the models' own minimum scores. With `relation_types`, only relations of these types are predicted, and
+        replace those of the document. A model with rules applies them, but for `without_rules`, and gives each place
+        one type unless `overlaps` is "keep". Several documents are in progress at a time, one on each thread or
         a few on one, so a few are read ahead. With `batch_tokens`, `together` documents are read at a time and run in
         batches of up to that many tokens.
         """

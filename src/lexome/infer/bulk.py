@@ -201,7 +201,7 @@ def annotate_file(job: Job, drafts: tuple[Path, ...], advance: Advance) -> dict[
     annotator = _open_once(
         settings.models, settings.threads, settings.concepts, settings.fingerprint, settings.device, settings.types
     )
-    counts = AnnotationCounts(predictable=predictable_types(annotator, settings.types))
+    counts = AnnotationCounts(predictable=predictable_types(annotator, settings.types, settings.relation_types))
     tokens = annotator.tokens_run
     with Tally(None if settings.strict else rejects) as tally:
         options: dict[str, object] = {"per": "line"} if settings.lines else {}

@@ -26,7 +26,7 @@ class Selection:
 
     overlaps         None: a model with rules resolves them, others do not
     without_rules    rules that are switched off, or "all"
-    unwanted         relation types that models predict and the selection drops
+    unwanted         relation types that models know and are not to predict: a document keeps its own
     """
 
     types: tuple[str, ...]
@@ -87,7 +87,7 @@ class Selection:
             kept = tuple(
                 relation
                 for relation in relations
-                if self.reason_relation_dropped(relation) is None
+                if (relation.type in self.unwanted or self.reason_relation_dropped(relation) is None)
                 and all(argument.target is None or argument.target in known for argument in relation.arguments)
             )
             if len(kept) == len(relations):

@@ -86,7 +86,7 @@ async def annotate(
         bool | None, Query(description="Predict relations; by default if the service has a model for them.")
     ] = None,
     relation_types: Annotated[
-        str | None, Query(description="Relation types to keep, separated by commas; by default all.")
+        str | None, Query(description="Relation types to predict, separated by commas; by default all.")
     ] = None,
     min_relation_score: Annotated[float | None, Query(ge=0, le=1, description="Minimum score of relations.")] = None,
     table: Annotated[

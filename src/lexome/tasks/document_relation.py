@@ -9,7 +9,7 @@ with novelty, W width of a vector
 """
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from threading import Lock
@@ -507,18 +507,19 @@ class DocumentRelations(Task):
     def decode(
         self, doc: Document, examples: Sequence[Example], logits: Sequence[Floats], *, types: Types | None = None
     ) -> Document:
-        """The document with predicted relations in place of those of the task's types."""
+        """The document with predicted relations in place of those of the task's types, or of those among `types`."""
         notes: Counter[str] = Counter()
         rows = self._score(doc, examples, logits, notes)
         with NOTING:
             self.notes.update(notes)
-        kept = relations_of_other_types(doc, self.document_labels)
+        replaced = [label for label in self.document_labels if types is None or label in types]
+        kept = relations_of_other_types(doc, replaced)
         used = {span.id for span in doc.spans} | {relation.id for relation in kept}
         ids = (name for name in numbered_ids("R") if name not in used)
         predicted = [
             relation
             for key, own in rows.items()
-            if (relation := self._relation(key, [row for _, row in own], ids)) is not None
+            if (relation := self._relation(key, [row for _, row in own], replaced, ids)) is not None
         ]
         attributes = tuple(attribute for attribute in doc.attributes if attribute.target in used)
         return replace(doc, relations=(*kept, *predicted), attributes=attributes)
@@ -569,13 +570,15 @@ class DocumentRelations(Task):
     def _novelty_output(self, number: int) -> int:
         return len(self.relations) + int(np.flatnonzero(self.schema_of_novelty == number)[0])
 
-    def _relation(self, key: PairKey, rows: Sequence[Floats], ids: Iterator[str]) -> Relation | None:
-        """The predicted relation of a pair, or None."""
+    def _relation(
+        self, key: PairKey, rows: Sequence[Floats], types: Collection[str], ids: Iterator[str]
+    ) -> Relation | None:
+        """The predicted relation of a pair, if it has one of these types, or None."""
         schema = self._schemas[key[0]]
         pooled_R = np.logaddexp.reduce(np.stack(rows), axis=0)
         probabilities = self._probabilities(key[0], pooled_R)
         best = int(probabilities.argmax())
-        if best == 0:
+        if best == 0 or schema.labels[best - 1] not in types:
             return None
         novel = bool(pooled_R[self._novelty_output(key[0])] > 0) if schema.novelty else None
         score = float(probabilities[best])

@@ -384,7 +384,10 @@ class Relations(Task):
     def decode(
         self, doc: Document, examples: Sequence[Example], logits: Sequence[Floats], *, types: Types | None = None
     ) -> Document:
-        """The document with predicted relations in place of those of the task's types, or with the sentence's label."""
+        """The document with predicted relations in place of those of the task's types, or with the sentence's label.
+
+        With `types`, only relations of these are predicted, and replaced.
+        """
         require_same_length(len(examples), len(logits), "examples", "arrays of logits")
         if not self.pairs:
             pooled = pool_logits(logits, "mean", doc, outputs=len(self.labels))
@@ -392,7 +395,8 @@ class Relations(Task):
         by_pair: dict[tuple[str, ...], list[Floats]] = {}
         for example, array in zip(examples, logits, strict=True):
             by_pair.setdefault(example.key, []).append(array)
-        kept = relations_of_other_types(doc, self.labels)
+        replaced = [label for label in self.labels if types is None or label in types]
+        kept = relations_of_other_types(doc, replaced)
         used = {span.id for span in doc.spans} | {relation.id for relation in kept}
         ids = (name for name in numbered_ids("R") if name not in used)
         predicted: list[Relation] = []
@@ -405,7 +409,7 @@ class Relations(Task):
                 )
             pooled = pool_logits(by_pair[pair.names], "mean", doc, outputs=len(self.labels))
             best = int(pooled.argmax())
-            if self.labels[best] != self.none:
+            if self.labels[best] != self.none and self.labels[best] in replaced:
                 exponents = np.exp(pooled - pooled.max())
                 score = float(exponents[best] / exponents.sum())
                 kinds = (pair.first.type, pair.second.type)

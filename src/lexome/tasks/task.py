@@ -144,7 +144,7 @@ class Task(ABC):
     ) -> Document:
         """The document with predictions in place of its annotations, from (T, C) or (C,) logits of each example.
 
-        `types` limits the mentions that are predicted; tasks without mentions ignore it.
+        `types` limits the mentions or relations that are predicted; tasks without either ignore it.
         """
 
     @abstractmethod

@@ -63,6 +63,12 @@ def test_types_that_leave_no_pairs_are_refused(full_client: httpx.Client) -> Non
     assert "'Dizease'" in ask(full_client, relations="true", types="Gene,Dizease").json()["error"]
 
 
+@pytest.mark.parametrize("query", [{"relation_types": "raises"}, {"min_relation_score": 0}], ids=str)
+def test_a_filter_of_relations_that_are_not_wanted_is_refused(full_client: httpx.Client, query: dict[str, Any]) -> None:
+    answer = ask(full_client, relations="false", **query)
+    assert (answer.status_code, "relations=false" in answer.json()["error"]) == (422, True)
+
+
 def test_types_that_are_asked_for_have_any_case(full_client: httpx.Client) -> None:
     found = relations(full_client, relations="true", types="gene,disease")
     assert found

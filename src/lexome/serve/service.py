@@ -19,7 +19,7 @@ from prometheus_client.registry import Collector
 from starlette.requests import Request
 
 from lexome.document import Document
-from lexome.errors import FormatError
+from lexome.errors import FormatError, UsageError
 from lexome.formats import Tally, read
 from lexome.formats.concept_ids import concept_url
 from lexome.formats.html import no_name
@@ -259,10 +259,13 @@ class Service:
     def _check_relations(
         self, relations: RelationQuery, min_score: float | None, types: Sequence[str] | None
     ) -> MinScore | None:
-        """The minimum scores of mentions and relations; RequestError if no model predicts the relations asked for."""
+        """The minimum scores of mentions and relations; an error if the relations asked for cannot be predicted."""
         annotator = self.annotator
-        asked = relations.wanted or relations.types is not None or relations.min_score is not None
-        if asked and not annotator.relation_types:
+        filtered = relations.types is not None or relations.min_score is not None
+        if filtered and relations.wanted is False:
+            message = "relation_types and min_relation_score cannot be combined with relations=false. Leave one out."
+            raise UsageError(message, code="conflicting-options", value="relations")
+        if (relations.wanted or filtered) and not annotator.relation_types:
             names = ", ".join(model.name for model in annotator.models)
             message = f"no model that predicts relations is loaded, only {names}. Start the service with --relations."
             raise RequestError(404, message)

@@ -1,6 +1,7 @@
 """Documents in a terminal: brackets that nest, lines that fit, and text that is never obeyed."""
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -103,6 +104,8 @@ def test_a_concept_in_a_relation_is_named_by_its_first_mention() -> None:
     relation = Relation("R1", "CID", sides, novel=True, score=0.5)
     doc = Document("d", (Passage(0, "Lithium gave Li tremor."),), spans, (relation,))
     assert render(doc).endswith("\n  Lithium (mesh:D008094) - CID - mesh:D014202 0.50, novel")
+    # The first of the text: mentions that a document brings come before those of a model.
+    assert render(replace(doc, spans=spans[::-1])) == render(doc)
 
 
 def explanation(text: str, *sentences: tuple[int, int], label: str | None) -> RelationExplanation:
@@ -137,3 +140,16 @@ def test_that_no_relation_is_likely_is_told_once() -> None:
     related, near = (explain_relation(explanation(text, (0, 14), label=one))[0] for one in ("INHIBITOR", None))
     assert related.endswith("0.30: others: no relation 0.50, AGONIST 0.20")
     assert near.endswith("(0.50); others: AGONIST 0.20")
+
+
+def test_relations_that_read_the_same_are_one_line() -> None:
+    text = "aspirin COX1 aspirin COX1"
+    places = ((0, 7), (8, 12), (13, 20), (21, 25))
+    spans = tuple(Span(f"T{n}", "Gene" if n % 2 else "Drug", (at,), text[slice(*at)]) for n, at in enumerate(places))
+    relations = tuple(
+        Relation(f"R{n}", "INHIBITOR", (Argument("Drug", one), Argument("Gene", other)), score=score)
+        for n, (one, other, score) in enumerate([("T0", "T1", 0.5), ("T0", "T3", None), ("T2", "T3", 0.75)])
+    )
+    doc = Document("d", (Passage(0, text),), spans, relations)
+    assert render(doc).splitlines()[-1] == "  aspirin - INHIBITOR - COX1 0.75 (3 times)"
+    assert len(render(doc).splitlines()) == 3

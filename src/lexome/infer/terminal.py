@@ -4,11 +4,11 @@ Color only repeats what the brackets say. Control characters of a text are shown
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 from unicodedata import combining, east_asian_width
 
-from lexome.document import Document, Passage, Range, Span
+from lexome.document import Document, Passage, Range, Relation, Span
 from lexome.formats.html import color_of
 
 if TYPE_CHECKING:
@@ -69,22 +69,29 @@ def render(doc: Document, *, width: int = 100, color: bool = False, show_id: boo
 def _relation_lines(doc: Document) -> Iterator[str]:
     """Each relation with the text of its mentions; a concept is named by its first mention.
 
-    One between two sides reads as aspirin - INHIBITOR - COX1; where roles say more than types do, they are printed too.
+    Those that read the same, between other mentions of the same words, are one line with the highest score.
     """
-    types = {name: span.type for span in reversed(doc.spans) for name in (span.id, *span.concepts)}
+    firsts = {concept: mentions[0] for concept, mentions in doc.concepts.items()} if doc.relations else {}
+    types = {name: span.type for name, span in [*((span.id, span) for span in doc.spans), *firsts.items()]}
     texts = {span.id: span.text for span in doc.spans}
-    for span in doc.spans:
-        for concept in span.concepts:
-            texts.setdefault(concept, f"{span.text} ({concept})")
+    texts |= {concept: f"{span.text} ({concept})" for concept, span in firsts.items()}
+    scores: dict[tuple[str, bool], list[float | None]] = {}
     for relation in doc.relations:
-        names = [(argument.role, argument.target or argument.concept or "") for argument in relation.arguments]
-        novel = ", novel" if relation.novel else ""
-        if len(names) == 2 and all(role in (types.get(name, role), "Arg1", "Arg2") for role, name in names):
-            first, second = (texts.get(name, name) for _, name in names)
-            yield "  " + printable(f"{first} - {relation.type} - {second}") + _score(relation.score) + novel
-            continue
-        arguments = ", ".join(f"{role}: {texts.get(name, name)}" for role, name in names)
-        yield "  " + printable(f"{relation.type}({arguments})") + _score(relation.score) + novel
+        scores.setdefault((_relation_text(relation, texts, types), bool(relation.novel)), []).append(relation.score)
+    for (text, novel), own in scores.items():
+        highest = max((score for score in own if score is not None), default=None)
+        times = f" ({len(own)} times)" if len(own) > 1 else ""
+        yield "  " + printable(text) + _score(highest) + times + (", novel" if novel else "")
+
+
+def _relation_text(relation: Relation, texts: Mapping[str, str], types: Mapping[str, str]) -> str:
+    """One between two sides reads as aspirin - INHIBITOR - COX1; where roles say more than types do, they are named."""
+    names = [(argument.role, argument.target or argument.concept or "") for argument in relation.arguments]
+    if len(names) == 2 and all(role in (types.get(name, role), "Arg1", "Arg2") for role, name in names):
+        first, second = (texts.get(name, name) for _, name in names)
+        return f"{first} - {relation.type} - {second}"
+    arguments = ", ".join(f"{role}: {texts.get(name, name)}" for role, name in names)
+    return f"{relation.type}({arguments})"
 
 
 def printable(text: str) -> str:

@@ -479,3 +479,16 @@ def test_relations_without_mentions_can_be_hidden() -> None:
     (group,) = page.xpath("//div[@class='legend']/div")
     assert group.get("aria-label") == "Types of relation"
     assert [box.get("id") for box in group.iter("input")] == ["q0"]
+
+
+def test_relations_of_concepts_with_very_many_mentions_leave_the_page_usable() -> None:
+    count = 1000
+    spans = tuple(Span(f"T{n}", "Gene", ((3 * n, 3 * n + 2),), "ab", (f"x:{n % 2}",)) for n in range(count))
+    sides = (Argument("Gene", concept="x:0"), Argument("Gene", concept="x:1"))
+    relations = tuple(Relation(f"R{n}", "Bind", sides) for n in range(200))
+    text = " ".join(["ab"] * count)
+    plain, related = (
+        written([Document("d", (Passage(0, text),), spans, own)]).decode() for own in (relations[:1], relations)
+    )
+    assert ".d1-m1000" in plain
+    assert len(related) < len(plain) + 1_000_000

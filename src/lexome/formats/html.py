@@ -39,8 +39,10 @@ LANES = 6
 # the page unusable.
 MAX_LANES = 64
 MAX_AROUND = 8
-# Relations of a page whose mentions are outlined under the pointer: each takes two rules of the style sheet.
+# Relations of a page whose mentions are outlined under the pointer, and these mentions: a relation takes two rules of
+# the style sheet, and each mention of it two selectors there.
 MAX_LINKED = 500
+MAX_LINKS = 20_000
 # Minimum scores of relations to choose from, in tenths.
 MINIMUM_SCORES = (5, 6, 7, 8, 9)
 OUTLINE = (
@@ -121,6 +123,7 @@ class Page:
     mentions: int = 0
     relations: Counter[str] = field(default_factory=Counter)
     relation_types: dict[str, int] = field(default_factory=dict)
+    links: int = 0
     rules: list[str] = field(default_factory=list)
     preferred_name: PreferredName = no_name
 
@@ -342,6 +345,10 @@ def _link_relations(doc: Document, page: Page) -> frozenset[str]:
             for span in (mentions.get(argument.concept, ()) if argument.concept else (argument.target,))
             if span in numbers
         )
+        # Two concepts of very many mentions.
+        if page.links + len(spans) > MAX_LINKS:
+            continue
+        page.links += len(spans)
         row = f"{document}-r{number}"
         if spans:
             marks = ",".join(f".d{page.documents}-m{numbers[span]}" for span in spans if span is not None)

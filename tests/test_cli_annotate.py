@@ -294,6 +294,7 @@ def test_a_terminal_has_colours_unless_told_not_to(
         (["my notes/missing file.xml"], 1, "missing-file", "my notes/missing file.xml"),
         (["nothing/*.xml"], 1, "missing-file", "nothing/*.xml"),
         (["BRCA1"], 1, "missing-file", "BRCA1"),
+        (["29446767"], 1, "missing-file", "29446767"),
         ([""], 2, "empty-text", None),
         ([TEXT, "--types", "genes"], 2, "unknown-type", "genes"),
         ([TEXT, "--types", ","], 2, "empty-types", None),
@@ -318,6 +319,7 @@ def test_what_is_wrong_is_said(
     error = annotate("--model", model, *words).exception
     assert isinstance(error, LexomeError)
     assert (error.exit_code, error.code, error.value) == (exit_code, code, value), str(error)
+    assert ("PMID" in str(error)) == (words == ["29446767"])
 
 
 @pytest.mark.parametrize(

@@ -84,6 +84,11 @@ def test_a_type_that_no_model_knows_is_refused_at_once(annotator: Annotator, ask
         annotator.annotate([DOC], **asked)  # type: ignore[arg-type]
 
 
+def test_a_type_under_another_name_is_told_by_ours(annotator: Annotator) -> None:
+    with raises(UsageError, code="unknown-type", value="Proteins", mentions="Use 'Gene'"):
+        annotator.annotate([DOC], types=["Proteins"])
+
+
 @pytest.mark.parametrize("least", [-0.1, 1.5, float("nan"), {"Gene": 2.0}])
 def test_a_least_score_that_is_none_is_refused(annotator: Annotator, least: float | dict[str, float]) -> None:
     with raises(UsageError, code="invalid-score"):

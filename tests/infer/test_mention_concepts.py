@@ -203,6 +203,12 @@ def test_the_link_command_writes_any_format(terms: Path, tmp_path: Path) -> None
     assert wrong.exception.code == "unknown-type"
 
 
+def test_link_counts_documents_without_mentions(terms: Path, tmp_path: Path) -> None:
+    (tmp_path / "plain.txt").write_text("BRCA1 raises the risk of breast cancer.")
+    shown = invoke("link", tmp_path / "plain.txt", "--terms", terms, "--only-terms")
+    assert "noted      1 document without mentions: nothing to link" in shown.stderr
+
+
 HOSTILE = (
     "<script>alert(1)</script>",
     "a\"b'c",

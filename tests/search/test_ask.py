@@ -188,3 +188,12 @@ def test_the_command_prints_answers_evidence_and_json(docs: Path, reader: Model)
     assert "evidence, not an answer" in run("Where is BRCA1?", "--evidence-only")
     assert "does not know" in run("Where is BRCA1?", "--model", folder, "--min-score", "0.9999")
     assert json.loads(run("Where is BRCA1?", "--model", folder, "--json"))["answers"][0]["document"] == "a"
+
+
+def test_a_model_of_another_form_and_swapped_arguments_are_named(docs: Path, reader: Model) -> None:
+    model = ["--model", str(reader.predictor.folder)]
+    unread = CliRunner().invoke(app, ["ask", "Is BRCA1 good?", str(docs), *model], catch_exceptions=False)
+    assert unread.stdout.startswith("no reader for yes/no questions: these sentences are evidence, not an answer.")
+    swapped = CliRunner().invoke(app, ["ask", str(docs), "Where is BRCA1?"]).exception
+    assert isinstance(swapped, UsageError)
+    assert (swapped.code, swapped.value) == ("swapped-arguments", str(docs))

@@ -16,8 +16,10 @@ from errors import raises
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rights import without_rights
+from typer.testing import CliRunner
 
 import lexome.search
+from lexome.cli import app
 from lexome.document import Document, Passage, Span, lay_out
 from lexome.errors import FormatError, SearchIndexError, UsageError
 from lexome.formats import write
@@ -495,3 +497,14 @@ def test_an_encoder_for_an_index_without_vectors_is_refused(make_index: MakeInde
     folder = make_index()
     with raises(SearchIndexError, code="no-vectors"):
         Index.open(folder, encoder=tmp_path)
+
+
+def test_the_search_command_names_types_that_are_there_and_swapped_arguments(make_index: MakeIndex) -> None:
+    folder = make_index()
+    shown = CliRunner().invoke(app, ["search", str(folder), "--type", "Protein"], catch_exceptions=False).stdout
+    assert shown.startswith("0 passages found\nno mention in the index has the type 'Protein'. Types: ")
+    one = CliRunner().invoke(app, ["search", str(folder), "MODY", "--year", "2021"], catch_exceptions=False).stdout
+    assert "1 passage found" in one
+    swapped = CliRunner().invoke(app, ["search", "cancer", str(folder)]).exception
+    assert isinstance(swapped, UsageError)
+    assert (swapped.code, swapped.value) == ("swapped-arguments", str(folder))

@@ -1,6 +1,7 @@
 """`lexome index`, `search`, `ask` and `models`: passages and answers in one's own documents; models by name."""
 
 import json
+import os
 import shutil
 import sys
 import textwrap
@@ -39,12 +40,16 @@ BOLD, DIM, RESET = "\x1b[1m", "\x1b[2m", "\x1b[0m"
 # Characters of a passage that are shown around its first highlight.
 SHOWN = 480
 
-Inputs = Annotated[list[Path], typer.Argument(metavar="DOCS... OUT", help="Files, folders or archives; the index.")]
+Inputs = Annotated[
+    list[Path], typer.Argument(metavar="DOCS... OUT", help="Files, folders or archives, then the folder of the index.")
+]
 Encoder = Annotated[
-    Path | None, typer.Option("--embed", metavar="FOLDER", help="Exported encoder: index or search by vectors too.")
+    Path | None, typer.Option("--embed", metavar="FOLDER", help="Exported encoder, for search by vectors too.")
 ]
 IndexFolder = Annotated[Path, typer.Argument(metavar="INDEX", help="Folder written by `lexome index`.")]
-Query = Annotated[str, typer.Argument(metavar="[QUERY]", help="Plain words; nothing in it is syntax.")]
+Query = Annotated[
+    str, typer.Argument(metavar="QUERY", help="Plain words, in quotes if there are several; there is no query syntax.")
+]
 Concepts = Annotated[
     list[str] | None,
     typer.Option("--concept", metavar="CURIE", help="Only passages that mention this id, as mesh:D003924; repeatable."),
@@ -60,7 +65,7 @@ Years = Annotated[
 Journals = Annotated[
     list[str] | None, typer.Option("--journal", metavar="NAME", help="Only documents of this journal; repeatable.")
 ]
-Limit = Annotated[int, typer.Option("--limit", min=0, help="Maximum number of results; 0 for all.")]
+Limit = Annotated[int, typer.Option("--limit", metavar="N", min=0, help="Maximum number of results; 0 for all.")]
 By = Annotated[
     str | None,
     typer.Option(
@@ -80,16 +85,18 @@ def index(
     pooling: Annotated[str, typer.Option(metavar="mean|cls", help="Mean of all tokens, or the first token.")] = "mean",
     from_: From = None,
     lines: Lines = False,
-    redo: Annotated[bool, typer.Option("--redo", help="Make an existing index anew.")] = False,
-    threads: Annotated[int | None, typer.Option("--threads", min=1, help="Threads of the encoder.")] = None,
+    redo: Annotated[bool, typer.Option("--redo", help="Rebuild an existing index.")] = False,
+    threads: Annotated[
+        int | None, typer.Option("--threads", metavar="N", min=1, help="Threads of the encoder.")
+    ] = None,
     rejection: RejectOptions,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
     """Index documents for `lexome search` and `lexome ask`.
 
-    Run again, it reads new and changed files, drops removed ones, and leaves all others. An interrupted run resumes
-    when run again. Index annotated documents to search by concept and type.
+    The last argument is the folder of the index. Run again, the command reads new and changed files, drops removed
+    ones, and leaves all others; an interrupted run resumes. Index annotated documents to search by concept and type.
     """
     from lexome.search.build import index as run
 
@@ -154,6 +161,7 @@ def search(
     """
     from lexome.search.engine import Index, parse_years
 
+    _require_order(folder, query, usage="lexome search INDEX QUERY")
     with Index.open(folder, encoder=encoder) as opened:
         result = opened.search(
             query,
@@ -164,10 +172,22 @@ def search(
             limit=limit,
             method=by,  # type: ignore[arg-type]  # which search checks itself
         )
+        types = opened.mention_types() if type_ and not result.total else ()
     if as_json:
         print(json.dumps(result.as_dict(), ensure_ascii=False))
         return
     _print_hits(result, color=use_color(color))
+    present = {name.casefold() for name in types}
+    for name in type_ or ():
+        if types and name.casefold() not in present:
+            print(f"no mention in the index has the type {name!r}. Types: {', '.join(types)}.")
+
+
+def _require_order(path: Path, words: str, *, usage: str) -> None:
+    """UsageError if the arguments are swapped: the words are a path, and the path is none."""
+    if words and os.path.exists(words) and not os.path.exists(path):
+        message = f"{path}: no such file or folder, but {words} is one: the order is {usage}."
+        raise UsageError(message, code="swapped-arguments", value=words)
 
 
 def _print_hits(result: "SearchResult", *, color: bool) -> None:
@@ -182,9 +202,9 @@ def _print_hits(result: "SearchResult", *, color: bool) -> None:
             print(f"   {mention.start}-{mention.end} {printable(mention.text)} {mention.type}{named}")
         print()
     shown = len(result.hits)
-    print(
-        f"{result.total:,} passages found" + (f", {shown:,} shown; --limit shows more" if shown < result.total else "")
-    )
+    passages = "passage" if result.total == 1 else "passages"
+    more = f", {shown:,} shown; --limit shows more" if shown < result.total else ""
+    print(f"{result.total:,} {passages} found{more}")
 
 
 def printable(text: str) -> str:
@@ -243,23 +263,31 @@ def ask(
         typer.Option(
             "--model",
             metavar="NAME|FOLDER",
-            help="Reader; repeatable, one per form. Default: those named reader and reader-yesno, if there.",
+            help="Reader; repeatable, one per form of question. Default: reader and reader-yesno, if they are there.",
         ),
     ] = None,
     evidence_only: Annotated[
-        bool, typer.Option("--evidence-only", help="Print the sentences closest to the question; run no model.")
+        bool, typer.Option("--evidence-only", help="Run no model; print the sentences closest to the question.")
     ] = False,
     models_path: ModelsPath = None,
     form: Annotated[
-        str | None, typer.Option("--form", metavar="factoid|list|yesno", help="Default: by its first words.")
+        str | None,
+        typer.Option("--form", metavar="factoid|list|yesno", help="Form of the question. Default: by its first words."),
     ] = None,
-    passages: Annotated[int, typer.Option(min=1, max=100, help="Passages to read.")] = 6,
+    passages: Annotated[int, typer.Option(metavar="N", min=1, max=100, help="Passages to read.")] = 6,
     limit: Annotated[
         int | None,
-        typer.Option(min=1, help="Maximum answers, and sentences of evidence. Default: 5; of lists 20 answers."),
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="Maximum number of answers or sentences. Default: 5; 20 answers to a list question.",
+        ),
     ] = None,
     min_score: Annotated[
-        float | None, typer.Option(min=0, max=1, help="Least probability of an answer; with less, it does not know.")
+        float | None,
+        typer.Option(
+            metavar="SCORE", min=0, max=1, help="Minimum probability of the best answer; below it, there is none."
+        ),
     ] = None,
     concept: Concepts = None,
     type_: MentionTypes = None,
@@ -267,21 +295,22 @@ def ask(
     journal: Journals = None,
     by: By = None,
     encoder: Encoder = None,
-    threads: Annotated[int | None, typer.Option("--threads", min=1, help="Threads of the reader.")] = None,
+    threads: Annotated[int | None, typer.Option("--threads", metavar="N", min=1, help="Threads of the reader.")] = None,
     color: Annotated[bool | None, typer.Option("--color/--no-color", help="Highlight in color or with marks.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Answer a question from documents, with evidence.
 
-    Passages are found as by `lexome search`, and read by question-answering models: one of the form of the question,
-    factoid and list or yes/no. Without one, or where it does not know, the sentences closest to the question are
-    printed as evidence.
+    Finds passages as `lexome search` does, and has a question-answering model, a reader, extract answers from them.
+    Factoid and list questions need one reader, yes/no questions another. Without a reader, or if the reader finds no
+    answer that is probable enough, the sentences closest to the question are printed as evidence.
     """
     from lexome.infer.named_models import find_readers, resolve_model
     from lexome.search.ask import ask as run
     from lexome.search.ask import open_readers, open_source
     from lexome.search.engine import Filters, parse_years
 
+    _require_order(source, question, usage="lexome ask QUESTION INDEX")
     named = [resolve_model(name, search_path=models_path) for name in model or ()]
     folders = [] if evidence_only else named or find_readers(search_path=models_path)
     readers = open_readers(folders, threads=threads)
@@ -319,7 +348,8 @@ def _print_answers(result: "AskResult", *, color: bool, models_given: bool) -> N
     if result.answers:
         print("passages that were read say:")
     elif result.reader is None:
-        kind = f"no reader of {result.form} questions" if models_given else "no reader model (--model)"
+        form = "yes/no" if result.form == "yesno" else result.form
+        kind = f"no reader for {form} questions" if models_given else "no reader model (--model)"
         print(f"{kind}: these sentences are evidence, not an answer.")
     else:
         low = result.best if result.answerable is None else result.answerable
@@ -340,8 +370,8 @@ def _print_sentence(sentence: "Evidence", *, color: bool) -> None:
 def models(models_path: ModelsPath = None, as_json: AsJson = False) -> None:
     """List the models that --model takes by name.
 
-    These are the package's own, and those in folders of models. A checkpoint has to be exported before it runs. Scores
-    are those that the model's folder states.
+    They are the package's own, and those in the folder `models` or in --models-path. A checkpoint has to be exported
+    before it runs. Scores are those of the model's certificate, on held-out documents.
     """
     from lexome.infer.named_models import list_models
 

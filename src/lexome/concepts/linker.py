@@ -697,8 +697,9 @@ def _reasons(one: _Ranked, context: _Context) -> tuple[str, ...]:
     if "document" in one.features:
         reasons.append("other mentions of the document may refer to it")
     if found.concept.taxon is not None and "taxon" in one.features:
-        share = context.species.taxa.get(found.concept.taxon, 0.0)
-        reasons.append(f"{share:.0%} of the species mentions are of {found.concept.taxon}")
+        taxa = context.species.taxa
+        share = f"{taxa.get(found.concept.taxon, 0.0):.0%} of the species mentions are of {found.concept.taxon}"
+        reasons.append(share if taxa else "the document mentions no species")
         if one.features.get("taxon nearby"):
             reasons.append("its species is mentioned in the sentence")
     return tuple(reasons)

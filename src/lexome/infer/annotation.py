@@ -25,6 +25,8 @@ from lexome.infer.selection import MinScore, Overlaps, match_case
 from lexome.progress import progress
 
 STANDARD_INPUT = Path("-")
+# PubMed ids have one to eight digits; a file called 7 is more likely than that article.
+_PMID = re.compile(r"\d{5,9}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,10 @@ def parse_inputs(arguments: Sequence[str], *, text: bool = False) -> Inputs:
             raise UsageError("empty text; expected a text, a path, or - for standard input.", code="empty-text")
         else:
             problem = "no file matches this pattern" if glob.has_magic(argument) else "no such file or folder"
-            message = f"{shorten(argument)}: {problem}. Check the path, or add --text if it is a text."
+            remedy = "Check the path, or add --text if it is a text."
+            if _PMID.fullmatch(argument):
+                remedy += " If it is a PMID: Lexome downloads nothing; save the article from PubMed as a file."
+            message = f"{shorten(argument)}: {problem}. {remedy}"
             raise FormatError(message, code="missing-file", value=argument)
     return Inputs(tuple(texts), tuple(dict.fromkeys(paths)))
 
@@ -306,7 +311,8 @@ def annotate(
 ) -> Iterator[Document]:
     """The annotated documents; `tally` notes relations and attributes that were lost with replaced mentions.
 
-    Relations of a type that a model predicts are not noted. Pairs of mentions that were not scored are.
+    Relations of a type that a model predicts are not noted. Pairs of mentions that were not scored are, and so are
+    documents in which the models have nothing to relate or to answer.
     """
     predicted = predictable_types(annotator, (), relation_types)
     # Those that the documents must bring, as no model finds any.
@@ -318,6 +324,8 @@ def annotate(
         attributes = sum(attribute.name != RULE_ATTRIBUTE for attribute in doc.attributes)
         return Counter(relation=relations, attribute=attributes)
 
+    kinds = {model.kind for model in annotator.models}
+    relations_only, answers_only = kinds <= {*RELATIONS}, kinds == {"questions"}
     before: deque[Counter[str]] = deque()
 
     def remember() -> Iterator[Document]:
@@ -327,6 +335,10 @@ def annotate(
                 tally.note("document without mentions to relate: no model that finds them is loaded")
             if looks_foreign(doc):
                 tally.note("document that does not look English: models are trained on English")
+            if relations_only and not doc.spans:
+                tally.note("document without mentions: nothing to relate")
+            if answers_only and not doc.questions:
+                tally.note("document without questions: nothing to answer")
             yield doc
 
     annotated = annotator.annotate(
@@ -452,9 +464,12 @@ class Linking(_Pass):
         shown = self._progress_shown and size > 0
         docs = read(files, self._from, tally=tally, **self._read_options)
         with tally, progress("linking", total=size, position=lambda: tally.bytes_read, shown=shown) as track:
-            yield from link_documents(
+            for doc in link_documents(
                 track(docs), self.concepts, self.counts, types=self.types, overwrite=self.overwrite
-            )
+            ):
+                if not doc.spans:
+                    tally.note("document without mentions: nothing to link; `lexome annotate` finds mentions")
+                yield doc
             self.seconds = time.monotonic() - start
 
 

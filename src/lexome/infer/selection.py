@@ -18,6 +18,15 @@ Overlaps = Literal["resolve", "keep"]
 """Whether mentions of different types at one place are resolved to the best one, or all are kept."""
 
 ALL_RULES = "all"
+# What users look for under a name of their own, and the type that has it.
+_COVERED_BY = {
+    "protein": "Gene",
+    "drug": "Chemical",
+    "organism": "Species",
+    "taxon": "Species",
+    "mutation": "Variant",
+    "snp": "Variant",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +244,11 @@ def _require_known(names: Sequence[str], default: Sequence[str], extra: Sequence
         return
     known = {type_.casefold(): type_ for type_ in (*default, *extra)}
     near = difflib.get_close_matches(unknown[0].casefold(), known, n=1)
-    hint = f" Did you mean {known[near[0]]!r}?" if near else ""
+    covering = _COVERED_BY.get(unknown[0].casefold().removesuffix("s"))
+    if covering in default:
+        hint = f" Use {covering!r}, which covers it."
+    else:
+        hint = f" Did you mean {known[near[0]]!r}?" if near else ""
     listed = (", ".join(default) or "none") + (f"; on request only: {', '.join(extra)}" if extra else "")
     message = f"no model predicts the type {unknown[0]!r}.{hint} Types: {listed}."
     raise UsageError(message, code="unknown-type", value=unknown[0])

@@ -251,6 +251,10 @@ class Index:
             hits = tuple(self._hit(id_, score, wanted, filters) for id_, score in ranked[: limit or None])
         return SearchResult(query, chosen, total, hits)
 
+    def mention_types(self) -> tuple[str, ...]:
+        """The types of the mentions in the index, in alphabetical order."""
+        return tuple(sorted(type_ for (type_,) in self._rows("SELECT DISTINCT type FROM mentions")))
+
     def _require_mentions(self, filters: Filters) -> None:
         """UsageError for a filter by mention that no passage can pass, because documents are not annotated."""
         if filters.by_mention and not self._rows("SELECT 1 FROM mentions LIMIT 1"):

@@ -95,7 +95,8 @@ class ModelOptions:
     models_path: ModelsPath = None
     relations: Relations = False
     threads: Annotated[
-        int | None, typer.Option("--threads", min=1, help="Number of threads per process. Default: use all cores.")
+        int | None,
+        typer.Option("--threads", metavar="N", min=1, help="Number of threads per process. Default: use all cores."),
     ] = None
     device: Annotated[
         str | None,
@@ -126,10 +127,11 @@ class ModelOptions:
 
 @dataclass(frozen=True, slots=True)
 class SelectionOptions:
-    """What is kept of that which the models predict."""
+    """Filters predictions by type, score and rule."""
 
     types: Annotated[
-        list[str] | None, typer.Option("--types", metavar="TYPE,...", help="Predict only these mention types.")
+        list[str] | None,
+        typer.Option("--types", metavar="TYPE,...", help="Predict only these mention types, as Gene,Disease."),
     ] = None
     min_score: Annotated[
         list[str] | None,
@@ -144,12 +146,12 @@ class SelectionOptions:
         typer.Option(
             "--overlaps",
             metavar="resolve|keep",
-            help="Whether one place has one type or all. Default: resolve, for models with rules.",
+            help="Resolve overlapping mentions to the best one, or keep all. Default: resolve, for models with rules.",
         ),
     ] = None
     no_rule: Annotated[
         list[str] | None,
-        typer.Option("--no-rule", metavar="RULE,...", help="Switch off rules of the model, or all; repeatable."),
+        typer.Option("--no-rule", metavar="RULE,...", help="Switch off these rules of the model, or all; repeatable."),
     ] = None
     relation_types: Annotated[
         list[str] | None,
@@ -209,13 +211,16 @@ def annotate(
 ) -> None:
     """Find genes, diseases and more in texts and documents.
 
-    Documents may have any format that Lexome reads: PubMed XML, plain text, PDF, Word, Excel and others. An INPUT that
-    contains a space and is not a path is a text. Without --out and --to, documents are printed with each mention as
-    [BRCA1|Gene NCBIGene:672 0.98]: type, id and the score of the mention. --out mentions.csv or .xlsx writes a table.
-    Mentions have the ids of their concepts where these are sure enough, unless --no-link is given. With --relations,
-    it is also said who does what to whom. If --out is a
-    folder, each file is annotated into a file there, several in parallel; an interrupted run resumes when run again.
-    Without --model, the default model is used.
+    INPUT is a text, or files in any format that Lexome reads: PubMed XML, plain text, PDF, Word, Excel and others. An
+    argument that contains a space and is not a path is taken as a text. The default model finds genes, diseases,
+    chemicals, species, cell lines and variants.
+
+    Without --out and --to, documents are printed with each mention in brackets, [BRCA1|Gene NCBIGene:672 0.98]: its
+    type, the id of its concept and its score. A mention has no id if none is probable enough. --relations adds which
+    chemical inhibits which gene, which gene is associated with which disease, and so on.
+
+    --out mentions.csv or .xlsx writes a table. If --out is a folder, each input file gets an output file there, several
+    in parallel; an interrupted run resumes when run again.
     """
     from lexome.infer.annotation import Annotation, parse_inputs
 
@@ -452,7 +457,7 @@ def _print_counts(counts: dict[str, Any], rejects: Path | None, stream: TextIO) 
 
 LinkedFiles = Annotated[
     list[Path],
-    typer.Argument(metavar="DOCS...", help="Files, folders or archives with mentions; - for standard input."),
+    typer.Argument(metavar="DOCS", help="Files, folders or archives with mentions; - for standard input."),
 ]
 LinkOut = Annotated[
     Path, typer.Option("--out", metavar="FILE", show_default=False, help="Output file. Default: standard output.")
@@ -464,9 +469,7 @@ LinkTo = Annotated[
 LinkedTypes = Annotated[
     list[str] | None, typer.Option("--types", metavar="TYPE,...", help="Link only mentions of these types.")
 ]
-Overwrite = Annotated[
-    bool, typer.Option("--overwrite/--keep", help="Replace the ids that mentions have, or keep them.")
-]
+Overwrite = Annotated[bool, typer.Option("--overwrite/--keep", help="Replace existing ids, or keep them.")]
 
 
 @app.command()
@@ -484,11 +487,11 @@ def link(
     rejection: RejectOptions,
     printing: PrintOptions,
 ) -> None:
-    """Give the mentions of documents the ids of their concepts.
+    """Link the mentions of documents to concept ids.
 
-    The mentions are those that the documents have: curated ones, or those of another tool. No model runs; to find
-    mentions in plain text, use `lexome annotate`. A mention whose best candidate is too unlikely has no id. Ids that
-    are there already are kept, unless --overwrite is given.
+    The documents have mentions already, from curators or from another tool. No model runs; to find mentions in plain
+    text, use `lexome annotate`. A mention whose best candidate is too improbable gets no id. Existing ids are kept
+    unless --overwrite is given.
     """
     from lexome.formats import writing_format
     from lexome.infer.annotation import Linking
@@ -548,7 +551,7 @@ def _print_link_counts(work: "Linking", out: Path, *, as_json: bool, quiet: bool
 
 ModelFolder = Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder written by `lexome export`.")]
 EmbedThreads = Annotated[
-    int | None, typer.Option("--threads", min=1, help="Number of threads. Default: the usable cores.")
+    int | None, typer.Option("--threads", metavar="N", min=1, help="Number of threads. Default: the usable cores.")
 ]
 
 
@@ -556,7 +559,7 @@ EmbedThreads = Annotated[
 def fill(
     folder: ModelFolder,
     text: Annotated[str, typer.Argument(metavar="TEXT", help="Text with [MASK] for each word to predict.")],
-    top: Annotated[int, typer.Option("--top", min=1, help="Number of words per mask.")] = 5,
+    top: Annotated[int, typer.Option("--top", metavar="N", min=1, help="Number of words per mask.")] = 5,
     threads: EmbedThreads = None,
     as_json: AsJson = False,
 ) -> None:
@@ -583,13 +586,13 @@ def fill(
 def embed(
     folder: ModelFolder,
     inputs: Annotated[
-        list[Path], typer.Argument(metavar="INPUT...", help="Files, folders or archives; - for standard input.")
+        list[Path], typer.Argument(metavar="INPUT", help="Files, folders or archives; - for standard input.")
     ],
     *,
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Output file: .npy or .parquet.")],
     unit: Annotated[str, typer.Option(metavar="document|passage|sentence", help="Unit of text to embed.")] = "document",
     pooling: Annotated[str, typer.Option(metavar="mean|cls", help="Mean of all tokens, or the first token.")] = "mean",
-    batch: Annotated[int, typer.Option(min=1, help="Batch size. On a CPU, 1 is fastest.")] = 1,
+    batch: Annotated[int, typer.Option(metavar="N", min=1, help="Batch size. On a CPU, 1 is fastest.")] = 1,
     normalise: Annotated[bool, typer.Option("--normalise", help="Scale vectors to unit length.")] = False,
     lines: Lines = False,
     rejection: RejectOptions,

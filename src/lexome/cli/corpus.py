@@ -87,7 +87,7 @@ def learn_vocab(recipe: RecipePath, set_: Overrides = None, as_json: AsJson = Fa
 @app.command()
 def vocab_report(
     vocabularies: Annotated[
-        list[str], typer.Argument(metavar="NAME=PATH...", help="Tokenizer folders, tokenizer.json or vocab.txt files.")
+        list[str], typer.Argument(metavar="NAME=PATH", help="Tokenizer folders, tokenizer.json or vocab.txt files.")
     ],
     ner: Annotated[
         list[str] | None,

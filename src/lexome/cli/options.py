@@ -75,8 +75,10 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON, 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Suppress progress and summary.")]
 From = Annotated[str | None, typer.Option("--from", metavar="FORMAT", help="Input format. Default: detected.")]
 Lines = Annotated[bool, typer.Option("--lines", help="Treat each line of a plain text file as a document.")]
-Link = Annotated[bool, typer.Option("--link/--no-link", help="Give mentions the ids of their concepts.")]
-Relations = Annotated[bool, typer.Option("--relations", help="Also predict relations, with the model named relations.")]
+Link = Annotated[bool, typer.Option("--link/--no-link", help="Link mentions to concept ids.")]
+Relations = Annotated[
+    bool, typer.Option("--relations", help="Also predict relations, with the model called relations.")
+]
 Abbreviations = Annotated[
     bool, typer.Option("--abbreviations", help="Mark short forms and long forms where a text defines them.")
 ]
@@ -87,9 +89,7 @@ Overrides = Annotated[
 ]
 ModelsPath = Annotated[
     list[Path] | None,
-    typer.Option(
-        "--models-path", metavar="FOLDER", help="Where models are found by name; repeatable. Default: models."
-    ),
+    typer.Option("--models-path", metavar="FOLDER", help="Folder with models by name; repeatable. Default: models."),
 ]
 
 
@@ -139,10 +139,10 @@ class RejectOptions:
 
 @dataclass(frozen=True, slots=True)
 class PrintOptions:
-    """What is printed of documents and of a run."""
+    """What is printed."""
 
     explain: Annotated[
-        bool, typer.Option("--explain", help="Say why mentions have their ids and relations, and what was dropped.")
+        bool, typer.Option("--explain", help="Explain ids and relations, and list what was dropped.")
     ] = False
     color: Annotated[
         bool | None,
@@ -154,15 +154,15 @@ class PrintOptions:
 
 @dataclass(frozen=True, slots=True)
 class TermOptions:
-    """Dictionaries of the user, and what they are used for."""
+    """The user's dictionaries, and how they are used."""
 
     terms: Annotated[
         list[str] | None,
         typer.Option(
             "--terms",
             metavar="[TYPE=]FILE",
-            help="Dictionary to link with before Lexome's own: a table of id, name and type, an OBO file, or an index "
-            "of build-terms; repeatable.",
+            help="Dictionary that takes precedence over Lexome's own: a table of id, name and type, an OBO file, or an "
+            "index from build-terms; repeatable.",
         ),
     ] = None
     only_terms: Annotated[bool, typer.Option("--only-terms", help="Link with the dictionaries of --terms only.")] = (
@@ -176,7 +176,7 @@ class TermOptions:
         typer.Option(
             "--case",
             metavar="auto|match|ignore",
-            help="With --find: whether names have to match in case; auto: short ones in capitals.",
+            help="With --find: match the case of names; auto: only of short ones in capitals.",
         ),
     ] = "auto"
     min_link_score: Annotated[
@@ -186,7 +186,7 @@ class TermOptions:
             metavar="SCORE",
             min=0,
             max=1,
-            help="Leave mentions without an id whose most probable concept is less probable. Default: by type.",
+            help="Give no id to a mention whose best concept is less probable than this. Default: by type.",
         ),
     ] = None
 
@@ -215,10 +215,14 @@ class EngineOptions:
         str, typer.Option("--engine", metavar="local|ray", help="Run in local processes or on a Ray cluster.")
     ] = "local"
     workers: Annotated[
-        int | None, typer.Option("--workers", min=0, help="Files to process in parallel. Default: the usable cores.")
+        int | None,
+        typer.Option("--workers", metavar="N", min=0, help="Files to process in parallel. Default: the usable cores."),
     ] = None
     address: Annotated[
-        str | None, typer.Option("--address", help="Address of a running Ray cluster. Default: start a local one.")
+        str | None,
+        typer.Option(
+            "--address", metavar="ADDRESS", help="Address of a running Ray cluster. Default: start a local one."
+        ),
     ] = None
     part: Annotated[
         str | None, typer.Option("--part", metavar="K/N", help="Process every N-th file from the K-th, for job arrays.")
@@ -243,7 +247,9 @@ class BulkOptions(EngineOptions):
 
     workers: Annotated[
         int | None,
-        typer.Option("--jobs", "--workers", min=0, help="Files to process in parallel, with a folder as --out."),
+        typer.Option(
+            "--jobs", "--workers", metavar="N", min=0, help="Files to process in parallel, with a folder as --out."
+        ),
     ] = None
     redo: Annotated[bool, typer.Option("--redo", help="Replace output written with other settings.")] = False
     verify: Annotated[bool, typer.Option("--verify", help="Hash finished files and redo those that have changed.")] = (

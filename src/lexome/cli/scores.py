@@ -35,8 +35,8 @@ def evaluate(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Set a format option; pred.KEY or gold.KEY for one side only."),
     ] = None,
-    samples: Annotated[int, typer.Option(min=1, help="Number of bootstrap samples.")] = 1000,
-    seed: Annotated[int, typer.Option(min=0, help="Random seed of the bootstrap.")] = 0,
+    samples: Annotated[int, typer.Option(metavar="N", min=1, help="Number of bootstrap samples.")] = 1000,
+    seed: Annotated[int, typer.Option(metavar="N", min=0, help="Random seed of the bootstrap.")] = 0,
     types: Annotated[bool, typer.Option("--types/--no-types", help="Also print scores for each type.")] = True,
     as_json: AsJson = False,
 ) -> None:
@@ -101,7 +101,9 @@ def reproduce(
         list[str] | None, typer.Option("--only", metavar="TASK|SET", help="Run only this task or dataset; repeatable.")
     ] = None,
     out: Annotated[Path | None, typer.Option("--out", metavar="FOLDER", help=OUT_HELP)] = None,
-    jobs: Annotated[int, typer.Option(min=1, help="Number of tasks to run in parallel on one device.")] = 1,
+    jobs: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Number of tasks to run in parallel on one device.")
+    ] = 1,
     device: Annotated[str, typer.Option("--device", metavar="auto|cpu|cuda", help="Device to train on.")] = "auto",
     quick: Annotated[bool, typer.Option(help=QUICK_HELP)] = False,
     set_: Annotated[
@@ -151,7 +153,7 @@ def reproduce(
 @app.command()
 def report(
     folders: Annotated[
-        list[Path], typer.Argument(metavar="FOLDER...", help="Output of reproduce or finetune: folders or JSON files.")
+        list[Path], typer.Argument(metavar="FOLDER", help="Output of reproduce or finetune: folders or JSON files.")
     ],
     out: Annotated[Path, typer.Option("--out", metavar="FOLDER", help="Folder for tables and plots.")] = Path("report"),
     as_json: AsJson = False,

@@ -40,7 +40,7 @@ TokenFile = Annotated[
 ]
 Origins = Annotated[list[str] | None, typer.Option(metavar="ORIGIN", help="Allowed CORS origin; repeatable.")]
 BatchTokens = Annotated[
-    int, typer.Option(min=0, help="Maximum tokens per batch; 0 runs windows one by one, fastest on a CPU.")
+    int, typer.Option(metavar="N", min=0, help="Maximum tokens per batch; 0 runs windows one by one, fastest on a CPU.")
 ]
 Insecure = Annotated[bool, typer.Option("--insecure", help="Listen on other addresses than localhost without a token.")]
 AccessLog = Annotated[
@@ -53,19 +53,27 @@ AccessLog = Annotated[
 class LimitOptions:
     """Limits of the service."""
 
-    max_megabytes: Annotated[float, typer.Option(min=0.001, help="Maximum size of a request body, in MB.")] = (
-        BOUNDS.body_bytes / MB
+    max_megabytes: Annotated[
+        float, typer.Option(metavar="MB", min=0.001, help="Maximum size of a request body, in MB.")
+    ] = BOUNDS.body_bytes / MB
+    max_documents: Annotated[int, typer.Option(metavar="N", min=1, help="Maximum documents per request.")] = (
+        BOUNDS.documents
     )
-    max_documents: Annotated[int, typer.Option(min=1, help="Maximum documents per request.")] = BOUNDS.documents
-    max_characters: Annotated[int, typer.Option(min=1, help="Maximum characters per document.")] = BOUNDS.characters
-    max_waiting: Annotated[int, typer.Option(min=1, help="Maximum documents in the queue, of all clients.")] = (
-        BOUNDS.queue
+    max_characters: Annotated[int, typer.Option(metavar="N", min=1, help="Maximum characters per document.")] = (
+        BOUNDS.characters
     )
-    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds until a request times out.")] = BOUNDS.answer_s
-    read_timeout: Annotated[float, typer.Option(min=0.1, help="Seconds to receive a request.")] = BOUNDS.read_s
-    stop_timeout: Annotated[float, typer.Option(min=1, help="Seconds to finish open requests on shutdown.")] = (
-        BOUNDS.stop_s
+    max_waiting: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Maximum documents in the queue, of all clients.")
+    ] = BOUNDS.queue
+    timeout: Annotated[float, typer.Option(metavar="SECONDS", min=0.1, help="Seconds until a request times out.")] = (
+        BOUNDS.answer_s
     )
+    read_timeout: Annotated[float, typer.Option(metavar="SECONDS", min=0.1, help="Seconds to receive a request.")] = (
+        BOUNDS.read_s
+    )
+    stop_timeout: Annotated[
+        float, typer.Option(metavar="SECONDS", min=1, help="Seconds to finish open requests on shutdown.")
+    ] = BOUNDS.stop_s
 
     def parse(self) -> Limits:
         """The limits, with the defaults of those that are no options."""
@@ -91,12 +99,18 @@ def serve(
     relations: Relations = False,
     link: Link = True,
     dictionaries: TermOptions,
-    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for all interfaces.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 for any free one.")] = 8000,
+    host: Annotated[
+        str, typer.Option(metavar="ADDRESS", help="Address to listen on; 0.0.0.0 for all interfaces.")
+    ] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(metavar="N", min=0, max=65535, help="Port to listen on; 0 for any free one.")
+    ] = 8000,
     token_file: TokenFile = None,
     insecure: Insecure = False,
     allow_origin: Origins = None,
-    threads: Annotated[int | None, typer.Option(min=1, help="Number of threads. Default: the usable cores.")] = None,
+    threads: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Number of threads. Default: the usable cores.")
+    ] = None,
     batch_tokens: BatchTokens = 0,
     limits: LimitOptions,
     access_log: AccessLog = True,

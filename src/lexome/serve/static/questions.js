@@ -32,8 +32,8 @@ export function resetQuestions(answersQuestions) {
 }
 
 function answerItems(answers) {
-  if (!answers.length) return [element("li", "soft", "The text has no answer.")];
-  return [...answers].sort((a, b) => (b.score ?? 0) - (a.score ?? 0)).map((answer) => {
+  if (!answers.length) return [element("li", "soft", "The model found no answer in the text.")];
+  return withoutOverlaps([...answers].sort((a, b) => (b.score ?? 0) - (a.score ?? 0))).map((answer) => {
     const item = element("li");
     putText(item, answer.text);
     const place = answer.start === null ? "" : `${answer.start}–${answer.end}`;
@@ -41,4 +41,14 @@ function answerItems(answers) {
     putText(item.appendChild(element("span", "soft small")), facts);
     return item;
   });
+}
+
+/** Of answers that overlap, such as BRCA1 and BRCA1 gene, only the first. */
+function withoutOverlaps(answers) {
+  const kept = [];
+  for (const one of answers) {
+    const overlaps = (other) => other.document === one.document && other.start < one.end && one.start < other.end;
+    if (one.start === null || !kept.some(overlaps)) kept.push(one);
+  }
+  return kept;
 }

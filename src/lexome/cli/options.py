@@ -191,7 +191,7 @@ class TermOptions:
     ] = None
 
     def concepts(self, *, link: bool = True, abbreviations: bool = False) -> "ConceptOptions":
-        """The last step of annotation."""
+        """The options of linking."""
         from lexome.infer.concepts import ConceptOptions
 
         terms = tuple(self.terms or ())

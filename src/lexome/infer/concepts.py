@@ -1,10 +1,10 @@
-"""The last step of annotation: names of the user's dictionaries, definitions of abbreviations, and concept ids.
+"""Linking as a step of annotation: names of the user's dictionaries, definitions of abbreviations, and concept ids.
 
     concepts = ConceptOptions(terms=("antibodies.tsv",), find=True).open()
     doc = concepts.apply(doc, selection)
 
-It follows the models of a document, wherever documents are annotated: in Python, on the command line, in bulk and in
-the service. All of it is optional; without dictionaries and linking there is no such step.
+It follows the models that find mentions and precedes those that relate them, wherever documents are annotated: in
+Python, on the command line, in bulk and in the service. Without dictionaries and linking there is no such step.
 """
 
 from collections.abc import Collection, Sequence

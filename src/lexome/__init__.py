@@ -54,16 +54,16 @@ def load(
     terms: "str | Path | Sequence[str | Path]" = (),
     find: bool = False,
 ) -> "Annotator":
-    """An annotator with the models in these folders; without any, with the model that comes with Lexome.
+    """An annotator with the models in these folders, by default with the bundled model.
 
-    A folder is one that `lexome export` made, or a token classifier of Hugging Face with its ONNX file, or the name of
-    a model, such as "default". Several work on each document one after another: mentions first, then relations, classes
-    and answers. With `relations`, the model of that name, which `lexome models` lists, is one of them. It runs on all
-    usable cores, or on so many threads.
+    A folder is one that `lexome export` wrote, a Hugging Face token classifier with its ONNX file, or the name of a
+    model, such as "default". Several models are applied to each document in turn: mentions first, then relations,
+    classes and answers. With `relations`, the model called relations, which `lexome models` lists, is one of them.
+    `threads` is the number of threads, by default that of the usable cores.
 
-    Mentions get the ids of their concepts, unless `link` is false. `terms` are dictionaries of yours, tables, OBO files
-    or indexes of `lexome build-terms`, that are searched before the one that comes with Lexome; with `find`, their
-    names are also found in text, as mentions of their types.
+    Mentions are linked to concepts unless `link` is false. `terms` are dictionaries of yours (tables, OBO files, or
+    indexes of `lexome build-terms`) that take precedence over the bundled one; with `find`, their names are also found
+    in text, as mentions of their types.
     """
     from lexome.infer.annotator import load as open_models
     from lexome.infer.concepts import concept_options

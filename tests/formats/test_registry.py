@@ -88,6 +88,11 @@ def test_an_xml_file_of_no_known_kind_is_an_error() -> None:
         detect(source("a.xml", "<svg></svg>"))
 
 
+def test_a_table_without_a_column_of_text_is_told_how_to_name_one() -> None:
+    with raises(FormatError, code="undetected-format", value="a.csv", mentions="--set text="):
+        detect(source("a.csv", "pmid\n29446767\n"))
+
+
 def test_a_misspelt_format_gets_a_suggestion() -> None:
     with raises(UsageError, code="unknown-format", value="pubmde", mentions="'pubmed'"):
         lexome.read("a.xml", "pubmde")

@@ -1,6 +1,7 @@
 """Models by name: the package's own and those in folders; a path stays a path."""
 
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from typer.testing import CliRunner
 from lexome.cli import app
 from lexome.errors import UsageError
 from lexome.infer.annotator import default_model
-from lexome.infer.named_models import list_models, resolve_model
+from lexome.infer.named_models import find_readers, list_models, resolve_model
 
 
 @pytest.fixture
@@ -33,6 +34,9 @@ def test_names_are_resolved_in_the_package_and_in_folders(models: Path) -> None:
     assert resolve_model("genes", search_path=[models]) == models / "genes"
     with raises(UsageError, code="unknown-model", value="no-model", mentions="genes"):
         resolve_model("no-model", search_path=[models])
+    for function in (partial(resolve_model, "genes"), list_models, find_readers):
+        with raises(UsageError, code="missing-folder", value=models / "nowhere"):
+            function(search_path=[models / "nowhere"])
 
 
 def test_a_path_stays_a_path(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:

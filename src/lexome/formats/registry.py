@@ -241,9 +241,15 @@ def detect(source: Source) -> Format:
         if _SNIFFERS[format.name](head):
             return format
     names = ", ".join(format.name for format in candidates)
+    columns = ""
+    if "csv" in names:
+        columns = (
+            " The first row of a table names its columns, with commas between them (tabs in .tsv), and one of them is "
+            "title, abstract or text; another one is named with --set text=COLUMN."
+        )
     raise FormatError(
         f"{source.name}: the extension belongs to {names}, but the file begins with {head[:60]!r}, which matches none "
-        "of them. Name the format with --from (in Python: format=).",
+        f"of them. Name the format with --from (in Python: format=).{columns}",
         code="undetected-format",
         value=source.name,
     )

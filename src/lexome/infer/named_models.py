@@ -60,7 +60,7 @@ def resolve_model(name: str | Path, *, search_path: Sequence[Path] | None = None
         return path
     if str(name) == DEFAULT:
         return default_model()
-    folders = _search_path() if search_path is None else search_path
+    folders = _search_path() if search_path is None else _existing(search_path)
     for folder in folders:
         if _is_model(folder / path):
             return folder / path
@@ -81,7 +81,7 @@ def resolve_model(name: str | Path, *, search_path: Sequence[Path] | None = None
 
 def find_readers(*, search_path: Sequence[Path] | None = None) -> list[Path]:
     """The readers that answer questions unless others are given: exported models named reader and reader-yesno."""
-    folders = _search_path() if search_path is None else search_path
+    folders = _search_path() if search_path is None else _existing(search_path)
     names = (READER, YES_NO_READER)
     places = ([folder / name for folder in folders if (folder / name / SETTINGS).is_file()] for name in names)
     return [found[0] for found in places if found]
@@ -89,7 +89,7 @@ def find_readers(*, search_path: Sequence[Path] | None = None) -> list[Path]:
 
 def list_models(*, search_path: Sequence[Path] | None = None) -> list[NamedModel]:
     """The models that can be used by name: the package's, then those of the search path, in order of their names."""
-    return list(_models(_search_path() if search_path is None else search_path))
+    return list(_models(_search_path() if search_path is None else _existing(search_path)))
 
 
 def with_relations(folders: Sequence[Path], *, search_path: Sequence[Path] | None = None) -> tuple[Path, ...]:
@@ -97,6 +97,15 @@ def with_relations(folders: Sequence[Path], *, search_path: Sequence[Path] | Non
     folder = resolve_model(RELATIONS, search_path=search_path)
     present = {path.resolve() for path in folders}
     return tuple(folders) if folder.resolve() in present else (*folders, folder)
+
+
+def _existing(search_path: Sequence[Path]) -> Sequence[Path]:
+    """The folders that were given; UsageError if one is not there."""
+    for folder in search_path:
+        if not folder.is_dir():
+            message = f"{folder}: no such folder; expected one with models. Check the path of --models-path."
+            raise UsageError(message, code="missing-folder", value=folder)
+    return search_path
 
 
 def _search_path() -> tuple[Path, ...]:

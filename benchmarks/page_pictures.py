@@ -2,7 +2,7 @@
 
     python benchmarks/page_pictures.py [MODEL...] [--relations MODEL]
 
-With --relations, page-relations.png shows who does what to whom.
+With --relations, page-relations.png shows the table of relations.
 """
 
 import argparse

@@ -612,7 +612,7 @@ def _question(question: Question) -> str:
 
 
 def _relations_table(doc: Document, anchors: Anchors, attributes: dict[str, list[str]], page: Page) -> str:
-    """Who, relation and whom, expanded; a relation of one side, or of more than two, has the rest in the last."""
+    """Two entities and their relation, expanded; all arguments of a relation but the first are in the third column."""
     if not doc.relations:
         return ""
     texts = {span.id: span for span in doc.spans}
@@ -634,7 +634,7 @@ def _relations_table(doc: Document, anchors: Anchors, attributes: dict[str, list
                 classes=f"q{page.relation_number(relation.type)}{tenths}",
             )
         )
-    head = _table_head("Who", "Relation", "Whom", "Score", "Novel", "Attributes", "Id")
+    head = _table_head("Entity 1", "Relation", "Entity 2", "Score", "Novel", "Attributes", "Id")
     return _details("Relations", len(rows), f"<table>{head}{''.join(rows)}</table>", is_open=True)
 
 

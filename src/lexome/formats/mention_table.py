@@ -1,7 +1,7 @@
 """Tables of mentions and relations: one row for each, or with `counts` one per concept, name or pair of these.
 
-The columns of a table of mentions are those of COLUMNS, of a table of relations those of RELATION_COLUMNS: who does
-what to whom. A document without mentions, or without relations, has no row, which is noted.
+The columns of a table of mentions are those of COLUMNS, of a table of relations those of RELATION_COLUMNS. A document
+without mentions, or without relations, has no row, which is noted.
 
 Spreadsheets run a cell that begins with =, +, - or @ as a formula, and text of strangers may begin so ("CSV
 injection"). Such text is written with an apostrophe before it, which spreadsheets hide, unless `escape` is false.

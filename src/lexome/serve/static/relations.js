@@ -1,4 +1,4 @@
-// Who does what to whom: a table below each document, and filters by relation type and minimum score.
+// Relations: a table below each document, and filters by relation type and minimum score.
 
 import { classOf } from "./colours.js";
 import { conceptElement } from "./concepts.js";
@@ -61,7 +61,7 @@ export function drawRelations(box, article, doc, relations) {
   const table = element("table", "who");
   const head = table.appendChild(element("thead")).appendChild(element("tr"));
   const novel = relations.some((relation) => relation.novel !== null && relation.novel !== undefined);
-  for (const name of ["Who", "Relation", "Whom", "Score", ...(novel ? ["Novel"] : [])]) {
+  for (const name of ["Entity 1", "Relation", "Entity 2", "Score", ...(novel ? ["Novel"] : [])]) {
     head.appendChild(element("th", name === "Score" ? "n" : "", name)).scope = "col";
   }
   const body = table.appendChild(element("tbody"));

@@ -93,6 +93,11 @@ def test_a_table_without_a_column_of_text_is_told_how_to_name_one() -> None:
         detect(source("a.csv", "pmid\n29446767\n"))
 
 
+def test_a_format_called_by_its_program_gets_a_suggestion() -> None:
+    with raises(UsageError, code="unknown-format", value="Excel", mentions="Did you mean 'xlsx'"):
+        lexome.read("a.xml", "Excel")
+
+
 def test_a_misspelt_format_gets_a_suggestion() -> None:
     with raises(UsageError, code="unknown-format", value="pubmde", mentions="'pubmed'"):
         lexome.read("a.xml", "pubmde")

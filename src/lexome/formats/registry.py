@@ -153,12 +153,15 @@ FORMATS: tuple[Format, ...] = (
 )
 
 BY_NAME: Mapping[str, Format] = {format.name: format for format in FORMATS}
+# Formats that users call by the name of a program.
+_PROGRAMS = {"excel": "xlsx", "word": "docx"}
 
 
 def get_format(name: str) -> Format:
     """The format of this name; UsageError lists the known ones."""
     if name not in BY_NAME:
-        message = f"unknown format {name!r}.{_suggestion(name, BY_NAME)} Known formats: {', '.join(BY_NAME)}."
+        suggestion = _suggestion(_PROGRAMS.get(name.lower(), name), BY_NAME)
+        message = f"unknown format {name!r}.{suggestion} Known formats: {', '.join(BY_NAME)}."
         raise UsageError(message, code="unknown-format", value=name)
     return BY_NAME[name]
 

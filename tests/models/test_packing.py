@@ -6,7 +6,7 @@ import torch
 from errors import raises
 
 from lexome.errors import UsageError
-from lexome.models.encoder import Packing
+from lexome.models.encoder import Packing, _attend_by_length, _attend_by_sequence
 
 
 def test_bounds_positions_and_the_longest() -> None:
@@ -44,6 +44,18 @@ def test_groups_are_sequences_of_equal_length_and_can_be_undone() -> None:
     places, undo_T = packing.groups()
     assert [place.tolist() for place in places] == [[[0, 1], [5, 6]], [[2, 3, 4]], [[7]]]
     assert torch.cat([place.flatten() for place in places])[undo_T].tolist() == list(range(8))
+
+
+@pytest.mark.parametrize("window", [None, 2])
+def test_attention_by_sequence_and_by_length_are_the_same_to_the_bit(window: int | None) -> None:
+    packing = Packing.of([5, 8, 13, 13, 14, 19])
+    torch.manual_seed(0)
+    sides = [torch.randn(19, 2, 8, requires_grad=True) for _ in range(3)]
+    results = []
+    for attend in (_attend_by_sequence, _attend_by_length):
+        context = attend(*sides, packing, window=window, dropout=0.0)
+        results.append([context, *torch.autograd.grad(context.square().sum(), sides)])
+    assert all(torch.equal(one, other) for one, other in zip(*results, strict=True))
 
 
 @pytest.mark.parametrize(

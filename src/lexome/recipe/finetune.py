@@ -105,7 +105,8 @@ class ProbeTable(Table):
     epochs: int | None = Field(
         default=None,
         ge=0,
-        description="Epochs over the training set's cached vectors; by default 8 for sequence labels, 0 otherwise.",
+        description="Epochs over the training set's cached vectors; by default 8 for labels of sequences and for "
+        "relations in one pass, 0 otherwise.",
     )
     lr: LearningRate = Field(default=1e-3, description="Peak learning rate, decayed linearly to 0.")
     weight_decay: float = Field(default=0.01, ge=0, le=1000, description="Weight decay of matrices.")

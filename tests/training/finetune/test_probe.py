@@ -7,20 +7,40 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from finetuning import class_documents, context_of, ner_documents, recipe_of, tiny_model, write_splits
+from finetuning import (
+    class_documents,
+    context_of,
+    ner_documents,
+    recipe_of,
+    relation_documents,
+    tiny_model,
+    write_splits,
+)
 
 from lexome.models.checkpoint import load
 from lexome.models.encoder import EncoderConfig, Packing
-from lexome.models.heads import EncoderWithHead, HiddenLayers, SequenceHead, add_input_bias, fold_standardization
-from lexome.training.finetune.fit import standardization
+from lexome.models.heads import (
+    EncoderWithHead,
+    HiddenLayers,
+    SequenceHead,
+    TokenHead,
+    add_input_bias,
+    fold_standardization,
+)
+from lexome.training.finetune.fit import encode_pairs, standardization
 from lexome.training.finetune.grid import Cell, Run
-from lexome.training.finetune.run import PROBE_EPOCHS, identities_of, run_once
+from lexome.training.finetune.run import PROBE_EPOCHS, _prepare, identities_of, run_once, setting_of
 from lexome.training.finetune.stage import finetune
+from lexome.training.finetune.task_model import pair_loss, to_batch
 from lexome.training.trainer import STATES, list_states
 
 CLASSES = {"kind": "classes", "labels": ["gene", "drug", "both"]}
 SEVERAL = {"kind": "classes", "labels": ["gene", "drug"], "several": True}
 NER = {"kind": "ner", "types": ["Gene", "Drug"]}
+PAIRS = {
+    "kind": "document-relation",
+    "schemas": [{"name": "all", "labels": ["blocks"], "pairs": [["Drug", "Gene"]], "level": "mention"}],
+}
 
 
 @pytest.fixture(scope="module")
@@ -83,6 +103,42 @@ def test_probing_learns_what_fine_tuning_at_a_small_learning_rate_does_not(
         recipe = recipe_of(start, data, tmp_path / name, CLASSES, probe=probe, **keys)
         scores[name] = finetune(recipe, progress_shown=False).summary.rows[0].spreads["dev"]["f1"].mean
     assert scores["probed"] > 0.9 > scores["plain"]
+
+
+def test_heads_of_mention_pairs_are_probed_by_default(start: Path, tmp_path: Path) -> None:
+    docs = relation_documents(30)
+    data = write_splits(tmp_path / "data", train=docs[:20], dev=docs[20:])
+    keys: dict[str, Any] = {"epochs": 1, "optimizer": {"lr": 1e-7}, "head": {"layers": 1, "activation": "gelu"}}
+    scores = {}
+    for name, table in (("default", {}), ("probed", {"epochs": 100}), ("plain", {"epochs": 0})):
+        done = finetune(recipe_of(start, data, tmp_path / name, PAIRS, probe=table, **keys), progress_shown=False)
+        scores[name] = done.summary.rows[0].spreads["dev"]["f1"].mean
+        assert done.model is not None
+        head = load(done.model, kind="token").model.head
+        assert isinstance(head, TokenHead)
+        assert head.hidden.input_dropout == 0.0
+    losses = [line["probe_loss"] for line in metrics(tmp_path / "default" / "runs" / "seed0") if "probe_loss" in line]
+    assert len(losses) == PROBE_EPOCHS
+    assert losses[-1] < losses[0]
+    assert scores["probed"] > 0.9 > scores["plain"]
+
+
+def test_cached_pairs_have_the_loss_of_the_whole_model(start: Path, tmp_path: Path) -> None:
+    docs = relation_documents(12)
+    data = write_splits(tmp_path / "data", train=docs[:10], dev=docs[10:])
+    recipe = recipe_of(start, data, tmp_path / "out", PAIRS, head={"dropout": 0.0}, dropout=0.0)
+    with context_of(recipe) as context:
+        fit, _ = _prepare(recipe, Run(Cell(), 0), context, setting_of(recipe, context.parallel))
+        examples = context.data.splits(None).train.examples
+        fit.model.model.eval()
+        cached = encode_pairs(fit, examples)
+        # Cached examples are in another order.
+        vectors, targets = cached.select(torch.arange(10).flip(0))
+        batch = to_batch(examples, fit.task, segments=fit.plan.segments)
+        assert batch.targets is not None
+        whole = pair_loss(fit.model(batch), batch.targets, fit.task)
+        assert len(vectors) < batch.tokens
+        torch.testing.assert_close(pair_loss(fit.model.model.head(vectors, batch.packing), targets, fit.task), whole)
 
 
 def test_probing_leaves_the_encoder_as_it_was(start: Path, data: Path, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from lexome.document import Document
 from lexome.errors import UsageError
 from lexome.models.encoder import Attention, Encoder, Packing, varlen_kernel_available
 from lexome.models.heads import SequenceHead, fold_standardization
+from lexome.tasks.document_relation import FIRST, SECOND
 from lexome.tasks.task import Example, Floats, Scores, Task
 from lexome.training.finetune.examples import Split
 from lexome.training.finetune.task_model import (
@@ -29,6 +30,7 @@ from lexome.training.finetune.task_model import (
     TrainingPlan,
     fill,
     label_count,
+    pair_targets,
     to_batch,
 )
 from lexome.training.loop import Loss, Step, StepResult, Terms, Updater, prefetch
@@ -512,42 +514,101 @@ def probe(
     # All processes compute the same head, and the random state of fine-tuning is the same with and without probing.
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         torch.manual_seed(seed)
-        vectors_ND, targets = encode_examples(fit, labeled)
-        mean_D, scale_D = torch.zeros_like(vectors_ND[0]), torch.ones_like(vectors_ND[0])
-        if settings.standardize:
-            mean_D, scale_D = standardization(vectors_ND)
-        vectors_ND = (vectors_ND - mean_D) * scale_D
+        vectors = encode_pairs(fit, labeled) if fit.task.loss == "pairs" else encode_examples(fit, labeled)
+        mean_D, scale_D = vectors.standardize() if settings.standardize else (None, None)
         sequences = (fit.plan.size.sequences or BATCH) * fit.plan.size.accumulation
-        batch_size = max(sequences * len(vectors_ND) // len(labeled), -(-len(vectors_ND) * epochs // MAX_STEPS))
+        batch_size = max(sequences * len(vectors) // len(labeled), -(-len(vectors) * epochs // MAX_STEPS))
         head = fit.model.model.head
-        losses = train_head(head, vectors_ND, targets, loss, settings, batch_size=batch_size, epochs=epochs, seed=seed)
-    if settings.standardize:
+        losses = train_head(head, vectors, loss, settings, batch_size=batch_size, epochs=epochs, seed=seed)
+    if mean_D is not None and scale_D is not None:
         fold_standardization(head, mean_D, scale_D)
     return losses
 
 
-@torch.no_grad()
-def encode_examples(fit: Fit, examples: Sequence[Example]) -> tuple[Tensor, Tensor]:
-    """The encoder's vector of each sequence or token without dropout, (N, D) in float32, and the targets."""
-    head, encoder = fit.model.model.head, fit.model.model.encoder
-    device = fit.trainer.parallel.device
-    was_training = encoder.training
-    encoder.eval()
+class CachedVectors:
+    """What the frozen encoder says of each sequence or token, (N, D) in float32, and their targets."""
+
+    def __init__(self, vectors_ND: Tensor, targets: Tensor) -> None:
+        self.vectors_ND, self.targets = vectors_ND, targets
+
+    def __len__(self) -> int:
+        return len(self.vectors_ND)
+
+    def standardize(self) -> tuple[Tensor, Tensor]:
+        """Scale all coordinates to zero mean and unit variance in place; their mean and inverse deviation."""
+        mean_D, scale_D = standardization(self.vectors_ND)
+        self.vectors_ND = (self.vectors_ND - mean_D) * scale_D
+        return mean_D, scale_D
+
+    def select(self, indices: Tensor) -> tuple[Tensor, Tensor]:
+        """The vectors of a batch, and its targets."""
+        return self.vectors_ND[indices], self.targets[indices]
+
+
+class CachedPairs(CachedVectors):
+    """The vectors of the mentions of each example, and the rows of its pairs, which name them by their place there."""
+
+    def __init__(self, vectors_ND: Tensor, examples: Sequence[Example], mentions: Sequence[int]) -> None:
+        super().__init__(vectors_ND, torch.zeros(0))
+        self.examples, self.mentions = examples, mentions
+        self.starts = np.cumsum([0, *mentions]).tolist()
+
+    def __len__(self) -> int:
+        return len(self.examples)
+
+    def select(self, indices: Tensor) -> tuple[Tensor, Tensor]:
+        """The vectors of all mentions of some examples, and the rows of their pairs."""
+        own = indices.tolist()
+        vectors = torch.cat([self.vectors_ND[self.starts[index] : self.starts[index + 1]] for index in own])
+        targets = pair_targets([self.examples[index] for index in own], [self.mentions[index] for index in own])
+        assert targets is not None
+        return vectors, targets.to(vectors.device)
+
+
+def encode_examples(fit: Fit, examples: Sequence[Example]) -> CachedVectors:
+    """The encoder's vector of each sequence or token without dropout, and the targets."""
     vectors: list[Tensor] = []
     targets: list[Tensor] = []
-    lengths = [len(example.ids) for example in examples]
-    order = sorted(range(len(examples)), key=lambda index: -lengths[index])
-    for part in fill(order, lengths, fit.evaluation.batch_tokens):
-        batch = to_batch([examples[index] for index in part], fit.task, segments=fit.plan.segments)
-        batch = batch.map(lambda tensor: tensor.to(device))
-        with torch.autocast(device.type, fit.autocast, enabled=fit.autocast is not None):
-            hidden_TD = encoder(batch.ids_T, batch.packing, batch.segments_T)
-            pooled = head.pool(hidden_TD, batch.packing) if isinstance(head, SequenceHead) else hidden_TD
+    for _, batch, hidden_TD in _encode(fit, examples):
+        head = fit.model.model.head
+        pooled = head.pool(hidden_TD, batch.packing) if isinstance(head, SequenceHead) else hidden_TD
         assert batch.targets is not None
         vectors.append(pooled.float())
         targets.append(batch.targets)
+    return CachedVectors(torch.cat(vectors), torch.cat(targets))
+
+
+def encode_pairs(fit: Fit, examples: Sequence[Example]) -> CachedPairs:
+    """The encoder's vector of each mention that is part of a pair, without dropout, and the rows of the pairs."""
+    vectors: list[Tensor] = []
+    rows: list[Example] = []
+    mentions: list[int] = []
+    for part, _, hidden_TD in _encode(fit, examples):
+        for example, hidden in zip(part, torch.split(hidden_TD, [len(one.ids) for one in part]), strict=True):
+            targets = np.array(example.targets)
+            places, numbers = np.unique(targets[:, [FIRST, SECOND]], return_inverse=True)
+            targets[:, [FIRST, SECOND]] = numbers.reshape(-1, 2)
+            vectors.append(hidden[torch.from_numpy(places).to(hidden.device)].float())
+            rows.append(replace(example, targets=targets))
+            mentions.append(len(places))
+    return CachedPairs(torch.cat(vectors), rows, mentions)
+
+
+@torch.no_grad()
+def _encode(fit: Fit, examples: Sequence[Example]) -> Iterator[tuple[list[Example], TaskBatch, Tensor]]:
+    """The hidden states of all examples in batches of similar length, longest first."""
+    encoder, device = fit.model.model.encoder, fit.trainer.parallel.device
+    was_training = encoder.training
+    encoder.eval()
+    lengths = [len(example.ids) for example in examples]
+    order = sorted(range(len(examples)), key=lambda index: -lengths[index])
+    for indices in fill(order, lengths, fit.evaluation.batch_tokens):
+        part = [examples[index] for index in indices]
+        batch = to_batch(part, fit.task, segments=fit.plan.segments).map(lambda tensor: tensor.to(device))
+        with torch.autocast(device.type, fit.autocast, enabled=fit.autocast is not None):
+            hidden_TD = encoder(batch.ids_T, batch.packing, batch.segments_T)
+        yield part, batch, hidden_TD
     encoder.train(was_training)
-    return torch.cat(vectors), torch.cat(targets)
 
 
 def standardization(vectors_ND: Tensor) -> tuple[Tensor, Tensor]:
@@ -559,8 +620,7 @@ def standardization(vectors_ND: Tensor) -> tuple[Tensor, Tensor]:
 
 def train_head(
     head: nn.Module,
-    vectors_ND: Tensor,
-    targets: Tensor,
+    vectors: CachedVectors,
     loss: TaskLoss,
     settings: ProbeSettings,
     *,
@@ -577,20 +637,20 @@ def train_head(
     ]
     optimizer = AdamW(groups, lr=settings.lr)
     schedule = LearningRateSchedule(settings.lr)
-    examples = len(vectors_ND)
+    examples = len(vectors)
     steps, step, losses = -(-examples // batch_size) * epochs, 0, []
     was_training = head.training
     head.train()
     for epoch in range(epochs):
         order = torch.from_numpy(np.random.default_rng([seed, epoch, _ORDER]).permutation(examples))
-        total = vectors_ND.new_zeros(())
-        for indices in torch.split(order.to(vectors_ND.device), batch_size):
+        total = vectors.vectors_ND.new_zeros(())
+        for indices in torch.split(order.to(total.device), batch_size):
             for group in optimizer.param_groups:
                 group["lr"] = schedule.at((step + 0.5) / steps)
-            logits_NC = vectors_ND[indices]
+            logits_NC, targets = vectors.select(indices)
             for layer in head.children():
                 logits_NC = layer(logits_NC)
-            batch_loss = loss(logits_NC, _targets_only(targets[indices]))
+            batch_loss = loss(logits_NC, _targets_only(targets))
             batch_loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)

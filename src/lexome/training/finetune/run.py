@@ -90,7 +90,7 @@ from lexome.training.trainer import BOARD, METRICS, STATES, Setting, Trainer, li
 Show = Callable[[float, str], None]
 
 # --- Inputs shared by all runs
-# Epochs of probing for new sequence-level heads, where the recipe sets none.
+# Epochs of probing for new heads of sequences and of mention pairs, where the recipe sets none.
 PROBE_EPOCHS = 8
 
 
@@ -373,9 +373,9 @@ def _prepare(recipe: FinetuneRecipe, run: Run, context: RunContext, setting: Set
 def _probe_epochs(epochs: int | None, checkpoint: Checkpoint, task: Task, model: TaskModel) -> int:
     """The number of epochs to probe a head for: 0 where it is not new, or its task is not probed."""
     new = any(name.startswith("head.out") for name in checkpoint.new)
-    if not new or task.loss in ("span", "pairs") or model.crf is not None:
+    if not new or task.loss == "span" or model.crf is not None:
         return 0
-    default = PROBE_EPOCHS if task.head == "sequence" else 0
+    default = PROBE_EPOCHS if task.head == "sequence" or task.loss == "pairs" else 0
     return default if epochs is None else epochs
 
 

@@ -299,7 +299,7 @@ def to_batch(
         ends = np.concatenate([ends, np.arange(tokens + longest, size, longest), [size] if size > tokens else []])
     targets: Tensor | None = None
     if task.loss == "pairs":
-        targets = _pair_targets(examples, lengths)
+        targets = pair_targets(examples, lengths)
     elif all(example.targets is not None for example in examples):
         each = [np.asarray(example.targets) for example in examples]
         stacked = np.concatenate(each) if task.head == "token" else np.stack(each)
@@ -313,7 +313,7 @@ def to_batch(
     return TaskBatch(torch.from_numpy(ids), segments_T, packing, targets, denominator, tokens)
 
 
-def _pair_targets(examples: Sequence[Example], lengths: Sequence[int]) -> Tensor | None:
+def pair_targets(examples: Sequence[Example], lengths: Sequence[int]) -> Tensor | None:
     """The rows of all mention pairs, with token positions and pair numbers of the whole batch."""
     rows: list[NDArray[Any]] = []
     tokens = pairs = 0
@@ -474,7 +474,10 @@ class TaskModel(nn.Module):
 
 @dataclass(frozen=True, slots=True)
 class HeadSettings:
-    """The head of a task model; None leaves it to the checkpoint or to transformers."""
+    """The head of a task model; None leaves it to the checkpoint or to transformers.
+
+    input_dropout  before the first hidden layer, where it differs from `dropout`
+    """
 
     layers: int | None = None
     hidden_size: int | None = None
@@ -482,6 +485,7 @@ class HeadSettings:
     dropout: float | None = None
     pooling: str | None = None
     crf: bool = False
+    input_dropout: float | None = None
 
     @property
     def hidden(self) -> HiddenLayers | None:
@@ -489,7 +493,13 @@ class HeadSettings:
         if self.layers is None:
             return None
         dropout = 0.1 if self.dropout is None else self.dropout
-        return HiddenLayers(self.layers, hidden_size=self.hidden_size, activation=self.activation, dropout=dropout)
+        return HiddenLayers(
+            self.layers,
+            hidden_size=self.hidden_size,
+            activation=self.activation,
+            dropout=dropout,
+            input_dropout=self.input_dropout,
+        )
 
 
 def build_task_model(
@@ -507,6 +517,9 @@ def build_task_model(
 ) -> tuple[TaskModel, Checkpoint]:
     """The model of a task, and the checkpoint it was built from; new weights are drawn from torch's generator."""
     head = head or HeadSettings()
+    if task.loss == "pairs":
+        # Most of a mention's vector is common to all mentions. Dropout of that is noise as large as what differs.
+        head = replace(head, input_dropout=0.0)
     checkpoint = _with_head(stored, task, head, new_head=new_head)
     model = checkpoint.model
     assert isinstance(model, EncoderWithHead)

@@ -137,7 +137,7 @@ def test_years_are_one_or_a_range(text: str, years: tuple[int | None, int | None
     assert parse_years(text) == years
 
 
-@pytest.mark.parametrize("text", ["", "-", "last", "2015-now", "20155", "2015--2016"])
+@pytest.mark.parametrize("text", ["", "-", "last", "2015-now", "20155", "2015--2016", "2020-2015"])
 def test_other_years_are_refused(text: str) -> None:
     with raises(UsageError, code="invalid-year", value=text):
         parse_years(text)
@@ -296,6 +296,19 @@ def test_many_batches_are_merged_and_removed_passages_leave_the_postings(
     connection.close()
     assert len(passages) == 4 * 4
     assert len(found(tmp_path / "index", "text")) == 4
+
+
+def test_postings_are_merged_when_the_first_and_the_last_passages_are_gone(tmp_path: Path) -> None:
+    docs = tmp_path / "docs"
+    docs.mkdir()
+    for name, count in (("a", 100), ("b", 5), ("c", 100)):
+        write(docs / f"{name}.jsonl", many(count))
+    index([docs], tmp_path / "index", progress_shown=False)
+    for name in ("a", "c"):
+        (docs / f"{name}.jsonl").unlink()
+    result = index([docs], tmp_path / "index", progress_shown=False)
+    assert (result.removed_files, result.documents) == (2, 5)
+    assert len(found(tmp_path / "index", "text")) == 5
 
 
 def test_an_index_with_other_settings_is_refused_unless_made_anew(make_index: MakeIndex, tmp_path: Path) -> None:

@@ -366,7 +366,7 @@ def _mention_rows(
 def _merge_postings(connection: sqlite3.Connection) -> None:
     """Join the batches of each term where there are many, or where much of them is about removed passages."""
     batches = connection.execute("SELECT count(DISTINCT batch) FROM postings").fetchone()[0]
-    alive, last = connection.execute("SELECT count(*), coalesce(max(id), 0) FROM passages").fetchone()
+    alive, last = connection.execute(f"SELECT count(*), ({storage.LAST_PASSAGE}) FROM passages").fetchone()
     live = np.zeros(last + 1, bool)
     live[[id_ for (id_,) in connection.execute("SELECT passage FROM sizes")]] = True
     if batches <= MERGED_BATCHES and alive * 2 >= last - MERGED_BATCHES:

@@ -63,6 +63,9 @@ def parse_years(text: str) -> tuple[int | None, int | None]:
     if not any(values) or any(part and value is None for part, value in zip((first, last), values, strict=True)):
         message = f"year {text!r}; expected a year or a range, such as 2019, 2015-2020, 2015- or -2020."
         raise UsageError(message, code="invalid-year", value=text)
+    if values[0] is not None and values[1] is not None and values[0] > values[1]:
+        message = f"years {text!r} end before they begin. Name the earlier one first."
+        raise UsageError(message, code="invalid-year", value=text)
     return values[0], values[1]
 
 
@@ -135,8 +138,7 @@ class Index:
             if not self._meta["complete"]:
                 raise SearchIndexError(f"{folder}: {storage.NOT_COMPLETE}", code="incomplete-index", value=folder)
             rows = np.array(connection.execute("SELECT passage, words, year FROM sizes").fetchall(), np.int64)
-            # Postings may have removed passages, also ones after the last that is left.
-            (last,) = connection.execute("SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'passages'")
+            (last,) = connection.execute(storage.LAST_PASSAGE)
         ids, words, years = rows.reshape(-1, 3).T
         size = max(int(last[0]), int(ids.max(initial=0))) + 1
         self._live, self._years = np.zeros(size, bool), np.zeros(size, np.int16)

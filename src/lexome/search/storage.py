@@ -31,6 +31,9 @@ VERSION = 1
 # How long a reader waits for a writer to commit a batch.
 BUSY_S = 10.0
 
+# The highest id that a passage ever had. Postings may have removed passages, also ones after the last that is left.
+LAST_PASSAGE = "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'passages'"
+
 NOT_COMPLETE = "the index is not complete. Run the same `lexome index` command again to finish it."
 
 _SCHEMA = """

@@ -2,11 +2,14 @@
 
 import hashlib
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from lexome.concepts.index import default_index, default_terms
+from lexome.concepts.names import Agreement
+from lexome.concepts.ranking import POPULAR_GENES, POPULAR_SPECIES
 
 README = default_terms().with_name("README.md").read_text(encoding="utf-8")
 
@@ -38,6 +41,15 @@ def test_every_dictionary_has_a_license_and_is_in_the_readme() -> None:
         ("Parkinson’s disease", "Disease", "mesh:D010300"),
         ("aspirin", "Chemical", "mesh:D001241"),
         ("5-FU", "Chemical", "mesh:D005472"),
+        ("Cl-", "Chemical", "mesh:D002712"),
+        ("Estrogen", "Chemical", "mesh:D004967"),
+        ("Fe", "Chemical", "mesh:D007501"),
+        ("LPS", "Chemical", "mesh:D008070"),
+        ("bevacizumab", "Chemical", "mesh:D000068258"),
+        ("Gleevec", "Chemical", "mesh:D000068877"),
+        ("UTI", "Disease", "mesh:D014552"),
+        ("chronic renal failure", "Disease", "mesh:D007676"),
+        ("MERS-CoV", "Species", "NCBITaxon:1335626"),
         ("E. coli", "Species", "NCBITaxon:562"),
         ("patients", "Species", "NCBITaxon:9606"),
         ("HeLa", "CellLine", "cellosaurus:CVCL_0030"),
@@ -47,6 +59,35 @@ def test_every_dictionary_has_a_license_and_is_in_the_readme() -> None:
 def test_well_known_names_find_their_ids(name: str, type: str, curie: str) -> None:
     index = default_index()
     assert index.concept(index.find(name, type)[0].concept).id == curie
+
+
+@pytest.mark.parametrize("name", ["HDL", "Proteinase", "ATPase", "polymerase", "E6", "E7"])
+def test_names_that_mean_no_single_gene_are_of_none(name: str) -> None:
+    assert not [match for match in default_index().find(name, "Gene") if match.agreement is not Agreement.LOOSE]
+
+
+def test_popular_names_are_of_concepts_in_the_index() -> None:
+    index = default_index()
+    unknown = [taxon for taxon in POPULAR_SPECIES.values() if index.number_of(taxon) is None]
+    for name, symbol in POPULAR_GENES:
+        found = {index.concept(match.concept).preferred.upper() for match in index.find(name, "Gene")}
+        unknown += [] if symbol in found else [f"{name}: {symbol}"]
+    assert not unknown
+
+
+def test_common_names_are_of_one_concept_each_and_in_the_index() -> None:
+    index = default_index()
+    table = (Path(__file__).parents[2] / "recipes" / "terms" / "common-names.tsv").read_text(encoding="utf-8")
+    rows = [line.split("\t") for line in table.splitlines()[1:]]
+    names = [(type, name) for _, type, joined in rows for name in joined.split("|")]
+    twice = sorted(name for name, count in Counter(names).items() if count > 1)
+    missing = [
+        (curie, name)
+        for curie, type, joined in rows
+        for name in joined.split("|")
+        if (concept := index.concept_of(curie)) is None or concept.type != type or name not in concept.names
+    ]
+    assert (twice, missing) == ([], [])
 
 
 def test_misspelled_names_find_similar_ones() -> None:

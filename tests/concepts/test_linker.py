@@ -63,6 +63,10 @@ def test_species_of_genes(linker: Linker, text: str, expected: str) -> None:
     assert [span.concepts for span in doc.spans if span.type == "Gene"] == [(expected,)]
 
 
+def test_a_species_in_a_mention_decides(linker: Linker) -> None:
+    assert _ids(linker, "{human p53|Gene} and {mouse p53|Gene}") == [("NCBIGene:7157",), ("MGI:98834",)]
+
+
 def test_explanation_has_candidates_scores_and_reasons(linker: Linker) -> None:
     doc = marked("In {mice|Species}, {p53|Gene} is mutated.")
     explanation = linker.explain(doc.spans[1], doc)
@@ -176,6 +180,8 @@ GENES = [
         # Isoforms, knock-outs, microRNAs and abbreviations inside a name.
         (GENES, "{SERCA2b|Gene}", ("NCBIGene:488",)),
         (GENES, "{STAT3KO|Gene}", ("NCBIGene:6774",)),
+        (GENES, "{STAT3+|Gene} cells", ("NCBIGene:6774",)),
+        (GENES, "{STAT3(+)|Gene} cells", ("NCBIGene:6774",)),
         (GENES, "{miR-124|Gene}", ("NCBIGene:406907",)),
         (GENES, "{signal transducer (ST) 3|Gene}", ("NCBIGene:6774",)),
         # Long names are of human genes in dictionaries; a text about mice means the gene with the same symbol.
@@ -187,6 +193,30 @@ def test_classes_families_and_symbols(
 ) -> None:
     own = Linker([small_index(tmp_path, terms, name="own"), *linker.indexes])
     assert own.link(marked(text)).spans[-1].concepts == expected
+
+
+# Of genes with the same synonym, the one with the most names would be taken.
+NAMED_P21 = [
+    Term("NCBIGene:9338", "Gene", "TCEAL1", ("p21", "pp21", "SIIR", "WEX9", "wild-type p53 dependent 21"), taxon=HUMAN),
+    Term("NCBIGene:1026", "Gene", "CDKN1A", ("P21",), taxon=HUMAN),
+    Term("MGI:104556", "Gene", "Cdkn1a", ("P21",), taxon=MOUSE),
+]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("{p21|Gene} is induced.", "NCBIGene:1026"),
+        ("The {p21 gene|Gene} is induced.", "NCBIGene:1026"),
+        ("In {mice|Species}, {p21|Gene} is induced.", "MGI:104556"),
+        ("The wild-type p53 dependent 21 (p21) binds; {p21|Gene} is induced.", "NCBIGene:9338"),
+    ],
+)
+def test_a_popular_name_means_one_gene_unless_the_document_defines_it(
+    tmp_path, linker: Linker, text: str, expected: str
+) -> None:
+    own = Linker([small_index(tmp_path, NAMED_P21, name="own"), *linker.indexes])
+    assert own.link(marked(text)).spans[-1].concepts == (expected,)
 
 
 def test_training_mentions_tell_the_ncbi_ids_of_mouse_genes(linker: Linker) -> None:

@@ -40,6 +40,7 @@ from lexome.concepts.ranking import (
     HUMAN,
     MOUSE,
     PLACE,
+    POPULAR_GENES,
     POPULAR_SPECIES,
     POPULAR_TAXA,
     RAT,
@@ -536,7 +537,8 @@ class Linker:
             features["names"] += _FEWER_NAMES
         if concept.id.startswith(_MAIN_VOCABULARY):
             features["main vocabulary"] = 1.0
-        if _is_popular(concept, text, type):
+        # What an abbreviation stands for in a document counts, not what it mostly stands for elsewhere.
+        if _is_popular(concept, form.text if type == GENE else text, type) and (type != GENE or long is None):
             features["popular"] = 1.0
         if self.mentions is not None:
             shares = self.mentions.shares(form.text, type, self.genes.taxa if type == GENE else None)
@@ -554,7 +556,12 @@ class Linker:
 
 
 def _is_popular(concept: Concept, text: str, type: str) -> bool:
-    """Whether a name of several species or cell lines means this one: Cellosaurus has the well-known ones first."""
+    """Whether a name of several species, cell lines or genes means this one.
+
+    Cellosaurus has the well-known cell lines first.
+    """
+    if type == GENE:
+        return (name_key(text), concept.preferred.upper()) in POPULAR_GENES
     if type == CELL_LINE:
         return concept.id.startswith("cellosaurus:CVCL_0")
     if type == SPECIES:

@@ -246,6 +246,8 @@ _LETTER_FOR_GREEK = re.compile(r"(?:(?<=^)|(?<=-))([abgdk])(?=-|$)")
 _ISOFORM = re.compile(r"^([^\s]*[^\W\d]+-?\d+)-?[A-Za-z]\d?$")
 _SPECIES_LETTER = re.compile(r"^(?:[Rr]h|[hmr])(?=[A-Z][A-Za-z0-9-]{2})")
 _KNOCK_OUT = re.compile(r"(?<=[\w])-?(?:KO|KD|null|\(?-/-\)?|\(?\+/-\)?)$")
+# Cells that express a protein: "CD4+", "CD34(+)".
+_POSITIVE = re.compile(r"(?<=\w)(?:\+|\(\+\))$")
 _MICRO_RNA = re.compile(
     r"^(?:hsa-|mmu-|rno-)?(?:miR|mir|MIR|miRNA|microRNA|let)(?:-| )?(\d+[a-z]?)((?:-[1-9])?)(?:-?[35]p|\*)?$"
 )
@@ -324,7 +326,7 @@ def _gene_of_symbol(symbol: str) -> Iterator[tuple[str, int]]:
             yield f"MIR{letters}{match[1]}-1", 2
     elif (match := _ISOFORM.match(symbol)) is not None:
         yield match[1], 1
-    for pattern in (_SPECIES_LETTER, _KNOCK_OUT):  # hTERT, STAT3KO
+    for pattern in (_SPECIES_LETTER, _KNOCK_OUT, _POSITIVE):  # hTERT, STAT3KO, CD4+
         if (shorter := pattern.sub("", symbol)) != symbol:
             yield shorter, 1
 

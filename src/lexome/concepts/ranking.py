@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from importlib import resources
 
-from lexome.concepts.names import Agreement, fold_name
+from lexome.concepts.names import Agreement, fold_name, name_key
 from lexome.document import Document
 from lexome.metadata import fast_dataclass
 
@@ -53,7 +53,7 @@ FEATURES = (
     "other species",  # share of the document's species that no candidate is of, and whether one of these is nearby
     "other species nearby",
     "main vocabulary",  # the id is a descriptor of MeSH
-    "popular",  # the species or cell line that a popular name means
+    "popular",  # the species, cell line or gene that a popular name means
 )
 # The same for all candidates of a mention: they say how likely the best one is right, and nothing of which it is.
 CONSTANT = ("other species", "other species nearby")
@@ -195,7 +195,7 @@ _TAXON_OF_CUE = {
 }
 # A word with its hyphens: a cue is one, or what it begins with before a hyphen.
 _WORD = re.compile(r"(?<![\w-])\w[\w-]*")
-# Popular names that a taxonomy gives to a genus, a strain or nothing at all.
+# Popular names that a taxonomy gives to a genus, a strain, another virus or nothing at all.
 _POPULAR = {
     HUMAN: "human humans patient patients man men woman women child children participant participants volunteer "
     "volunteers people person persons infant infants boy boys girl girls inpatient inpatients outpatient outpatients",
@@ -215,9 +215,66 @@ _POPULAR = {
     "NCBITaxon:9940": "sheep ovine",
     "NCBITaxon:10141": "guineapig guineapigs",
     "NCBITaxon:7955": "zebrafish",
+    "NCBITaxon:10359": "cmv hcmv",
+    "NCBITaxon:12814": "rsv",
 }
 POPULAR_SPECIES = {name: taxon for taxon, names in _POPULAR.items() for name in names.split()}
 POPULAR_TAXA = frozenset(_POPULAR)
+# Short names that dictionaries give to several genes, of which texts mean one: by its human symbol. NCBI Gene lists p21
+# for eight genes, PSA for five, and how many names a gene has says little about which one authors write of.
+_POPULAR_GENES = {
+    "ACP5": "TRAP",
+    "AGER": "RAGE",
+    "ALPL": "ALP",
+    "CALCA": "CGRP",
+    "CDK1": "cdc2",
+    "CDKN1A": "p21",
+    "CDKN1C": "p57",
+    "CDKN2B": "p15",
+    "CEACAM5": "CEA",
+    "CREBBP": "CBP",
+    "CRH": "CRF",
+    "DVL1": "Dvl",
+    "F2R": "PAR1",
+    "F2RL1": "PAR2",
+    "FSHB": "FSH",
+    "GOT1": "AST",
+    "IGHM": "IgM",
+    "ITGB2": "CD18",
+    "KLK3": "PSA",
+    "LHB": "LH",
+    "MAP1LC3B": "LC3",
+    "MAP2K1": "MEK",
+    "MAP3K14": "NIK",
+    "MAP3K7": "TAK1",
+    "MAPK14": "p38",
+    "MB21D1": "cGAS",
+    "MME": "NEP",
+    "NBN": "NBS1",
+    "NFE2L2": "Nrf2",
+    "NGFR": "p75",
+    "PGR": "PR",
+    "PLA2G4A": "cPLA2",
+    "PLN": "PLB",
+    "PLP1": "PLP",
+    "PRKAA1": "AMPK",
+    "PRKACA": "PKA",
+    "PRKCA": "PKC",
+    "PTGS1": "COX1",
+    "PTGS2": "COX2",
+    "PYCARD": "ASC",
+    "RBL2": "p130",
+    "RELA": "p65",
+    "SLC16A1": "MCT1",
+    "SLC6A2": "NET",
+    "SMN1": "SMN",
+    "SP7": "OSX",
+    "TNFRSF10D": "DcR2",
+    "TNFRSF11B": "OPG",
+    "TP73": "p73",
+    "TYMS": "TS",
+}
+POPULAR_GENES = {(name_key(name), symbol) for symbol, name in _POPULAR_GENES.items()}
 # A strain or a parent stands for the species whose genes a dictionary has.
 SAME_SPECIES = {
     "NCBITaxon:4932": "NCBITaxon:559292",
@@ -296,14 +353,14 @@ class SpeciesContext:
         return (self._document.get(taxon, 0.0) + prior) / (self._total + 1)
 
     def nearby(self, start: int, end: int) -> Mapping[str, float]:
-        """The taxa in the sentence of a mention, 1 directly before it, less for those farther away or behind it."""
+        """The taxa in the sentence of a mention: 1 in it or, where it names none, directly before it; others less."""
         low, high = self._sentence(start)
+        named = any(start <= place < end for place, _, _ in self._places)
         near: dict[str, float] = {}
         for place, taxon, weight in self._places:
             if low <= place < high:
-                distance = start - place if place < start else 2 * max(0, place - end)
-                value = weight if place < start and distance <= _NEAR else 0.5 * weight
-                near[taxon] = max(value, near.get(taxon, 0.0))
+                is_close = start <= place < end if named else start - _NEAR <= place < start
+                near[taxon] = max(weight if is_close else 0.5 * weight, near.get(taxon, 0.0))
         return near
 
     def _sentence(self, place: int) -> tuple[int, int]:

@@ -255,3 +255,23 @@ def test_common_species_and_cell_lines_have_the_names_that_people_use(tmp_path: 
 def test_the_default_index_has_every_concept_with_a_name_of_its_own() -> None:
     index = default_index()
     assert [id for id in preferred_names() if index.concept_of(id) is None] == []
+
+
+def test_terms_that_no_index_can_have_are_counted(model: Path, tmp_path: Path) -> None:
+    terms, docs = tmp_path / "own.tsv", tmp_path / "in.jsonl"
+    terms.write_text("LAB:1\tred dye\tDye\nLAB:1\tcrimson\tDye\nLAB 2\tblue dye\tDye\nLAB:3\tI\tDye\nLAB:4\n")
+    lexome.write(docs, [Document("1", (Passage(0, "A red dye."),))])
+    reasons = (
+        "id is not a CURIE",
+        "name of one letter, or none",
+        "term without a usable name",
+        "row with too few columns",
+    )
+    expected = {f"own.tsv: {reason}": 1 for reason in reasons}
+    work = Linking(Concepts(options(terms)), [docs], progress_shown=False)
+    assert len(list(work.documents())) == 1
+    assert work.tally.notes == expected
+    result = invoke(
+        "annotate", docs, "--model", model, "--terms", terms, "--find", "--json", "--out", tmp_path / "out.jsonl"
+    )
+    assert json.loads(result.stdout)["notes"] == expected

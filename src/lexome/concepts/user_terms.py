@@ -73,12 +73,23 @@ def _index_of(path: Path, type: str | None) -> TermIndex:
         reasons = "".join(f"; {count:,} {reason}" for reason, count in dropped.most_common(3))
         message = f"{path}: has no terms{reasons}. Expected an OBO file, or a table with tabs between id and name."
         raise FormatError(message, code="no-terms", value=path)
-    described = {"name": path.name, "dropped": dict(sorted(dropped.items()))}
+    # Several names for one id are how tables give synonyms.
+    lost = {reason: count for reason, count in sorted(dropped.items()) if not reason.endswith("kept as synonym")}
+    described = {"name": path.name, "dropped": lost}
     types = {entry.type for entry in table}.intersection(SIMILAR_TYPES)
     with tempfile.TemporaryDirectory(prefix="lexome-") as folder:
         file = Path(folder) / "terms"
         write_index(file, table, [described], near=types)
         return TermIndex(file.read_bytes(), str(path))
+
+
+def dropped_terms(index: TermIndex) -> Counter[str]:
+    """What was dropped when a table or an OBO file was indexed, by file and reason.
+
+    None of an index that `lexome build-terms` wrote, which said so then.
+    """
+    read = (one for one in index.dictionaries if "license" not in one)
+    return Counter({f"{one['name']}: {reason}": count for one in read for reason, count in one["dropped"].items()})
 
 
 def _read(path: Path, type: str | None, tally: Tally, dropped: Counter[str]) -> Iterator[Term]:

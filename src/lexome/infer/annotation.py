@@ -165,15 +165,18 @@ class _Pass:
         self,
         paths: Sequence[Path],
         *,
+        concepts: Concepts | None,
         from_: str | None,
         read_options: Mapping[str, Any] | None,
         rejects: Path | None,
         progress_shown: bool,
     ) -> None:
-        self.tally = Tally(rejects)
+        self.concepts, self.tally = concepts, Tally(rejects)
         self.seconds = 0.0
         self._paths, self._from, self._read_options = paths, from_, read_options or {}
         self._progress_shown = progress_shown
+        for what, times in (concepts.dropped if concepts is not None else {}).items():
+            self.tally.note(what, times)
 
     def documents(self) -> Iterator[Document]:
         """The documents, in order."""
@@ -229,10 +232,14 @@ class Annotation(_Pass):
         progress_shown: bool = True,
     ) -> None:
         super().__init__(
-            inputs.paths, from_=from_, read_options=read_options, rejects=rejects, progress_shown=progress_shown
+            inputs.paths,
+            concepts=annotator.concepts,
+            from_=from_,
+            read_options=read_options,
+            rejects=rejects,
+            progress_shown=progress_shown,
         )
         self.annotator, self.inputs, self.types, self.min_score = annotator, inputs, types, min_score
-        self.concepts = annotator.concepts
         self.overlaps, self.without_rules, self.relation_types = overlaps, without_rules, relation_types
         self.counts = AnnotationCounts(predictable=predictable_types(annotator, types, relation_types))
         self._lines = lines
@@ -453,7 +460,14 @@ class Linking(_Pass):
         rejects: Path | None = None,
         progress_shown: bool = True,
     ) -> None:
-        super().__init__(inputs, from_=from_, read_options=read_options, rejects=rejects, progress_shown=progress_shown)
+        super().__init__(
+            inputs,
+            concepts=concepts,
+            from_=from_,
+            read_options=read_options,
+            rejects=rejects,
+            progress_shown=progress_shown,
+        )
         self.concepts, self.overwrite = concepts, overwrite
         self.types = None if types is None else _linkable(types, concepts)
         self.counts = LinkCounts()

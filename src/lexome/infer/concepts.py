@@ -7,6 +7,7 @@ It follows the models that find mentions and precedes those that relate them, wh
 Python, on the command line, in bulk and in the service. Without dictionaries and linking there is no such step.
 """
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
@@ -18,7 +19,7 @@ from lexome.concepts.abbreviations import annotate_abbreviations
 from lexome.concepts.index import TermIndex, default_index, default_terms, preferred_name
 from lexome.concepts.linker import Explanation, Linker
 from lexome.concepts.matcher import CaseRule
-from lexome.concepts.user_terms import TermFinder, open_terms, split_type
+from lexome.concepts.user_terms import TermFinder, dropped_terms, open_terms, split_type
 from lexome.document import Document
 from lexome.errors import FormatError, UsageError
 from lexome.formats.registry import get_format, option_parameters
@@ -84,7 +85,8 @@ class ConceptOptions:
 class Concepts:
     """Opened dictionaries and the linker; `apply` completes an annotated document.
 
-    types  mention types that it finds by name
+    types    mention types that it finds by name
+    dropped  what the user's tables and OBO files have that no index can, counted by file and reason
     """
 
     def __init__(self, options: ConceptOptions) -> None:
@@ -92,9 +94,12 @@ class Concepts:
         self.linker: Linker | None = None
         self.finder: TermFinder | None = None
         indexes: list[TermIndex] = []
+        self.dropped: Counter[str] = Counter()
         if options.terms:
             split = [split_type(option) for option in options.terms]
             indexes = [open_terms(path, type=type) for type, path in split]
+            for index in indexes:
+                self.dropped.update(dropped_terms(index))
             if options.find:
                 self.finder = TermFinder(indexes, case=options.case)
         if options.link and not options.only_terms:

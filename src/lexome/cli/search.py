@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 
 # Longer lines are hard to read.
 MAX_WIDTH = 110
+# A best answer of a lower probability is more likely wrong than right; others of less than a twentieth are noise. JSON
+# has them all.
+UNSURE, LEAST_SHOWN = 0.5, 0.05
 BOLD, DIM, RESET = "\x1b[1m", "\x1b[2m", "\x1b[0m"
 # Characters of a passage that are shown around its first highlight.
 SHOWN = 480
@@ -334,7 +337,11 @@ def ask(
 
 
 def _print_answers(result: "AskResult", *, color: bool, models_given: bool) -> None:
+    if result.answers and result.best is not None and result.best < UNSURE:
+        print(f"{result.reader} is not sure. What it considers, with probabilities:")
     for number, answer in enumerate(result.answers, 1):
+        if number > 1 and answer.probability < LEAST_SHOWN:
+            break
         place = "" if answer.start is None else f"  {printable(answer.document or '')} {answer.start}-{answer.end}"
         raw = "" if result.calibrated else ", not calibrated"
         print(f"{number}. {printable(answer.text)}  probability {answer.probability:.2f}{raw}{place}")
@@ -357,7 +364,8 @@ def _print_answers(result: "AskResult", *, color: bool, models_given: bool) -> N
         best = "" if low is None else f" ({what} {low:.2f}, below {result.min_probability:.2f})"
         print(f"{result.reader} does not know{best}. The closest sentences:")
     for sentence in result.evidence:
-        print(f"{printable(sentence.document)} {sentence.start}-{sentence.end}  {printable(sentence.title or '')}")
+        title = f"  {printable(sentence.title)}" if sentence.title else ""
+        print(f"{printable(sentence.document)} {sentence.start}-{sentence.end}{title}")
         _print_sentence(sentence, color=color)
 
 

@@ -84,7 +84,8 @@ def other_language(question: str) -> str | None:
     """The name of the language of a question that is not in English; None where it is, or cannot be told."""
     letters = [character for character in question if character.isalpha()]
     greek_or_latin = sum(character < "\u0400" for character in letters)
-    if letters and greek_or_latin * 2 < len(letters):
+    # Names of drugs and genes stay Latin in a question in another script.
+    if letters and greek_or_latin * 4 < 3 * len(letters):
         return "a language with another script"
     words = re.findall(r"[^\W\d_]+", question)
     lowered = [word.lower() for word in words]

@@ -98,6 +98,19 @@ def test_without_anything_to_do_there_is_no_step(model: Path, terms: Path) -> No
     assert (error.value.code, error.value.value) == ("missing-terms", "--find")
 
 
+@pytest.mark.parametrize(
+    ("changes", "code", "value"),
+    [
+        ({"link": False, "min_score": 0.5}, "conflicting-options", "--min-link-score"),
+        ({"min_score": 1.5}, "out-of-range", 1.5),
+    ],
+)
+def test_a_least_probability_of_ids_is_one_and_needs_ids(changes: dict[str, object], code: str, value: object) -> None:
+    with pytest.raises(UsageError) as error:
+        ConceptOptions(**changes)  # type: ignore[arg-type]
+    assert (error.value.code, error.value.value) == (code, value)
+
+
 def test_the_identity_is_that_of_the_dictionaries_bytes(terms: Path) -> None:
     before = options(terms).identity()
     assert options(terms).absolute().identity() == before

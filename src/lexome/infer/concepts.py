@@ -55,6 +55,12 @@ class ConceptOptions:
         if wrong is not None:
             message = f"{wrong} needs a dictionary. Name one with --terms FILE, in Python with terms=."
             raise UsageError(message, code="missing-terms", value=wrong)
+        if self.min_score is not None and not self.link:
+            message = "--min-link-score is for ids, and --no-link leaves them out. Remove one of the two."
+            raise UsageError(message, code="conflicting-options", value="--min-link-score")
+        if self.min_score is not None and not 0 <= self.min_score <= 1:
+            message = f"the least probability of an id is {self.min_score}; expected 0 to 1."
+            raise UsageError(message, code="out-of-range", value=self.min_score)
 
     def open(self) -> "Concepts | None":
         """The step, or None if there is nothing to do."""

@@ -311,6 +311,36 @@ def test_postings_are_merged_when_the_first_and_the_last_passages_are_gone(tmp_p
     assert len(found(tmp_path / "index", "text")) == 5
 
 
+def test_an_open_index_shows_updates_when_they_are_complete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make_index: MakeIndex
+) -> None:
+    folder = make_index()
+    real = build._write_batch
+
+    def interrupted(*arguments: Any) -> None:
+        real(*arguments)
+        if arguments[2] == 3:
+            raise KeyboardInterrupt
+
+    with Index.open(folder) as opened:
+        assert [hit.document for hit in opened.search("olaparib").hits] == ["c", "a"]
+        new = [annotated(id_, "New", "Olaparib and INS.", ("INS", "Gene", "X:1")) for id_ in ("new", "last")]
+        write(tmp_path / "docs" / "new.jsonl", new)
+        with monkeypatch.context() as patch:
+            patch.setattr(build, "_write_batch", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                index([tmp_path / "docs"], folder, batch=1, progress_shown=False)
+        assert {hit.document for hit in opened.search("olaparib").hits} == {"a", "c"}
+        assert not opened.search(concepts=["X:1"]).hits
+        index([tmp_path / "docs"], folder, progress_shown=False)
+        assert {hit.document for hit in opened.search("olaparib").hits} == {"a", "c", "new", "last"}
+        assert [hit.document for hit in opened.search(concepts=["X:1"]).hits] == ["new", "last"]
+        assert opened.documents == 5
+        (tmp_path / "docs" / "new.jsonl").unlink()
+        index([tmp_path / "docs"], folder, progress_shown=False)
+        assert {hit.document for hit in opened.search("olaparib").hits} == {"a", "c"}
+
+
 def test_an_index_with_other_settings_is_refused_unless_made_anew(make_index: MakeIndex, tmp_path: Path) -> None:
     folder = make_index()
     with raises(UsageError, code="other-settings", value="from"):

@@ -122,7 +122,7 @@ class SearchResult:
 
 
 class Index:
-    """An index, open for reading by one or more threads.
+    """An index, open for reading by one or more threads; it shows updates when they are complete.
 
     >>> index = Index.open("papers-index")                                   # doctest: +SKIP
     >>> index.search("palbociclib resistance").hits[0].document              # doctest: +SKIP
@@ -132,13 +132,24 @@ class Index:
     def __init__(self, connection: sqlite3.Connection, folder: Path, *, encoder: Path | None = None) -> None:
         self.folder = folder
         self._connection, self._encoder = connection, encoder
-        self._lock = threading.Lock()
+        # One search at a time: an update replaces what all of it is computed from.
+        self._lock, self._searching = threading.Lock(), threading.RLock()
         with storage.database_errors(folder):
-            self._meta = storage.read_meta(connection)
-            if not self._meta["complete"]:
+            self._seen = self._data_version()
+            if not storage.read_meta(connection)["complete"]:
                 raise SearchIndexError(f"{folder}: {storage.NOT_COMPLETE}", code="incomplete-index", value=folder)
+            self._load()
+
+    def _load(self) -> None:
+        """Read the sizes of all passages, and the settings, of one state of the database."""
+        connection = self._connection
+        connection.execute("BEGIN")
+        try:
+            self._meta = storage.read_meta(connection)
             rows = np.array(connection.execute("SELECT passage, words, year FROM sizes").fetchall(), np.int64)
             (last,) = connection.execute(storage.LAST_PASSAGE)
+        finally:
+            connection.execute("COMMIT")
         ids, words, years = rows.reshape(-1, 3).T
         size = max(int(last[0]), int(ids.max(initial=0))) + 1
         self._live, self._years = np.zeros(size, bool), np.zeros(size, np.int16)
@@ -149,6 +160,21 @@ class Index:
         lengths[ids] = words
         mean = float(words[by_words].mean()) if self.passages else 1.0
         self._norm = (K1 * (1 - B + B * lengths / mean)).astype(np.float32)
+
+    def _data_version(self) -> int:
+        """A number that differs once another process has written."""
+        return int(self._connection.execute("PRAGMA data_version").fetchone()[0])
+
+    def _refresh(self) -> None:
+        """Take over an update that is complete. While it runs, passages are those of before, without removed ones."""
+        with self._lock, storage.database_errors(self.folder):
+            version = self._data_version()
+            if version == self._seen or not storage.read_meta(self._connection)["complete"]:
+                return
+            self._load()
+            self._seen = version
+        for name in ("documents", "_vectors"):
+            self.__dict__.pop(name, None)
 
     @classmethod
     def open(cls, folder: str | Path, *, encoder: str | Path | None = None) -> Self:
@@ -236,7 +262,8 @@ class Index:
             message = f"method is {method!r}; expected one of {', '.join(METHODS)}."
             raise UsageError(message, code="invalid-choice", value=method)
         chosen: str = method or ("both" if self.has_vectors else "bm25")
-        with self._time_limit(timeout_s):
+        with self._searching, self._time_limit(timeout_s):
+            self._refresh()
             self._require_mentions(filters)
             allowed = self._allowed(filters)
             wanted = query_terms(query)
@@ -250,7 +277,8 @@ class Index:
                 if chosen == "both":
                     ranked = _fuse([self._by_words(wanted, allowed, FUSED)[1], ranked])
                 total = len(ranked)
-            hits = tuple(self._hit(id_, score, wanted, filters) for id_, score in ranked[: limit or None])
+            found = (self._hit(id_, score, wanted, filters) for id_, score in ranked[: limit or None])
+            hits = tuple(hit for hit in found if hit is not None)
         return SearchResult(query, chosen, total, hits)
 
     def mention_types(self) -> tuple[str, ...]:
@@ -301,11 +329,14 @@ class Index:
         rows = self._rows("SELECT passages, counts FROM postings WHERE term = ? ORDER BY batch", term)
         passages = np.frombuffer(b"".join(row[0] for row in rows), "<u4")
         counts = np.frombuffer(b"".join(row[1] for row in rows), "u1").astype(np.float32)
-        if len(passages) != len(counts) or passages.max(initial=0) >= len(self._live):
+        last = int(passages.max(initial=0))
+        if len(passages) != len(counts) or (last >= len(self._live) and last > self._rows(storage.LAST_PASSAGE)[0][0]):
             message = f"{self.folder}: the index is damaged. Index the documents again, with --redo."
             raise SearchIndexError(message, code="damaged-index", value=self.folder)
-        live = self._live[passages]
-        return passages[live], counts[live]
+        # Those of an update that is not complete come last.
+        known = passages < len(self._live)
+        known[known] = self._live[passages[known]]
+        return passages[known], counts[known]
 
     def _by_vectors(self, query: str, allowed: Mask | None) -> list[tuple[int, float]]:
         vectors = self._vectors
@@ -319,7 +350,7 @@ class Index:
         for column, values in (("concept", filters.concepts), ("type", filters.types)):
             for value in values:
                 query = f"SELECT passage FROM mentions WHERE {column} = ? COLLATE NOCASE"
-                np.add.at(counts, [passage for (passage,) in self._rows(query, value)], 1)
+                np.add.at(counts, [id_ for (id_,) in self._rows(query, value) if id_ < len(counts)], 1)
         found = np.flatnonzero(allowed)
         order = found[np.argsort(-counts[found], kind="stable")]
         return [(int(id_), float(counts[id_])) for id_ in order]
@@ -339,14 +370,14 @@ class Index:
 
     def _mask(self, rows: Iterable[tuple[int]]) -> Mask:
         mask = np.zeros(len(self._live), bool)
-        mask[[row[0] for row in rows]] = True
+        mask[[row[0] for row in rows if row[0] < len(mask)]] = True
         return mask
 
-    def _hit(self, id_: int, score: float, wanted: dict[str, None], filters: Filters) -> Hit:
+    def _hit(self, id_: int, score: float, wanted: dict[str, None], filters: Filters) -> Hit | None:
+        """A passage with its document; None for one that an update has removed in the meantime."""
         rows = self._rows(_PASSAGE, id_)
         if not rows:
-            message = f"{self.folder}: the index has changed since it was opened. Open it again."
-            raise SearchIndexError(message, code="index-changed", value=self.folder)
+            return None
         document, file, title, year, journal, number, kind, section, start, text = rows[0]
         mentions = []
         if filters.by_mention:

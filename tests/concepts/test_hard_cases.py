@@ -33,3 +33,8 @@ def test_hard_cases(linker: Linker, capsys: pytest.CaptureFixture[str]) -> None:
         print(f"\n{len(CASES) - len(failed)} of {len(CASES)} hard cases are right")
         print("\n".join(failed))
     assert len(CASES) - len(failed) >= FLOOR, "\n".join(failed)
+
+
+def test_chemicals_that_only_resemble_others_have_no_id_unless_misspelled(linker: Linker) -> None:
+    doc = linker.link(marked("{Trulicity|Chemical}, {benzoylecgonine|Chemical} or {ibuprophen|Chemical}"))
+    assert [span.concepts for span in doc.spans] == [(), (), ("mesh:D007052",)]

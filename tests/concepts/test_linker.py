@@ -181,6 +181,7 @@ GENES = [
         (GENES, "{SERCA2b|Gene}", ("NCBIGene:488",)),
         (GENES, "{STAT3KO|Gene}", ("NCBIGene:6774",)),
         (GENES, "{STAT3+|Gene} cells", ("NCBIGene:6774",)),
+        (GENES, "The {lncRNA STAT3|Gene} and the {STAT3 inflammasome|Gene}", ("NCBIGene:6774",)),
         (GENES, "{STAT3(+)|Gene} cells", ("NCBIGene:6774",)),
         (GENES, "{miR-124|Gene}", ("NCBIGene:406907",)),
         (GENES, "{signal transducer (ST) 3|Gene}", ("NCBIGene:6774",)),

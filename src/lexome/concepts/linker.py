@@ -84,6 +84,9 @@ _MAIN_VOCABULARY = ("mesh:D",)
 # Of two concepts with the mention's name one is right in most cases, of similar names often none: a name that agrees is
 # enough at this part of the threshold.
 _NAMED = 3
+# The probability from which a guess counts, where it is not the type's threshold. Of chemicals, 43 of 176 guesses with
+# less are right on training and development data: codes, brands and compounds resemble others.
+_SURE_GUESS = {CHEMICAL: 0.9}
 _PUNCTUATION = re.compile(r"[\W_]+")
 _SIMILAR_NAMES = 8
 _LEAST_SIMILAR = 0.2
@@ -312,7 +315,7 @@ class Linker:
             for one, share in zip(ranked[:_EXPLAINED], _shares(ranked, probability), strict=False)
         )
         if self.threshold is None and _is_guess(ranked[0].found):
-            threshold = weights.threshold
+            threshold = _SURE_GUESS.get(type, weights.threshold)
         concepts = (ranked[0].found.concept.id,) if probability >= threshold else ()
         return Explanation(span, concepts, probability, shown)
 

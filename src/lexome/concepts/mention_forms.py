@@ -214,7 +214,7 @@ _BEFORE = {
     "invasive malignant benign transient persistent generalized localized experimental spontaneous "
     "unexplained overt clinical new",
     "Gene": "human mouse murine rat bovine yeast recombinant wild type wildtype mutant endogenous total "
-    "phosphorylated phospho soluble serum plasma anti native full length h m r hu the",
+    "phosphorylated phospho soluble serum plasma anti native full length h m r hu the lncrna circrna",
     "Chemical": "free total plasma serum intravenous oral exogenous endogenous synthetic radiolabeled labeled "
     "unlabeled racemic aqueous low high dose sodium potassium calcium disodium",
     "Species": "adult young male female pregnant healthy wild transgenic infected pathogenic virulent avirulent human "
@@ -226,7 +226,7 @@ _AFTER = {
     "cases case lesions lesion events event",
     "Gene": "gene genes protein proteins mrna mrnas cdna transcript transcripts allele alleles locus product products "
     "peptide kinase antigen promoter receptor molecule polypeptide homolog homologue ortholog isoform "
-    "isoforms subunit",
+    "isoforms subunit inflammasome",
     "Chemical": "hcl hydrochloride sodium potassium salt acid ion ions treatment sulfate sulphate acetate mesylate "
     "maleate citrate phosphate bromide chloride tablets derivatives derivative compounds compound calcium fumarate "
     "tartrate succinate",

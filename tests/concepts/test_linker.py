@@ -231,6 +231,16 @@ def test_training_mentions_tell_the_ncbi_ids_of_mouse_genes(linker: Linker) -> N
     assert _ids(trained, "In patients, {p53|Gene}") == [("NCBIGene:7157",)]
 
 
+def test_names_of_annotated_genes_are_counted_in_one_order() -> None:
+    letters = "BCDFGHJKLMNPQRSTVWXZ"
+    doc = marked(" ".join(f"The {letter}olu beta kinase ({letter}BK) and {{{letter}BK|Gene}}." for letter in letters))
+    spans = tuple(replace(span, concepts=(f"NCBIGene:{number}",)) for number, span in enumerate(doc.spans))
+    counted = TrainingMentions([replace(doc, spans=spans)]).gene_names
+    names = [list(counted[f"NCBIGene:{number}"]) for number in range(len(letters))]
+    # Sums over them depend on it in the last digits, and a set has another one in each process.
+    assert names == [[f"{letter}olu beta kinase", f"{letter}BK"] for letter in letters]
+
+
 def test_misspellings_differ_by_few_letters() -> None:
     assert is_misspelling("ibuprophen", "Ibuprofen")
     assert is_misspelling("schizophenia", "Schizophrenia")

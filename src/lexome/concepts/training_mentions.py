@@ -48,7 +48,7 @@ class TrainingMentions:
             if span.concepts[0].startswith(_GENE_PREFIX):
                 taxa = species.nearby(span.start, span.end) or species.taxa
                 for concept in span.concepts:
-                    for form in {name, span.text}:
+                    for form in dict.fromkeys((name, span.text)):
                         self.gene_names[concept][form] += 1
                     for taxon, share in taxa.items():
                         self.gene_taxa[concept][taxon] += share

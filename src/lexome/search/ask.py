@@ -34,10 +34,14 @@ LIMIT, LIST_LIMIT = 5, 20
 MAX_QUESTION_CHARACTERS = 10_000
 
 _YES_NO = re.compile(
-    r"\s*(?:is|are|was|were|do|does|did|can|could|has|have|had|will|would|should|may|might|must)\b", re.IGNORECASE
+    r"\s*(?:(?:is|are|was|were|do|does|did|could|has|have|had|would|should|must)(?:n['’]t)?"
+    r"|can(?:['’]t|not)?|will|won['’]t|may|might)\b",
+    re.IGNORECASE,
 )
+# "Which genes", but neither "which has" nor "which virus" nor "which analysis".
 _LIST = re.compile(
-    r"\s*(?:(?:please\s+)?(?:list|name|enumerate)\b|(?:which|what)\s+(?:are|were)\b|which\s+[\w-]+[^\Wsu]s\b)",
+    r"\s*(?:(?:(?:can|could)\s+you\s+)?(?:please\s+)?(?:list|name|enumerate)\b"
+    r"|(?:which|what)\s+(?:are|were)\b|which\s+(?!(?:has|was|does)\b)[\w-]+[^\Wsui]s\b)",
     re.IGNORECASE,
 )
 
@@ -102,9 +106,9 @@ def form_of(question: str) -> Form:
     >>> [form_of(text) for text in ("Is BRCA1 a gene?", "Which genes cause it?", "Where is BRCA1?")]
     ['yesno', 'list', 'factoid']
     """
-    if _YES_NO.match(question):
-        return "yesno"
-    return "list" if _LIST.match(question) else "factoid"
+    if _LIST.match(question):
+        return "list"
+    return "yesno" if _YES_NO.match(question) else "factoid"
 
 
 def open_readers(folders: Sequence[str | Path], *, threads: int | None = None) -> list[Model]:

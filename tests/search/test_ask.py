@@ -180,6 +180,15 @@ def test_questions_that_cannot_be_asked_are_refused(docs: Path, tmp_path: Path) 
         open_readers([folder])
 
 
+def test_the_command_says_which_documents_it_could_not_read(docs: Path) -> None:
+    with docs.open("a") as stream:
+        stream.write('{"id": 5, "passages": [\n')
+    result = CliRunner().invoke(app, ["ask", "Where is BRCA1?", str(docs), "--evidence-only"], catch_exceptions=False)
+    assert result.exit_code == 0
+    assert "malformed_json" in result.stderr
+    assert "malformed_json" not in result.stdout
+
+
 def test_the_command_says_that_a_reader_is_not_sure(docs: Path, tmp_path: Path) -> None:
     words = {"olaparib": 0, "brca1": 0, "melanoma": 0, "cancer": 1, "good": 1, "bad": 1}
     unsure = table_model(tmp_path / "unsure", Questions("factoid"), words)

@@ -308,6 +308,7 @@ def ask(
     Factoid and list questions need one reader, yes/no questions another. Without a reader, or if the reader finds no
     answer that is probable enough, the sentences closest to the question are printed as evidence.
     """
+    from lexome.formats import Tally
     from lexome.infer.named_models import find_readers, resolve_model
     from lexome.search.ask import ask as run
     from lexome.search.ask import open_readers, open_source
@@ -318,7 +319,8 @@ def ask(
     folders = [] if evidence_only else named or find_readers(search_path=models_path)
     readers = open_readers(folders, threads=threads)
     years = parse_years(year) if year is not None else (None, None)
-    with open_source(source, encoder=encoder) as index:
+    tally = Tally()
+    with open_source(source, encoder=encoder, tally=tally) as index:
         result = run(
             index,
             question,
@@ -330,6 +332,10 @@ def ask(
             min_probability=min_score,
             method=by,  # type: ignore[arg-type]
         )
+    for reason, times in tally.rejected.most_common():
+        print(f"rejected   {times:,} {reason}; `lexome index` keeps what it rejects", file=sys.stderr)
+    for failure in tally.failures:
+        print(f"broken     {failure}", file=sys.stderr)
     if as_json:
         print(json.dumps(result.as_dict(), ensure_ascii=False))
         return

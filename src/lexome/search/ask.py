@@ -17,6 +17,7 @@ from lexome.corpus.languages import other_language
 from lexome.corpus.sentences import split_sentences
 from lexome.document import Answer, Document, Question, Range
 from lexome.errors import FormatError, UsageError
+from lexome.formats import Tally
 from lexome.infer.annotator import Model, answerable_key, calibrated
 from lexome.search.build import index as build_index
 from lexome.search.engine import Filters, Hit, Index, Method
@@ -122,8 +123,11 @@ def open_readers(folders: Sequence[str | Path], *, threads: int | None = None) -
 
 
 @contextmanager
-def open_source(path: str | Path, *, encoder: Path | None = None) -> Iterator[Index]:
-    """An index, or documents of any format, which are indexed in a temporary folder."""
+def open_source(path: str | Path, *, encoder: Path | None = None, tally: Tally | None = None) -> Iterator[Index]:
+    """An index, or documents of any format, which are indexed in a temporary folder.
+
+    `tally` gets the counts of documents that were rejected, and files that could not be read.
+    """
     path = Path(path)
     if is_index(path):
         with Index.open(path, encoder=encoder) as opened:
@@ -134,7 +138,11 @@ def open_source(path: str | Path, *, encoder: Path | None = None) -> Iterator[In
         raise FormatError(message, code="missing-file", value=path)
     with TemporaryDirectory(prefix="lexome-") as scratch:
         folder = Path(scratch) / "index"
-        build_index([path], folder, rejects=Path(scratch) / "rejects.jsonl", embed=encoder, progress_shown=False)
+        rejects = Path(scratch) / "rejects.jsonl"
+        built = build_index([path], folder, rejects=rejects, embed=encoder, progress_shown=False)
+        if tally is not None:
+            tally.rejected.update(built.tally.rejected)
+            tally.failures += built.tally.failures
         with Index.open(folder) as opened:
             yield opened
 

@@ -283,7 +283,8 @@ def _attend_by_sequence(
 ) -> Tensor:
     """Attention over each sequence: exact, with one call per sequence, or one in all where all have one length."""
     if len(set(packing.lengths)) == 1:
-        return _attend_by_length(query_THK, key_THK, value_THK, packing, window=window, dropout=dropout)
+        whole_THK: Tensor = _attend_by_length(query_THK, key_THK, value_THK, packing, window=window, dropout=dropout)
+        return whole_THK
     sides = [torch.split(tensor, list(packing.lengths)) for tensor in (query_THK, key_THK, value_THK)]
     context = [
         _attend_padded(*(part_LHK[None] for part_LHK in parts), window=window, dropout=dropout)[0]

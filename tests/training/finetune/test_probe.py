@@ -131,7 +131,9 @@ def test_cached_pairs_have_the_loss_of_the_whole_model(start: Path, tmp_path: Pa
         fit, _ = _prepare(recipe, Run(Cell(), 0), context, setting_of(recipe, context.parallel))
         examples = context.data.splits(None).train.examples
         fit.model.model.eval()
-        cached = encode_pairs(fit, examples)
+        reports: list[str] = []
+        cached = encode_pairs(fit, examples, reports.append)
+        assert reports[-1].startswith("10 of 10")
         # Cached examples are in another order.
         vectors, targets = cached.select(torch.arange(10).flip(0))
         batch = to_batch(examples, fit.task, segments=fit.plan.segments)

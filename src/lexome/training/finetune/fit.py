@@ -486,6 +486,9 @@ def score(task: Task, split: Split, predictions: Sequence[Document]) -> Scores:
 # its weights.
 
 
+Report = Callable[[str], None]
+"""Shows how far probing is."""
+
 # Large datasets are probed in larger batches instead of more steps.
 MAX_STEPS = 2_000
 # Sequences of a batch if the recipe sets tokens instead.
@@ -506,7 +509,14 @@ class ProbeSettings:
 
 
 def probe(
-    fit: Fit, examples: Sequence[Example], loss: TaskLoss, settings: ProbeSettings, *, epochs: int, seed: int
+    fit: Fit,
+    examples: Sequence[Example],
+    loss: TaskLoss,
+    settings: ProbeSettings,
+    *,
+    epochs: int,
+    seed: int,
+    report: Report = lambda message: None,
 ) -> list[float]:
     """Train the head of a run in place on the encoder's vectors of its training examples; the loss of each epoch."""
     labeled = [example for example in examples if label_count(example)]
@@ -514,7 +524,8 @@ def probe(
     # All processes compute the same head, and the random state of fine-tuning is the same with and without probing.
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         torch.manual_seed(seed)
-        vectors = encode_pairs(fit, labeled) if fit.task.loss == "pairs" else encode_examples(fit, labeled)
+        encode = encode_pairs if fit.task.loss == "pairs" else encode_examples
+        vectors = encode(fit, labeled, report)
         mean_D, scale_D = vectors.standardize() if settings.standardize else (None, None)
         sequences = (fit.plan.size.sequences or BATCH) * fit.plan.size.accumulation
         batch_size = max(sequences * len(vectors) // len(labeled), -(-len(vectors) * epochs // MAX_STEPS))
@@ -565,11 +576,11 @@ class CachedPairs(CachedVectors):
         return vectors, targets.to(vectors.device)
 
 
-def encode_examples(fit: Fit, examples: Sequence[Example]) -> CachedVectors:
+def encode_examples(fit: Fit, examples: Sequence[Example], report: Report) -> CachedVectors:
     """The encoder's vector of each sequence or token without dropout, and the targets."""
     vectors: list[Tensor] = []
     targets: list[Tensor] = []
-    for _, batch, hidden_TD in _encode(fit, examples):
+    for _, batch, hidden_TD in _encode(fit, examples, report):
         head = fit.model.model.head
         pooled = head.pool(hidden_TD, batch.packing) if isinstance(head, SequenceHead) else hidden_TD
         assert batch.targets is not None
@@ -578,12 +589,12 @@ def encode_examples(fit: Fit, examples: Sequence[Example]) -> CachedVectors:
     return CachedVectors(torch.cat(vectors), torch.cat(targets))
 
 
-def encode_pairs(fit: Fit, examples: Sequence[Example]) -> CachedPairs:
+def encode_pairs(fit: Fit, examples: Sequence[Example], report: Report) -> CachedPairs:
     """The encoder's vector of each mention that is part of a pair, without dropout, and the rows of the pairs."""
     vectors: list[Tensor] = []
     rows: list[Example] = []
     mentions: list[int] = []
-    for part, _, hidden_TD in _encode(fit, examples):
+    for part, _, hidden_TD in _encode(fit, examples, report):
         for example, hidden in zip(part, torch.split(hidden_TD, [len(one.ids) for one in part]), strict=True):
             targets = np.array(example.targets)
             places, numbers = np.unique(targets[:, [FIRST, SECOND]], return_inverse=True)
@@ -595,19 +606,22 @@ def encode_pairs(fit: Fit, examples: Sequence[Example]) -> CachedPairs:
 
 
 @torch.no_grad()
-def _encode(fit: Fit, examples: Sequence[Example]) -> Iterator[tuple[list[Example], TaskBatch, Tensor]]:
+def _encode(fit: Fit, examples: Sequence[Example], report: Report) -> Iterator[tuple[list[Example], TaskBatch, Tensor]]:
     """The hidden states of all examples in batches of similar length, longest first."""
     encoder, device = fit.model.model.encoder, fit.trainer.parallel.device
     was_training = encoder.training
     encoder.eval()
     lengths = [len(example.ids) for example in examples]
     order = sorted(range(len(examples)), key=lambda index: -lengths[index])
+    done = 0
     for indices in fill(order, lengths, fit.evaluation.batch_tokens):
         part = [examples[index] for index in indices]
         batch = to_batch(part, fit.task, segments=fit.plan.segments).map(lambda tensor: tensor.to(device))
         with torch.autocast(device.type, fit.autocast, enabled=fit.autocast is not None):
             hidden_TD = encoder(batch.ids_T, batch.packing, batch.segments_T)
         yield part, batch, hidden_TD
+        done += len(part)
+        report(f"{done:,} of {len(examples):,} sequences encoded")
     encoder.train(was_training)
 
 

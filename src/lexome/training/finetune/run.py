@@ -245,7 +245,7 @@ def _train(
     setting = setting_of(recipe, parallel)
     with deterministic_kernels(recipe.deterministic, setting.device):
         fit, checkpoint = _resumed(recipe, run, context, setting, folder, identities)
-        probed = [] if fit.trainer.position.step else _probe(recipe, run, fit, checkpoint, splits)
+        probed = [] if fit.trainer.position.step else _probe(recipe, run, fit, checkpoint, splits, show)
         identity = _state_identity(identities[0], setting)
         _follow(fit, folder, show, save_every=recipe.save_every, identity=identity, probed=probed)
         scores = {}
@@ -379,14 +379,20 @@ def _probe_epochs(epochs: int | None, checkpoint: Checkpoint, task: Task, model:
     return default if epochs is None else epochs
 
 
-def _probe(recipe: FinetuneRecipe, run: Run, fit: Fit, checkpoint: Checkpoint, splits: Splits) -> list[float]:
+def _probe(
+    recipe: FinetuneRecipe, run: Run, fit: Fit, checkpoint: Checkpoint, splits: Splits, show: Show
+) -> list[float]:
     """Train a new head on the frozen encoder, where the recipe has it probed; the loss of each epoch."""
     epochs = _probe_epochs(recipe.probe.epochs, checkpoint, fit.task, fit.model)
     if not epochs:
         return []
     loss = TaskLoss(fit.task, _loss_settings(recipe, splits, fit.task))
     settings = ProbeSettings(**recipe.probe.model_dump(exclude={"epochs"}))
-    return probe(fit, splits.train.examples, loss, settings, epochs=epochs, seed=run.seed)
+
+    def report(message: str) -> None:
+        show(0.0, f"probing the new head: {message}")
+
+    return probe(fit, splits.train.examples, loss, settings, epochs=epochs, seed=run.seed, report=report)
 
 
 def build_model(recipe: FinetuneRecipe, context: RunContext) -> tuple[TaskModel, Checkpoint]:

@@ -1,9 +1,11 @@
-"""Tables of search and questions: latency, recall by words and vectors, readers, and what they do not know."""
+"""Tables of relations, search and questions: scores, latency, recall, and what readers do not know."""
 
 from typing import Any
 
 from tables_of.results import measured, rows, stored
 
+# Of each dataset, the schema that it annotates.
+RELATION_SETS = {"DrugProt": "DrugProt", "BC5CDR-CID": "CID", "BioRED-RE": "BioRED"}
 SETS = {"titles": "title to abstract", "bioasq": "BioASQ question to document"}
 RANKINGS = {"bm25": "words (BM25)", "vectors": "vectors", "both": "both"}
 FUSIONS = {"engine": "reciprocal ranks, as the engine", "ranks": "reciprocal ranks", "scores": "scores from 0 to 1"}
@@ -126,7 +128,42 @@ def _measured(result: dict[str, Any]) -> str:
     return f"{measured(result)}, {result['device']}; {names}"
 
 
+def relations() -> str:
+    """Scores of the relation model, with gold mentions and from raw text."""
+    result = stored("relations")
+    lines = []
+    for key, gold in result["gold"].items():
+        name, split = key.rsplit(" ", 1)
+        schema = RELATION_SETS[name]
+        raw = result["raw_text"].get(key, {})
+        lines.append(
+            (
+                name,
+                split,
+                gold["documents"],
+                f"{gold[f'{schema} f1']:.1f}",
+                f"{gold[f'{schema} pair f1']:.1f}",
+                *(f"{raw[what]:.1f}" if what in raw else "" for what in ("concepts and type", "concepts")),
+                f"{gold['ece']:.3f}",
+            )
+        )
+    head = ("dataset", "split", "documents", "F1", "F1 of pairs", "from raw text: F1", "F1 of pairs", "ECE")
+    model = result["model"]
+    return rows(head, *lines) + f"{measured(result['facts'])}; {model['name']} ({model['precision']})"
+
+
+def relation_cost() -> str:
+    """Seconds per abstract with and without relations."""
+    result = stored("relations")
+    speed = result["speed"]
+    lines = [(name, f"{seconds:.3f}") for name, seconds in speed["seconds_per_abstract"].items()]
+    table = rows((f"{speed['documents']} abstracts of BioRED, one core", "seconds per abstract"), *lines)
+    return table + measured(result["facts"])
+
+
 TABLES = {
+    "relations": relations,
+    "relation_cost": relation_cost,
     "search_speed": search_speed,
     "search_recall": search_recall,
     "search_fusion": search_fusion,

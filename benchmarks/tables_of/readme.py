@@ -28,19 +28,12 @@ def readme_quality() -> str:
 
 def readme_speed() -> str:
     """Throughput of each stage beside a peer that was measured in the same run on the same machine."""
-    annotating, serving = stored("annotate_speed"), stored("serve_load")
+    annotating = stored("annotate_speed")
     pretraining, finetuning, reading = stored("pretrain_speed"), stored("finetune_speed"), stored("read_speed")
     lines = [
         _annotating("annotate, default model, all types, no linking", "lexome", annotating["default"]["ways"]),
         _annotating("the same, with linking", "lexome, with linking", annotating["default"]["ways"]),
         _annotating("annotate, one type", "lexome int8", annotating["cores"]["1 cores"]["ways"]),
-        (
-            "annotate, default model, six types, no linking",
-            f"{serving['server_cores']} cores",
-            f"{serving['offline_docs_per_s']['a process a core']:.0f} abstracts/s",
-            "",
-            "",
-        ),
         _pretraining(pretraining, "8x512", "hf compiled, padded", "transformers, compiled"),
         _pretraining(pretraining, "8x512", "hf compiled, filled, no dropout", "the same, full sequences, no dropout"),
         _pretraining(pretraining, "12x768", "hf compiled, padded", "transformers, compiled"),

@@ -256,8 +256,8 @@ def evaluate(
         least = threshold_of(model, form)
         if form == "factoid":
             kept = {doc.questions[0].id for doc in docs}
-            every = find("BioASQ-7b", data=given.data).split("test")
-            texts = [doc for doc in every if given.limit is None or doc.meta.part_of in kept]
+            split = find("BioASQ-7b", data=given.data).split("test")
+            texts = [doc for doc in split if given.limit is None or doc.meta.part_of in kept]
             began = time.perf_counter()
             scores = percent(task.with_all_candidates().score(texts, every.annotate(texts)))
             yield row(form, "alone", scores, seconds=time.perf_counter() - began)

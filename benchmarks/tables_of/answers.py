@@ -112,7 +112,7 @@ def do_not_know() -> str:
     lines = []
     for row in result["rows"]:
         if (own := row.get("do_not_know")) is not None:
-            kinds = [f"{own[kind]['unknown']} of {own[kind]['questions']}" for kind in ("answerable", "unanswerable")]
+            kinds = [f"{own[kind]['unknown']}% of {own[kind]['questions']}" for kind in ("answerable", "unanswerable")]
             parts = (own["precision"], own["or_wrong"], own["ece"])
             lines.append((row["form"], TEXTS[row["texts"]], f"{own['threshold']:.2f}", *kinds, *map(_or_none, parts)))
     head = ("questions", "texts", "threshold", "no answer, of answerable", "of unanswerable", "precision", "or wrong")

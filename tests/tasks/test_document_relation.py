@@ -70,6 +70,17 @@ def test_one_window_has_the_mention_pairs_of_every_schema() -> None:
     assert set(example.targets[example.targets[:, LABEL] == 4, NOVEL].tolist()) == {1}
 
 
+def test_a_text_of_nothing_but_mentions_is_oversize() -> None:
+    text = "TP53 " * 11
+    genes = tuple(Span(f"T{n}", "Gene", ((5 * n, 5 * n + 4),), "TP53") for n in range(11))
+    doc = Document("d", (Passage(0, text),), genes)
+    assert task().oversize(doc, 3) is None
+    assert "11 mentions" in (task().oversize(doc, 2) or "")
+    # Mentions that nothing is related to do not count.
+    others = replace(doc, spans=tuple(replace(gene, type="Species") for gene in genes))
+    assert task().oversize(others, 2) is None
+
+
 def test_a_token_before_each_mention_names_its_type() -> None:
     (example,) = task().encode(document(INHIBITS), tokenizer(), frame(128), with_targets=True)
     marked = np.flatnonzero((example.starts == example.ends) & (example.starts >= 0))

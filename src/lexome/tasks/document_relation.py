@@ -47,6 +47,8 @@ Marking = Literal["type", "none"]
 MAX_PAIRS = 4096
 # Pairs of entities that these mentions stand for: mentions of many concepts each stand for all pairs of those.
 MAX_ENTITY_PAIRS = 8 * MAX_PAIRS
+# Mentions that count as one window: decoding 4,096 pairs, of 90 mentions, takes as long as encoding a few windows.
+MENTIONS_PER_WINDOW = 5
 # Threads that annotate share one task.
 NOTING = Lock()
 # Columns of an example's targets, one row for each mention pair. NOVEL is 1, 0, or IGNORE_INDEX.
@@ -245,6 +247,13 @@ class DocumentRelations(Task):
         """The schema of each novelty output, (V,)."""
         names = [schema.name for schema in self._schemas]
         return np.array([names.index(name) for name in self.novelties], np.int64)
+
+    def oversize(self, doc: Document, limit: int) -> str | None:
+        """Windows have bounded pairs, but text of nothing but mentions takes longer to decode than to encode."""
+        mentions, most = len(self._spans(doc)), MENTIONS_PER_WINDOW * limit
+        if mentions > most:
+            return f"{mentions:,} mentions to relate; expected at most {most:,}. Send it in parts."
+        return None
 
     def source_types(self, source: str) -> tuple[str, ...]:
         """The entity types of the schemas that a source annotates."""

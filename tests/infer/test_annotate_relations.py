@@ -232,9 +232,3 @@ def test_a_document_of_two_thousand_entities_has_bounded_pairs_that_are_counted(
     (skipped,) = (count for note, count in counts["notes"].items() if note.startswith("mention pair skipped"))
     assert skipped > 100_000
     assert 0 < sum(counts["relations"].values()) < 20_000
-
-
-def test_a_relation_model_alone_counts_documents_without_mentions(models: Path) -> None:
-    arguments = ["annotate", TEXT, "--models-path", str(models), "--model", "relations", "--no-link", "--no-color"]
-    shown = CliRunner().invoke(app, arguments, catch_exceptions=False)
-    assert "noted      1 document without mentions: nothing to relate" in shown.stderr

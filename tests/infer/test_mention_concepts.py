@@ -283,7 +283,7 @@ def test_terms_that_no_index_can_have_are_counted(model: Path, tmp_path: Path) -
     expected = {f"own.tsv: {reason}": 1 for reason in reasons}
     work = Linking(Concepts(options(terms)), [docs], progress_shown=False)
     assert len(list(work.documents())) == 1
-    assert work.tally.notes == expected
+    assert {note: count for note, count in work.tally.notes.items() if note.startswith("own.tsv")} == expected
     result = invoke(
         "annotate", docs, "--model", model, "--terms", terms, "--find", "--json", "--out", tmp_path / "out.jsonl"
     )

@@ -331,8 +331,7 @@ def annotate(
         attributes = sum(attribute.name != RULE_ATTRIBUTE for attribute in doc.attributes)
         return Counter(relation=relations, attribute=attributes)
 
-    kinds = {model.kind for model in annotator.models}
-    relations_only, answers_only = kinds <= {*RELATIONS}, kinds == {"questions"}
+    answers_only = {model.kind for model in annotator.models} == {"questions"}
     before: deque[Counter[str]] = deque()
 
     def remember() -> Iterator[Document]:
@@ -342,8 +341,6 @@ def annotate(
                 tally.note("document without mentions to relate: no model that finds them is loaded")
             if looks_foreign(doc):
                 tally.note("document that does not look English: models are trained on English")
-            if relations_only and not doc.spans:
-                tally.note("document without mentions: nothing to relate")
             if answers_only and not doc.questions:
                 tally.note("document without questions: nothing to answer")
             yield doc

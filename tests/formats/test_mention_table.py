@@ -47,6 +47,13 @@ def test_a_table_has_one_row_per_mention(tmp_path: Path, name: str, delimiter: s
     ]
 
 
+def test_names_stand_in_the_order_of_the_concepts(tmp_path: Path) -> None:
+    span = Span("T1", "Gene", ((0, 3),), "COX", ("NCBIGene:1", "NCBIGene:672", "NCBIGene:2"))
+    lexome.write(tmp_path / "m.csv", [Document("d", (Passage(0, "COX"),), (span,))], preferred_name=NAMES.get)
+    _, row = rows(tmp_path / "m.csv")
+    assert row[-2:] == ["NCBIGene:1; NCBIGene:672; NCBIGene:2", "; BRCA1 DNA repair associated; "]
+
+
 def test_an_excel_table_holds_formulas_as_text(tmp_path: Path) -> None:
     openpyxl = pytest.importorskip("openpyxl")
     lexome.write(tmp_path / "m.xlsx", [DOC])

@@ -27,6 +27,7 @@ from lexome.document import Argument, Attribute, Relation, Span
 from lexome.errors import FormatError, LexomeError, UsageError
 from lexome.files import usable_cores
 from lexome.infer.bulk import BulkResult, BulkSettings, annotate_files, share_cores
+from lexome.infer.concepts import ConceptOptions
 from lexome.pipeline import Engine, Part
 
 HERE = Engine(workers=0)
@@ -82,6 +83,14 @@ def test_each_file_has_one_of_its_own(given: Path, model: Path) -> None:
     for path in ("a.jsonl", "b.bioc.xml.gz", "deep/a.bioc.json"):
         expected = list(annotator.annotate(lexome.read(given / path)))
         assert list(lexome.read(out / f"{path.partition('.')[0]}.jsonl")) == expected
+
+
+def test_what_dictionaries_lose_is_counted_once(given: Path, model: Path, tmp_path: Path) -> None:
+    (tmp_path / "terms.tsv").write_text("id\tname\ttype\nA:1\tblue dye\tDye\nA:2\t\tDye\n")
+    concepts = ConceptOptions(terms=(str(tmp_path / "terms.tsv"),), only_terms=True, find=True)
+    for _ in range(2):  # the second time, all files are finished
+        bulk = run(given, model, settings={"concepts": concepts})
+        assert (bulk.files, sum(count for note, count in bulk.notes.items() if "terms.tsv" in note)) == (4, 1)
 
 
 def test_what_goes_with_mentions_that_are_replaced_is_counted(tmp_path: Path, model: Path) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import pickle
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -171,6 +172,15 @@ GIVEN = Document(
         Span("T4", "Weather", ((41, 44),), "red"),
     ),
 )
+
+
+def test_an_id_stays_where_no_other_is_found(terms: Path, tmp_path: Path) -> None:
+    spans = tuple(replace(span, concepts=("omim:2",)) if span.id == "T3" else span for span in GIVEN.spans)
+    lexome.write(tmp_path / "in.jsonl", [replace(GIVEN, spans=spans)])
+    work = Linking(Concepts(options(terms)), [tmp_path / "in.jsonl"], progress_shown=False, overwrite=True)
+    [doc] = work.documents()
+    assert [span.concepts for span in doc.spans[1:3]] == [("mesh:D001943",), ("omim:2",)]
+    assert work.counts.kept == {"Disease": 1}
 
 
 @pytest.mark.parametrize(

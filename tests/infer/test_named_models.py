@@ -48,6 +48,15 @@ def test_a_path_stays_a_path(models: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert resolve_model("genes") == Path("models/genes")
 
 
+def test_a_folder_with_the_name_of_an_optional_model_is_not_taken_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "relations").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with raises(UsageError, code="missing-model", value="relations", mentions="repository"):
+        resolve_model("relations", search_path=[tmp_path])
+
+
 def test_the_list_says_what_each_folder_says(models: Path) -> None:
     own, broken, genes = list_models(search_path=[models])
     assert (own.name, own.task, own.runnable) == ("default", "ner", True)

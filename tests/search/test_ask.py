@@ -1,6 +1,7 @@
 """Questions to documents: answers stand where they are said to stand, and without a reader there are none."""
 
 import json
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -11,10 +12,11 @@ from typer.testing import CliRunner
 
 from lexome.cli import app
 from lexome.corpus.languages import other_language
-from lexome.document import Document, lay_out
+from lexome.document import Document, Passage, Question, lay_out
 from lexome.errors import FormatError, UsageError
 from lexome.formats import write
-from lexome.infer.annotator import Model
+from lexome.infer.annotator import Annotator, Model
+from lexome.infer.predictor import read_settings, write_settings
 from lexome.search.ask import ask, form_of, open_readers, open_source
 from lexome.tasks import Classes, Questions
 
@@ -55,6 +57,12 @@ def reader(tmp_path: Path) -> Model:
         ("Which analysis shows it?", "factoid"),
         ("Which gene is mutated?", "factoid"),
         ("Where is BRCA1?", "factoid"),
+        ("What genes cause it?", "list"),
+        ("Which human tumor suppressor genes are lost?", "list"),
+        ("Which mouse strains are used?", "list"),
+        ("Which gas is it?", "factoid"),
+        ("Which gene causes measles?", "factoid"),
+        ("What type of cells is it?", "factoid"),
     ],
 )
 def test_forms_are_told_by_the_first_words(question: str, form: str) -> None:
@@ -124,6 +132,37 @@ def test_a_best_answer_below_the_threshold_is_not_known(docs: Path, reader: Mode
         assert result.best < 0.9999
         assert result.evidence
         assert ask(index, "Where is BRCA1?", readers=[reader], min_probability=0).answers
+
+
+def test_limits_and_probabilities_are_checked(docs: Path, reader: Model) -> None:
+    with open_source(docs) as index:
+        for options in ({"limit": 0}, {"limit": -1}, {"min_probability": 1.5}, {"min_probability": float("nan")}):
+            with raises(UsageError, code="out-of-range"):
+                ask(index, "Where is BRCA1?", readers=[reader], **options)  # type: ignore[arg-type]
+
+
+def test_annotation_abstains_below_the_threshold_of_the_reader(reader: Model) -> None:
+    folder = reader.predictor.folder
+    write_settings(folder, replace(read_settings(folder), min_scores={"factoid": 0.9999, "list": 0.0}))
+    annotator = Annotator([Model.open(folder)])
+    asked = (Question("1", "where?", "factoid"), Question("2", "which?", "list"), Question("3", "is it?", "yesno"))
+    doc = Document("d", (Passage(0, "Olaparib cancer"),), questions=asked)
+    factoid, listed, yesno = annotator(doc).questions
+    assert (factoid.answers, factoid.impossible) == ((), True)
+    assert [answer.text for answer in listed.answers] == ["Olaparib cancer"]
+    assert yesno == asked[2]
+    [lenient] = annotator.annotate([doc], min_score=0)
+    assert lenient.questions[0].answers[0].text == "Olaparib cancer"
+    [named] = annotator.annotate([doc], min_score={"factoid": 0.1})
+    assert named.questions == lenient.questions
+
+
+def test_of_two_readers_each_answers_its_own_form(reader: Model, tmp_path: Path) -> None:
+    lists = table_model(tmp_path / "lists", Questions("list"), {"melanoma": 0, "good": 1})
+    annotator = Annotator([reader, Model.open(lists)])
+    doc = Document("d", (Passage(0, "Olaparib cancer"),), questions=(Question("1", "which?", "list"),))
+    [question] = annotator(doc).questions
+    assert "Olaparib cancer" not in [answer.text for answer in question.answers]
 
 
 def test_a_list_question_is_read_by_a_reader_of_factoids_and_yes_or_no_is_not(docs: Path, reader: Model) -> None:

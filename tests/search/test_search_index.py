@@ -311,6 +311,49 @@ def test_postings_are_merged_when_the_first_and_the_last_passages_are_gone(tmp_p
     assert len(found(tmp_path / "index", "text")) == 5
 
 
+def test_postings_are_not_merged_again_until_as_many_more_passages_are_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    merged: list[int] = []
+    real = build._merged
+    monkeypatch.setattr(build, "_merged", lambda *given: merged.append(1) or real(*given))
+    docs = tmp_path / "docs"
+    docs.mkdir()
+    write(docs / "b.jsonl", many(5))
+    for number in range(4):
+        write(docs / "a.jsonl", many(100 + number))
+        index([docs], tmp_path / "index", progress_shown=False)
+    before = len(merged)
+    assert before
+    for number in range(3):
+        write(docs / "b.jsonl", many(6 + number))
+        index([docs], tmp_path / "index", progress_shown=False)
+    assert len(merged) == before
+    with Index.open(tmp_path / "index") as opened:
+        assert opened.search("text").total == 103 + 8
+
+
+def test_an_update_that_begins_while_it_is_loaded_is_not_shown(
+    monkeypatch: pytest.MonkeyPatch, make_index: MakeIndex
+) -> None:
+    folder = make_index()
+    writer = storage.connect(folder, writable=True)
+    real = Index._data_version
+
+    def interrupted(self: Index) -> int:
+        with storage.transaction(writer):
+            storage.write_meta(writer, {"complete": False})
+            writer.execute("DELETE FROM sizes")
+        return real(self)
+
+    with Index.open(folder) as opened:
+        with monkeypatch.context() as patch:
+            patch.setattr(Index, "_data_version", interrupted)
+            assert [hit.document for hit in opened.search("olaparib").hits] == ["c", "a"]
+        assert opened._meta["complete"]
+    writer.close()
+
+
 def test_an_open_index_shows_updates_when_they_are_complete(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make_index: MakeIndex
 ) -> None:

@@ -198,9 +198,12 @@ def test_ask_gives_answers_with_their_places(full_client: httpx.Client) -> None:
     assert first["text"] == text[first["start"] : first["end"]] == "olaparib breast cancer"
 
 
-def test_a_question_of_another_form_is_not_answered(full_client: httpx.Client) -> None:
-    answer = full_client.post("/ask", json={"text": "olaparib cancer", "question": "which?", "type": "yesno"})
-    assert answer.json() == {"answers": []}
+def test_a_list_question_is_answered_by_a_reader_of_factoids_and_yes_or_no_is_not(full_client: httpx.Client) -> None:
+    body = {"text": "olaparib breast cancer", "question": "which?"}
+    listed = full_client.post("/ask", json={**body, "type": "list"})
+    assert listed.json()["answers"][0]["text"] == "olaparib breast cancer"
+    answer = full_client.post("/ask", json={**body, "type": "yesno"})
+    assert (answer.status_code, "yesno" in answer.json()["error"]) == (404, True)
 
 
 @pytest.mark.parametrize("path", ["/classify", "/ask"])
@@ -241,6 +244,15 @@ def test_office_documents_are_annotated_as_the_command_line_does(
             assert mentions(answer) == FOUND
             [raw] = answer.json()["documents"]
             assert from_json(json.dumps(raw)).passages == expected.passages
+
+
+def test_a_word_document_with_others_inside_is_one(client: httpx.Client, tmp_path: Path) -> None:
+    files = office_files(tmp_path)
+    with zipfile.ZipFile(tmp_path / "a.docx", "a", zipfile.ZIP_STORED) as word:
+        word.writestr("word/embeddings/a.pdf", files["a.pdf"])
+        word.writestr("word/embeddings/a.xlsx", files["a.xlsx"])
+    answer = client.post("/annotate", content=(tmp_path / "a.docx").read_bytes())
+    assert mentions(answer) == FOUND
 
 
 def test_an_office_document_has_the_limits_of_others(serving: Serving, annotator: Annotator, tmp_path: Path) -> None:

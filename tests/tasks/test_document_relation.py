@@ -169,6 +169,20 @@ def test_pairs_in_several_windows_count_once() -> None:
     assert len(places) == len(set(places))
 
 
+def test_each_of_several_mentions_that_begin_together_has_its_own_mark() -> None:
+    text = "aspirin " * 30
+    places = [(8 * word, 8 * word + 7) for word in range(30)]
+    spans = [Span(f"C{n}", "Chemical", ((a, b),), text[a:b]) for n, (a, b) in enumerate(places)]
+    spans += [Span(f"G{n}", "Gene", ((a, b),), text[a:b]) for n, (a, b) in enumerate(places)]
+    doc = Document("d", (Passage(0, text.strip(), sentences=((0, len(text.strip())),)),), tuple(spans))
+    ordered = sorted(spans, key=lambda span: (span.start, span.id))
+    ids = {type_: tokenizer().encode(type_.lower())[0][0] for type_ in ("Chemical", "Gene")}
+    for size in range(12, 40):
+        for example in task(overlap=4).encode(doc, tokenizer(), frame(size), with_targets=False):
+            for span, place in zip(ordered, task()._places(ordered, example), strict=True):
+                assert place < 0 or example.ids[place] == ids[span.type]
+
+
 def test_many_mentions_in_one_window_are_bounded_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(document_relation, "MAX_PAIRS", 5)
     own = task()

@@ -490,8 +490,8 @@ def link(
     """Link the mentions of documents to concept ids.
 
     The documents have mentions already, from curators or from another tool. No model runs; to find mentions in plain
-    text, use `lexome annotate`. A mention whose best candidate is too improbable gets no id. Existing ids are kept
-    unless --overwrite is given.
+    text, use `lexome annotate`. A mention whose best candidate is too improbable gets no id. Existing ids are kept;
+    with --overwrite only where no other id is found.
     """
     from lexome.formats import writing_format
     from lexome.infer.annotation import Linking

@@ -197,7 +197,7 @@ class Linker:
     def link(
         self, doc: Document, *, types: Collection[str] | None = None, relink: bool = False, scores: bool = False
     ) -> Document:
-        """The document with concepts for its mentions; those that have some keep them, unless `relink`.
+        """The document with concepts for its mentions; those that have some keep them, unless `relink` finds others.
 
         With `types`, only for mentions of these.
         With `scores`, each mention that was linked has the probability in an attribute "concept_score".
@@ -212,7 +212,7 @@ class Linker:
         explained = self._explain(doc, wanted, reasons=False)
         spans = tuple(
             Span(span.id, span.type, span.parts, span.text, explained[span.id].concepts, span.score)
-            if span.id in explained
+            if span.id in explained and explained[span.id].concepts
             else span
             for span in doc.spans
         )

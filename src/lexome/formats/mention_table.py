@@ -149,7 +149,9 @@ def _mention_row(doc: Document, span: Span, preferred_name: PreferredName | None
 def _names(concepts: Iterable[str], preferred_name: PreferredName | None) -> str:
     if preferred_name is None:
         return ""
-    return "; ".join(preferred_name(concept) or "" for concept in concepts).strip("; ")
+    # As many as there are concepts, so that both columns can be split together.
+    names = [preferred_name(concept) or "" for concept in concepts]
+    return "; ".join(names) if any(names) else ""
 
 
 @dataclass(slots=True)

@@ -154,7 +154,7 @@ def _as_file(source: Source) -> Iterator[Path]:
 def read_docx(source: Source, *, tally: Tally) -> Iterator[Document]:
     """One document per file, with the paragraphs of tables and text boxes; its offsets count the extracted text.
 
-    Headings are told by style. Deleted text, headers, footers, notes and comments are not read_docx.
+    Headings are told by style. Deleted text, headers, footers, notes and comments are not read.
     """
     blocks = ((kind, level, text) for _, kind, level, text in extract(source, "docx", tally))
     yield from document_of(source, blocks, "a Word document", tally)

@@ -17,7 +17,7 @@ from lexome.errors import FormatError, UsageError
 from lexome.formats import Tally, input_files, read, write, writing_format
 from lexome.formats.registry import formats_by_extension
 from lexome.formats.streams import is_archive
-from lexome.infer.annotator import RELATIONS, TEXT_ID, Annotator, Candidate
+from lexome.infer.annotator import TEXT_ID, Annotator, Candidate
 from lexome.infer.concepts import Concepts, naming_options
 from lexome.infer.refinement import RULE_ATTRIBUTE
 from lexome.infer.relation_explanation import RelationExplanation
@@ -353,7 +353,7 @@ def annotate(
         without_rules=without_rules,
         relation_types=relation_types,
     )
-    tasks = [model.task for model in annotator.models if model.kind in RELATIONS]
+    tasks = [model.task for model in annotator.models]
     noted: Counter[str] = sum((task.notes for task in tasks), Counter())
     for doc in annotated:
         for kind, lost in (before.popleft() - dependents(doc)).items():
@@ -510,7 +510,7 @@ def link_documents(
                 continue
             if linker.linked_type(before.type) is None:
                 counts.no_dictionary[before.type] += 1
-            elif before.concepts and not overwrite:
+            elif before.concepts and (not overwrite or after.concepts == before.concepts):
                 counts.kept[before.type] += 1
             else:
                 (counts.linked if after.concepts else counts.abstained)[before.type] += 1

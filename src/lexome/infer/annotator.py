@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from importlib import resources
 from itertools import chain, islice
 from math import exp, log
@@ -177,7 +177,7 @@ class Model:
         predicted = replace(predicted, spans=spans, relations=relations)
         if not isinstance(self.task, Questions):
             return predicted
-        return self.task.rescored(predicted, partial(calibrated, curve=curves.get(self.task.form)))
+        return self.task.rescored(predicted, lambda score, form: calibrated(score, curves.get(form)))
 
     def predict(
         self, doc: Document, examples: Sequence[Example], logits: Sequence[Floats], selection: Selection
@@ -189,7 +189,38 @@ class Model:
         types = selection.types
         if self.kind in RELATIONS:
             types = tuple(label for label in self.labels if label not in selection.unwanted)
-        return selection.apply(self.types, doc, self.decode(doc, examples, logits, types=types))
+        predicted = self.decode(doc, examples, logits, types=types)
+        if isinstance(self.task, Questions):
+            return self._abstain(self.task, doc, predicted, examples, logits, selection)
+        return selection.apply(self.types, doc, predicted)
+
+    def _abstain(
+        self,
+        task: Questions,
+        doc: Document,
+        predicted: Document,
+        examples: Sequence[Example],
+        logits: Sequence[Floats],
+        selection: Selection,
+    ) -> Document:
+        """The document without answers to questions that its text seems not to answer: below the minimum score."""
+        least = {form: selection.min_scores[form] for form in task.forms if form in selection.min_scores}
+        if not any(least.values()):
+            return predicted
+        curves = self.settings.calibration or {}
+        raw = task.with_all_candidates().decode(self._with_sentences(doc), examples, logits)
+        questions = []
+        for question, candidates in zip(predicted.questions, raw.questions, strict=True):
+            form = task.form_of(question)
+            curve = curves.get(answerable_key(form))
+            if curve is None:
+                probability = max((answer.score or 0.0 for answer in question.answers), default=0.0)
+            else:
+                probability = calibrated(task.only(form).answerable(candidates), curve)
+            answered = question.type in (*task.forms, None) and question.answers
+            abstains = answered and probability < least.get(form, 0.0)
+            questions.append(replace(question, answers=(), impossible=True) if abstains else question)
+        return replace(predicted, questions=tuple(questions))
 
     def _refine(
         self, doc: Document, examples: Sequence[Example], logits: Sequence[Floats], selection: Selection
@@ -401,6 +432,14 @@ ORDER = ("ner", "relation", "document-relation", "classes", "inference", "simila
 RELATIONS = ("relation", "document-relation")
 
 
+def _with_other_form(model: Model, forms: Collection[str]) -> Model:
+    """A reader that also answers factoid or list questions, if no reader has that form; any other model as it is."""
+    task = model.task
+    if not isinstance(task, Questions) or task.form == "yesno" or {"factoid", "list"} <= set(forms):
+        return model
+    return model.with_task(task.with_other_form())
+
+
 class Annotator:
     """Models that annotate each document one after another; `annotate` is a step of a pipeline.
 
@@ -414,7 +453,9 @@ class Annotator:
         # Of a device that needs batches; `annotate` may set another.
         self.batch_tokens = batch_tokens
         # Later kinds read what earlier ones predict.
-        self.models = tuple(sorted(models, key=lambda model: ORDER.index(model.kind)))
+        ordered = sorted(models, key=lambda model: ORDER.index(model.kind))
+        forms = {model.task.form for model in ordered if isinstance(model.task, Questions)}
+        self.models = tuple(_with_other_form(model, forms) for model in ordered)
         _check_compatible(self.models)
         self.concepts = concepts
         self.threads = max(model.predictor.threads for model in self.models)
@@ -533,6 +574,9 @@ class Annotator:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled by the folders of its models, which another process opens again."""
+        if self.batch_tokens:
+            message = "an annotator on a device cannot be pickled. Open the models in each process."
+            raise UsageError(message, code="not-picklable", value="device")
         return type(self), (self.models, self.concepts)
 
     def annotate(

@@ -222,7 +222,8 @@ def annotate_file(job: Job, drafts: tuple[Path, ...], advance: Advance) -> dict[
         tally.raise_failures(str(job.inputs[0]))
     counts.documents, counts.tokens = tally.written, annotator.tokens_run - tokens
     rejected, notes = dict(sorted(tally.rejected.items())), dict(sorted(tally.notes.items()))
-    return {**counts.as_dict(), "rejected": rejected, "notes": notes}
+    dropped = {} if annotator.concepts is None else dict(sorted(annotator.concepts.dropped.items()))
+    return {**counts.as_dict(), "rejected": rejected, "notes": notes, "dropped_terms": dropped}
 
 
 @lru_cache(maxsize=1)
@@ -254,13 +255,17 @@ def _track(docs: Iterator[Document], tally: Tally, advance: Advance) -> Iterator
 
 def _add_up(outcome: StageResult, seconds: float) -> BulkResult:
     result = BulkResult(len(outcome.reports), seconds=seconds, failures=outcome.failures, waiting=outcome.waiting)
+    dropped: dict[str, int] = {}
     for name, report in outcome.reports.items():
+        # Of the same dictionaries for every file.
+        dropped |= report.get("dropped_terms", {})
         result.counts.add(report)
         result.rejected.update(report["rejected"])
         result.notes.update(report["notes"])
         if name in outcome.fresh:
             result.new_files += 1
             result.new_counts.add(report)
+    result.notes.update(dropped)
     return result
 
 

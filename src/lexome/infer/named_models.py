@@ -64,8 +64,6 @@ def resolve_model(name: str | Path, *, search_path: Sequence[Path] | None = None
     for folder in folders:
         if _is_model(folder / path):
             return folder / path
-    if path.exists():
-        return path
     if (purpose := OPTIONAL.get(str(name))) is not None:
         searched = " and ".join(str(folder) for folder in folders) or "no folder"
         message = (
@@ -74,6 +72,8 @@ def resolve_model(name: str | Path, *, search_path: Sequence[Path] | None = None
             "--models-path FOLDER, or name a model of yours with --model FOLDER."
         )
         raise UsageError(message, code="missing-model", value=str(name))
+    if path.exists():
+        return path
     names = ", ".join(model.name for model in list_models(search_path=search_path))
     message = f"no model {str(name)!r}: neither a folder nor one of {names}. Check the name, or add --models-path."
     raise UsageError(message, code="unknown-model", value=str(name))

@@ -135,9 +135,12 @@ def select(
     scored = (*default, *relations)
     if min_score is None:
         return Selection(selected, dict(floors or {}), overlaps, disabled, unwanted)
-    min_scores = min_score if isinstance(min_score, Mapping) else dict.fromkeys((*scored, *extra), min_score)
-    min_scores = dict(zip(match_case(tuple(min_scores), (*scored, *extra)), min_scores.values(), strict=True))
-    _require_known(tuple(min_scores), scored, extra)
+    # Readers have floors by the form of questions.
+    forms = tuple(name for name in floors or () if name not in scored and name not in extra)
+    every = (*scored, *extra, *forms)
+    min_scores = min_score if isinstance(min_score, Mapping) else dict.fromkeys(every, min_score)
+    min_scores = dict(zip(match_case(tuple(min_scores), every), min_scores.values(), strict=True))
+    _require_known(tuple(min_scores), scored, (*extra, *forms))
     for score in min_scores.values():
         _require_score(score)
     return Selection(selected, {**(floors or {}), **min_scores}, overlaps, disabled, unwanted)

@@ -8,7 +8,6 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, cast, get_args
@@ -39,10 +38,20 @@ _YES_NO = re.compile(
     r"|can(?:['’]t|not)?|will|won['’]t|may|might)\b",
     re.IGNORECASE,
 )
-# "Which genes", but neither "which has" nor "which virus" nor "which analysis".
+# "Which genes", but neither "which has" nor "which virus" nor "which analysis" nor "which gas"; after "what" or an
+# adjective only nouns that questions ask for, as in "what human genes", because verbs end in s as well.
+_PLURALS = (
+    "genes|proteins|receptors|enzymes|kinases|cytokines|hormones|mutations|variants|polymorphisms|genotypes|isoforms"
+    "|diseases|disorders|syndromes|symptoms|signs|complications|cancers|tumors|tumours|conditions|phenotypes"
+    "|drugs|compounds|chemicals|inhibitors|agonists|antagonists|antibodies|agents|treatments|therapies|vaccines"
+    "|species|organisms|bacteria|viruses|strains|cells|tissues|organs|lines|biomarkers|markers|pathways|factors|targets"
+    "|methods|tools|databases|tests|criteria|types|trials"
+)
 _LIST = re.compile(
     r"\s*(?:(?:(?:can|could)\s+you\s+)?(?:please\s+)?(?:list|name|enumerate)\b"
-    r"|(?:which|what)\s+(?:are|were)\b|which\s+(?!(?:has|was|does)\b)[\w-]+[^\Wsui]s\b)",
+    r"|(?:which|what)\s+(?:are|were)\b"
+    rf"|(?:which|what)\s+(?!(?:is|was|has|does|did|do)\b)(?:(?!of\b|[\w-]*s\b)[\w-]+\s+){{0,3}}(?:{_PLURALS})\b"
+    r"|which\s+(?!(?:has|was|does|gas|bias|lens|pancreas)\b)[\w-]+[^\Wsui]s\b)",
     re.IGNORECASE,
 )
 
@@ -166,6 +175,11 @@ def ask(
     question's first words unless given. A best answer of less than `min_probability` counts as not knowing.
     """
     _check_question(question, passages, form)
+    if limit is not None and limit < 1:
+        raise UsageError(f"limit is {limit}; expected 1 or more.", code="out-of-range", value=limit)
+    if min_probability is not None and not 0 <= min_probability <= 1:
+        message = f"min_probability is {min_probability}; expected a number from 0 to 1."
+        raise UsageError(message, code="out-of-range", value=min_probability)
     chosen = form or form_of(question)
     selected = filters or Filters()
     result = index.search(
@@ -222,7 +236,9 @@ def read_questions(reader: Model, docs: Sequence[Document]) -> list[tuple[Questi
         raw = task.decode(doc, part, [next(logits) for _ in part])
         answerable = calibrated(task.answerable(raw.questions[0]), curves.get(answerable_key(own.form)))
         listed = own.with_all_candidates(list_threshold=own.list_threshold).select(raw.questions[0])
-        scaled = task.rescored(replace(raw, questions=(listed,)), partial(calibrated, curve=curves.get(own.form)))
+        scaled = task.rescored(
+            replace(raw, questions=(listed,)), lambda score, form: calibrated(score, curves.get(form))
+        )
         read.append((scaled.questions[0], answerable))
     return read
 
@@ -250,12 +266,13 @@ def _check_question(question: str, passages: int, form: str | None) -> None:
 def _reader(readers: Sequence[Model], form: Form) -> Model | None:
     """The reader for a form: one of that form, or for spans one of the other form that answers by spans."""
     by_form = {cast(Questions, model.task).form: model for model in reversed(readers)}
-    if form in by_form or form == "yesno":
-        return by_form.get(form)
-    other = by_form.get("list" if form == "factoid" else "factoid")
-    if other is None:
+    model = by_form.get(form)
+    if model is None and form != "yesno":
+        model = by_form.get("list" if form == "factoid" else "factoid")
+    if model is None:
         return None
-    return other.with_task(cast(Questions, other.task).with_form(form))
+    task = cast(Questions, model.task)
+    return model if task.forms == (form,) else model.with_task(task.only(form))
 
 
 def _read(reader: Model, question: str, form: Form, hits: Sequence[Hit]) -> tuple[list[FoundAnswer], float]:

@@ -367,11 +367,14 @@ def _merge_postings(connection: sqlite3.Connection) -> None:
     """Join the batches of each term where there are many, or where much of them is about removed passages."""
     batches = connection.execute("SELECT count(DISTINCT batch) FROM postings").fetchone()[0]
     alive, last = connection.execute(f"SELECT count(*), ({storage.LAST_PASSAGE}) FROM passages").fetchone()
+    merged = storage.read_meta(connection).get("merged", {"last": 0, "alive": 0})
+    dead = merged["alive"] + last - merged["last"] - alive
+    if batches <= MERGED_BATCHES and dead <= alive + MERGED_BATCHES:
+        return
     live = np.zeros(last + 1, bool)
     live[[id_ for (id_,) in connection.execute("SELECT passage FROM sizes")]] = True
-    if batches <= MERGED_BATCHES and alive * 2 >= last - MERGED_BATCHES:
-        return
     with storage.transaction(connection):
+        storage.write_meta(connection, {"merged": {"last": last, "alive": alive}})
         connection.execute("CREATE TABLE merged AS SELECT * FROM postings WHERE 0")
         rows = connection.execute("SELECT term, passages, counts FROM postings ORDER BY term, batch")
         connection.cursor().executemany("INSERT INTO merged VALUES (?, 1, ?, ?)", _merged(rows, live))

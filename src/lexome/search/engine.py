@@ -135,21 +135,24 @@ class Index:
         # One search at a time: an update replaces what all of it is computed from.
         self._lock, self._searching = threading.Lock(), threading.RLock()
         with storage.database_errors(folder):
-            self._seen = self._data_version()
-            if not storage.read_meta(connection)["complete"]:
+            if not self._load():
                 raise SearchIndexError(f"{folder}: {storage.NOT_COMPLETE}", code="incomplete-index", value=folder)
-            self._load()
 
-    def _load(self) -> None:
-        """Read the sizes of all passages, and the settings, of one state of the database."""
+    def _load(self) -> bool:
+        """Read the sizes of all passages, and the settings, of one state of the database, unless it is incomplete."""
         connection = self._connection
         connection.execute("BEGIN")
         try:
-            self._meta = storage.read_meta(connection)
+            meta = storage.read_meta(connection)
+            if not meta["complete"]:
+                return False
+            # Of the state that this transaction sees: a later one is loaded by the next search.
+            seen = self._data_version()
             rows = np.array(connection.execute("SELECT passage, words, year FROM sizes").fetchall(), np.int64)
             (last,) = connection.execute(storage.LAST_PASSAGE)
         finally:
             connection.execute("COMMIT")
+        self._meta, self._seen = meta, seen
         ids, words, years = rows.reshape(-1, 3).T
         size = max(int(last[0]), int(ids.max(initial=0))) + 1
         self._live, self._years = np.zeros(size, bool), np.zeros(size, np.int16)
@@ -160,6 +163,7 @@ class Index:
         lengths[ids] = words
         mean = float(words[by_words].mean()) if self.passages else 1.0
         self._norm = (K1 * (1 - B + B * lengths / mean)).astype(np.float32)
+        return True
 
     def _data_version(self) -> int:
         """A number that differs once another process has written."""
@@ -168,11 +172,8 @@ class Index:
     def _refresh(self) -> None:
         """Take over an update that is complete. While it runs, passages are those of before, without removed ones."""
         with self._lock, storage.database_errors(self.folder):
-            version = self._data_version()
-            if version == self._seen or not storage.read_meta(self._connection)["complete"]:
+            if self._data_version() == self._seen or not self._load():
                 return
-            self._load()
-            self._seen = version
         for name in ("documents", "_vectors"):
             self.__dict__.pop(name, None)
 

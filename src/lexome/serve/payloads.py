@@ -139,10 +139,13 @@ def parse_documents(
 
 def office_format(body: bytes) -> str | None:
     """The name of the office format of a body, by its bytes; None for others."""
-    if not body.startswith((b"%PDF-", b"PK\x03\x04")):
+    if body.startswith(OFFICE_FORMATS["pdf"]):
+        return "pdf"
+    if not body.startswith(b"PK\x03\x04"):
         return None
-    # Names of members are not compressed.
-    return next((name for name, mark in OFFICE_FORMATS.items() if mark in body), None)
+    # A document may contain others: the first member with such a name is its own. Names are not compressed.
+    places = {name: body.find(mark) for name, mark in OFFICE_FORMATS.items() if name != "pdf"}
+    return min((name for name, place in places.items() if place >= 0), key=places.__getitem__, default=None)
 
 
 def takes_process(body: bytes, *, format: str | None, name: str | None) -> bool:

@@ -29,6 +29,7 @@ from lexome.serve.payloads import (
 from lexome.serve.queue import text_length
 from lexome.serve.schemas import error_responses
 from lexome.serve.service import SMALL_BYTES, RelationQuery, Service
+from lexome.tasks import Questions
 
 router = APIRouter(tags=["annotation"])
 operator_router = APIRouter(tags=["state"])
@@ -67,7 +68,7 @@ async def model(request: Request) -> Response:
     response_model=schemas.Annotated,
     responses={
         200: {"content": {media_type(format): {} for format in output_formats() if format != JSON}},
-        **error_responses(*_ERRORS),
+        **error_responses(404, *_ERRORS),
     },
     openapi_extra=schemas.body(Given, files=True),
 )
@@ -81,7 +82,9 @@ async def annotate(
         str, Query(description="Format of the response.", json_schema_extra={"enum": output_formats()})
     ] = JSON,
     types: Annotated[str | None, Query(description="Mention types to predict, separated by commas.")] = None,
-    min_score: Annotated[float | None, Query(ge=0, le=1, description="Minimum score of mentions.")] = None,
+    min_score: Annotated[
+        float | None, Query(ge=0, le=1, description="Minimum score of mentions, relations and answers.")
+    ] = None,
     relations: Annotated[
         bool | None, Query(description="Predict relations; by default if the service has a model for them.")
     ] = None,
@@ -182,6 +185,11 @@ async def ask(request: Request) -> Response:
     def parse() -> list[Document]:
         """The documents with the question in place of those they have."""
         asked = parse_json(body, Asked)
+        forms = [form for model in service.models("questions") for form in cast(Questions, model.task).forms]
+        if asked.type is not None and asked.type not in forms:
+            found = " and ".join(dict.fromkeys(forms))
+            message = f"no model that answers {asked.type} questions is loaded, only for {found}. Add one with --model."
+            raise RequestError(404, message)
         question = Question("question", asked.question, asked.type)
         docs = documents_of(asked, service.annotator.document)
         return check_limits((replace(doc, questions=(question,)) for doc in docs), service.limits)

@@ -35,7 +35,6 @@ class Filtered(BaseModel):
     years: str | None = Field(None, max_length=20, description="2019, 2015-2020, 2015- or -2020.")
     journals: list[str] = Field([], max_length=MAX_FILTERS, description="Titles or abbreviations of journals; any.")
     method: Method | None = Field(None, description="Ranking; by default all that the index has.")
-    limit: int = Field(10, ge=1, le=MAX_HITS, description="Maximum number of results.")
 
     def filters(self) -> Filters:
         """The filters of a search."""
@@ -47,6 +46,7 @@ class Searched(Filtered):
     """A query of plain words, filters, or both."""
 
     query: str = Field("", description="Plain words; nothing in it is syntax.")
+    limit: int = Field(10, ge=1, le=MAX_HITS, description="Maximum number of results.")
 
     @property
     def words(self) -> str:
@@ -59,6 +59,12 @@ class AskedOfIndex(Filtered):
 
     question: str = Field(min_length=1)
     form: Form | None = Field(None, description="By default that of the question's first words.")
+    limit: int | None = Field(
+        None, ge=1, le=MAX_HITS, description="Maximum number of answers; by default 5, and 20 to a list question."
+    )
+    min_score: float | None = Field(
+        None, ge=0, le=1, description="Minimum probability of the best answer; by default the reader's own threshold."
+    )
 
     @property
     def words(self) -> str:
@@ -113,6 +119,7 @@ async def ask_index(request: Request) -> Response:
             form=body.form,
             filters=body.filters(),
             limit=body.limit,
+            min_probability=body.min_score,
             method=body.method,
             timeout_s=service.limits.answer_s,
         )

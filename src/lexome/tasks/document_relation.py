@@ -1,7 +1,7 @@
 """Relation extraction over whole documents: one pass of the encoder scores all pairs of mentions.
 
 A token head gives each mention a vector per relation as its first and as its second side; the logit of a relation is
-the scaled product of the two, plus a number of either. Logits of the mention pairs of two entities are pooled by
+the scaled product of the two, plus a bias for each side. Logits of the mention pairs of two entities are pooled by
 logsumexp, and a softmax over the relations of a schema and "no relation" (logit 0) decides.
 
 N mention pairs, P entity pairs, T tokens of an example, C outputs of the head, R relations of all schemas, V schemas
@@ -314,6 +314,8 @@ class DocumentRelations(Task):
         at = np.array([visible[place] if place < len(visible) else len(tokens) for place in places], np.int64)
         begins = tokens.begins.copy()
         own = np.array([begins[place] if place < len(tokens) else INSIDE for place in at.tolist()], np.int64)
+        # No window may begin between the marks of mentions that begin at one place.
+        own[1:][at[1:] == at[:-1]] = INSIDE
         begins[at[at < len(tokens)]] = INSIDE
         offsets = np.array([span.start for span in mentions], np.int64)
         ids = np.array([marks[span.type] for span in mentions], np.int64)

@@ -59,6 +59,8 @@ QuestionPair = tuple[Question, Question | None]
 class Questions(Task):
     """Questions of one form; those of another are left unchanged. A question without a type matches any form.
 
+    `also` is a second form that is answered, by the same spans: list beside factoid, or factoid beside list.
+
     form            "factoid": the best answers, best first; "list": all good answers; "yesno": one of `says`
     says            the answers to yes/no questions
     null            whether a question may have no answer: it has none if the null score exceeds the best answer's by
@@ -113,6 +115,7 @@ class Questions(Task):
             message = f"list_threshold is {list_threshold}; expected a number above 0, up to 1."
             raise UsageError(message, code="out-of-range", value=list_threshold)
         self.form, self.says, self.null, self.null_threshold = form, tuple(says), null, null_threshold
+        self.also: Form | None = None
         self.min_probability = min_probability
         self.best, self.kept, self.list_threshold, self.longest = best, kept, list_threshold, longest
         self.overlap, self.absent, self.pool, self.measure = overlap, absent, pool, measure
@@ -129,8 +132,27 @@ class Questions(Task):
             message = f"a reader of {self.form} questions cannot answer {form} questions. Use another model."
             raise UsageError(message, code="invalid-choice", value=form)
         task = copy(self)
-        task.form = form
+        task.form, task.also = form, None
         return task
+
+    def only(self, form: Form) -> "Questions":
+        """The task for questions of one of its forms, or of the other form that is answered by spans."""
+        if form != self.form:
+            return self.with_form(form)
+        task = copy(self)
+        task.also = None
+        return task
+
+    def with_other_form(self) -> "Questions":
+        """The task for questions of both forms that are answered by spans."""
+        task = copy(self)
+        task.also = {"factoid": "list", "list": "factoid"}.get(self.form)  # type: ignore[assignment]
+        return task
+
+    @property
+    def forms(self) -> tuple[Form, ...]:
+        """The forms of questions that are answered."""
+        return (self.form,) if self.also is None else (self.form, self.also)
 
     def answers_any(self, docs: Iterable[Document]) -> bool:
         """Whether one of the documents has a question of this form."""
@@ -152,14 +174,16 @@ class Questions(Task):
         scores = [answer.score or 0.0 for answer in question.answers]
         return min(sum(scores), 1.0) if self.null and self.form != "yesno" else max(scores, default=0.0)
 
-    def rescored(self, doc: Document, curve: Callable[[float], float]) -> Document:
-        """The document with the scores of this task's answers on another scale."""
+    def rescored(self, doc: Document, scale: Callable[[float, Form], float]) -> Document:
+        """The document with the scores of this task's answers on another scale, that of the form of the question."""
         matching = self._matching(doc)
         questions = tuple(
             replace(
                 question,
                 answers=tuple(
-                    answer if answer.score is None else replace(answer, score=curve(answer.score))
+                    answer
+                    if answer.score is None
+                    else replace(answer, score=scale(answer.score, self.form_of(question)))
                     for answer in question.answers
                 ),
             )
@@ -215,7 +239,11 @@ class Questions(Task):
         return examples
 
     def _matching(self, doc: Document) -> list[Question]:
-        return [question for question in doc.questions if question.type in (self.form, None)]
+        return [question for question in doc.questions if question.type in (*self.forms, None)]
+
+    def form_of(self, question: Question) -> Form:
+        """The form that a question is answered in: its own, or else that of the task."""
+        return self.also if self.also is not None and question.type == self.also else self.form
 
     def _answer_ranges(self, question: Question, passages: Sequence[Passage], tokens: TokenizedText) -> list[Range]:
         """The distinct ranges of a text's tokens that hold a gold answer."""
@@ -269,8 +297,11 @@ class Questions(Task):
         for example, array in zip(examples, logits, strict=True):
             by_question.setdefault(example.key[0], []).append((example, array))
         matching = {question.id for question in self._matching(doc)}
+        by_form = {form: self if form == self.form else self.with_form(form) for form in self.forms}
         questions = tuple(
-            self._answer(doc, question, by_question.get(question.id, [])) if question.id in matching else question
+            by_form[self.form_of(question)]._answer(doc, question, by_question.get(question.id, []))
+            if question.id in matching
+            else question
             for question in doc.questions
         )
         return replace(doc, questions=questions)

@@ -3,13 +3,16 @@
 import json
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
 from errors import raises, rejects
 
-from lexome.concepts.build_terms import build_terms
+import lexome
+from lexome.concepts.build_terms import build_terms, synonym_pairs
 from lexome.concepts.index import TermIndex, TermStack
+from lexome.corpus.records import split_document
 from lexome.errors import FormatError, UsageError
 from lexome.recipe.corpus_stages import TermsRecipe
 
@@ -205,3 +208,35 @@ def test_the_sample_on_the_command_line(tmp_path: Path) -> None:
     again = subprocess.run([*command, "--json"], cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert json.loads(again.stdout)["concepts"] == {"Disease": 2, "Gene": 2}
     assert TermIndex.open(tmp_path / "tiny" / "sample.lexterms").find("fevers of the marsh")[0].name
+
+
+def test_pairs_of_synonyms_are_documents_of_two_sentences(tmp_path: Path) -> None:
+    table = {"out": tmp_path / "synonyms.jsonl.gz", "types": ("Disease",)}
+    assert build_terms(recipe(tmp_path, synonyms=table), progress_shown=False).pairs == 2
+    docs = list(lexome.read(table["out"]))
+    pairs = {doc.id: {passage.text for passage in doc.passages} for doc in docs}
+    # "fever of marshes" and "Rash, Reed" say nothing new.
+    assert pairs == {"mesh:D1/0": {"Marsh Fever", "bog fever"}, "mesh:D2/0": {"Reed Rash", "scirpitis"}}
+    for doc in docs:
+        assert split_document(doc).pieces == tuple(passage.text for passage in doc.passages)
+    assert build_terms(recipe(tmp_path, synonyms=table), progress_shown=False).pairs is None
+
+
+def test_a_file_in_the_place_of_synonyms_is_kept(tmp_path: Path) -> None:
+    other = tmp_path / "notes.jsonl"
+    other.write_text("{}")
+    with raises(UsageError, code="foreign-output", value=other):
+        build_terms(recipe(tmp_path, synonyms={"out": other}), progress_shown=False)
+    with raises(UsageError, code="unknown-type", value="Spell"):
+        table = {"out": tmp_path / "new.jsonl", "types": ("Spell",)}
+        build_terms(recipe(tmp_path, synonyms=table), progress_shown=False)
+
+
+def test_pairs_of_a_concept_are_bounded(tmp_path: Path) -> None:
+    (tmp_path / "many.tsv").write_text("D1\tague\nD1\tbog fever\nD1\tcold bath\nD1\tdamp rot\n")
+    many = {"name": "many", "paths": ("many.tsv",), "format": "tsv", "type": "Disease", "prefix": "mesh"}
+    index = TermIndex.open(build_terms(recipe(tmp_path, dictionaries=[many]), progress_shown=False).path)
+    every, two = (list(synonym_pairs(index, types=["Disease"], max_pairs=count)) for count in (9, 2))
+    names = Counter(passage.text for doc in every for passage in doc.passages)
+    assert names == dict.fromkeys(("ague", "bog fever", "cold bath", "damp rot"), 2)
+    assert two == every[:2]

@@ -20,7 +20,7 @@ from lexome.models import checkpoint
 from lexome.training.loop import to_tensors
 from lexome.training.losses import contrastive_sums, embedding_distance, pool, unmask
 from lexome.training.pretrain import pretrain
-from lexome.training.sampling import Pieces, Place, Plan, Text, steps
+from lexome.training.sampling import Pieces, Place, Plan, Text, Views, steps
 from lexome.training.session import batches_of
 from lexome.training.trainer import read_metrics
 
@@ -46,7 +46,7 @@ def epoch_of(shards: Shards, **keys: Any) -> tuple[Text, Any]:
 
 def test_views_cover_the_whole_sequence_and_are_adjacent(shards: Shards) -> None:
     _, whole = epoch_of(shards)
-    _, split = epoch_of(shards, split_fraction=1.0)
+    _, split = epoch_of(shards, views=Views(1.0))
     ranges, units = split.ranges, split.ranges.wholes
     assert units is not None
     for number in range(whole.ranges.starts.size):
@@ -62,16 +62,31 @@ def test_views_cover_the_whole_sequence_and_are_adjacent(shards: Shards) -> None
 
 
 def test_a_fraction_of_sequences_is_split_at_sentence_boundaries(shards: Shards) -> None:
-    text, split = epoch_of(shards, split_fraction=0.5)
-    _, all_split = epoch_of(shards, split_fraction=1.0)
+    text, split = epoch_of(shards, views=Views(0.5))
+    _, all_split = epoch_of(shards, views=Views(1.0))
     counts = np.bincount(split.ranges.wholes)
     assert 0.3 < (counts == 2).sum() / (np.bincount(all_split.ranges.wholes) == 2).sum() < 0.7
     ends = np.concatenate([one.sentence_ends + at for one, at in zip(text.shards, text.offsets, strict=False)])
     assert np.isin(split.ranges.ends, ends).all()
 
 
+def test_a_fraction_of_splits_leaves_one_sentence_alone(shards: Shards) -> None:
+    def alone(single: float) -> float:
+        text, _ = epoch_of(shards, views=Views(1.0, single))
+        ranges = text.epoch(0, 128).ranges
+        counts = np.bincount(ranges.wholes)
+        ends = np.concatenate([one.sentence_ends + at for one, at in zip(text.shards, text.offsets, strict=False)])
+        sentences = np.searchsorted(ends, ranges.ends) - np.searchsorted(ends, ranges.starts, side="right") + 1
+        several = [number for number in np.flatnonzero(counts == 2) if sentences[ranges.wholes == number].sum() > 3]
+        assert len(several) > 30
+        return float(np.mean([sentences[ranges.wholes == number].min() == 1 for number in several]))
+
+    assert alone(1.0) == 1.0
+    assert alone(0.0) < alone(0.5) < 1.0
+
+
 def test_pairs_of_a_batch_are_views_of_one_text(shards: Shards) -> None:
-    text, _ = epoch_of(shards, split_fraction=1.0)
+    text, _ = epoch_of(shards, views=Views(1.0))
     pieces = Pieces.read(shards.folder / "tokenizer.json", words=True)
     made = steps(text, PLAN, pieces.vocabulary, lambda step, tokens: 0.0, begin=(Place(), 0, 0))
     for step in islice(made, 6):
@@ -176,7 +191,7 @@ def test_sentence_pairs_do_not_combine_with_contrastive_learning(shards: Shards,
 
 
 def test_pairs_of_micro_batches_add_up_to_the_step(shards: Shards) -> None:
-    text, _ = epoch_of(shards, split_fraction=1.0)
+    text, _ = epoch_of(shards, views=Views(1.0))
     pieces = Pieces.read(shards.folder / "tokenizer.json", words=True)
     plan = replace(PLAN, passes=3)
     made = to_tensors(next(steps(text, plan, pieces.vocabulary, lambda step, tokens: 0.0, begin=(Place(), 0, 0))))

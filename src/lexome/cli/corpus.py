@@ -175,6 +175,9 @@ def build_terms(recipe: RecipePath, set_: Overrides = None, as_json: AsJson = Fa
     elif not quiet:
         print(built.markdown())
         print(f"\n{'wrote' if built.new else 'kept':<9} {built.path}, {built.bytes:,} bytes")
+        if loaded.synonyms is not None:
+            pairs = "" if built.pairs is None else f", {built.pairs:,} pairs of names"
+            print(f"{'wrote' if pairs else 'kept':<9} {loaded.synonyms.out}{pairs}")
 
 
 @app.command()

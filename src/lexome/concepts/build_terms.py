@@ -1,27 +1,36 @@
 """build-terms: read dictionaries, join their terms into concepts, and write the index."""
 
 import hashlib
+import random
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
 import lexome
 from lexome.concepts.index import TermIndex
 from lexome.concepts.index_writer import write_index
-from lexome.concepts.names import fold_name
+from lexome.concepts.names import fold_name, name_key
 from lexome.concepts.sources import SourceOptions, read_terms, to_curie
 from lexome.concepts.terms import Entry, Term, TermTable
+from lexome.document import Document, Passage
 from lexome.errors import FormatError, UsageError
 from lexome.files import fingerprint
-from lexome.formats import Tally
+from lexome.formats import Tally, write
 from lexome.progress import progress
 from lexome.recipe.corpus_stages import Dictionary, Mapping, TermsRecipe
 
-# Keys that say where files are, not what is in them; the contents of the files are part of the fingerprint.
-_PLACES: Any = {"out": True, "data": True, "overwrite": True, "dictionaries": {"__all__": {"data"}}}
+# Keys that do not decide what is in the index; the contents of the dictionaries are part of the fingerprint.
+_PLACES: Any = {
+    "out": True,
+    "data": True,
+    "overwrite": True,
+    "dictionaries": {"__all__": {"data"}},
+    "synonyms": {"out"},
+}
 
 
 @dataclass(frozen=True)
@@ -36,7 +45,7 @@ class DictionarySummary:
 
 @dataclass(frozen=True)
 class TermsResult:
-    """The index that was built; `new` is False where it existed."""
+    """The index that was built; `new` is False where it existed. `pairs` counts synonyms, if they were written."""
 
     path: Path
     new: bool
@@ -46,6 +55,7 @@ class TermsResult:
     names: dict[str, int]
     dictionaries: tuple[DictionarySummary, ...]
     dropped: dict[str, int]
+    pairs: int | None = None
 
     def markdown(self) -> str:
         """Tables of dictionaries and types, and what was dropped."""
@@ -64,10 +74,34 @@ class TermsResult:
 
 
 def build_terms(recipe: TermsRecipe, *, progress_shown: bool = True) -> TermsResult:
-    """Build the index of a recipe, unless the file already is the index of the same recipe and dictionaries."""
+    """Build the index of a recipe, unless the file already is the index of the same recipe and dictionaries.
+
+    With a table of synonyms, their pairs are written too.
+    """
+    table = recipe.synonyms
+    if table is None:
+        return _build_index(recipe, progress_shown=progress_shown)
+    if table.out.exists() and not (recipe.out.exists() or recipe.overwrite):
+        message = f"{table.out}: exists. Move it, choose another synonyms.out, or set overwrite = true."
+        raise UsageError(message, code="foreign-output", value=table.out)
+    result = _build_index(recipe, progress_shown=progress_shown)
+    if table.out.exists() and not result.new:
+        return result
+    index = TermIndex.open(recipe.out)
+    if unknown := sorted(set(table.types) - set(index.types)):
+        message = f"synonyms.types has {unknown[0]!r}; expected some of {', '.join(index.types)}."
+        raise UsageError(message, code="unknown-type", value=unknown[0])
+    pairs = synonym_pairs(index, types=table.types or index.types, max_pairs=table.max_pairs)
+    write(table.out, pairs, tally=(tally := Tally()))
+    return replace(result, pairs=tally.written)
+
+
+def _build_index(recipe: TermsRecipe, *, progress_shown: bool) -> TermsResult:
     files = dict(_input_files(recipe))
     inputs = {name: _content_hash(paths) for name, paths in files.items()}
     settings = recipe.model_dump(mode="json", exclude=_PLACES)
+    if recipe.synonyms is None:
+        del settings["synonyms"]
     identity = fingerprint(settings, inputs)
     if (existing := _existing_index(recipe, identity)) is not None:
         return existing
@@ -123,6 +157,25 @@ def _existing_index(recipe: TermsRecipe, identity: str) -> TermsResult | None:
         code="other-settings",
         value=out,
     )
+
+
+def synonym_pairs(index: TermIndex, *, types: Iterable[str], max_pairs: int) -> Iterator[Document]:
+    """Documents of two names of one concept each, a passage and a sentence for each name.
+
+    Names that agree but for case, punctuation or plurals count once. The order of a concept's names depends on its id
+    alone, and each name is in two pairs at most.
+    """
+    for concept in chain.from_iterable(map(index.concepts, types)):
+        names = list({name_key(name): name for name in reversed(concept.names)}.values())
+        random.Random(concept.id).shuffle(names)
+        following = zip(names, names[1:] + names[:1] * (len(names) > 2), strict=False)
+        for number, (first, second) in enumerate(islice(following, max_pairs)):
+            start = len(first) + 1
+            passages = (
+                Passage(0, first, sentences=((0, len(first)),)),
+                Passage(start, second, sentences=((start, start + len(second)),)),
+            )
+            yield Document(f"{concept.id}/{number}", passages)
 
 
 def _input_files(recipe: TermsRecipe) -> Iterator[tuple[str, list[Path]]]:

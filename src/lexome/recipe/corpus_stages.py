@@ -274,6 +274,14 @@ class Dictionary(Table):
         return self
 
 
+class SynonymTable(Table):
+    """Pairs of names of one concept, as text for the contrastive loss of pre-training (SapBERT; Liu et al. 2021)."""
+
+    out: Path = Field(description="A file of documents, such as synonyms.jsonl.gz: an input of `lexome shard`.")
+    types: tuple[str, ...] = Field(default=(), description="Types of concepts; by default all.")
+    max_pairs: int = Field(default=4, ge=1, description="At most this many pairs of a concept.")
+
+
 class TermsRecipe(Recipe):
     """Builds an index of names and ids from dictionaries."""
 
@@ -290,6 +298,7 @@ class TermsRecipe(Recipe):
         min_length=1, description="Where two disagree about a concept, the earlier one decides."
     )
     mappings: tuple[Mapping, ...] = Field(default=())
+    synonyms: SynonymTable | None = None
 
     @model_validator(mode="after")
     def _names_fit(self) -> Self:

@@ -223,7 +223,10 @@ class EmbeddingDistillationTable(Table):
 
 
 class ContrastiveTable(Table):
-    """In-batch contrastive loss (InfoNCE) between two parts of a text: title and abstract, or adjacent passages."""
+    """In-batch contrastive loss (InfoNCE) between two parts of a text: title and abstract, or adjacent passages.
+
+    Documents of two names of one concept, which `lexome build-terms` writes, are contrasted like any other text.
+    """
 
     fraction: float = Field(
         default=0.5, gt=0, le=1, description="Fraction of sequences that are split in two at a sentence boundary."
@@ -232,6 +235,12 @@ class ContrastiveTable(Table):
     temperature: float = Field(default=0.05, gt=0, description="Divides the cosine similarities.")
     pooling: Literal["first", "mean"] = Field(
         default="first", description="The embedding that is contrasted: of the first token, or the mean of all tokens."
+    )
+    single_sentence: float = Field(
+        default=0.0,
+        ge=0,
+        le=1,
+        description="Fraction of splits in which one part is a single sentence, short as a question is.",
     )
 
 

@@ -101,6 +101,14 @@ class Ordered:
     reached: Ints
 
 
+@dataclass(frozen=True, slots=True)
+class Views:
+    """Which sequences are split in two for contrastive learning, and in how many of these one part is one sentence."""
+
+    fraction: float
+    single_sentence: float = 0.0
+
+
 class Text:
     """Sequences of the shards, epoch by epoch, each a function of seed, epoch and longest sequence alone.
 
@@ -119,7 +127,7 @@ class Text:
         short: float = 0.1,
         repeat: Mapping[str, int] | None = None,
         shuffled: bool = True,
-        split_fraction: float = 0.0,
+        views: Views | None = None,
     ) -> None:
         times = repeat or {}
         self.shards = [shard for shard in shards if shard.tokens.size and times.get(shard.source, 1)]
@@ -131,7 +139,7 @@ class Text:
         self.tokens = [np.asarray(shard.tokens) for shard in self.shards]
         self.offsets = np.cumsum([0] + [tokens.size for tokens in self.tokens])
         self.specials, self.kind, self.seed, self.short = specials, kind, seed, short
-        self.dupe_factor, self.shuffled, self.split_fraction = dupe_factor, shuffled, split_fraction
+        self.dupe_factor, self.shuffled, self.views = dupe_factor, shuffled, views
         self._sequences_of: dict[int, Ranges] = {}
         self._ordered: dict[tuple[int, int], Ordered] = {}
         self._pending: dict[tuple[int, int], Future[Ordered]] = {}
@@ -185,8 +193,8 @@ class Text:
         order = np.arange(ranges.starts.size)
         if self.shuffled:
             order = self._rng(_ORDER, epoch).permutation(ranges.starts.size)
-        if self.split_fraction:
-            ranges, order = self._split(ranges, order, self._rng(_VIEWS, epoch))
+        if self.views is not None:
+            ranges, order = self._split(ranges, order, self.views, self._rng(_VIEWS, epoch))
         return Ordered(ranges, order, np.cumsum(ranges.lengths[order]))
 
     def _sequences(self, max_tokens: int) -> Ranges:
@@ -199,7 +207,7 @@ class Text:
         starts = np.concatenate([one.starts + offset for one, offset in placed])
         return Ranges(starts, np.concatenate([one.ends + offset for one, offset in placed]))
 
-    def _split(self, ranges: Ranges, order: Ints, rng: np.random.Generator) -> tuple[Ranges, Ints]:
+    def _split(self, ranges: Ranges, order: Ints, views: Views, rng: np.random.Generator) -> tuple[Ranges, Ints]:
         """Split some sequences in two at a sentence boundary; the two views are adjacent in the order."""
         placed = list(zip(self.shards, self.offsets.tolist(), strict=False))
         sentences = np.concatenate([shard.sentence_ends + offset for shard, offset in placed])
@@ -207,9 +215,13 @@ class Text:
         first = np.searchsorted(sentences, ranges.starts, side="right")
         boundaries = np.searchsorted(sentences, ranges.ends, side="left") - first
         whether, where, title = rng.random((3, ranges.starts.size))
-        split = (boundaries > 0) & (whether < self.split_fraction)
+        split = (boundaries > 0) & (whether < views.fraction)
         begins_document = np.isin(ranges.starts, np.concatenate([documents, self.offsets]))
         chosen = np.where(begins_document & (title < TITLE_PROBABILITY), 0, (where * boundaries).astype(np.int64))
+        if views.single_sentence:
+            # The first or the last sentence is one view, and everything else the other.
+            single = rng.random(ranges.starts.size) / views.single_sentence
+            chosen = np.where(single < 1, np.where(single < 0.5, 0, boundaries - 1), chosen)
         boundary = sentences[np.minimum(first + chosen, sentences.size - 1)].astype(np.int64)
         counts = 1 + split
         at = np.cumsum(counts) - counts

@@ -45,7 +45,7 @@ from lexome.training.loop import (
 from lexome.training.losses import compile_layers, pad_logits
 from lexome.training.optim import LearningRateSchedule, Length, Optimizers, OptimizerSettings
 from lexome.training.parallel import Parallel, join_processes
-from lexome.training.sampling import Pieces, Plan, StepArrays, Text, TextKind, evaluation_batches, steps
+from lexome.training.sampling import Pieces, Plan, StepArrays, Text, TextKind, Views, evaluation_batches, steps
 from lexome.training.start import Start, checkpoint_name, initialize, write_checkpoint
 from lexome.training.trainer import (
     METRICS,
@@ -82,11 +82,11 @@ class HeldOutSettings:
 class ShardBatches:
     """The steps of a run, of which each process gets its micro-batches, and the held-out batches.
 
-    kind            of sequences: packed sentences, or pairs
-    short           probability of a short sequence
-    repeat          how often an epoch has the text of a source
-    split_fraction  of sequences that contrastive learning splits into two views
-    prefetch        steps that are prepared ahead
+    kind      of sequences: packed sentences, or pairs
+    short     probability of a short sequence
+    repeat    how often an epoch has the text of a source
+    views     how contrastive learning splits sequences in two
+    prefetch  steps that are prepared ahead
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class ShardBatches:
         held_out: HeldOutSettings,
         short: float = 0.0,
         repeat: Mapping[str, int] | None = None,
-        split_fraction: float = 0.0,
+        views: Views | None = None,
         prefetch: int = 0,
     ) -> None:
         self.plan, self.repeat, self.prefetch = plan, repeat or {}, prefetch
@@ -113,7 +113,7 @@ class ShardBatches:
             dupe_factor=plan.dupe_factor,
             short=short,
             repeat=self.repeat,
-            split_fraction=split_fraction,
+            views=views,
         )
         self.held_out = self._held_out(shards, kind, held_out)
 
@@ -593,7 +593,7 @@ def batches_of(recipe: TrainingRecipe, shards: Shards) -> ShardBatches:
         kind=text.kind,
         short=text.short_seq_prob,
         repeat=text.repeat,
-        split_fraction=0.0 if contrastive is None else contrastive.fraction,
+        views=None if contrastive is None else Views(contrastive.fraction, contrastive.single_sentence),
         prefetch=recipe.batch.prefetch,
         held_out=HeldOutSettings(
             evaluation.tokens, evaluation.masking_rate, evaluation.seed, required=evaluation.every is not None

@@ -260,7 +260,7 @@ def _known(
                 total += 1
                 ids = {*span.concepts, *same.of(span.concepts)}
                 for one in ids - cache.keys():
-                    counted = mentions is not None and mentions.count_of(one) > 0
+                    counted = mentions is not None and mentions.concepts[one] > 0
                     cache[one] = counted or any(index.concept_of(one) is not None for index in indexes)
                 known += any(cache[one] for one in ids)
     return known / total if total else 0.0

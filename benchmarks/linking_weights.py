@@ -52,7 +52,7 @@ PENALTY, STEPS, RATE, CURVE_PENALTY = 0.001, 1000, 0.05, 0.003
 CLOSER, LEAD = (("exact", "case"), ("case", "folded"), ("folded", "loose")), 0.2
 FOLDS, USED_FOLDS = 4, (0, 2)
 MAX_CANDIDATES = 40
-MAX_DOCUMENTS = 300
+MAX_DOCUMENTS = 1000
 # Where F1 by document was best on the development splits, annotated by the default model.
 THRESHOLDS = {"Disease": 0.6, "Chemical": 0.6}
 THRESHOLD = 0.3

@@ -56,6 +56,9 @@ def test_forms_of_mentions(linker: Linker, text: str, expected: list[tuple[str, 
         ("{KRAS|Gene} was silenced in {HeLa|CellLine} cells, then injected into {mice|Species}.", "NCBIGene:3845"),
         ("{BRCA1|Gene} in {HeLa|CellLine} cells. Tumors of {mice|Species} grew.", "NCBIGene:672"),
         ("{Kras|Gene} of the {mouse|Species}", "MGI:96680"),
+        # A knockout is of a mouse, if nothing tells otherwise.
+        ("{Kras|Gene}(-/-) embryos", "MGI:96680"),
+        ("{Kras|Gene} null embryos", "MGI:96680"),
     ],
 )
 def test_species_of_genes(linker: Linker, text: str, expected: str) -> None:
@@ -229,6 +232,16 @@ def test_training_mentions_tell_the_ncbi_ids_of_mouse_genes(linker: Linker) -> N
     # Also by names that no training mention has, and not in texts about humans.
     assert _ids(trained, "In {mice|Species}, {Trp53|Gene}")[1] == ("NCBIGene:22059",)
     assert _ids(trained, "In patients, {p53|Gene}") == [("NCBIGene:7157",)]
+
+
+def test_training_mentions_tell_the_gene_and_the_document_its_species(tmp_path, linker: Linker) -> None:
+    genes = [Term("NCBIGene:3091", "Gene", "HIF1A", taxon=HUMAN), Term("MGI:106918", "Gene", "Hif1a", taxon=MOUSE)]
+    indexes = [small_index(tmp_path, genes, name="own"), *linker.indexes]
+    doc = marked("In patients, {qualmase|Gene}")
+    mentions = TrainingMentions([_with_concepts(doc, "NCBIGene:3091")])
+    trained = Linker(indexes, mentions=mentions)
+    assert _ids(trained, "In patients, {qualmase|Gene}") == [("NCBIGene:3091",)]
+    assert mentions.shares("qualmase", "Gene", str.lower) == {"ncbigene:3091": 1.0}
 
 
 def test_names_of_annotated_genes_are_counted_in_one_order() -> None:

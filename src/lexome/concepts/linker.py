@@ -51,7 +51,7 @@ from lexome.concepts.ranking import (
     is_misspelling,
     word_overlap,
 )
-from lexome.concepts.training_mentions import KnownGenes, TrainingMentions, match_genes
+from lexome.concepts.training_mentions import GENE_PREFIX, KnownGenes, TrainingMentions, match_genes
 from lexome.concepts.variants import variant_concepts
 from lexome.document import Attribute, Document, Span
 from lexome.metadata import fast_dataclass
@@ -177,6 +177,9 @@ class Linker:
         self.mentions = mentions
         self.genes = KnownGenes({}, {}) if mentions is None else match_genes(mentions, self.indexes)
         self._dictionary_ids = {annotated: own for own, annotated in self.genes.same.items()}
+        self._trained_concepts: Counter[str] = Counter()
+        for id_, count in mentions.concepts.items() if mentions is not None else ():
+            self._trained_concepts[self._ortholog_group(id_) if id_.startswith(GENE_PREFIX) else id_] += count
         self.weights = weights if weights is not None else default_weights()
         self.threshold = threshold
         self.types = frozenset(chain.from_iterable(index.types for index in self.indexes))
@@ -282,7 +285,8 @@ class Linker:
                 seen.add((span.text, type))
                 found = self._look_up(span.text, type, forms.get(span.text), "")
                 concepts.update(one.concept.id for one in found[:1] if _is_faithful(one))
-        return _Context(forms, SpeciesContext(doc, places), concepts)
+        genes = [span for span in doc.spans if self.linked_type(span.type) == GENE]
+        return _Context(forms, SpeciesContext(doc, places, genes), concepts)
 
     def _taxon(self, span: Span, type: str, forms: Mapping[str, str]) -> tuple[str | None, float]:
         """The species that a mention tells, and how much it counts."""
@@ -544,18 +548,22 @@ class Linker:
         if _is_popular(concept, form.text if type == GENE else text, type) and (type != GENE or long is None):
             features["popular"] = 1.0
         if self.mentions is not None:
-            shares = self.mentions.shares(form.text, type, self.genes.taxa if type == GENE else None)
-            share = shares.get(concept.id, 0.0)
-            if share:
+            # Which gene a name means, training mentions tell; of which species it is, the document.
+            key = self._ortholog_group if type == GENE else None
+            shares = self.mentions.shares(form.text, type, key)
+            own = concept.id if key is None else key(concept.id)
+            if share := shares.get(own, 0.0):
                 features["trained in part" if form.kind in (REDUCED, SUBSTITUTED) else "trained"] = share
-            elif shares if type != GENE else self._has_trained(shares, concept.taxon):
+            elif shares:
                 features["trained otherwise"] = 1.0
-            if count := self.mentions.count_of(concept.id):
+            if count := self._trained_concepts[own]:
                 features["trained concept"] = math.log1p(count)
         return _Found(concept, name, form, agreement, features, weights.score(features))
 
-    def _has_trained(self, genes: Iterable[str], taxon: str | None) -> bool:
-        return any(self.genes.taxa.get(gene) == taxon for gene in genes)
+    def _ortholog_group(self, gene: str) -> str:
+        """The symbol that the human, mouse and rat gene share, in capitals; of other genes their id."""
+        concept = self._concept_of(gene, GENE, "")
+        return gene if concept.number < 0 else concept.preferred.upper()
 
 
 def _is_popular(concept: Concept, text: str, type: str) -> bool:

@@ -13,7 +13,7 @@ from functools import cache
 from importlib import resources
 
 from lexome.concepts.names import Agreement, fold_name, name_key
-from lexome.document import Document
+from lexome.document import Document, Span
 from lexome.metadata import fast_dataclass
 
 FEATURES = (
@@ -193,6 +193,10 @@ _TAXON_OF_CUE = {
     for taxon, words in table.items()
     for word in words.split()
 }
+# Symbols count once each: "Ctr9" is written as genes of mice and rats are, and "Ctr9-/-" is a knockout.
+_RODENT_SYMBOL = re.compile(r"[A-Z][a-z]+\d[a-z0-9]*")
+_KNOCKED_OUT = re.compile(r"\s*(?:\(?[-−–+]/[-−–]\)?|null\b|KO\b)")
+_RODENT_SYMBOL_WEIGHT, _KNOCKOUT_WEIGHT = 0.1, 3.0
 # A word with its hyphens: a cue is one, or what it begins with before a hyphen.
 _WORD = re.compile(r"(?<![\w-])\w[\w-]*")
 # Popular names that a taxonomy gives to a genus, a strain, another virus or nothing at all.
@@ -318,11 +322,29 @@ def _cue_of(word: str) -> tuple[str, float] | None:
     return cue
 
 
+def _rodent_evidence(doc: Document, genes: Iterable[Span]) -> float:
+    """How much the spelling of gene symbols speaks for mice or rats."""
+    weights: dict[str, float] = {}
+    for span in genes:
+        if span.text[:1].isupper() and span.text[1:] == span.text[1:].lower():
+            passage = doc.passage_at(span.start)
+            if passage is not None and _KNOCKED_OUT.match(passage.text, span.end - passage.offset):
+                weights[span.text] = _KNOCKOUT_WEIGHT
+            elif _RODENT_SYMBOL.fullmatch(span.text):
+                weights.setdefault(span.text, _RODENT_SYMBOL_WEIGHT)
+    return sum(weights.values())
+
+
 class SpeciesContext:
     """The species of a document, and how likely each is at a place."""
 
-    def __init__(self, doc: Document, mentions: Iterable[tuple[int, str, float]] = ()) -> None:
-        """`mentions` are places with a taxon and a weight: a species mention counts 1, a cell line less."""
+    def __init__(
+        self, doc: Document, mentions: Iterable[tuple[int, str, float]] = (), genes: Iterable[Span] = ()
+    ) -> None:
+        """`mentions` are places with a taxon and a weight: a species mention counts 1, a cell line less.
+
+        `genes` tell by their spelling whether the document is about rodents.
+        """
         self._places: list[tuple[int, str, float]] = [
             (place, SAME_SPECIES.get(taxon, taxon), weight) for place, taxon, weight in mentions
         ]
@@ -340,6 +362,8 @@ class SpeciesContext:
         title_end = doc.passages[0].end if doc.passages else 0
         for place, taxon, weight in self._places:
             self._document[taxon] += weight * (2 if place < title_end else 1)
+        if (weight := _rodent_evidence(doc, genes)) > 0:
+            self._document[RAT if self._document[RAT] > self._document[MOUSE] else MOUSE] += weight
         self._total = sum(self._document.values())
 
     @property

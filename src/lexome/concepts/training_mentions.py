@@ -1,7 +1,7 @@
 """Mentions of annotated documents with their concepts: names as authors write them."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from lexome.concepts.abbreviations import find_abbreviations, long_forms
 from lexome.concepts.index import TermIndex
@@ -11,7 +11,7 @@ from lexome.document import Document, Span
 from lexome.metadata import fast_dataclass
 
 Ids = tuple[str, ...]
-_GENE_PREFIX = "NCBIGene:"
+GENE_PREFIX = "NCBIGene:"
 # How much a name that agrees says for two genes being the same.
 _VOTES = {Agreement.EXACT: 1.0, Agreement.CASE: 1.0, Agreement.FOLDED: 0.8, Agreement.LOOSE: 0.5, None: 0.0}
 _ORTHOLOG_VOTE = 0.5
@@ -29,7 +29,7 @@ class TrainingMentions:
 
     def __init__(self, docs: Iterable[Document] = ()) -> None:
         self._counts: defaultdict[tuple[str, str], Counter[Ids]] = defaultdict(Counter)
-        self._concepts: Counter[str] = Counter()
+        self.concepts: Counter[str] = Counter()
         self.gene_names: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self.gene_taxa: defaultdict[str, defaultdict[str, float]] = defaultdict(lambda: defaultdict(float))
         for doc in docs:
@@ -44,8 +44,8 @@ class TrainingMentions:
                 continue
             name = forms.get(span.text, span.text)
             self._counts[span.type, name_key(name)][span.concepts] += 1
-            self._concepts.update(span.concepts)
-            if span.concepts[0].startswith(_GENE_PREFIX):
+            self.concepts.update(span.concepts)
+            if span.concepts[0].startswith(GENE_PREFIX):
                 taxa = species.nearby(span.start, span.end) or species.taxa
                 for concept in span.concepts:
                     for form in dict.fromkeys((name, span.text)):
@@ -53,25 +53,18 @@ class TrainingMentions:
                     for taxon, share in taxa.items():
                         self.gene_taxa[concept][taxon] += share
 
-    def shares(self, text: str, type: str, taxon_of: Mapping[str, str] | None = None) -> Mapping[str, float]:
+    def shares(self, text: str, type: str, group: Callable[[str], str] | None = None) -> Mapping[str, float]:
         """The fraction of the mentions of this name that each concept has; empty for an unknown name.
 
-        With `taxon_of`, the fraction of those of its species: the mouse gene of a name is no rival of the human one.
+        With `group`, the fraction of each group of concepts, such as the genes of several species with one symbol.
         """
         counts = self._counts.get((type, name_key(text)))
         if not counts:
             return {}
-        totals: Counter[str | None] = Counter()
         own: Counter[str] = Counter()
         for ids, count in counts.items():
-            taxa = {None} if taxon_of is None else {taxon_of.get(one) for one in ids}
-            totals.update(dict.fromkeys(taxa, count))
-            own.update(dict.fromkeys(ids, count))
-        return {one: count / totals[taxon_of.get(one) if taxon_of else None] for one, count in own.items()}
-
-    def count_of(self, concept: str) -> int:
-        """How often a concept was annotated."""
-        return self._concepts[concept]
+            own.update(dict.fromkeys(ids if group is None else map(group, ids), count))
+        return {one: count / counts.total() for one, count in own.items()}
 
     def __len__(self) -> int:
         return len(self._counts)

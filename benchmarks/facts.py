@@ -2,6 +2,7 @@
 
 import os
 import platform
+import re
 import subprocess
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -20,12 +21,19 @@ def facts(*packages: str) -> dict[str, object]:
         "cpu": cpu_model(),
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "memory_gib": memory_gib(),
-        "system": platform.platform(terse=True),
+        "system": system(),
         "python": platform.python_version(),
         "packages": {name: package_version(name) for name in packages},
         "revision": revision(),
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
     }
+
+
+def system() -> str:
+    """The operating system, its release without the suffix of who built it, and the processor's architecture."""
+    release = re.match(r"[\d.]*", platform.release())
+    version = release[0] if release else ""
+    return "-".join((platform.system(), version, platform.machine(), "with", "".join(platform.libc_ver())))
 
 
 def cpu_model() -> str:

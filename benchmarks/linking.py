@@ -35,8 +35,8 @@ from lexome.tasks.metrics.spans import compare_sets, sum_agreements
 from linking_sets import GENES, ROOT, SETS, Equivalents, known_genes, medic_index, split
 
 RESULT = ROOT / "results" / "linking.json"
-WORK = Path("/tmp/lexome-linking")
-# A set, a type, the splits whose mentions are added, and the goal of the work.
+WORK = ROOT / "build" / "linking"
+# A set, a type, the splits whose mentions are added, and the goal.
 GOLD = (
     ("NCBI-disease-pubtator", "Disease", ("train", "dev"), 88.0),
     ("BC5CDR", "Disease", ("train", "dev"), 90.0),

@@ -25,7 +25,7 @@ from lexome.document import Document
 from linking_sets import ROOT, Equivalents, known_genes, medic_index, split
 
 TARGET = ROOT / "src" / "lexome" / "concepts" / "linker_weights.json"
-WORK = Path("/tmp/lexome-linking")
+WORK = ROOT / "build" / "linking"
 TRAINING = {
     "Disease": ("NCBI-disease-pubtator", "BC5CDR", "BioRED"),
     "Chemical": ("BC5CDR", "BioRED"),

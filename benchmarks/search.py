@@ -9,9 +9,9 @@ among 10,000; and BioASQ's questions, each to find the documents that experts fo
 snippets, as the abstracts are not in the files: that is easier.
 
 NAME=FOLDER is an encoder's checkpoint, NAME=FOLDER:cls one whose first token is the vector; torch runs it, in bfloat16
-on a GPU. Vectors are compared exactly. `both` is the fusion of the search engine. With an encoder, reciprocal rank
-fusion and weighted sums of scores are also compared: the setting that is best on every second query, dev, is scored
-on the others.
+on a GPU and with --bfloat16. Vectors are compared exactly. `both` is the fusion of the search engine. With an encoder,
+reciprocal rank fusion and weighted sums of scores are also compared: the setting that is best on every second query,
+dev, is scored on the others.
 """
 
 import argparse
@@ -53,6 +53,7 @@ def main() -> None:
     recall_options.add_argument("--candidates", type=int, default=CANDIDATES, help="abstracts of the set of titles")
     recall_options.add_argument("--queries", type=int, help="no more than so many of each set, to try the script")
     recall_options.add_argument("--device", default=None, help="of the encoders; by default cuda where there is one")
+    recall_options.add_argument("--bfloat16", action="store_true", help="also on a CPU, where it has matrix units")
     timed = ways.add_parser("timed")  # in a process of its own, whose memory is measured
     timed.add_argument("index", type=Path)
     timed.add_argument("queries", type=Path)
@@ -182,7 +183,7 @@ def recall(given: argparse.Namespace, scratch: Path) -> Iterator[tuple[str, Reco
         for one in given.encoders:
             encoder, _, place = one.partition("=")
             folder, _, pooling = place.partition(":")
-            vectors, seconds = by_vectors(Path(folder), pooling or "mean", found, given.device)
+            vectors, seconds = by_vectors(Path(folder), pooling or "mean", found, given)
             own = {"set": name, "encoder": encoder, "pooling": pooling or "mean"}
             fused = [_fuse(both) for both in zip(words, vectors, strict=True)]
             for ranking, ranked in (("vectors", vectors), ("both", fused)):
@@ -221,7 +222,7 @@ def hardware(given: argparse.Namespace) -> str:
     return torch.cuda.get_device_name(device) if device.startswith("cuda") else device
 
 
-def by_vectors(folder: Path, pooling: str, found: Found, device: str | None) -> tuple[list[Ranking], int]:
+def by_vectors(folder: Path, pooling: str, found: Found, given: argparse.Namespace) -> tuple[list[Ranking], int]:
     """For each query the passages with the nearest vectors, by exact search; and the seconds of embedding."""
     import torch
     from tokenizers import Tokenizer
@@ -230,7 +231,7 @@ def by_vectors(folder: Path, pooling: str, found: Found, device: str | None) -> 
     from lexome.models.checkpoint import encoder_of, load
     from retrieval import MOST_TOKENS, vectors_of
 
-    chosen = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    chosen = torch.device(given.device or ("cuda" if torch.cuda.is_available() else "cpu"))
     encoder = encoder_of(load(folder, kind="encoder").model).to(chosen).eval()
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     tokenizer.enable_truncation(MOST_TOKENS)
@@ -239,7 +240,7 @@ def by_vectors(folder: Path, pooling: str, found: Found, device: str | None) -> 
     texts = [text for _, text in found.passages.values()]
     key = "first" if pooling == "cls" else pooling
     queries, candidates = (
-        normalize(vectors_of(encoder, tokenizer, part, chosen)[key], dim=-1)
+        normalize(vectors_of(encoder, tokenizer, part, chosen, bfloat16=given.bfloat16 or None)[key], dim=-1)
         for part in ([query for query, _ in found.queries], texts)
     )
     seconds = round(time.perf_counter() - began)

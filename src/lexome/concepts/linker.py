@@ -131,7 +131,7 @@ class Explanation:
 
 
 @fast_dataclass
-class _Found:
+class _ScoredConcept:
     """A concept with the features of its best name, without those that depend on the document."""
 
     concept: Concept
@@ -144,7 +144,7 @@ class _Found:
 
 @fast_dataclass
 class _Ranked:
-    found: _Found
+    found: _ScoredConcept
     score: float
     features: Mapping[str, float]
 
@@ -177,9 +177,9 @@ class Linker:
         self.mentions = mentions
         self.genes = KnownGenes({}, {}) if mentions is None else match_genes(mentions, self.indexes)
         self._dictionary_ids = {annotated: own for own, annotated in self.genes.same.items()}
-        self._trained_concepts: Counter[str] = Counter()
+        self.trained_concepts: Counter[str] = Counter()
         for id_, count in mentions.concepts.items() if mentions is not None else ():
-            self._trained_concepts[self._ortholog_group(id_) if id_.startswith(GENE_PREFIX) else id_] += count
+            self.trained_concepts[self.ortholog_group(id_) if id_.startswith(GENE_PREFIX) else id_] += count
         self.weights = weights if weights is not None else default_weights()
         self.threshold = threshold
         self.types = frozenset(chain.from_iterable(index.types for index in self.indexes))
@@ -366,69 +366,82 @@ class Linker:
         ranked.sort(key=lambda one: (-one.score, one.found.concept.id))
         return ranked
 
-    def _look_up_mention(self, text: str, type: str, long: str | None, embedded: str) -> tuple[_Found, ...]:
+    def _look_up_mention(self, text: str, type: str, long: str | None, embedded: str) -> tuple[_ScoredConcept, ...]:
         """The concepts of all forms of a mention, each with its best name.
 
         `embedded` is the mention with the short forms in it expanded, if it has some.
         """
-        weights = self.weights.get(type) or self.weights[""]
-        long_form_of = {text: long} if long is not None else {}
-        best: dict[str, _Found] = {}
-        forms = mention_forms(text, type, long_form_of)
+        return _Lookup(self, text, type, long).concepts(embedded)
+
+    def concept_of(self, curie: str, type: str, name: str) -> Concept:
+        for id_ in (curie, self._dictionary_ids.get(curie, "")):
+            for index in self.indexes:
+                concept = index.concept_of(id_)
+                if concept is not None:
+                    return concept
+        return Concept(-1, curie, type, name, (name,), self.genes.taxa.get(curie), (), "")
+
+    def ortholog_group(self, gene: str) -> str:
+        """The symbol that the human, mouse and rat gene share, in capitals; of other genes their id."""
+        concept = self.concept_of(gene, GENE, "")
+        return gene if concept.number < 0 else concept.preferred.upper()
+
+
+class _Lookup:
+    """The concepts that the forms of one mention name, each with its best name, whatever the document."""
+
+    def __init__(self, linker: Linker, text: str, type: str, long: str | None) -> None:
+        self.linker, self.text, self.type, self.long = linker, text, type, long
+        self.weights = linker.weights.get(type) or linker.weights[""]
+        self.best: dict[str, _ScoredConcept] = {}
+
+    def concepts(self, embedded: str) -> tuple[_ScoredConcept, ...]:
+        """The best first; `embedded` is the mention with the short forms in it expanded, if it has some."""
+        text, type = self.text, self.type
+        forms = mention_forms(text, type, {text: self.long} if self.long is not None else {})
         if embedded:
             forms.insert(1, MentionForm(embedded, EXPANDED))
-        self._add_agreeing(forms, text, type, long, weights, best)
-        if not any(map(_is_settled, best.values())):
-            substituted = list(chain.from_iterable(substituted_forms(form, type) for form in forms[:3]))
-            self._add_agreeing(substituted, text, type, long, weights, best)
+        self._add_agreeing(forms)
+        if not any(map(_is_settled, self.best.values())):
+            self._add_agreeing(chain.from_iterable(substituted_forms(form, type) for form in forms[:3]))
         if type == SPECIES and (taxon := POPULAR_SPECIES.get(name_key(text).replace(" ", ""))) is not None:
-            concept = self._concept_of(taxon, type, text)
-            agreeing = MentionForm(text, MENTION)
-            _keep(self._found(concept, text, agreeing, Agreement.FOLDED, text, long, type, weights, 0.0), best)
-        if self.mentions is not None:
-            self._add_trained(forms, text, type, long, weights, best)
+            concept = self.linker.concept_of(taxon, type, text)
+            self._add(concept, text, MentionForm(text, MENTION), Agreement.FOLDED)
+        if self.linker.mentions is not None:
+            self._add_trained(forms, self.linker.mentions)
         if type == GENE:
-            self._add_orthologs(text, type, long, weights, best)
-        if not best:
-            self._add_similar(forms[0], text, type, long, weights, best)
-        if any(map(_is_settled, best.values())):
-            for id_, one in best.items():
+            self._add_orthologs()
+        if not self.best:
+            self._add_similar(forms[0])
+        if any(map(_is_settled, self.best.values())):
+            for one in list(self.best.values()):
                 if not _is_faithful(one):
-                    features = {**one.features, "needless form": 1.0}
-                    best[id_] = replace(one, features=features, score=weights.score(features))
-        return tuple(sorted(best.values(), key=lambda one: (-one.score, one.concept.id)))
+                    self.best[one.concept.id] = self._with_feature(one, "needless form")
+        return tuple(sorted(self.best.values(), key=lambda one: (-one.score, one.concept.id)))
 
-    def _add_agreeing(
-        self,
-        forms: Iterable[MentionForm],
-        text: str,
-        type: str,
-        long: str | None,
-        weights: Weights,
-        best: dict[str, _Found],
-    ) -> None:
+    def _add_agreeing(self, forms: Iterable[MentionForm]) -> None:
         for form in forms:
-            if type == GENE and self._is_family(form.text):
+            if self.type == GENE and self._is_family(form.text):
                 continue
-            for index in self.indexes:
-                matches = index.find(form.text, type)
+            for index in self.linker.indexes:
+                matches = index.find(form.text, self.type)
                 if not matches:
                     continue
                 closest = matches[0].agreement
                 rivals = math.log(sum(match.agreement == closest for match in matches))
                 for match in matches:
                     concept = index.concept(match.concept)
-                    if _is_member(concept, match, form.text, type) or self._is_other(concept, match, form.text, type):
-                        continue
-                    found = self._found(concept, match.name, form, match.agreement, text, long, type, weights, rivals)
-                    _keep(found, best)
+                    if not _is_member(concept, match, form.text, self.type) and not self._is_other(
+                        concept, match, form.text
+                    ):
+                        self._add(concept, match.name, form, match.agreement, rivals=rivals)
                 break
 
-    def _is_other(self, concept: Concept, match: NameMatch, text: str, type: str) -> bool:
+    def _is_other(self, concept: Concept, match: NameMatch, text: str) -> bool:
         """Whether a synonym of a gene agrees loosely with the exact name of a chemical: "LDL-C" is not LDLC."""
-        if type != GENE or match.agreement is not Agreement.LOOSE or name_key(text) == name_key(concept.preferred):
+        if self.type != GENE or match.agreement is not Agreement.LOOSE or name_key(text) == name_key(concept.preferred):
             return False
-        exact = (index.find(text, CHEMICAL)[:1] for index in self.indexes)
+        exact = (index.find(text, CHEMICAL)[:1] for index in self.linker.indexes)
         return any(one.agreement is Agreement.EXACT for one in chain.from_iterable(exact))
 
     def _is_family(self, text: str) -> bool:
@@ -441,80 +454,72 @@ class Linker:
         return all(any(one.preferred == symbol for _, one in self._human_genes(symbol)) for symbol in symbols)
 
     def _human_genes(self, name: str) -> Iterator[tuple[NameMatch, Concept]]:
-        for index in self.indexes:
+        for index in self.linker.indexes:
             for match in index.find(name, GENE):
                 concept = index.concept(match.concept)
                 if concept.taxon == HUMAN:
                     yield match, concept
 
-    def _add_orthologs(self, text: str, type: str, long: str | None, weights: Weights, best: dict[str, _Found]) -> None:
+    def _add_orthologs(self) -> None:
         """The mouse and rat genes with the symbol of a human gene: only human ones have long names."""
         human = sorted(
-            (one for one in best.values() if one.concept.taxon == HUMAN and one.name != one.concept.preferred),
+            (one for one in self.best.values() if one.concept.taxon == HUMAN and one.name != one.concept.preferred),
             key=lambda one: (-one.score, one.concept.id),
         )
         for one in human[:_ORTHOLOGS]:
-            for index in self.indexes:
-                for match in index.find(one.concept.preferred, type):
+            for index in self.linker.indexes:
+                for match in index.find(one.concept.preferred, self.type):
                     concept = index.concept(match.concept)
                     if concept.taxon in (MOUSE, RAT) and concept.preferred.upper() == one.concept.preferred.upper():
-                        found = self._found(concept, one.name, one.form, one.agreement, text, long, type, weights, 0.0)
-                        features = {**found.features, "ortholog": 1.0}
-                        _keep(replace(found, features=features, score=weights.score(features)), best)
+                        scored = self._score(concept, one.name, one.form, one.agreement)
+                        self._keep(self._with_feature(scored, "ortholog"))
 
-    def _add_similar(
-        self, form: MentionForm, text: str, type: str, long: str | None, weights: Weights, best: dict[str, _Found]
-    ) -> None:
-        for index in self.indexes:
-            for match in index.near(form.text, type, _SIMILAR_NAMES):
+    def _add_similar(self, form: MentionForm) -> None:
+        for index in self.linker.indexes:
+            for match in index.near(form.text, self.type, _SIMILAR_NAMES):
                 concept = index.concept(match.concept)
-                if match.similarity < _LEAST_SIMILAR or _is_member(concept, match, form.text, type):
-                    continue
-                found = self._found(
-                    concept, match.name, form, match.agreement, text, long, type, weights, 0.0, match.similarity
-                )
-                _keep(found, best)
+                if match.similarity >= _LEAST_SIMILAR and not _is_member(concept, match, form.text, self.type):
+                    self._add(concept, match.name, form, match.agreement, similarity=match.similarity)
 
-    def _add_trained(
-        self,
-        forms: Iterable[MentionForm],
-        text: str,
-        type: str,
-        long: str | None,
-        weights: Weights,
-        best: dict[str, _Found],
-    ) -> None:
+    def _add_trained(self, forms: Iterable[MentionForm], mentions: TrainingMentions) -> None:
         """The concepts that training mentions of a form have, also those that no dictionary has."""
-        if self.mentions is None:
-            return
         for form in forms:
-            for id_ in self.mentions.shares(form.text, type):
-                concept = self._concept_of(id_, type, form.text)
-                found = self._found(concept, form.text, form, Agreement.FOLDED, text, long, type, weights, 0.0)
-                _keep(found, best)
+            for id_ in mentions.shares(form.text, self.type):
+                self._add(self.linker.concept_of(id_, self.type, form.text), form.text, form, Agreement.FOLDED)
 
-    def _concept_of(self, curie: str, type: str, name: str) -> Concept:
-        for id_ in (curie, self._dictionary_ids.get(curie, "")):
-            for index in self.indexes:
-                concept = index.concept_of(id_)
-                if concept is not None:
-                    return concept
-        return Concept(-1, curie, type, name, (name,), self.genes.taxa.get(curie), (), "")
-
-    def _found(
+    def _add(
         self,
         concept: Concept,
         name: str,
         form: MentionForm,
         agreement: Agreement | None,
-        text: str,
-        long: str | None,
-        type: str,
-        weights: Weights,
-        rivals: float,
+        *,
+        rivals: float = 0.0,
         similarity: float = 1.0,
-    ) -> _Found:
-        if (annotated := self.genes.same.get(concept.id)) is not None:
+    ) -> None:
+        self._keep(self._score(concept, name, form, agreement, rivals=rivals, similarity=similarity))
+
+    def _keep(self, scored: _ScoredConcept) -> None:
+        other = self.best.get(scored.concept.id)
+        if other is None or scored.score > other.score:
+            self.best[scored.concept.id] = scored
+
+    def _with_feature(self, scored: _ScoredConcept, name: str) -> _ScoredConcept:
+        features = {**scored.features, name: 1.0}
+        return replace(scored, features=features, score=self.weights.score(features))
+
+    def _score(
+        self,
+        concept: Concept,
+        name: str,
+        form: MentionForm,
+        agreement: Agreement | None,
+        *,
+        rivals: float = 0.0,
+        similarity: float = 1.0,
+    ) -> _ScoredConcept:
+        text, type, long, linker = self.text, self.type, self.long, self.linker
+        if (annotated := linker.genes.same.get(concept.id)) is not None:
             concept = replace(concept, id=annotated)
         features: dict[str, float] = {agreement_feature(agreement): 1.0}
         if agreement is None:
@@ -547,23 +552,18 @@ class Linker:
         # What an abbreviation stands for in a document counts, not what it mostly stands for elsewhere.
         if _is_popular(concept, form.text if type == GENE else text, type) and (type != GENE or long is None):
             features["popular"] = 1.0
-        if self.mentions is not None:
+        if linker.mentions is not None:
             # Which gene a name means, training mentions tell; of which species it is, the document.
-            key = self._ortholog_group if type == GENE else None
-            shares = self.mentions.shares(form.text, type, key)
+            key = linker.ortholog_group if type == GENE else None
+            shares = linker.mentions.shares(form.text, type, key)
             own = concept.id if key is None else key(concept.id)
             if share := shares.get(own, 0.0):
                 features["trained in part" if form.kind in (REDUCED, SUBSTITUTED) else "trained"] = share
             elif shares:
                 features["trained otherwise"] = 1.0
-            if count := self._trained_concepts[own]:
+            if count := linker.trained_concepts[own]:
                 features["trained concept"] = math.log1p(count)
-        return _Found(concept, name, form, agreement, features, weights.score(features))
-
-    def _ortholog_group(self, gene: str) -> str:
-        """The symbol that the human, mouse and rat gene share, in capitals; of other genes their id."""
-        concept = self._concept_of(gene, GENE, "")
-        return gene if concept.number < 0 else concept.preferred.upper()
+        return _ScoredConcept(concept, name, form, agreement, features, self.weights.score(features))
 
 
 def _is_popular(concept: Concept, text: str, type: str) -> bool:
@@ -585,7 +585,7 @@ def _variants(concepts: tuple[str, ...], text: str) -> tuple[Candidate, ...]:
     return tuple(Candidate(one, text, one.partition(":")[2], None, 1.0, ("read off the mention",)) for one in concepts)
 
 
-def _is_guess(found: _Found) -> bool:
+def _is_guess(found: _ScoredConcept) -> bool:
     """Whether no name of the concept agrees with what the document says, misspellings aside."""
     if found.agreement is None:
         return not found.features.get("misspelling")
@@ -607,21 +607,15 @@ def _is_member(concept: Concept, match: NameMatch, text: str, type: str) -> bool
     return not is_plural(concept.preferred.partition(",")[0])
 
 
-def _is_settled(found: _Found) -> bool:
+def _is_settled(found: _ScoredConcept) -> bool:
     """Whether a name agrees as it is, and the concept is of the vocabulary that others annotate with."""
     main = found.concept.type not in (DISEASE, CHEMICAL) or found.concept.id.startswith(_MAIN_VOCABULARY)
     return main and _is_faithful(found)
 
 
-def _is_faithful(found: _Found) -> bool:
+def _is_faithful(found: _ScoredConcept) -> bool:
     """Whether a name agrees with the mention or its long form, nothing left out or replaced."""
     return found.agreement is not None and found.form.kind not in (REDUCED, SUBSTITUTED)
-
-
-def _keep(found: _Found, best: dict[str, _Found]) -> None:
-    other = best.get(found.concept.id)
-    if other is None or found.score > other.score:
-        best[found.concept.id] = found
 
 
 def _short_binomials(doc: Document) -> dict[str, str]:
@@ -643,7 +637,7 @@ def _embedded(text: str, long_form_of: Mapping[str, str]) -> str:
 
 
 def _document_features(
-    found: _Found, type: str, text: str, context: _Context, near: Mapping[str, float], *, is_first: bool
+    found: _ScoredConcept, type: str, text: str, context: _Context, near: Mapping[str, float], *, is_first: bool
 ) -> dict[str, float]:
     """The features of a candidate that depend on the document; the first one is the best without them."""
     features: dict[str, float] = {}

@@ -1,6 +1,7 @@
 """The linker on a small dictionary: forms of mentions, species, documents, abstaining, explanations."""
 
 from dataclasses import replace
+from itertools import chain
 
 import pytest
 from small_terms import HUMAN, MOUSE, RAT, marked, small_index
@@ -197,6 +198,48 @@ def test_classes_families_and_symbols(
 ) -> None:
     own = Linker([small_index(tmp_path, terms, name="own"), *linker.indexes])
     assert own.link(marked(text)).spans[-1].concepts == expected
+
+
+# What other things are called nearly the same.
+NEARLY_THE_SAME = [
+    Term("NCBIGene:5594", "Gene", "MAPK1", ("ERK",), taxon=HUMAN),
+    Term("NCBIGene:9451", "Gene", "EIF2AK3", ("PERK",), taxon=HUMAN),
+    Term("NCBIGene:3569", "Gene", "IL6", ("IL-6",), taxon=HUMAN),
+    Term("NCBIGene:3570", "Gene", "IL6R", taxon=HUMAN),
+    *(
+        Term(f"NCBIGene:{id_}", "Gene", f"CDK{number}", taxon=HUMAN)
+        for id_, number in ((983, 1), (1017, 2), (51755, 12))
+    ),
+    Term("NCBIGene:1022", "Gene", "CDK7", ("protein kinase",), taxon=HUMAN),
+    Term("mesh:D006816", "Disease", "Huntington Disease", ("HD",)),
+    Term("mesh:D001128", "Chemical", "Argon", ("[Ar]",)),
+    Term("CHEBI:142258", "Chemical", "Ganoderic acid F"),
+]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        # A phosphorylated protein, a receptor and its ligand, two genes with one number each.
+        ("{pERK|Gene}", ("NCBIGene:5594",)),
+        ("{p-ERK|Gene}", ("NCBIGene:5594",)),
+        ("{PERK|Gene}", ("NCBIGene:9451",)),
+        ("{IL-6 receptor|Gene}", ("NCBIGene:3570",)),
+        ("{IL-6|Gene}", ("NCBIGene:3569",)),
+        ("{CDK1/2|Gene}", ("NCBIGene:983", "NCBIGene:1017")),
+        ("{CDK-12|Gene}", ("NCBIGene:51755",)),
+        # An "A" is no article at the end of a name, and the letter or number of a compound is a part of its name.
+        ("{protein kinase A|Gene}", ()),
+        ("{Ganoderic acid A|Chemical}", ()),
+        ("{AR|Chemical} and {Ar|Chemical}", ("mesh:D001128",)),
+        # A short form that stands for something else.
+        ("Hemodialysis (HD) for {HD|Disease}", ()),
+        ("{HD|Disease}", ("mesh:D006816",)),
+    ],
+)
+def test_other_things_with_nearly_the_same_name(tmp_path, text: str, expected: tuple[str, ...]) -> None:
+    doc = Linker([small_index(tmp_path, NEARLY_THE_SAME, name="own")]).link(marked(text))
+    assert tuple(chain.from_iterable(span.concepts for span in doc.spans)) == expected
 
 
 # Of genes with the same synonym, the one with the most names would be taken.

@@ -34,7 +34,7 @@ from lexome.concepts.mention_forms import (
     mention_forms,
     substituted_forms,
 )
-from lexome.concepts.names import Agreement, is_plural, name_key
+from lexome.concepts.names import Agreement, fold_name, is_plural, name_key
 from lexome.concepts.ranking import (
     CELL_LINE_WEIGHT,
     HUMAN,
@@ -87,6 +87,12 @@ _NAMED = 3
 # The probability from which a guess counts, where it is not the type's threshold. Of chemicals, 43 of 176 guesses with
 # less are right on training and development data: codes, brands and compounds resemble others.
 _SURE_GUESS = {CHEMICAL: 0.9}
+# "pERK" and "p-S6" are phosphorylated; what a receptor binds is another gene.
+_PHOSPHORYLATED = re.compile(r"p(?:-(?=[A-Z])|hospho-?(?=[A-Z])|(?=[A-Z]\w\w))(\S+)$")
+_RECEPTOR = re.compile(r"((?=\S*[A-Z0-9])\S{2,8}) receptors?$")
+# Similar names of so few letters are no evidence, and symbols of elements no longer than this have their own case.
+_MAX_SHORT, _MAX_ELEMENT = 4, 2
+_RUN = re.compile(r"\d+|[^\W\d_]+")
 _PUNCTUATION = re.compile(r"[\W_]+")
 _SIMILAR_NAMES = 8
 _LEAST_SIMILAR = 0.2
@@ -307,7 +313,8 @@ class Linker:
         weights = self.weights.get(type) or self.weights[""]
         threshold = self.threshold if self.threshold is not None else weights.threshold / _NAMED
         ranked = self._rank(span.text, type, span, context)
-        if not ranked or _is_guess(ranked[0].found):
+        # "CDK1/2" agrees loosely with CDK12.
+        if not ranked or _is_guess(ranked[0].found) or _may_be_list(span.text, type, ranked[0].found):
             composite = self._explain_composite(span, type, context, weights, threshold, reasons=reasons)
             if composite is not None:
                 return composite
@@ -320,7 +327,9 @@ class Linker:
         )
         if self.threshold is None and _is_guess(ranked[0].found):
             threshold = _SURE_GUESS.get(type, weights.threshold)
-        concepts = (ranked[0].found.concept.id,) if probability >= threshold else ()
+        if probability < threshold or _is_doubtful(ranked[0].found, context.long_form_of.get(span.text)):
+            return Explanation(span, (), probability, shown)
+        concepts = (ranked[0].found.concept.id,)
         return Explanation(span, concepts, probability, shown)
 
     def _explain_composite(
@@ -401,6 +410,8 @@ class _Lookup:
         forms = mention_forms(text, type, {text: self.long} if self.long is not None else {})
         if embedded:
             forms.insert(1, MentionForm(embedded, EXPANDED))
+        if type == GENE:
+            forms = self._without_notation(forms)
         self._add_agreeing(forms)
         if not any(map(_is_settled, self.best.values())):
             self._add_agreeing(chain.from_iterable(substituted_forms(form, type) for form in forms[:3]))
@@ -418,6 +429,18 @@ class _Lookup:
                 if not _is_faithful(one):
                     self.best[one.concept.id] = self._with_feature(one, "needless form")
         return tuple(sorted(self.best.values(), key=lambda one: (-one.score, one.concept.id)))
+
+    def _without_notation(self, forms: list[MentionForm]) -> list[MentionForm]:
+        """The forms as dictionaries write genes: ERK, and not PERK, for "pERK"; IL6R for "IL-6 receptor"."""
+        if (match := _PHOSPHORYLATED.match(self.text)) is not None and self._is_symbol(match[1]):
+            return [MentionForm(match[1], EXPANDED), *forms[1:]]
+        if (match := _RECEPTOR.match(self.text)) is not None and self._is_symbol(f"{match[1]}R", Agreement.LOOSE):
+            forms.insert(1, MentionForm(f"{match[1]}R", EXPANDED))
+        return forms
+
+    def _is_symbol(self, text: str, least: Agreement = Agreement.FOLDED) -> bool:
+        matches = chain.from_iterable(index.find(text, GENE)[:1] for index in self.linker.indexes)
+        return any(match.agreement <= least for match in matches if match.agreement is not None)
 
     def _add_agreeing(self, forms: Iterable[MentionForm]) -> None:
         for form in forms:
@@ -438,7 +461,12 @@ class _Lookup:
                 break
 
     def _is_other(self, concept: Concept, match: NameMatch, text: str) -> bool:
-        """Whether a synonym of a gene agrees loosely with the exact name of a chemical: "LDL-C" is not LDLC."""
+        """Whether a loose agreement is of another thing: "protein kinase A" of "protein kinase".
+
+        Also where a synonym of a gene agrees loosely with the exact name of a chemical: "LDL-C" is not LDLC.
+        """
+        if match.agreement is Agreement.LOOSE and _has_letter_a(text) != _has_letter_a(match.name):
+            return True
         if self.type != GENE or match.agreement is not Agreement.LOOSE or name_key(text) == name_key(concept.preferred):
             return False
         exact = (index.find(text, CHEMICAL)[:1] for index in self.linker.indexes)
@@ -590,6 +618,44 @@ def _is_guess(found: _ScoredConcept) -> bool:
     if found.agreement is None:
         return not found.features.get("misspelling")
     return found.form.kind == SUBSTITUTED
+
+
+def _has_letter_a(name: str) -> bool:
+    """Whether "a", which loose agreement leaves out as an article, is a word of a name."""
+    return "a" in fold_name(name).split()
+
+
+def _letters(name: str) -> str:
+    return "".join(filter(str.isalpha, name))
+
+
+def _designator(name: str) -> str:
+    """The number or single letter that a name ends in: where it differs, it is another compound."""
+    last = (_RUN.findall(fold_name(name)) or [""])[-1]
+    return last if len(last) == 1 or last.isdigit() else ""
+
+
+def _is_doubtful(found: _ScoredConcept, long: str | None) -> bool:
+    """Whether a candidate is no id, however much better than the others it is.
+
+    A short form of a disease stands for something else if its long form shares no word with the concept's names. A
+    similar name is another one if a short mention is no word of it, and of chemicals if it ends in another number. The
+    symbols of elements have a case: AR is not argon.
+    """
+    mention, name, type = found.form.text, found.name, found.concept.type
+    if type == CHEMICAL and len(letters := _letters(mention)) <= _MAX_ELEMENT and letters != _letters(name):
+        return True
+    if found.agreement is None:
+        is_short = len(name_key(mention)) <= _MAX_SHORT and fold_name(mention) not in fold_name(name).split()
+        return is_short or (type == CHEMICAL and _designator(name) != _designator(mention))
+    if long is None or found.form.kind != MENTION or type != DISEASE:
+        return False  # of other types also right concepts have names that share no word with the long form
+    return all(word_overlap(long, other)[0] == 0 for other in found.concept.names)
+
+
+def _may_be_list(text: str, type: str, found: _ScoredConcept) -> bool:
+    """Whether a name that agrees loosely may be several: CDK1 and CDK2 in "CDK1/2", which agrees with CDK12."""
+    return type == GENE and "/" in text and found.agreement is Agreement.LOOSE
 
 
 def _is_member(concept: Concept, match: NameMatch, text: str, type: str) -> bool:

@@ -225,7 +225,7 @@ _AFTER = {
     "Disease": "patients patient families family phenotype phenotypes symptoms symptom episodes episode attacks attack "
     "cases case lesions lesion events event",
     "Gene": "gene genes protein proteins mrna mrnas cdna transcript transcripts allele alleles locus product products "
-    "peptide kinase antigen promoter receptor molecule polypeptide homolog homologue ortholog isoform "
+    "peptide kinase antigen promoter molecule polypeptide homolog homologue ortholog isoform "
     "isoforms subunit inflammasome",
     "Chemical": "hcl hydrochloride sodium potassium salt acid ion ions treatment sulfate sulphate acetate mesylate "
     "maleate citrate phosphate bromide chloride tablets derivatives derivative compounds compound calcium fumarate "

@@ -18,7 +18,7 @@ from pathlib import Path
 import lexome
 from lexome import Document, Passage, Tally
 from lexome.errors import LexomeError
-from lexome.formats.registry import FORMATS
+from lexome.formats import FORMATS
 
 ROOT = Path(__file__).resolve().parents[1]
 MEMBERS = 12

@@ -220,7 +220,7 @@ def test_a_closed_pipe_is_not_an_error(jsonl: Path) -> None:
 
 def test_help_lists_every_format() -> None:
     page = run("convert", "--help").stdout.decode()
-    from lexome.formats.registry import FORMATS
+    from lexome.formats import FORMATS
 
     assert [format.name for format in FORMATS if f"\n    {format.name} " not in page] == []
 

@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from lexome.formats.registry import FORMATS, Format
+from lexome.formats import FORMATS, Format
 from tables_of.results import rows
 
 

@@ -9,7 +9,7 @@ from lexome import datasets
 from lexome.datasets import FOLDER, GROUPS, cards, read_cards
 from lexome.datasets.dataset import READERS, DatasetCard
 from lexome.errors import DataSetError
-from lexome.formats.registry import BY_NAME
+from lexome.formats import BY_NAME
 from lexome.tasks import KINDS, task_of
 
 ALL = pytest.mark.parametrize("card", cards().values(), ids=list(cards()))

@@ -26,8 +26,7 @@ from attacks import (
 import lexome
 from lexome import Tally
 from lexome.errors import FormatError
-from lexome.formats import conll
-from lexome.formats.registry import FORMATS
+from lexome.formats import FORMATS, conll
 from lexome.formats.streams import Source
 
 MIB = 1 << 20

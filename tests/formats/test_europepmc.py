@@ -15,8 +15,7 @@ from mutations import damaged, mistyped
 import lexome
 from lexome import Document, LexomeError, Passage, Tally
 from lexome.errors import BadDocument, FormatError
-from lexome.formats import europepmc, json_file
-from lexome.formats.registry import detect
+from lexome.formats import detect, europepmc, json_file
 from lexome.formats.streams import open_stream
 from lexome.metadata import Author, Journal, MeshHeading, MeshQualifier, Notice, Substance
 

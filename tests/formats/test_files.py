@@ -20,7 +20,7 @@ import lexome
 from lexome import Document, Passage, Tally
 from lexome.errors import FormatError, LexomeError, UsageError
 from lexome.files import atomic_write, fill_folder
-from lexome.formats.registry import FORMATS
+from lexome.formats import FORMATS
 from lexome.formats.streams import zstd
 
 DOCS = [Document(str(number), (Passage(0, f"Text {number} on κ-opioid receptors."),)) for number in range(300)]

@@ -14,8 +14,7 @@ from mutations import damaged
 import lexome
 from lexome import Document, LexomeError, Passage, Tally
 from lexome.errors import BadDocument, FormatError
-from lexome.formats import medline
-from lexome.formats.registry import detect
+from lexome.formats import detect, medline
 from lexome.formats.streams import open_stream
 from lexome.metadata import Author, Journal, MeshHeading, MeshQualifier, Notice, Substance
 

@@ -10,8 +10,8 @@ from strategies import documents
 
 import lexome
 from lexome import Document, Passage, Span, Tally
+from lexome.formats import get_format
 from lexome.formats.mention_table import COLUMNS
-from lexome.formats.registry import get_format
 from lexome.metadata import Metadata
 
 TITLE, BODY = "=BRCA1 in cancer", "BRCA1 binds BARD1."

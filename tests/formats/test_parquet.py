@@ -17,8 +17,7 @@ from strategies import documents
 import lexome
 from lexome import Document, Passage, Span, Tally
 from lexome.errors import BadDocument, FormatError, MissingExtraError
-from lexome.formats import parquet
-from lexome.formats.registry import detect_by_content
+from lexome.formats import detect_by_content, parquet
 from lexome.formats.streams import Source, open_stream
 
 pa = pytest.importorskip("pyarrow", reason="Parquet needs the extra lexome[corpus]")

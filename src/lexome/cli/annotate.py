@@ -337,8 +337,7 @@ def _output(out: str | None, to: str | None) -> _Output:
     """Path and format of --out and --to; a path without a suffix, or with a slash at its end, is a folder."""
     if out is None and to is None:
         return _Output(STANDARD_OUTPUT, None)
-    from lexome.formats import writing_format
-    from lexome.formats.registry import get_format
+    from lexome.formats import get_format, writing_format
 
     if out is not None and not out.strip():
         message = "--out is empty; expected a file, a folder, or - for standard output."

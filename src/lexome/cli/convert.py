@@ -20,7 +20,7 @@ from lexome.cli.options import (
     print_rejected,
 )
 from lexome.errors import UsageError, needs
-from lexome.formats.registry import FORMATS
+from lexome.formats import FORMATS
 
 if TYPE_CHECKING:
     from lexome.formats import Tally

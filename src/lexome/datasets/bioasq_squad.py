@@ -17,10 +17,9 @@ from lexome.datasets.transforms import single_question
 from lexome.document import Answer, Document, Question
 from lexome.errors import DataSetError, FormatError, UsageError
 from lexome.files import atomic_write
-from lexome.formats import bioasq, squad
+from lexome.formats import bioasq, detect, squad
 from lexome.formats.bioasq import answer_pattern, exact_answers
 from lexome.formats.json_file import attempt, load, mapping, objects, required, string
-from lexome.formats.registry import detect
 from lexome.formats.streams import Source, open_sources
 from lexome.formats.tally import Tally
 from lexome.tasks.qa import base_question_id

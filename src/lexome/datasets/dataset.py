@@ -28,8 +28,8 @@ from lexome.datasets.audit import (
 )
 from lexome.document import Document
 from lexome.errors import DataSetError, FormatError, UsageError
+from lexome.formats import get_format, option_parameters, parse_options
 from lexome.formats import read as read_files
-from lexome.formats.registry import get_format, option_parameters, parse_options
 from lexome.formats.streams import ARCHIVES, COMPRESSIONS, Source, is_archive, open_sources, uncompressed_name
 from lexome.formats.tally import Tally
 

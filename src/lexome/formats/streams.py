@@ -24,7 +24,7 @@ from lexome.files import zstd
 from lexome.formats.tally import Tally
 
 if TYPE_CHECKING:
-    from lexome.formats.registry import Format
+    from lexome.formats import Format
 
 COMPRESSIONS = (".gz", ".xz", ".zst")
 ARCHIVES = (".tar", ".tgz", ".tar.gz", ".tar.xz", ".tar.zst", ".zip")

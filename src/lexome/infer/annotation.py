@@ -14,8 +14,7 @@ from typing import Any
 from lexome.concepts.abbreviations import annotate_abbreviations
 from lexome.document import Document, Passage, shorten
 from lexome.errors import FormatError, UsageError
-from lexome.formats import Tally, input_files, read, write, writing_format
-from lexome.formats.registry import formats_by_extension
+from lexome.formats import Tally, formats_by_extension, input_files, read, write, writing_format
 from lexome.formats.streams import is_archive
 from lexome.infer.annotator import TEXT_ID, Annotator, Candidate
 from lexome.infer.concepts import Concepts, naming_options

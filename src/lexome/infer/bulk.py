@@ -19,8 +19,7 @@ from typing import Any
 from lexome.document import Document
 from lexome.errors import FormatError, UsageError
 from lexome.files import atomic_write, exclusive_use, fingerprint, refuse_other_settings, usable_cores, write_json
-from lexome.formats import Tally, expand, read, work_units, write
-from lexome.formats.registry import FORMATS, get_format
+from lexome.formats import FORMATS, Tally, expand, get_format, read, work_units, write
 from lexome.formats.streams import is_archive, printable_name, uncompressed_name
 from lexome.infer.annotation import AnnotationCounts, annotate, predictable_types
 from lexome.infer.annotator import Annotator

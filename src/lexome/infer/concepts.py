@@ -22,7 +22,7 @@ from lexome.concepts.matcher import CaseRule
 from lexome.concepts.user_terms import TermFinder, dropped_terms, open_terms, split_type
 from lexome.document import Document
 from lexome.errors import FormatError, UsageError
-from lexome.formats.registry import get_format, option_parameters
+from lexome.formats import get_format, option_parameters
 
 # Incremented when the same dictionaries would give other ids than before.
 VERSION = 2

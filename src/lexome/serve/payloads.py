@@ -23,10 +23,9 @@ from starlette.responses import Response
 
 from lexome.document import Document
 from lexome.errors import DocumentError
-from lexome.formats import Tally
+from lexome.formats import BY_NAME, Tally, detect, detect_by_content, get_format, option_parameters
 from lexome.formats.jsonl import to_json
 from lexome.formats.mention_table import Table
-from lexome.formats.registry import BY_NAME, detect, detect_by_content, get_format, option_parameters
 from lexome.formats.streams import HEAD_BYTES, Source, is_archive, prepare_text
 from lexome.infer.concepts import Concepts, naming_options
 from lexome.serve.limits import CLIENT_CLOSED, Limits, RequestError

@@ -21,8 +21,7 @@ from lexome.corpus.vocab.algorithms import BERT_SPECIAL, LEARNERS, ROBERTA_SPECI
 from lexome.corpus.vocab.tokenizers import TOKENIZER_FILE, load_tokenizer, special_by_name, tokenizer_sha256
 from lexome.errors import FormatError, RecipeError, UsageError
 from lexome.files import atomic_folder
-from lexome.formats import Tally, expand, read
-from lexome.formats.registry import get_format
+from lexome.formats import Tally, expand, get_format, read
 from lexome.progress import progress
 from lexome.recipe.corpus_stages import ADAPT_KEYS, VocabRecipe
 

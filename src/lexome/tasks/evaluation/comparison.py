@@ -10,8 +10,7 @@ import numpy as np
 
 from lexome.document import Document, shorten
 from lexome.errors import FormatError, UsageError
-from lexome.formats import Tally, expand, read
-from lexome.formats.registry import get_format
+from lexome.formats import Tally, expand, get_format, read
 from lexome.formats.streams import Source, decode, open_sources
 from lexome.tasks.metrics.bootstrap import (
     Interval,

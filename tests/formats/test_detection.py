@@ -10,8 +10,8 @@ from full_document import full_document
 import lexome
 from lexome import Document, Passage
 from lexome.errors import FormatError, UsageError
+from lexome.formats import FORMATS, Format, detect, detect_by_content
 from lexome.formats.jsonl import to_json
-from lexome.formats.registry import FORMATS, Format, detect, detect_by_content
 from lexome.formats.streams import Source
 
 HEADS = {

@@ -23,7 +23,7 @@ from facts import ROOT, facts
 from lexome.document import Document
 from lexome.infer.annotator import Annotator
 from lexome.tasks import ner
-from lexome.tasks.windows import TokenizedText, anchored_windows, windows
+from lexome.tasks.task import TokenizedText, anchored_windows, windows
 
 RESULT = ROOT / "results" / "window_independence.json"
 ARTICLES = ROOT.parent / "shared" / "data" / "corpus" / "pmc_fulltext"

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from task_rows import tokenizer
 
 from lexome.document import Document, Passage, lay_out
-from lexome.tasks.task import Tokenizer
-from lexome.tasks.windows import _WORD, Units, _words, split_units, tokenize
+from lexome.tasks.task import _WORD, Tokenizer, Units, _words, split_units, tokenize
 
 
 def units(doc: Document, using: Tokenizer, *, words: bool, sentences: bool = False) -> Units:

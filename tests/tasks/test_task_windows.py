@@ -10,11 +10,12 @@ from task_rows import frame, tokenizer
 
 from lexome.document import Passage
 from lexome.errors import UsageError
-from lexome.tasks.task import NO_OFFSET, Frame
-from lexome.tasks.windows import (
+from lexome.tasks.task import (
     INSIDE,
+    NO_OFFSET,
     SENTENCE,
     WORD,
+    Frame,
     TokenizedText,
     anchored_windows,
     assign_windows,

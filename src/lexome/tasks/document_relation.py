@@ -23,6 +23,7 @@ from lexome.tasks.metrics.spans import NO_COUNTS, Counts
 from lexome.tasks.relation import Level, Others, Scope
 from lexome.tasks.task import (
     IGNORE_INDEX,
+    INSIDE,
     NO_OFFSET,
     Example,
     Floats,
@@ -30,16 +31,20 @@ from lexome.tasks.task import (
     Ints,
     Scores,
     Task,
+    TokenizedText,
     Tokenizer,
     Types,
+    anchored_windows,
     relations_of_other_types,
     require_choice,
     require_logits,
     require_names,
     require_overlap,
     require_same_length,
+    single_example,
+    text_capacity,
+    tokenize,
 )
-from lexome.tasks.windows import INSIDE, TokenizedText, anchored_windows, single_example, text_capacity, tokenize
 
 Marking = Literal["type", "none"]
 

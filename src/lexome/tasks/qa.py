@@ -28,16 +28,21 @@ from lexome.tasks.task import (
     Ints,
     Scores,
     Task,
+    TokenizedText,
     Tokenizer,
     Types,
     label_index,
+    pair_example,
     require_choice,
     require_logits,
     require_names,
     require_overlap,
     require_same_length,
+    text_capacity,
+    tokenize,
+    tokenize_text,
+    windows,
 )
-from lexome.tasks.windows import TokenizedText, pair_example, text_capacity, tokenize, tokenize_text, windows
 
 Form = Literal["factoid", "list", "yesno"]
 Measure = Literal["bioasq", "squad"]

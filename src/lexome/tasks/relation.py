@@ -13,12 +13,14 @@ from lexome.errors import BadDocument, UsageError
 from lexome.tasks.classify import Average, label_scores, label_target, pool_logits, text_examples
 from lexome.tasks.task import (
     IGNORE_INDEX,
+    INSIDE,
     Example,
     Floats,
     Frame,
     Ints,
     Scores,
     Task,
+    TokenizedText,
     Tokenizer,
     Types,
     label_index,
@@ -27,8 +29,9 @@ from lexome.tasks.task import (
     require_names,
     require_overlap,
     require_same_length,
+    text_capacity,
+    tokenize,
 )
-from lexome.tasks.windows import INSIDE, TokenizedText, text_capacity, tokenize
 
 Scope = Literal["sentence", "document"]
 Level = Literal["mention", "concept"]

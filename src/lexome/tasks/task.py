@@ -1,19 +1,26 @@
 """The interface of all tasks: encode documents into model inputs, decode logits into documents, score predictions.
 
-T tokens of an example, G groups of labels, K labels of a group, C outputs of the head
+Long texts become overlapping windows of a model's length, and logits of tokens those of units (words or tokens) that
+labels are put on.
+
+T tokens of an example or a document, U units of it, G groups of labels, K labels of a group, C outputs of the head
 """
 
+import re
 from abc import ABC, abstractmethod
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache, lru_cache
 from inspect import signature
+from itertools import chain, pairwise
 from typing import Any, ClassVar, Literal, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lexome.document import Document, Range, Relation, Span, shorten
+from lexome.document import MAX_OFFSET, Document, Passage, Range, Relation, Span, shorten
 from lexome.errors import BadDocument, UsageError
 from lexome.tasks.metrics.bootstrap import resample
 
@@ -335,3 +342,416 @@ def task_of(settings: Mapping[str, Any]) -> Task:
         message = f"a task of kind {kind!r} needs the setting {missing[0]!r}. Add it."
         raise UsageError(message, code="missing-key", value=missing[0])
     return KINDS[kind](**arguments)
+
+
+# Long texts as windows
+
+# How good a token is to begin a window at.
+INSIDE, WORD, SENTENCE = 0, 1, 2
+
+# A window begins at most this many tokens early in order to begin at a sentence.
+SLACK = 64
+
+# The highest code point that is white space.
+LAST_SPACE = 0x3000
+
+# The number of tokens in the hash that selects anchors.
+HASHED = 8
+
+
+@dataclass(frozen=True, slots=True)
+class TokenizedText:
+    """The tokens of passages: ids, document offsets (none for white space), and how good each is to begin a window."""
+
+    ids: Ints
+    starts: Ints
+    ends: Ints
+    begins: Ints
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def part(self, start: int, end: int) -> "TokenizedText":
+        """The tokens of a range."""
+        return TokenizedText(self.ids[start:end], self.starts[start:end], self.ends[start:end], self.begins[start:end])
+
+
+_EMPTY = TokenizedText(*(np.zeros(0, np.int64) for _ in range(4)))
+
+
+def tokenize(passages: Iterable[Passage], tokenizer: Tokenizer) -> TokenizedText:
+    """The tokens of passages, one after another, with nothing between them."""
+    parts = [_tokenize_passage(passage, tokenizer) for passage in passages] or [_EMPTY]
+    if len(parts) == 1:
+        return parts[0]
+    arrays = ((part.ids, part.starts, part.ends, part.begins) for part in parts)
+    return TokenizedText(*map(np.concatenate, zip(*arrays, strict=True)))
+
+
+def _tokenize_passage(passage: Passage, tokenizer: Tokenizer) -> TokenizedText:
+    text, offset = passage.text, passage.offset
+    tokens = tokenizer.encode(text)
+    ids, starts, ends = np.fromiter(chain.from_iterable(tokens), np.int64, 3 * len(tokens)).reshape(-1, 3).T.copy()
+    # One entry past the end of the text, for a token without characters.
+    space = np.append(whitespace_mask(text), True)
+    for place in np.flatnonzero((starts >= ends) | space[starts] | space[ends - 1]).tolist():
+        # Some tokenizers include the space before a word.
+        token = text[starts[place] : ends[place]]
+        start = starts[place] + len(token) - len(token.lstrip())
+        starts[place], ends[place] = (start, start + len(token.strip())) if token.strip() else (NO_OFFSET, NO_OFFSET)
+    visible = np.flatnonzero(starts != NO_OFFSET)
+    visible_starts = starts[visible]
+    begins = np.full(len(ids), INSIDE, np.int64)
+    begins[visible[np.append(NO_OFFSET, ends[visible])[:-1] < visible_starts]] = WORD
+    sentences = sorted({0, *(start - offset for start, _ in passage.sentences)})
+    first = np.searchsorted(np.maximum.accumulate(visible_starts), sentences)
+    begins[visible[first[first < len(visible)]]] = SENTENCE
+    starts[visible] += offset
+    ends[visible] += offset
+    return TokenizedText(ids, starts, ends, begins)
+
+
+def tokenize_text(text: str, tokenizer: Tokenizer) -> TokenizedText:
+    """The tokens of a text that is not part of a document, such as a question."""
+    tokens = tokenize((Passage(0, text),), tokenizer)
+    no_offsets = np.full(len(tokens), NO_OFFSET, np.int64)
+    return TokenizedText(tokens.ids, no_offsets, no_offsets, tokens.begins)
+
+
+def text_capacity(frame: Frame, *, texts: int = 1) -> int:
+    """How many tokens of text an example holds beside its special tokens."""
+    special = len(frame.before) + len(frame.after) + (len(frame.between) if texts == 2 else 0)
+    if frame.max_tokens - special < texts:
+        raise UsageError(
+            f"max_tokens is {frame.max_tokens}, and {special} special tokens leave no room for text. "
+            "Set a larger max_tokens.",
+            code="out-of-range",
+            value=frame.max_tokens,
+        )
+    return frame.max_tokens - special
+
+
+def windows(begins: Sequence[int] | Ints, *, size: int, overlap: int) -> list[Range]:
+    """Ranges of at most `size` tokens that cover all tokens, each sharing `overlap` or more with the next.
+
+    A window begins at a sentence if one begins up to `overlap` (at most SLACK) tokens before it has to, else at a word,
+    else (in a very long word) anywhere. The overlap is never more than half a window. Without tokens there is one empty
+    window.
+
+    >>> windows([2, 0, 1, 1, 2, 1, 1, 1], size=5, overlap=2)
+    [(0, 5), (3, 8)]
+    """
+    count = len(begins)
+    overlap = min(overlap, size // 2)
+    ranges = [(0, min(size, count))]
+    while ranges[-1][1] < count:
+        start, end = ranges[-1]
+        latest = max(end - overlap, start + 1)
+        earliest = max(latest - min(overlap, SLACK), start + 1)
+        places = [(quality, place) for quality in (SENTENCE, WORD) for place in range(latest, earliest - 1, -1)]
+        begin = next((place for quality, place in places if begins[place] >= quality), latest)
+        ranges.append((begin, min(begin + size, count)))
+    return ranges
+
+
+def anchored_windows(tokens: TokenizedText, *, size: int, overlap: int) -> list[Range]:
+    """Windows as `windows` makes them, but whose places depend only on the text near them.
+
+    A long text is cut at anchors, and each part is read with half an overlap of context on either side; a part longer
+    than a window takes several. So inserting or deleting text elsewhere moves no window.
+    """
+    count = len(tokens)
+    if count <= size:
+        return [(0, count)]
+    overlap = min(overlap, size // 2)
+    side = (overlap + 1) // 2
+    # Parts are twice the reach long on average; few are too long for one window.
+    cuts = [0, *_anchors(tokens, reach=max(1, (size - overlap) // 3)), count]
+    ranges: list[Range] = []
+    for low, high in pairwise(cuts):
+        start, end = max(0, low - side), min(count, high + side)
+        if ranges and end <= ranges[-1][1]:
+            continue
+        if ranges and start == ranges[-1][0]:
+            ranges.pop()
+        inner = windows(tokens.begins[start:end], size=size, overlap=overlap)
+        ranges += [(start + first, start + last) for first, last in inner]
+    return ranges
+
+
+def _anchors(tokens: TokenizedText, *, reach: int) -> list[int]:
+    """Tokens where a text may be cut: each is the best begin within `reach` tokens on either side.
+
+    A sentence is better than a word; ties are decided by a hash of the next few tokens, as in any copy of the text.
+    """
+    ids = np.append(tokens.ids, np.zeros(HASHED - 1, np.int64)).astype(np.uint64)
+    hashes = np.zeros(len(tokens), np.uint64)
+    for number in range(HASHED):
+        # 64-bit integers that overflow on purpose.
+        hashes = (hashes ^ ids[number : number + len(tokens)]) * np.uint64(0x9E3779B97F4A7C15)
+        hashes ^= hashes >> np.uint64(29)
+    worst = np.uint64(0xFFFFFFFFFFFFFFFF)
+    keys = (hashes >> np.uint64(2)) + ((SENTENCE - tokens.begins).astype(np.uint64) << np.uint64(62))
+    keys[tokens.begins == INSIDE] = worst
+    padded = np.concatenate((np.full(reach, worst), keys, np.full(reach, worst)))
+    least = np.lib.stride_tricks.sliding_window_view(padded, reach).min(axis=1)
+    before, behind = least[: len(tokens)], least[reach + 1 : reach + 1 + len(tokens)]
+    # Of equal keys within reach of each other, the first.
+    places = np.flatnonzero((keys < before) & (keys <= behind) & (keys < worst))
+    return [place for place in places.tolist() if place]
+
+
+def pair_windows(
+    first: TokenizedText, second: TokenizedText, frame: Frame, *, overlap: int
+) -> list[tuple[Range, Range]]:
+    """Ranges of two texts that share an example, such that all of one meets all of the other.
+
+    If both do not fit, the longer is cut into windows and the shorter is whole in each; a shorter text of more than
+    half an example is cut too, and every window of one meets every window of the other.
+    """
+    capacity = text_capacity(frame, texts=2)
+    if len(first) + len(second) <= capacity:
+        return [((0, len(first)), (0, len(second)))]
+    size = min(len(first), max(capacity // 2, capacity - len(second)))
+    return [
+        (left, right)
+        for left in windows(first.begins, size=size, overlap=overlap)
+        for right in windows(second.begins, size=capacity - size, overlap=overlap)
+    ]
+
+
+def assign_windows(ranges: Sequence[Range], count: int) -> Ints:
+    """For each token the window in which it is farthest from an edge, the first one on ties.
+
+    Training targets and decoding both use that window, where the token has the most context.
+    """
+    owners = np.full(count, NO_OFFSET, np.int64)
+    best = np.full(count, -1, np.int64)
+    for number, (start, end) in enumerate(ranges):
+        places = np.arange(start, end)
+        distance = np.minimum(places - start, end - 1 - places)
+        better = distance > best[start:end]
+        best[start:end][better] = distance[better]
+        owners[start:end][better] = number
+    return owners
+
+
+def merge_windows(ranges: Sequence[Range], logits: Sequence[Floats], count: int) -> Floats:
+    """Logits (T, C) of a whole text, each token's from its assigned window."""
+    if list(ranges) == [(0, count)]:
+        return np.asarray(logits[0], np.float64)
+    owners = assign_windows(ranges, count)
+    if (owners == NO_OFFSET).any():
+        missing = int(np.argmin(owners))
+        raise UsageError(
+            f"token {missing} of {count} is in none of the {len(ranges)} examples; expected all examples of a document "
+            "together.",
+            code="missing-example",
+            value=missing,
+        )
+    width = logits[0].shape[-1] if logits else 0
+    merged = np.zeros((count, width), np.float64)
+    for number, ((start, end), window) in enumerate(zip(ranges, logits, strict=True)):
+        kept = owners[start:end] == number
+        merged[start:end][kept] = window[kept]
+    return merged
+
+
+def single_example(
+    tokens: TokenizedText, frame: Frame, *, targets: NDArray[Any] | None = None, key: tuple[str, ...] = ()
+) -> Example:
+    """An example of one text."""
+    ids = np.concatenate((frame.before, tokens.ids, frame.after)).astype(np.int64)
+    starts, ends = pad_special(tokens.starts, frame), pad_special(tokens.ends, frame)
+    return Example(ids, np.zeros(len(ids), np.int64), starts, ends, targets, key)
+
+
+def pad_special(values: Ints, frame: Frame, padding: int = NO_OFFSET) -> Ints:
+    """Values of a text's tokens, with padding at the special tokens around them."""
+    before = len(frame.before)
+    padded = np.full((before + len(values) + len(frame.after), *values.shape[1:]), padding, np.int64)
+    padded[before : before + len(values)] = values
+    return padded
+
+
+def pair_example(
+    first: TokenizedText,
+    second: TokenizedText,
+    frame: Frame,
+    *,
+    targets: NDArray[Any] | None = None,
+    key: tuple[str, ...] = (),
+) -> Example:
+    """An example of two texts; the second is segment 1 in models that have segments."""
+    ids = np.concatenate((frame.before, first.ids, frame.between, second.ids, frame.after)).astype(np.int64)
+    segments = np.zeros(len(ids), np.int64)
+    if frame.segments:
+        segments[len(frame.before) + len(first) + len(frame.between) :] = 1
+    before, between, after = (
+        np.full(len(special), NO_OFFSET, np.int64) for special in (frame.before, frame.between, frame.after)
+    )
+    starts = np.concatenate((before, first.starts, between, second.starts, after))
+    ends = np.concatenate((before, first.ends, between, second.ends, after))
+    return Example(ids, segments, starts, ends, targets, key)
+
+
+def whitespace_mask(text: str) -> NDArray[np.bool_]:
+    """Whether each character of a text is white space.
+
+    >>> whitespace_mask("a b").tolist()
+    [False, True, False]
+    """
+    mask: NDArray[np.bool_] = _character_kinds(text) == SPACE
+    return mask
+
+
+# What characters are to words; of those above LAST_SPACE, none is white space.
+SPACE, LETTER, MARK, COMBINING, BEYOND = range(5)
+
+
+# Of the same passage for its words, and for characters between them.
+@lru_cache(maxsize=4)
+def _character_kinds(text: str) -> NDArray[np.uint8]:
+    """The kind of each character of a text."""
+    codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
+    return _kinds_table()[np.minimum(codes, LAST_SPACE + 1)]
+
+
+@cache
+def _kinds_table() -> NDArray[np.uint8]:
+    """The kind of each code point up to LAST_SPACE, and one entry for all above."""
+    kinds = [
+        SPACE
+        if chr(code).isspace()
+        else COMBINING
+        if 0x300 <= code <= 0x36F
+        else LETTER
+        if chr(code).isalnum() or code == ord("_")
+        else MARK
+        for code in range(LAST_SPACE + 1)
+    ]
+    return np.array([*kinds, BEYOND], np.uint8)
+
+
+_NO_WORDS = np.zeros((0, 2), np.int64)
+
+# Letters and digits with combining accents, or any other single character.
+_WORD = re.compile(r"\w[\w\u0300-\u036f]*|[^\w\s]")
+_PARAGRAPH_BREAK = re.compile(r"\n\s*\n")
+
+
+@dataclass(frozen=True, slots=True)
+class Units:
+    """The units of a document in reading order.
+
+    ranges  the characters of each unit
+    of      the unit of each token; NO_OFFSET for white space
+    firsts  the first token of each unit
+    runs    ranges of units that a mention may not cross: paragraphs or sentences
+    """
+
+    ranges: tuple[Range, ...]
+    of: Ints
+    firsts: Ints
+    runs: tuple[Range, ...]
+
+    def covered(self, start: int, end: int) -> Range | None:
+        """The range of units that a range of characters touches, or None."""
+        first = bisect_right(self.ranges, start, key=lambda unit: unit[1])
+        last = first
+        while last < len(self.ranges) and self.ranges[last][0] < end:
+            last += 1
+        return (first, last) if last > first else None
+
+
+def split_units(doc: Document, starts: Ints, ends: Ints, *, words: bool, sentences: bool = False) -> Units:
+    """The units of a document's tokens: words, or with words=False the tokens themselves.
+
+    Words are the source's own tokens where a passage has them, else runs of letters and digits, and single other
+    characters. Tokens that share characters are one unit, and so are words that share a token. Characters that the
+    tokenizer leaves out, such as an accent or a zero-width mark, belong to the unit they touch, if any.
+    """
+    of = np.full(len(starts), NO_OFFSET, np.int64)
+    visible = np.flatnonzero(starts != NO_OFFSET)
+    by_passage = [_words(passage) for passage in doc.passages] if words else []
+    begins, ranges_U2 = _merge_units(
+        starts[visible], ends[visible], np.concatenate(by_passage) if by_passage else _NO_WORDS
+    )
+    of[visible] = np.repeat(np.arange(len(begins)), np.diff(np.append(begins, len(visible))))
+    # A unit is in the passage of its first token.
+    bounds = np.searchsorted(starts[visible[begins]], [passage.offset for passage in doc.passages] + [MAX_OFFSET + 1])
+    ranges: list[Range] = []
+    runs: list[Range] = []
+    for passage, low, high in zip(doc.passages, bounds.tolist(), bounds[1:].tolist(), strict=False):
+        ranges += _widen(passage, ranges_U2[low:high])
+        runs += _runs(passage, ranges, low, sentences)
+    return Units(tuple(ranges), of, visible[begins], tuple(runs))
+
+
+def _words(passage: Passage) -> Ints:
+    """Start and end of each word of a passage, (W, 2)."""
+    if passage.tokens:
+        words = [word for word in passage.tokens if word[1] > word[0]]
+        return np.array(words, np.int64).reshape(-1, 2)
+    kinds = _character_kinds(passage.text)
+    if (kinds >= COMBINING).any():
+        edges = [edge for match in _WORD.finditer(passage.text) for edge in match.span()]
+        return np.array(edges, np.int64).reshape(-1, 2) + passage.offset
+    # The same in a fifth of the time, for all that has no accents apart from their letters.
+    letters, marks = np.pad(kinds == LETTER, 1), kinds == MARK
+    begins = (letters[1:-1] & ~letters[:-2]) | marks
+    ends = (letters[1:-1] & ~letters[2:]) | marks
+    return np.stack((np.flatnonzero(begins), np.flatnonzero(ends) + 1), 1) + passage.offset
+
+
+def _merge_units(starts: Ints, ends: Ints, words: Ints) -> tuple[Ints, Ints]:
+    """The first token of each unit, and the units' ranges, (U, 2); none crosses a passage, as no word does."""
+    if not len(starts):
+        return starts, _NO_WORDS
+    lows, highs = starts, ends
+    if len(words):
+        first = np.searchsorted(words[:, 1], starts, "right")
+        last = np.searchsorted(words[:, 0], ends, "left") - 1
+        touched = first <= last
+        lows = np.where(touched, np.minimum(starts, words[np.minimum(first, len(words) - 1), 0]), starts)
+        highs = np.where(touched, np.maximum(ends, words[last, 1]), ends)
+    reached = np.maximum.accumulate(highs)
+    begins = np.flatnonzero(np.concatenate(([True], starts[1:] >= reached[:-1])))
+    unit_ends = reached[np.append(begins[1:], len(starts)) - 1]
+    unit_starts = np.maximum(lows[begins], np.concatenate(([0], unit_ends[:-1])))
+    return begins, np.stack((unit_starts, unit_ends), 1)
+
+
+def _widen(passage: Passage, ranges_U2: Ints) -> list[Range]:
+    """The ranges, widened by visible characters between them: to the unit before, or else to the one behind."""
+    text, offset = passage.text, passage.offset
+    ranges: list[Range] = list(zip(*ranges_U2.T.tolist(), strict=True))
+    visible_before = np.append(0, np.cumsum(~whitespace_mask(text)))
+    inner_U2 = visible_before[ranges_U2 - offset]
+    if (inner_U2[:, 1] - inner_U2[:, 0]).sum() == visible_before[-1]:
+        return ranges
+    done = 0
+    wider: list[Range] = []
+    for number, (start, end) in enumerate(ranges):
+        start, end = start - offset, end - offset
+        while start > done and not text[start - 1].isspace():
+            start -= 1
+        limit = ranges[number + 1][0] - offset if number + 1 < len(ranges) else len(text)
+        while end < limit and not text[end].isspace():
+            end += 1
+        done = end
+        wider.append((start + offset, end + offset))
+    return wider
+
+
+def _runs(passage: Passage, ranges: Sequence[Range], first: int, sentences: bool) -> Iterator[Range]:
+    breaks = _PARAGRAPH_BREAK.finditer(passage.text) if "\n" in passage.text else ()
+    starts = {passage.offset + blank.end() for blank in breaks}
+    if sentences:
+        starts.update(start for start, _ in passage.sentences[1:])
+    for start in sorted(starts):
+        end = bisect_left(ranges, (start,), first)
+        if end > first:
+            yield first, end
+        first = end
+    yield first, len(ranges)

@@ -29,9 +29,8 @@ from lexome.export.device import open_model
 from lexome.files import write_checksums
 from lexome.infer.annotator import Model, default_model
 from lexome.infer.predictor import write_settings
-from lexome.infer.refinement import made_by_rule
 from lexome.infer.rules import RULES
-from lexome.infer.selection import Selection
+from lexome.infer.selection import Selection, made_by_rule
 from lexome.tasks.task import Example, Floats
 
 ROOT = Path(__file__).resolve().parents[1]

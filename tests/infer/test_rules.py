@@ -15,7 +15,6 @@ from lexome.document import Document, Passage, Span, lay_out
 from lexome.errors import CheckpointError, UsageError
 from lexome.infer.annotator import default_model
 from lexome.infer.predictor import read_settings, write_settings
-from lexome.infer.refinement import Layout, Refinement, apply_rules, made_by_rule, refine_document
 from lexome.infer.rules import (
     RULES,
     WORD,
@@ -28,7 +27,7 @@ from lexome.infer.rules import (
     line_name,
     resolve_overlaps,
 )
-from lexome.infer.selection import Selection, select
+from lexome.infer.selection import Layout, Refinement, Selection, apply_rules, made_by_rule, refine_document, select
 from lexome.tasks.ner import PredictedMention
 
 TYPES = ("Gene", "Disease", "Chemical", "Species", "CellLine", "Variant")

@@ -377,7 +377,7 @@ def _print_documents(work: "Annotation | Linking", printing: PrintOptions) -> No
     from lexome.infer.annotation import Annotation
     from lexome.infer.annotator import TEXT_ID
     from lexome.infer.concepts import explanation_record
-    from lexome.infer.refinement import made_by_rule
+    from lexome.infer.selection import made_by_rule
     from lexome.infer.terminal import explain_ids, explain_relation, printable, render
 
     width, color, concepts = prepare_terminal(), use_color(printing.color), work.concepts

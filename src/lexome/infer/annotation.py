@@ -18,9 +18,8 @@ from lexome.formats import Tally, formats_by_extension, input_files, read, write
 from lexome.formats.streams import is_archive
 from lexome.infer.annotator import TEXT_ID, Annotator, Candidate
 from lexome.infer.concepts import Concepts, naming_options
-from lexome.infer.refinement import RULE_ATTRIBUTE
 from lexome.infer.relation_explanation import RelationExplanation
-from lexome.infer.selection import MinScore, Overlaps, match_case
+from lexome.infer.selection import RULE_ATTRIBUTE, MinScore, Overlaps, match_case
 from lexome.progress import progress
 
 STANDARD_INPUT = Path("-")

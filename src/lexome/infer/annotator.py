@@ -18,9 +18,17 @@ from lexome.document import Document, Passage
 from lexome.errors import CheckpointError, UsageError
 from lexome.infer.concepts import ConceptOptions, Concepts
 from lexome.infer.predictor import CHANGED, SETTINGS, ModelSettings, Predictor, is_hugging_face, open_hugging_face
-from lexome.infer.refinement import Refined, Refinement, refine_document
 from lexome.infer.relation_explanation import NEAR, RelationExplanation, explain_pair
-from lexome.infer.selection import ALL_RULES, MinScore, Overlaps, Selection, select
+from lexome.infer.selection import (
+    ALL_RULES,
+    MinScore,
+    Overlaps,
+    Refined,
+    Refinement,
+    Selection,
+    refine_document,
+    select,
+)
 from lexome.tasks import DocumentRelations, Ner, Questions, Task, task_of
 from lexome.tasks.task import Example, Floats, Frame
 

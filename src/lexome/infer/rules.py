@@ -1,7 +1,7 @@
 """Rules after the model: corrections of its mentions that are cheaper to state than to learn.
 
 Each rule is linear in the text and its mentions, can be switched off, and was measured on development sets
-(benchmarks/annotator_rules.py). A model has rules only if its model.json names them; `lexome.infer.refinement` applies
+(benchmarks/annotator_rules.py). A model has rules only if its model.json names them; `lexome.infer.selection` applies
 them. Those for variants are in `lexome.infer.variant_rules`.
 """
 

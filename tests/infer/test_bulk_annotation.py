@@ -274,6 +274,14 @@ def test_redo_replaces_what_was_made_otherwise(given: Path, model: Path) -> None
     assert run(given, model).new_files == 0
 
 
+def test_a_mark_that_names_another_folder_removes_nothing_there(given: Path, model: Path) -> None:
+    run(given, model)
+    mark = given.parent / "out" / ".lexome" / "marks" / "a.json"
+    mark.write_text(mark.read_text().replace('"a.jsonl"', '"../in/a.jsonl"'))
+    run(given, model, redo=True, settings={"min_score": 0.5})
+    assert (given / "a.jsonl").exists()
+
+
 def test_outputs_below_the_inputs_are_not_read(given: Path, model: Path) -> None:
     run(given, model, out="in/out")
     assert run(given, model, out="in/out").files == 4
@@ -310,6 +318,21 @@ def test_inputs_of_one_name_are_told_apart(tmp_path: Path, model: Path) -> None:
     paths = [tmp_path / "x" / "a.jsonl", tmp_path / "y" / "a.jsonl", tmp_path / "y" / "a.bioc.xml"]
     annotate_files(paths, tmp_path / "out", BulkSettings((model,), "jsonl"), engine=HERE, progress_shown=False)
     assert visible(tmp_path / "out") == {"a.jsonl", "y-a.jsonl", "y-a-xml.jsonl"}
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such names")
+def test_names_that_only_linux_has_are_names(tmp_path: Path, model: Path) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    names = [b"a\\b.txt", b"\\.txt", b"\xff\xfe.txt", b"two\nlines.txt", b"caf\xc3\xa9.txt", b"x" * 250 + b".txt"]
+    for name in names:
+        Path(os.fsdecode(bytes(folder) + b"/" + name)).write_text("BRCA1 in melanoma")
+    bulk = run(folder, model)
+    assert (bulk.failures, bulk.counts.documents, dict(bulk.rejected)) == ({}, len(names), {})
+    outputs = visible(tmp_path / "out")
+    assert {"a\\b.jsonl", "\\.jsonl", "\\xff\\xfe.jsonl", "two\nlines.jsonl", "café.jsonl"} < outputs
+    assert len(next(name for name in outputs if name.startswith("xxx"))) == len(".jsonl") + 180
+    assert {doc.id for doc in lexome.read(folder)} >= {"a\\b", "\\", "\\xff\\xfe", "two\nlines", "café"}
 
 
 def test_an_archive_is_one_job(tmp_path: Path, model: Path) -> None:

@@ -59,8 +59,9 @@ class Source:
 
     @property
     def location(self) -> str:
-        """The file's path, with an archive as a folder."""
-        return self.name if self.member is None else f"{self.name[: -len(self.member) - 1]}/{self.member}"
+        """The file's path as text, with an archive as a folder."""
+        path = self.name if self.member is None else f"{self.name[: -len(self.member) - 1]}/{self.member}"
+        return printable_name(path)
 
     @cached_property
     def stem(self) -> str:
@@ -178,8 +179,8 @@ def decode(raw: bytes, encoding: str = "utf-8") -> str:
 
 
 def uncompressed_name(name: str) -> str:
-    """A file name without compression suffix, with forward slashes."""
-    name = name.replace("\\", "/")
+    """A file name without compression suffix, with forward slashes; outside Windows, a backslash is a character."""
+    name = name.replace(os.sep, "/")
     suffix = next((suffix for suffix in COMPRESSIONS if name.lower().endswith(suffix)), "")
     return name[: len(name) - len(suffix)]
 
@@ -344,9 +345,11 @@ def _zip_members(path: Path, tally: Tally) -> Iterator[Source]:
                 if member.is_dir() or _is_skipped(member.filename, tally):
                     opened.close()
                     continue
-                name = f"{path}!{member.filename}"
+                # Some programs for Windows write backslashes between folders, against the standard.
+                inside = member.filename.replace("\\", "/")
+                name = f"{path}!{inside}"
                 with opened, _decompressed(opened, name) as content:
-                    yield Source(name, content, member=member.filename)
+                    yield Source(name, content, member=inside)
         tally.bytes_read += path.stat().st_size
     except (zipfile.BadZipFile, RuntimeError, NotImplementedError, ValueError, LookupError, OSError) as error:
         # Members that are encrypted or use an unsupported compression; names that are not in their encoding; offsets

@@ -36,6 +36,10 @@ VERSION = 2
 
 LOCAL = Engine()
 
+# File systems take names of 255 bytes; an output has an extension as well, and its draft the host and the process. The
+# end of a longer name, such as a title, becomes a hash.
+MAX_NAME_BYTES, NAME_DIGITS = 180, 12
+
 # Tokens that a process sends to a device at once: the device runs those of several processes together.
 REMOTE_BATCH_TOKENS = 1 << 15
 
@@ -324,7 +328,8 @@ def _claim_folder(out: Path, identity: Mapping[str, Any], *, redo: bool) -> None
         marks = work_folder(out) / "marks"
         for mark in sorted(marks.rglob("*.json")):
             with suppress(ValueError, LookupError, TypeError, RecursionError, OSError):
-                output = json.loads(mark.read_bytes())["outputs"][0]["name"]
+                # Without folders: a mark that someone has changed removes nothing elsewhere.
+                output = Path(json.loads(mark.read_bytes())["outputs"][0]["name"]).name
                 (out / mark.parent.relative_to(marks) / output).unlink(missing_ok=True)
         # All but the locks, which this process holds.
         shutil.rmtree(marks, ignore_errors=True)
@@ -401,4 +406,8 @@ def _stem(name: str) -> str:
     endings = [ending for format in FORMATS for ending in format.extensions if plain.lower().endswith(ending)]
     stem = plain[: -len(max(endings, key=len))] if endings else PurePosixPath(plain).stem
     # A name that is only an extension, or a hidden one, which no reader would find again.
-    return stem.lstrip(".") or plain.lstrip(".") or "file"
+    stem = stem.lstrip(".") or plain.lstrip(".") or "file"
+    if len(stem.encode()) <= MAX_NAME_BYTES:
+        return stem
+    start = stem.encode()[: MAX_NAME_BYTES - 1 - NAME_DIGITS].decode(errors="ignore")
+    return f"{start}-{fingerprint(stem)[:NAME_DIGITS]}"

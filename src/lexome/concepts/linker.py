@@ -23,18 +23,21 @@ from typing import Self
 
 from lexome.concepts.abbreviations import find_abbreviations, long_forms
 from lexome.concepts.index import Concept, NameMatch, TermIndex, default_index
-from lexome.concepts.mention_forms import (
+from lexome.concepts.names import (
     EXPANDED,
     LONG,
     MENTION,
     REDUCED,
     SUBSTITUTED,
+    Agreement,
     MentionForm,
     composite_parts,
+    fold_name,
+    is_plural,
     mention_forms,
+    name_key,
     substituted_forms,
 )
-from lexome.concepts.names import Agreement, fold_name, is_plural, name_key
 from lexome.concepts.ranking import (
     CELL_LINE_WEIGHT,
     HUMAN,

@@ -26,8 +26,7 @@ from typing import Any
 from facts import facts
 from lexome.concepts.index import TermIndex
 from lexome.concepts.linker import Linker
-from lexome.concepts.ranking import HUMAN
-from lexome.concepts.training_mentions import TrainingMentions
+from lexome.concepts.ranking import HUMAN, TrainingMentions
 from lexome.datasets import find
 from lexome.document import Document
 from lexome.tasks.evaluation.annotations import linking_accuracy

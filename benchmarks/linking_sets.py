@@ -5,8 +5,8 @@ from functools import cache
 from pathlib import Path
 
 from lexome.concepts.index import TermIndex, default_index
+from lexome.concepts.ranking import KnownGenes, TrainingMentions, match_genes
 from lexome.concepts.terms import Term, TermTable
-from lexome.concepts.training_mentions import KnownGenes, TrainingMentions, match_genes
 from lexome.datasets import find
 from lexome.document import Document
 

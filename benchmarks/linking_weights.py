@@ -19,8 +19,7 @@ import numpy as np
 
 from lexome.concepts.index import TermIndex, default_index, default_terms
 from lexome.concepts.linker import Linker
-from lexome.concepts.ranking import CONSTANT, FEATURES, PLACE, Weights
-from lexome.concepts.training_mentions import TrainingMentions
+from lexome.concepts.ranking import CONSTANT, FEATURES, PLACE, TrainingMentions, Weights
 from lexome.document import Document
 from linking_sets import ROOT, Equivalents, known_genes, medic_index, split
 

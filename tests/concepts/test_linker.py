@@ -7,9 +7,8 @@ import pytest
 from small_terms import HUMAN, MOUSE, RAT, marked, small_index
 
 from lexome.concepts.linker import CONCEPT_SCORE, Linker
-from lexome.concepts.ranking import SpeciesContext, is_misspelling
+from lexome.concepts.ranking import SpeciesContext, TrainingMentions, is_misspelling
 from lexome.concepts.terms import Term
-from lexome.concepts.training_mentions import TrainingMentions
 from lexome.document import Document
 
 

@@ -40,6 +40,7 @@ from lexome.concepts.names import (
 )
 from lexome.concepts.ranking import (
     CELL_LINE_WEIGHT,
+    GENE_PREFIX,
     HUMAN,
     MOUSE,
     PLACE,
@@ -47,14 +48,16 @@ from lexome.concepts.ranking import (
     POPULAR_SPECIES,
     POPULAR_TAXA,
     RAT,
+    KnownGenes,
     SpeciesContext,
+    TrainingMentions,
     Weights,
     agreement_feature,
     default_weights,
     is_misspelling,
+    match_genes,
     word_overlap,
 )
-from lexome.concepts.training_mentions import GENE_PREFIX, KnownGenes, TrainingMentions, match_genes
 from lexome.concepts.variants import variant_concepts
 from lexome.document import Attribute, Document, Span
 from lexome.metadata import fast_dataclass

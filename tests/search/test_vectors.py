@@ -15,7 +15,7 @@ from lexome.formats import write
 from lexome.metadata import Metadata
 from lexome.search.build import index
 from lexome.search.engine import Index
-from lexome.search.vectors import vector_path
+from lexome.search.storage import vector_path
 
 GROUPS = {"heart": "h", "cardiac": "h", "kidney": "k", "renal": "k", "failure": "f", "aspirin": "a", "lung": "l"}
 TEXTS = {"a": "cardiac failure", "b": "renal failure", "c": "aspirin", "d": "lung"}

@@ -25,8 +25,8 @@ from lexome.infer.bulk import inputs_by_name
 from lexome.infer.predictor import Predictor, identity_of
 from lexome.progress import progress
 from lexome.search import storage
+from lexome.search.storage import embed_passages, update_vector_file
 from lexome.search.terms import terms
-from lexome.search.vectors import embed_passages, update_vector_file
 
 # Documents per transaction. A commit costs a few milliseconds, and a term's postings a row per batch.
 BATCH = 1000

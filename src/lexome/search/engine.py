@@ -20,8 +20,8 @@ from lexome.document import Range, shorten
 from lexome.errors import SearchIndexError, UsageError
 from lexome.infer.predictor import Predictor, identity_of
 from lexome.search import storage
+from lexome.search.storage import VectorFile
 from lexome.search.terms import matching_ranges, query_terms
-from lexome.search.vectors import VectorFile
 
 Method = Literal["bm25", "vectors", "both"]
 METHODS = get_args(Method)

@@ -25,7 +25,7 @@ import torch
 
 import lexome
 from facts import facts
-from lexome.corpus.vocab.algorithms import bert_tokenizer
+from lexome.corpus.vocab.tokenizers import bert_tokenizer
 from lexome.export.export import export
 from lexome.models.checkpoint import Card, build, save
 from lexome.models.encoder import EncoderConfig

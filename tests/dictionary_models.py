@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from lexome.corpus.vocab.algorithms import bert_tokenizer
+from lexome.corpus.vocab.tokenizers import bert_tokenizer
 from lexome.infer.predictor import MODEL, TOKENIZER, ModelSettings, write_settings
 from lexome.tasks import DocumentRelations, Ner, Task
 

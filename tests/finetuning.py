@@ -9,7 +9,7 @@ import torch
 from tiny_models import CARD
 
 import lexome
-from lexome.corpus.vocab.algorithms import BERT_SPECIAL, bert_tokenizer
+from lexome.corpus.vocab.tokenizers import BERT_SPECIAL, bert_tokenizer
 from lexome.document import Answer, Argument, Document, Question, Relation, Span, lay_out
 from lexome.models.checkpoint import build, save
 from lexome.models.encoder import EncoderConfig

@@ -26,7 +26,7 @@ from transformers import (
     RobertaForMaskedLM,
 )
 
-from lexome.corpus.vocab.algorithms import bert_tokenizer
+from lexome.corpus.vocab.tokenizers import bert_tokenizer
 from lexome.models.foreign import ForeignCheckpoint
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "gene", "##s", "BRCA", "##1", "bind", "."]

@@ -18,7 +18,7 @@ from dictionary_models import OPSET, SPECIAL, put_settings
 from onnx import TensorProto, helper, numpy_helper
 from patience import PATIENCE_S
 
-from lexome.corpus.vocab.algorithms import bert_tokenizer
+from lexome.corpus.vocab.tokenizers import bert_tokenizer
 from lexome.document import Document, Passage, Span
 from lexome.infer.annotator import Model
 from lexome.infer.predictor import MODEL, TOKENIZER

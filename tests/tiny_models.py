@@ -75,7 +75,7 @@ def hf_outputs(
 
 def tokenizer_folder(folder: Path) -> Path:
     """A tokenizer of 64 pieces, in a folder of its own."""
-    from lexome.corpus.vocab.algorithms import bert_tokenizer
+    from lexome.corpus.vocab.tokenizers import bert_tokenizer
 
     folder.mkdir(parents=True, exist_ok=True)
     pieces = [*SPECIAL, *(f"w{number}" for number in range(VOCAB - len(SPECIAL)))]

@@ -14,8 +14,7 @@ from strategies import texts
 from tiny_models import SPECIAL, VOCAB, hf_model
 
 import lexome
-from lexome.corpus.vocab.algorithms import bert_tokenizer
-from lexome.corpus.vocab.tokenizers import load_tokenizer
+from lexome.corpus.vocab.tokenizers import bert_tokenizer, load_tokenizer
 from lexome.document import Document, lay_out
 from lexome.export.export import export
 from lexome.infer.annotator import Annotator

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, normalizers
 
-from lexome.corpus.vocab.algorithms import bert_tokenizer
+from lexome.corpus.vocab.tokenizers import bert_tokenizer
 from lexome.infer.tokenizer import WordPiece
 
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789αβµé漢.,-()[]'"

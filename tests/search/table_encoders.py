@@ -7,7 +7,7 @@ import onnx
 from dictionary_models import OPSET, SPECIAL, put_settings
 from onnx import TensorProto, helper, numpy_helper
 
-from lexome.corpus.vocab.algorithms import bert_tokenizer
+from lexome.corpus.vocab.tokenizers import bert_tokenizer
 from lexome.infer.predictor import MODEL, TOKENIZER, read_settings, write_settings
 from lexome.tasks import Classes
 

@@ -9,7 +9,7 @@ import torch
 from foreign_writers import mpnet_tokenizer
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-from lexome.corpus.vocab.algorithms import BERT_SPECIAL, bert_tokenizer
+from lexome.corpus.vocab.tokenizers import BERT_SPECIAL, bert_tokenizer
 from lexome.models.encoder import EncoderConfig
 from lexome.models.heads import MaskedLM
 from lexome.training.start import map_special_tokens, split_new_tokens, token_ids, transfer_embeddings

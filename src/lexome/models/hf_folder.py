@@ -15,8 +15,15 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from lexome.corpus.vocab.algorithms import bert_tokenizer, roberta_tokenizer
-from lexome.corpus.vocab.tokenizers import SPECIAL_NAMES, TOKENIZER_FILE, load_tokenizer, looks_cased, special_by_name
+from lexome.corpus.vocab.tokenizers import (
+    SPECIAL_NAMES,
+    TOKENIZER_FILE,
+    bert_tokenizer,
+    load_tokenizer,
+    looks_cased,
+    roberta_tokenizer,
+    special_by_name,
+)
 from lexome.errors import CheckpointError
 from lexome.recipe import made_by
 

@@ -17,9 +17,8 @@ from tokenizers import AddedToken, Tokenizer
 
 import lexome
 from lexome import Document, Passage
-from lexome.corpus.vocab.algorithms import BERT_SPECIAL, bert_tokenizer
 from lexome.corpus.vocab.learn import AdaptationStats, LearnedVocab, adapt, learn_vocab
-from lexome.corpus.vocab.tokenizers import load_tokenizer
+from lexome.corpus.vocab.tokenizers import BERT_SPECIAL, bert_tokenizer, load_tokenizer
 from lexome.errors import RecipeError, UsageError
 from lexome.recipe.corpus_stages import VocabRecipe
 

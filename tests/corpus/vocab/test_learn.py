@@ -15,9 +15,8 @@ from tokenizers import Tokenizer
 
 import lexome
 from lexome import Document, Passage
-from lexome.corpus.vocab.algorithms import GREEK, SYMBOLS
 from lexome.corpus.vocab.learn import LearnedVocab, learn_vocab
-from lexome.corpus.vocab.tokenizers import tokenizer_sha256
+from lexome.corpus.vocab.tokenizers import GREEK, SYMBOLS, tokenizer_sha256
 from lexome.errors import FormatError, LexomeError, RecipeError, UsageError
 from lexome.recipe.corpus_stages import Kind, VocabRecipe
 

@@ -5,7 +5,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lexome.corpus.vocab.algorithms import seed_pieces, unigram_pieces
+from lexome.corpus.vocab.tokenizers import seed_pieces, unigram_pieces
 
 
 def test_a_substring_that_always_goes_on_the_same_way_is_left_out() -> None:

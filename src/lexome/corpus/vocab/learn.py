@@ -17,8 +17,17 @@ import numpy as np
 
 import lexome
 from lexome.corpus.records import column_batches, is_records
-from lexome.corpus.vocab.algorithms import BERT_SPECIAL, LEARNERS, ROBERTA_SPECIAL, Documents, VocabSettings
-from lexome.corpus.vocab.tokenizers import TOKENIZER_FILE, load_tokenizer, special_by_name, tokenizer_sha256
+from lexome.corpus.vocab.tokenizers import (
+    BERT_SPECIAL,
+    LEARNERS,
+    ROBERTA_SPECIAL,
+    TOKENIZER_FILE,
+    Documents,
+    VocabSettings,
+    load_tokenizer,
+    special_by_name,
+    tokenizer_sha256,
+)
 from lexome.errors import FormatError, RecipeError, UsageError
 from lexome.files import atomic_folder
 from lexome.formats import Tally, expand, get_format, read

@@ -8,9 +8,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lexome.corpus.vocab.algorithms import GREEK, SYMBOLS
 from lexome.corpus.vocab.learn import open_texts
-from lexome.corpus.vocab.tokenizers import load_tokenizer, unknown_id
+from lexome.corpus.vocab.tokenizers import GREEK, SYMBOLS, load_tokenizer, unknown_id
 from lexome.document import Document
 from lexome.errors import FormatError, UsageError
 from lexome.files import atomic_plot, atomic_write

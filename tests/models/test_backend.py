@@ -174,6 +174,36 @@ def test_a_linear_head_of_transformers_is_loaded(tmp_path: Path, model_type: str
     assert (logits - torch.cat(wanted)).abs().max() < 1e-4
 
 
+@pytest.mark.parametrize("model_type", ["electra", "albert", "deberta-v2", "mpnet"])
+@pytest.mark.parametrize("kind", ["token", "span"])
+def test_a_linear_head_is_saved_in_the_class_that_transformers_has(tmp_path: Path, model_type: str, kind: str) -> None:
+    folder = folder_of(their_model(model_type, "Model"), tmp_path / "theirs")
+    labels = ("O", "B", "I") if kind == "token" else ()
+    found = load(folder, kind=kind, labels=labels, new_head=True)
+    auto = "TokenClassification" if kind == "token" else "QuestionAnswering"
+    again = saved(found, tmp_path / "again", labels=labels)
+    theirs, report = getattr(transformers, f"AutoModelFor{auto}").from_pretrained(again, output_loading_info=True)
+    assert not any(report.values())
+    ids_T, packing = batch()
+    with torch.no_grad():
+        logits = found.model(ids_T, packing)
+        outputs = one_by_one(theirs.eval(), ids_T)
+        assert torch.equal(load(again).model(ids_T, packing), logits)
+    wanted = [
+        output.logits[0] if kind == "token" else torch.stack((output.start_logits[0], output.end_logits[0]), -1)
+        for output in outputs
+    ]
+    assert (logits - torch.cat(wanted)).abs().max() < 1e-4
+
+
+def test_the_card_of_a_head_that_transformers_lacks_names_lexome(tmp_path: Path) -> None:
+    folder = folder_of(their_model("electra", "Model"), tmp_path / "theirs")
+    found = load(folder, kind="sequence", labels=("no", "yes"), new_head=True)
+    card = (saved(found, tmp_path / "again", labels=("no", "yes")) / "README.md").read_text()
+    assert "pipeline_tag" not in card
+    assert "lexome.models.checkpoint.load" in card
+
+
 def test_a_sequence_head_of_transformers_is_not_loaded(tmp_path: Path) -> None:
     folder = folder_of(their_model("deberta-v2", "SequenceClassification"), tmp_path / "theirs")
     with raises(CheckpointError, code="missing-head", value="sequence"):

@@ -158,6 +158,32 @@ def test_a_head_transformers_does_not_have_is_kept_and_the_encoder_still_loads_t
     assert load(folder, kind="encoder").unused[:2] == ("lexome_head.dense0.bias", "lexome_head.dense0.weight")
 
 
+@pytest.mark.parametrize(
+    ("architecture", "pooling", "layers", "in_transformers"),
+    [("bert", "first", 1, True), ("bert", "mean", 1, False), ("bert", "first", 0, False), ("bert", "first", 2, False)],
+)
+def test_a_card_claims_a_pipeline_only_where_transformers_has_the_head(
+    tmp_path: Path, architecture: str, pooling: str, layers: int, in_transformers: bool
+) -> None:
+    hidden = HiddenLayers(layers, activation="tanh", input_dropout=0.0)
+    model = build(CONFIG, "sequence", labels=2, hidden=hidden, pooling=pooling)
+    folder = saved(tmp_path / "model", model, labels=("no", "yes"))
+    card = (folder / "README.md").read_text()
+    assert ('pipeline_tag: "text-classification"' in card) == in_transformers
+    assert ('library_name: "transformers"' in card) == in_transformers
+    assert ("lexome export FOLDER" in card) != in_transformers
+    _, report = transformers.AutoModelForSequenceClassification.from_pretrained(folder, output_loading_info=True)
+    assert (not report["missing_keys"]) == in_transformers
+
+
+def test_a_card_of_a_model_that_lexome_decodes_claims_no_pipeline(tmp_path: Path) -> None:
+    card = replace(CARD, decoding="a CRF chooses the tags")
+    folder = saved(tmp_path / "model", build(CONFIG, "token", labels=3), labels=("O", "B", "I"), card=card)
+    text = (folder / "README.md").read_text()
+    assert "pipeline_tag" not in text
+    assert "a CRF chooses the tags. `AutoModelForTokenClassification` loads it" in text
+
+
 def test_shards_and_pickles_are_read(tmp_path: Path) -> None:
     model = hf_model("BertForMaskedLM", "bert")
     model.save_pretrained(tmp_path / "shards", max_shard_size="20KB")

@@ -254,21 +254,36 @@ def assemble(
 
 
 def write(model: nn.Module, folder: Path, *, kind: str, labels: Sequence[str]) -> None:
-    """Write weights and config.json as transformers does; a head is stored as a custom head."""
-    has_head = isinstance(model, EncoderWithHead)
-    wrapper: Any = model.encoder if has_head else model
+    """Write weights and config.json as transformers does; a head that it has no class for is a custom head."""
+    wrapper: Any = model.encoder if isinstance(model, EncoderWithHead) else model
     with _quiet():
         # One file, whatever its size: a head is added to it below.
         wrapper.model.save_pretrained(folder, max_shard_size="100TB")
     settings = json.loads((folder / "config.json").read_bytes())
     settings.pop("auto_map", None)
-    if has_head:
-        assert isinstance(model.head, nn.Module)
-        head = {_CUSTOM + name: tensor for name, tensor in model.head.state_dict().items()}
-        write_weights({**load_file(folder / SAFETENSORS), **head}, folder / SAFETENSORS)
+    if isinstance(model, EncoderWithHead):
+        encoder, head = load_file(folder / SAFETENSORS), model.head.state_dict()
         settings |= hf.head_settings(model.head, settings["model_type"], kind, labels)
-        settings[hf.CUSTOM_HEAD] = hf.custom_head_settings(model.head, kind)
+        settings.pop(hf.CUSTOM_HEAD, None)
+        if has_linear_class(model, kind):
+            class_ = _class_of(wrapper.model.config, kind)
+            keys = {key: name for name, key in _linear_head(wrapper.model.config, kind).items()}
+            prefix = f"{wrapper.model.base_model_prefix}."
+            weights = {prefix + name: tensor for name, tensor in encoder.items()}
+            weights |= {keys[key]: tensor for key, tensor in head.items()}
+            settings["architectures"] = [class_.__name__]
+        else:
+            weights = {**encoder, **{_CUSTOM + name: tensor for name, tensor in head.items()}}
+            settings[hf.CUSTOM_HEAD] = hf.custom_head_settings(model.head, kind)
+        write_weights(weights, folder / SAFETENSORS)
     write_json(folder / "config.json", settings)
+
+
+def has_linear_class(model: EncoderWithHead, kind: str) -> bool:
+    """Whether a class of transformers has the head of such a model: one matrix for labels of tokens or answer spans."""
+    assert isinstance(model.head.hidden, HiddenLayers)
+    encoder: Any = model.encoder
+    return not model.head.hidden.count and bool(_linear_head(encoder.model.config, kind))
 
 
 def copy_with_weights(model: TransformersMaskedLM, weights: Mapping[str, Tensor]) -> TransformersMaskedLM:
@@ -429,13 +444,19 @@ def _linear_head_keys(config: Any, weights: Mapping[str, Tensor], kind: str) -> 
 
     Empty if the checkpoint has none, and for sequences, which every architecture pools in its own way.
     """
+    keys = _linear_head(config, kind)
+    return keys if keys.keys() <= weights.keys() else {}
+
+
+def _linear_head(config: Any, kind: str) -> dict[str, str]:
+    """Keys of the linear token or span head in transformers' class, mapped to those of ours; empty if it has none."""
     class_ = _class_of(config, kind) if kind in ("token", "span") else None
     if class_ is None:
         return {}
     with torch.device("meta"):
         model = class_(copy.deepcopy(config))
     names = [name for name in model.state_dict() if not name.startswith(f"{model.base_model_prefix}.")]
-    if sorted(name.rpartition(".")[2] for name in names) != ["bias", "weight"] or not set(names) <= weights.keys():
+    if sorted(name.rpartition(".")[2] for name in names) != ["bias", "weight"]:
         return {}
     return {name: f"out.{name.rpartition('.')[2]}" for name in names}
 

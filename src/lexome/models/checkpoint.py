@@ -56,6 +56,7 @@ class Card:
     data      sentences about the training text and its licenses
     recipe    the recipe that trained it, as TOML
     scores    rows of (metric, value, method)
+    decoding  what Lexome does with the head's outputs that a pipeline of transformers does not; None for nothing
     """
 
     title: str
@@ -69,6 +70,7 @@ class Card:
     recipe: str | None = None
     scores: tuple[tuple[str, str, str], ...] = ()
     limits: str | None = None
+    decoding: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,26 +338,43 @@ def save(
             "Maximum sequence length": f"{config.max_tokens:,} tokens",
             "Vocabulary": f"{config.vocab:,} tokens",
         }
-        (temporary / "README.md").write_text(render_card(card, kind=kind, facts=facts), encoding="utf-8")
+        head = custom_head(model, architecture)
+        (temporary / "README.md").write_text(render_card(card, kind=kind, facts=facts, head=head), encoding="utf-8")
         write_json(temporary / "run.json", {"lexome": lexome.__version__, "torch": torch.__version__, **(run or {})})
         write_checksums(temporary)
 
 
-def render_card(card: Card, *, kind: str, facts: Mapping[str, str]) -> str:
-    """The text of README.md; `facts` are derived from the model: its size, its architecture."""
+def custom_head(model: nn.Module, architecture: str) -> str | None:
+    """A head that no class of transformers has, in words, such as "mean pooling"; None where transformers loads it."""
+    if not isinstance(model, EncoderWithHead):
+        return None
+    kind, head = kind_of(model), model.head
+    if isinstance(model.encoder, TransformersEncoder):
+        custom = not transformers_backend.has_linear_class(model, kind)
+    else:
+        custom = hf.CUSTOM_HEAD in hf.head_settings(head, architecture, kind, ())
+    return hf.describe_head(head) if custom else None
+
+
+def render_card(card: Card, *, kind: str, facts: Mapping[str, str], head: str | None = None) -> str:
+    """The text of README.md; `facts` are derived from the model: its size, its architecture, and a custom head.
+
+    Metadata claims a pipeline of transformers only for models whose results are the same there.
+    """
     front = {
         "license": card.license,
         "language": list(card.language),
         "base_model": card.base_model,
-        "pipeline_tag": _PIPELINE_TAGS[kind],
+        "pipeline_tag": _PIPELINE_TAGS[kind] if head is None and card.decoding is None else None,
         "tags": ["lexome", *(tag for tag in card.tags if tag != "lexome")],
-        "library_name": "transformers",
+        "library_name": "transformers" if head is None else "lexome",
         "datasets": list(card.datasets),
     }
     # JSON is valid YAML and always quotes strings: the language code "no" stays a string.
     lines = [f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in front.items() if value]
     parts = ["---", *lines, "---", "", f"# {card.title}", "", card.summary, ""]
     parts += ["## Model", "", *(f"- {name}: {fact}" for name, fact in facts.items()), ""]
+    parts += _usage(kind, head, card.decoding)
     parts += ["## Data", "", card.data, ""]
     if card.recipe:
         parts += ["## Recipe", "", "```toml", card.recipe.strip(), "```", ""]
@@ -366,6 +385,37 @@ def render_card(card: Card, *, kind: str, facts: Mapping[str, str]) -> str:
         parts += ["## Limits", "", card.limits, ""]
     return "\n".join(parts)
 
+
+def _usage(kind: str, head: str | None, decoding: str | None) -> list[str]:
+    """How to run a model that transformers does not run as Lexome does; nothing for others."""
+    if head is None and decoding is None:
+        return []
+    if head is not None:
+        problem = (
+            f"transformers has no class for this model's head ({head}). `AutoModel` loads the encoder; "
+            f"`{_AUTO_CLASSES[kind]}` and pipelines would initialize a new head with random weights."
+        )
+    else:
+        problem = f"Pipelines of transformers do not decode this model: {decoding}. `{_AUTO_CLASSES[kind]}` loads it."
+    return [
+        "## Usage",
+        "",
+        f"{problem} Run it with Lexome, which loads all of it: with `lexome.models.checkpoint.load` in torch or, for "
+        "the architectures that Lexome implements, exported to ONNX:",
+        "",
+        "```shell",
+        "lexome export FOLDER model-onnx",
+        'lexome annotate --model model-onnx "TEXT"',
+        "```",
+        "",
+    ]
+
+
+_AUTO_CLASSES = {
+    "token": "AutoModelForTokenClassification",
+    "sequence": "AutoModelForSequenceClassification",
+    "span": "AutoModelForQuestionAnswering",
+}
 
 _PIPELINE_TAGS = {
     "encoder": "feature-extraction",

@@ -772,6 +772,16 @@ def custom_head_settings(head: nn.Module, kind: str) -> Settings:
     return {"kind": kind, "pooling": _pooling(head), **layers}
 
 
+def describe_head(head: nn.Module) -> str:
+    """The layers and the pooling of a head, such as "2 hidden layers, mean pooling"."""
+    assert isinstance(head.hidden, HiddenLayers)
+    count = head.hidden.count
+    parts = [f"{count} hidden layer{'s' if count != 1 else ''}" if count else "no hidden layers"]
+    if isinstance(head, SequenceHead):
+        parts.append("mean pooling" if head.pooling == "mean" else "first-token pooling")
+    return ", ".join(parts)
+
+
 def _has_custom_head(settings: Mapping[str, Any], kind: str) -> bool:
     return CUSTOM_HEAD in settings and settings[CUSTOM_HEAD].get("kind") == kind
 

@@ -176,6 +176,8 @@ def test_a_head_with_hidden_layers_is_kept_with_the_model(start: Path, tmp_path:
     assert first_score(done) == 1.0
     assert done.model is not None
     assert load(done.model).model.head.hidden.hidden_size == 24  # type: ignore[union-attr]
+    assert "2 hidden layers, first-token pooling" in done.summary.warnings[-1]
+    assert "2 hidden layers, first-token pooling" in (done.model / "README.md").read_text()
 
 
 def test_a_label_is_told_from_the_mean_of_the_tokens_where_that_is_asked_for(start: Path, tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from lexome.models.checkpoint import (
     Card,
     Checkpoint,
     StoredCheckpoint,
+    custom_head,
     encoder_of,
     layout_of,
     load,
@@ -615,6 +616,12 @@ def _facts(
     """What run.json says about a finished run."""
     position, splits = fit.trainer.position, context.data.splits(run.fold)
     first = next(iter(scores.values()), None)
+    warnings = splits.warnings
+    if recipe.keep_models != "none" and (head := custom_head(fit.model.model, checkpoint.architecture)) is not None:
+        warnings += (
+            f"transformers has no class for this head ({head}) and would initialize another one with random weights; "
+            "load the model with Lexome, as its README.md says",
+        )
     return Facts(
         name=run.name,
         identity=identity,
@@ -636,7 +643,7 @@ def _facts(
         labels=label_counts(splits.train.examples, fit.task),
         bias=label_bias(splits.train.examples, fit.task),
         notes=splits.notes,
-        warnings=splits.warnings,
+        warnings=warnings,
         start={
             "checkpoint": str(context.start),
             "sha256": context.sha256,
@@ -672,7 +679,7 @@ def _write_model(
         model,
         architecture=checkpoint.architecture,
         tokenizer=context.data.tokenizer,
-        card=_card(recipe, context, facts),
+        card=_card(recipe, context, facts, decoding=_decoding(task)),
         labels=() if task.head == "span" else task.labels,
         run={**run, "start": facts.start},
         replace=True,
@@ -690,7 +697,18 @@ def _write_json(path: Path, content: Mapping[str, Any]) -> None:
         stream.write(json.dumps(content, indent=2, ensure_ascii=False).encode() + b"\n")
 
 
-def _card(recipe: FinetuneRecipe, context: RunContext, facts: Facts) -> Card:
+def _decoding(task: Task) -> str | None:
+    """What decoding does that a pipeline of transformers does not, for the model card; None for nothing."""
+    if task.loss == "pairs":
+        return "it scores relations between pairs of mentions, from the outputs at both"
+    if task.transitions is not None:
+        return "a CRF, whose transition scores are in task.json, chooses the tags"
+    if len(task.groups) > 1:
+        return f"each token has a tag in each of {len(task.groups)} groups, and not one tag"
+    return None
+
+
+def _card(recipe: FinetuneRecipe, context: RunContext, facts: Facts, *, decoding: str | None = None) -> Card:
     cards = [source.card for source in context.data.sources]
     base = hub_name(context.start) or context.start.name
     data = recipe.card.data or " ".join(f"{card.name}: {card.description} License: {card.license}." for card in cards)
@@ -708,6 +726,7 @@ def _card(recipe: FinetuneRecipe, context: RunContext, facts: Facts) -> Card:
         datasets=tuple(card.name for card in cards),
         recipe=explain(recipe),
         scores=tuple(rows),
+        decoding=decoding,
     )
 
 

@@ -38,6 +38,7 @@ def _ids(linker: Linker, text: str) -> list[tuple[str, ...]]:
         ("{Mcm3/4/6|Gene} in humans", [("NCBIGene:4172", "NCBIGene:4173", "NCBIGene:4175")]),
         ("{HeLa cells|CellLine} and {E. coli|Species}", [("cellosaurus:CVCL_0030",), ("NCBITaxon:562",)]),
         ("{a rare thing}", [()]),
+        ("{ }and{ \u00a0|Gene}", [(), ()]),  # of nothing but spaces
     ],
 )
 def test_forms_of_mentions(linker: Linker, text: str, expected: list[tuple[str, ...]]) -> None:

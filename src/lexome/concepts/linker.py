@@ -414,6 +414,8 @@ class _Lookup:
         """The best first; `embedded` is the mention with the short forms in it expanded, if it has some."""
         text, type = self.text, self.type
         forms = mention_forms(text, type, {text: self.long} if self.long is not None else {})
+        if not forms:  # a mention of nothing but spaces
+            return ()
         if embedded:
             forms.insert(1, MentionForm(embedded, EXPANDED))
         if type == GENE:

@@ -509,6 +509,31 @@ def test_an_empty_folder_and_documents_that_are_all_rejected_are_errors(tmp_path
         index([tmp_path / "bad.jsonl"], tmp_path / "index", rejects=tmp_path / "rejects", progress_shown=False)
 
 
+def test_the_rejects_are_those_of_all_files_and_quiet_still_tells_of_them(tmp_path: Path) -> None:
+    docs, rejects = tmp_path / "docs", tmp_path / "index.rejects.jsonl"
+    docs.mkdir()
+    for name in ("a", "b"):
+        write(docs / f"{name}.jsonl", [DOCS[0]])
+    bad = '{"no": "text"}\n'
+
+    def run(*options: str) -> tuple[str, str]:
+        shown = CliRunner().invoke(app, ["index", str(docs), str(tmp_path / "index"), *options], catch_exceptions=False)
+        assert shown.exit_code == 0
+        return shown.stdout, shown.stderr
+
+    (docs / "bad-1.jsonl").write_text((docs / "a.jsonl").read_text() + bad)
+    assert run("-q") == ("", f"rejected   1 no_text, see {rejects}\n")
+    (docs / "bad-2.jsonl").write_text(bad)
+    run()
+    assert [name in rejects.read_text() for name in ("bad-1", "bad-2")] == [True, True]
+    write(docs / "bad-1.jsonl", [DOCS[0]])
+    assert run("-q") == ("", "")
+    assert [name in rejects.read_text() for name in ("bad-1", "bad-2")] == [False, True]
+    (docs / "bad-2.jsonl").unlink()
+    run()
+    assert not rejects.exists()
+
+
 def test_a_damaged_file_does_not_keep_others_from_the_index(tmp_path: Path) -> None:
     (tmp_path / "docs").mkdir()
     write(tmp_path / "docs" / "good.jsonl", [DOCS[0]])

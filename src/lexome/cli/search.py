@@ -124,6 +124,8 @@ def index(
         print(json.dumps({**result.as_dict(), "out": str(out)}, ensure_ascii=False))
     elif not quiet:
         _print_index(result, out)
+    else:
+        print_rejected(result.tally.rejected, result.tally.rejects_path, sys.stderr)
     exit_for_tally(result.tally, documents=result.documents)
 
 
@@ -137,6 +139,8 @@ def _print_index(result: "IndexResult", out: Path) -> None:
     print("files      " + ", ".join(f"{count:,} {name}" for name, count in files.items() if count))
     vectors = f", {result.vectors:,} vectors" if result.vectors else ""
     print(f"indexed    {result.new_documents:,} documents")
+    for note, times in result.tally.notes.most_common():
+        print(f"noted      {times:,} {note}")
     print_rejected(result.tally.rejected, result.tally.rejects_path, sys.stdout)
     counts = f"{result.documents:,} documents, {result.passages:,} passages, {result.mentions:,} mentions{vectors}"
     print(f"holds      {counts}")

@@ -49,6 +49,7 @@ class Tally:
         self.member_failures: list[str] = []  # the failures that affected only one file inside an archive
         self.bytes_read = 0
         self._rejects: IO[str] | None = None
+        self._rejects_begun = False
 
     def __enter__(self) -> Self:
         return self
@@ -61,6 +62,12 @@ class Tally:
         if self._rejects is not None:
             self._rejects.close()
             self._rejects = None
+
+    def redirect(self, rejects: Path) -> None:
+        """Write the documents that are rejected from now on to another file, which is begun anew."""
+        self.close()
+        rejects.unlink(missing_ok=True)
+        self.rejects_path, self._rejects_begun = rejects, False
 
     def count(self, doc: Document) -> None:
         """Count a document that was read, with its spans and relations."""
@@ -108,12 +115,11 @@ class Tally:
             raise type(error)(error.reason, f"{where}: {error}", value=error.value) from error
         self.rejected[error.reason] += 1
         if self._rejects is None:
-            appending = sum(self.rejected.values()) > 1
             # A lone surrogate, in an id or a file name, becomes its JSON escape.
             try:
                 self.rejects_path.parent.mkdir(parents=True, exist_ok=True)
                 self._rejects = self.rejects_path.open(
-                    "a" if appending else "w", encoding="utf-8", errors="backslashreplace"
+                    "a" if self._rejects_begun else "w", encoding="utf-8", errors="backslashreplace"
                 )
             except OSError as problem:
                 raise FormatError(
@@ -122,6 +128,7 @@ class Tally:
                     code="not-writable",
                     value=self.rejects_path,
                 ) from problem
+            self._rejects_begun = True
         line = {"where": where, "id": id, "reason": error.reason, "message": str(error), **_raw_fields(raw)}
         self._rejects.write(json.dumps(line, ensure_ascii=False) + "\n")
         self._rejects.flush()

@@ -179,7 +179,7 @@ def annotate_files(
         # Of several parts, the last one merges the rejects of all.
         if rejects is not None and not outcome.waiting:
             result.rejects = rejects
-            _merge_rejects([job.outputs[1] for job in jobs if job.name in outcome.reports], rejects)
+            merge_rejects([job.outputs[1] for job in jobs if job.name in outcome.reports], rejects)
         return result
 
 
@@ -272,9 +272,9 @@ def _add_up(outcome: StageResult, seconds: float) -> BulkResult:
     return result
 
 
-def _merge_rejects(parts: Sequence[Path], out: Path) -> None:
+def merge_rejects(parts: Sequence[Path], out: Path) -> None:
     """Merge the rejects in the order of the inputs; remove the file where there are none."""
-    nonempty = [path for path in parts if path.stat().st_size]
+    nonempty = [path for path in parts if path.exists() and path.stat().st_size]
     if not nonempty:
         out.unlink(missing_ok=True)
         return

@@ -5,6 +5,7 @@ run that is killed resumes after its last batch, in the middle of a file if need
 """
 
 import json
+import shutil
 import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,9 +20,9 @@ import numpy as np
 from lexome.corpus.sentences import split_sentences
 from lexome.document import Document, Passage, Range, Span
 from lexome.errors import FormatError, SearchIndexError, UsageError
-from lexome.files import refuse_other_settings
+from lexome.files import fingerprint, refuse_other_settings
 from lexome.formats import Tally, read
-from lexome.infer.bulk import inputs_by_name
+from lexome.infer.bulk import inputs_by_name, merge_rejects
 from lexome.infer.predictor import Predictor, identity_of
 from lexome.progress import progress
 from lexome.search import storage
@@ -40,6 +41,9 @@ PASSAGE_CHARACTERS = 3000
 WORDLESS_KINDS = frozenset({"title", "heading", "reference", "formula", "code"})
 
 NO_YEAR = 0
+
+# In the folder of the index: the rejects of each file, merged at the end of each run.
+REJECTS = "rejects"
 
 
 @dataclass(slots=True)
@@ -93,7 +97,8 @@ def index(
 ) -> IndexResult:
     """Make or update the index in the folder `out`; with `embed`, an exported encoder, also the passages' vectors.
 
-    An index made with other settings or another encoder is refused, or with `redo` made anew.
+    An index made with other settings or another encoder is refused, or with `redo` made anew. Bad documents of all its
+    files, also of those that earlier runs read, are in `rejects`; without it the first one raises.
     """
     if batch < 1:
         raise UsageError(f"batch is {batch}; expected at least 1.", code="out-of-range", value=batch)
@@ -113,14 +118,28 @@ def index(
         if todo or not storage.read_meta(connection)["complete"]:
             with storage.transaction(connection):
                 storage.write_meta(connection, {"complete": False, "encoder_folder": folder})
+            kept = None if rejects is None else out / REJECTS
             _index_files(
-                connection, todo, result, predictor, pooling, batch=batch, lines=lines, from_=from_, show=progress_shown
+                connection,
+                todo,
+                result,
+                predictor,
+                pooling,
+                batch=batch,
+                lines=lines,
+                from_=from_,
+                rejects=kept,
+                show=progress_shown,
             )
             _merge_postings(connection)
             generation = update_vector_file(connection, out, width=predictor.settings.width) if predictor else 0
             with storage.transaction(connection):
                 storage.write_meta(connection, {"complete": True, "generation": generation})
         _count(connection, result)
+        if rejects is not None:
+            tally.close()
+            tally.rejects_path = rejects
+            merge_rejects([_rejects_of(name, out / REJECTS) for name in files], rejects)
         if not result.documents:
             reasons = ", ".join(f"{count:,} {reason}" for reason, count in tally.rejected.most_common())
             found = f"every document was rejected ({reasons})" if reasons else "the inputs have no documents"
@@ -146,6 +165,7 @@ def _open(out: Path, settings: Mapping[str, Any], *, redo: bool) -> sqlite3.Conn
     if redo:
         for path in (out / storage.DATABASE, *out.glob("vectors-*"), *out.glob(f"{storage.DATABASE}-*")):
             path.unlink(missing_ok=True)
+        shutil.rmtree(out / REJECTS, ignore_errors=True)
     # A run that was killed before its first commit leaves an empty database.
     if not storage.is_index(out) or not (out / storage.DATABASE).stat().st_size:
         return storage.create(out, dict(settings))
@@ -197,6 +217,11 @@ def _identity(paths: Sequence[Path]) -> str:
     return json.dumps([[name, found.st_size, found.st_mtime_ns] for name, found in stats])
 
 
+def _rejects_of(name: str, folder: Path) -> Path:
+    """The rejects of an input: a hash, because names of inputs may have folders."""
+    return folder / f"{fingerprint(name)[:32]}.jsonl"
+
+
 def _remove_file(connection: sqlite3.Connection, file: int) -> None:
     ours = "SELECT p.id FROM passages p JOIN documents d ON d.id = p.document WHERE d.file = ?"
     for table in ("sizes", "mentions", "vectors"):
@@ -216,9 +241,10 @@ def _index_files(
     batch: int,
     lines: bool,
     from_: str | None,
+    rejects: Path | None,
     show: bool,
 ) -> None:
-    """Read the files and write their documents, `batch` at a time."""
+    """Read the files and write their documents, `batch` at a time; a file in `rejects` for each with bad ones."""
     tally = result.tally
     total = sum(path.stat().st_size for one in todo for path in one.files if path.is_file())
     options: dict[str, object] = {"per": "line"} if lines else {}
@@ -234,6 +260,9 @@ def _index_files(
     def documents() -> Iterator[tuple[_Input, Document | None]]:
         failures = 0
         for one in todo:
+            if rejects is not None:
+                # A file that is resumed is read from its beginning.
+                tally.redirect(_rejects_of(one.name, rejects))
             try:
                 docs = read(one.files, from_, tally=tally, options_if_supported=options)
                 yield from ((one, doc) for doc in islice(docs, one.done, None))

@@ -9,7 +9,7 @@ from errors import raises
 import lexome
 from lexome import Document, Tally
 from lexome.errors import BadDocument
-from lexome.formats.offsets import is_respelling
+from lexome.formats.tally import is_respelling
 
 
 def read(path: Path, content: str, **options: str) -> tuple[list[Document], Tally]:

@@ -27,9 +27,8 @@ from urllib.parse import quote, unquote
 from lexome.document import Argument, Attribute, Document, Passage, Relation, Span, encode_utf8, shorten
 from lexome.errors import BadDocument, LexomeError
 from lexome.files import fill_folder
-from lexome.formats.offsets import Offsets, settle
 from lexome.formats.streams import Source, decode, uncompressed_name
-from lexome.formats.tally import Tally, drop_dependents, note_losses
+from lexome.formats.tally import Offsets, Tally, drop_dependents, note_losses, settle
 
 _SUPPORTED = frozenset({"relations", "attributes", "concepts", "relation novelty"})
 # The name of notes with what brat has no place for.

@@ -33,9 +33,8 @@ from lexome.formats.concept_ids import (
     types_by_concept,
     write_ids,
 )
-from lexome.formats.offsets import Offsets, settle
 from lexome.formats.streams import Source, decode, too_large
-from lexome.formats.tally import PASSAGE_DETAILS, Tally, note_losses
+from lexome.formats.tally import PASSAGE_DETAILS, Offsets, Tally, note_losses, settle
 from lexome.metadata import Metadata
 
 INDIVIDUAL_MENTIONS = "IndividualMentions"

@@ -10,9 +10,8 @@ from lexome.document import Document
 from lexome.errors import BadDocument
 from lexome.formats.bioc.records import RecordDict, read_document, record_of
 from lexome.formats.concept_ids import is_concept_infon
-from lexome.formats.offsets import Offsets
 from lexome.formats.streams import Source
-from lexome.formats.tally import Tally
+from lexome.formats.tally import Offsets, Tally
 from lexome.formats.xml import records
 
 _HEADER = ("source", "date", "key", "infon")

@@ -48,8 +48,7 @@ from lexome.formats.concept_ids import (
     write_ids,
 )
 from lexome.formats.json_file import mapping, note_unknown, objects, required, string, strings
-from lexome.formats.offsets import Offsets, is_respelling, settle
-from lexome.formats.tally import Tally, drop_dependents, text_at
+from lexome.formats.tally import Offsets, Tally, drop_dependents, is_respelling, settle, text_at
 from lexome.metadata import Metadata
 
 Record = Mapping[str, Any]

@@ -15,8 +15,17 @@ from functools import partial
 from lexome.document import Document, lay_out
 from lexome.errors import BadDocument
 from lexome.formats.citation import iso_date, orcid, pmcid
-from lexome.formats.jats.blocks import LANGUAGE, BlockPlace, Blocks
-from lexome.formats.jats.inline import Element, Inline, drop_namespace, fold, skip_note, stray_texts
+from lexome.formats.jats.blocks import (
+    LANGUAGE,
+    BlockPlace,
+    Blocks,
+    Element,
+    Inline,
+    drop_namespace,
+    fold,
+    skip_note,
+    stray_texts,
+)
 from lexome.formats.streams import Source
 from lexome.formats.tally import Tally
 from lexome.formats.xml import Record, records

@@ -25,7 +25,7 @@ import pubmed_parser
 import lexome
 from facts import facts
 from jats_recall import peer, peer_all
-from lexome.formats.pubmed import citation_fields, pubmed_xml
+from lexome.formats.pubmed import pubmed_xml
 
 ROOT = Path(__file__).resolve().parents[1]
 SPEED_BYTES = 40_000_000
@@ -72,7 +72,7 @@ def read_lexome(path: Path) -> int:
 
 def read_cold(path: Path) -> int:
     """Each distinct record once, after clearing the caches of headings, substances and journals."""
-    for function in (*vars(pubmed_xml).values(), *vars(citation_fields).values()):
+    for function in vars(pubmed_xml).values():
         if hasattr(function, "cache_clear"):
             function.cache_clear()
     return read_lexome(path)

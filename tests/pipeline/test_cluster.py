@@ -1,5 +1,6 @@
 """The Ray engine makes the bytes that the local one makes, also when workers or a node die under it."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Thread
@@ -21,7 +22,7 @@ TEXTS = {f"abstract{n}": f"p53 and MDM2, {n}. " * 8 * n for n in range(1, 13)}
 
 @pytest.fixture(autouse=True)
 def _works_found_by_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(Path(bulk.__file__).parent))
+    monkeypatch.setenv("PYTHONPATH", str(Path(bulk.__file__).parent), prepend=os.pathsep)
 
 
 def beside(folder: Path) -> Path:

@@ -17,7 +17,7 @@ from lexome.models import hf
 from lexome.models.backend import TransformersEncoder, TransformersMaskedLM
 from lexome.models.encoder import Encoder, EncoderConfig, count_parameters
 from lexome.models.foreign import detect, read_foreign
-from lexome.models.foreign.mpnet import check_drop, read_without_positions
+from lexome.models.foreign.legacy_hf import check_drop, read_without_positions
 from lexome.models.heads import EncoderWithHead, HiddenLayers, MaskedLM, PairedLM, SequenceHead, SpanHead, TokenHead
 from lexome.models.hf import (
     ARCHITECTURES,
@@ -136,7 +136,7 @@ def load(
 
     A head whose weights are missing is an error, unless `new_head` permits initializing one from torch's generator;
     `labels` and `hidden` then define it. Missing encoder weights are always an error. A `dtype` of None keeps that of
-    the weights. `drop` is one of foreign.mpnet.DROPS and gives a model that differs from the saved one.
+    the weights. `drop` is one of foreign.legacy_hf.DROPS and gives a model that differs from the saved one.
     """
     if drop is None and layout_of(path) == HUGGING_FACE:
         # Refuse an unsupported configuration before reading gigabytes.

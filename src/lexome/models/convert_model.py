@@ -19,7 +19,7 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 # A larger scale, or one below its inverse, is a mistake or a broken checkpoint.
 _MAX_SCALE = 1000.0
 
-# The card's sentence about a dropped part, by the names in foreign.mpnet.DROPS.
+# The card's sentence about a dropped part, by the names in foreign.legacy_hf.DROPS.
 _DROPPED = {
     "relative-positions": "The relative positions of its attention were dropped: this is a different model, which does "
     "not compute what that release does, and a starting point for further training.",
@@ -63,7 +63,7 @@ def convert_model(
     """Write the model in `source` as a folder with safetensors, tokenizer files, a model card and run.json.
 
     Weights keep their dtype unless `dtype`, one of DTYPES, is given. `tokenizer` is a folder or file, for a release
-    without one. `drop`, one of foreign.mpnet.DROPS, removes what Lexome's encoder does not support: the result is a
+    without one. `drop`, one of foreign.legacy_hf.DROPS, removes what Lexome's encoder does not support: the result is a
     different model, and its card says so. `outputs` is the root mean square to scale the encoder's outputs to.
     """
     if dtype is not None and dtype not in DTYPES:

@@ -10,16 +10,22 @@ from typing import Any
 from lexome.document import shorten
 from lexome.errors import UsageError
 from lexome.tasks.evaluation.annotations import (
+    ALTERNATIVE,
     concept_differences,
     concept_metrics,
     count_repeated,
     label_differences,
     label_metrics,
+    mention_differences,
+    mention_metrics,
     negative_types,
     question_differences,
     question_metrics,
     relation_differences,
     relation_metrics,
+    tag_pairs,
+    token_differences,
+    token_metrics,
     unscored,
     without_number,
 )
@@ -32,14 +38,6 @@ from lexome.tasks.evaluation.comparison import (
     Resampling,
     load,
     pair_documents,
-)
-from lexome.tasks.evaluation.mentions import (
-    ALTERNATIVE,
-    mention_differences,
-    mention_metrics,
-    tag_pairs,
-    token_differences,
-    token_metrics,
 )
 from lexome.tasks.metrics.bootstrap import Interval, PairedTest, approximate_randomization, paired_bootstrap
 from lexome.tasks.metrics.spans import Counts

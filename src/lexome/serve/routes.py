@@ -1,15 +1,20 @@
-"""Lexome's own routes: annotate, classify, ask, the models, and the state of the service."""
+"""Lexome's own routes: annotate, classify, ask, the models, search in indexes, and the state of the service."""
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Annotated, Literal, cast
+from typing import Annotated, Literal, TypeVar, cast
 
 from fastapi import APIRouter, Query, Request
-from pydantic import BaseModel, Field
+from fastapi.encoders import jsonable_encoder
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import JSONResponse, Response
 
 from lexome.document import Document, Question
 from lexome.errors import UsageError
 from lexome.formats.mention_table import Table
+from lexome.search.ask import AskResult
+from lexome.search.ask import ask as answer_from_index
+from lexome.search.engine import Filters, Index, Method, SearchResult, parse_years
 from lexome.serve import schemas
 from lexome.serve.limits import RequestError
 from lexome.serve.payloads import (
@@ -32,6 +37,7 @@ from lexome.serve.service import SMALL_BYTES, RelationQuery, Service
 from lexome.tasks import Questions
 
 router = APIRouter(tags=["annotation"])
+search_router = APIRouter(tags=["search"])
 operator_router = APIRouter(tags=["state"])
 
 _ERRORS = (400, 408, 413, 415, 422, 429, 503)
@@ -47,9 +53,6 @@ class Asked(Given):
 
     question: str = Field(min_length=1)
     type: Form | None = Field(None, description="Which models answer; by default all that are loaded.")
-
-
-BODIES: tuple[type[BaseModel], ...] = (Given, Asked)
 
 
 def service_of(request: Request) -> Service:
@@ -217,6 +220,146 @@ def _require_models(service: Service, kind: str, ability: str) -> None:
     if not service.models(kind):
         names = ", ".join(model.name for model in service.models())
         raise RequestError(404, f"no model that {ability} is loaded, only {names}. Add one with --model.")
+
+
+# Routes over the indexes that the service was started with: search passages, and ask them a question
+
+MAX_HITS, MAX_FILTERS = 100, 20
+
+
+class Filtered(BaseModel):
+    """Which index is searched, and what its passages have to have."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    index: str | None = Field(None, description="Name of the index; by default the first.")
+    concepts: list[str] = Field([], max_length=MAX_FILTERS, description="CURIEs; a passage has to mention all.")
+    types: list[str] = Field([], max_length=MAX_FILTERS, description="Mention types; a passage has to have all.")
+    years: str | None = Field(None, max_length=20, description="2019, 2015-2020, 2015- or -2020.")
+    journals: list[str] = Field([], max_length=MAX_FILTERS, description="Titles or abbreviations of journals; any.")
+    method: Method | None = Field(None, description="Ranking; by default all that the index has.")
+
+    def filters(self) -> Filters:
+        """The filters of a search."""
+        years = parse_years(self.years) if self.years is not None else (None, None)
+        return Filters(tuple(self.concepts), tuple(self.types), years, tuple(self.journals))
+
+
+class Searched(Filtered):
+    """A query of plain words, filters, or both."""
+
+    query: str = Field("", description="Plain words; nothing in it is syntax.")
+    limit: int = Field(10, ge=1, le=MAX_HITS, description="Maximum number of results.")
+
+    @property
+    def words(self) -> str:
+        """What is searched for."""
+        return self.query
+
+
+class AskedOfIndex(Filtered):
+    """A question to the documents of an index."""
+
+    question: str = Field(min_length=1)
+    form: Form | None = Field(None, description="By default that of the question's first words.")
+    limit: int | None = Field(
+        None, ge=1, le=MAX_HITS, description="Maximum number of answers; by default 5, and 20 to a list question."
+    )
+    min_score: float | None = Field(
+        None, ge=0, le=1, description="Minimum probability of the best answer; by default the reader's own threshold."
+    )
+
+    @property
+    def words(self) -> str:
+        """What is searched for."""
+        return self.question
+
+
+BodyModel = TypeVar("BodyModel", Searched, AskedOfIndex)
+
+BODIES: tuple[type[BaseModel], ...] = (Given, Asked, Searched, AskedOfIndex)
+
+
+@search_router.post(
+    "/search",
+    response_model=SearchResult,
+    responses=error_responses(404, *_ERRORS),
+    openapi_extra=schemas.body(Searched),
+)
+async def search(request: Request) -> Response:
+    """Search the passages of an index by words, by concepts, or both."""
+
+    def work(service: Service, index: Index, body: Searched) -> SearchResult:
+        one = body.filters()
+        return index.search(
+            body.query,
+            concepts=one.concepts,
+            types=one.types,
+            years=one.years,
+            journals=one.journals,
+            limit=body.limit,
+            method=body.method,
+            timeout_s=service.limits.answer_s,
+        )
+
+    return await _respond_from_index(request, Searched, work)
+
+
+@search_router.post(
+    "/search/ask",
+    response_model=AskResult,
+    responses=error_responses(404, *_ERRORS),
+    openapi_extra=schemas.body(AskedOfIndex),
+)
+async def ask_index(request: Request) -> Response:
+    """Answer a question from an index. Without a question-answering model there is evidence, and no answer."""
+
+    def work(service: Service, index: Index, body: AskedOfIndex) -> AskResult:
+        return answer_from_index(
+            index,
+            body.question,
+            readers=service.models("questions"),
+            form=body.form,
+            filters=body.filters(),
+            limit=body.limit,
+            min_probability=body.min_score,
+            method=body.method,
+            timeout_s=service.limits.answer_s,
+        )
+
+    return await _respond_from_index(request, AskedOfIndex, work)
+
+
+async def _respond_from_index(
+    request: Request,
+    kind: type[BodyModel],
+    work: Callable[[Service, Index, BodyModel], SearchResult | AskResult],
+) -> Response:
+    """The result of a search as JSON, computed in the thread of searches."""
+    service = service_of(request)
+    if not service.indexes:
+        raise RequestError(404, "the service has no index. Start it with `lexome serve --index FOLDER`.")
+    body = parse_json(await read_body(request, service.limits), kind)
+    limit = service.limits.question
+    if len(body.words) > limit:
+        raise RequestError(413, f"{len(body.words):,} characters; expected at most {limit:,}. Ask for less.")
+    index = _named_index(service, body.index)
+    if body.method in ("vectors", "both") and not index.has_vectors:
+        raise RequestError(422, "the index has no vectors. Search it by bm25.")
+    computed = service.search(lambda: jsonable_encoder(work(service, index, body).as_dict()))
+    return JSONResponse(await service.in_time(request, computed))
+
+
+def _named_index(service: Service, name: str | None) -> Index:
+    if name is None:
+        return next(iter(service.indexes.values()))
+    if name not in service.indexes:
+        names = ", ".join(service.indexes)
+        raise RequestError(404, f"no index {name[:60]!r}; expected one of {names}.")
+    return service.indexes[name]
+
+
+# The state of the service
 
 
 class State(BaseModel):

@@ -28,7 +28,7 @@ from lexome.errors import BadDocument, FormatError, LexomeError, MissingExtraErr
 from lexome.files import usable_cores
 from lexome.infer.annotator import Annotator
 from lexome.search.engine import Index
-from lexome.serve import compat, routes, search_routes
+from lexome.serve import compat, routes
 from lexome.serve.limits import Limits, RequestError
 from lexome.serve.middleware import OPEN_PATHS, REQUEST_ID, AccessControl, Gate
 from lexome.serve.schemas import Plain, describe_bodies
@@ -86,13 +86,11 @@ def make_app(
         title="Lexome", version=__version__, description=_DESCRIPTION, lifespan=lifespan, docs_url=None, redoc_url=None
     )
     app.state.service, app.state.has_token = service, token is not None
-    for router in (_page_routes(), routes.router, search_routes.router, compat.router, routes.operator_router):
+    for router in (_page_routes(), routes.router, routes.search_router, compat.router, routes.operator_router):
         app.include_router(router)
     for kind in (LexomeError, HTTPException, RequestValidationError, Exception):
         app.add_exception_handler(kind, _error_response)
-    describe_bodies(
-        app, [*routes.BODIES, *search_routes.BODIES, Plain], secured=token is not None, open_paths=OPEN_PATHS
-    )
+    describe_bodies(app, [*routes.BODIES, Plain], secured=token is not None, open_paths=OPEN_PATHS)
     metrics = service.metrics
     guarded: ASGIApp = AccessControl(app, limits=limits, metrics=metrics, token=token, origins=origins, hosts=hosts)
     if origins:

@@ -9,7 +9,6 @@ import pytest
 from services import table_model
 
 from lexome.document import Answer, Argument, Document, Passage, Question, Relation, Span
-from lexome.export.acceptance import HeldOutSource
 from lexome.export.calibration import (
     LIST_THRESHOLDS,
     MIN_MENTIONS,
@@ -23,6 +22,7 @@ from lexome.export.calibration import (
     platt,
     scored_mentions,
 )
+from lexome.export.int8 import HeldOutSource
 from lexome.infer.annotator import Model, calibrated
 from lexome.tasks import DocumentRelations, Ner, Questions
 

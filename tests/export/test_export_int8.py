@@ -24,8 +24,9 @@ from typer.testing import CliRunner
 import lexome
 from lexome.cli.options import app
 from lexome.errors import CheckpointError, UsageError
-from lexome.export import acceptance
-from lexome.export.acceptance import (
+from lexome.export import int8
+from lexome.export.export import export
+from lexome.export.int8 import (
     AGREEMENT,
     DIFFERENCE,
     HeldOutEvaluation,
@@ -36,7 +37,6 @@ from lexome.export.acceptance import (
     file_sha256,
     load_held_out,
 )
-from lexome.export.export import export
 from lexome.infer.annotator import Annotator
 from lexome.infer.predictor import read_settings
 from lexome.tasks import Classes, Ner, Questions, Relations
@@ -139,7 +139,7 @@ def test_fp32_is_calibrated_too(learnt: Path, data: Path, tmp_path: Path) -> Non
 
 def spoil(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
     """Round these weights so that they say the opposite."""
-    right = acceptance.quantize
+    right = int8.quantize
 
     def wrong(model: onnx.ModelProto, **options: Any) -> onnx.ModelProto:
         made = right(model, **options)
@@ -150,7 +150,7 @@ def spoil(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
                 made.graph.initializer[number].CopyFrom(numpy_helper.from_array(-held, weight.name))
         return made
 
-    monkeypatch.setattr(acceptance, "quantize", wrong)
+    monkeypatch.setattr(int8, "quantize", wrong)
 
 
 def test_a_weight_that_quantization_spoils_stays_in_fp32(

@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 from lexome.cli import app
 from lexome.datasets import find
 from lexome.document import Answer, Document, Question, lay_out
-from lexome.export.acceptance import HeldOutEvaluation
 from lexome.export.export import export
+from lexome.export.int8 import HeldOutEvaluation
 from lexome.formats import write
 from lexome.infer.annotator import Model
 from lexome.search.ask import ask, open_readers, open_source

@@ -6,8 +6,7 @@ import onnxruntime
 import torch
 from numpy.typing import NDArray
 
-from lexome.export.onnx_graph import build_graph
-from lexome.export.quantize import (
+from lexome.export.int8 import (
     best_scale,
     has_outlier_tokens,
     linear_inputs,
@@ -16,6 +15,7 @@ from lexome.export.quantize import (
     quantize,
     smooth,
 )
+from lexome.export.onnx_graph import build_graph
 from lexome.models.checkpoint import build
 from lexome.models.encoder import EncoderConfig
 from lexome.tasks.task import Example

@@ -153,8 +153,8 @@ def export(
     its predictions agree with fp32.
     """
     with needs("train", purpose="exporting"):
-        from lexome.export.acceptance import CERTIFICATE, HeldOutEvaluation, Thresholds
         from lexome.export.export import export as run
+        from lexome.export.int8 import CERTIFICATE, HeldOutEvaluation, Thresholds
     thresholds = Thresholds.checked(agreement=agreement, difference=difference, accept_lower=accept_less)
     evaluation = HeldOutEvaluation(tuple(held_out), split, data, thresholds) if held_out else None
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lexome.document import Document, Question
-from lexome.export.acceptance import HeldOutSource
+from lexome.export.int8 import HeldOutSource
 from lexome.infer.annotator import EDGE, Curve, Model, calibrated
 from lexome.tasks import DocumentRelations, Questions, Task
 from lexome.tasks.metrics import mentions

@@ -16,7 +16,8 @@ from torch import Tensor
 
 from lexome.corpus.vocab.tokenizers import load_tokenizer, special_token_template, tokenizer_sha256
 from lexome.errors import CheckpointError, UsageError
-from lexome.export.acceptance import (
+from lexome.export.calibration import calibrate, calibrate_reader
+from lexome.export.int8 import (
     CERTIFICATE,
     HeldOutEvaluation,
     HeldOutSource,
@@ -26,7 +27,6 @@ from lexome.export.acceptance import (
     score,
     write_certificate,
 )
-from lexome.export.calibration import calibrate, calibrate_reader
 from lexome.export.onnx_graph import HEADS, OPSET, build_graph, has_segments, save_graph
 from lexome.files import atomic_folder, write_checksums
 from lexome.infer.annotator import Model, answerable_key

@@ -12,7 +12,7 @@ from finetuning import context_of, ner_documents, recipe_of, write_splits
 from onnx import TensorProto, helper, numpy_helper
 from torch import Tensor, nn
 
-from lexome.export.quantize import quantize
+from lexome.export.int8 import quantize
 from lexome.models.checkpoint import load
 from lexome.training.finetune.fit import (
     FakeQuantLinear,

@@ -174,7 +174,7 @@ class GraphedUpdater(Updater[TaskBatch]):
 
 # --- Quantization-aware training
 
-# As export/quantize.py has it for weights, and ONNX's DynamicQuantizeLinear for activations.
+# As export/int8.py has it for weights, and ONNX's DynamicQuantizeLinear for activations.
 WEIGHT_STEPS, INPUT_STEPS = 127, 255
 
 

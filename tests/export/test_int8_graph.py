@@ -11,8 +11,8 @@ import torch
 from numpy.typing import NDArray
 from onnx import numpy_helper
 
+from lexome.export.int8 import WEIGHT_MAX, linear_weights, quantize
 from lexome.export.onnx_graph import build_graph
-from lexome.export.quantize import WEIGHT_MAX, linear_weights, quantize
 from lexome.models.checkpoint import build
 from lexome.models.encoder import EncoderConfig
 

@@ -8,7 +8,7 @@ from errors import raises
 from task_rows import frame, perfect, tokenizer
 
 from lexome.document import Document, Passage, lay_out
-from lexome.errors import BadDocument, UsageError
+from lexome.errors import BadDocument, CheckpointError, UsageError
 from lexome.tasks import Classes, Inference, Similarity, Task, task_of
 
 
@@ -78,7 +78,7 @@ def test_numbers_for_other_labels_are_refused() -> None:
     rows = task.encode(labelled(), tokenizer(), frame(), with_targets=False)
     with raises(UsageError, code="shape-mismatch", value=(3,)):
         task.decode(labelled(), rows, [np.zeros(3)])
-    with raises(UsageError, code="not-finite", value="d"):
+    with raises(CheckpointError, code="not-finite", value="d"):
         task.decode(labelled(), rows, [np.array([0, np.nan])])
     with raises(UsageError, code="length-mismatch", value=(1, 0)):
         task.decode(labelled(), rows, [])

@@ -105,6 +105,11 @@ def finetune(recipe: RecipePath, set_: Overrides = None, as_json: AsJson = False
     elif not quiet:
         print(table_of(done.summary), end="")
         print(f"wrote     {done.model or done.folder}")
+    if failed := len(done.summary.failed):
+        count = failed + sum(len(row.runs) for row in done.summary.rows)
+        message = f"error: {failed} of {count} runs failed; the others are done. summary.json has the reasons."
+        print(message, file=sys.stderr)
+        raise typer.Exit(1)
 
 
 @app.command()

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lexome.document import MAX_OFFSET, Document, Passage, Range, Relation, Span, shorten
-from lexome.errors import BadDocument, UsageError
+from lexome.errors import BadDocument, CheckpointError, UsageError
 from lexome.tasks.metrics.bootstrap import resample
 
 Floats = NDArray[np.floating[Any]]
@@ -291,8 +291,11 @@ def require_logits(logits: Floats, expected: tuple[int, ...], doc: Document) -> 
             value=shape,
         )
     if not np.isfinite(logits).all():
-        message = f"document {shorten(doc.id)!r}: logits contain NaN or infinity; the model's weights are damaged."
-        raise UsageError(message, code="not-finite", value=doc.id)
+        message = (
+            f"document {shorten(doc.id)!r}: logits contain NaN or infinity. The model's weights are damaged, or its "
+            "training diverged: export or train it again."
+        )
+        raise CheckpointError(message, code="not-finite", value=doc.id)
 
 
 def relations_of_other_types(doc: Document, types: Types) -> tuple[Relation, ...]:

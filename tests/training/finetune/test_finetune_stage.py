@@ -24,9 +24,11 @@ from finetuning import (
 )
 from patience import wait_until
 from torch import Tensor
+from typer.testing import CliRunner
 
 import lexome
-from lexome.errors import CheckpointError, LexomeError
+from lexome.cli import app
+from lexome.errors import CheckpointError, DivergedError, LexomeError, UsageError
 from lexome.models.checkpoint import load
 from lexome.recipe import explain
 from lexome.tasks.evaluation.scoring import evaluate
@@ -133,7 +135,7 @@ def test_more_seeds_keep_the_runs_that_are_done(start: Path, data: Path, tmp_pat
 
 def test_a_folder_with_another_run_is_refused(start: Path, data: Path, tmp_path: Path) -> None:
     done(recipe_of(start, data, tmp_path, NER, epochs=2))
-    with raises(CheckpointError, code="other-settings"):
+    with raises(UsageError, code="other-settings"):
         done(recipe_of(start, data, tmp_path, NER, epochs=3))
 
 
@@ -179,6 +181,28 @@ def test_a_cell_that_memory_is_short_for_fails_alone(
     found = done(recipe).summary
     assert [row.cell.batch for row in found.rows] == [5]
     assert "ran out of memory" in found.failed["batch10-seed0"]
+
+
+def test_a_cell_that_diverges_fails_alone_and_the_exit_code_says_so(
+    start: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # One step per epoch: the loss before the first update is finite, the logits on dev after it are not.
+    keys: dict[str, Any] = {"steps": 2, "batch": {"sequences": 10}, "schedule": {"warmup_ratio": 0.0}}
+    recipe = recipe_of(start, data, tmp_path / "out", NER, grid={"lr": [1e30, 1e-3]}, **keys)
+    (tmp_path / "r.toml").write_text(explain(recipe))
+    result = CliRunner().invoke(app, ["finetune", str(tmp_path / "r.toml"), "--quiet"])
+    assert result.exit_code == 1
+    assert "1 of 2 runs failed" in result.stderr
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert [row["cell"]["lr"] for row in summary["rows"]] == [1e-3]
+    assert list(summary["failed"]) == ["lr1e+30-seed0"]
+
+
+def test_a_run_that_diverges_alone_says_so(start: Path, data: Path, tmp_path: Path) -> None:
+    keys: dict[str, Any] = {"steps": 1, "optimizer": {"lr": 1e30}, "schedule": {"warmup_ratio": 0.0}}
+    with raises(DivergedError, code="not-finite"):
+        done(recipe_of(start, data, tmp_path / "out", NER, **keys))
+    assert not list(tmp_path.glob("out/runs/*/model"))
 
 
 def test_folds_are_dealt_out_and_each_is_the_test_once(start: Path, tmp_path: Path) -> None:

@@ -23,6 +23,23 @@ from lexome.errors import LexomeError, RecipeError, UsageError
 NER = {"kind": "ner", "types": ["Gene", "Drug"]}
 
 
+@pytest.mark.parametrize("misspelled", ["Durg", "gene"])
+def test_a_misspelled_type_is_refused_with_the_types_of_the_documents(
+    misspelled: str, start: Path, data: Path, tmp_path: Path
+) -> None:
+    task = {"kind": "ner", "types": ["Gene", misspelled]}
+    meant = {"Durg": "Drug", "gene": "Gene"}[misspelled]
+    with raises(UsageError, code="unknown-type", value=misspelled, mentions=repr(meant)):
+        done(recipe_of(start, data, tmp_path / "out", task, epochs=1))
+
+
+def test_types_of_pairs_must_be_those_of_mentions(start: Path, tmp_path: Path) -> None:
+    folder = write_splits(tmp_path / "data", train=relation_documents(), dev=relation_documents(4))
+    task = {"kind": "relation", "labels": ["none", "blocks"], "none": "none", "pairs": [["Drug", "Genes"]]}
+    with raises(UsageError, code="unknown-type", value="Genes"):
+        done(recipe_of(start, folder, tmp_path / "out", task, epochs=1))
+
+
 @pytest.mark.parametrize("score_test", ["every", "best"])
 def test_a_test_split_that_cannot_be_scored_is_refused_before_anything_is_learnt(
     score_test: str, start: Path, tmp_path: Path

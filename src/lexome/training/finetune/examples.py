@@ -5,6 +5,7 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -327,6 +328,23 @@ def require_types(renames: Mapping[str, Mapping[str, Names]], task: Task) -> Non
                 )
 
 
+# Keys of a [task] table that name mention types.
+TYPE_KEYS = frozenset(("types", "pairs", "schemas"))
+
+
+def require_known_types(types: Sequence[str], counts: Mapping[str, int]) -> None:
+    """UsageError where no document has a mention of one of these types, which is most often misspelled."""
+    for type_ in types:
+        if type_ in counts:
+            continue
+        known = ", ".join(f"{name} ({count:,})" for name, count in sorted(counts.items())) or "no mentions"
+        similar = get_close_matches(type_.casefold(), [name.casefold() for name in counts], n=1)
+        meant = next((name for name in counts if [name.casefold()] == similar), None)
+        remedy = f"Did you mean {meant!r}?" if meant else "Leave it out, or rename types with data.rename."
+        message = f"[task] names the type {type_!r}, which no document has; they have {known}. {remedy}"
+        raise UsageError(message, code="unknown-type", value=type_)
+
+
 def select_folds(folds: FoldSettings | None, sources: Sequence[DataSet]) -> list[int | None]:
     """The folds to run, by number; [None] without cross-validation."""
     source = sources[0]
@@ -445,6 +463,7 @@ class TaskData:
     selecting  whether something is selected by scores on dev
     scored     whether test is scored
     unlabeled  token shards of text that only teachers label
+    explicit_types  mention types that the recipe names; the documents must have them
     """
 
     task: Task
@@ -458,6 +477,7 @@ class TaskData:
     scored: bool = False
     unlabeled: Path | None = None
     explicit_several: bool = False
+    explicit_types: tuple[str, ...] = ()
     _splits: dict[int | None, Splits] = field(default_factory=dict)
 
     @classmethod
@@ -491,6 +511,7 @@ class TaskData:
             scored=scored,
             unlabeled=unlabeled,
             explicit_several="several" in task_settings,
+            explicit_types=(task.types or task.input_types) if task_settings.keys() & TYPE_KEYS else (),
         )
 
     def splits(self, fold: int | None) -> Splits:
@@ -529,16 +550,19 @@ class TaskData:
     def _documents(self, fold: int | None) -> dict[str, Documents]:
         """The documents of train, dev and test, as far as the recipe needs them, from all sources."""
         documents: dict[str, Documents] = {}
+        types: Counter[str] = Counter()
         for source in self.sources:
             tally = Tally()
             name = source.card.name
             splits = source.resolve_overlap(self._source_splits(source, fold), self.data.overlap, tally)
             splits = rename_splits(splits, self.data.rename.get(name, {}), name)
             self.task.notes.update(tally.notes)
+            types.update(span.type for docs in splits.values() for doc in docs for span in doc.spans)
             for split, docs in splits.items():
                 docs = list(map(with_sentences, docs)) if self.task.needs_sentences else docs
                 kept = self._without_held_out(name, docs) if split == TRAIN else docs
                 documents.setdefault(split, []).extend((name, doc) for doc in self._limit(kept))
+        require_known_types(self.explicit_types, types)
         return documents
 
     def _source_splits(self, source: DataSet, fold: int | None) -> dict[str, list[Document]]:

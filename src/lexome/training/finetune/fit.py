@@ -15,7 +15,7 @@ from torch.nn import functional
 from torch.optim import AdamW
 
 from lexome.document import Document
-from lexome.errors import UsageError
+from lexome.errors import DivergedError, UsageError
 from lexome.models.encoder import Attention, Encoder, Packing, varlen_kernel_available
 from lexome.models.heads import SequenceHead, fold_standardization
 from lexome.tasks.document_relation import FIRST, SECOND
@@ -326,6 +326,8 @@ class Fit:
                 if not (evaluating or last or position.step % self.log_every == 0):
                     continue
                 yield trainer.log(result), not (evaluating or last)
+                if last:
+                    trainer.check_finite(result)
                 if evaluating:
                     line = {"step": position.step, "epoch": position.place.epoch, "dev": self._evaluate()}
                     trainer.write(line)
@@ -426,7 +428,10 @@ def predict_logits(
     segments: bool,
     autocast: torch.dtype | None,
 ) -> list[Floats]:
-    """The logits of each example, (C,) or (its tokens, C), in batches of examples of similar length."""
+    """The logits of each example, (C,) or (its tokens, C), in batches of examples of similar length.
+
+    DivergedError where they are not finite.
+    """
     training = model.training
     model.eval()
     device = next(model.parameters()).device
@@ -439,6 +444,11 @@ def predict_logits(
         with torch.autocast(device.type, autocast, enabled=autocast is not None):
             logits = model(batch)
         values = logits.float().cpu().numpy()
+        if not np.isfinite(values).all():
+            message = (
+                "training diverged: logits contain NaN or infinity. Lower optimizer.lr, or raise schedule.warmup_ratio."
+            )
+            raise DivergedError(message, code="not-finite")
         pieces = values if task.head == "sequence" else np.split(values, np.cumsum([lengths[n] for n in part])[:-1])
         results.update(zip(part, pieces, strict=True))
     model.train(training)

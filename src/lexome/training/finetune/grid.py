@@ -152,12 +152,15 @@ def read_facts(folder: Path) -> Facts | None:
 
 
 def finished(folder: Path, identities: Collection[str]) -> Facts | None:
-    """The record of this run, by any of its identities, if finished; CheckpointError for a different run."""
+    """The record of this run, by any of its identities, if finished; UsageError for a different run."""
     facts = read_facts(folder)
     if facts is not None and facts.identity not in identities:
-        remedy = "Choose another `out`, or remove that folder"
-        message = f"{folder}: contains a run with other settings, data or initial checkpoint. {remedy}."
-        raise CheckpointError(message, code="other-settings", value=folder)
+        raise UsageError(
+            f"{folder}: holds a run with other settings, on other data or from another checkpoint. Choose another "
+            "`out`, or remove that folder.",
+            code="other-settings",
+            value=folder,
+        )
     return facts
 
 

@@ -1,5 +1,6 @@
 """The recipe of `lexome finetune`: a checkpoint and a task into fine-tuned models, one for each run of a grid."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -266,7 +267,9 @@ class FinetuneRecipe(Recipe):
         default=(0,), min_length=1, description="Random seeds of new weights and data order; one run for each."
     )
     score_test: Literal["never", "best", "every"] = Field(
-        default="never", description="Score test with the best cell's runs, or with every run."
+        default="never",
+        description="Score test with the best cell's runs, or with every run. With [folds] the default is every: the "
+        "scores of cross-validation are those of its test folds.",
     )
     keep_models: Literal["every", "best", "none"] = Field(
         default="every", description="Which runs keep their weights; all keep scores and predictions."
@@ -315,6 +318,13 @@ class FinetuneRecipe(Recipe):
     log: LogTable = LogTable()
     card: CardTable = CardTable()
 
+    @model_validator(mode="before")
+    @classmethod
+    def _score_folds(cls, keys: Any) -> Any:
+        if isinstance(keys, Mapping) and keys.get("folds") is not None and "score_test" not in keys:
+            return {**keys, "score_test": "every"}
+        return keys
+
     @model_validator(mode="after")
     def _whole(self) -> Self:
         lengths = [name for name in ("epochs", "steps") if getattr(self, name) is not None]
@@ -342,10 +352,17 @@ class FinetuneRecipe(Recipe):
             raise invalid(
                 "data.test", f"the split {data.test!r} is used for {use} and scored as test; expected another data.test"
             )
-        if self.folds is not None and self.folds.count is not None and data.dev_fraction is not None:
-            raise invalid(
-                "data.dev_fraction", "data.dev_fraction does not apply to random folds; expected folds.dev_fraction"
-            )
+        if self.folds is not None and self.folds.count is not None:
+            if data.dev_fraction is not None:
+                raise invalid(
+                    "data.dev_fraction", "data.dev_fraction does not apply to random folds; expected folds.dev_fraction"
+                )
+            if self.score_test == "never" and not self.has_dev:
+                raise invalid(
+                    "score_test",
+                    'score_test is "never", and these folds have no dev split, so nothing is scored; expected '
+                    'score_test = "every", or folds.dev_fraction',
+                )
         return self
 
     @model_validator(mode="after")

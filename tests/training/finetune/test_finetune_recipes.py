@@ -30,6 +30,16 @@ def test_every_shipped_recipe_is_valid(path: Path, tmp_path: Path) -> None:
     assert load(tmp_path / "again.toml", FinetuneRecipe) == made
 
 
+def test_cross_validation_scores_its_test_folds_unless_the_recipe_says_otherwise(tmp_path: Path) -> None:
+    def scored(**keys: Any) -> str:
+        return recipe_of(tmp_path, tmp_path, tmp_path, {"kind": "ner"}, **keys).score_test
+
+    folds = {"count": 5, "dev_fraction": 0.1}
+    assert scored() == "never"
+    assert scored(folds=folds) == "every"
+    assert scored(folds=folds, score_test="never") == "never"
+
+
 def test_the_runs_of_the_default_model_learn_the_same_from_the_same() -> None:
     teacher, student, default = (
         load(ROOT / "recipes" / "finetune" / f"{name}.toml", FinetuneRecipe)
@@ -70,6 +80,7 @@ def test_there_are_shipped_recipes() -> None:
         ({"folds": {"count": 5, "use": [5]}, "evaluation": {}}, "folds.use"),
         ({"attention_dropout": 1.5}, "attention_dropout.constrained-float"),
         ({"folds": {"count": 5}, "data": {"sets": ["BC2GM"], "dev_fraction": 0.1}}, "data.dev_fraction"),
+        ({"folds": {"count": 5}, "score_test": "never", "evaluation": {}}, "score_test"),
         ({"qat_ratio": 0.5, "compile": True}, "qat_ratio"),
     ],
 )

@@ -566,6 +566,46 @@ def test_a_damaged_database_is_reported(make_index: MakeIndex) -> None:
         found(folder, "olaparib breast cancer diabetes")
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE postings SET counts = 'x'",
+        "UPDATE passages SET start = 'x'",
+        "UPDATE passages SET text = x'fffe'",
+        "UPDATE passages SET text = CAST(x'fffe' AS TEXT)",
+        "UPDATE passages SET section = 0",
+        "UPDATE mentions SET passage = 'x'",
+        "UPDATE sizes SET words = ''",
+        "UPDATE sizes SET year = x'ffff'",
+        "UPDATE meta SET value = '[]'",
+        "DELETE FROM meta WHERE key = 'settings'",
+        "DELETE FROM meta WHERE key = 'complete'",
+        "DROP TABLE passages",
+    ],
+)
+def test_a_database_with_other_values_than_lexome_writes_is_damaged(make_index: MakeIndex, change: str) -> None:
+    folder = make_index()
+    with sqlite3.connect(folder / storage.DATABASE) as connection:
+        connection.execute(change)
+    connection.close()
+    with raises(SearchIndexError, code="unsupported-version" if "'[]'" in change else "damaged-index"):
+        found(folder, "cancer")
+        found(folder, "il2", types=["Gene"])
+
+
+def test_a_closed_index_says_so(make_index: MakeIndex) -> None:
+    with Index.open(make_index()) as opened:
+        pass
+    for options in ({}, {"timeout_s": 1.0}):
+        with raises(SearchIndexError, code="closed-index"):
+            opened.search("cancer", **options)
+
+
+def test_words_and_filters_that_are_not_unicode_find_nothing(make_index: MakeIndex) -> None:
+    folder = make_index()
+    assert found(folder, journals=["J\udcff"]) == found(folder, "\udcff") == []
+
+
 def test_an_index_on_a_read_only_disk_is_searched_but_not_changed(make_index: MakeIndex, tmp_path: Path) -> None:
     folder = make_index()
     write(tmp_path / "docs" / "new.jsonl", [annotated("new", "New", "Not there yet.")])

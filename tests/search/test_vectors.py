@@ -99,6 +99,14 @@ def test_a_damaged_or_missing_vector_file_is_reported(made: Path) -> None:
     assert found(made, "aspirin", method="bm25") == ["c"]
 
 
+def test_an_update_makes_a_damaged_vector_file_anew(made: Path, tmp_path: Path) -> None:
+    path = vector_path(made, 1)
+    path.write_bytes(path.read_bytes()[:40])
+    put(tmp_path / "docs", e="renal")
+    index([tmp_path / "docs"], made, embed=tmp_path / "encoder", progress_shown=False)
+    assert set(found(made, "kidney", method="vectors")[:2]) == {"b", "e"}
+
+
 def test_without_the_extra_words_are_found_and_vectors_name_it(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "usearch.index", None)
     assert found(made, "aspirin", method="bm25") == ["c"]

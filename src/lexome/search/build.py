@@ -110,10 +110,11 @@ def index(
         _make_folder(out)
         stack.enter_context(storage.database_errors(out))
         stack.enter_context(storage.only_writer(out))
-        connection = _open(out, settings, redo=redo)
-        stack.callback(connection.close)
         result = IndexResult(tally)
-        todo = _plan(connection, files, result)
+        with storage.unexpected_values(out):
+            connection = _open(out, settings, redo=redo)
+            stack.callback(connection.close)
+            todo = _plan(connection, files, result)
         folder = None if embed is None else str(embed.absolute())
         if todo or not storage.read_meta(connection)["complete"]:
             with storage.transaction(connection):
@@ -131,7 +132,8 @@ def index(
                 rejects=kept,
                 show=progress_shown,
             )
-            _merge_postings(connection)
+            with storage.unexpected_values(out):
+                _merge_postings(connection)
             generation = update_vector_file(connection, out, width=predictor.settings.width) if predictor else 0
             with storage.transaction(connection):
                 storage.write_meta(connection, {"complete": True, "generation": generation})

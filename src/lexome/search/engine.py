@@ -134,7 +134,7 @@ class Index:
         self._connection, self._encoder = connection, encoder
         # One search at a time: an update replaces what all of it is computed from.
         self._lock, self._searching = threading.Lock(), threading.RLock()
-        with storage.database_errors(folder):
+        with storage.database_errors(folder), storage.unexpected_values(folder):
             if not self._load():
                 raise SearchIndexError(f"{folder}: {storage.NOT_COMPLETE}", code="incomplete-index", value=folder)
 
@@ -151,8 +151,10 @@ class Index:
             rows = np.array(connection.execute("SELECT passage, words, year FROM sizes").fetchall(), np.int64)
             (last,) = connection.execute(storage.LAST_PASSAGE)
         finally:
-            connection.execute("COMMIT")
+            if connection.in_transaction:
+                connection.execute("COMMIT")
         self._meta, self._seen = meta, seen
+        self._made_with: dict[str, str] | None = meta["settings"]["encoder"]
         ids, words, years = rows.reshape(-1, 3).T
         size = max(int(last[0]), int(ids.max(initial=0))) + 1
         self._live, self._years = np.zeros(size, bool), np.zeros(size, np.int16)
@@ -171,7 +173,7 @@ class Index:
 
     def _refresh(self) -> None:
         """Take over an update that is complete. While it runs, passages are those of before, without removed ones."""
-        with self._lock, storage.database_errors(self.folder):
+        with self._lock, storage.database_errors(self.folder), storage.unexpected_values(self.folder):
             if self._data_version() == self._seen or not self._load():
                 return
         for name in ("documents", "_vectors"):
@@ -205,7 +207,7 @@ class Index:
     @property
     def has_vectors(self) -> bool:
         """Whether it was made with an encoder, so that it has vectors."""
-        return self._meta["settings"]["encoder"] is not None
+        return self._made_with is not None
 
     @cached_property
     def documents(self) -> int:
@@ -216,25 +218,27 @@ class Index:
     def _vectors(self) -> VectorFile:
         folder = self._check_encoder()
         predictor = Predictor.open(folder, threads=1)
-        pooling = self._meta["settings"]["encoder"]["pooling"]
-        return VectorFile(self.folder, self._meta["generation"], predictor, pooling)
+        assert self._made_with is not None
+        with storage.unexpected_values(self.folder):
+            return VectorFile(self.folder, self._meta["generation"], predictor, self._made_with["pooling"])
 
     def _check_encoder(self) -> Path:
         """The folder of the encoder that made the vectors; SearchIndexError where there is none, or another one."""
-        made_with = self._meta["settings"]["encoder"]
-        if made_with is None:
+        if self._made_with is None:
             message = f"{self.folder}: the index has no vectors. Index with --embed MODEL, or search by bm25."
             raise SearchIndexError(message, code="no-vectors", value=self.folder)
-        folder = self._encoder or Path(self._meta["encoder_folder"])
+        with storage.unexpected_values(self.folder):
+            name, sha256 = str(self._made_with["name"]), str(self._made_with["sha256"])
+            folder = self._encoder or Path(self._meta["encoder_folder"])
         if not folder.is_dir():
             message = (
                 f"{folder}: the encoder of {self.folder} is not there. Name its folder with --embed, or search by bm25."
             )
             raise SearchIndexError(message, code="missing-encoder", value=folder)
         found = identity_of(folder)["sha256"]
-        if found != made_with["sha256"]:
+        if found != sha256:
             message = (
-                f"{self.folder}: its vectors were made by {made_with['name']} ({made_with['sha256'][:8]}), but "
+                f"{self.folder}: its vectors were made by {name} ({sha256[:8]}), but "
                 f"{folder} is {found[:8]}. Name the right encoder with --embed, or index again with --redo."
             )
             raise SearchIndexError(message, code="other-model", value=folder)
@@ -266,10 +270,12 @@ class Index:
         with self._searching, self._time_limit(timeout_s):
             self._refresh()
             self._require_mentions(filters)
-            allowed = self._allowed(filters)
+            with storage.unexpected_values(self.folder):
+                allowed = self._allowed(filters)
             wanted = query_terms(query)
             if not query.strip():
-                chosen, ranked = "filters", self._in_order(allowed, filters)
+                with storage.unexpected_values(self.folder):
+                    chosen, ranked = "filters", self._in_order(allowed, filters)
                 total = len(ranked)
             elif chosen == "bm25":
                 total, ranked = self._by_words(wanted, allowed, limit)
@@ -278,13 +284,15 @@ class Index:
                 if chosen == "both":
                     ranked = _fuse([self._by_words(wanted, allowed, FUSED)[1], ranked])
                 total = len(ranked)
-            found = (self._hit(id_, score, wanted, filters) for id_, score in ranked[: limit or None])
-            hits = tuple(hit for hit in found if hit is not None)
+            with storage.unexpected_values(self.folder):
+                found = (self._hit(id_, score, wanted, filters) for id_, score in ranked[: limit or None])
+                hits = tuple(hit for hit in found if hit is not None)
         return SearchResult(query, chosen, total, hits)
 
     def mention_types(self) -> tuple[str, ...]:
         """The types of the mentions in the index, in alphabetical order."""
-        return tuple(sorted(type_ for (type_,) in self._rows("SELECT DISTINCT type FROM mentions")))
+        with storage.unexpected_values(self.folder):
+            return tuple(sorted(type_ for (type_,) in self._rows("SELECT DISTINCT type FROM mentions")))
 
     def _require_mentions(self, filters: Filters) -> None:
         """UsageError for a filter by mention that no passage can pass, because documents are not annotated."""
@@ -327,13 +335,13 @@ class Index:
 
     def _postings(self, term: str) -> tuple[NDArray[np.uint32], NDArray[np.float32]]:
         """The passages that have a term, and how often each has it."""
-        rows = self._rows("SELECT passages, counts FROM postings WHERE term = ? ORDER BY batch", term)
-        passages = np.frombuffer(b"".join(row[0] for row in rows), "<u4")
-        counts = np.frombuffer(b"".join(row[1] for row in rows), "u1").astype(np.float32)
-        last = int(passages.max(initial=0))
+        with storage.unexpected_values(self.folder):
+            rows = self._rows("SELECT passages, counts FROM postings WHERE term = ? ORDER BY batch", term)
+            passages = np.frombuffer(b"".join(row[0] for row in rows), "<u4")
+            counts = np.frombuffer(b"".join(row[1] for row in rows), "u1").astype(np.float32)
+            last = int(passages.max(initial=0))
         if len(passages) != len(counts) or (last >= len(self._live) and last > self._rows(storage.LAST_PASSAGE)[0][0]):
-            message = f"{self.folder}: the index is damaged. Index the documents again, with --redo."
-            raise SearchIndexError(message, code="damaged-index", value=self.folder)
+            raise storage.damaged(self.folder)
         # Those of an update that is not complete come last.
         known = passages < len(self._live)
         known[known] = self._live[passages[known]]
@@ -397,7 +405,9 @@ class Index:
     def _rows(self, query: str, *values: Any) -> list[Any]:
         # One connection; each query takes far less time than the ranking.
         with self._lock, storage.database_errors(self.folder):
-            return self._connection.execute(query, values).fetchall()
+            # A lone surrogate, of an argument that is not UTF-8, can be in no index, and SQLite takes none.
+            bound = [v.encode(errors="backslashreplace").decode() if isinstance(v, str) else v for v in values]
+            return self._connection.execute(query, bound).fetchall()
 
     @contextmanager
     def _time_limit(self, timeout_s: float | None) -> Iterator[None]:
@@ -405,7 +415,8 @@ class Index:
             yield
             return
         end = time.monotonic() + timeout_s
-        self._connection.set_progress_handler(lambda: time.monotonic() > end, 10_000)
+        with storage.database_errors(self.folder):
+            self._connection.set_progress_handler(lambda: time.monotonic() > end, 10_000)
         try:
             yield
         finally:

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lexome.errors import MissingExtraError, SearchIndexError
+from lexome.errors import LexomeError, MissingExtraError, SearchIndexError
 from lexome.infer.embed import embed_texts
 from lexome.infer.predictor import Predictor
 
@@ -101,7 +101,7 @@ def connect(folder: Path, *, writable: bool = False) -> sqlite3.Connection:
     if not path.stat().st_size:
         message = f"{folder}: {NOT_COMPLETE}"
         raise SearchIndexError(message, code="incomplete-index", value=folder)
-    with database_errors(folder):
+    with database_errors(folder), unexpected_values(folder):
         # A path may have any characters; as_uri escapes those that mean something in a URI.
         connection = sqlite3.connect(
             f"{path.absolute().as_uri()}?mode={'rw' if writable else 'ro'}",
@@ -152,7 +152,7 @@ def only_writer(folder: Path) -> Iterator[None]:
         lock.execute("BEGIN EXCLUSIVE")
     except sqlite3.OperationalError as error:
         lock.close()
-        if error.sqlite_errorcode not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        if error_code(error) not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             raise
         message = f"{folder}: another process is writing this index. Wait until it has finished, then run this again."
         raise SearchIndexError(message, code="index-in-use", value=folder) from None
@@ -163,13 +163,39 @@ def only_writer(folder: Path) -> Iterator[None]:
         lock.close()
 
 
+def error_code(error: sqlite3.Error) -> int:
+    """The primary code of an error; 0 of errors of Python's own, such as text that is not UTF-8."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF
+
+
+def damaged(folder: Path, problem: object = None) -> SearchIndexError:
+    """The error for an index whose contents Lexome did not write."""
+    found = "the index is damaged" if problem is None else f"the index is damaged ({problem})"
+    message = f"{folder}: {found}. Index the documents again, with --redo."
+    return SearchIndexError(message, code="damaged-index", value=folder)
+
+
+@contextmanager
+def unexpected_values(folder: Path) -> Iterator[None]:
+    """SearchIndexError where a valid database has values of other kinds than Lexome writes.
+
+    Wrap nothing but what computes with them: an error of another origin would be called damage, too.
+    """
+    try:
+        yield
+    except LexomeError:
+        raise
+    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, MemoryError, RecursionError) as error:
+        raise damaged(folder, f"{type(error).__name__}: {error}") from error
+
+
 @contextmanager
 def database_errors(folder: Path) -> Iterator[None]:
-    """SQLite's errors as SearchIndexError: damaged, not writable, full."""
+    """SQLite's errors as SearchIndexError: damaged, not writable, full, or closed before."""
     try:
         yield
     except sqlite3.OperationalError as error:
-        code = error.sqlite_errorcode & 0xFF
+        code = error_code(error)
         problems = {
             sqlite3.SQLITE_READONLY: ("not-writable", "is read-only. Choose a folder on a writable disk"),
             sqlite3.SQLITE_CANTOPEN: (
@@ -183,11 +209,17 @@ def database_errors(folder: Path) -> Iterator[None]:
             sqlite3.SQLITE_BUSY: ("index-in-use", "another process is writing. Try again when it has finished"),
             sqlite3.SQLITE_INTERRUPT: ("interrupted", "the search took too long. Ask for fewer words or results"),
         }
-        kind, problem = problems.get(code, ("damaged-index", f"{error}. Index the documents again, with --redo"))
+        if code not in problems:
+            raise damaged(folder, error) from error
+        kind, problem = problems[code]
         raise SearchIndexError(f"{folder}: {problem}.", code=kind, value=folder) from error
+    except sqlite3.ProgrammingError as error:
+        if "closed" not in str(error):
+            raise
+        message = f"{folder}: the index was closed. Open it again, or search inside its `with` block."
+        raise SearchIndexError(message, code="closed-index", value=folder) from error
     except sqlite3.DatabaseError as error:
-        message = f"{folder}: the index is damaged ({error}). Index the documents again, with --redo."
-        raise SearchIndexError(message, code="damaged-index", value=folder) from error
+        raise damaged(folder, error) from error
 
 
 # Vectors of passages
@@ -220,7 +252,10 @@ def update_vector_file(connection: sqlite3.Connection, folder: Path, *, width: i
     generation = read_meta(connection).get("generation", 0)
     previous = vector_path(folder, generation)
     if generation and previous.is_file():
-        index.load(str(previous))
+        try:
+            index.load(str(previous))
+        except Exception:  # usearch raises bare RuntimeErrors; the database has the vectors of a damaged file
+            index = _import_usearch()(ndim=width, metric="ip", dtype="f16")
     present = set(np.asarray(index.keys).tolist()) if len(index) else set()
     stored = {id_ for (id_,) in connection.execute("SELECT passage FROM vectors")}
     if removed := sorted(present - stored):
@@ -257,7 +292,7 @@ class VectorFile:
 
     def __init__(self, folder: Path, generation: int, predictor: Predictor, pooling: str) -> None:
         self.predictor, self.pooling = predictor, pooling
-        path = vector_path(folder, generation)
+        self._folder, path = folder, vector_path(folder, generation)
         index_class = _import_usearch()
         problem: Exception | None = None
         try:
@@ -277,7 +312,10 @@ class VectorFile:
     def nearest(self, query: Floats, count: int, allowed: NDArray[np.int64] | None) -> list[tuple[int, float]]:
         """Ids and cosines of the nearest passages, best first; with `allowed`, of these only, by exact search."""
         if allowed is None:
-            matches = self._index.search(query, count)
+            try:
+                matches = self._index.search(query, count)
+            except RuntimeError as error:  # such as "Out of memory!", of a damaged graph
+                raise damaged(self._folder, error) from error
             return [
                 (int(key), 1.0 - float(distance)) for key, distance in zip(matches.keys, matches.distances, strict=True)
             ]

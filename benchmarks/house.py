@@ -1,4 +1,4 @@
-"""Structure of the code base: modules, lines, repeated names, and how much code each of five commands executes.
+"""Structure of the code base: modules, lines, repeated names, and how much code each of six commands executes.
 
     python benchmarks/house.py --label before --source ../first-edition
     python benchmarks/house.py --label after       # when the second edition was finished
@@ -15,6 +15,9 @@ Static counts come from the syntax trees of src/lexome, so they are approximatio
 - A function called once is a function or method whose name is defined once in the package, called at one place and
   mentioned nowhere else; `import ... as` is followed. Calls are matched by name, so a method that shares its name with
   one of another library (`get`, `close`) seems to be called more often than it is. Dunder methods are not counted.
+
+`annotate` is traced as shipped, with linking and rules, and plain, with the model alone, as it was when its goal was
+set; editions without linking are plain as they are.
 
 Traced commands run in a fresh process each, under sys.setprofile. A function counts once however often it runs, code
 that runs while a module is being imported does not count, and a lambda or comprehension belongs to its function.
@@ -49,6 +52,7 @@ GOALS = {
     "lines": 46_500,
     "repeated_basenames": 10,
     "annotate.modules": 18,
+    "annotate-plain.modules": 18,
     "finetune.modules": 35,
 }
 STATIC_ROWS = {
@@ -63,10 +67,12 @@ STATIC_ROWS = {
 
 TEXT = "Mutations of BRCA1 raise the risk of breast cancer, and olaparib is given to patients who carry them."
 TINY = "recipes/tiny"
+PLAIN = "annotate-plain"
 # Every command in the order in which it is run, and whether it is traced. The others make what the traced ones read.
 # A pool of worker processes would hide work from the profiler, so files are read in this process.
 COMMANDS: tuple[tuple[str, tuple[str, ...], bool], ...] = (
     ("annotate", ("annotate", TEXT), True),
+    (PLAIN, ("annotate", TEXT, "--no-link", "--no-rule", "all", "--overlaps", "keep"), True),
     ("build", ("build", f"{TINY}/build.toml", "--workers", "0"), True),
     ("learn-vocab", ("learn-vocab", f"{TINY}/vocab.toml"), False),
     ("shard", ("shard", f"{TINY}/shard.toml"), False),
@@ -107,12 +113,21 @@ def table(stored: Mapping[str, Any]) -> str:
         rows.append((title, *numbers, _goal(key)))
     for command in TRACED:
         for key in ("modules", "functions"):
-            numbers = (f"{stored[label]['commands'][command][key]:,}" for label in labels)
-            rows.append((f"{command}: {key} executed", *numbers, _goal(f"{command}.{key}")))
+            rows.append(
+                (
+                    f"{command}: {key} executed",
+                    *(_count(stored[label]["commands"].get(command), key) for label in labels),
+                    _goal(f"{command}.{key}"),
+                )
+            )
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join(
         "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip() for row in rows
     )
+
+
+def _count(command: Mapping[str, Any] | None, key: str) -> str:
+    return f"{command[key]:,}" if command is not None else ""
 
 
 def _goal(key: str) -> str:
@@ -260,6 +275,8 @@ def trace_commands(source: Path) -> dict[str, dict[str, object]]:
             (folder / name).symlink_to(source / name)
         write_toy_study(folder, source)
         for name, arguments, traced in COMMANDS:
+            if name == PLAIN and not (source / "src" / "lexome" / "concepts").is_dir():
+                continue
             print(f"running {name} ...", file=sys.stderr)
             executed = run_traced(arguments, folder, source)
             if traced:

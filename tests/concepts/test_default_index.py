@@ -3,11 +3,12 @@
 import hashlib
 import re
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from lexome.concepts.index import default_index, default_terms
+from lexome.concepts.index import default_index, default_terms, displayed_name
 from lexome.concepts.names import Agreement
 from lexome.concepts.ranking import POPULAR_GENES, POPULAR_SPECIES
 
@@ -107,3 +108,10 @@ def test_a_concept_is_found_by_its_id() -> None:
 def test_the_index_is_opened_once() -> None:
     assert default_index() is default_index()
     assert Path(default_index().name) == default_terms()
+
+
+def test_common_species_are_shown_by_their_usual_names() -> None:
+    human = default_index().concept_of("NCBITaxon:9606")
+    assert human is not None
+    assert (human.preferred, displayed_name(human)) == ("boy", "Homo sapiens")
+    assert displayed_name(replace(human, preferred="my own name")) == "my own name"

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from lexome.concepts.user_terms import TERM, TermFinder, open_terms, split_type
-from lexome.document import Document, Passage, Span
+from lexome.concepts.user_terms import TERM, TermFinder, dropped_terms, open_terms, split_type
+from lexome.document import Attribute, Document, Passage, Span
 from lexome.errors import FormatError
 
 OBO = """format-version: 1.2
@@ -40,6 +40,10 @@ def terms_of(path: Path, **options: str) -> list[tuple[str, str, tuple[str, ...]
         ("a.txt", "id\tname\tsynonyms\nLAB-1\tred dye\tR1|crimson\n", [("local:LAB-1", ("red dye", "R1", "crimson"))]),
         ("a.tsv", "Name\tID\nred dye\tLAB:1\n", [("LAB:1", ("red dye",))]),
         ("a.tsv", "LAB-1\tred dye\nLAB-1\tcrimson\n", [("local:LAB-1", ("red dye", "crimson"))]),
+        ("a.csv", 'name,id\n"red dye, dark",LAB-1\n', [("local:LAB-1", ("red dye, dark",))]),
+        ("a.csv", "Term;Identifier;Aliases\nred dye;LAB:1;R1|crimson\n", [("LAB:1", ("red dye", "R1", "crimson"))]),
+        ("a.csv", "ID,Symbol,Name,Synonyms\nL:1,RD,red dye,R1; R2\n", [("L:1", ("red dye", "RD", "R1", "R2"))]),
+        ("a.txt", 'term\tMeSH ID\n"red, dark"\tL:1\n', [("L:1", ("red, dark",))]),
         ("a.obo", OBO, [("MONDO:0007254", ("breast cancer", "mammary cancer"))]),
     ],
 )
@@ -55,10 +59,32 @@ def test_a_table_may_have_types(tmp_path: Path) -> None:
     assert terms_of(path, type="Other") == [("L:2", "Animal", ("mouse 1",)), ("L:1", "Dye", ("red",))]
 
 
+@pytest.mark.parametrize("written_as", ["cell line", "Cell_Line", "cellline"])
+def test_types_are_those_of_models_however_they_are_spelled(tmp_path: Path, written_as: str) -> None:
+    path = written(tmp_path, "a.csv", f"name,id,Entity type\nHeLa,L:1,{written_as}\n")
+    assert open_terms(path).types == open_terms(path, type="Other").types == ("CellLine",)
+
+
+@pytest.mark.parametrize(
+    ("text", "seen"),
+    [
+        ("term\tclone\nred dye\tC1\n", "its columns are term, clone, none of which is known as that of the ids"),
+        ("id,clone\nL:1,C1\n", "its columns are id, clone, none of which is known as that of the names"),
+        ("clone\tantibody\nAB-1\tanti-CD3\n", "its columns are clone, antibody"),
+        ("BRCA1\tNCBIGene:672\n", "its first column has names such as 'BRCA1'"),
+    ],
+)
+def test_an_error_names_the_columns_seen_and_expected(tmp_path: Path, text: str, seen: str) -> None:
+    with pytest.raises(FormatError) as error:
+        open_terms(written(tmp_path, "a.csv" if "," in text else "a.tsv", text))
+    assert seen in str(error.value)
+    assert "id (or identifier, accession), name (or term, label, symbol)" in str(error.value)
+
+
 @pytest.mark.parametrize(
     ("name", "text", "code"),
     [
-        ("a.tsv", "", "missing-column"),
+        ("a.tsv", "", "no-terms"),
         ("a.tsv", "only names\nhere\n", "missing-column"),
         ("a.tsv", "L:1\tx\nL 2\tred\n", "no-terms"),
         ("a.obo", OBO[:-30], "truncated"),
@@ -68,6 +94,11 @@ def test_a_file_that_is_no_dictionary_is_refused(tmp_path: Path, name: str, text
     with pytest.raises(FormatError) as error:
         open_terms(written(tmp_path, name, text))
     assert error.value.code == code
+
+
+def test_cells_beyond_the_columns_are_counted(tmp_path: Path) -> None:
+    index = open_terms(written(tmp_path, "a.csv", "id,name\nL:1,red, dark\n"))
+    assert dropped_terms(index) == {"a.csv: row with more cells than columns, which were ignored": 1}
 
 
 def test_a_missing_dictionary_is_named(tmp_path: Path) -> None:
@@ -99,3 +130,30 @@ def test_names_become_mentions_where_none_of_their_type_is(tmp_path: Path) -> No
     assert list(finder([found, doc])) == [found, found]
     assert [span.type for span in finder.find(doc, types=["Color"]).spans] == ["Color", "Gene"]
     assert finder.find(Document("empty")) == Document("empty")
+
+
+def test_predicted_mentions_give_way_to_names(tmp_path: Path) -> None:
+    table = "id,name,type\nL:1,red dye,Dye\nL:2,cancer,Disease\nL:3,TP53,Marker\n"
+    finder = TermFinder([open_terms(written(tmp_path, "a.csv", table))])
+    text = "red dye, breast cancer, TP53, cancer"
+    places = (
+        ("red", "Dye", 0.9),
+        ("breast cancer", "Disease", 0.9),
+        ("TP53", "Gene", 0.9),
+        ("cancer", "Disease", None),
+    )
+    spans = tuple(
+        Span(f"T{number}", type, ((text.rindex(name), text.rindex(name) + len(name)),), name, (), score)
+        for number, (name, type, score) in enumerate(places)
+    )
+    doc = Document("d", (Passage(0, text),), spans, attributes=(Attribute("A1", "T2", "rule", "lexicon"),))
+    found = finder.find(doc, over=["Dye", "Disease", "Gene"])
+    # Neither the longer mention nor that of a curator, which has no score.
+    assert [(span.text, span.type, span.concepts) for span in found.spans] == [
+        ("red dye", "Dye", ("L:1",)),
+        ("breast cancer", "Disease", ()),
+        ("TP53", "Marker", ("L:3",)),
+        ("cancer", "Disease", ()),
+    ]
+    assert found.attributes == ()
+    assert "Gene" in {span.type for span in finder.find(doc).spans}

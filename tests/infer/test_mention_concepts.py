@@ -230,6 +230,39 @@ def test_link_counts_documents_without_mentions(terms: Path, tmp_path: Path) -> 
     (tmp_path / "plain.txt").write_text("BRCA1 raises the risk of breast cancer.")
     shown = invoke("link", tmp_path / "plain.txt", "--terms", terms, "--only-terms")
     assert "noted      1 document without mentions: nothing to link" in shown.stderr
+    assert "nothing to link: no document has mentions. `lexome annotate` finds" in shown.stderr
+
+
+def test_link_gives_ids_to_the_names_of_lists_and_tables(terms: Path, tmp_path: Path) -> None:
+    (tmp_path / "list.txt").write_text("BRCA1\nTP53\n")
+    (tmp_path / "table.csv").write_text("Name,Type,Clone\nred dye,Dye,c1\nbreast cancer,disease,c2\n")
+    given = ("--terms", terms, "--only-terms", "--quiet")
+    shown = invoke("link", tmp_path / "list.txt", tmp_path / "table.csv", "--type", "Gene", *given)
+    assert shown.stdout.count("\n[") == 4
+    for linked in ("[BRCA1|Gene NCBIGene:672]", "[TP53|Gene]", "[red dye|Dye LAB:1]", "disease mesh:D001943]"):
+        assert linked in shown.stdout
+    without_type = invoke("link", tmp_path / "list.txt", *given)
+    assert "[" not in without_type.stdout
+    (tmp_path / "table.csv").write_text("Name\nBRCA1\n")
+    error = invoke("link", tmp_path / "table.csv", *given, exit_code=1).exception
+    assert isinstance(error, FormatError)
+    assert "--type TYPE" in str(error)
+
+
+def test_the_type_of_names_is_refused_for_documents_with_mentions(terms: Path, tmp_path: Path) -> None:
+    lexome.write(tmp_path / "in.pubtator", [Document("1", (Passage(0, "BRCA1", "title"),))])
+    error = invoke("link", tmp_path / "in.pubtator", "--type", "Gene", exit_code=1).exception
+    assert isinstance(error, UsageError)
+    assert "--types" in str(error)
+
+
+def test_a_dictionary_whose_type_no_mention_has_is_noted(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine.csv").write_text("name,id\nBRCA1,LAB:1\n")
+    for option, noted in ((tmp_path / "mine.csv", True), (f"Gene={tmp_path / 'mine.csv'}", False)):
+        command = ["annotate", "BRCA1 melanoma", "--model", model, "--terms", option, "--only-terms"]
+        shown = invoke(*command)
+        assert ("mine.csv: no mention has the type of its terms, Term" in shown.stderr) is noted
+        assert ("LAB:1" in shown.stdout) is not noted
 
 
 HOSTILE = (

@@ -468,6 +468,12 @@ LinkTo = Annotated[
 LinkedTypes = Annotated[
     list[str] | None, typer.Option("--types", metavar="TYPE,...", help="Link only mentions of these types.")
 ]
+NamesType = Annotated[
+    str | None,
+    typer.Option(
+        "--type", metavar="TYPE", help="Type of the names in a list, or in a table without a column of types."
+    ),
+]
 Overwrite = Annotated[bool, typer.Option("--overwrite/--keep", help="Replace existing ids, or keep them.")]
 
 
@@ -481,6 +487,7 @@ def link(
     formats: FormatOptions,
     dictionaries: TermOptions,
     abbreviations: Abbreviations = False,
+    type_: NamesType = None,
     types: LinkedTypes = None,
     overwrite: Overwrite = False,
     rejection: RejectOptions,
@@ -489,7 +496,9 @@ def link(
     """Link the mentions of documents to concept ids.
 
     The documents have mentions already, from curators or from another tool. No model runs; to find mentions in plain
-    text, use `lexome annotate`. A mention whose best candidate is too improbable gets no id. Existing ids are kept;
+    text, use `lexome annotate`. In a table (.csv, .tsv, .xlsx) each row is a mention, with a column such as name, term
+    or text, and a column type. --type is the type of names without one; with it, each line of a plain text file is a
+    name. A mention whose best candidate is too improbable gets no id. Existing ids are kept;
     with --overwrite only where no other id is found.
     """
     from lexome.formats import writing_format
@@ -509,6 +518,7 @@ def link(
         inputs,
         types=parse_types(types or []),
         overwrite=overwrite,
+        names_type=type_,
         from_=formats.from_,
         read_options=read_options,
         rejects=rejection.path(out),
@@ -543,6 +553,12 @@ def _print_link_counts(work: "Linking", out: Path, *, as_json: bool, quiet: bool
     ):
         for name, times in counter.most_common(NAMED_TYPES):
             print(f"{label:<10} {times:,} {name}", file=stream)
+    if counts.documents and not work.tally.spans and work.concepts.finder is None:
+        print(
+            "nothing to link: no document has mentions. `lexome annotate` finds and links them; for a list of names, "
+            "one per line, add their type, as in --type Gene.",
+            file=stream,
+        )
     print_rejected(work.tally.rejected, work.tally.rejects_path, stream)
     if out != STANDARD_OUTPUT:
         print(f"wrote      {work.tally.written:,} documents to {out}", file=stream)

@@ -560,6 +560,14 @@ def preferred_name(concept: str) -> str | None:
     return None if found is None else preferred_names().get(concept, found.preferred)
 
 
+def displayed_name(concept: Concept) -> str:
+    """The preferred name of a concept; of the default index's common species and cell lines, their usual one."""
+    usual = preferred_names().get(concept.id)
+    if usual is None or (own := default_index().concept_of(concept.id)) is None or own.preferred != concept.preferred:
+        return concept.preferred
+    return usual
+
+
 @cache
 def preferred_names() -> dict[str, str]:
     """Preferred names of common species and cell lines, by id.

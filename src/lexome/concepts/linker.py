@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Self
 
 from lexome.concepts.abbreviations import find_abbreviations, long_forms
-from lexome.concepts.index import Concept, NameMatch, TermIndex, default_index
+from lexome.concepts.index import Concept, NameMatch, TermIndex, default_index, displayed_name
 from lexome.concepts.names import (
     EXPANDED,
     LONG,
@@ -762,7 +762,8 @@ def _shares(ranked: Sequence[_Ranked], probability: float) -> list[float]:
 def _candidate(one: _Ranked, score: float, context: _Context, *, reasons: bool) -> Candidate:
     concept = one.found.concept
     told = _reasons(one, context) if reasons else ()
-    return Candidate(concept.id, one.found.name, concept.preferred, concept.taxon, score, told)
+    preferred = displayed_name(concept) if reasons else concept.preferred
+    return Candidate(concept.id, one.found.name, preferred, concept.taxon, score, told)
 
 
 def _reasons(one: _Ranked, context: _Context) -> tuple[str, ...]:

@@ -4,15 +4,15 @@
     finder = TermFinder([index])
     docs = finder(docs)                                      # a Step: mentions of the dictionary's types, with ids
 
-A table has tabs between columns. Its first row may name them: id, name, names or synonyms (separated by bars), type,
-taxon, xrefs. Without such a row the columns are id, name and type. An id without a prefix, such as LAB-17, becomes
-local:LAB-17.
+A table is a text file with tabs, commas or semicolons between columns, or an Excel file. Its first row may name the
+columns, as `formats.name_table` says: id, name, synonyms (separated by bars or semicolons), type, taxon, xrefs. Without
+such a row they are id, name and type. An id without a prefix, such as LAB-17, becomes local:LAB-17.
 """
 
 import re
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,20 +21,21 @@ import numpy as np
 from lexome.concepts.index import MAGIC, TermIndex
 from lexome.concepts.index_writer import write_index
 from lexome.concepts.matcher import CaseRule, NameMatcher
-from lexome.concepts.sources import SourceOptions, read_terms
+from lexome.concepts.sources import SourceOptions, read_terms, to_curie
 from lexome.concepts.terms import CURIE, Term, TermTable
-from lexome.document import Document, Span, numbered_ids
+from lexome.document import Document, Range, Span, numbered_ids
 from lexome.errors import FormatError
 from lexome.formats import Tally
 from lexome.formats.concept_ids import LOCAL
-from lexome.formats.streams import uncompressed_name
+from lexome.formats.name_table import NameTable, looks_like_header, open_tables, peek
+from lexome.formats.streams import open_sources, uncompressed_name
+from lexome.formats.tally import drop_dependents
 
 # Types whose names are also compared by similarity. In a code, as of a gene, one character more is another gene.
 SIMILAR_TYPES = ("Chemical", "Disease")
 # The type of terms whose dictionary has none.
 TERM = "Term"
-_COLUMNS = ("id", "name", "names", "type", "taxon", "xrefs")
-_COLUMN_NAMES = {**{name: name for name in _COLUMNS}, "synonyms": "names", "identifier": "id", "label": "name"}
+_USUAL_TYPES = {name.casefold(): name for name in ("Gene", "Disease", "Chemical", "Species", "CellLine", "Variant")}
 _WITHOUT_PREFIX = re.compile(r"[^\s:]+")
 
 
@@ -68,10 +69,10 @@ def _index_of(path: Path, type: str | None) -> TermIndex:
         is_local = CURIE.fullmatch(term.id) is None and _WITHOUT_PREFIX.fullmatch(term.id) is not None
         table.add(replace(term, id=f"{LOCAL}:{term.id}") if is_local else term)
     tally.raise_failures(str(path))
-    dropped.update(table.dropped)
+    dropped.update(table.dropped + tally.notes)
     if not len(table):
         reasons = "".join(f"; {count:,} {reason}" for reason, count in dropped.most_common(3))
-        message = f"{path}: has no terms{reasons}. Expected an OBO file, or a table with tabs between id and name."
+        message = f"{path}: has no terms{reasons}. Expected an OBO file, or a table of ids and names."
         raise FormatError(message, code="no-terms", value=path)
     # Several names for one id are how tables give synonyms.
     lost = {reason: count for reason, count in sorted(dropped.items()) if not reason.endswith("kept as synonym")}
@@ -95,37 +96,87 @@ def dropped_terms(index: TermIndex) -> Counter[str]:
 def _read(path: Path, type: str | None, tally: Tally, dropped: Counter[str]) -> Iterator[Term]:
     """The terms of an OBO file or a table."""
     if uncompressed_name(path.name).lower().endswith(".obo"):
-        return read_terms(path, "obo", SourceOptions(type=type), tally=tally, dropped=dropped)
-    header = _first_row(path)
-    named = {_COLUMN_NAMES[name.lower()]: name for name in header if name.lower() in _COLUMN_NAMES}
-    if "id" in named and ("name" in named or "names" in named):
-        columns: dict[str, int | str] = dict(named)
+        usual = None if type is None else _usual_type(type)
+        return read_terms(path, "obo", SourceOptions(type=usual), tally=tally, dropped=dropped)
+    return _table_terms(path, type, tally, dropped)
+
+
+def _table_terms(path: Path, type: str | None, tally: Tally, dropped: Counter[str]) -> Iterator[Term]:
+    """The terms of a table; `dropped` counts rows that are none, and types that are missing."""
+    for source in open_sources(path, tally):
+        for table in open_tables(source, tally):
+            sample, rows = peek(table.rows)
+            at = _columns(path, table, sample)
+            least = max(at["id"][0], min((*at.get("name", ()), *at.get("names", ())))) + 1
+            for _, cells in rows:
+                if len(cells) < least:
+                    dropped["row with too few columns"] += 1
+                    continue
+                if len(cells) > len(table.header):
+                    dropped["row with more cells than columns, which were ignored"] += 1
+                cells += [""] * (len(table.header) - len(cells))
+                own = cells[at["type"][0]] if "type" in at else ""
+                if not cells[at["id"][0]] or ("type" in at and not (own or type)):
+                    dropped["row without an id" if not cells[at["id"][0]] else "row without a type"] += 1
+                    continue
+                yield _term(cells, at, _usual_type(own or type or TERM))
+
+
+def _term(cells: list[str], at: Mapping[str, tuple[int, ...]], type: str) -> Term:
+    listed = {meaning: [cells[position] for position in positions] for meaning, positions in at.items()}
+    preferred, *others = listed.get("name", [""])
+    synonyms = [part.strip() for cell in listed.get("names", ()) for part in _split(cell)]
+    xrefs = tuple(to_curie(part) for cell in listed.get("xrefs", ()) for part in _split(cell) if part.strip())
+    taxon = next(filter(None, listed.get("taxon", ())), None)
+    names = tuple(filter(None, [*others, *synonyms]))
+    return Term(to_curie(listed["id"][0]), type, preferred, names, taxon and to_curie(taxon, "NCBITaxon"), xrefs)
+
+
+def _split(cell: str) -> list[str]:
+    """Several names in one cell, between bars, or where it has none between semicolons."""
+    return cell.split("|" if "|" in cell else ";")
+
+
+def _columns(path: Path, table: NameTable, sample: list[list[str]]) -> Mapping[str, tuple[int, ...]]:
+    """The columns of a table with ids and names; FormatError, with the columns it has, for another one."""
+    expected = (
+        "Name them in the first row: id (or identifier, accession), name (or term, label, symbol), and optionally "
+        "synonyms, type, taxon, xrefs."
+    )
+    if table.columns is not None:
+        columns = {"id": table.columns.get("concept", ()), **table.columns}
+        columns["name"] = (*columns.get("name", ()), *columns.pop("mention", ()))
+        if columns["id"] and (columns["name"] or "names" in columns):
+            return {meaning: positions for meaning, positions in columns.items() if positions}
+        missing = "of the ids" if columns["name"] else "of the names"
+        problem = f"its columns are {', '.join(table.header)}, none of which is known as that {missing}"
+    elif len(table.header) < 2:
+        problem = "its first row has one column; expected a table of ids and names, with tabs or commas between them"
+    elif looks_like_header(table.header, sample[1:]):
+        problem = f"its columns are {', '.join(table.header)}, which are not known as ids and names"
+    elif _names_first(sample):
+        problem = f"its first column has names such as {sample[0][0]!r}, and its second ids such as {sample[0][1]!r}"
     else:
-        columns = dict(zip(("id", "name", "type"), range(min(3, len(header))), strict=False))
-    if "name" not in columns and "names" not in columns:
-        message = (
-            f"{path}: its first row has one column; expected a text file with tabs between id, name and, optionally, "
-            "type. From Excel, save it as 'Text (Tab delimited)'."
-        )
-        raise FormatError(message, code="missing-column", value=path)
-    return read_terms(path, "tsv", SourceOptions(type=type or TERM, columns=columns), tally=tally, dropped=dropped)
+        return {name: (number,) for number, name in enumerate(("id", "name", "type")[: len(table.header)])}
+    raise FormatError(f"{path}: {problem}. {expected}", code="missing-column", value=path)
 
 
-def _first_row(path: Path) -> list[str]:
-    from lexome.formats.streams import open_sources
+def _names_first(sample: list[list[str]]) -> bool:
+    """Whether the second column of a table without names of columns has the ids."""
+    rows = [row for row in sample if len(row) > 1]
+    return all(CURIE.fullmatch(row[1]) and not CURIE.fullmatch(row[0]) for row in rows)
 
-    for source in open_sources(path, Tally()):
-        for _, line in source.lines():
-            row = line.decode(errors="replace").lstrip("\ufeff")
-            if row.strip() and not row.startswith(("# ", "##")):
-                return [name.strip() for name in row.lstrip("#").rstrip("\r\n").split("\t")]
-    return []
+
+def _usual_type(type: str) -> str:
+    """The type as models and Lexome's own dictionaries spell it: "cell line" and "cell_line" are CellLine."""
+    return _USUAL_TYPES.get(re.sub(r"[\s_-]", "", type).casefold(), type)
 
 
 class TermFinder:
     """Finds the names of dictionaries in documents, as mentions of the dictionaries' types; a Step when called.
 
-    Of overlapping names the longest is found, and a name that overlaps a mention of its type adds nothing.
+    Of overlapping names the longest is found. A name that overlaps a mention of its type adds nothing, unless `find` is
+    told that the mention was predicted.
     """
 
     def __init__(self, indexes: Sequence[TermIndex], *, case: CaseRule = "auto") -> None:
@@ -152,13 +203,26 @@ class TermFinder:
         """The documents with the names that are found."""
         return map(self.find, docs)
 
-    def find(self, doc: Document, *, types: Sequence[str] | None = None) -> Document:
-        """The document with mentions of `types`, by default of all types of the dictionaries."""
+    def find(self, doc: Document, *, types: Sequence[str] | None = None, over: Collection[str] = ()) -> Document:
+        """The document with mentions of `types`, by default of all types of the dictionaries.
+
+        Predicted mentions of the types `over` give way to a name: those of its type that it contains or crosses, and
+        those of other types at the same place. Into a longer mention of its own type a name is not put.
+        """
         passages = doc.passages
-        taken = {type: _Ranges(span for span in doc.spans if span.type == type) for type in self.types}
+        wanted = self.types if types is None else types
+        fixed = {
+            type: _Ranges(
+                part for span in doc.spans if span.type == type and not _is_predicted(span, over) for part in span.parts
+            )
+            for type in self.types
+        }
+        predicted = [span for span in doc.spans if _is_predicted(span, over)]
+        of_type = {type: [span for span in predicted if span.type == type] for type in self.types}
+        longer = {type: _Ranges((span.start, span.end) for span in spans) for type, spans in of_type.items()}
         used = {span.id for span in doc.spans} | {relation.id for relation in doc.relations}
         ids = (id_ for id_ in numbered_ids("N") if id_ not in used)
-        spans = list(doc.spans)
+        added: list[Span] = []
         for passage, hits in zip(passages, self._matcher.find_all([one.text for one in passages]), strict=True):
             for hit in hits:
                 start, end = hit.start + passage.offset, hit.end + passage.offset
@@ -166,22 +230,52 @@ class TermFinder:
                 for owner in self._owners[list(hit.names)].tolist():
                     by_type.setdefault(self.types[self._type_numbers[owner]], {})[self._ids[owner]] = None
                 for type, concepts in by_type.items():
-                    if (types is None or type in types) and not taken[type].overlaps(start, end):
+                    if type in wanted and not fixed[type].overlaps(start, end) and not longer[type].enclose(start, end):
                         text = passage.text[hit.start : hit.end]
-                        spans.append(Span(next(ids), type, ((start, end),), text, tuple(concepts)))
-        if len(spans) == len(doc.spans):
-            return doc
-        return replace(doc, spans=tuple(sorted(spans, key=lambda span: (span.start, span.end))))
+                        added.append(Span(next(ids), type, ((start, end),), text, tuple(concepts)))
+        return _replace_predicted(doc, predicted, added) if added else doc
+
+
+def _is_predicted(span: Span, over: Collection[str]) -> bool:
+    return span.score is not None and span.type in over
+
+
+def _replace_predicted(doc: Document, predicted: Sequence[Span], names: Sequence[Span]) -> Document:
+    """The document with the names, without the predicted mentions that give way to them."""
+    same = {(name.start, name.end) for name in names}
+    ranges: dict[str, list[Range]] = {}
+    for name in names:
+        ranges.setdefault(name.type, []).append((name.start, name.end))
+    own = {type: _Ranges(found) for type, found in ranges.items()}
+    dropped = {
+        span.id
+        for span in predicted
+        if (span.start, span.end) in same or (span.type in own and own[span.type].overlaps(span.start, span.end))
+    }
+    spans = sorted(
+        [*(span for span in doc.spans if span.id not in dropped), *names], key=lambda span: (span.start, span.end)
+    )
+    relations, attributes = drop_dependents(dropped, doc.relations, doc.attributes, tally=Tally())
+    return replace(doc, spans=tuple(spans), relations=relations, attributes=attributes)
 
 
 class _Ranges:
-    """The characters of mentions, by start, for asking whether another one overlaps."""
+    """Ranges of characters, by start, for asking whether one overlaps or encloses another."""
 
-    def __init__(self, spans: Iterable[Span]) -> None:
-        parts = sorted(part for span in spans for part in span.parts)
+    def __init__(self, ranges: Iterable[Range]) -> None:
+        parts = sorted(ranges)
         self._starts = np.array([start for start, _ in parts], np.int64)
         self._ends = np.maximum.accumulate(np.array([end for _, end in parts], np.int64)) if parts else self._starts
 
     def overlaps(self, start: int, end: int) -> bool:
+        """Whether a range has a character of this one."""
         before = int(np.searchsorted(self._starts, end))
         return before > 0 and bool(self._ends[before - 1] > start)
+
+    def enclose(self, start: int, end: int) -> bool:
+        """Whether a range contains this one and more."""
+        before = int(np.searchsorted(self._starts, start))
+        if before > 0 and bool(self._ends[before - 1] >= end):
+            return True
+        upto = int(np.searchsorted(self._starts, start, "right"))
+        return upto > 0 and bool(self._ends[upto - 1] > end)

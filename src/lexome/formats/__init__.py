@@ -73,8 +73,8 @@ class Format:
 
     @property
     def binary(self) -> bool:
-        """Whether files of the format are not text."""
-        return self.name in ("parquet", "spacy", "pdf", "docx", "xlsx")
+        """Whether files of the format are not text, or need not be."""
+        return self.name in ("parquet", "spacy", "pdf", "docx", "xlsx", "names")
 
     @property
     def is_recoded(self) -> bool:
@@ -163,6 +163,7 @@ FORMATS: tuple[Format, ...] = (
         writer="mention_table",
     ),
     Format("xlsx", "Excel: labelled texts in, a table of mentions or relations out", "office", (".xlsx",), writes=True),
+    Format("names", "list or table of names in text, CSV or Excel: a mention per row", "name_table"),
     Format("pdf", "PDF, its extracted text", "office", (".pdf",)),
     Format("docx", "Word documents, their extracted text", "office", (".docx",)),
     Format("hoc", "Hallmarks of Cancer, one text file and one label file per document", "hoc", (".txt",), grouped=True),

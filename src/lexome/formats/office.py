@@ -193,12 +193,12 @@ def read_xlsx(
     for sheet, items in groupby(extract(source, "xlsx", tally), key=itemgetter(1)):
         empty = False
         part = f"-{sheet + 1}" if sheet else ""
-        yield from read_rows(source, _rows(items), (text, label, id), header, "utf-8", tally, part=part)
+        yield from read_rows(source, sheet_rows(items), (text, label, id), header, "utf-8", tally, part=part)
     if empty:
         tally.note("empty table")
 
 
-def _rows(items: Iterable[list[Any]]) -> Iterator[TableRow]:
+def sheet_rows(items: Iterable[list[Any]]) -> Iterator[TableRow]:
     """The rows of a sheet, none narrower than its first."""
     width = 0
     for _, _, number, cells in items:

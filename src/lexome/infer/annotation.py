@@ -7,15 +7,15 @@ from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, fields
-from itertools import chain
+from itertools import chain, groupby
 from pathlib import Path, PurePath
 from typing import Any
 
 from lexome.concepts.abbreviations import annotate_abbreviations
 from lexome.document import Document, Passage, shorten
 from lexome.errors import FormatError, UsageError
-from lexome.formats import Tally, formats_by_extension, input_files, read, write, writing_format
-from lexome.formats.streams import is_archive
+from lexome.formats import Tally, detect, formats_by_extension, get_format, input_files, read, write, writing_format
+from lexome.formats.streams import is_archive, open_sources, uncompressed_name
 from lexome.infer.annotator import TEXT_ID, Annotator, Candidate
 from lexome.infer.concepts import Concepts, naming_options
 from lexome.infer.relation_explanation import RelationExplanation
@@ -238,6 +238,8 @@ class Annotation(_Pass):
             progress_shown=progress_shown,
         )
         self.annotator, self.inputs, self.types, self.min_score = annotator, inputs, types, min_score
+        if annotator.concepts is not None:
+            self.tally.notes.update(annotator.concepts.unused(annotator.types))
         self.overlaps, self.without_rules, self.relation_types = overlaps, without_rules, relation_types
         self.counts = AnnotationCounts(predictable=predictable_types(annotator, types, relation_types))
         self._lines = lines
@@ -417,6 +419,10 @@ def looks_foreign(doc: Document) -> bool:
 
 # link: mentions that documents already have get the ids of their concepts; no model runs
 
+# The format of lists and tables of names, and the formats of tables, whose rows are names where nothing is annotated.
+NAMES = "names"
+NAME_TABLES = ("csv", "tsv", "xlsx")
+
 
 @dataclass(slots=True)
 class LinkCounts:
@@ -437,7 +443,8 @@ class LinkCounts:
 class Linking(_Pass):
     """One pass of the linker over files: `documents` yields them, `write` writes them; counts are attributes.
 
-    Mentions of `types`, by default all, get ids; those that have some keep them unless `overwrite`.
+    Mentions of `types`, by default all, get ids; those that have some keep them unless `overwrite`. Each row of a table
+    of names is a mention, and with `names_type`, their type where the table has none, each line of a plain text file.
     """
 
     concepts: Concepts
@@ -450,6 +457,7 @@ class Linking(_Pass):
         *,
         types: Sequence[str] | None = None,
         overwrite: bool = False,
+        names_type: str | None = None,
         from_: str | None = None,
         read_options: Mapping[str, Any] | None = None,
         rejects: Path | None = None,
@@ -463,7 +471,7 @@ class Linking(_Pass):
             rejects=rejects,
             progress_shown=progress_shown,
         )
-        self.concepts, self.overwrite = concepts, overwrite
+        self.concepts, self.overwrite, self.names_type = concepts, overwrite, names_type
         self.types = None if types is None else _linkable(types, concepts)
         self.counts = LinkCounts()
 
@@ -471,7 +479,14 @@ class Linking(_Pass):
         tally, start = self.tally, time.monotonic()
         size = sum(path.stat().st_size for path in files if path.is_file())
         shown = self._progress_shown and size > 0
-        docs = read(files, self._from, tally=tally, **self._read_options)
+        named = {file: self._has_names(file) for file in files}
+        if self.names_type is not None and not any(named.values()):
+            message = (
+                f"--type {self.names_type} is for names in a table or in plain text, and no input is one; mentions of "
+                "documents have types. Leave it out, or use --types to link only some of them."
+            )
+            raise UsageError(message, code="conflicting-options", value="--type")
+        docs = chain.from_iterable(self._read(list(group), has) for has, group in groupby(files, named.__getitem__))
         with tally, progress("linking", total=size, position=lambda: tally.bytes_read, shown=shown) as track:
             for doc in link_documents(
                 track(docs), self.concepts, self.counts, types=self.types, overwrite=self.overwrite
@@ -480,6 +495,31 @@ class Linking(_Pass):
                     tally.note("document without mentions: nothing to link; `lexome annotate` finds mentions")
                 yield doc
             self.seconds = time.monotonic() - start
+        if tally.failures and not self.counts.documents:
+            raise FormatError(tally.failures[0], code="unreadable-file")
+
+    def _has_names(self, file: Path) -> bool:
+        """Whether a file is a list or a table of names, and not documents with mentions."""
+        if self._from is not None:
+            return self._from == NAMES
+        if file == STANDARD_INPUT or is_archive(file.name):
+            return file == STANDARD_INPUT and self.names_type is not None
+        kinds = NAME_TABLES if self.names_type is None else (*NAME_TABLES, "text")
+        extensions = {extension for kind in kinds for extension in get_format(kind).extensions[:1]}
+        if not uncompressed_name(file.name).lower().endswith(tuple(extensions)):
+            return False
+        # A .tsv may be CoNLL, a .txt PubTator.
+        try:
+            return all(detect(source).name in kinds for source in open_sources(file, Tally()))
+        except FormatError as error:
+            return error.code == "undetected-format"
+
+    def _read(self, files: Sequence[Path], has_names: bool) -> Iterator[Document]:
+        """The documents of files that are all names, or none of them."""
+        if not has_names:
+            return read(files, self._from, tally=self.tally, **self._read_options)
+        named = {} if self.names_type is None else {"type": self.names_type}
+        return read(files, NAMES, tally=self.tally, **{**named, **self._read_options})
 
 
 def link_documents(

@@ -225,7 +225,9 @@ def annotate_file(job: Job, drafts: tuple[Path, ...], advance: Advance) -> dict[
         tally.raise_failures(str(job.inputs[0]))
     counts.documents, counts.tokens = tally.written, annotator.tokens_run - tokens
     rejected, notes = dict(sorted(tally.rejected.items())), dict(sorted(tally.notes.items()))
-    dropped = {} if annotator.concepts is None else dict(sorted(annotator.concepts.dropped.items()))
+    concepts = annotator.concepts
+    terms = Counter() if concepts is None else concepts.dropped + concepts.unused(annotator.types)
+    dropped = dict(sorted(terms.items()))
     return {**counts.as_dict(), "rejected": rejected, "notes": notes, "dropped_terms": dropped}
 
 

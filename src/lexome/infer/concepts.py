@@ -110,10 +110,28 @@ class Concepts:
                 self.finder = TermFinder(indexes, case=options.case)
         if options.link and not options.only_terms:
             indexes = [*indexes, default_index()]
+        self._own = indexes[: len(options.terms)]
         self._indexes = indexes
         if options.link:
             self.linker = Linker(indexes, threshold=options.min_score)
         self.types = self.finder.types if self.finder is not None else ()
+
+    def unused(self, types: Collection[str]) -> Counter[str]:
+        """What to tell about the user's dictionaries none of whose types is of mentions of these types.
+
+        Their terms are in no result, unless names are found too.
+        """
+        if self.options.find:
+            return Counter()
+        linked = {type if self.linker is None else self.linker.linked_type(type) for type in types}
+        return Counter(
+            {
+                f"{Path(index.name).name}: no mention has the type of its terms, {', '.join(index.types)}: add --find, "
+                f"or name their type, as in --terms Gene={Path(index.name).name}": len(index)
+                for index in self._own
+                if linked.isdisjoint(index.types)
+            }
+        )
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled by its options; another process opens the dictionaries again."""
@@ -131,7 +149,7 @@ class Concepts:
     def apply(self, doc: Document, types: Collection[str]) -> Document:
         """The document with names found, ids for mentions of `types` that have none, and abbreviations."""
         if self.finder is not None:
-            doc = self.finder.find(doc, types=[type for type in self.finder.types if type in types])
+            doc = self.finder.find(doc, types=[type for type in self.finder.types if type in types], over=types)
         if self.linker is not None:
             doc = self.linker.link(doc, types=types)
         if self.options.abbreviations:

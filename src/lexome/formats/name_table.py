@@ -1,0 +1,203 @@
+"""Lists and tables of names, as users have them: columns are known by their names in the first row.
+
+    name,id,type              term<TAB>identifier              BRCA1
+    anti-CD3,LAB-17,Antibody  anti-CD3<TAB>LAB-17              TP53
+
+`open_tables` finds rows and columns, for dictionaries too; `read` is the format "names", one mention per row. Cells are
+separated by tabs, commas or semicolons. Column names are compared without case, underscores and hyphens.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain, groupby
+from operator import itemgetter
+
+from lexome.document import Document, Passage, Span, shorten
+from lexome.errors import BadDocument, FormatError
+from lexome.formats.concept_ids import parse_ids
+from lexome.formats.rows import TableRow, csv_rows, tsv_rows
+from lexome.formats.streams import Source, as_utf8, require_text
+from lexome.formats.tally import Tally
+from lexome.metadata import Metadata
+
+# What a column is, by its name in lower case with spaces; of several for one meaning, those named first come first.
+COLUMN_NAMES: Mapping[str, tuple[str, ...]] = {
+    "mention": ("mention", "text", "mention text", "entity", "string", "surface form"),
+    "name": ("name", "term", "label", "symbol", "preferred name", "preferred term", "preferred label"),
+    "names": ("names", "synonyms", "synonym", "aliases", "alias", "other names", "alternative names", "also known as"),
+    "concept": ("concept", "concepts", "concept id", "concept ids", "curie"),
+    "id": ("id", "identifier", "term id", "accession", "code", "database id"),
+    "type": ("type", "entity type", "mention type", "semantic type", "category", "class", "kind"),
+    "taxon": ("taxon", "taxon id", "tax id", "taxid", "ncbi taxon", "ncbi taxon id", "ncbi tax id", "ncbi taxid"),
+    "xrefs": ("xrefs", "xref", "cross references", "cross reference", "db xrefs", "dbxrefs"),
+    "document": ("document", "document id", "doc", "doc id"),
+    "pmid": ("pmid",),
+}  # fmt: skip
+_MEANING = {name: meaning for meaning, names in COLUMN_NAMES.items() for name in names}
+# "Gene symbol", "MeSH ID", "HGNC aliases": the last word decides, where no column has the plain name.
+_LAST_WORD = {
+    "id": "id", "identifier": "id", "accession": "id", "name": "name", "symbol": "name", "term": "name",
+    "label": "name", "synonyms": "names", "synonym": "names", "aliases": "names", "alias": "names", "type": "type",
+}  # fmt: skip
+_SEPARATORS = re.compile(r"[\s_.-]+")
+# The first row that has no ids, above rows that do, names columns of which none is known.
+_HAS_DIGIT = re.compile(r"[0-9]")
+_SAMPLE = 20
+
+
+@dataclass(frozen=True)
+class NameTable:
+    """A table of a file: its columns by meaning, and its rows with their line numbers.
+
+    `columns` is None where the first row does not name columns; `header` are the names as they are written.
+    """
+
+    header: tuple[str, ...]
+    columns: Mapping[str, tuple[int, ...]] | None
+    rows: Iterator[tuple[TableRow, list[str]]]
+
+
+def find_columns(cells: Iterable[str]) -> dict[str, tuple[int, ...]]:
+    """The columns of each meaning, by position; empty if none is known.
+
+    >>> find_columns(["Gene symbol", "MeSH ID", "Entity_Type"])
+    {'type': (2,), 'name': (0,), 'id': (1,)}
+    """
+    plain = [_SEPARATORS.sub(" ", cell.strip().lstrip("#").strip().casefold()).strip() for cell in cells]
+    ranked: dict[str, list[tuple[int, int]]] = {}
+    for position, name in enumerate(plain):
+        if name in _MEANING:
+            meaning = _MEANING[name]
+            ranked.setdefault(meaning, []).append((COLUMN_NAMES[meaning].index(name), position))
+    columns = {meaning: tuple(position for _, position in sorted(found)) for meaning, found in ranked.items()}
+    more: dict[str, list[int]] = {}
+    for position, name in enumerate(plain):
+        meaning = _LAST_WORD.get(name.rpartition(" ")[2], "")
+        if name not in _MEANING and meaning and meaning not in columns:
+            more.setdefault(meaning, []).append(position)
+    # Of several ids, as of a gene and of its protein, none is more likely than another.
+    return columns | {meaning: tuple(at) for meaning, at in more.items() if meaning != "id" or len(at) == 1}
+
+
+def open_tables(source: Source, tally: Tally) -> Iterator[NameTable]:
+    """The table of a text file, or those of the sheets of an Excel file."""
+    if source.extension == ".xlsx":
+        from lexome.formats.office import extract, sheet_rows
+
+        for _, items in groupby(extract(source, "xlsx", tally), key=itemgetter(1)):
+            yield from _table(sheet_rows(items))
+        return
+    require_text(source, "names")
+    source = as_utf8(source, tally, line_ends=True)
+    delimiter = _delimiter(source)
+    yield from _table(tsv_rows(source) if delimiter in ("\t", "") else csv_rows(source, delimiter))
+
+
+def _table(rows: Iterator[TableRow]) -> Iterator[NameTable]:
+    cells = ((row, _cells(row)) for row in rows)
+    first = next(((row, line) for row, line in cells if not line[0].startswith(("# ", "##"))), None)
+    if first is None:
+        return
+    header = first[1]
+    columns = find_columns(header)
+    # A name may be the name of a column: BRCA1, "label", Term. A row that names columns has no ids.
+    named = bool(columns) and min(map(min, columns.values())) < 2 and not any(":" in cell for cell in header)
+    below = (item for item in cells if not item[0].raw.startswith(b"#\t"))
+    if named:
+        yield NameTable(tuple(header), columns, below)
+    else:
+        yield NameTable(tuple(header), None, chain([first], below))
+
+
+def _cells(row: TableRow) -> list[str]:
+    try:
+        return [_unquoted(cell) for cell in row.cells("utf-8")]
+    except BadDocument:
+        return [""]  # _mention raises it again, where it is counted
+
+
+def _unquoted(cell: str) -> str:
+    """The cell without the quotes that Excel puts around a cell with a comma, also between tabs."""
+    cell = cell.strip()
+    return cell[1:-1].replace('""', '"').strip() if len(cell) > 1 and cell[0] == cell[-1] == '"' else cell
+
+
+def _delimiter(source: Source) -> str:
+    """What separates the cells of a text file; "" if each line is one name."""
+    lines = (line for line in source.head().decode(errors="replace").lstrip("\ufeff").splitlines() if line.strip())
+    first = next((line for line in lines if not line.startswith(("# ", "##"))), "")
+    if "\t" in first:
+        return "\t"
+    likely = max(",;", key=first.count)
+    if source.extension == ".csv":
+        return likely
+    # Names have commas, as chemicals do: in other files, only a header tells.
+    return likely if len(find_columns(map(_unquoted, first.split(likely)))) > 1 else ""
+
+
+def looks_like_header(header: tuple[str, ...], rows: list[list[str]]) -> bool:
+    """Whether a row of unknown names is a header: it has no digit in its first cell, and all below have."""
+    return bool(rows) and not _HAS_DIGIT.search(header[0]) and all(_HAS_DIGIT.search(row[0]) for row in rows)
+
+
+def peek(rows: Iterator[tuple[TableRow, list[str]]]) -> tuple[list[list[str]], Iterator[tuple[TableRow, list[str]]]]:
+    """The cells of the first rows, and all rows."""
+    sample = [item for item, _ in zip(rows, range(_SAMPLE), strict=False)]
+    return [cells for _, cells in sample], chain(sample, rows)
+
+
+def read(source: Source, *, tally: Tally, type: str = "") -> Iterator[Document]:
+    """One document with one mention per row, or per line of a list: the name, its type, and the ids that it may have.
+
+    The name is in a column mention, text, name, term, label or symbol, or in the only one. `type` is that of names
+    without a column type. Columns id or document give the ids of documents, a column concept the ids of the mentions.
+    """
+    for table in open_tables(source, tally):
+        columns, rows = table.columns, table.rows
+        if columns is None:
+            if len(table.header) > 1:
+                raise FormatError(_unknown(source, table.header), code="missing-column", value=source.name)
+            columns = {"name": (0,)}
+        names = columns.get("mention") or columns.get("name")
+        if names is None:
+            raise FormatError(_unknown(source, table.header), code="missing-column", value=source.name)
+        if not type and "type" not in columns:
+            seen = f"columns {', '.join(table.header)}" if len(table.header) > 1 else "only names"
+            message = (
+                f"{source.name}: has {seen}, and no column of types such as Gene or Disease. Name the type of all "
+                "with --type TYPE (in Python: type=), or add a column called type."
+            )
+            raise FormatError(message, code="missing-type", value=source.name)
+        at = {meaning: positions[0] for meaning, positions in columns.items()} | {"mention": names[0]}
+        used = {at[meaning] for meaning in ("mention", "type", "concept", "document", "id", "pmid") if meaning in at}
+        ignored = [name for position, name in enumerate(table.header) if position not in used]
+        for row, cells in rows:
+            make = partial(_mention, row, cells, at, type, source.stem)
+            for doc in tally.accept(make, where=f"{source.name}, line {row.line}", raw=row.raw):
+                for name in ignored if table.columns is not None else ():
+                    tally.note(f"column {name!r} ignored")
+                yield doc
+
+
+def _mention(row: TableRow, cells: list[str], at: Mapping[str, int], type: str, file: str) -> Document:
+    if row.problem is not None:
+        raise row.problem
+    values = {meaning: cells[position] if position < len(cells) else "" for meaning, position in at.items()}
+    text, type = values["mention"], values.get("type") or type
+    if not text or not type:
+        missing = "name" if not text else "type"
+        raise BadDocument(f"no_{missing}", f"the row has no {missing}: {shorten(', '.join(cells))}", value=missing)
+    concepts = tuple(chain.from_iterable(parse_ids(part, None)[0] for part in values.get("concept", "").split(";")))
+    pmid = values.get("pmid", "")
+    name = values.get("document") or values.get("id") or pmid or f"{file}-{row.line}"
+    span = Span("T1", type, ((0, len(text)),), text, tuple(dict.fromkeys(concepts)))
+    return Document(name, (Passage(0, text),), (span,), meta=Metadata(pmid=pmid or None))
+
+
+def _unknown(source: Source, header: tuple[str, ...]) -> str:
+    return (
+        f"{source.name}: its columns are {', '.join(map(repr, header[:20]))}, none of which is known as that of the "
+        "names. Name it in the first row: name, term, text, mention, label or symbol."
+    )

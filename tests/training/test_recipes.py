@@ -9,8 +9,9 @@ import pytest
 from errors import raises, rejects
 from pretraining import recipe
 
+from lexome.cli.corpus import check
 from lexome.corpus.masking import rate_at
-from lexome.errors import RecipeError
+from lexome.errors import RecipeError, UsageError
 from lexome.models.encoder import preset
 from lexome.models.hf import matching_architecture
 from lexome.recipe import explain, load, seconds
@@ -102,3 +103,48 @@ def test_what_teaches_the_encoder_entities_follows_it() -> None:
 def test_an_unknown_field_of_the_model_is_named() -> None:
     with raises(RecipeError, code="unknown-key", value="model.with"):
         override_config(preset("tiny"), {"with": 3})
+
+
+SHAPE = {"layers": 2, "hidden_size": 64, "heads": 4, "intermediate_size": 128}
+
+
+@pytest.mark.parametrize(
+    ("keys", "code", "value"),
+    [
+        ({"model": SHAPE | {"hidden": 3}}, "unknown-key", "model.hidden"),
+        ({"model": SHAPE | {"layers": "2"}}, "invalid-value", "model.layers"),
+        ({"model": SHAPE | {"heads": 5}}, "heads-mismatch", 5),
+        ({"model": {"layers": 2}}, "missing-key", "model.hidden_size"),
+        ({"preset": "bert-bse"}, "unknown-preset", "bert-bse"),
+        ({"start": "here", "model": {"layer": 2}}, "unknown-key", "model.layer"),
+    ],
+)
+def test_check_checks_the_model(keys: dict[str, Any], code: str, value: Any, tmp_path: Path) -> None:
+    recipe = PretrainRecipe(stage="pretrain", shards=tmp_path, out=tmp_path, steps=1, **keys)
+    (tmp_path / "r.toml").write_text(explain(recipe))
+    with raises(UsageError, code=code, value=value):
+        check(tmp_path / "r.toml")
+
+
+@pytest.mark.parametrize(
+    ("keys", "code", "value"),
+    [
+        ({"data": {"sets": ["BC2GN"]}}, "unknown-dataset", "BC2GN"),
+        ({"data": {"sets": ["BC2GM"]}, "task": {"nestd": True}}, "unknown-key", "nestd"),
+        ({"data": {"folder": "mine"}, "task": {"kind": "nre"}}, "unknown-task", "nre"),
+        ({"data": {"folder": "mine"}, "task": {"kind": "ner", "types": ["A"], "scheme": "io"}}, "invalid-choice", "io"),
+    ],
+)
+def test_check_checks_datasets_and_the_task(keys: dict[str, Any], code: str, value: Any, tmp_path: Path) -> None:
+    recipe = FinetuneRecipe(stage="finetune", start=tmp_path, out=tmp_path, epochs=1, **keys)
+    (tmp_path / "r.toml").write_text(explain(recipe))
+    with raises(UsageError, code=code, value=value):
+        check(tmp_path / "r.toml")
+
+
+def test_a_task_of_a_folder_may_leave_its_types_to_the_documents(tmp_path: Path, capsys: Any) -> None:
+    keys: dict[str, Any] = {"data": {"folder": "mine"}, "task": {"kind": "ner"}}
+    recipe = FinetuneRecipe(stage="finetune", start=tmp_path, out=tmp_path, epochs=1, **keys)
+    (tmp_path / "r.toml").write_text(explain(recipe))
+    check(tmp_path / "r.toml")
+    assert 'kind = "ner"' in capsys.readouterr().out

@@ -4,7 +4,7 @@ import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -22,6 +22,10 @@ from lexome.cli.options import (
     print_rejected,
 )
 from lexome.errors import UsageError, needs
+
+if TYPE_CHECKING:
+    from lexome.recipe.finetune import FinetuneRecipe
+    from lexome.recipe.pretrain import TrainingRecipe
 
 
 @app.command()
@@ -184,13 +188,46 @@ def build_terms(recipe: RecipePath, set_: Overrides = None, as_json: AsJson = Fa
 def check(recipe: RecipePath, set_: Overrides = None) -> None:
     """Validate a recipe, and print it with all defaults.
 
+    That includes the names of datasets, the settings of [task] and, where torch is installed, [model] and preset.
     Nothing is run.
     """
     from lexome.recipe import STAGES, explain, load, schema_of, stage_of
+    from lexome.recipe.finetune import FinetuneRecipe
+    from lexome.recipe.pretrain import TrainingRecipe
 
     stage = stage_of(recipe)
     if stage not in STAGES:
         expected = ", ".join(map(json.dumps, STAGES))
         message = f"{recipe}: stage is {stage!r}; expected one of {expected}."
         raise UsageError(message, code="unknown-stage", value=stage)
-    print(explain(load(recipe, schema_of(stage), overrides=set_ or [])))
+    loaded = load(recipe, schema_of(stage), overrides=set_ or [])
+    if isinstance(loaded, FinetuneRecipe):
+        _check_task(loaded)
+    elif isinstance(loaded, TrainingRecipe) and (loaded.model or loaded.preset):
+        _check_model(loaded)
+    print(explain(loaded))
+
+
+def _check_task(recipe: "FinetuneRecipe") -> None:
+    """UsageError for an unknown dataset, or a [task] table that describes no task; the documents are not read."""
+    from lexome.datasets import find
+    from lexome.tasks import task_of
+
+    sources = [find(name, data=recipe.data.root) for name in recipe.data.sets]
+    try:
+        task_of({**(sources[0].settings if len(sources) == 1 else {}), **recipe.task})
+    except UsageError as error:
+        # What a folder's task lacks is taken from its training documents.
+        if error.code != "missing-key" or recipe.data.folder is None:
+            raise
+
+
+def _check_model(recipe: "TrainingRecipe") -> None:
+    """UsageError for an unknown preset, or a [model] table that describes no encoder."""
+    try:
+        from lexome.training.start import check_model_table
+    except ModuleNotFoundError as error:
+        print(f"note: [model] and preset were not checked: {error.name} is not installed.", file=sys.stderr)
+        return
+    new = getattr(recipe, "start", None) is None and getattr(recipe, "student", None) is None
+    check_model_table(recipe.preset, recipe.model, new=new)

@@ -2,9 +2,9 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import MISSING, asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import torch
 from torch import Tensor, nn
@@ -384,12 +384,40 @@ def build_model(
 
 def override_config(config: EncoderConfig | None, overrides: Mapping[str, Any]) -> EncoderConfig:
     """A configuration with some fields overridden, or built from them alone; RecipeError for an unknown field."""
-    known = [field.name for field in fields(EncoderConfig)]
-    if unknown := sorted(overrides.keys() - set(known)):
-        message = f"[model] has the unknown key {unknown[0]}; expected some of {', '.join(known)}."
+    _check_fields(overrides)
+    if config is not None:
+        return replace(config, **overrides)
+    missing = [
+        field.name for field in fields(EncoderConfig) if field.default is MISSING and field.name not in overrides
+    ]
+    if missing:
+        message = f"[model] lacks {', '.join(missing)}. Set every size of the model, or a preset that has them."
+        raise RecipeError(message, code="missing-key", value=f"model.{missing[0]}")
+    return EncoderConfig(**overrides)
+
+
+def _check_fields(overrides: Mapping[str, Any]) -> None:
+    """RecipeError for a key that EncoderConfig does not have, or a value of another type."""
+    hints = get_type_hints(EncoderConfig)
+    if unknown := sorted(overrides.keys() - hints.keys()):
+        message = f"[model] has the unknown key {unknown[0]}; expected some of {', '.join(hints)}."
         raise RecipeError(message, code="unknown-key", value=f"model.{unknown[0]}")
-    try:
-        return EncoderConfig(**overrides) if config is None else replace(config, **overrides)
-    except TypeError as error:
-        message = f"[model]: {error}. Set every size of the model except the vocabulary."
-        raise RecipeError(message, code="missing-key", value="model") from None
+    for name, value in overrides.items():
+        types = get_args(hints[name]) or (hints[name],)
+        if type(value) not in types and not (float in types and type(value) is int):
+            expected = " or ".join(one.__name__ for one in types if one is not type(None))
+            message = f"[model] has {name} = {value!r}; expected a value of type {expected}."
+            raise RecipeError(message, code="invalid-value", value=f"model.{name}")
+
+
+def check_model_table(preset_name: str | None, overrides: Mapping[str, Any], *, new: bool) -> None:
+    """RecipeError or UsageError where a preset and the [model] table over it describe no encoder.
+
+    With `new` they describe all of it but the vocabulary, which is the tokenizer's; else the rest is a checkpoint's.
+    """
+    if preset_name is not None:
+        override_config(preset(preset_name), overrides)
+    elif new:
+        override_config(None, {"vocab": 1, **overrides})
+    else:
+        _check_fields(overrides)

@@ -34,10 +34,17 @@ def test_a_bad_mention_is_dropped_and_counted(tmp_path: Path, bad: str) -> None:
     assert sum(times for note, times in tally.notes.items() if "dropped" in note) == 1
 
 
-def test_a_document_whose_mentions_are_all_elsewhere_is_rejected(tmp_path: Path) -> None:
+def test_a_document_whose_mentions_are_all_elsewhere_is_kept_and_counted(tmp_path: Path) -> None:
     shifted = "".join(f"1\t{at}\t{at + 4}\tmice\tSpecies\t1\n" for at in (3, 5, 7))
     with raises(BadDocument, code="offset_mismatch"):
         read(tmp_path / "a.pubtator", PUBTATOR.partition("1\t3")[0] + shifted)
+    tally = Tally(tmp_path / "rejects.jsonl")
+    (doc,) = lexome.read(tmp_path / "a.pubtator", tally=tally)
+    assert (doc.spans, dict(tally.rejected)) == ((), {})
+    assert dict(tally.notes) == {
+        "mention dropped: the text at its offsets is another": 3,
+        "document kept without most of its mentions, which do not fit its text: try --set offsets=repair": 1,
+    }
 
 
 def test_strict_rejects_the_document(tmp_path: Path) -> None:

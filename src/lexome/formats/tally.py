@@ -3,7 +3,8 @@
 Annotations that do not match their text are treated as the option `offsets` of readers says:
 
 keep    the document is kept: a mention at the right place takes the text's own spelling, any other is dropped, both
-        with a note; a document of which most mentions fail is rejected, for its offsets count something else
+        with a note; where most of a document's mentions fail, its offsets count something else: this is noted too, or,
+        where there is no rejects file, raised
 strict  the document is rejected
 repair  a mention is moved to the nearest occurrence of its text, or dropped
 """
@@ -350,7 +351,9 @@ def _matching(
             kept.append(replace(span, text=text))
     dropped = {span.id for span in spans} - {span.id for span in kept}
     if len(dropped) >= MIN_FAILURES and 2 * len(dropped) > len(spans):
-        raise failure
+        if tally.rejects_path is None:
+            raise failure
+        tally.note("document kept without most of its mentions, which do not fit its text: try --set offsets=repair")
     if respelled:
         tally.note("mention spelled as in the text", respelled)
     if dropped:

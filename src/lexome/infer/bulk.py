@@ -32,7 +32,7 @@ from lexome.pipeline import Advance, Engine, Job, Part, Stage, StageResult, run
 SETTINGS = "settings.json"
 
 # Incremented when the same models and options would give other files than before.
-VERSION = 2
+VERSION = 3
 
 LOCAL = Engine()
 

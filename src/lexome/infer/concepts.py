@@ -25,7 +25,7 @@ from lexome.errors import FormatError, UsageError
 from lexome.formats import get_format, option_parameters
 
 # Incremented when the same dictionaries would give other ids than before.
-VERSION = 2
+VERSION = 3
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,6 +45,15 @@ def test_one_dataset_is_described_and_checked(tmp_path: Path) -> None:
     assert run("datasets", "BC2GM", "--data", tmp_path, "--strict").returncode == 1
 
 
+def test_notes_of_the_reader_are_shown(tmp_path: Path) -> None:
+    rows = '{"text": "BRCA1 binds.", "label": "a", "colour": "red"}\n'
+    folder = write(tmp_path / "own", {"train.jsonl": rows, "dev.jsonl": rows})
+    result = run("datasets", folder, "--task", "classes")
+    assert "noted     2 field 'colour' ignored" in result.stdout, result.stdout
+    (note,) = json.loads(run("datasets", folder, "--task", "classes", "--json").stdout)["check"]["notes"].items()
+    assert note == ("field 'colour' ignored", 2)
+
+
 def test_an_empty_split_ends_with_one(tmp_path: Path) -> None:
     result = run("datasets", "BC2GM", "--data", columns(tmp_path, devel="\n"), "--json")
     assert result.returncode == 1

@@ -129,6 +129,14 @@ def test_annotators_are_sent_to_spawned_processes(annotator: Annotator) -> None:
         assert pool.map(annotator, TEXTS) == [annotator(text) for text in TEXTS]
 
 
+@pytest.mark.parametrize("call", ["__call__", "annotate"])
+def test_a_table_is_refused_with_its_columns(annotator: Annotator, call: str) -> None:
+    table = pandas.DataFrame({"pmid": [1, 2], "abstract": TEXTS[:2]})
+    with raises(UsageError, code="not-documents", mentions="'abstract'"):
+        getattr(annotator, call)(table)
+    assert annotator(table["abstract"]) == annotator(TEXTS[:2])
+
+
 # spaCy
 
 
@@ -147,6 +155,9 @@ def test_spacy_pipelines_have_mentions_as_entities(component: None, annotator: A
         expected = mentions(annotator(text))
         assert [(entity.text, entity.label_) for entity in spacy_doc.ents] == expected
         assert [(span.text, span.label_) for span in spacy_doc.spans["lexome"]] == expected
+        assert spacy_doc.spans["lexome"].attrs["scores"] == [span.score for span in annotator(text).spans]
+        again = spacy.tokens.Doc(nlp.vocab).from_bytes(spacy_doc.to_bytes())
+        assert again.spans["lexome"].attrs == spacy_doc.spans["lexome"].attrs
 
 
 def test_spacy_keeps_the_entities_of_other_components(component: None) -> None:
@@ -164,6 +175,13 @@ def test_a_mention_inside_a_token_covers_it_and_keeps_its_own_offsets(component:
     add_mentions(spacy_doc, doc)
     assert [entity.text for entity in spacy_doc.ents] == ["BRCA1-deficient"]
     assert from_json(spacy_doc.user_data["lexome"]) == doc
+
+
+def test_the_component_takes_models_by_name(component: None) -> None:
+    named = spacy.blank("en").add_pipe("lexome", config={"models": ["default"], "threads": 1})
+    assert named.annotator.about()["models"] == lexome.load("default", threads=1).about()["models"]
+    with raises(UsageError, code="unknown-model", value="defualt"):
+        spacy.blank("en").add_pipe("lexome", config={"models": ["defualt"]})
 
 
 def test_an_unknown_type_is_reported_when_the_pipeline_is_built(component: None) -> None:

@@ -203,6 +203,7 @@ def _print_dataset(dataset: "DataSet", report: "AuditReport | None") -> None:
         for split, counts in report.counts.items():
             if "/" not in split:
                 lines.append((split, ", ".join(f"{count:,} {what}" for what, count in counts.items())))
+        lines += [("noted", f"{times:,} {note}") for note, times in report.notes.items()]
         lines += [("warning", warning) for warning in report.warnings]
         lines += [("error", error) for error in report.errors]
         lines += [("checked", "no problems")] if not report.warnings and not report.errors else []

@@ -71,7 +71,7 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON, even with --quiet.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Suppress progress and summary.")]
 From = Annotated[str | None, typer.Option("--from", metavar="FORMAT", help="Input format. Default: detected.")]
 Lines = Annotated[bool, typer.Option("--lines", help="Treat each line of a plain text file as a document.")]

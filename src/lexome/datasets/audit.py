@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import combinations
 
 from lexome.document import Document
@@ -42,12 +42,16 @@ class Overlap:
 
 @dataclass(frozen=True, slots=True)
 class AuditReport:
-    """The result of a check. Errors make scores meaningless; warnings are good to know."""
+    """The result of a check. Errors make scores meaningless; warnings are good to know.
+
+    `notes` counts what the reader ignored, repaired or changed.
+    """
 
     counts: Mapping[str, Mapping[str, int]]
     overlaps: tuple[Overlap, ...] = ()
     warnings: tuple[str, ...] = ()
     errors: tuple[str, ...] = ()
+    notes: Mapping[str, int] = field(default_factory=dict)
 
 
 def audit_splits(

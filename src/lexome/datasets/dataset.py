@@ -477,9 +477,10 @@ class DataSet:
             return AuditReport({}, errors=(self._not_found(None),))
         splits: Splits = {}
         errors: list[str] = []
+        tally = Tally()
         for name in self.files:
             try:
-                splits[name] = self.split(name)
+                splits[name] = self.split(name, tally=tally)
             except DataSetError as error:
                 errors.append(str(error))
         raw = {name: counts for name, counts in self.card.expected.items() if name not in (TRAIN, DEV, TEST)}
@@ -491,7 +492,12 @@ class DataSet:
             expected.pop(TRAIN, None)
         report = audit_splits(splits, expected=expected, positive=self.card.positive, labels=self.task.closed_labels)
         missing = [f"the split {name} is missing" for name in self.missing]
-        return replace(report, warnings=(*missing, *warnings, *report.warnings), errors=(*errors, *report.errors))
+        return replace(
+            report,
+            warnings=(*missing, *warnings, *report.warnings),
+            errors=(*errors, *report.errors),
+            notes=dict(tally.notes.most_common()),
+        )
 
     def _not_found(self, split: str | None) -> str:
         searched = ", ".join(str(root) for root in self.roots) or f"./data, and {VARIABLE} names no folder"
@@ -521,7 +527,9 @@ def _merge_reports(reports: Mapping[str, AuditReport], card: DatasetCard) -> Aud
     ]
     errors = [f"fold {fold}: {error}" for fold, report in reports.items() for error in report.errors]
     overlaps = tuple(overlap for report in reports.values() for overlap in report.overlaps)
-    return AuditReport({**counts, "all folds' test": dict(total)}, overlaps, tuple(warnings), tuple(errors))
+    notes = sum((Counter(report.notes) for report in reports.values()), Counter[str]())
+    counts["all folds' test"] = dict(total)
+    return AuditReport(counts, overlaps, tuple(warnings), tuple(errors), dict(notes.most_common()))
 
 
 _SPLIT_NAMES = {

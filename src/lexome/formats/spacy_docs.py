@@ -273,9 +273,10 @@ def _add_entities(spacy_doc: "Doc", candidates: Iterable[Any]) -> None:
 def add_mentions(spacy_doc: "Doc", doc: Document, *, entities: bool = True) -> None:
     """Store an annotated Document of its text in an existing Doc: as JSON, as spans, and as entities.
 
-    The tokens stay as they are: a mention that begins or ends inside a token covers all of it.
+    The tokens stay as they are: a mention that begins or ends inside a token covers all of it. The scores of mentions
+    are in the attribute "scores" of the group of spans, where all have one.
     """
-    group, whole = [], []
+    group, whole, scores = [], [], []
     for span in doc.spans:
         concept = span.concepts[0] if span.concepts else ""
         for start, end in span.parts:
@@ -283,9 +284,12 @@ def add_mentions(spacy_doc: "Doc", doc: Document, *, entities: bool = True) -> N
                 start, end, label=span.type, kb_id=concept, span_id=span.id, alignment_mode="expand"
             )
             group.append(part)
+            scores.append(span.score)
             if len(span.parts) == 1 and span.type and part.text == part.text.strip():
                 whole.append(part)
     spacy_doc.spans[KEY] = group
+    if None not in scores:
+        spacy_doc.spans[KEY].attrs["scores"] = scores
     if entities:
         _add_entities(spacy_doc, whole)
     spacy_doc.cats |= dict.fromkeys(doc.labels, 1.0)

@@ -617,7 +617,7 @@ class Annotator:
             without_rules=without_rules,
             relation_types=relation_types,
         )
-        if isinstance(docs, str | bytes | Document) or not isinstance(docs, Iterable):
+        if isinstance(docs, str | bytes | Document | Mapping) or _is_table(docs) or not isinstance(docs, Iterable):
             hint = "Call annotator(it)." if isinstance(docs, str | Document) else _hint(docs)
             message = f"annotate was called with {_describe(docs)}; expected an iterable of texts or documents. {hint}"
             raise UsageError(message, code="not-documents", value=docs)
@@ -783,6 +783,11 @@ def _check_compatible(models: Sequence[Model]) -> None:
             raise UsageError(message, code="missing-mentions", value=missing[0])
 
 
+def _is_table(item: object) -> bool:
+    """Whether this is a DataFrame of pandas or polars, whose items are its column names or its columns."""
+    return hasattr(item, "columns") and hasattr(item, "shape")
+
+
 def _describe(item: object) -> str:
     names = {str: "a text", Document: "one document", bytes: "a bytes object", type(None): "None"}
     if isinstance(item, PurePath):
@@ -795,6 +800,9 @@ def _hint(item: object) -> str:
         return 'Decode it first: it.decode("utf-8").'
     if isinstance(item, PurePath):
         return "Read it first: lexome.read(it) yields its documents."
+    if _is_table(item):
+        columns = ", ".join(repr(name) for name in item.columns)  # type: ignore[attr-defined]
+        return f'Pass its column of texts, as annotator(table["text"]); it has {columns or "no columns"}.'
     return 'Pass a text to annotator("..."), or documents, as from lexome.read, to annotator.annotate(...).'
 
 

@@ -13,6 +13,7 @@ from lexome.document import Document
 from lexome.formats.spacy_docs import add_mentions, from_spacy
 from lexome.formats.tally import Tally
 from lexome.infer.annotator import Annotator, load
+from lexome.infer.named_models import resolve_model
 
 if TYPE_CHECKING:
     from spacy.tokens import Doc
@@ -23,6 +24,7 @@ NAME = "lexome"
 class LexomeComponent:
     """Annotates spaCy Docs: mentions are spans of doc.spans["lexome"], and entities where they do not overlap.
 
+    Their scores are in doc.spans["lexome"].attrs["scores"], in order, as those of spaCy's span categorizer.
     The tokens stay those of the pipeline: a mention that begins or ends inside a token covers all of it. The Document
     with exact offsets, and with relations and labels, is JSON in doc.user_data["lexome"].
     """
@@ -70,6 +72,6 @@ def create_component(
     entities: bool,
     threads: int | None,
 ) -> LexomeComponent:
-    """The component, with the models in these folders, or the default model."""
-    annotator = load(*models, threads=threads)
+    """The component, with models by name or folder, or the default model."""
+    annotator = load(*map(resolve_model, models), threads=threads)
     return LexomeComponent(annotator, types=types, min_score=min_score, entities=entities)

@@ -28,6 +28,7 @@ from lexome.errors import FormatError, LexomeError, UsageError
 from lexome.files import usable_cores
 from lexome.infer.bulk import BulkResult, BulkSettings, annotate_files, share_cores
 from lexome.infer.concepts import ConceptOptions
+from lexome.infer.selection import SelectionRequest
 from lexome.pipeline import Engine, Part
 
 HERE = Engine(workers=0)
@@ -105,7 +106,10 @@ def test_what_goes_with_mentions_that_are_replaced_is_counted(tmp_path: Path, mo
         "attribute dropped with a replaced mention": 2,
     }
     # Where no type of theirs is asked for, all of it stays.
-    assert run(tmp_path / "in", model, out="other", settings={"types": ("Chemical",)}).notes == {}
+    assert (
+        run(tmp_path / "in", model, out="other", settings={"request": SelectionRequest(types=("Chemical",))}).notes
+        == {}
+    )
 
 
 @pytest.mark.parametrize("format", ["bioc-xml", "bioc-json", "pubtator", "conll", "jsonl", "parquet", "html"])
@@ -250,7 +254,7 @@ def test_other_options_are_refused_and_named(given: Path, model: Path, tmp_path:
     run(given, model)
     whole = made(given.parent / "out")
     with raises(UsageError, code="other-settings", value="min-score", mentions="0.7"):
-        run(given, model, settings={"min_score": 0.7})
+        run(given, model, settings={"request": SelectionRequest(min_score=0.7)})
     with raises(UsageError, code="other-settings", value="to", mentions="html"):
         run(given, model, format="html")
     other = dictionary_model(tmp_path / "dictionary", {**WORDS, "cells": ("B-Disease", 6.0)})
@@ -278,7 +282,7 @@ def test_a_mark_that_names_another_folder_removes_nothing_there(given: Path, mod
     run(given, model)
     mark = given.parent / "out" / ".lexome" / "marks" / "a.json"
     mark.write_text(mark.read_text().replace('"a.jsonl"', '"../in/a.jsonl"'))
-    run(given, model, redo=True, settings={"min_score": 0.5})
+    run(given, model, redo=True, settings={"request": SelectionRequest(min_score=0.5)})
     assert (given / "a.jsonl").exists()
 
 

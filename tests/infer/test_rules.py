@@ -27,7 +27,17 @@ from lexome.infer.rules import (
     line_name,
     resolve_overlaps,
 )
-from lexome.infer.selection import Layout, Refinement, Selection, apply_rules, made_by_rule, refine_document, select
+from lexome.infer.selection import (
+    EVERYTHING,
+    Layout,
+    Refinement,
+    Selection,
+    SelectionRequest,
+    apply_rules,
+    made_by_rule,
+    refine_document,
+    select,
+)
 from lexome.tasks.ner import PredictedMention
 
 TYPES = ("Gene", "Disease", "Chemical", "Species", "CellLine", "Variant")
@@ -266,15 +276,18 @@ def test_layout_maps_both_ways() -> None:
 
 def test_a_selection_has_the_models_floors_and_rules() -> None:
     floors = {"Gene": 0.4, "Disease": 0.4}
-    assert select(None, None, default=TYPES, floors=floors).min_scores == floors
-    assert select(None, {"Gene": 0.9}, default=TYPES, floors=floors).min_scores == {"Gene": 0.9, "Disease": 0.4}
-    assert set(select(None, 0.0, default=TYPES, floors=floors).min_scores.values()) == {0.0}
-    assert not select(None, None, default=TYPES, without_rules=("lexicon, variants",)).enables("variants")
+    assert select(EVERYTHING, default=TYPES, floors=floors).min_scores == floors
+    assert select(SelectionRequest(min_score={"Gene": 0.9}), default=TYPES, floors=floors).min_scores == {
+        "Gene": 0.9,
+        "Disease": 0.4,
+    }
+    assert set(select(SelectionRequest(min_score=0.0), default=TYPES, floors=floors).min_scores.values()) == {0.0}
+    assert not select(SelectionRequest(without_rules=("lexicon, variants",)), default=TYPES).enables("variants")
     with pytest.raises(UsageError) as error:
-        select(None, None, default=TYPES, without_rules=("brands",))
+        select(SelectionRequest(without_rules=("brands",)), default=TYPES)
     assert error.value.code == "unknown-rule"
     with pytest.raises(UsageError) as error:
-        select(None, None, default=TYPES, overlaps="some")  # type: ignore[arg-type]
+        select(SelectionRequest(overlaps="some"), default=TYPES)  # type: ignore[arg-type]
     assert error.value.code == "invalid-overlaps"
 
 

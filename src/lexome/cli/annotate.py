@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from lexome.infer.bulk import BulkResult, BulkSettings
     from lexome.infer.concepts import ConceptOptions
     from lexome.infer.embed import EmbedResult
+    from lexome.infer.selection import SelectionRequest
     from lexome.infer.sessions import Device
 
 # A folder is written in this format unless --to names another.
@@ -164,30 +165,30 @@ class SelectionOptions:
         ),
     ] = None
 
-    def parse(self, annotator: "Annotator", *, relations: bool = False) -> dict[str, Any]:
-        """Arguments of Annotation and BulkSettings; UsageError for types and rules that the models lack.
+    def parse(self, annotator: "Annotator", *, relations: bool = False) -> "SelectionRequest":
+        """What is requested of the models; UsageError for types and rules that they lack.
 
         With `relations`, types that leave no pair to relate are an error too.
         """
-        from lexome.infer.selection import parse_min_score, parse_overlaps, parse_rules, parse_types
+        from lexome.infer.selection import (
+            SelectionRequest,
+            parse_min_score,
+            parse_overlaps,
+            parse_rules,
+            parse_types,
+        )
 
         types = parse_types(self.types or [], (*annotator.types, *annotator.extra_types))
         scored = (*annotator.types, *annotator.relation_types, *annotator.extra_types)
         related = (annotator.relation_types, self.min_relation_score)
         min_score = parse_min_score(self.min_score or [], scored, relations=related)
         relation_types = parse_types(self.relation_types or [], annotator.relation_types, name="--relation-types")
-        annotator.select(types=types, min_score=min_score, relation_types=relation_types)  # raises for unknown types
+        rules = tuple(sorted(parse_rules(self.no_rule or [])))
+        request = SelectionRequest(types, min_score, parse_overlaps(self.overlaps), rules, relation_types)
+        annotator.resolve(request)  # raises for unknown types
         if relations:
             annotator.require_pairs(types)
-        rules = tuple(sorted(parse_rules(self.no_rule or [])))
-        overlaps = parse_overlaps(self.overlaps)
-        return {
-            "types": types,
-            "min_score": min_score,
-            "overlaps": overlaps,
-            "without_rules": rules,
-            "relation_types": relation_types,
-        }
+        return request
 
 
 @app.command()
@@ -238,7 +239,7 @@ def annotate(
     kept = "finished files" if output.bulk else None
     with interruptible(None if output.printed else output.path, kept=kept), ignore_closed_pipe():
         annotator = models.load(folders, concepts, bulk=output.bulk)
-        selected = selection.parse(annotator, relations=models.relations)
+        request = selection.parse(annotator, relations=models.relations)
         if output.bulk:
             from lexome.infer.bulk import BulkSettings
 
@@ -246,6 +247,7 @@ def annotate(
             settings = BulkSettings(
                 folders,
                 written_as or BULK_FORMAT,
+                request=request,
                 from_=formats.from_,
                 lines=lines,
                 strict=rejection.strict,
@@ -253,7 +255,6 @@ def annotate(
                 read_options=read_options,
                 write_options=write_options,
                 concepts=concepts,
-                **selected,
             )
             with _served(folders, models.device, bulk.engine) as remote:
                 settings = replace(settings, device=remote)
@@ -263,12 +264,12 @@ def annotate(
         work = Annotation(
             annotator,
             parsed,
+            request=request,
             from_=formats.from_,
             lines=lines,
             read_options=read_options,
             rejects=rejects,
             progress_shown=not printing.quiet and not (output.printed and sys.stdout.isatty()),
-            **selected,
         )
         if output.format is None:
             _print_documents(work, printing)

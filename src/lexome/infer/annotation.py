@@ -4,7 +4,7 @@ import glob
 import re
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, fields
 from itertools import chain, groupby
@@ -19,7 +19,7 @@ from lexome.formats.streams import is_archive, open_sources, uncompressed_name
 from lexome.infer.annotator import TEXT_ID, Annotator, Candidate
 from lexome.infer.concepts import Concepts, naming_options
 from lexome.infer.relation_explanation import RelationExplanation
-from lexome.infer.selection import RULE_ATTRIBUTE, MinScore, Overlaps, match_case
+from lexome.infer.selection import EVERYTHING, RULE_ATTRIBUTE, Selection, SelectionRequest, match_case
 from lexome.progress import progress
 
 STANDARD_INPUT = Path("-")
@@ -218,11 +218,7 @@ class Annotation(_Pass):
         annotator: Annotator,
         inputs: Inputs,
         *,
-        types: tuple[str, ...] | None = None,
-        min_score: MinScore | None = None,
-        overlaps: Overlaps | None = None,
-        without_rules: Collection[str] = (),
-        relation_types: Collection[str] | None = None,
+        request: SelectionRequest = EVERYTHING,
         from_: str | None = None,
         lines: bool = False,
         read_options: Mapping[str, Any] | None = None,
@@ -237,11 +233,12 @@ class Annotation(_Pass):
             rejects=rejects,
             progress_shown=progress_shown,
         )
-        self.annotator, self.inputs, self.types, self.min_score = annotator, inputs, types, min_score
+        self.annotator, self.inputs = annotator, inputs
+        # An unknown type is reported before anything is read.
+        self.selection = annotator.resolve(request)
         if annotator.concepts is not None:
             self.tally.notes.update(annotator.concepts.unused(annotator.types))
-        self.overlaps, self.without_rules, self.relation_types = overlaps, without_rules, relation_types
-        self.counts = AnnotationCounts(predictable=predictable_types(annotator, types, relation_types))
+        self.counts = AnnotationCounts(predictable=predictable_types(annotator, self.selection))
         self._lines = lines
         self._tokens_before = 0
 
@@ -251,17 +248,11 @@ class Annotation(_Pass):
 
     def explain_relations(self, doc: Document) -> list[RelationExplanation]:
         """Why the annotated document has its relations, and which pairs came near."""
-        return self.annotator.explain_relations(doc, min_score=self.min_score, relation_types=self.relation_types)
+        return self.annotator.explain_selected_relations(doc, self.selection)
 
     def explain(self, doc: Document) -> list[Candidate]:
         """Mentions that were considered but are not in the annotated document, with reasons."""
-        return self.annotator.explain(
-            doc,
-            types=self.types,
-            min_score=self.min_score,
-            overlaps=self.overlaps,
-            without_rules=self.without_rules,
-        )
+        return self.annotator.explain_selected(doc, self.selection)
 
     def write(self, out: Path, format: str | None, **options: object) -> None:
         """Write all documents to one file, or to one folder in a format that is written so, with its options."""
@@ -288,16 +279,7 @@ class Annotation(_Pass):
         self._tokens_before = tokens
         with tally, bar as track:
             inputs = track(chain(self.inputs.text_documents(), docs))
-            annotated = annotate(
-                self.annotator,
-                inputs,
-                tally,
-                types=self.types,
-                min_score=self.min_score,
-                overlaps=self.overlaps,
-                without_rules=self.without_rules,
-                relation_types=self.relation_types,
-            )
+            annotated = annotate(self.annotator, inputs, tally, self.selection)
             yield from self.counts.count(annotated, tally)
             self.counts.tokens = self.annotator.tokens_run - tokens
             self.seconds = time.monotonic() - start
@@ -305,23 +287,13 @@ class Annotation(_Pass):
             raise FormatError(tally.failures[0], code="unreadable-file")
 
 
-def annotate(
-    annotator: Annotator,
-    docs: Iterable[Document],
-    tally: Tally,
-    *,
-    types: tuple[str, ...] | None = None,
-    min_score: MinScore | None = None,
-    overlaps: Overlaps | None = None,
-    without_rules: Collection[str] = (),
-    relation_types: Collection[str] | None = None,
-) -> Iterator[Document]:
+def annotate(annotator: Annotator, docs: Iterable[Document], tally: Tally, selection: Selection) -> Iterator[Document]:
     """The annotated documents; `tally` notes relations and attributes that were lost with replaced mentions.
 
     Relations of a type that a model predicts are not noted. Pairs of mentions that were not scored are, and so are
     documents in which the models have nothing to relate or to answer.
     """
-    predicted = predictable_types(annotator, (), relation_types)
+    predicted = _predictable_labels(annotator, selection)
     # Those that the documents must bring, as no model finds any.
     needed = frozenset[str]().union(*(model.task.input_types for model in annotator.models))
     needed = frozenset() if any(model.types for model in annotator.models) else needed
@@ -345,14 +317,7 @@ def annotate(
                 tally.note("document without questions: nothing to answer")
             yield doc
 
-    annotated = annotator.annotate(
-        remember(),
-        types=types,
-        min_score=min_score,
-        overlaps=overlaps,
-        without_rules=without_rules,
-        relation_types=relation_types,
-    )
+    annotated = annotator.annotate_selected(remember(), selection)
     tasks = [model.task for model in annotator.models]
     noted: Counter[str] = sum((task.notes for task in tasks), Counter())
     for doc in annotated:
@@ -363,13 +328,13 @@ def annotate(
         tally.note(note, count)
 
 
-def predictable_types(
-    annotator: Annotator, types: Iterable[str] | None, relation_types: Collection[str] | None
-) -> frozenset[str]:
+def predictable_types(annotator: Annotator, selection: Selection) -> frozenset[str]:
     """Everything that is predicted: selected types of mentions and of relations, and labels."""
-    labels = frozenset[str]().union(*(model.labels for model in annotator.models))
-    unwanted = annotator.select(relation_types=relation_types).unwanted
-    return frozenset(annotator.types if types is None else types) | (labels - unwanted)
+    return frozenset(selection.types) | _predictable_labels(annotator, selection)
+
+
+def _predictable_labels(annotator: Annotator, selection: Selection) -> frozenset[str]:
+    return frozenset[str]().union(*(model.labels for model in annotator.models)) - selection.unwanted
 
 
 # Whether a text looks English: the models are trained on English

@@ -26,6 +26,7 @@ from lexome.infer.selection import (
     Refined,
     Refinement,
     Selection,
+    SelectionRequest,
     refine_document,
     select,
 )
@@ -519,18 +520,12 @@ class Annotator:
         relation_types: Collection[str] | None = None,
     ) -> Selection:
         """Which predictions to keep; UsageError for a type that no model predicts."""
+        return self.resolve(SelectionRequest(types, min_score, overlaps, without_rules, relation_types))
+
+    def resolve(self, request: SelectionRequest) -> Selection:
+        """What is selected of the predictions of these models; UsageError for a type that no model predicts."""
         floors = {type_: score for model in self.models for type_, score in (model.settings.min_scores or {}).items()}
-        return select(
-            types,
-            min_score,
-            default=self.types,
-            extra=self.extra_types,
-            relations=self.relation_types,
-            relation_types=relation_types,
-            floors=floors,
-            overlaps=overlaps,
-            without_rules=without_rules,
-        )
+        return select(request, default=self.types, extra=self.extra_types, relations=self.relation_types, floors=floors)
 
     def require_pairs(self, types: Collection[str] | None) -> None:
         """UsageError if the relation models relate no pair of these mention types, by default of all.
@@ -617,6 +612,12 @@ class Annotator:
             without_rules=without_rules,
             relation_types=relation_types,
         )
+        return self.annotate_selected(docs, selection, batch_tokens=batch_tokens, together=together)
+
+    def annotate_selected(
+        self, docs: Iterable[str | Document], selection: Selection, *, batch_tokens: int = 0, together: int = 64
+    ) -> Iterator[Document]:
+        """The documents as `annotate` yields them, for a selection that is resolved already."""
         if isinstance(docs, str | bytes | Document | Mapping) or _is_table(docs) or not isinstance(docs, Iterable):
             hint = "Call annotator(it)." if isinstance(docs, str | Document) else _hint(docs)
             message = f"annotate was called with {_describe(docs)}; expected an iterable of texts or documents. {hint}"
@@ -648,8 +649,11 @@ class Annotator:
         without_rules: Collection[str] = (),
     ) -> list[Candidate]:
         """Mentions that were considered but are not in the result of the same call, in reading order, with reasons."""
-        doc = self.document(text)
         selection = self.select(types=types, min_score=min_score, overlaps=overlaps, without_rules=without_rules)
+        return self.explain_selected(self.document(text), selection)
+
+    def explain_selected(self, doc: Document, selection: Selection) -> list[Candidate]:
+        """The candidates that `explain` lists, for a selection that is resolved already."""
         models = [model.with_predictor(model.predictor.uncounted()) for model in self.models if model.types]
         candidates = [candidate for model in models for candidate in model.dropped(doc, selection)]
         return sorted(candidates, key=lambda candidate: (candidate.start, candidate.end, candidate.type))
@@ -662,7 +666,10 @@ class Annotator:
         relation_types: Collection[str] | None = None,
     ) -> list[RelationExplanation]:
         """Why an annotated document has its relations: evidence, other labels, and pairs that came near."""
-        selection = self.select(min_score=min_score, relation_types=relation_types)
+        return self.explain_selected_relations(doc, self.select(min_score=min_score, relation_types=relation_types))
+
+    def explain_selected_relations(self, doc: Document, selection: Selection) -> list[RelationExplanation]:
+        """The explanations of `explain_relations`, for a selection that is resolved already."""
         models = [model.with_predictor(model.predictor.uncounted()) for model in self.models if model.kind in RELATIONS]
         return [one for model in models for one in model.explain_relations(doc, selection)]
 

@@ -25,7 +25,7 @@ from lexome.infer.annotation import AnnotationCounts, annotate, predictable_type
 from lexome.infer.annotator import Annotator
 from lexome.infer.concepts import ConceptOptions, naming_options
 from lexome.infer.predictor import identity_of
-from lexome.infer.selection import MinScore, Overlaps
+from lexome.infer.selection import EVERYTHING, SelectionRequest
 from lexome.infer.sessions import Device, open_remote
 from lexome.pipeline import Advance, Engine, Job, Part, Stage, StageResult, run
 
@@ -53,17 +53,13 @@ class BulkSettings:
 
     models: tuple[Path, ...]
     format: str
-    types: tuple[str, ...] | None = None
-    min_score: MinScore | None = None
+    request: SelectionRequest = EVERYTHING
     from_: str | None = None
     lines: bool = False
     strict: bool = False
     threads: int | None = None
     read_options: Mapping[str, Any] = field(default_factory=dict)
     write_options: Mapping[str, Any] = field(default_factory=dict)
-    overlaps: Overlaps | None = None
-    without_rules: tuple[str, ...] = ()
-    relation_types: tuple[str, ...] | None = None
     concepts: ConceptOptions = field(default_factory=ConceptOptions)
     fingerprint: str = ""
     device: Device | None = None
@@ -73,20 +69,21 @@ class BulkSettings:
         # Its own attribute: the distribution has several names.
         import onnxruntime
 
+        types, relation_types = self.request.types, self.request.relation_types
         return {
             "version": VERSION,
             "onnxruntime": onnxruntime.__version__,
             "model": [identity_of(folder) for folder in self.models],
             "to": self.format,
-            "types": None if self.types is None else sorted(self.types),
-            "min-score": self.min_score,
+            "types": None if types is None else sorted(types),
+            "min-score": self.request.min_score,
             "from": self.from_,
             "lines": self.lines,
-            "overlaps": self.overlaps,
-            "no-rule": sorted(self.without_rules),
+            "overlaps": self.request.overlaps,
+            "no-rule": sorted(self.request.without_rules),
             # With the hashes of dictionaries: where one has changed, everything is annotated again.
             "concepts": self.concepts.identity(),
-            **({"relation-types": sorted(self.relation_types)} if self.relation_types is not None else {}),
+            **({"relation-types": sorted(relation_types)} if relation_types is not None else {}),
             **({"precision": self.device.precision} if self.device is not None else {}),
             **({"set": {**self.read_options, **self.write_options}} if self.read_options or self.write_options else {}),
         }
@@ -201,25 +198,18 @@ def annotate_file(job: Job, drafts: tuple[Path, ...], advance: Advance) -> dict[
     settings: BulkSettings = job.settings
     out, rejects = drafts
     rejects.touch()
+    types = tuple(settings.request.types or ())
     annotator = _open_once(
-        settings.models, settings.threads, settings.concepts, settings.fingerprint, settings.device, settings.types
+        settings.models, settings.threads, settings.concepts, settings.fingerprint, settings.device, types
     )
-    counts = AnnotationCounts(predictable=predictable_types(annotator, settings.types, settings.relation_types))
+    selection = annotator.resolve(settings.request)
+    counts = AnnotationCounts(predictable=predictable_types(annotator, selection))
     tokens = annotator.tokens_run
     with Tally(None if settings.strict else rejects) as tally:
         options: dict[str, object] = {"per": "line"} if settings.lines else {}
         docs = read(job.inputs, settings.from_, tally=tally, options_if_supported=options, **settings.read_options)
         docs = _track(docs, tally, advance)
-        annotated = annotate(
-            annotator,
-            docs,
-            tally,
-            types=settings.types,
-            min_score=settings.min_score,
-            overlaps=settings.overlaps,
-            without_rules=settings.without_rules,
-            relation_types=settings.relation_types,
-        )
+        annotated = annotate(annotator, docs, tally, selection)
         writing = {**naming_options(settings.format, annotator.concepts), **settings.write_options}
         write(out, counts.count(annotated, tally), settings.format, tally=tally, **writing)
         tally.raise_failures(str(job.inputs[0]))
@@ -238,7 +228,7 @@ def _open_once(
     concepts: ConceptOptions,
     fingerprint: str,
     device: Device | None,
-    types: tuple[str, ...] | None,
+    types: tuple[str, ...],
 ) -> Annotator:
     """The models and dictionaries, opened once per process for all its jobs, unless their files have changed.
 
@@ -246,7 +236,7 @@ def _open_once(
     """
     if device is None:
         return Annotator.open(*models, threads=threads, concepts=concepts)
-    remote = [open_remote(folder, number, device, types=types or ()) for number, folder in enumerate(models)]
+    remote = [open_remote(folder, number, device, types=types) for number, folder in enumerate(models)]
     return Annotator(remote, concepts.open(), batch_tokens=REMOTE_BATCH_TOKENS)
 
 

@@ -34,6 +34,30 @@ Overlaps = Literal["resolve", "keep"]
 """Whether mentions of different types at one place are resolved to the best one, or all are kept."""
 
 ALL_RULES = "all"
+
+
+@dataclass(frozen=True, slots=True)
+class SelectionRequest:
+    """Which predictions are wanted, by the names that a user gives; None means the default of the models.
+
+    types            mention types; by default all but those that are predicted only on request
+    min_score        minimum score of mentions and relations; by default the models' own
+    overlaps         whether mentions of different types at one place are resolved to the best one
+    without_rules    rules that are switched off
+    relation_types   types of relations; by default all
+
+    `Annotator.resolve` makes a Selection of it, which knows the types of the models.
+    """
+
+    types: Collection[str] | None = None
+    min_score: MinScore | None = None
+    overlaps: Overlaps | None = None
+    without_rules: Collection[str] = ()
+    relation_types: Collection[str] | None = None
+
+
+EVERYTHING = SelectionRequest()
+
 # What users look for under a name of their own, and the type that has it.
 _COVERED_BY = {
     "protein": "Gene",
@@ -126,28 +150,25 @@ class Selection:
 
 
 def select(
-    types: Collection[str] | None,
-    min_score: MinScore | None,
+    request: SelectionRequest,
     *,
     default: Sequence[str],
     extra: Sequence[str] = (),
     relations: Sequence[str] = (),
-    relation_types: Collection[str] | None = None,
     floors: Mapping[str, float] | None = None,
-    overlaps: Overlaps | None = None,
-    without_rules: Collection[str] = (),
 ) -> Selection:
-    """The selection of `types`, by default of all `default` types but none of `extra`; UsageError if one is unknown.
+    """The selection of what is requested, by default of all `default` types but none of `extra`.
 
-    `relations` are the types of relations that models predict, and `relation_types` those of them that are wanted.
-    `floors` are the models' own minimum scores, which hold for the types that `min_score` does not name.
+    UsageError if a type is unknown. `relations` are the types of relations that models predict. `floors` are the
+    models' own minimum scores, which hold for the types that the request does not name.
     """
-    overlaps = parse_overlaps(overlaps)
-    disabled = parse_rules(without_rules)
+    types, min_score = request.types, request.min_score
+    overlaps = parse_overlaps(request.overlaps)
+    disabled = parse_rules(request.without_rules)
     selected = tuple(default) if types is None else (types,) if isinstance(types, str) else tuple(types)
     selected = match_case(selected, (*default, *extra))
     _require_known(selected, default, extra)
-    unwanted = _unwanted(relation_types, relations)
+    unwanted = _unwanted(request.relation_types, relations)
     scored = (*default, *relations)
     if min_score is None:
         return Selection(selected, dict(floors or {}), overlaps, disabled, unwanted)

@@ -38,8 +38,8 @@ class LexomeComponent:
         entities: bool = True,
     ) -> None:
         # An unknown type is reported when the pipeline is built.
-        annotator.select(types=types, min_score=min_score)
-        self.annotator, self.types, self.min_score, self.entities = annotator, types, min_score, entities
+        self.annotator, self.entities = annotator, entities
+        self.selection = annotator.select(types=types, min_score=min_score)
 
     def __call__(self, spacy_doc: "Doc") -> "Doc":
         """The Doc with mentions."""
@@ -48,7 +48,7 @@ class LexomeComponent:
     def pipe(self, stream: Iterable["Doc"], *, batch_size: int = 128) -> Iterator["Doc"]:
         """The Docs with mentions, in order; several are annotated at a time."""
         waiting, read = tee(stream)
-        annotated = self.annotator.annotate(map(_document, read), types=self.types, min_score=self.min_score)
+        annotated = self.annotator.annotate_selected(map(_document, read), self.selection)
         for spacy_doc, doc in zip(waiting, annotated, strict=True):
             add_mentions(spacy_doc, doc, entities=self.entities)
             yield spacy_doc

@@ -1,5 +1,8 @@
 """Terms: Porter's stems, biomedical spellings, stop words, and where a text has a query's terms."""
 
+import time
+from unicodedata import normalize
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -36,6 +39,20 @@ SAME = [
 def test_spellings_of_one_name_share_a_term(spellings: tuple[str, ...]) -> None:
     shared = set.intersection(*({term for term, _, _ in terms(spelling)} for spelling in spellings))
     assert shared, spellings
+
+
+@pytest.mark.parametrize("plain", ["Sjögren-Köln", "NF-κB", "cancer", "IL-2"])
+def test_accents_of_their_own_and_invisible_characters_change_no_term(plain: str) -> None:
+    expected = [term for term, _, _ in terms(plain)]
+    for text in (normalize("NFD", plain), plain[:1] + "\u00ad" + plain[1:], plain.replace("-", "-\u200b")):
+        assert [term for term, _, _ in terms(text)] == expected
+        assert matching_ranges(text, query_terms(plain)) == [(0, len(text))]
+
+
+def test_terms_of_a_long_word_take_no_quadratic_time() -> None:
+    start = time.perf_counter()
+    assert len(query_terms("a" * MAX_QUERY_TERMS * 64)) == 1
+    assert time.perf_counter() - start < 1  # was 4.4 s
 
 
 def test_stop_words_are_left_out_unless_they_are_names_or_all_there_is() -> None:

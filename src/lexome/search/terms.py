@@ -116,11 +116,17 @@ _GREEK_NAMES = """
 _GREEK_NAME = {chr(0x3B1 + place): name for place, name in enumerate(_GREEK_NAMES.split())}
 _NAMES = "alpha|beta|gamma|delta|epsilon|kappa|lambda|omega|sigma|theta|zeta"
 
+# Inside a word: accents as characters of their own (NFD), soft hyphens, and zero-width characters.
+_MARKS, _INVISIBLE = r"\u0300-\u036f", r"\u00ad\u200b-\u200d\u2060\ufeff"
+_LETTERS, _INSIDE = r"[^\W_\u0391-\u03c9]", f"[{_MARKS}{_INVISIBLE}]"
+_UNSEEN = re.compile(f"[{_INVISIBLE}]")
 # A word, or a Greek letter, which is a word of its own.
-_WORD = re.compile(r"[^\W_\u0391-\u03c9]+|[\u0391-\u03c9]")
+_WORD = re.compile(rf"{_LETTERS}+(?:{_INSIDE}+{_LETTERS}*)*|[\u0391-\u03c9]{_INSIDE}*")
 # Spelled-out Greek letters glued to capitals or digits are words too: TNFalpha, NF-kappaB.
 _GLUED = re.compile(rf"(?:{_NAMES})(?=[A-Z0-9])|(?<=[A-Z0-9])(?:{_NAMES})(?![a-z])")
-_COMPOUND = re.compile(r"[^\W_]+(?:[-\u2010-\u2013/][^\W_]+)+")
+_PART = rf"[^\W_]++(?:{_INSIDE}++[^\W_]*+)*+"
+# Begun at the beginning of a word, or a text of n letters would take n² steps.
+_COMPOUND = re.compile(rf"(?<![^\W_])(?<!{_INSIDE}){_PART}(?:[-\u2010-\u2013/]{_INSIDE}*{_PART})+")
 
 # Frequent words that say nothing about a text's subject, beside those by which English is recognised.
 _MORE_STOP_WORDS = """
@@ -184,5 +190,5 @@ def _parts(match: re.Match[str]) -> list[Range]:
 def _fold(word: str) -> str:
     if word.isascii():
         return word.lower()
-    word = normalize("NFKC", word).lower()
+    word = normalize("NFKC", _UNSEEN.sub("", word)).lower()
     return "".join(_GREEK_NAME.get(letter, letter) for letter in word)

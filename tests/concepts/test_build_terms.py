@@ -227,9 +227,15 @@ def test_a_file_in_the_place_of_synonyms_is_kept(tmp_path: Path) -> None:
     other.write_text("{}")
     with raises(UsageError, code="foreign-output", value=other):
         build_terms(recipe(tmp_path, synonyms={"out": other}), progress_shown=False)
+
+
+@pytest.mark.parametrize("change", [{"near": ("Spell",)}, {"synonyms": {"out": "new.jsonl", "types": ("Spell",)}}])
+def test_a_type_that_no_dictionary_has_is_refused_before_anything_is_written(
+    tmp_path: Path, change: dict[str, object]
+) -> None:
     with raises(UsageError, code="unknown-type", value="Spell"):
-        table = {"out": tmp_path / "new.jsonl", "types": ("Spell",)}
-        build_terms(recipe(tmp_path, synonyms=table), progress_shown=False)
+        build_terms(recipe(tmp_path, **change), progress_shown=False)
+    assert not (tmp_path / "out.lexterms").exists()
 
 
 def test_pairs_of_a_concept_are_bounded(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import gzip
 from pathlib import Path
 
 import pytest
+from errors import raises
 
 from lexome.concepts.user_terms import TERM, TermFinder, dropped_terms, open_terms, split_type
 from lexome.document import Attribute, Document, Passage, Span
@@ -81,10 +82,52 @@ def test_an_error_names_the_columns_seen_and_expected(tmp_path: Path, text: str,
     assert "id (or identifier, accession), name (or term, label, symbol)" in str(error.value)
 
 
+def test_cells_may_be_empty_missing_or_quoted(tmp_path: Path) -> None:
+    path = written(tmp_path, "a.tsv", 'L:1\tred\nL:2\tmouse 1\tAnimal\nL:3\t"2,4-dye ""x"""\t\n')
+    assert terms_of(path, type="Dye") == [
+        ("L:2", "Animal", ("mouse 1",)),
+        ("L:1", "Dye", ("red",)),
+        ("L:3", "Dye", ('2,4-dye "x"',)),
+    ]
+    path = written(tmp_path, "b.tsv", "id\tname\ttaxon\nL:1\tx1\t9606\nL:2\tx2\t\nL:3\tx3\nL:4\tx4\tmouse\n")
+    index = open_terms(path)
+    assert [one.taxon for one in index.concepts()] == ["NCBITaxon:9606", None, None, None]
+    assert dropped_terms(index) == {"b.tsv: taxon is not a number of NCBI Taxonomy": 1}
+
+
+def test_a_name_of_one_letter_is_dropped_also_if_it_is_written_with_several(tmp_path: Path) -> None:
+    index = open_terms(written(tmp_path, "a.tsv", "L:1\tα\nL:2\tß\nL:3\te\u0301\nL:4\tα1\n"))
+    assert [one.names for one in index.concepts()] == [("α1",)]
+    assert dropped_terms(index)["a.tsv: name of one letter, or none"] == 3
+
+
+@pytest.mark.parametrize(
+    ("encoding", "line_end"),
+    [("utf-8", "\n"), ("utf-8-sig", "\r\n"), ("utf-16", "\r\n"), ("windows-1252", "\r\n"), ("windows-1252", "\r")],
+)
+def test_a_table_may_have_the_encodings_and_line_ends_of_excel(tmp_path: Path, encoding: str, line_end: str) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes(line_end.join(("id\tname\ttype", "L:1\tdyé\tDye", "L:2\tred\tDye", "")).encode(encoding))
+    assert terms_of(path) == [("L:1", "Dye", ("dyé",)), ("L:2", "Dye", ("red",))]
+
+
+def test_no_row_of_a_long_table_is_lost(tmp_path: Path) -> None:
+    rows = "".join(f"L:{number}\tx{number}\n" for number in range(100))
+    for header in ("", "id\tname\n"):
+        assert len(open_terms(written(tmp_path, "a.tsv", header + rows))) == 100
+
+
+def test_a_table_of_very_many_types_is_refused(tmp_path: Path) -> None:
+    path = written(tmp_path, "a.tsv", "".join(f"L:{number}\tx{number}\tan x, {number}\n" for number in range(1001)))
+    with raises(FormatError, code="too-many-types", value=1001):
+        open_terms(path)
+
+
 @pytest.mark.parametrize(
     ("name", "text", "code"),
     [
         ("a.tsv", "", "no-terms"),
+        ("a.tsv", "PK\x03\x04", "not-text"),
         ("a.tsv", "only names\nhere\n", "missing-column"),
         ("a.tsv", "L:1\tx\nL 2\tred\n", "no-terms"),
         ("a.obo", OBO[:-30], "truncated"),

@@ -88,9 +88,6 @@ def build_terms(recipe: TermsRecipe, *, progress_shown: bool = True) -> TermsRes
     if table.out.exists() and not result.new:
         return result
     index = TermIndex.open(recipe.out)
-    if unknown := sorted(set(table.types) - set(index.types)):
-        message = f"synonyms.types has {unknown[0]!r}; expected some of {', '.join(index.types)}."
-        raise UsageError(message, code="unknown-type", value=unknown[0])
     pairs = synonym_pairs(index, types=table.types or index.types, max_pairs=table.max_pairs)
     write(table.out, pairs, tally=(tally := Tally()))
     return replace(result, pairs=tally.written)
@@ -108,6 +105,11 @@ def _build_index(recipe: TermsRecipe, *, progress_shown: bool) -> TermsResult:
     builder = _Builder(recipe, files, progress_shown)
     for source, dictionary in enumerate(recipe.dictionaries):
         builder.add(dictionary, source)
+    types = sorted({entry.type for entry in builder.table})
+    for key, named in (("near", recipe.near), ("synonyms.types", recipe.synonyms.types if recipe.synonyms else ())):
+        if unknown := sorted(set(named) - set(types)):
+            message = f"{key} has {unknown[0]!r}; expected some of {', '.join(types)}."
+            raise UsageError(message, code="unknown-type", value=unknown[0])
     described = [
         {
             **dictionary.model_dump(mode="json", include={"name", "license", "version", "url"}),

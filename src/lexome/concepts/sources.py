@@ -28,6 +28,7 @@ from lexome.concepts.terms import Term
 from lexome.errors import BadDocument, FormatError
 from lexome.formats import Tally
 from lexome.formats.concept_ids import parse_ids
+from lexome.formats.name_table import unquote_cell
 from lexome.formats.streams import Source, open_sources, truncated
 from lexome.formats.xml import records
 
@@ -40,6 +41,7 @@ _RECORD_CLASSES = {"1": "Chemical", "3": "Disease", "4": "Species"}
 _SYNONYM = re.compile(r'"((?:[^"\\]|\\.)*)"\s*([A-Z]*)')
 _ESCAPE = re.compile(r"\\(.)")
 _QUOTE = re.compile(r'(?<!\\)"')
+_TAXON = re.compile(r"NCBITaxon:\d+")
 _BINOMIAL = re.compile(r"([A-Z])[a-z]+ ([a-z-]{3,})")
 
 
@@ -92,6 +94,15 @@ def to_curie(raw: str, prefix: str | None = None) -> str:
         return f"{prefix}:{raw}"
     concepts = parse_ids(raw, None)[0] if raw else ()
     return concepts[0] if len(concepts) == 1 and not concepts[0].startswith("local:") else raw
+
+
+def taxon_curie(cell: str, dropped: Counter[str]) -> str | None:
+    """The species in a cell, such as 9606, as a CURIE; None, which is counted, where it is no number."""
+    taxon = to_curie(cell, "NCBITaxon")
+    if _TAXON.fullmatch(taxon) is not None:
+        return taxon
+    dropped["taxon is not a number of NCBI Taxonomy"] += 1
+    return None
 
 
 def _curies(raw: Iterable[str]) -> tuple[str, ...]:
@@ -379,34 +390,40 @@ def _read_tsv(source: Source, options: SourceOptions, dropped: Counter[str]) -> 
     header = _header_row(lines) if named else []
     place = {key: _place(column, header, source) for key, column in options.columns.items()}
     filters = [(_place(column, header, source), starts) for column, starts in options.rows.items()]
-    least = max((*place.values(), *(at for at, _ in filters))) + 1
-    id_at, name_at, names_at = place["id"], place.get("name"), place.get("names")
+    # The other cells may be empty, and many programs do not write the tabs before empty cells at the end of a row.
+    required = (place["id"], place["name"] if "name" in place else place["names"])
+    least = max((*required, *(at for at, _ in filters))) + 1
     for _, line in lines:
         if not line or line.startswith("#\t"):
             continue
-        fields = line.split("\t")
+        fields = _split_row(line)
         if len(fields) < least:
             dropped["row with too few columns"] += 1
             continue
         if not all(fields[at].startswith(starts) for at, starts in filters):
             dropped["row of another kind"] += 1
             continue
-        type = fields[place["type"]].strip() if "type" in place else options.type
-        if not fields[id_at].strip() or not type:
+        cells = {key: fields[at].strip() if at < len(fields) else "" for key, at in place.items()}
+        type = cells.get("type") or options.type
+        if not cells["id"] or not type:
             dropped["row without an id" if type else "row without a type"] += 1
             continue
-        taxon = to_curie(fields[place["taxon"]], "NCBITaxon") if "taxon" in place else options.taxon
-        names = () if names_at is None else tuple(filter(None, fields[names_at].split(options.split)))
-        xrefs = _curies(fields[place["xrefs"]].split(options.split)) if "xrefs" in place else ()
-        name = "" if name_at is None else fields[name_at]
-        yield Term(to_curie(fields[id_at], options.prefix), type, name, names, taxon, xrefs)
+        taxon = (taxon_curie(cells["taxon"], dropped) if cells.get("taxon") else None) or options.taxon
+        names = tuple(filter(None, cells.get("names", "").split(options.split)))
+        xrefs = _curies(cells.get("xrefs", "").split(options.split))
+        yield Term(to_curie(cells["id"], options.prefix), type, cells.get("name", ""), names, taxon, xrefs)
+
+
+def _split_row(line: str) -> list[str]:
+    cells = line.split("\t")
+    return list(map(unquote_cell, cells)) if '"' in line else cells
 
 
 def _header_row(lines: Iterator[tuple[int, str]]) -> list[str]:
     """The names of columns: the first row that is not a comment, or the comment that names them."""
     for _, line in lines:
         if not line.startswith(("# ", "##")) and "\t" in line:
-            return [name.strip() for name in line.lstrip("#").split("\t")]
+            return [name.strip() for name in _split_row(line.lstrip("#"))]
     return []
 
 

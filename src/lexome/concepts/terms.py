@@ -116,7 +116,8 @@ class TermTable:
             name = tidy_name(raw if raw.isprintable() else _CONTROL.sub(" ", raw))
             if len(name) > self._max_characters:
                 self.dropped[f"name longer than {self._max_characters} characters"] += 1
-            elif len(name) < _SURELY_LONG and len(name_key(name)) < 2:
+            # "α" and "ß" have keys of several letters.
+            elif len(name) < _SURELY_LONG and (len(name) < 2 or len(name_key(name)) < 2):
                 self.dropped["name of one letter, or none" if name else "empty name"] += 1
             else:
                 yield name

@@ -21,9 +21,9 @@ import numpy as np
 from lexome.concepts.index import MAGIC, TermIndex
 from lexome.concepts.index_writer import write_index
 from lexome.concepts.matcher import CaseRule, NameMatcher
-from lexome.concepts.sources import SourceOptions, read_terms, to_curie
+from lexome.concepts.sources import SourceOptions, read_terms, taxon_curie, to_curie
 from lexome.concepts.terms import CURIE, Term, TermTable
-from lexome.document import Document, Range, Span, numbered_ids
+from lexome.document import Document, Range, Span, numbered_ids, shorten
 from lexome.errors import FormatError
 from lexome.formats import Tally
 from lexome.formats.concept_ids import LOCAL
@@ -35,6 +35,8 @@ from lexome.formats.tally import drop_dependents
 SIMILAR_TYPES = ("Chemical", "Disease")
 # The type of terms whose dictionary has none.
 TERM = "Term"
+# More are no types, but names or definitions: each document is searched type by type.
+MAX_TYPES = 1_000
 _USUAL_TYPES = {name.casefold(): name for name in ("Gene", "Disease", "Chemical", "Species", "CellLine", "Variant")}
 _WITHOUT_PREFIX = re.compile(r"[^\s:]+")
 
@@ -74,10 +76,16 @@ def _index_of(path: Path, type: str | None) -> TermIndex:
         reasons = "".join(f"; {count:,} {reason}" for reason, count in dropped.most_common(3))
         message = f"{path}: has no terms{reasons}. Expected an OBO file, or a table of ids and names."
         raise FormatError(message, code="no-terms", value=path)
+    if len(found := {entry.type for entry in table}) > MAX_TYPES:
+        message = (
+            f"{path}: {len(found):,} types, such as {shorten(min(found))!r}; expected at most {MAX_TYPES:,}. Without a "
+            "first row with names of columns, the third column has the types: name the columns, or remove it."
+        )
+        raise FormatError(message, code="too-many-types", value=len(found))
     # Several names for one id are how tables give synonyms.
     lost = {reason: count for reason, count in sorted(dropped.items()) if not reason.endswith("kept as synonym")}
     described = {"name": path.name, "dropped": lost}
-    types = {entry.type for entry in table}.intersection(SIMILAR_TYPES)
+    types = found.intersection(SIMILAR_TYPES)
     with tempfile.TemporaryDirectory(prefix="lexome-") as folder:
         file = Path(folder) / "terms"
         write_index(file, table, [described], near=types)
@@ -107,29 +115,32 @@ def _table_terms(path: Path, type: str | None, tally: Tally, dropped: Counter[st
         for table in open_tables(source, tally):
             sample, rows = peek(table.rows)
             at = _columns(path, table, sample)
+            width = max(len(table.header), *(max(positions) + 1 for positions in at.values()))
             least = max(at["id"][0], min((*at.get("name", ()), *at.get("names", ())))) + 1
             for _, cells in rows:
                 if len(cells) < least:
                     dropped["row with too few columns"] += 1
                     continue
-                if len(cells) > len(table.header):
+                if len(cells) > width:
                     dropped["row with more cells than columns, which were ignored"] += 1
-                cells += [""] * (len(table.header) - len(cells))
+                cells += [""] * (width - len(cells))
                 own = cells[at["type"][0]] if "type" in at else ""
-                if not cells[at["id"][0]] or ("type" in at and not (own or type)):
+                needs_type = "type" in at and table.columns is not None
+                if not cells[at["id"][0]] or (needs_type and not (own or type)):
                     dropped["row without an id" if not cells[at["id"][0]] else "row without a type"] += 1
                     continue
-                yield _term(cells, at, _usual_type(own or type or TERM))
+                yield _term(cells, at, _usual_type(own or type or TERM), dropped)
 
 
-def _term(cells: list[str], at: Mapping[str, tuple[int, ...]], type: str) -> Term:
+def _term(cells: list[str], at: Mapping[str, tuple[int, ...]], type: str, dropped: Counter[str]) -> Term:
     listed = {meaning: [cells[position] for position in positions] for meaning, positions in at.items()}
     preferred, *others = listed.get("name", [""])
     synonyms = [part.strip() for cell in listed.get("names", ()) for part in _split(cell)]
     xrefs = tuple(to_curie(part) for cell in listed.get("xrefs", ()) for part in _split(cell) if part.strip())
-    taxon = next(filter(None, listed.get("taxon", ())), None)
+    cell = next(filter(None, listed.get("taxon", ())), None)
+    taxon = None if cell is None else taxon_curie(cell, dropped)
     names = tuple(filter(None, [*others, *synonyms]))
-    return Term(to_curie(listed["id"][0]), type, preferred, names, taxon and to_curie(taxon, "NCBITaxon"), xrefs)
+    return Term(to_curie(listed["id"][0]), type, preferred, names, taxon, xrefs)
 
 
 def _split(cell: str) -> list[str]:
@@ -157,7 +168,9 @@ def _columns(path: Path, table: NameTable, sample: list[list[str]]) -> Mapping[s
     elif _names_first(sample):
         problem = f"its first column has names such as {sample[0][0]!r}, and its second ids such as {sample[0][1]!r}"
     else:
-        return {name: (number,) for number, name in enumerate(("id", "name", "type")[: len(table.header)])}
+        # The first rows may have no type.
+        width = max(map(len, sample))
+        return {name: (number,) for number, name in enumerate(("id", "name", "type")[:width])}
     raise FormatError(f"{path}: {problem}. {expected}", code="missing-column", value=path)
 
 
@@ -181,6 +194,7 @@ class TermFinder:
 
     def __init__(self, indexes: Sequence[TermIndex], *, case: CaseRule = "auto") -> None:
         self.types = tuple(sorted({type for index in indexes for type in index.types}))
+        numbers = {type: number for number, type in enumerate(self.types)}
         ids: list[str] = []
         type_numbers: list[int] = []
         owners: list[int] = []
@@ -189,14 +203,14 @@ class TermFinder:
             for index in indexes:
                 for concept in index.concepts():
                     ids.append(concept.id)
-                    type_numbers.append(self.types.index(concept.type))
+                    type_numbers.append(numbers[concept.type])
                     for name in concept.names:
                         owners.append(len(ids) - 1)
                         yield name
 
         self._matcher = NameMatcher(names(), case=case)
         self._ids = ids
-        self._type_numbers = np.array(type_numbers, np.uint16)
+        self._type_numbers = np.array(type_numbers, np.uint32)
         self._owners = np.array(owners, np.uint32)
 
     def __call__(self, docs: Iterable[Document]) -> Iterator[Document]:

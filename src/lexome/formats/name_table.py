@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain, groupby
+from itertools import chain, groupby, islice
 from operator import itemgetter
 
 from lexome.document import Document, Passage, Span, shorten
@@ -113,12 +113,12 @@ def _table(rows: Iterator[TableRow]) -> Iterator[NameTable]:
 
 def _cells(row: TableRow) -> list[str]:
     try:
-        return [_unquoted(cell) for cell in row.cells("utf-8")]
+        return [unquote_cell(cell) for cell in row.cells("utf-8")]
     except BadDocument:
         return [""]  # _mention raises it again, where it is counted
 
 
-def _unquoted(cell: str) -> str:
+def unquote_cell(cell: str) -> str:
     """The cell without the quotes that Excel puts around a cell with a comma, also between tabs."""
     cell = cell.strip()
     return cell[1:-1].replace('""', '"').strip() if len(cell) > 1 and cell[0] == cell[-1] == '"' else cell
@@ -134,7 +134,7 @@ def _delimiter(source: Source) -> str:
     if source.extension == ".csv":
         return likely
     # Names have commas, as chemicals do: in other files, only a header tells.
-    return likely if len(find_columns(map(_unquoted, first.split(likely)))) > 1 else ""
+    return likely if len(find_columns(map(unquote_cell, first.split(likely)))) > 1 else ""
 
 
 def looks_like_header(header: tuple[str, ...], rows: list[list[str]]) -> bool:
@@ -144,7 +144,7 @@ def looks_like_header(header: tuple[str, ...], rows: list[list[str]]) -> bool:
 
 def peek(rows: Iterator[tuple[TableRow, list[str]]]) -> tuple[list[list[str]], Iterator[tuple[TableRow, list[str]]]]:
     """The cells of the first rows, and all rows."""
-    sample = [item for item, _ in zip(rows, range(_SAMPLE), strict=False)]
+    sample = list(islice(rows, _SAMPLE))
     return [cells for _, cells in sample], chain(sample, rows)
 
 

@@ -510,3 +510,23 @@ def test_a_reader_that_has_seen_enough_is_no_error(model: Path, desk: Path) -> N
     command = f"{sys.executable} -m lexome annotate --model {model} many.txt --lines | head -1"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=PATIENCE_S)
     assert (done.stdout, done.stderr) == ("many-1\n", "")
+
+
+def test_a_run_with_nothing_left_to_do_says_so(model: Path, desk: Path) -> None:
+    command = ("--model", model, "in", "--out", "out", "--jobs", "0")
+    assert "complete" not in annotate(*command).stdout
+    again = annotate(*command).stdout
+    assert "outputs are complete already: nothing was done" in again
+    assert "skipped" not in again
+    Path("in/new.txt").write_text("BRCA1 binds.")
+    assert "files that were done before" in annotate(*command).stdout
+
+
+def test_what_was_not_written_is_named_in_one_line(tmp_path: Path) -> None:
+    span = Span("T1", "Gene", ((0, 5),), "BRCA1", ("NCBIGene:672",), 0.9)
+    lexome.write(tmp_path / "in.jsonl", [Document("1", (Passage(0, "BRCA1", "title"), Passage(6, "x")), (span,))])
+    done = CliRunner().invoke(app, ["convert", str(tmp_path / "in.jsonl"), str(tmp_path / "out.conll")])
+    noted = [line for line in done.stdout.splitlines() if "not written" in line]
+    assert len(noted) == 1
+    assert re.fullmatch(r"noted      (\d+) not written: (\d+ [a-z ]+, )+\d+ [a-z ]+", noted[0])
+    assert all(f"1 {name}" in noted[0] for name in ("concepts", "scores", "passage offsets"))

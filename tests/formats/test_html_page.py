@@ -492,3 +492,14 @@ def test_relations_of_concepts_with_very_many_mentions_leave_the_page_usable() -
     )
     assert ".d1-m1000" in plain
     assert len(related) < len(plain) + 1_000_000
+
+
+def test_columns_that_are_blank_are_left_out() -> None:
+    def columns(doc: Document) -> list[list[str]]:
+        return [[cell.text_content() for cell in table.iter("th")] for table in parsed([doc]).iter("table")]
+
+    relations = ["Entity 1", "Relation", "Entity 2", "Score", "Novel", "Attributes", "Id"]
+    mentions = ["Mention", "Type", "Characters", "Concepts", "Score", "Attributes", "Id"]
+    assert columns(HEART) == [relations, mentions]
+    without = replace(HEART, relations=(), attributes=())
+    assert columns(without) == [[name for name in mentions if name != "Attributes"]]

@@ -34,6 +34,7 @@ from lexome.cli.options import (
     ignore_closed_pipe,
     interruptible,
     prepare_terminal,
+    print_notes,
     print_rejected,
     use_color,
 )
@@ -432,8 +433,10 @@ def _finish_bulk(result: "BulkResult", out: Path, *, as_json: bool, quiet: bool)
         print_rejected(result.rejected, result.rejects, sys.stderr)
     else:
         counts, skipped = result.counts, result.files - result.new_files
+        if skipped and not result.new_files and not result.failures and not result.waiting:
+            print(f"complete   all {skipped:,} outputs are complete already: nothing was done (--verify hashes them)")
         print(f"annotated  {counts.documents:,} documents of {result.files:,} files, {counts.tokens:,} tokens")
-        if skipped:
+        if 0 < skipped < result.files:
             print(f"skipped    {skipped:,} files that were done before")
         if result.orphans:
             named = ", ".join(result.orphans[:NAMED_ORPHANS]) + (", ..." if len(result.orphans) > NAMED_ORPHANS else "")
@@ -445,12 +448,13 @@ def _finish_bulk(result: "BulkResult", out: Path, *, as_json: bool, quiet: bool)
 
 
 def _print_counts(counts: dict[str, Any], rejects: Path | None, stream: TextIO) -> None:
-    kinds = ("mentions", "linked", "relations", "labels", "notes")
-    for label, kind in zip(("found", "linked", "related", "labelled", "noted"), kinds, strict=True):
+    kinds = ("mentions", "linked", "relations", "labels")
+    for label, kind in zip(("found", "linked", "related", "labelled"), kinds, strict=True):
         for name, times in list(counts[kind].items())[:NAMED_TYPES]:
             print(f"{label:<10} {times:,} {name}", file=stream)
+    print_notes(counts["notes"], stream)
     print_rejected(counts["rejected"], rejects, stream)
-    if counts["seconds"]:
+    if counts["documents_per_second"]:
         rates = f"{counts['documents_per_second']:,.1f} documents/s, {counts['tokens_per_second']:,.0f} tokens/s"
         print(f"took       {counts['seconds']:,.1f} s: {rates}", file=stream)
 
@@ -550,10 +554,10 @@ def _print_link_counts(work: "Linking", out: Path, *, as_json: bool, quiet: bool
         ("abstained", counts.abstained),
         ("kept", counts.kept),
         ("no terms", counts.no_dictionary),
-        ("noted", work.tally.notes),
     ):
         for name, times in counter.most_common(NAMED_TYPES):
             print(f"{label:<10} {times:,} {name}", file=stream)
+    print_notes(work.tally.notes, stream)
     if counts.documents and not work.tally.spans and work.concepts.finder is None:
         print(
             "nothing to link: no document has mentions. `lexome annotate` finds and links them; for a list of names, "
@@ -655,8 +659,7 @@ def _print_vectors(result: "EmbedResult", out: Path, *, width: int, as_json: boo
         return
     print(f"read       {tally.documents:,} documents, {result.tokens:,} tokens in {result.windows:,} windows")
     print_rejected(tally.rejected, tally.rejects_path, sys.stdout)
-    for note, count in tally.notes.most_common():
-        print(f"noted      {count:,} {note}")
+    print_notes(tally.notes, sys.stdout)
     if result.without_tokens:
         print(f"noted      {result.without_tokens:,} without tokens, which have no vector")
     print(f"wrote      {result.vectors:,} vectors of width {width:,} to {out}")

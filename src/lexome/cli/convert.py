@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lexome.cli.options import (
+    NAMED_TYPES,
     AsJson,
     FormatOptions,
     Quiet,
@@ -17,6 +18,7 @@ from lexome.cli.options import (
     exit_for_tally,
     grouped,
     interruptible,
+    print_notes,
     print_rejected,
 )
 from lexome.errors import UsageError, needs
@@ -88,9 +90,10 @@ def _print_tally(tally: "Tally", out: Path, *, as_json: bool) -> None:
         return
     files = ", ".join(f"{count:,} {name}" for name, count in tally.files.items()) or "0"
     print(f"read       {tally.documents:,} documents ({files} files)", file=stream)
-    for name, counts in (("spans", tally.spans), ("relations", tally.relations), ("noted", tally.notes)):
-        for kind, count in counts.most_common(20):
+    for name, counts in (("spans", tally.spans), ("relations", tally.relations)):
+        for kind, count in counts.most_common(NAMED_TYPES):
             print(f"{name:<10} {count:,} {kind}", file=stream)
+    print_notes(tally.notes, stream)
     print_rejected(tally.rejected, tally.rejects_path, stream)
     print(f"wrote      {tally.written:,} documents to {out}", file=stream)
 

@@ -11,6 +11,7 @@ import inspect
 import os
 import shutil
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 # Longer lines are hard to read.
 MAX_WIDTH = 120
 NAMED_TYPES = 20
+NAMED_NOTES = 12
 STANDARD_OUTPUT = Path("-")
 
 app = typer.Typer(
@@ -291,6 +293,23 @@ def parse_options(pairs: Iterable[str] | None, *, example: str) -> dict[str, str
             raise UsageError(message, code="invalid-override", value=pair)
         options[key] = value
     return options
+
+
+def print_notes(notes: Mapping[str, int], stream: TextIO) -> None:
+    """A line for each note, most frequent first; what was ignored and what was not written have one line each."""
+    folded = Counter(notes)
+    for ending in (" ignored", " not written"):
+        found = [
+            (note.removesuffix(ending), times) for note, times in Counter(notes).most_common() if note.endswith(ending)
+        ]
+        if len(found) > 1:
+            names = [f"{times:,} {name}" for name, times in found[:NAMED_NOTES]]
+            more = [f"{len(found) - NAMED_NOTES:,} more kinds"] if len(found) > NAMED_NOTES else []
+            for name, _ in found:
+                del folded[name + ending]
+            folded[f"{ending.strip()}: {', '.join(names + more)}"] = sum(times for _, times in found)
+    for note, times in folded.most_common(NAMED_TYPES):
+        print(f"noted      {times:,} {note}", file=stream)
 
 
 def print_rejected(rejected: Mapping[str, int], path: Path | None, stream: TextIO) -> None:

@@ -21,6 +21,7 @@ from lexome.cli.options import (
     exit_for_tally,
     grouped,
     interruptible,
+    print_notes,
     print_rejected,
     use_color,
 )
@@ -139,8 +140,7 @@ def _print_index(result: "IndexResult", out: Path) -> None:
     print("files      " + ", ".join(f"{count:,} {name}" for name, count in files.items() if count))
     vectors = f", {result.vectors:,} vectors" if result.vectors else ""
     print(f"indexed    {result.new_documents:,} documents")
-    for note, times in result.tally.notes.most_common():
-        print(f"noted      {times:,} {note}")
+    print_notes(result.tally.notes, sys.stdout)
     print_rejected(result.tally.rejected, result.tally.rejects_path, sys.stdout)
     counts = f"{result.documents:,} documents, {result.passages:,} passages, {result.mentions:,} mentions{vectors}"
     print(f"holds      {counts}")

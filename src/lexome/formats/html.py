@@ -14,7 +14,7 @@ import tempfile
 import zlib
 from bisect import bisect_left, bisect_right, insort
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from html import escape
 from importlib.resources import files
@@ -289,8 +289,9 @@ def _relation_legend(page: Page) -> str:
         for type_, count in page.relations.most_common()
     )
     options = "".join(f'<option value="{tenths}">{tenths / 10:.1f}</option>' for tenths in MINIMUM_SCORES)
-    least = f'<label class="key other">Score at least <select id="least"><option value="0">0</option>{options}</select>'
-    return f'<div role="group" aria-label="Types of relation">{keys}{least}</label></div>'
+    select = f'<select id="least"><option value="0">any</option>{options}</select>'
+    least = f'<label class="key other">Minimum score of relations {select}</label>'
+    return f'<div role="group" aria-label="Types of relation">{keys}{least}</div>'
 
 
 def _article(doc: Document, page: Page, tally: Tally) -> str:
@@ -611,6 +612,12 @@ def _question(question: Question) -> str:
     )
 
 
+Row = tuple[str, tuple[str, ...]]
+"""The attributes of a row's tag, and its cells."""
+
+_OPTIONAL_COLUMNS = ("Score", "Novel", "Attributes")
+
+
 def _relations_table(doc: Document, anchors: Anchors, attributes: dict[str, list[str]], page: Page) -> str:
     """Two entities and their relation, expanded; all arguments of a relation but the first are in the third column."""
     if not doc.relations:
@@ -622,20 +629,21 @@ def _relations_table(doc: Document, anchors: Anchors, attributes: dict[str, list
         first, *others = [_argument(argument, texts, firsts, anchors) for argument in relation.arguments] or [""]
         tenths = "" if relation.score is None else f" p{min(max(int(relation.score * 10), 0), 9)}"
         rows.append(
-            _table_row(
-                first,
-                f"<bdi>{to_html(relation.type)}</bdi>",
-                "".join(others),
-                score_text(relation.score),
-                {True: "yes", False: "no", None: ""}[relation.novel],
-                to_html("; ".join(attributes.get(relation.id, ()))),
-                to_html(relation.id),
-                anchor=anchors.relations[relation.id],
-                classes=f"q{page.relation_number(relation.type)}{tenths}",
+            (
+                f' id="{anchors.relations[relation.id]}" class="q{page.relation_number(relation.type)}{tenths}"',
+                (
+                    first,
+                    f"<bdi>{to_html(relation.type)}</bdi>",
+                    "".join(others),
+                    score_text(relation.score),
+                    {True: "yes", False: "no", None: ""}[relation.novel],
+                    to_html("; ".join(attributes.get(relation.id, ()))),
+                    to_html(relation.id),
+                ),
             )
         )
-    head = _table_head("Entity 1", "Relation", "Entity 2", "Score", "Novel", "Attributes", "Id")
-    return _details("Relations", len(rows), f"<table>{head}{''.join(rows)}</table>", is_open=True)
+    head = ("Entity 1", "Relation", "Entity 2", "Score", "Novel", "Attributes", "Id")
+    return _details("Relations", len(rows), _table(head, rows), is_open=True)
 
 
 def _argument(argument: Argument, spans: dict[str, Span], firsts: dict[str, Span], anchors: Anchors) -> str:
@@ -659,14 +667,14 @@ def mentions_table(doc: Document, anchors: Anchors, attributes: dict[str, list[s
     """All spans with offsets, concepts and scores, collapsed: an accessible form of the highlights."""
     if not doc.spans:
         return ""
-    rows = "".join(_mention_row(span, anchors, attributes) for span in doc.spans)
-    head = _table_head("Mention", "Type", "Characters", "Concepts", "Score", "Attributes", "Id")
-    return _details("Mentions", len(doc.spans), f"<table>{head}{rows}</table>")
+    rows = [_mention_row(span, anchors, attributes) for span in doc.spans]
+    head = ("Mention", "Type", "Characters", "Concepts", "Score", "Attributes", "Id")
+    return _details("Mentions", len(doc.spans), _table(head, rows))
 
 
-def _mention_row(span: Span, anchors: Anchors, attributes: dict[str, list[str]]) -> str:
+def _mention_row(span: Span, anchors: Anchors, attributes: dict[str, list[str]]) -> Row:
     where = "<br>".join(f'<span class="n">{start}–{end}</span>' for start, end in span.parts)
-    return _table_row(
+    cells = (
         f'<a class="rel t{anchors.types[span.type]}" href="#{anchors.spans[span.id]}">{to_html(span.text)}</a>',
         to_html(span.type),
         where,
@@ -675,6 +683,7 @@ def _mention_row(span: Span, anchors: Anchors, attributes: dict[str, list[str]])
         to_html("; ".join(attributes.get(span.id, ()))),
         to_html(span.id),
     )
+    return "", cells
 
 
 def attributes_by_target(doc: Document) -> dict[str, list[str]]:
@@ -710,13 +719,18 @@ def _field_value(value: Any) -> str:
     return f"<bdi>{to_html(str(value))}</bdi>"
 
 
-def _table_head(*names: str) -> str:
-    return "<thead><tr>" + "".join(f'<th scope="col">{name}</th>' for name in names) + "</tr></thead>"
-
-
-def _table_row(*cells: str, anchor: str | None = None, classes: str = "") -> str:
-    id_ = f' id="{anchor}" class="{classes}"' if anchor is not None else ""
-    return f"<tr{id_}>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
+def _table(names: Sequence[str], rows: Sequence[Row]) -> str:
+    """A table without those of its optional columns that are blank in all rows."""
+    shown = [
+        column
+        for column, name in enumerate(names)
+        if name not in _OPTIONAL_COLUMNS or any(cells[column] for _, cells in rows)
+    ]
+    head = "".join(f'<th scope="col">{names[column]}</th>' for column in shown)
+    body = "".join(
+        f"<tr{tag}>" + "".join(f"<td>{cells[column]}</td>" for column in shown) + "</tr>" for tag, cells in rows
+    )
+    return f"<table><thead><tr>{head}</tr></thead>{body}</table>"
 
 
 def _details(name: str, count: int | None, content: str, *, is_open: bool = False) -> str:

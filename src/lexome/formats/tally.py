@@ -177,7 +177,7 @@ def note_losses(
     """Note what the document has and the format does not support, and what else was `lost`."""
     present = {
         "relations": doc.relations,
-        "attributes": doc.attributes,
+        **{f"attribute {name!r}": True for name in sorted({one.name for one in doc.attributes})},
         "questions": doc.questions,
         "labels": doc.labels,
         "metadata": doc.meta != NO_METADATA,
@@ -192,6 +192,7 @@ def note_losses(
         or not {passage.kind for passage in doc.passages} <= {"sentence", "paragraph"},
         "sentences and tokens": any(passage.sentences or passage.tokens for passage in doc.passages),
     }
+    supported |= {name for name in present if name.startswith("attribute ") and "attributes" in supported}
     for name in (*(name for name, has in present.items() if has and name not in supported), *lost):
         tally.note(f"{name} not written")
 

@@ -104,7 +104,8 @@ def score_gold(model: Model, docs: Sequence[Document], schema: str) -> dict[str,
     gold = [with_sentences(doc) if task.uses_sentences else doc for doc in docs]
     predicted = model.annotate([replace(doc, relations=()) for doc in gold])
     scores = {name: round(100 * value, 2) for name, value in scorer.score(gold, predicted).items()}
-    judged = [one for pair in zip(gold, predicted, strict=True) for one in scorer.judged(*pair) if one[0] == schema]
+    pairs = zip(gold, predicted, strict=True)
+    judged = [one for pair in pairs for one in scorer.judged_relations(*pair) if one[0] == schema]
     probability = np.array([score for _, _, score, _ in judged], np.float64)
     right = np.array([correct for _, _, _, correct in judged], np.float64)
     return {

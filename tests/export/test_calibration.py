@@ -20,7 +20,7 @@ from lexome.export.calibration import (
     fit,
     min_probability,
     platt,
-    scored_mentions,
+    scored_predictions,
 )
 from lexome.export.int8 import HeldOutSource
 from lexome.infer.annotator import Model, calibrated
@@ -87,14 +87,14 @@ def test_a_type_is_calibrated_only_on_sources_that_annotate_it() -> None:
     gold = [document(0, (0, 2, "Gene", None))]
     both = [document(0, (0, 2, "Gene", None), (8, 9, "Drug", None))]
     found = [document(0, (0, 2, "Gene", 0.9), (3, 5, "Gene", 0.6), (6, 8, "Drug", 0.8))]
-    own = scored_mentions(
+    own = scored_predictions(
         task, [HeldOutSource("genes", "dev", both), HeldOutSource("all", "dev", both)], [found, found]
     )
     assert own["Gene"].correct_N.tolist() == [1, 0, 1, 0]
     assert own["Gene"].documents_N.tolist() == [1, 1, 2, 2]
     assert own["Drug"].scores_N.tolist() == [0.8]
     # A file without a single drug says nothing of drugs.
-    assert scored_mentions(task, [HeldOutSource("file", None, gold)], [found])["Drug"].scores_N.tolist() == []
+    assert "Drug" not in scored_predictions(task, [HeldOutSource("file", None, gold)], [found])
 
 
 def test_types_with_few_mentions_are_not_calibrated() -> None:

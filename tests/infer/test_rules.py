@@ -38,7 +38,7 @@ from lexome.infer.selection import (
     refine_document,
     select,
 )
-from lexome.tasks.ner import PredictedMention
+from lexome.tasks.task import PredictedMention
 
 TYPES = ("Gene", "Disease", "Chemical", "Species", "CellLine", "Variant")
 

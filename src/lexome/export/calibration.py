@@ -6,7 +6,7 @@ does not know the answer.
 N mentions, relations or answers, Q questions
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -16,10 +16,9 @@ from numpy.typing import NDArray
 from lexome.document import Document, Question
 from lexome.export.int8 import HeldOutSource
 from lexome.infer.annotator import EDGE, Curve, Model, calibrated
-from lexome.tasks import DocumentRelations, Questions, Task
-from lexome.tasks.metrics import mentions
-from lexome.tasks.metrics.spans import Mention, merge_parts
+from lexome.tasks import Questions, Task
 from lexome.tasks.qa import Form, ask_elsewhere, is_right, join_texts
+from lexome.tasks.task import JudgedPrediction
 
 Floats = NDArray[np.float64]
 
@@ -76,33 +75,45 @@ class Calibration:
 def calibrate(
     task: Task, sources: Sequence[HeldOutSource], predictions: Sequence[Sequence[Document]]
 ) -> dict[str, Calibration]:
-    """By type with enough predicted mentions in sources that annotate it, its calibration."""
-    if isinstance(task, DocumentRelations):
-        return _calibrate_relations(task, sources, predictions)
-    by_type = scored_mentions(task, sources, predictions)
-    return {type_: fit(scored) for type_, scored in by_type.items() if len(scored.scores_N) >= MIN_MENTIONS}
+    """The calibration of each type with enough predictions in sources that annotate it; rare ones have their pool's."""
+    judged = _judged(task, sources, predictions)
+    by_type = _by(judged, lambda one: one.type)
+    by_pool = _by(judged, lambda one: one.pool)
+    pooled = {pool: fit(scored) for pool, scored in by_pool.items() if pool and len(scored.scores_N) >= MIN_MENTIONS}
+    fitted: dict[str, Calibration] = {}
+    for pool, type_ in task.calibrated_types:
+        if type_ in by_type and len(by_type[type_].scores_N) >= MIN_MENTIONS:
+            fitted[type_] = fit(by_type[type_])
+        elif pool in pooled and type_ not in fitted:
+            fitted[type_] = replace(pooled[pool], pooled=pool)
+    return fitted
 
 
-def scored_mentions(
+def scored_predictions(
     task: Task, sources: Sequence[HeldOutSource], predictions: Sequence[Sequence[Document]]
 ) -> dict[str, ScoredMentions]:
-    """By type, the predicted mentions of sources that annotate it; correct are those with gold's type and offsets."""
-    rows: dict[str, list[tuple[float, bool, int]]] = {type_: [] for type_ in task.types}
-    number = 0
+    """By type, the predictions in sources that annotate it."""
+    return _by(_judged(task, sources, predictions), lambda one: one.type)
+
+
+def _judged(
+    task: Task, sources: Sequence[HeldOutSource], predictions: Sequence[Sequence[Document]]
+) -> list[JudgedPrediction]:
+    """The predictions of all sources, whose documents are numbered from 1 together."""
+    judged: list[JudgedPrediction] = []
+    before = 1
     for source, predicted in zip(sources, predictions, strict=True):
-        if source.name in task.annotated:
-            types = task.for_source(source.name).asked
-        else:
-            # A source that the task does not know annotates the types it has mentions of.
-            types = task.asked & {span.type for doc in source.docs for span in doc.spans}
-        for gold, doc in zip(source.docs, predicted, strict=True):
-            number += 1
-            expected = set(mentions(gold, types))
-            for span in doc.spans:
-                if span.type in types and span.score is not None:
-                    correct = Mention(span.type, merge_parts(span.parts)) in expected
-                    rows[span.type].append((span.score, correct, number))
-    return {type_: _scored(of_type) for type_, of_type in rows.items()}
+        own = task.judged(source.name, source.docs, predicted)
+        judged += (one._replace(document=before + one.document) for one in own)
+        before += len(source.docs)
+    return judged
+
+
+def _by(judged: Iterable[JudgedPrediction], key: Callable[[JudgedPrediction], str]) -> dict[str, ScoredMentions]:
+    rows: dict[str, list[tuple[float, bool, int]]] = {}
+    for one in judged:
+        rows.setdefault(key(one), []).append((one.score, one.right, one.document))
+    return {name: _scored(own) for name, own in rows.items()}
 
 
 def _scored(rows: Sequence[tuple[float, bool, int]]) -> ScoredMentions:
@@ -111,35 +122,6 @@ def _scored(rows: Sequence[tuple[float, bool, int]]) -> ScoredMentions:
         np.array([correct for _, correct, _ in rows], np.float64),
         np.array([number for _, _, number in rows], np.int64),
     )
-
-
-def _calibrate_relations(
-    task: DocumentRelations, sources: Sequence[HeldOutSource], predictions: Sequence[Sequence[Document]]
-) -> dict[str, Calibration]:
-    """By relation type, its calibration, or where it is rare that of its schema's relations together."""
-    by_type: dict[str, list[tuple[float, bool, int]]] = {}
-    by_schema: dict[str, list[tuple[float, bool, int]]] = {}
-    number = 0
-    for source, predicted in zip(sources, predictions, strict=True):
-        present = {relation.type for doc in source.docs for relation in doc.relations}
-        # A source that the task does not know annotates the schemas that it has relations of.
-        unknown = source.name not in task.annotated
-        silent = {one["name"] for one in task.schemas if unknown and not present.intersection(one["labels"])}
-        for gold, doc in zip(source.docs, predicted, strict=True):
-            number += 1
-            for schema, type_, score, right in task.for_source(source.name).judged(gold, doc):
-                if schema not in silent:
-                    by_type.setdefault(type_, []).append((score, right, number))
-                    by_schema.setdefault(schema, []).append((score, right, number))
-    pooled = {name: fit(_scored(rows)) for name, rows in by_schema.items() if len(rows) >= MIN_MENTIONS}
-    fitted: dict[str, Calibration] = {}
-    for schema, type_ in task.relations:
-        rows = by_type.get(type_, [])
-        if len(rows) >= MIN_MENTIONS:
-            fitted[type_] = fit(_scored(rows))
-        elif schema in pooled and type_ not in fitted:
-            fitted[type_] = replace(pooled[schema], pooled=schema)
-    return fitted
 
 
 def fit(scored: ScoredMentions) -> Calibration:

@@ -34,7 +34,7 @@ from lexome.infer.predictor import MODEL, TOKENIZER, ModelSettings, Predictor, w
 from lexome.models.checkpoint import Checkpoint, encoder_of, load
 from lexome.models.encoder import Encoder, Packing
 from lexome.models.hf_folder import write_tokenizer
-from lexome.tasks import DocumentRelations, Questions, task_of
+from lexome.tasks import task_of
 from lexome.tasks.task import TASK
 
 PRECISIONS = ("fp32", "int8")
@@ -111,9 +111,8 @@ def _evaluate(
     assert settings.task is not None
     task = task_of(settings.task)
     every = sources
-    if isinstance(task, Questions):
-        # A reader of factoid questions is also calibrated for lists, but accepted by its own form.
-        sources = [source for source in sources if task.answers_any(source.docs)] or sources
+    # A reader of factoid questions is also calibrated for lists, but accepted by its own form.
+    sources = [source for source in sources if task.answers_any(source.docs)] or sources
     if settings.precision == "int8":
         search = Int8Search(folder, task, sources, evaluation.thresholds, log)
         accepted = search.run()
@@ -121,11 +120,11 @@ def _evaluate(
     else:
         predictions = predict(Model.open(folder), sources)
         facts = {"score": score(task, sources, predictions).as_json()}
-    if task.types or isinstance(task, DocumentRelations):
+    if task.calibrated_types:
         calibrations = calibrate(task, sources, predictions)
         settings = replace(settings, calibration={type_: own.curve for type_, own in calibrations.items()} or None)
         facts["calibration"] = {type_: own.as_json() for type_, own in calibrations.items()}
-    elif isinstance(task, Questions):
+    elif task.forms:
         settings, facts["calibration"] = _with_reader_calibration(folder, settings, every)
     facts |= {"source": settings.source, "difference_from_torch": settings.difference}
     write_certificate(folder, precision=settings.precision, sources=every, facts=facts)

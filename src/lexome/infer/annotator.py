@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from importlib import resources
 from itertools import chain, islice
 from math import exp, log
@@ -30,7 +30,7 @@ from lexome.infer.selection import (
     refine_document,
     select,
 )
-from lexome.tasks import DocumentRelations, Ner, Questions, Task, task_of
+from lexome.tasks import Task, task_of
 from lexome.tasks.task import Example, Floats, Frame
 
 if TYPE_CHECKING:
@@ -72,12 +72,14 @@ class Model:
     types   mention types that it predicts; empty unless it is an NER model
     extra   those of its types that it predicts only on request
     labels  relation types or classes that it predicts
+    relation_types  those of them that are relation types
     """
 
     def __init__(self, predictor: Predictor, task: Task, *, columns: Sequence[int | None] | None = None) -> None:
         settings = predictor.settings
         self.predictor, self.settings, self.task = predictor, settings, task
         self.kind, self.types, self.extra, self.labels = task.kind, task.types, task.extra, task.document_labels
+        self.relation_types = self.labels if task.relates else ()
         self.frame = Frame(
             settings.before, settings.between, settings.after, settings.max_tokens, segments=settings.segments
         )
@@ -109,7 +111,7 @@ class Model:
 
     def with_task(self, task: Task) -> "Model":
         """The same model, decoded by another task of its head."""
-        return Model(self.predictor, task, columns=self._columns)
+        return self if task is self.task else Model(self.predictor, task, columns=self._columns)
 
     @property
     def name(self) -> str:
@@ -168,25 +170,7 @@ class Model:
         curves = self.settings.calibration
         if not curves:
             return predicted
-        own_types = self.types if types is None else [type_ for type_ in self.types if type_ in types]
-        labels = self.labels if self.kind in RELATIONS else ()
-        relation_types = labels if types is None else [label for label in labels if label in types]
-        spans = tuple(
-            replace(span, score=calibrated(span.score, curves.get(span.type)))
-            if span.score is not None and span.type in own_types
-            else span
-            for span in predicted.spans
-        )
-        relations = tuple(
-            replace(relation, score=calibrated(relation.score, curves.get(relation.type)))
-            if relation.score is not None and relation.type in relation_types
-            else relation
-            for relation in predicted.relations
-        )
-        predicted = replace(predicted, spans=spans, relations=relations)
-        if not isinstance(self.task, Questions):
-            return predicted
-        return self.task.rescored(predicted, lambda score, form: calibrated(score, curves.get(form)))
+        return self.task.rescored(predicted, lambda score, name: calibrated(score, curves.get(name)), types=types)
 
     def predict(
         self, doc: Document, examples: Sequence[Example], logits: Sequence[Floats], selection: Selection
@@ -196,40 +180,18 @@ class Model:
         if refined is not None:
             return refined.doc
         types = selection.types
-        if self.kind in RELATIONS:
-            types = tuple(label for label in self.labels if label not in selection.unwanted)
+        if self.relation_types:
+            types = tuple(label for label in self.relation_types if label not in selection.unwanted)
         predicted = self.decode(doc, examples, logits, types=types)
-        if isinstance(self.task, Questions):
-            return self._abstain(self.task, doc, predicted, examples, logits, selection)
+        if self.task.forms:
+            curves = self.settings.calibration or {}
+            scales = {
+                form: partial(calibrated, curve=curves[key])
+                for form in self.task.forms
+                if (key := answerable_key(form)) in curves
+            }
+            return self.task.abstain(predicted, doc, examples, logits, least=selection.min_scores, scales=scales)
         return selection.apply(self.types, doc, predicted)
-
-    def _abstain(
-        self,
-        task: Questions,
-        doc: Document,
-        predicted: Document,
-        examples: Sequence[Example],
-        logits: Sequence[Floats],
-        selection: Selection,
-    ) -> Document:
-        """The document without answers to questions that its text seems not to answer: below the minimum score."""
-        least = {form: selection.min_scores[form] for form in task.forms if form in selection.min_scores}
-        if not any(least.values()):
-            return predicted
-        curves = self.settings.calibration or {}
-        raw = task.with_all_candidates().decode(self._with_sentences(doc), examples, logits)
-        questions = []
-        for question, candidates in zip(predicted.questions, raw.questions, strict=True):
-            form = task.form_of(question)
-            curve = curves.get(answerable_key(form))
-            if curve is None:
-                probability = max((answer.score or 0.0 for answer in question.answers), default=0.0)
-            else:
-                probability = calibrated(task.only(form).answerable(candidates), curve)
-            answered = question.type in (*task.forms, None) and question.answers
-            abstains = answered and probability < least.get(form, 0.0)
-            questions.append(replace(question, answers=(), impossible=True) if abstains else question)
-        return replace(predicted, questions=tuple(questions))
 
     def _refine(
         self, doc: Document, examples: Sequence[Example], logits: Sequence[Floats], selection: Selection
@@ -242,8 +204,6 @@ class Model:
         # Types exclude one another, so that all are decoded for a result that does not depend on the selection.
         own, curves = selection.of(self.types), self.settings.calibration or {}
         types = (*refinement.types, *own.types)
-        # Only NER models have types.
-        assert isinstance(self.task, Ner)
         found = self.task.predict_mentions(self._with_sentences(doc), examples, logits, types=types)
         predicted = [one._replace(score=calibrated(one.score, curves.get(one.type))) for one in found]
         return refine_document(doc, predicted, own, refinement)
@@ -275,7 +235,7 @@ class Model:
 
     def explain_relations(self, doc: Document, selection: Selection) -> list[RelationExplanation]:
         """The relations of an annotated document that this model predicts, and the pairs that came near."""
-        if not isinstance(self.task, DocumentRelations):
+        if self.task.loss != "pairs":
             return []
         split = with_sentences(doc)
         examples = self.encode(doc)
@@ -438,15 +398,6 @@ GROUP = 4
 
 # The order in which models run on a document: relations and answers read the mentions before them.
 ORDER = ("ner", "relation", "document-relation", "classes", "inference", "similarity", "questions")
-RELATIONS = ("relation", "document-relation")
-
-
-def _with_other_form(model: Model, forms: Collection[str]) -> Model:
-    """A reader that also answers factoid or list questions, if no reader has that form; any other model as it is."""
-    task = model.task
-    if not isinstance(task, Questions) or task.form == "yesno" or {"factoid", "list"} <= set(forms):
-        return model
-    return model.with_task(task.with_other_form())
 
 
 class Annotator:
@@ -463,8 +414,9 @@ class Annotator:
         self.batch_tokens = batch_tokens
         # Later kinds read what earlier ones predict.
         ordered = sorted(models, key=lambda model: ORDER.index(model.kind))
-        forms = {model.task.form for model in ordered if isinstance(model.task, Questions)}
-        self.models = tuple(_with_other_form(model, forms) for model in ordered)
+        # A reader also answers factoid or list questions, if no reader has that form.
+        forms = {form for model in ordered for form in model.task.forms}
+        self.models = tuple(model.with_task(model.task.answering_also(forms)) for model in ordered)
         _check_compatible(self.models)
         self.concepts = concepts
         self.threads = max(model.predictor.threads for model in self.models)
@@ -492,8 +444,7 @@ class Annotator:
     @property
     def relation_types(self) -> tuple[str, ...]:
         """Types of relations that are predicted."""
-        models = (model for model in self.models if model.kind in RELATIONS)
-        return tuple(dict.fromkeys(label for model in models for label in model.labels))
+        return tuple(dict.fromkeys(type_ for model in self.models for type_ in model.relation_types))
 
     @property
     def tokens_run(self) -> int:
@@ -533,7 +484,7 @@ class Annotator:
         Without a model that predicts mentions, the documents bring theirs, of any types.
         """
         present = set(self.select(types=types).types)
-        models = [model for model in self.models if model.kind in RELATIONS]
+        models = [model for model in self.models if model.task.relates]
         pairs = [pair for model in models for pair in model.task.input_pairs]
         finds_mentions = any(model.types for model in self.models)
         if not (pairs and finds_mentions) or any(set(pair) <= present for pair in pairs):
@@ -670,7 +621,7 @@ class Annotator:
 
     def explain_selected_relations(self, doc: Document, selection: Selection) -> list[RelationExplanation]:
         """The explanations of `explain_relations`, for a selection that is resolved already."""
-        models = [model.with_predictor(model.predictor.uncounted()) for model in self.models if model.kind in RELATIONS]
+        models = [model.with_predictor(model.predictor.uncounted()) for model in self.models if model.task.relates]
         return [one for model in models for one in model.explain_relations(doc, selection)]
 
     def explain_concepts(self, doc: Document) -> "dict[str, Explanation]":

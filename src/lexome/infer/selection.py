@@ -24,7 +24,8 @@ from lexome.infer.rules import (
     resolve_overlaps,
 )
 from lexome.infer.variant_rules import apply_variants
-from lexome.tasks.ner import PredictedMention, replace_spans
+from lexome.tasks.ner import replace_spans
+from lexome.tasks.task import PredictedMention
 
 MinScore = float | Mapping[str, float]
 """Minimum score of mentions and relations: of all types, or by type."""

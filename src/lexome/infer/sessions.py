@@ -18,7 +18,6 @@ from lexome.errors import CheckpointError, UsageError
 from lexome.infer.annotator import Model
 from lexome.infer.predictor import TOKENIZER, Predictor, TokenCounter, TokenIds, read_settings
 from lexome.infer.tokenizer import open_tokenizer
-from lexome.tasks import Ner
 from lexome.tasks.task import Floats
 
 Columns = tuple[int, ...]
@@ -108,7 +107,7 @@ def packed_model(folder: Path, run: RunPacked, *, types: Collection[str] | None 
     """
     every = tuple(range(len(read_settings(folder).labels)))
     model = Model.of(PackedPredictor(folder, run, every))
-    if not isinstance(model.task, Ner) or types is None:
+    if not model.types or types is None:
         return model
     needed = [type_ for type_ in model.types if type_ not in model.extra or type_ in types]
     columns = model.task.columns_of(needed)

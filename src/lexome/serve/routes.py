@@ -34,7 +34,6 @@ from lexome.serve.payloads import (
 from lexome.serve.queue import text_length
 from lexome.serve.schemas import error_responses
 from lexome.serve.service import SMALL_BYTES, RelationQuery, Service
-from lexome.tasks import Questions
 
 router = APIRouter(tags=["annotation"])
 search_router = APIRouter(tags=["search"])
@@ -188,7 +187,7 @@ async def ask(request: Request) -> Response:
     def parse() -> list[Document]:
         """The documents with the question in place of those they have."""
         asked = parse_json(body, Asked)
-        forms = [form for model in service.models("questions") for form in cast(Questions, model.task).forms]
+        forms = [form for model in service.models("questions") for form in model.task.forms]
         if asked.type is not None and asked.type not in forms:
             found = " and ".join(dict.fromkeys(forms))
             message = f"no model that answers {asked.type} questions is loaded, only for {found}. Add one with --model."

@@ -24,7 +24,7 @@ from lexome.formats import Tally, read
 from lexome.formats.concept_ids import concept_url
 from lexome.formats.html import no_name
 from lexome.formats.jsonl import from_json, to_json
-from lexome.infer.annotator import RELATIONS, Annotator, Model
+from lexome.infer.annotator import Annotator, Model
 from lexome.infer.concepts import ConceptOptions, Concepts
 from lexome.infer.selection import MinScore
 from lexome.search.engine import Index
@@ -249,7 +249,7 @@ class Service:
         models = self.models(*kinds) if types is None or types else []
         min_scores = self._check_relations(relations, min_score, types)
         if relations.wanted is False:
-            models = [model for model in models if model.kind not in RELATIONS]
+            models = [model for model in models if not model.task.relates]
         concepts = None
         if models and (not kinds or "ner" in kinds):
             concepts = self._concepts(link=link, abbreviations=abbreviations)

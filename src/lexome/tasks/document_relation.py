@@ -29,6 +29,7 @@ from lexome.tasks.task import (
     Floats,
     Frame,
     Ints,
+    JudgedPrediction,
     Scores,
     Task,
     TokenizedText,
@@ -173,6 +174,7 @@ class DocumentRelations(Task):
     kind = "document-relation"
     head = "token"
     loss = "pairs"
+    relates = True
 
     def __init__(
         self,
@@ -642,7 +644,26 @@ class DocumentRelations(Task):
             compared["novelty f1"] = _both(sides, lambda pair, relation: (pair, relation.type, relation.novel))
         return compared
 
-    def judged(self, gold: Document, predicted: Document) -> Iterator[tuple[str, str, float, bool]]:
+    @property
+    def calibrated_types(self) -> tuple[tuple[str, str], ...]:
+        """The relation types, rare ones with the others of their schema."""
+        return self.relations
+
+    def judged(
+        self, source: str, gold: Sequence[Document], predicted: Sequence[Document]
+    ) -> Iterator[JudgedPrediction]:
+        """The predicted relations of schemas that the source annotates, by schema as pool."""
+        present = {relation.type for doc in gold for relation in doc.relations}
+        # A source that the task does not know annotates the schemas that it has relations of.
+        unknown = source not in self.annotated
+        silent = {one.name for one in self._schemas if unknown and not present.intersection(one.labels)}
+        task = self.for_source(source)
+        for number, pair in enumerate(zip(gold, predicted, strict=True)):
+            for schema, type_, score, right in task.judged_relations(*pair):
+                if schema not in silent:
+                    yield JudgedPrediction(type_, schema, score, right, number)
+
+    def judged_relations(self, gold: Document, predicted: Document) -> Iterator[tuple[str, str, float, bool]]:
         """Schema, type and score of each predicted relation, and whether gold has it; without ignored pairs."""
         expected = {(key[0], _names(key)): one for key, one in self._gold(gold, Counter()).items()}
         for key, relation in self._gold(predicted, Counter()).items():

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import pairwise, takewhile
 from operator import add
-from typing import Any, Literal, NamedTuple, Self, get_args
+from typing import Any, Literal, Self, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ from lexome.document import Document, Range, Span, numbered_ids
 from lexome.errors import UsageError
 from lexome.tasks.metrics import bc2gm, count_rows, mentions, spans_strict
 from lexome.tasks.metrics.bootstrap import resample
+from lexome.tasks.metrics.spans import Mention, merge_parts
 from lexome.tasks.task import (
     IGNORE_INDEX,
     NO_OFFSET,
@@ -28,7 +29,9 @@ from lexome.tasks.task import (
     Floats,
     Frame,
     Ints,
+    JudgedPrediction,
     NearMiss,
+    PredictedMention,
     Scores,
     Task,
     TokenizedText,
@@ -54,15 +57,6 @@ from lexome.tasks.task import (
 Scheme = Literal["iob2", "iobes"]
 UnitSpan = tuple[int, int, str]
 """A mention in units: the first one, the one after the last, and the type."""
-
-
-class PredictedMention(NamedTuple):
-    """A mention as decoding finds it, with its mean probability."""
-
-    start: int
-    end: int
-    type: str
-    score: float
 
 
 LETTERS: dict[Scheme, str] = {"iob2": "BI", "iobes": "BIES"}
@@ -517,6 +511,22 @@ class Ner(Task):
         units, scores_UGK, groups = self._unit_scores(doc, examples, logits, groups, prune=True)
         mentions = [one for one in self._mentions(units, scores_UGK, groups) if one.type in types]
         return sorted(mentions, key=lambda one: (one.start, -one.end, one.type))
+
+    def judged(
+        self, source: str, gold: Sequence[Document], predicted: Sequence[Document]
+    ) -> Iterator[JudgedPrediction]:
+        """The predicted mentions of types that the source annotates; right are those with gold's type and offsets."""
+        if source in self.annotated:
+            types: Collection[str] = self.for_source(source).asked
+        else:
+            # A source that the task does not know annotates the types it has mentions of.
+            types = self.asked & {span.type for doc in gold for span in doc.spans}
+        for number, (own, found) in enumerate(zip(gold, predicted, strict=True)):
+            expected = set(mentions(own, types))
+            for span in found.spans:
+                if span.type in types and span.score is not None:
+                    right = Mention(span.type, merge_parts(span.parts)) in expected
+                    yield JudgedPrediction(span.type, "", span.score, right, number)
 
     def columns_of(self, types: Types) -> tuple[int, ...]:
         """The labels that decoding these types needs: all of them, unless types have groups of their own."""

@@ -5,7 +5,7 @@ T tokens of an example
 
 import re
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from math import inf
@@ -26,6 +26,7 @@ from lexome.tasks.task import (
     Floats,
     Frame,
     Ints,
+    Scale,
     Scores,
     Task,
     TokenizedText,
@@ -159,6 +160,10 @@ class Questions(Task):
         """The forms of questions that are answered."""
         return (self.form,) if self.also is None else (self.form, self.also)
 
+    def answering_also(self, forms: Collection[str]) -> "Questions":
+        """The task that answers both forms of spans, if no reader has the other one; a yes/no reader as it is."""
+        return self if self.form == "yesno" or {"factoid", "list"} <= set(forms) else self.with_other_form()
+
     def answers_any(self, docs: Iterable[Document]) -> bool:
         """Whether one of the documents has a question of this form."""
         return any(self._matching(doc) for doc in docs)
@@ -179,7 +184,7 @@ class Questions(Task):
         scores = [answer.score or 0.0 for answer in question.answers]
         return min(sum(scores), 1.0) if self.null and self.form != "yesno" else max(scores, default=0.0)
 
-    def rescored(self, doc: Document, scale: Callable[[float, Form], float]) -> Document:
+    def rescored(self, doc: Document, scale: Scale, *, types: Types | None = None) -> Document:
         """The document with the scores of this task's answers on another scale, that of the form of the question."""
         matching = self._matching(doc)
         questions = tuple(
@@ -197,6 +202,32 @@ class Questions(Task):
             for question in doc.questions
         )
         return replace(doc, questions=questions)
+
+    def abstain(
+        self,
+        predicted: Document,
+        doc: Document,
+        examples: Sequence[Example],
+        logits: Sequence[Floats],
+        *,
+        least: Mapping[str, float],
+        scales: Mapping[str, Callable[[float], float]],
+    ) -> Document:
+        """`predicted` without answers to questions that the text seems not to answer: less probable than `least`."""
+        if not any(least.get(form) for form in self.forms):
+            return predicted
+        raw = self.with_all_candidates().decode(doc, examples, logits)
+        questions = []
+        for question, candidates in zip(predicted.questions, raw.questions, strict=True):
+            form = self.form_of(question)
+            if form in scales:
+                probability = scales[form](self.only(form).answerable(candidates))
+            else:
+                probability = max((answer.score or 0.0 for answer in question.answers), default=0.0)
+            answered = question.type in (*self.forms, None) and question.answers
+            abstains = answered and probability < least.get(form, 0.0)
+            questions.append(replace(question, answers=(), impossible=True) if abstains else question)
+        return replace(predicted, questions=tuple(questions))
 
     def answer_score(self, gold: Question, predicted: Question) -> float:
         """How right the answer to one question is: 0 or 1 for the first one, or the F1 of a list."""

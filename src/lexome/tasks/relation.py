@@ -204,6 +204,7 @@ class Relations(Task):
     kind = "relation"
     head = "sequence"
     loss = "choice"
+    relates = True
 
     def __init__(
         self,

@@ -10,12 +10,12 @@ import re
 from abc import ABC, abstractmethod
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from inspect import signature
 from itertools import chain, pairwise
-from typing import Any, ClassVar, Literal, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,9 @@ from numpy.typing import NDArray
 from lexome.document import MAX_OFFSET, Document, Passage, Range, Relation, Span, shorten
 from lexome.errors import BadDocument, CheckpointError, UsageError
 from lexome.tasks.metrics.bootstrap import resample
+
+if TYPE_CHECKING:
+    from lexome.tasks.document_relation import PairScores
 
 Floats = NDArray[np.floating[Any]]
 Ints = NDArray[np.int64]
@@ -103,6 +106,33 @@ class NearMiss:
     reason: str
 
 
+class PredictedMention(NamedTuple):
+    """A mention as decoding finds it, with its mean probability."""
+
+    start: int
+    end: int
+    type: str
+    score: float
+
+
+class JudgedPrediction(NamedTuple):
+    """A prediction with a score, and whether gold has it.
+
+    type      the mention's or relation's type
+    pool      the types that are calibrated together where one is rare; "" for none
+    document  the number of its document
+    """
+
+    type: str
+    pool: str
+    score: float
+    right: bool
+    document: int
+
+
+Scale = Callable[[float, str], float]
+"""A score on another scale: that of a type of mention or relation, or of a form of question."""
+
 KINDS: "dict[str, type[Task]]" = {}
 """Every task class by its kind, in the order of their definition; `lexome.tasks` imports all of them."""
 
@@ -120,6 +150,7 @@ class Task(ABC):
     types        mention types that it predicts; empty for tasks that predict no mentions
     extra        those of `types` that annotation reports only on request
     nested       whether mentions of different types may overlap
+    relates      whether it predicts relations, of the types in `document_labels`
     annotated    the types that a source annotates, for sources that do not annotate all
     asked        the types that are trained on and scored
     transitions  what a CRF head has learned, if there is one
@@ -134,6 +165,7 @@ class Task(ABC):
     types: tuple[str, ...] = ()
     extra: tuple[str, ...] = ()
     nested: bool = False
+    relates: ClassVar[bool] = False
     annotated: Mapping[str, tuple[str, ...]] = {}
     asked: frozenset[str] = frozenset()
     transitions: Transitions | None = None
@@ -193,6 +225,24 @@ class Task(ABC):
         return ()
 
     @property
+    def forms(self) -> tuple[str, ...]:
+        """The forms of questions that it answers; empty for tasks that answer none."""
+        return ()
+
+    def answers_any(self, docs: Iterable[Document]) -> bool:
+        """Whether one of the documents has something to predict: for readers, a question of their form."""
+        return True
+
+    def answering_also(self, forms: Collection[str]) -> "Task":
+        """The task that also answers questions of another form with its outputs, where `forms` lacks one."""
+        return self
+
+    @property
+    def calibrated_types(self) -> tuple[tuple[str, str], ...]:
+        """The types whose scores are calibrated, each with its pool, "" for none."""
+        return tuple(("", type_) for type_ in self.types)
+
+    @property
     def uses_sentences(self) -> bool:
         """Whether documents are read sentence by sentence."""
         return False
@@ -222,6 +272,63 @@ class Task(ABC):
         """The task with a CRF's transition scores, which decoding adds to the logits."""
         self.require_crf()
         raise NotImplementedError
+
+    def columns_of(self, types: Types) -> tuple[int, ...]:
+        """The outputs that decoding these types needs."""
+        return tuple(range(len(self.labels)))
+
+    def predict_mentions(
+        self, doc: Document, examples: Sequence[Example], logits: Sequence[Floats], *, types: Types
+    ) -> list[PredictedMention]:
+        """The mentions that `decode` gives a document, in reading order; none for tasks without mentions."""
+        return []
+
+    def rescored(self, doc: Document, scale: Scale, *, types: Types | None = None) -> Document:
+        """The document with the scores of this task's predictions on another scale; with `types`, only of these."""
+        relation_types = self.document_labels if self.relates else ()
+        chosen = {type_ for type_ in (*self.types, *relation_types) if types is None or type_ in types}
+        if not chosen:
+            return doc
+        spans = tuple(
+            replace(span, score=scale(span.score, span.type))
+            if span.score is not None and self.types and span.type in chosen
+            else span
+            for span in doc.spans
+        )
+        relations = tuple(
+            replace(relation, score=scale(relation.score, relation.type))
+            if relation.score is not None and self.relates and relation.type in chosen
+            else relation
+            for relation in doc.relations
+        )
+        return replace(doc, spans=spans, relations=relations)
+
+    def abstain(
+        self,
+        predicted: Document,
+        doc: Document,
+        examples: Sequence[Example],
+        logits: Sequence[Floats],
+        *,
+        least: Mapping[str, float],
+        scales: Mapping[str, Callable[[float], float]],
+    ) -> Document:
+        """`predicted` without answers to questions that the text seems not to answer.
+
+        `least` is the minimum probability by form of question, and `scales` calibrate the probability that a text has
+        an answer at all; without a scale, the best answer's score counts.
+        """
+        return predicted
+
+    def explain(self, doc: Document, examples: Sequence[Example], logits: Sequence[Floats]) -> "list[PairScores]":
+        """The probabilities of all pairs of entities, related or not; none for tasks that do not relate pairs."""
+        return []
+
+    def judged(
+        self, source: str, gold: Sequence[Document], predicted: Sequence[Document]
+    ) -> Iterator[JudgedPrediction]:
+        """The predictions of calibrated types in documents of a source that annotates them, right or wrong."""
+        return iter(())
 
     def near_misses(
         self, doc: Document, examples: Sequence[Example], logits: Sequence[Floats], spans: Sequence[Span]

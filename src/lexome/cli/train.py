@@ -96,8 +96,13 @@ def finetune(recipe: RecipePath, set_: Overrides = None, as_json: AsJson = False
     with needs("train", purpose="fine-tuning"):
         from lexome.training.finetune.grid import table_of
         from lexome.training.finetune.stage import finetune as run
-    with interruptible(loaded.out, kept="finished runs"):
+    try:
         done = run(loaded, progress_shown=not quiet)
+    except KeyboardInterrupt as stop:
+        if first_process():
+            kept = str(stop) or f"finished runs and saved training states in {loaded.out} are kept."
+            print(f"interrupted: {kept} Run the same command to resume.", file=sys.stderr)
+        raise typer.Exit(130) from None
     if not first_process():
         return
     if as_json:

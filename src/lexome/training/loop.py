@@ -272,7 +272,9 @@ def stop_on_signal(*, announce: bool = False) -> Iterator[StopSignal]:
     if threading.current_thread() is not threading.main_thread():
         yield stop
         return
-    before = {number: signal.signal(number, stop.handle) for number in SIGNALS}
+    # One that is ignored stays so: by a background job of a shell, or a worker whose parent handles Ctrl-C.
+    heard = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, stop.handle) for number in heard}
     try:
         yield stop
     finally:

@@ -4,6 +4,7 @@ import json
 import math
 import resource
 import shutil
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from lexome.recipe.finetune import FinetuneRecipe
 from lexome.training.finetune.fit import Fit
 from lexome.training.finetune.grid import Cell, Run
 from lexome.training.finetune.run import identities_of, run_once
-from lexome.training.loop import Updater
+from lexome.training.loop import Interrupted, StopSignal, Updater
 from lexome.training.trainer import RUN_FILE, STATES, list_states
 
 NER = {"kind": "ner", "types": ["Gene", "Drug"]}
@@ -95,6 +96,35 @@ def test_a_run_that_was_killed_ends_with_the_same_bits(start: Path, data: Path, 
     assert not (tmp_path / "parted" / STATES).exists()
 
 
+@pytest.mark.parametrize(("step", "number"), [(5, signal.SIGINT), (6, signal.SIGTERM), (24, signal.SIGINT)])
+def test_an_interrupted_run_saves_its_step_and_ends_with_the_same_bits(
+    start: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int, number: int
+) -> None:
+    # Between two evaluations, at one, and in the last step, which ends the run.
+    recipe = recipe_of(start, data, tmp_path / "out", NER, **KEYS | {"save_every": 3600})
+    run(recipe, tmp_path / "whole")
+    before, steps, accumulate = signal.getsignal(number), list[int](), Updater.accumulate
+
+    def interrupted(self: Updater[Any], batches: Any) -> Any:
+        steps.append(1)
+        if len(steps) == step:
+            signal.raise_signal(number)
+        return accumulate(self, batches)
+
+    monkeypatch.setattr(Updater, "accumulate", interrupted)
+    with pytest.raises(Interrupted):
+        run(recipe, tmp_path / "parted")
+    assert signal.getsignal(number) == before
+    assert (tmp_path / "parted" / "run.json").exists() == (step == 24)
+    if step < 24:
+        assert saved_step(tmp_path / "parted") == step
+    run(recipe, tmp_path / "parted")
+    assert len(steps) == 24
+    whole, parted = weights(tmp_path / "whole"), weights(tmp_path / "parted")
+    assert all(torch.equal(whole[name], parted[name]) for name in whole)
+    assert lines(tmp_path / "parted") == lines(tmp_path / "whole")
+
+
 def test_patience_goes_on_counting(start: Path, data: Path, tmp_path: Path) -> None:
     run(recipe_of(start, data, tmp_path / "out", NER, epochs=15), tmp_path / "first")
     # A rate of next to nothing: after the first score none is better, and the fourth after step 100 is at step 120.
@@ -116,9 +146,9 @@ def test_what_is_done_is_not_done_again(
     begun: list[int] = []
     whole = Fit.run
 
-    def watched(self: Fit) -> Iterator[tuple[dict[str, Any], bool]]:
+    def watched(self: Fit, stop: StopSignal | None = None) -> Iterator[tuple[dict[str, Any], bool]]:
         begun.append(self.trainer.position.step)
-        return whole(self)
+        return whole(self, stop)
 
     monkeypatch.setattr(Fit, "run", watched)
     run(recipe, tmp_path / "run")

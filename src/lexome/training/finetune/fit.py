@@ -33,7 +33,7 @@ from lexome.training.finetune.task_model import (
     pair_targets,
     to_batch,
 )
-from lexome.training.loop import Loss, Step, StepResult, Terms, Updater, prefetch
+from lexome.training.loop import Loss, Step, StepResult, StopSignal, Terms, Updater, prefetch
 from lexome.training.optim import LearningRateSchedule, Optimizers
 from lexome.training.trainer import Line, Trainer, reading_run_file
 
@@ -310,9 +310,10 @@ class Fit:
         self.best = BestScores()
         self.best_weights: dict[str, Tensor] = {}
 
-    def run(self) -> Iterator[tuple[Line, bool]]:
+    def run(self, stop: StopSignal | None = None) -> Iterator[tuple[Line, bool]]:
         """Train to the end, yielding each line of metrics and whether a training state may be saved after it.
 
+        After a step in which `stop` was received an empty line is yielded, so that the state can be saved at once.
         Afterwards the model has the best weights.
         """
         trainer, position, parallel = self.trainer, self.trainer.position, self.trainer.parallel
@@ -324,6 +325,8 @@ class Fit:
                 last = position.step == self.plan.count
                 evaluating = self._evaluation_due(result, last=last)
                 if not (evaluating or last or position.step % self.log_every == 0):
+                    if stop is not None and not parallel.all_agree(not stop.received):
+                        yield {}, True
                     continue
                 yield trainer.log(result), not (evaluating or last)
                 if last:

@@ -82,7 +82,7 @@ from lexome.training.finetune.task_model import (
     build_task_model,
     load_teacher,
 )
-from lexome.training.loop import Updater, deterministic_kernels
+from lexome.training.loop import Interrupted, StopSignal, Updater, deterministic_kernels, stop_on_signal
 from lexome.training.losses import RECOMPILATIONS
 from lexome.training.optim import LearningRateSchedule, Length, Optimizers, OptimizerSettings
 from lexome.training.parallel import Parallel
@@ -212,13 +212,19 @@ def run_once(
     *,
     test: bool,
     show: Show = lambda fraction, message: None,
+    announce: bool = False,
 ) -> Facts:
-    """Train one run, unless it is finished, and write its folder; with `test`, the test split is scored as well."""
+    """Train one run, unless it is finished, and write its folder; with `test`, the test split is scored as well.
+
+    Ctrl-C and SIGTERM save the training state after the current step and raise Interrupted; with `announce`, they are
+    acknowledged on standard error at once.
+    """
     identities = identities_of(recipe, run, context)
     facts = context.parallel.from_first(lambda: finished(folder, identities))
     if facts is None:
         try:
-            facts = _train(recipe, run, context, folder, identities=identities, test=test, show=show)
+            options: dict[str, Any] = {"test": test, "show": show, "announce": announce}
+            facts = _train(recipe, run, context, folder, identities=identities, **options)
         except torch.OutOfMemoryError:
             raise WorkerError(OUT_OF_MEMORY, code="out-of-memory", value=run.name) from None
     if test and TEST not in facts.scores:
@@ -235,6 +241,7 @@ def _train(
     identities: tuple[str, ...],
     test: bool,
     show: Show,
+    announce: bool,
 ) -> Facts:
     data, parallel = context.data, context.parallel
     splits = data.splits(run.fold)
@@ -248,7 +255,8 @@ def _train(
         fit, checkpoint = _resumed(recipe, run, context, setting, folder, identities)
         probed = [] if fit.trainer.position.step else _probe(recipe, run, fit, checkpoint, splits, show)
         identity = _state_identity(identities[0], setting)
-        _follow(fit, folder, show, save_every=recipe.save_every, identity=identity, probed=probed)
+        with stop_on_signal(announce=announce) as stop:
+            _follow(fit, folder, show, stop, save_every=recipe.save_every, identity=identity, probed=probed)
         scores = {}
         for name, split in ((DEV, splits.dev), (TEST, _test_split(recipe, splits) if test else None)):
             if split is not None:
@@ -269,6 +277,8 @@ def _train(
         write_facts(folder, facts, recipe)
         shutil.rmtree(folder / STATES, ignore_errors=True)
     parallel.wait()
+    if not parallel.all_agree(not stop.received):
+        raise Interrupted(f"{run.name}, which was at its end, is finished.")
     return facts
 
 
@@ -489,28 +499,46 @@ def _clear(folder: Path) -> None:
 
 
 def _follow(
-    fit: Fit, folder: Path, show: Show, *, save_every: float, identity: str, probed: Sequence[float] = ()
+    fit: Fit,
+    folder: Path,
+    show: Show,
+    stop: StopSignal,
+    *,
+    save_every: float,
+    identity: str,
+    probed: Sequence[float] = (),
 ) -> None:
-    """Train, reporting progress and saving a training state where `save_every` seconds have passed since the last."""
+    """Train, reporting progress and saving a training state where `save_every` seconds have passed since the last.
+
+    Interrupted is raised once the state is saved, unless the run is about to end.
+    """
     trainer, saved_s, dev = fit.trainer, time.monotonic(), ""
     trainer.open_journal(folder)
     for epoch, probe_loss in enumerate(probed):
         trainer.write({"step": 0, "probe_epoch": epoch, "probe_loss": probe_loss})
     try:
-        for line, may_save in fit.run():
+        for line, may_save in fit.run(stop):
             if "dev" in line:
                 name, value = next(iter(line["dev"].items()))
                 dev = f", dev {name} {value:.4f}"
             loss = f", loss {line['loss']:.3f}" if "loss" in line else ""
             show(trainer.fraction, f"step {trainer.position.step:,}{loss}{dev}")
+            if not may_save:
+                continue
+            stopping = not trainer.parallel.all_agree(not stop.received)
             due = trainer.parallel.from_first(lambda: time.monotonic() - saved_s >= save_every)  # noqa: B023
-            if may_save and due:
+            if stopping or due:
                 try:
                     fit.save(folder / STATES, identity=identity)
                 except CheckpointError as error:
+                    if stopping:
+                        raise
                     # A run that cannot be saved, as on a full disk, goes on without.
                     print(f"warning: {error} The run continues.", file=sys.stderr)
                 saved_s = time.monotonic()
+            if stopping:
+                step = trainer.position.step
+                raise Interrupted(f"the training state of step {step:,} is saved in {folder / STATES}.")
     except DivergedError:
         # It would diverge again from there, and training states of a large grid would fill the disk.
         shutil.rmtree(folder / STATES, ignore_errors=True)

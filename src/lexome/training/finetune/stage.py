@@ -1,6 +1,7 @@
 """finetune: a checkpoint and a task into a folder of runs, one model each, with a summary of their scores."""
 
 import multiprocessing
+import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -38,6 +39,7 @@ from lexome.training.finetune.run import (
     run_once,
     score_test_later,
 )
+from lexome.training.loop import Interrupted
 from lexome.training.parallel import Parallel, Sizes, device_of, join_processes
 from lexome.training.trainer import training_progress
 
@@ -118,6 +120,9 @@ def _work(task: tuple[FinetuneRecipe, Run, bool]) -> FinishedRun:
         return run, run_once(recipe_of_run(recipe, run), run, _context[0], folder, test=test), None
     except LexomeError as error:
         return run, None, str(error)
+    except Interrupted:
+        # The pool would go on with the next run.
+        os._exit(130)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,9 +137,10 @@ class Finetuned:
 def finetune(recipe: FinetuneRecipe, *, progress_shown: bool = True) -> Finetuned:
     """Do every run of a recipe that is not finished, select the best, score test, and write the summary.
 
-    A finished run is not repeated; an interrupted one resumes from its last training state. A run that diverges is
-    named in the summary, and the others go on; where all fail, the first one's error is raised. Where torchrun started
-    this process, it is one of many on the same runs.
+    A finished run is not repeated; an interrupted one resumes from its last training state, which Ctrl-C and SIGTERM
+    save after the current step before a KeyboardInterrupt is raised. A run that diverges is named in the summary, and
+    the others go on; where all fail, the first one's error is raised. Where torchrun started this process, it is one of
+    many on the same runs.
     """
     _check(recipe)
     with join_processes(**recipe.parallel.model_dump(), device=recipe.device) as parallel:
@@ -205,7 +211,9 @@ def _do_runs(
         for number, run in enumerate(runs):
             folder, report = recipe.out / RUNS / run.name, _progress_of_run(show, number, len(runs), run.name)
             try:
-                facts[run] = run_once(recipe_of_run(recipe, run), run, context, folder, test=test, show=report)
+                own = recipe_of_run(recipe, run)
+                announce = context.parallel.first
+                facts[run] = run_once(own, run, context, folder, test=test, show=report, announce=announce)
             except (DivergedError, WorkerError) as error:
                 # Other runs may succeed, unlike where the recipe or a folder is wrong.
                 if len(runs) == 1:

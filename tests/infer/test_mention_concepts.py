@@ -14,7 +14,7 @@ from lexome.cli import app
 from lexome.concepts.index import default_index, preferred_names
 from lexome.document import Document, Passage, Span
 from lexome.errors import FormatError, UsageError
-from lexome.infer.annotation import Linking
+from lexome.infer.annotation import InputFiles, Linking
 from lexome.infer.annotator import Annotator
 from lexome.infer.concepts import ConceptOptions, Concepts
 
@@ -40,6 +40,10 @@ def model(tmp_path_factory) -> Path:
 
 def options(terms: Path, **changes: object) -> ConceptOptions:
     return ConceptOptions(**{"terms": (str(terms),), "only_terms": True, **changes})  # type: ignore[arg-type]
+
+
+def only(path: Path) -> InputFiles:
+    return InputFiles([path], progress_shown=False)
 
 
 def ids(doc: Document) -> list[tuple[str, str, tuple[str, ...]]]:
@@ -177,7 +181,7 @@ GIVEN = Document(
 def test_an_id_stays_where_no_other_is_found(terms: Path, tmp_path: Path) -> None:
     spans = tuple(replace(span, concepts=("omim:2",)) if span.id == "T3" else span for span in GIVEN.spans)
     lexome.write(tmp_path / "in.jsonl", [replace(GIVEN, spans=spans)])
-    work = Linking(Concepts(options(terms)), [tmp_path / "in.jsonl"], progress_shown=False, overwrite=True)
+    work = Linking(Concepts(options(terms)), only(tmp_path / "in.jsonl"), overwrite=True)
     [doc] = work.documents()
     assert [span.concepts for span in doc.spans[1:3]] == [("mesh:D001943",), ("omim:2",)]
     assert work.counts.kept == {"Disease": 1}
@@ -195,7 +199,7 @@ def test_mentions_that_documents_have_are_linked(
     terms: Path, tmp_path: Path, changes: dict[str, object], linked: list[str | None]
 ) -> None:
     lexome.write(tmp_path / "in.jsonl", [GIVEN])
-    work = Linking(Concepts(options(terms)), [tmp_path / "in.jsonl"], progress_shown=False, **changes)  # type: ignore[arg-type]
+    work = Linking(Concepts(options(terms)), only(tmp_path / "in.jsonl"), **changes)  # type: ignore[arg-type]
     [doc] = work.documents()
     assert [next(iter(span.concepts), None) for span in doc.spans] == linked
     counts = work.counts.as_dict()
@@ -324,7 +328,7 @@ def test_terms_that_no_index_can_have_are_counted(model: Path, tmp_path: Path) -
         "row with too few columns",
     )
     expected = {f"own.tsv: {reason}": 1 for reason in reasons}
-    work = Linking(Concepts(options(terms)), [docs], progress_shown=False)
+    work = Linking(Concepts(options(terms)), only(docs))
     assert len(list(work.documents())) == 1
     assert {note: count for note, count in work.tally.notes.items() if note.startswith("own.tsv")} == expected
     result = invoke(

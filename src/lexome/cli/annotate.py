@@ -224,7 +224,7 @@ def annotate(
     --out mentions.csv or .xlsx writes a table. If --out is a folder, each input file gets an output file there, several
     in parallel; an interrupted run resumes when run again.
     """
-    from lexome.infer.annotation import Annotation, parse_inputs
+    from lexome.infer.annotation import Annotation, InputFiles, parse_inputs
 
     output = _output(out, to)
     _check_combinations(output, counts=formats.counts, explain=printing.explain, bulk=bulk)
@@ -262,16 +262,14 @@ def annotate(
                 result = _annotate_files(parsed, output.path, settings, bulk, rejects=rejects, quiet=printing.quiet)
             _finish_bulk(result, output.path, as_json=printing.as_json, quiet=printing.quiet)
             return
-        work = Annotation(
-            annotator,
-            parsed,
-            request=request,
+        files = InputFiles(
+            parsed.paths,
             from_=formats.from_,
-            lines=lines,
             read_options=read_options,
             rejects=rejects,
             progress_shown=not printing.quiet and not (output.printed and sys.stdout.isatty()),
         )
+        work = Annotation(annotator, files, texts=parsed.text_documents(), request=request, lines=lines)
         if output.format is None:
             _print_documents(work, printing)
         else:
@@ -507,7 +505,7 @@ def link(
     with --overwrite only where no other id is found.
     """
     from lexome.formats import writing_format
-    from lexome.infer.annotation import Linking
+    from lexome.infer.annotation import InputFiles, Linking
     from lexome.infer.concepts import Concepts
     from lexome.infer.selection import parse_types
 
@@ -518,17 +516,14 @@ def link(
     format = None if rendered else writing_format(out, to).name
     read_options, write_options = formats.split(format)
     concepts = Concepts(dictionaries.concepts(abbreviations=abbreviations))
-    work = Linking(
-        concepts,
+    files = InputFiles(
         inputs,
-        types=parse_types(types or []),
-        overwrite=overwrite,
-        names_type=type_,
         from_=formats.from_,
         read_options=read_options,
         rejects=rejection.path(out),
         progress_shown=not printing.quiet and not (rendered and sys.stdout.isatty()),
     )
+    work = Linking(concepts, files, types=parse_types(types or []), overwrite=overwrite, names_type=type_)
     with interruptible(None if out == STANDARD_OUTPUT else out), ignore_closed_pipe():
         if rendered:
             _print_documents(work, printing)

@@ -153,98 +153,114 @@ class AnnotationCounts:
         }
 
 
-class _Pass:
-    """One pass over inputs: `documents` yields them, or `write` writes them; counts are attributes."""
+class InputFiles:
+    """The files of one pass: how they are read, and what was read, skipped and changed, in `tally`.
 
-    concepts: Concepts | None
-    counts: "AnnotationCounts | LinkCounts"
+    Bad documents go to `rejects`, or raise where there is none.
+    """
 
     def __init__(
         self,
         paths: Sequence[Path],
         *,
-        concepts: Concepts | None,
-        from_: str | None,
-        read_options: Mapping[str, Any] | None,
-        rejects: Path | None,
-        progress_shown: bool,
+        from_: str | None = None,
+        read_options: Mapping[str, Any] | None = None,
+        rejects: Path | None = None,
+        progress_shown: bool = True,
     ) -> None:
-        self.concepts, self.tally = concepts, Tally(rejects)
-        self.seconds = 0.0
-        self._paths, self._from, self._read_options = paths, from_, read_options or {}
-        self._progress_shown = progress_shown
-        for what, times in (concepts.dropped if concepts is not None else {}).items():
-            self.tally.note(what, times)
+        self.paths, self.format, self.read_options = paths, from_, read_options or {}
+        self.tally = Tally(rejects)
+        self.progress_shown = progress_shown
 
-    def documents(self) -> Iterator[Document]:
-        """The documents, in order."""
-        return self._run(input_files(self._paths, self._from, self.tally, out=None) if self._paths else [])
+    def found(self, *, out: Path | None = None) -> list[Path]:
+        """The files, without the output; with one, the rejects of an earlier run are removed."""
+        files = input_files(self.paths, self.format, self.tally, out=out) if self.paths or out is not None else []
+        rejects = self.tally.rejects_path
+        if out is not None and rejects is not None and rejects.is_file():
+            rejects.unlink()
+        return files
 
-    def write(self, out: Path, format: str | None, **options: object) -> None:
-        """Write all documents to one file, or to one folder in a format that is written so, with its options."""
-        files, rejects = input_files(self._paths, self._from, self.tally, out=out), self.tally.rejects_path
-        if rejects is not None and rejects.is_file():
-            rejects.unlink()  # of an earlier run
-        naming = naming_options(writing_format(out, format).name, self.concepts)
-        write(out, self._run(files), format, tally=self.tally, **{**naming, **options})
+    def read(
+        self, files: Sequence[Path], *, if_supported: Mapping[str, object] | None = None, **options: object
+    ) -> Iterator[Document]:
+        """The documents of some of the files; the user's options come before `options`."""
+        arguments = {"format": self.format, **options, **self.read_options}
+        return read(files, tally=self.tally, options_if_supported=if_supported, **arguments)
+
+    def progress(
+        self, description: str, files: Sequence[Path], *, detail: Callable[[], str] = str
+    ) -> AbstractContextManager[Callable[[Iterable[Document]], Iterator[Document]]]:
+        """A progress bar over the bytes of the files, if it is shown."""
+        tally, size = self.tally, sum(path.stat().st_size for path in files if path.is_file())
+        shown = self.progress_shown and size > 0
+        return progress(description, total=size, position=lambda: tally.bytes_read, detail=detail, shown=shown)
+
+    def note_dropped_terms(self, concepts: Concepts | None) -> None:
+        """Note the terms of dictionaries that cannot be used."""
+        self.tally.notes.update(concepts.dropped if concepts is not None else {})
+
+    def write(
+        self, docs: Iterator[Document], out: Path, format: str | None, concepts: Concepts | None, **options: object
+    ) -> None:
+        """Write documents to one file, or to one folder in a format that is written so, with its options."""
+        naming = naming_options(writing_format(out, format).name, concepts)
+        write(out, docs, format, tally=self.tally, **{**naming, **options})
+
+    def require_documents(self, count: int) -> None:
+        """Raise the first failure of a file if there was no document at all."""
+        if self.tally.failures and not count:
+            raise FormatError(self.tally.failures[0], code="unreadable-file")
 
     def as_dict(self) -> dict[str, Any]:
-        """All counts for JSON."""
+        """The counts of files and of bad documents for JSON."""
         return {
-            **self.counts.as_dict(),
             "written": self.tally.written,
             "rejected": dict(self.tally.rejected.most_common()),
             "notes": dict(self.tally.notes.most_common()),
             "files": dict(self.tally.files.most_common()),
             "failures": list(self.tally.failures),
-            "seconds": round(self.seconds, 3),
         }
 
-    def _run(self, files: Sequence[Path]) -> Iterator[Document]:
-        raise NotImplementedError
 
-
-class Annotation(_Pass):
+class Annotation:
     """One pass of an annotator over inputs: `documents` yields them, or `write` writes them; counts are attributes.
 
-    Bad documents go to `rejects`, or raise where there is none. With `lines`, each line of a plain text file is a
-    document.
+    `texts` come before the documents of the files. With `lines`, each line of a plain text file is a document.
     """
-
-    counts: AnnotationCounts
 
     def __init__(
         self,
         annotator: Annotator,
-        inputs: Inputs,
+        inputs: InputFiles,
         *,
+        texts: Iterable[Document] = (),
         request: SelectionRequest = EVERYTHING,
-        from_: str | None = None,
         lines: bool = False,
-        read_options: Mapping[str, Any] | None = None,
-        rejects: Path | None = None,
-        progress_shown: bool = True,
     ) -> None:
-        super().__init__(
-            inputs.paths,
-            concepts=annotator.concepts,
-            from_=from_,
-            read_options=read_options,
-            rejects=rejects,
-            progress_shown=progress_shown,
-        )
-        self.annotator, self.inputs = annotator, inputs
+        self.annotator, self.concepts, self.inputs, self.tally = annotator, annotator.concepts, inputs, inputs.tally
         # An unknown type is reported before anything is read.
         self.selection = annotator.resolve(request)
-        if annotator.concepts is not None:
-            self.tally.notes.update(annotator.concepts.unused(annotator.types))
+        inputs.note_dropped_terms(self.concepts)
+        if self.concepts is not None:
+            self.tally.notes.update(self.concepts.unused(annotator.types))
         self.counts = AnnotationCounts(predictable=predictable_types(annotator, self.selection))
-        self._lines = lines
+        self.seconds = 0.0
+        self._texts, self._lines = texts, lines
         self._tokens_before = 0
+
+    def documents(self) -> Iterator[Document]:
+        """The annotated documents, in order."""
+        return self._run(self.inputs.found())
+
+    def write(self, out: Path, format: str | None, **options: object) -> None:
+        """Write all documents to one file, or to one folder in a format that is written so, with its options."""
+        self.inputs.write(self._run(self.inputs.found(out=out)), out, format, self.concepts, **options)
+        # Parquet's writer rejects documents of a row group together, later than they are counted.
+        self.counts.documents = self.tally.written
 
     def as_dict(self) -> dict[str, Any]:
         """All counts for JSON."""
-        return super().as_dict() | self.counts.throughput(self.seconds)
+        return {**self.counts.as_dict(), **self.inputs.as_dict(), **self.counts.throughput(self.seconds)}
 
     def explain_relations(self, doc: Document) -> list[RelationExplanation]:
         """Why the annotated document has its relations, and which pairs came near."""
@@ -254,37 +270,23 @@ class Annotation(_Pass):
         """Mentions that were considered but are not in the annotated document, with reasons."""
         return self.annotator.explain_selected(doc, self.selection)
 
-    def write(self, out: Path, format: str | None, **options: object) -> None:
-        """Write all documents to one file, or to one folder in a format that is written so, with its options."""
-        super().write(out, format, **options)
-        # Parquet's writer rejects documents of a row group together, later than they are counted.
-        self.counts.documents = self.tally.written
-
     def _tokens_done(self) -> str:
         return f"{self.annotator.tokens_run - self._tokens_before:,} tokens"
 
     def _run(self, files: Sequence[Path]) -> Iterator[Document]:
-        tally = self.tally
         docs: Iterator[Document] = iter(())
         bar: AbstractContextManager[Callable[[Iterable[Document]], Iterator[Document]]] = nullcontext(iter)
         if files:
-            if_supported = {"per": "line"} if self._lines else {}
-            docs = read(files, self._from, tally=tally, options_if_supported=if_supported, **self._read_options)
-            size = sum(path.stat().st_size for path in files if path.is_file())
-            shown = self._progress_shown and size > 0
-            bar = progress(
-                "annotating", total=size, position=lambda: tally.bytes_read, detail=self._tokens_done, shown=shown
-            )
+            docs = self.inputs.read(files, if_supported={"per": "line"} if self._lines else {})
+            bar = self.inputs.progress("annotating", files, detail=self._tokens_done)
         start, tokens = time.monotonic(), self.annotator.tokens_run
         self._tokens_before = tokens
-        with tally, bar as track:
-            inputs = track(chain(self.inputs.text_documents(), docs))
-            annotated = annotate(self.annotator, inputs, tally, self.selection)
-            yield from self.counts.count(annotated, tally)
+        with self.tally, bar as track:
+            annotated = annotate(self.annotator, track(chain(self._texts, docs)), self.tally, self.selection)
+            yield from self.counts.count(annotated, self.tally)
             self.counts.tokens = self.annotator.tokens_run - tokens
             self.seconds = time.monotonic() - start
-        if tally.failures and not self.counts.documents:
-            raise FormatError(tally.failures[0], code="unreadable-file")
+        self.inputs.require_documents(self.counts.documents)
 
 
 def annotate(annotator: Annotator, docs: Iterable[Document], tally: Tally, selection: Selection) -> Iterator[Document]:
@@ -405,45 +407,43 @@ class LinkCounts:
         return {"documents": self.documents, **{name: dict(getattr(self, name).most_common()) for name in counters}}
 
 
-class Linking(_Pass):
+class Linking:
     """One pass of the linker over files: `documents` yields them, `write` writes them; counts are attributes.
 
     Mentions of `types`, by default all, get ids; those that have some keep them unless `overwrite`. Each row of a table
     of names is a mention, and with `names_type`, their type where the table has none, each line of a plain text file.
     """
 
-    concepts: Concepts
-    counts: LinkCounts
-
     def __init__(
         self,
         concepts: Concepts,
-        inputs: Sequence[Path],
+        inputs: InputFiles,
         *,
         types: Sequence[str] | None = None,
         overwrite: bool = False,
         names_type: str | None = None,
-        from_: str | None = None,
-        read_options: Mapping[str, Any] | None = None,
-        rejects: Path | None = None,
-        progress_shown: bool = True,
     ) -> None:
-        super().__init__(
-            inputs,
-            concepts=concepts,
-            from_=from_,
-            read_options=read_options,
-            rejects=rejects,
-            progress_shown=progress_shown,
-        )
-        self.concepts, self.overwrite, self.names_type = concepts, overwrite, names_type
+        self.concepts, self.inputs, self.tally = concepts, inputs, inputs.tally
+        self.overwrite, self.names_type = overwrite, names_type
         self.types = None if types is None else _linkable(types, concepts)
+        inputs.note_dropped_terms(concepts)
         self.counts = LinkCounts()
+        self.seconds = 0.0
+
+    def documents(self) -> Iterator[Document]:
+        """The linked documents, in order."""
+        return self._run(self.inputs.found())
+
+    def write(self, out: Path, format: str | None, **options: object) -> None:
+        """Write all documents to one file, or to one folder in a format that is written so, with its options."""
+        self.inputs.write(self._run(self.inputs.found(out=out)), out, format, self.concepts, **options)
+
+    def as_dict(self) -> dict[str, Any]:
+        """All counts for JSON."""
+        return {**self.counts.as_dict(), **self.inputs.as_dict(), "seconds": round(self.seconds, 3)}
 
     def _run(self, files: Sequence[Path]) -> Iterator[Document]:
         tally, start = self.tally, time.monotonic()
-        size = sum(path.stat().st_size for path in files if path.is_file())
-        shown = self._progress_shown and size > 0
         named = {file: self._has_names(file) for file in files}
         if self.names_type is not None and not any(named.values()):
             message = (
@@ -452,7 +452,7 @@ class Linking(_Pass):
             )
             raise UsageError(message, code="conflicting-options", value="--type")
         docs = chain.from_iterable(self._read(list(group), has) for has, group in groupby(files, named.__getitem__))
-        with tally, progress("linking", total=size, position=lambda: tally.bytes_read, shown=shown) as track:
+        with tally, self.inputs.progress("linking", files) as track:
             for doc in link_documents(
                 track(docs), self.concepts, self.counts, types=self.types, overwrite=self.overwrite
             ):
@@ -460,13 +460,12 @@ class Linking(_Pass):
                     tally.note("document without mentions: nothing to link; `lexome annotate` finds mentions")
                 yield doc
             self.seconds = time.monotonic() - start
-        if tally.failures and not self.counts.documents:
-            raise FormatError(tally.failures[0], code="unreadable-file")
+        self.inputs.require_documents(self.counts.documents)
 
     def _has_names(self, file: Path) -> bool:
         """Whether a file is a list or a table of names, and not documents with mentions."""
-        if self._from is not None:
-            return self._from == NAMES
+        if self.inputs.format is not None:
+            return self.inputs.format == NAMES
         if file == STANDARD_INPUT or is_archive(file.name):
             return file == STANDARD_INPUT and self.names_type is not None
         kinds = NAME_TABLES if self.names_type is None else (*NAME_TABLES, "text")
@@ -482,9 +481,9 @@ class Linking(_Pass):
     def _read(self, files: Sequence[Path], has_names: bool) -> Iterator[Document]:
         """The documents of files that are all names, or none of them."""
         if not has_names:
-            return read(files, self._from, tally=self.tally, **self._read_options)
-        named = {} if self.names_type is None else {"type": self.names_type}
-        return read(files, NAMES, tally=self.tally, **{**named, **self._read_options})
+            return self.inputs.read(files)
+        named: dict[str, Any] = {} if self.names_type is None else {"type": self.names_type}
+        return self.inputs.read(files, format=NAMES, **named)
 
 
 def link_documents(

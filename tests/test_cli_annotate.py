@@ -530,3 +530,25 @@ def test_what_was_not_written_is_named_in_one_line(tmp_path: Path) -> None:
     assert len(noted) == 1
     assert re.fullmatch(r"noted      (\d+) not written: (\d+ [a-z ]+, )+\d+ [a-z ]+", noted[0])
     assert all(f"1 {name}" in noted[0] for name in ("concepts", "scores", "passage offsets"))
+
+
+@pytest.mark.parametrize(
+    "words", [["29446767", "30102808"], ["PMID:29446767", "30102808"], ["PMID: 29446767, 30102808"]]
+)
+def test_pmids_are_answered_with_where_to_get_their_texts(model: Path, words: list[str]) -> None:
+    error = annotate("--model", model, *words).exception
+    assert isinstance(error, LexomeError)
+    assert "Open https://pubmed.ncbi.nlm.nih.gov/?term=29446767,30102808, choose Save" in str(error)
+
+
+def test_a_text_without_quotes_is_told_to_have_them(model: Path) -> None:
+    error = annotate("--model", model, "BRCA1", "causes", "cancer").exception
+    assert 'in quotes: "BRCA1 causes cancer"' in str(error)
+
+
+def test_files_of_pmids_are_noted_or_refused(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "pmids.txt").write_text("29446767\n30102808\n")
+    assert "1 document of PMIDs without text" in annotate("--model", model, tmp_path / "pmids.txt").stderr
+    (tmp_path / "pmids.csv").write_text("PMID\n29446767\n30102808\n")
+    error = annotate("--model", model, tmp_path / "pmids.csv").exception
+    assert "has 2 PMIDs and no text. Lexome downloads nothing." in str(error)

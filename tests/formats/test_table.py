@@ -40,6 +40,11 @@ def test_blue_relations_have_index_sentence_and_label() -> None:
     assert docs[0].passages[0].kind == "sentence"
 
 
+def test_a_csv_of_excel_may_have_semicolons() -> None:
+    docs = read_text("pmid;title;abstract\n7;A zorb;It wobbles, often, and falls.\n", "made/list.csv")
+    assert plain(docs) == [("7", "A zorb\nIt wobbles, often, and falls.", ())]
+
+
 def test_an_index_that_only_counts_follows_the_files_name() -> None:
     assert read_text("index\tsentence\tlabel\n0\tA zorb.\t1\n")[0].id == "train-0"
 

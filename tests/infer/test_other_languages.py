@@ -3,7 +3,7 @@
 import pytest
 
 from lexome import Document, Passage
-from lexome.infer.annotation import looks_foreign
+from lexome.infer.annotation import describe_concerns, looks_foreign
 
 ENGLISH = (
     "Mutations in BRCA1 raise the risk of breast cancer, and olaparib is used to treat it; these patients were "
@@ -35,3 +35,25 @@ def test_other_languages_are_told(language: str) -> None:
 )
 def test_english_and_lists_of_names_are_not(text: str) -> None:
     assert not looks_foreign(doc(text))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Olaparib wird bei einer Mutation eingesetzt.", True),
+        ("Le gène BRCA1 est muté dans le cancer du sein.", True),
+        ("Patients die per day, do no harm", False),
+        ("Breast cancer, van der Woude syndrome", False),
+        ("BRCA1 is mutated in der Hoeven's patients", False),
+    ],
+)
+def test_a_sentence_is_told_where_no_word_is_english(text: str, expected: bool) -> None:
+    assert looks_foreign(doc(text)) == expected
+
+
+def test_concerns_are_told_with_the_number_of_documents() -> None:
+    assert describe_concerns([doc(ENGLISH)]) == []
+    assert ["English" in one for one in describe_concerns([doc(OTHERS["German"])])] == [True]
+    pmids, short = describe_concerns([doc("PMID: 29446767, 30102808"), doc("BRCA1"), doc(ENGLISH), doc("")])
+    assert pmids.startswith("1 of 4 documents: The text is a list of PMIDs.")
+    assert short.startswith("1 of 4 documents: The text has very few words.")

@@ -22,6 +22,7 @@ from typing import Any, cast
 from lexome.document import Document
 from lexome.errors import FormatError, UsageError
 from lexome.files import atomic_write
+from lexome.formats.citation import find_pmids, pmid_advice
 from lexome.formats.streams import (
     COMPRESSIONS,
     HIDDEN_NOTE,
@@ -279,6 +280,9 @@ def detect(source: Source) -> Format:
         if _SNIFFERS[format.name](head):
             return format
     names = ", ".join(format.name for format in candidates)
+    if pmids := find_pmids(re.sub(r"(?i)\A\W*pmids?\W*\n", "", head.decode(errors="replace").rpartition("\n")[0])):
+        message = f"{source.name}: has {len(pmids):,} PMIDs and no text. {pmid_advice(pmids)}"
+        raise FormatError(message, code="undetected-format", value=source.name)
     columns = ""
     if "csv" in names:
         columns = (
@@ -378,7 +382,7 @@ _SNIFFERS: dict[str, Callable[[bytes], bool]] = {
     "ris": lambda head: _RIS.match(head.lstrip()) is not None,
     "html": lambda head: _HTML.match(head) is not None,
     "pubmed-csv": lambda head: re.match(rb'"?PMID"?,"?Title"?,', head) is not None,
-    "csv": lambda head: b"," in head,
+    "csv": lambda head: b"," in head or b";" in head,
     "tsv": lambda head: b"\t" in head or b"," in head,
     **dict.fromkeys(("brat", "hoc"), lambda head: False),
     "parquet": lambda head: head.startswith(b"PAR1"),

@@ -1,6 +1,7 @@
 """Shared by PubMed XML, MEDLINE text and Europe PMC: dates, notices, ids and white-space normalization."""
 
 import re
+from collections.abc import Sequence
 
 from lexome.metadata import Notice
 
@@ -25,6 +26,33 @@ NOTICE_KINDS = (
     "RetractionIn", "RetractionOf", "SummaryForPatientsIn", "UpdateIn", "UpdateOf",
 )  # fmt: skip
 _KINDS = {kind.lower(): kind for kind in NOTICE_KINDS}
+
+
+_PMID = r"(?:PMIDs?\s*:?\s*)?[0-9]{1,9}"
+_PMIDS = re.compile(rf"\s*(?:PMIDs?\s*:?\s*)?{_PMID}(?:[\s,;|]+{_PMID})*[\s,;|.]*", re.IGNORECASE)
+# PubMed has an article for nearly every smaller number too, but so have tables and lists.
+_MIN_PMID_DIGITS = 5
+_LINKED_PMIDS = 20
+
+
+def find_pmids(text: str) -> list[str]:
+    """The PMIDs of a text that consists of nothing else; otherwise none.
+
+    >>> find_pmids("PMID: 29446767, 30102808"), find_pmids("29446767 binds")
+    (['29446767', '30102808'], [])
+    """
+    if _PMIDS.fullmatch(text) is None:
+        return []
+    numbers = re.findall(r"[0-9]+", text)
+    named = "pmid" in text.lower()
+    return numbers if named or all(len(number) >= _MIN_PMID_DIGITS for number in numbers) else []
+
+
+def pmid_advice(pmids: Sequence[str]) -> str:
+    """How to get the texts of articles of which only the PMIDs are there."""
+    url = "https://pubmed.ncbi.nlm.nih.gov/"
+    page = f"{url}?term={','.join(pmids)}" if len(pmids) <= _LINKED_PMIDS else f"{url}, search for them"
+    return f"Lexome downloads nothing. Open {page}, choose Save and the format PubMed, and use the file that you get."
 
 
 def fold(text: str) -> str:

@@ -84,15 +84,18 @@ def read(
     Columns are recognized by their header names or by their number; `text`, `label` and `id` select others, by
     name or by number from 1. Labels are split at ";". The id of a row without one is made of file and line.
 
-    Cells are separated by commas in a .csv file, by tabs otherwise. In tab-separated files a quote is text, except
-    in a cell that a CSV writer must have quoted (it has doubled quotes or a tab inside). quotes="csv" also allows
-    line breaks in quoted cells; it is implied if the whole first row is quoted.
+    Cells are separated by commas or semicolons in a .csv file, by tabs otherwise. In tab-separated files a quote is
+    text, except in a cell that a CSV writer must have quoted (it has doubled quotes or a tab inside). quotes="csv" also
+    allows line breaks in quoted cells; it is implied if the whole first row is quoted.
     """
     head = source.head().lstrip(b"\r\n").split(b"\n", 1)[0]
-    commas = b"," in head if source.extension == ".csv" else b"\t" not in head
+    is_csv_file = source.extension == ".csv"
+    # Excel writes semicolons where the comma is the decimal mark.
+    delimiter = ";" if is_csv_file and head.count(b";") > head.count(b",") else ","
+    commas = delimiter.encode() in head if is_csv_file else b"\t" not in head
     all_quoted = re.fullmatch(rb'".*"\r?', head, re.DOTALL) is not None
     is_csv = commas or all_quoted or quotes == "csv"
-    rows = csv_rows(source, "," if commas else "\t") if is_csv else tsv_rows(source)
+    rows = csv_rows(source, delimiter if commas else "\t") if is_csv else tsv_rows(source)
     yield from read_rows(source, rows, (text, label, id), header, encoding, tally)
 
 

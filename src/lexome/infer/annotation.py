@@ -15,6 +15,7 @@ from lexome.concepts.abbreviations import annotate_abbreviations
 from lexome.document import Document, Passage, shorten
 from lexome.errors import FormatError, UsageError
 from lexome.formats import Tally, detect, formats_by_extension, get_format, input_files, read, write, writing_format
+from lexome.formats.citation import find_pmids, pmid_advice
 from lexome.formats.streams import is_archive, open_sources, uncompressed_name
 from lexome.infer.annotator import TEXT_ID, Annotator, Candidate
 from lexome.infer.concepts import Concepts, naming_options
@@ -23,8 +24,6 @@ from lexome.infer.selection import EVERYTHING, RULE_ATTRIBUTE, Selection, Select
 from lexome.progress import progress
 
 STANDARD_INPUT = Path("-")
-# PubMed ids have one to eight digits; a file called 7 is more likely than that article.
-_PMID = re.compile(r"\d{5,9}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +53,19 @@ def parse_inputs(arguments: Sequence[str], *, text: bool = False) -> Inputs:
         if matches := _existing_paths(argument):
             paths += matches
         elif _looks_like_text(argument):
+            if pmids := find_pmids(argument):
+                message = f"{shorten(argument)}: PMIDs, and no text. {pmid_advice(pmids)}"
+                raise FormatError(message, code="no-text", value=argument)
             texts.append(argument)
         elif not argument.strip():
             raise UsageError("empty text; expected a text, a path, or - for standard input.", code="empty-text")
         else:
             problem = "no file matches this pattern" if glob.has_magic(argument) else "no such file or folder"
             remedy = "Check the path, or add --text if it is a text."
-            if _PMID.fullmatch(argument):
-                remedy += " If it is a PMID: Lexome downloads nothing; save the article from PubMed as a file."
+            if find_pmids(argument):
+                remedy += f" If it is a PMID: {pmid_advice(list(chain(*map(find_pmids, arguments))))}"
+            elif len(arguments) > 2 and not any(map(_existing_paths, arguments)):
+                remedy = f'Check the path. Put a text of several words in quotes: "{shorten(" ".join(arguments), 60)}".'
             message = f"{shorten(argument)}: {problem}. {remedy}"
             raise FormatError(message, code="missing-file", value=argument)
     return Inputs(tuple(texts), tuple(dict.fromkeys(paths)))
@@ -315,6 +319,8 @@ def annotate(annotator: Annotator, docs: Iterable[Document], tally: Tally, selec
                 tally.note("document without mentions to relate: no model that finds them is loaded")
             if looks_foreign(doc):
                 tally.note("document that does not look English: models are trained on English")
+            elif has_only_pmids(doc):
+                tally.note("document of PMIDs without text: save the articles from PubMed, in the format PubMed")
             if answers_only and not doc.questions:
                 tally.note("document without questions: nothing to answer")
             yield doc
@@ -362,8 +368,14 @@ _ENGLISH, _OTHERS = (
 )
 _WORD = re.compile(r"[^\W\d_]+")
 _LATIN = re.compile(r"[A-Za-zÀ-ɏͰ-Ͽ]+")  # with Greek letters, which names of genes and isoforms have
+# In a text of a few words, these say nothing: they are English too, or names.
+_AMBIGUOUS_WORDS = "die do no as per para son den des men um la le en de van os el"
 MAX_CHARACTERS = 4000
 MIN_WORDS = 20
+# Of a shorter text, the language cannot be told.
+MIN_SENTENCE_WORDS = 5
+# Names are found by their context, which shorter texts do not have.
+MIN_CONTEXT_WORDS = 4
 
 
 def looks_foreign(doc: Document) -> bool:
@@ -376,12 +388,43 @@ def looks_foreign(doc: Document) -> bool:
     letters = sum(map(len, words))
     if letters >= MIN_WORDS and not text.isascii() and sum(map(len, _LATIN.findall(text))) < letters / 2:
         return True
-    if len(words) < MIN_WORDS:
+    if len(words) < MIN_SENTENCE_WORDS:
         return False
     lowered = [word.lower() for word in words]
     english = sum(map(_ENGLISH.__contains__, lowered))
+    if len(words) < MIN_WORDS:
+        return english == 0 and len(_OTHERS.difference(_AMBIGUOUS_WORDS.split()).intersection(lowered)) > 1
     other = sum(map(_OTHERS.__contains__, lowered))
     return other > 0.1 * len(words) and other > 2 * english
+
+
+def has_only_pmids(doc: Document) -> bool:
+    """Whether a document is a list of PMIDs, and no text."""
+    return bool(doc.passages) and bool(find_pmids(" ".join(passage.text for passage in doc.passages)[:MAX_CHARACTERS]))
+
+
+_ONLY_PMIDS = (
+    "The text is a list of PMIDs. Lexome downloads nothing: save the articles from PubMed, in the format PubMed, and "
+    "open that file."
+)
+_FOREIGN = "The text does not look English. The models were trained on English and find less in other languages."
+_SHORT = "The text has very few words. Names are recognized by their context: paste whole sentences."
+
+
+def describe_concerns(docs: Sequence[Document]) -> list[str]:
+    """What to know of texts on which models do badly, in sentences; none for most."""
+    concerns = Counter[str]()
+    for doc in docs:
+        words = sum(len(_WORD.findall(passage.text)) for passage in doc.passages)
+        if has_only_pmids(doc):
+            concerns[_ONLY_PMIDS] += 1
+        elif looks_foreign(doc):
+            concerns[_FOREIGN] += 1
+        elif 0 < words < MIN_CONTEXT_WORDS:
+            concerns[_SHORT] += 1
+    if len(docs) == 1:
+        return list(concerns)
+    return [f"{count:,} of {len(docs):,} documents: {sentence}" for sentence, count in concerns.items()]
 
 
 # link: mentions that documents already have get the ids of their concepts; no model runs

@@ -198,14 +198,15 @@ def test_an_ambiguous_format_option_needs_a_prefix(tmp_path: Path) -> None:
     assert (result.returncode, b"write.scheme=" in result.stderr) == (2, True)
 
 
-def test_an_interrupted_conversion_writes_nothing_and_ends_with_code_130(tmp_path: Path) -> None:
+@pytest.mark.parametrize("interruption", ["SIGINT", "SIGHUP"])
+def test_an_interrupted_conversion_writes_nothing_and_ends_with_code_130(tmp_path: Path, interruption: str) -> None:
     command = [sys.executable, "-m", "lexome", "convert", "-", str(tmp_path / "out.jsonl"), "--from", "jsonl"]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=hear_interrupts)
     assert process.stdin is not None
     process.stdin.write(b'{"id":"1","text":"x"}\n' * 20_000)
     process.stdin.flush()
     wait_until(lambda: list(tmp_path.iterdir()))
-    process.send_signal(signal.SIGINT)
+    process.send_signal(getattr(signal, interruption))
     _, errors = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, b"interrupted" in errors) == (130, True)
     assert list(tmp_path.iterdir()) == []
@@ -216,6 +217,32 @@ def test_a_closed_pipe_is_not_an_error(jsonl: Path) -> None:
     command = f"{sys.executable} -m lexome convert -q {jsonl} - --to jsonl | head -1"
     result = subprocess.run(["bash", "-c", command], capture_output=True, timeout=PATIENCE_S)
     assert (result.stdout.count(b"\n"), result.stderr) == (1, b"")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs a shell of POSIX")
+def test_closed_streams_are_no_error(jsonl: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    command = f"{sys.executable} -m lexome convert {jsonl} {out} <&- >&- 2>&-"
+    assert subprocess.run(["bash", "-c", command], timeout=PATIENCE_S).returncode == 0
+    assert out.read_bytes() == jsonl.read_bytes()
+
+
+def test_a_stream_that_is_not_utf8_gets_escapes_that_json_has_too(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+    lexome.write(tmp_path / "in.jsonl", [Document("α𝐁", (Passage(0, "x"),), (Span("T1", "β", ((0, 1),), "x"),))])
+    assert b"spans      1 \\u03b2" in run("convert", "in.jsonl", "out.jsonl", cwd=tmp_path).stdout
+    shown = run("convert", "in.jsonl", "out.jsonl", "--json", cwd=tmp_path).stdout
+    assert json.loads(shown)["spans"] == {"β": 1}
+
+
+def test_control_characters_of_a_file_do_not_reach_the_terminal(jsonl: Path, tmp_path: Path) -> None:
+    lexome.write(jsonl, [Document("1", (Passage(0, "x"),), (Span("T1", "Ge\x1b[31mne", ((0, 1),), "x"),))])
+    result = run("convert", jsonl, tmp_path / "out.jsonl")
+    assert "Ge␛[31mne".encode() in result.stdout
+    missing = run("convert", "no\x1b[31mfile", tmp_path / "out.jsonl")
+    assert (b"\x1b" in missing.stderr, "no␛[31mfile".encode() in missing.stderr) == (False, True)
 
 
 def test_help_lists_every_format() -> None:

@@ -5,6 +5,7 @@ of its text; no span may reach into the gap between two passages. A Document wit
 slice to its text cannot be constructed.
 """
 
+import re
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -365,6 +366,24 @@ def numbered_ids(prefix: str) -> Iterator[str]:
 def shorten(text: str, limit: int = 60) -> str:
     """The text, truncated for an error message."""
     return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+# Control characters, and characters that change the direction of text.
+_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def printable(text: str) -> str:
+    """The text as one line for a terminal: symbols in place of control characters, which it would obey.
+
+    >>> printable("a\\tb\\x1b[31m")
+    'a b␛[31m'
+    """
+
+    def symbol(match: re.Match[str]) -> str:
+        code = ord(match[0])
+        return chr(0x2400 + code) if code < 0x20 else "\u2421" if code == 0x7F else "\ufffd"
+
+    return text if text.isprintable() else _UNPRINTABLE.sub(symbol, text.replace("\t", " ").replace("\n", " "))
 
 
 def require_curies(concepts: tuple[str, ...], *, owner: str) -> None:

@@ -31,13 +31,14 @@ from lexome.cli.options import (
     exit_for_rejects,
     exit_for_tally,
     grouped,
-    ignore_closed_pipe,
     interruptible,
-    prepare_terminal,
+    print_line,
     print_notes,
     print_rejected,
+    terminal_width,
     use_color,
 )
+from lexome.document import printable
 from lexome.errors import UsageError, needs
 
 if TYPE_CHECKING:
@@ -238,7 +239,7 @@ def annotate(
     concepts = dictionaries.concepts(link=link, abbreviations=abbreviations)
     rejects = rejection.path(output.path)
     kept = "finished files" if output.bulk else None
-    with interruptible(None if output.printed else output.path, kept=kept), ignore_closed_pipe():
+    with interruptible(None if output.printed else output.path, kept=kept):
         annotator = models.load(folders, concepts, bulk=output.bulk)
         request = selection.parse(annotator, relations=models.relations)
         if output.bulk:
@@ -378,9 +379,9 @@ def _print_documents(work: "Annotation | Linking", printing: PrintOptions) -> No
     from lexome.infer.annotator import TEXT_ID
     from lexome.infer.concepts import explanation_record
     from lexome.infer.selection import made_by_rule
-    from lexome.infer.terminal import explain_ids, explain_relation, printable, render
+    from lexome.infer.terminal import explain_ids, explain_relation, render
 
-    width, color, concepts = prepare_terminal(), use_color(printing.color), work.concepts
+    width, color, concepts = terminal_width(), use_color(printing.color), work.concepts
     annotation = work if printing.explain and isinstance(work, Annotation) else None
     for number, doc in enumerate(work.documents()):
         candidates = annotation.explain(doc) if annotation is not None else []
@@ -398,10 +399,10 @@ def _print_documents(work: "Annotation | Linking", printing: PrintOptions) -> No
         print(("\n" if number else "") + render(doc, width=width, color=color, show_id=doc.id != TEXT_ID))
         if annotation is not None:
             for span, rule in made_by_rule(doc):
-                print(f"  by rule {span.start}-{span.end} {printable(span.text)!r} {span.type}: {rule}")
+                print_line(f"  by rule {span.start}-{span.end} {printable(span.text)!r} {span.type}: {rule}")
         for candidate in candidates:
             place = f"{candidate.start}-{candidate.end} {printable(candidate.text)!r}"
-            print(f"  dropped {place} {candidate.type} {candidate.score:.2f}: {printable(candidate.why)}")
+            print_line(f"  dropped {place} {candidate.type} {candidate.score:.2f}: {candidate.why}")
         for explanation in linked:
             print("\n".join(f"  {line}" for line in explain_ids(explanation)))
         for one in related:
@@ -420,7 +421,7 @@ def _print_summary(work: "Annotation", output: _Output, *, as_json: bool, quiet:
         print(f"annotated  {work.counts.documents:,} documents, {work.counts.tokens:,} tokens", file=stream)
         _print_counts(work.as_dict(), work.tally.rejects_path, stream)
         if not output.printed:
-            print(f"wrote      {work.tally.written:,} documents to {output.path}", file=stream)
+            print_line(f"wrote      {work.tally.written:,} documents to {output.path}", stream)
 
 
 def _finish_bulk(result: "BulkResult", out: Path, *, as_json: bool, quiet: bool) -> None:
@@ -438,9 +439,9 @@ def _finish_bulk(result: "BulkResult", out: Path, *, as_json: bool, quiet: bool)
             print(f"skipped    {skipped:,} files that were done before")
         if result.orphans:
             named = ", ".join(result.orphans[:NAMED_ORPHANS]) + (", ..." if len(result.orphans) > NAMED_ORPHANS else "")
-            print(f"left       {len(result.orphans):,} outputs of inputs that are no longer given: {named}")
+            print_line(f"left       {len(result.orphans):,} outputs of inputs that are no longer given: {named}")
         _print_counts(result.as_dict(), result.rejects, sys.stdout)
-        print(f"wrote      {out}")
+        print_line(f"wrote      {out}")
     exit_for_failures(result.failures, result.waiting, out, quiet=quiet)
     exit_for_rejects(result.rejected, result.rejects, documents=result.counts.documents)
 
@@ -449,7 +450,7 @@ def _print_counts(counts: dict[str, Any], rejects: Path | None, stream: TextIO) 
     kinds = ("mentions", "linked", "relations", "labels")
     for label, kind in zip(("found", "linked", "related", "labelled"), kinds, strict=True):
         for name, times in list(counts[kind].items())[:NAMED_TYPES]:
-            print(f"{label:<10} {times:,} {name}", file=stream)
+            print_line(f"{label:<10} {times:,} {name}", stream)
     print_notes(counts["notes"], stream)
     print_rejected(counts["rejected"], rejects, stream)
     if counts["documents_per_second"]:
@@ -524,7 +525,7 @@ def link(
         progress_shown=not printing.quiet and not (rendered and sys.stdout.isatty()),
     )
     work = Linking(concepts, files, types=parse_types(types or []), overwrite=overwrite, names_type=type_)
-    with interruptible(None if out == STANDARD_OUTPUT else out), ignore_closed_pipe():
+    with interruptible(None if out == STANDARD_OUTPUT else out):
         if rendered:
             _print_documents(work, printing)
         else:
@@ -551,7 +552,7 @@ def _print_link_counts(work: "Linking", out: Path, *, as_json: bool, quiet: bool
         ("no terms", counts.no_dictionary),
     ):
         for name, times in counter.most_common(NAMED_TYPES):
-            print(f"{label:<10} {times:,} {name}", file=stream)
+            print_line(f"{label:<10} {times:,} {name}", stream)
     print_notes(work.tally.notes, stream)
     if counts.documents and not work.tally.spans and work.concepts.finder is None:
         print(
@@ -561,7 +562,7 @@ def _print_link_counts(work: "Linking", out: Path, *, as_json: bool, quiet: bool
         )
     print_rejected(work.tally.rejected, work.tally.rejects_path, stream)
     if out != STANDARD_OUTPUT:
-        print(f"wrote      {work.tally.written:,} documents to {out}", file=stream)
+        print_line(f"wrote      {work.tally.written:,} documents to {out}", stream)
 
 
 ModelFolder = Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder written by `lexome export`.")]
@@ -657,4 +658,4 @@ def _print_vectors(result: "EmbedResult", out: Path, *, width: int, as_json: boo
     print_notes(tally.notes, sys.stdout)
     if result.without_tokens:
         print(f"noted      {result.without_tokens:,} without tokens, which have no vector")
-    print(f"wrote      {result.vectors:,} vectors of width {width:,} to {out}")
+    print_line(f"wrote      {result.vectors:,} vectors of width {width:,} to {out}")

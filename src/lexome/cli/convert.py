@@ -18,6 +18,7 @@ from lexome.cli.options import (
     exit_for_tally,
     grouped,
     interruptible,
+    print_line,
     print_notes,
     print_rejected,
 )
@@ -92,10 +93,10 @@ def _print_tally(tally: "Tally", out: Path, *, as_json: bool) -> None:
     print(f"read       {tally.documents:,} documents ({files} files)", file=stream)
     for name, counts in (("spans", tally.spans), ("relations", tally.relations)):
         for kind, count in counts.most_common(NAMED_TYPES):
-            print(f"{name:<10} {count:,} {kind}", file=stream)
+            print_line(f"{name:<10} {count:,} {kind}", stream)
     print_notes(tally.notes, stream)
     print_rejected(tally.rejected, tally.rejects_path, stream)
-    print(f"wrote      {tally.written:,} documents to {out}", file=stream)
+    print_line(f"wrote      {tally.written:,} documents to {out}", stream)
 
 
 Source = Annotated[Path, typer.Argument(metavar="SOURCE", help="Checkpoint: folder, archive or file.")]

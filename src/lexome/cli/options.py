@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO, get_type_hints
 
 import typer
 
+from lexome.document import printable
 from lexome.errors import FormatError, UsageError
 
 if TYPE_CHECKING:
@@ -295,6 +296,17 @@ def parse_options(pairs: Iterable[str] | None, *, example: str) -> dict[str, str
     return options
 
 
+def print_line(line: str, stream: TextIO | None = None) -> None:
+    """Print a line of a summary: names in it may come from a file, with characters that a terminal would obey."""
+    print(printable(line), file=stream)
+
+
+def print_error(message: object) -> None:
+    """Print a message of one or more lines to standard error."""
+    for line in str(message).split("\n"):
+        print_line(line, sys.stderr)
+
+
 def print_notes(notes: Mapping[str, int], stream: TextIO) -> None:
     """A line for each note, most frequent first; what was ignored and what was not written have one line each."""
     folded = Counter(notes)
@@ -309,19 +321,19 @@ def print_notes(notes: Mapping[str, int], stream: TextIO) -> None:
                 del folded[name + ending]
             folded[f"{ending.strip()}: {', '.join(names + more)}"] = sum(times for _, times in found)
     for note, times in folded.most_common(NAMED_TYPES):
-        print(f"noted      {times:,} {note}", file=stream)
+        print_line(f"noted      {times:,} {note}", stream)
 
 
 def print_rejected(rejected: Mapping[str, int], path: Path | None, stream: TextIO) -> None:
     """A line for each reason for which documents were rejected, most frequent first."""
     for reason, times in sorted(rejected.items(), key=lambda item: -item[1]):
-        print(f"rejected   {times:,} {reason}, see {path}", file=stream)
+        print_line(f"rejected   {times:,} {reason}, see {path}", stream)
 
 
 def exit_for_tally(tally: "Tally", *, documents: int) -> None:
     """Report files that could not be read to their end, and exit with 1 for them or where no document is left."""
     for failure in tally.failures:
-        print(f"broken     {failure}", file=sys.stderr)
+        print_line(f"broken     {failure}", sys.stderr)
     exit_for_rejects(tally.rejected, tally.rejects_path, documents=documents)
     if tally.failures:
         raise typer.Exit(1)
@@ -334,20 +346,20 @@ def exit_for_rejects(rejected: Mapping[str, int], path: Path | None, *, document
     if rejected and not documents:
         raise FormatError(f"every document was rejected. The reasons are in {path}.", code="all-rejected", value=path)
     if broken := rejected.get(BROKEN_FILE):
-        print(f"error: {broken:,} broken files in archives; see {path}. All others are done.", file=sys.stderr)
+        print_error(f"error: {broken:,} broken files in archives; see {path}. All others are done.")
         raise typer.Exit(1)
 
 
 def exit_for_failures(failures: Mapping[str, str], waiting: Sequence[str], out: Path, *, quiet: bool) -> None:
     """Report failed and waiting files, and exit with 1 for failures."""
     for name, reason in failures.items():
-        print(f"failed     {name}: {reason}", file=sys.stderr)
+        print_line(f"failed     {name}: {reason}", sys.stderr)
     if failures:
         message = f"error: {len(failures):,} files failed; the others are done. Fix the errors above and rerun."
-        print(message, file=sys.stderr)
+        print_error(message)
         raise typer.Exit(1)
     if waiting and not quiet:
-        print(f"waiting    {len(waiting):,} files of other parts are not done in {out}, first {waiting[0]}")
+        print_line(f"waiting    {len(waiting):,} files of other parts are not done in {out}, first {waiting[0]}")
 
 
 def use_color(option: bool | None) -> bool:
@@ -357,20 +369,6 @@ def use_color(option: bool | None) -> bool:
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
-def prepare_terminal() -> int:
-    """The width to print at. Characters that the terminal cannot show are escaped from here on."""
-    if hasattr(sys.stdout, "reconfigure"):
-        sys.stdout.reconfigure(errors="backslashreplace")
+def terminal_width() -> int:
+    """The width to print at."""
     return min(shutil.get_terminal_size((100, 24)).columns, MAX_WIDTH)
-
-
-@contextmanager
-def ignore_closed_pipe() -> Iterator[None]:
-    """A reader that closes the pipe, such as head, is not an error to report."""
-    try:
-        yield
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # Python would report it once more when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise typer.Exit(1) from None

@@ -21,10 +21,12 @@ from lexome.cli.options import (
     exit_for_tally,
     grouped,
     interruptible,
+    print_line,
     print_notes,
     print_rejected,
     use_color,
 )
+from lexome.document import printable
 from lexome.errors import UsageError
 
 if TYPE_CHECKING:
@@ -144,7 +146,7 @@ def _print_index(result: "IndexResult", out: Path) -> None:
     print_rejected(result.tally.rejected, result.tally.rejects_path, sys.stdout)
     counts = f"{result.documents:,} documents, {result.passages:,} passages, {result.mentions:,} mentions{vectors}"
     print(f"holds      {counts}")
-    print(f"wrote      {out}")
+    print_line(f"wrote      {out}")
 
 
 @app.command()
@@ -187,7 +189,7 @@ def search(
     present = {name.casefold() for name in types}
     for name in type_ or ():
         if types and name.casefold() not in present:
-            print(f"no mention in the index has the type {name!r}. Types: {', '.join(types)}.")
+            print_line(f"no mention in the index has the type {name!r}. Types: {', '.join(types)}.")
 
 
 def _require_order(path: Path, words: str, *, usage: str) -> None:
@@ -198,15 +200,13 @@ def _require_order(path: Path, words: str, *, usage: str) -> None:
 
 
 def _print_hits(result: "SearchResult", *, color: bool) -> None:
-    if hasattr(sys.stdout, "reconfigure"):
-        sys.stdout.reconfigure(errors="backslashreplace")
     for number, hit in enumerate(result.hits, 1):
         print(f"{number}. {heading(hit, color=color)}")
         for line in excerpt(hit, color=color):
             print(f"   {line}")
         for mention in hit.mentions:
             named = f" {mention.concept}" if mention.concept else ""
-            print(f"   {mention.start}-{mention.end} {printable(mention.text)} {mention.type}{named}")
+            print_line(f"   {mention.start}-{mention.end} {mention.text} {mention.type}{named}")
         print()
     shown = len(result.hits)
     passages = "passage" if result.total == 1 else "passages"
@@ -214,18 +214,11 @@ def _print_hits(result: "SearchResult", *, color: bool) -> None:
     print(f"{result.total:,} {passages} found{more}")
 
 
-def printable(text: str) -> str:
-    """The text without control characters."""
-    from lexome.infer.terminal import printable as clean
-
-    return clean(text)
-
-
 def heading(hit: "Hit", *, color: bool) -> str:
     """Document, title, year and journal; passage and offsets."""
     title = printable(hit.title or "")
     source = ", ".join(str(part) for part in (hit.journal, hit.year) if part)
-    place = f"{hit.kind} {hit.start}-{hit.end}"
+    place = f"{printable(hit.kind)} {hit.start}-{hit.end}"
     head = f"{BOLD}{printable(hit.document)}{RESET}" if color else printable(hit.document)
     score = f"score {hit.score:.3g}"
     return "  ".join(part for part in (head, title, printable(source), place, score) if part)
@@ -337,9 +330,9 @@ def ask(
             method=by,  # type: ignore[arg-type]
         )
     for reason, times in tally.rejected.most_common():
-        print(f"rejected   {times:,} {reason}; `lexome index` keeps what it rejects", file=sys.stderr)
+        print_line(f"rejected   {times:,} {reason}; `lexome index` keeps what it rejects", sys.stderr)
     for failure in tally.failures:
-        print(f"broken     {failure}", file=sys.stderr)
+        print_line(f"broken     {failure}", sys.stderr)
     if as_json:
         print(json.dumps(result.as_dict(), ensure_ascii=False))
         return

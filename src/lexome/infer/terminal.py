@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 from unicodedata import combining, east_asian_width
 
-from lexome.document import Document, Passage, Range, Relation, Span
+from lexome.document import Document, Passage, Range, Relation, Span, printable
 from lexome.formats.html import color_of
 
 if TYPE_CHECKING:
@@ -20,9 +20,6 @@ BOLD, DIM, RESET = "\x1b[1m", "\x1b[2m", "\x1b[0m"
 _HUES = {29: 31, 110: 33, 142: 32, 195: 36, 264: 94, 325: 35}
 # Minimum lightness for the bright code, and the chroma below which the terminal's own color is used.
 _BRIGHT, _GREY = 0.79, 0.05
-
-# Control characters, and characters that change the direction of text.
-_UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 NO_BREAK_SPACE = "\u00a0"
 
@@ -92,16 +89,6 @@ def _relation_text(relation: Relation, texts: Mapping[str, str], types: Mapping[
         return f"{first} - {relation.type} - {second}"
     arguments = ", ".join(f"{role}: {texts.get(name, name)}" for role, name in names)
     return f"{relation.type}({arguments})"
-
-
-def printable(text: str) -> str:
-    """The text without control characters."""
-
-    def symbol(match: re.Match[str]) -> str:
-        code = ord(match[0])
-        return chr(0x2400 + code) if code < 0x20 else "\u2421" if code == 0x7F else "\ufffd"
-
-    return _UNPRINTABLE.sub(symbol, text.replace("\t", " ").replace("\n", " "))
 
 
 def color_code(type_: str) -> str:

@@ -194,7 +194,7 @@ DEAD_STARTS = 3
 TICK_S = 0.5
 REPORT_S = 0.1
 END_S = 5.0
-INTERRUPTS = {signal.SIGINT, signal.SIGTERM}
+INTERRUPTS = {getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)}
 
 
 def run_inline(stage: Stage, jobs: Sequence[Job], *, on_progress: OnProgress) -> Iterator[JobResult]:
@@ -329,7 +329,7 @@ def _describe_exit(exitcode: int | None) -> str:
 
 @contextmanager
 def _block_interrupts() -> Iterator[None]:
-    """Block SIGINT and SIGTERM, so that a started process is registered before the run can be interrupted.
+    """Block what interrupts a run, so that a started process is registered before the run can be interrupted.
 
     The child inherits the mask and unblocks them itself.
     """
@@ -345,8 +345,9 @@ def _block_interrupts() -> Iterator[None]:
 
 def _worker_main(pipe: "Connection[object, object]", stage: Stage) -> None:
     """Run jobs received through the pipe until None arrives or the parent exits."""
-    # Ctrl-C reaches the whole process group; only the parent reacts.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Ctrl-C and the end of a terminal reach the whole process group; only the parent reacts.
+    for number in INTERRUPTS - {signal.SIGTERM}:
+        signal.signal(number, signal.SIG_IGN)
     if hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, INTERRUPTS)
     threading.Thread(target=_exit_with_parent, daemon=True).start()

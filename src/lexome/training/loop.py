@@ -11,7 +11,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from queue import Empty, Full, Queue
 from threading import Event, Thread
@@ -228,7 +228,7 @@ def deterministic_kernels(enabled: bool, device: torch.device) -> Iterator[None]
 
 # --- Interrupting
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 # torchrun forwards what the terminal has sent to all: signals that come together are one request.
 TOGETHER_S = 3.0
 INTERRUPT_MESSAGE = b"interrupted: saving after this step; interrupt again to stop at once\n"
@@ -259,7 +259,8 @@ class StopSignal:
             self.received_s = now
             if self.announce:
                 # Not print: the signal may have come in the middle of one, which is not reentrant.
-                os.write(2, INTERRUPT_MESSAGE)
+                with suppress(OSError):  # of a terminal that was closed
+                    os.write(2, INTERRUPT_MESSAGE)
 
 
 @contextmanager

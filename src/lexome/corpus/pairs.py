@@ -7,7 +7,7 @@ end is also a sentence end. The functions here return token ranges in it. `max_t
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -175,21 +175,39 @@ def _split_point(first: int, end: int, draws: Iterator[float]) -> int:
 _Row = tuple[int, int, int, int, int]
 
 
-def _next_sentence(text: _SentenceIndex, max_tokens: int, draws: Iterator[float], short: float) -> Iterator[_Row]:
+def _pair_chunks(
+    text: _SentenceIndex,
+    max_tokens: int,
+    draws: Iterator[float],
+    short: float,
+    pair: Callable[[int, int, int, int, int], tuple[_Row | None, int]],
+) -> Iterator[_Row]:
+    """The pairs of each document's chunks: sentences up to the document's target length, split at random.
+
+    `pair` gets document, target, first sentence, first one of B and end of a chunk; it returns a pair, or None, and
+    the sentence that the next chunk begins at.
+    """
     bounds, firsts = text.bounds, text.firsts
     for document in range(len(firsts) - 1):
         target = _target(max_tokens, draws, short)
         first, last = firsts[document], firsts[document + 1]
         while first < last:
             end = bisect_left(bounds, bounds[first] + target, first + 1, last)
-            middle = _split_point(first, end, draws)
-            a_start, a_end = bounds[first], bounds[middle]
-            if middle < end and next(draws) >= 0.5:
-                yield a_start, a_end, a_end, bounds[end], 0
-                first = end
-            else:
-                yield a_start, a_end, *_random_segment(text, document, target - (a_end - a_start), draws), 1
-                first = middle
+            row, first = pair(document, target, first, _split_point(first, end, draws), end)
+            if row is not None:
+                yield row
+
+
+def _next_sentence(text: _SentenceIndex, max_tokens: int, draws: Iterator[float], short: float) -> Iterator[_Row]:
+    bounds = text.bounds
+
+    def pair(document: int, target: int, first: int, middle: int, end: int) -> tuple[_Row, int]:
+        a_start, a_end = bounds[first], bounds[middle]
+        if middle < end and next(draws) >= 0.5:
+            return (a_start, a_end, a_end, bounds[end], 0), end
+        return (a_start, a_end, *_random_segment(text, document, target - (a_end - a_start), draws), 1), middle
+
+    return _pair_chunks(text, max_tokens, draws, short, pair)
 
 
 def _random_segment(text: _SentenceIndex, document: int, wanted: int, draws: Iterator[float]) -> tuple[int, int]:
@@ -203,18 +221,16 @@ def _random_segment(text: _SentenceIndex, document: int, wanted: int, draws: Ite
 
 
 def _sentence_order(text: _SentenceIndex, max_tokens: int, draws: Iterator[float], short: float) -> Iterator[_Row]:
-    bounds, firsts = text.bounds, text.firsts
-    for document in range(len(firsts) - 1):
-        target = _target(max_tokens, draws, short)
-        first, last = firsts[document], firsts[document + 1]
-        while first < last:
-            end = bisect_left(bounds, bounds[first] + target, first + 1, last)
-            middle = _split_point(first, end, draws)
-            if middle < end:
-                start, parted, stop = bounds[first], bounds[middle], bounds[end]
-                ordered = next(draws) >= 0.5
-                yield (start, parted, parted, stop, 0) if ordered else (parted, stop, start, parted, 1)
-            first = end
+    bounds = text.bounds
+
+    def pair(document: int, target: int, first: int, middle: int, end: int) -> tuple[_Row | None, int]:
+        if middle == end:
+            return None, end
+        start, parted, stop = bounds[first], bounds[middle], bounds[end]
+        ordered = next(draws) >= 0.5
+        return (start, parted, parted, stop, 0) if ordered else (parted, stop, start, parted, 1), end
+
+    return _pair_chunks(text, max_tokens, draws, short, pair)
 
 
 def _as_array(found: Iterator[_Row]) -> Ints:

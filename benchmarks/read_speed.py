@@ -25,7 +25,7 @@ import pubmed_parser
 import lexome
 from facts import facts
 from jats_recall import peer, peer_all
-from lexome.formats.pubmed import pubmed_xml
+from lexome.formats import pubmed_xml
 
 ROOT = Path(__file__).resolve().parents[1]
 SPEED_BYTES = 40_000_000

@@ -26,7 +26,7 @@ def test_nothing_heavy_is_loaded(code: str) -> None:
 def test_help_loads_the_commands_and_none_of_their_work() -> None:
     """What keeps `lexome --help` fast; benchmarks/install_size.py measures how fast."""
     packages = ("lexome.corpus", "lexome.datasets", "lexome.export", "lexome.models", "lexome.reproduce")
-    work = (*packages, "lexome.tasks", "lexome.training", "lexome.formats.jats", "lexome.serve.server")
+    work = (*packages, "lexome.tasks", "lexome.training", "lexome.formats.pmc", "lexome.serve.server")
     program = f"import sys\n{HELP.format(['--help'])}\nprint(*sys.modules, sep='\\n')"
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     loaded = result.stdout.split()

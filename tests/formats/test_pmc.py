@@ -9,8 +9,8 @@ from patience import linear_work
 
 from lexome import Document, Passage, Tally
 from lexome.errors import BadDocument
-from lexome.formats.jats import pmc
-from lexome.formats.jats.blocks import _HANDLERS, BLOCKS, FLOATS, role_of
+from lexome.formats import pmc
+from lexome.formats.jats import _HANDLERS, BLOCKS, FLOATS, role_of
 from lexome.formats.streams import Source
 
 MATHML = 'xmlns:mml="http://www.w3.org/1998/Math/MathML"'

@@ -9,7 +9,7 @@ from errors import raises
 import lexome
 from lexome import Document, Tally
 from lexome.errors import BadDocument, FormatError
-from lexome.formats.jats import pmc
+from lexome.formats import pmc
 from lexome.formats.streams import Source
 
 

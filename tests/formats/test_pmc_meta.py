@@ -7,7 +7,7 @@ import pytest
 
 import lexome
 from lexome import Document, Metadata, Tally
-from lexome.formats.jats import pmc
+from lexome.formats import pmc
 from lexome.formats.streams import Source
 from lexome.metadata import Author, Journal, Notice
 

@@ -15,7 +15,7 @@ from mutations import damaged
 
 import lexome
 from lexome import Document, Tally
-from lexome.formats.jats import pmc
+from lexome.formats import pmc
 from lexome.formats.streams import Source
 
 # An account of JATS of its own, by which the reader is judged.

@@ -20,8 +20,7 @@ from mutations import damaged
 import lexome
 from lexome import Document, LexomeError, Passage, Tally
 from lexome.errors import FormatError
-from lexome.formats import medline
-from lexome.formats.pubmed import pubmed_xml
+from lexome.formats import medline, pubmed_xml
 from lexome.formats.streams import open_stream
 from lexome.metadata import Author, Journal, MeshHeading, MeshQualifier, Metadata, Notice, Substance
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from lexome import Document, Tally
-from lexome.formats.pubmed import pubmed_xml
+from lexome.formats import pubmed_xml
 from lexome.formats.streams import open_stream
 from lexome.metadata import Author, MeshHeading, MeshQualifier, Substance
 

@@ -111,8 +111,8 @@ class Format:
 
 
 FORMATS: tuple[Format, ...] = (
-    Format("pubmed", "PubMed XML: baseline, update files, E-utilities", "pubmed.pubmed_xml", (".xml",)),
-    Format("pmc", "PMC full text, JATS XML", "jats.pmc", (".nxml", ".xml")),
+    Format("pubmed", "PubMed XML: baseline, update files, E-utilities", "pubmed_xml", (".xml",)),
+    Format("pmc", "PMC full text, JATS XML", "pmc", (".nxml", ".xml")),
     Format("bioc-xml", "BioC XML, including PubTator's", "bioc.bioc_xml", (".bioc.xml", ".xml"), writes=True),
     Format("bioc-json", "BioC JSON, including PubTator's", "bioc.bioc_json", (".bioc.json", ".json"), writes=True),
     Format("pubtator", "PubTator text with relations", "pubtator", (".pubtator", ".txt"), writes=True),
@@ -146,7 +146,7 @@ FORMATS: tuple[Format, ...] = (
     Format("bioasq", "BioASQ JSON, questions with snippets", "bioasq", (".json",)),
     Format("pubmedqa", "PubMedQA JSON", "pubmedqa", (".json",)),
     Format("mimic", "MIMIC clinical notes, NOTEEVENTS CSV", "mimic", (".csv",)),
-    Format("pubmed-csv", "PubMed's CSV export: titles", "pubmed.pubmed_csv", (".csv",)),
+    Format("pubmed-csv", "PubMed's CSV export: titles", "pubmed_csv", (".csv",)),
     Format(
         "csv",
         "CSV: labelled texts in, a table of mentions or relations out",

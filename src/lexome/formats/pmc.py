@@ -15,7 +15,7 @@ from functools import partial
 from lexome.document import Document, lay_out
 from lexome.errors import BadDocument
 from lexome.formats.citation import iso_date, orcid, pmcid
-from lexome.formats.jats.blocks import (
+from lexome.formats.jats import (
     LANGUAGE,
     BlockPlace,
     Blocks,

@@ -1,1 +1,0 @@
-"""JATS full text, as PMC publishes it."""

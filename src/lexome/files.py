@@ -10,7 +10,7 @@ import shutil
 import socket
 import sys
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from pathlib import Path, PurePath
@@ -34,6 +34,7 @@ __all__ = [
     "fingerprint",
     "first_difference",
     "is_full",
+    "refuse_foreign",
     "refuse_other_settings",
     "usable_cores",
     "verify_checksums",
@@ -333,6 +334,18 @@ def refuse_other_settings(
     if (difference := first_difference(recorded, requested)) is not None:
         key, both = difference
         raise UsageError(f"{folder}: holds {holds}: {both}. {remedy}", code="other-settings", value=key)
+
+
+def refuse_foreign(folder: Path, *, marks: Collection[str], command: str) -> None:
+    """Raise UsageError where a folder has files but none of the `marks` that a command leaves in its output folder."""
+    names = {path.name for path in folder.iterdir() if path.name[0] != "."} if folder.is_dir() else set()
+    if names and names.isdisjoint(marks):
+        raise UsageError(
+            f"{folder}: is not empty, and `lexome {command}` has not written it: it holds {sorted(names)[0]}. Choose "
+            "another out, or an empty folder.",
+            code="foreign-output",
+            value=folder,
+        )
 
 
 def usable_cores() -> int:

@@ -250,6 +250,14 @@ def test_another_recipe_does_not_take_over_the_folder(shards: Shards, tmp_path: 
         pretrain(recipe(shards.folder, tmp_path / "out", optimizer=optimizer, **length), progress_shown=False)
 
 
+def test_a_folder_with_a_model_of_somebody_else_is_refused(shards: Shards, tmp_path: Path) -> None:
+    (tmp_path / "out" / "model").mkdir(parents=True)
+    (tmp_path / "out" / "model" / "config.json").write_text("{}")
+    with raises(UsageError, code="foreign-output", value=tmp_path / "out"):
+        pretrain(recipe(shards.folder, tmp_path / "out", steps=1), progress_shown=False)
+    assert (tmp_path / "out" / "model" / "config.json").read_text() == "{}"
+
+
 def test_other_weights_in_the_folder_it_began_with_are_another_run(shards: Shards, tmp_path: Path) -> None:
     folders = [
         pretrain(recipe(shards.folder, tmp_path / name, steps=1, seed=seed), progress_shown=False).folder

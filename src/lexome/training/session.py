@@ -22,7 +22,7 @@ from lexome.corpus.masking import Masking, Schedule
 from lexome.corpus.shards import MANIFEST, Shards, open_shards
 from lexome.corpus.vocab.tokenizers import TOKENIZER_FILE
 from lexome.errors import DivergedError, MissingExtraError, RecipeError, UsageError
-from lexome.files import fingerprint, refuse_other_settings
+from lexome.files import fingerprint, refuse_foreign, refuse_other_settings
 from lexome.models.checkpoint import Card, encoder_of
 from lexome.recipe import downgrade, explain, made_by, upgrade
 from lexome.recipe.pretrain import PretrainRecipe, TrainingRecipe
@@ -258,6 +258,7 @@ def run_training(
     identity = identity_of(recipe, shards, inputs_sha256 if origin is None else inputs_sha256 + origin.identity)
     if (run := finished(recipe.out, identity, keys_of(recipe), free=FREE)) is not None:
         return run, False
+    refuse_foreign(recipe.out, marks=(RUN, METRICS, STATES), command=recipe.stage)
     deterministic = recipe.deterministic if recipe.deterministic is not None else recipe.time_budget is None
     with (
         join_processes(**recipe.parallel.model_dump(), device=recipe.device) as parallel,

@@ -139,6 +139,13 @@ def test_a_folder_with_another_run_is_refused(start: Path, data: Path, tmp_path:
         done(recipe_of(start, data, tmp_path, NER, epochs=3))
 
 
+def test_a_folder_with_files_of_others_is_refused(start: Path, data: Path, tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    with raises(UsageError, code="foreign-output", value=tmp_path, mentions="notes.txt"):
+        done(recipe_of(start, data, tmp_path, NER, epochs=2))
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
 def test_a_grid_that_was_killed_goes_on_and_ends_as_one_that_was_not(start: Path, data: Path, tmp_path: Path) -> None:
     keys: dict[str, Any] = {"seeds": [0, 1, 2], "epochs": 30, "evaluation": {}}
     (tmp_path / "r.toml").write_text(explain(recipe_of(start, data, tmp_path / "killed", NER, **keys)))
@@ -347,7 +354,7 @@ def test_a_model_with_other_labels_is_refused_unless_its_head_is_to_be_new(
 @pytest.mark.parametrize(
     ("task", "keys", "code", "value"),
     [
-        ({"kind": "ner", "types": ["Species"]}, {}, "one-label", "train"),
+        ({"kind": "ner", "types": ["Species"]}, {}, "unknown-type", "Species"),
         (NER, {"data_dev": "devel"}, "missing-split", "devel"),
         (NER, {"evaluation": {"metric": "accuracy"}}, "unknown-metric", "accuracy"),
         (NER, {"data_max_tokens": 500}, "too-long", 500),

@@ -173,7 +173,7 @@ def test_another_weight_is_another_run(start: Path, teacher: Path, tmp_path: Pat
         for weight in (1.0, 3.0)
     ]
     finetune(recipes[0], progress_shown=False)
-    with pytest.raises(CheckpointError):
+    with raises(UsageError, code="other-settings"):
         finetune(recipes[1], progress_shown=False)
 
 

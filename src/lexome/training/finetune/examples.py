@@ -463,7 +463,7 @@ class TaskData:
     selecting  whether something is selected by scores on dev
     scored     whether test is scored
     unlabeled  token shards of text that only teachers label
-    explicit_types  mention types that the recipe names; the documents must have them
+    explicit_types  mention types that the recipe names and only the documents can teach; they must have them
     """
 
     task: Task

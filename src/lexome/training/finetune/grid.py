@@ -23,8 +23,11 @@ from lexome.training.trainer import RUN, surroundings
 
 # The folder of all runs in `out`, and that of the model in a run.
 RUNS, MODEL = "runs", "model"
-# The folder of the gold documents in `out`, as read from their source.
-GOLD = "gold"
+# The folder of the gold documents in `out`, as read from their source; and of the default model's float weights.
+GOLD, START = "gold", "start"
+SUMMARY, TABLE = "summary.json", "summary.txt"
+# What marks a folder as the output of a fine-tuning.
+OUTPUTS = (RUNS, GOLD, START, SUMMARY, TABLE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +167,6 @@ def finished(folder: Path, identities: Collection[str]) -> Facts | None:
     return facts
 
 
-SUMMARY, TABLE = "summary.json", "summary.txt"
 DEV, TEST = "dev", "test"
 
 
@@ -277,7 +279,7 @@ def start_of(path: Path, out: Path | None = None) -> Path:
     "default", unless there is such a folder, is the default model, whose float weights are written below `out`.
     """
     if out is not None and str(path) == DEFAULT and not path.exists():
-        return _default_checkpoint(out / "start")
+        return _default_checkpoint(out / START)
     best = read_best(path)
     if best is None:
         return find_checkpoint(path)

@@ -80,6 +80,7 @@ from lexome.training.finetune.task_model import (
     TaskModel,
     TrainingPlan,
     build_task_model,
+    head_labels,
     load_teacher,
 )
 from lexome.training.loop import Interrupted, StopSignal, Updater, deterministic_kernels, stop_on_signal
@@ -134,6 +135,9 @@ def load_context(recipe: FinetuneRecipe, parallel: Parallel, tokenizer: Path) ->
         scored=recipe.score_test != "never",
         unlabeled=None if recipe.teacher is None else recipe.teacher.shards,
     )
+    if recipe.teacher is not None or (not recipe.new_head and head_labels(start, data.task.head) == data.task.labels):
+        # A head or a teacher that knows a type needs no document that has it.
+        data.explicit_types = ()
     return RunContext(start, checkpoint_sha256(start), stored, data, parallel)
 
 

@@ -14,11 +14,12 @@ from typing import Any, TypeVar
 import torch
 
 from lexome.errors import DivergedError, LexomeError, RecipeError, UsageError, WorkerError
-from lexome.files import usable_cores
+from lexome.files import refuse_foreign, usable_cores
 from lexome.recipe.finetune import FinetuneRecipe
 from lexome.training.finetune.examples import TEST, select_folds
 from lexome.training.finetune.grid import (
     MODEL,
+    OUTPUTS,
     RUNS,
     Facts,
     Run,
@@ -143,6 +144,7 @@ def finetune(recipe: FinetuneRecipe, *, progress_shown: bool = True) -> Finetune
     many on the same runs.
     """
     _check(recipe)
+    refuse_foreign(recipe.out, marks=OUTPUTS, command=recipe.stage)
     with join_processes(**recipe.parallel.model_dump(), device=recipe.device) as parallel:
         if parallel.mesh is not None and recipe.jobs > 1:
             message = f"jobs is {recipe.jobs} under torchrun, whose processes share each run. Set jobs = 1."

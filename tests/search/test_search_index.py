@@ -471,6 +471,34 @@ def test_a_query_of_a_hundred_thousand_characters_is_answered_and_a_longer_one_r
         found(folder, "x" * (MAX_QUERY_CHARACTERS + 1))
 
 
+def test_a_concept_may_be_given_by_name(make_index: MakeIndex) -> None:
+    with lexome.search.open(make_index()) as opened:
+        # By a name of Lexome's dictionaries, and by one that only the text has.
+        for name, curie in (("insulin", "NCBIGene:3630"), ("Mody", "mesh:D003924")):
+            result = opened.search(concepts=[name])
+            assert ([hit.document for hit in result.hits], result.concepts) == (["b"], {name: curie})
+        with raises(UsageError, code="bad_concept", value="breast cancer") as error:
+            opened.search(concepts=["breast cancer"])
+        assert "is mesh:D001943, which no document in the index mentions" in str(error.value)
+        with raises(UsageError, code="bad_concept", value="zorblin"):
+            opened.search(concepts=["zorblin"])
+
+
+def test_operators_are_told_to_have_no_meaning(make_index: MakeIndex) -> None:
+    folder = make_index()
+    assert found(folder, "diabetes AND olaparib", limit=1) == found(folder, "diabetes olaparib", limit=1)
+    done = CliRunner().invoke(app, ["search", str(folder), '"breast cancer" AND diabet*'])
+    assert "No syntax is known: quotation marks, AND, * are ignored." in done.stderr
+    assert CliRunner().invoke(app, ["search", str(folder), "breast cancer and IL-2"]).stderr == ""
+
+
+@pytest.mark.parametrize("words", [["breast", "cancer"], ["-2"]])
+def test_a_query_without_quotes_is_told_to_have_them(make_index: MakeIndex, words: list[str]) -> None:
+    done = CliRunner().invoke(app, ["search", str(make_index()), *words])
+    assert done.exit_code == 2
+    assert "Put several words in quotes" in done.output.replace("\n", " ")
+
+
 def test_a_search_for_nothing_is_refused(make_index: MakeIndex) -> None:
     folder = make_index()
     with raises(UsageError, code="empty-query"):

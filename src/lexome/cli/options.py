@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TextIO, get_type_hints
 
 import typer
+import typer.core
 
 from lexome.document import printable
 from lexome.errors import FormatError, UsageError
@@ -44,6 +45,23 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+class QuotedTextCommand(typer.core.TyperCommand):
+    """A command with a text as argument, which says so where the shell has split that into words."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """The arguments that are left; an error for too many of them says that texts need quotes."""
+        try:
+            return super().parse_args(ctx, args)
+        except Exception as error:  # of click, of which typer may have its own copy
+            message = getattr(error, "message", "")
+            if "unexpected extra argument" in message or "No such option: -" in message:
+                quoted = (
+                    "Put several words in quotes, as in 'IL-2 receptor', and words with a dash at the start after --."
+                )
+                error.message = f"{message.removesuffix('.')}. {quoted}"  # type: ignore[attr-defined]
+            raise
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:

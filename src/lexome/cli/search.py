@@ -16,6 +16,7 @@ from lexome.cli.options import (
     Lines,
     ModelsPath,
     Quiet,
+    QuotedTextCommand,
     RejectOptions,
     app,
     exit_for_tally,
@@ -58,7 +59,11 @@ Query = Annotated[
 ]
 Concepts = Annotated[
     list[str] | None,
-    typer.Option("--concept", metavar="CURIE", help="Only passages that mention this id, as mesh:D003924; repeatable."),
+    typer.Option(
+        "--concept",
+        metavar="CURIE|NAME",
+        help="Only passages that mention this concept, by id, as mesh:D003924, or by name; repeatable.",
+    ),
 ]
 MentionTypes = Annotated[
     list[str] | None,
@@ -149,7 +154,7 @@ def _print_index(result: "IndexResult", out: Path) -> None:
     print_line(f"wrote      {out}")
 
 
-@app.command()
+@app.command(cls=QuotedTextCommand)
 def search(
     folder: IndexFolder,
     query: Query = "",
@@ -185,6 +190,10 @@ def search(
     if as_json:
         print(json.dumps(result.as_dict(), ensure_ascii=False))
         return
+    for name, curie in result.concepts.items():
+        print(f"{printable(name)} is {curie}", file=sys.stderr)
+    if result.note is not None:
+        print(f"note: {result.note}", file=sys.stderr)
     _print_hits(result, color=use_color(color))
     present = {name.casefold() for name in types}
     for name in type_ or ():
@@ -254,7 +263,7 @@ def _wrapped(
     return textwrap.wrap("".join(pieces), width, break_on_hyphens=False) or [""]
 
 
-@app.command()
+@app.command(cls=QuotedTextCommand)
 def ask(
     question: Annotated[str, typer.Argument(metavar="QUESTION", help="A question in English.")],
     source: Annotated[Path, typer.Argument(metavar="INDEX|FOLDER|FILE", help="An index, or documents of any format.")],

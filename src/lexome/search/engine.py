@@ -2,12 +2,13 @@
 
 import json
 import math
+import re
 import sqlite3
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -16,12 +17,13 @@ from typing import Any, Literal, Self, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from lexome.concepts.index import default_index
 from lexome.document import Range, shorten
 from lexome.errors import SearchIndexError, UsageError
 from lexome.infer.predictor import Predictor, identity_of
 from lexome.search import storage
 from lexome.search.storage import VectorFile
-from lexome.search.terms import matching_ranges, query_terms
+from lexome.search.terms import describe_syntax, matching_ranges, query_terms
 
 Method = Literal["bm25", "vectors", "both"]
 METHODS = get_args(Method)
@@ -33,6 +35,7 @@ FUSION, FUSED = 60, 200
 
 MAX_QUERY_CHARACTERS = 100_000
 MAX_LIMIT = 10_000
+MAX_CONCEPT_CHARACTERS = 300
 
 Mask = NDArray[np.bool_]
 
@@ -109,12 +112,18 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """The best passages, how many were found in all, and how they were ranked."""
+    """The best passages, how many were found in all, and how they were ranked.
+
+    concepts  the ids of concepts that were asked for by name
+    note      what in the query looks like syntax, and has no meaning
+    """
 
     query: str
     ranking: str
     total: int
     hits: tuple[Hit, ...]
+    concepts: dict[str, str] = field(default_factory=dict)
+    note: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """All of it for JSON."""
@@ -258,7 +267,8 @@ class Index:
     ) -> SearchResult:
         """The best passages for a query, of those that pass the filters; without a query, all that pass, in order.
 
-        The query is plain words, in which nothing is syntax. A passage has to mention every concept and type. `limit` 0
+        The query is plain words, in which nothing is syntax. A passage has to mention every concept, which is an id or
+        a name, and every type. `limit` 0
         gives all. By default passages are ranked by words and vectors if the index has vectors, else by words.
         """
         filters = Filters(tuple(concepts), tuple(types), years, tuple(journals))
@@ -271,6 +281,8 @@ class Index:
             self._refresh()
             self._require_mentions(filters)
             with storage.unexpected_values(self.folder):
+                named = {name: self._concept_named(name) for name in concepts if not _is_curie(name)}
+                filters = replace(filters, concepts=tuple(named.get(one, one) for one in concepts))
                 allowed = self._allowed(filters)
             wanted = query_terms(query)
             if not query.strip():
@@ -287,7 +299,25 @@ class Index:
             with storage.unexpected_values(self.folder):
                 found = (self._hit(id_, score, wanted, filters) for id_, score in ranked[: limit or None])
                 hits = tuple(hit for hit in found if hit is not None)
-        return SearchResult(query, chosen, total, hits)
+        return SearchResult(query, chosen, total, hits, named, describe_syntax(query))
+
+    def _concept_named(self, name: str) -> str:
+        """The id of the concept with this name that most mentions have; UsageError where none has it.
+
+        Names are those of Lexome's dictionaries and, for others, those in the texts.
+        """
+        terms = default_index()
+        ids = list(dict.fromkeys(terms.concept(match.concept).id for match in terms.find(name.strip())))
+        counts = {curie: self._rows(_MENTIONS_OF_CONCEPT, curie)[0][0] for curie in ids}
+        if not any(counts.values()):
+            counts |= dict(self._rows(_CONCEPTS_OF_TEXT, name.strip()))
+        if any(counts.values()):
+            return max(counts, key=counts.__getitem__)
+        problem = f"no concept in the index is called {shorten(name)!r}. Check the spelling,"
+        if ids:
+            problem = f"{shorten(name)!r} is {ids[0]}, which no document in the index mentions. Leave it out,"
+        message = f"{problem} or search for the words instead."
+        raise UsageError(message, code="bad_concept", value=name)
 
     def mention_types(self) -> tuple[str, ...]:
         """The types of the mentions in the index, in alphabetical order."""
@@ -429,6 +459,12 @@ SELECT d.name, f.name, d.title, d.year, coalesce(d.journal, d.abbreviation), p.n
 FROM passages p JOIN documents d ON d.id = p.document JOIN files f ON f.id = d.file WHERE p.id = ?
 """
 _MENTIONS = "SELECT start, end, type, concept FROM mentions WHERE passage = ? ORDER BY start, end, type, concept"
+_MENTIONS_OF_CONCEPT = "SELECT count(*) FROM mentions WHERE concept = ? COLLATE NOCASE"
+_CONCEPTS_OF_TEXT = """
+SELECT m.concept, count(*) FROM mentions m JOIN passages p ON p.id = m.passage
+WHERE m.concept > '' AND substr(p.text, m.start - p.start + 1, m.end - m.start) = ? COLLATE NOCASE
+GROUP BY m.concept ORDER BY 2 DESC, 1
+"""
 _OF_JOURNAL = """
 SELECT p.id FROM passages p JOIN documents d ON d.id = p.document
 WHERE d.journal = ? COLLATE NOCASE OR d.abbreviation = ? COLLATE NOCASE
@@ -446,10 +482,13 @@ def _check_query(query: str, filters: Filters, limit: int) -> None:
         message = f"limit is {limit}; expected 0 (all) to {MAX_LIMIT:,}."
         raise UsageError(message, code="out-of-range", value=limit)
     for concept in filters.concepts:
-        prefix, _, local = concept.partition(":")
-        if not (prefix and local):
-            message = f"concept {shorten(concept)!r}; expected a CURIE such as mesh:D001943 or NCBIGene:672."
+        if not concept.strip() or len(concept) > MAX_CONCEPT_CHARACTERS:
+            message = f"concept {shorten(concept)!r}; expected a name, or an id such as mesh:D001943 or NCBIGene:672."
             raise UsageError(message, code="bad_concept", value=concept)
+
+
+def _is_curie(concept: str) -> bool:
+    return re.match(r"[A-Za-z][\w.-]*:\S", concept) is not None
 
 
 def _fuse(rankings: Sequence[Sequence[tuple[int, float]]]) -> list[tuple[int, float]]:

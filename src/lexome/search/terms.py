@@ -134,6 +134,9 @@ _MORE_STOP_WORDS = """
     shall she should so some such than their them then there these they those to us was what when where whether while
     who whom whose why will with would you your about between during each any all also only other
 """
+OPERATORS = ("AND", "OR", "NOT")
+# As in PubMed: BRCA1[Title], breast neoplasms[MeSH Terms].
+_FIELD_TAG = re.compile(r"\w\[[A-Za-z][A-Za-z /]+\]")
 STOP_WORDS = COMMON["en"] | frozenset(_MORE_STOP_WORDS.split())
 
 Term = tuple[str, int, int]
@@ -157,15 +160,31 @@ def query_terms(text: str) -> dict[str, None]:
     """The distinct terms of a query, without stop words unless there is nothing else; at most MAX_QUERY_TERMS.
 
     A stop word in capitals is a name, as in "hepatitis A" or "the WAS gene", unless the whole query is in capitals.
+    AND, OR and NOT are always stop words: those who write them mean operators.
     """
     shouted = text.isupper()
     found: dict[str, None] = {}
     stopped: dict[str, None] = {}
     for term, start, end in terms(text[: MAX_QUERY_TERMS * 64]):
         word = text[start:end]
-        is_name = word.isupper() and start > 0 and not shouted
+        is_name = word.isupper() and start > 0 and not shouted and word not in OPERATORS
         (stopped if word.lower() in STOP_WORDS and not is_name else found)[term] = None
     return dict.fromkeys(list(found or stopped)[:MAX_QUERY_TERMS])
+
+
+def describe_syntax(query: str) -> str | None:
+    """What in a query looks like syntax of other search engines, and that it has no meaning here; None for plain words.
+
+    >>> describe_syntax('"breast cancer" AND PARP*')
+    'No syntax is known: quotation marks, AND, * are ignored. Passages with more of the words come first.'
+    """
+    words = query.split()
+    found = ["quotation marks"] * (query.count('"') > 1) + [name for name in OPERATORS if name in words[1:]]
+    found += ["*"] * any(word.endswith("*") for word in words) + ["parentheses"] * query.lstrip().startswith("(")
+    found += ["field tags"] * bool(_FIELD_TAG.search(query))
+    if not found:
+        return None
+    return f"No syntax is known: {', '.join(found)} are ignored. Passages with more of the words come first."
 
 
 def matching_ranges(text: str, wanted: dict[str, None]) -> list[Range]:

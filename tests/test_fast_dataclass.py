@@ -6,7 +6,7 @@ from dataclasses import FrozenInstanceError, asdict, dataclass, replace
 
 import pytest
 
-from lexome.metadata import fast_dataclass
+from lexome.frozen import fast_dataclass
 
 
 @fast_dataclass

@@ -15,7 +15,8 @@ from math import isfinite
 from typing import Any
 
 from lexome.errors import DocumentError
-from lexome.metadata import Metadata, fast_dataclass
+from lexome.frozen import fast_dataclass
+from lexome.metadata import Metadata
 
 Range = tuple[int, int]
 

@@ -18,7 +18,7 @@ from functools import lru_cache
 from itertools import count
 
 from lexome.document import Argument, Document, Passage, Range, Relation, Span
-from lexome.metadata import fast_dataclass
+from lexome.frozen import fast_dataclass
 
 SHORT_FORM = "ShortForm"
 LONG_FORM = "LongForm"

@@ -60,7 +60,7 @@ from lexome.concepts.ranking import (
 )
 from lexome.concepts.variants import variant_concepts
 from lexome.document import Attribute, Document, Span
-from lexome.metadata import fast_dataclass
+from lexome.frozen import fast_dataclass
 
 GENE, DISEASE, CHEMICAL, SPECIES, CELL_LINE, VARIANT = "Gene", "Disease", "Chemical", "Species", "CellLine", "Variant"
 # The attribute that has the probability of a span's concepts, if they are asked for.

@@ -22,7 +22,7 @@ from enum import IntEnum
 from functools import lru_cache
 from itertools import chain
 
-from lexome.metadata import fast_dataclass
+from lexome.frozen import fast_dataclass
 
 # Part of the index format: an index whose keys were made by other rules finds nothing.
 KEY_RULES = 1

@@ -16,7 +16,7 @@ from lexome.concepts.abbreviations import find_abbreviations, long_forms
 from lexome.concepts.index import TermIndex
 from lexome.concepts.names import Agreement, fold_name, name_key
 from lexome.document import Document, Span
-from lexome.metadata import fast_dataclass
+from lexome.frozen import fast_dataclass
 
 FEATURES = (
     "exact",  # agreement of the matched name with the form, one of four

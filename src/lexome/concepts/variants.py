@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 
-from lexome.metadata import fast_dataclass
+from lexome.frozen import fast_dataclass
 
 _AMINO_ACIDS = {
     "A": "ala alanine",

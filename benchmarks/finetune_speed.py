@@ -46,7 +46,7 @@ def main() -> None:
     options = argparse.ArgumentParser()
     options.add_argument("model", type=Path)
     options.add_argument("--set", default="NCBI-disease")
-    options.add_argument("--data", type=Path, help="the folder of all datasets; default: LEXOME_DATA")
+    options.add_argument("--data", type=Path, help="the folder of all datasets; default: data")
     options.add_argument("--epochs", type=float, default=5)
     options.add_argument("--batch", type=int, default=32)
     options.add_argument("--lr", type=float, default=5e-5)

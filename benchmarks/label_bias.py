@@ -29,7 +29,7 @@ MAX_TOKENS = 512
 def main() -> None:
     options = argparse.ArgumentParser()
     options.add_argument("tokenizer", type=Path)
-    options.add_argument("--data", type=Path, help="the folder of all datasets; default: LEXOME_DATA")
+    options.add_argument("--data", type=Path, help="the folder of all datasets; default: data")
     options.add_argument("--sets", help="comma-separated names; default: all available datasets")
     options.add_argument("--out", type=Path, default=ROOT / "results" / "label_bias.json")
     given = options.parse_args()

@@ -20,15 +20,10 @@ def test_a_set_in_the_folder_that_is_named(tmp_path: Path) -> None:
     assert {span.type for span in splits["test"][0].spans} == {"Gene"}
 
 
-def test_a_set_in_the_folder_of_the_variable_or_in_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_set_in_the_folder_data_needs_no_option(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("LEXOME_DATA", raising=False)
     assert not datasets.find("BC2GM").available
     columns(tmp_path / "data")
-    assert datasets.find("BC2GM").available
-    columns(tmp_path / "elsewhere", "s800")
-    monkeypatch.setenv("LEXOME_DATA", f"{tmp_path / 'nowhere'}:{tmp_path / 'elsewhere'}")
-    assert datasets.find("s800").available
     assert datasets.find("BC2GM").available
 
 

@@ -37,7 +37,7 @@ def datasets(
         str | None, typer.Argument(metavar="NAME", help="Dataset to describe and check. Default: list all.")
     ] = None,
     data: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Folder with the datasets. Default: LEXOME_DATA, else ./data.")
+        Path | None, typer.Option(metavar="FOLDER", help="Folder with the datasets. Default: ./data.")
     ] = None,
     task: Annotated[
         str | None,

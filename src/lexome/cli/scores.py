@@ -86,7 +86,7 @@ def _reading(format: str | None, pairs: list[str] | None, side: str) -> "ReadOpt
 STUDY_HELP = "Name of a study, such as fang2023, or a TOML file."
 MODEL_HELP = "Checkpoint to evaluate; repeatable. Under the name of one of the paper's models it is compared with that."
 RUN_HELP = "Output folder of `lexome pretrain`: evaluate each checkpoint it kept (log.checkpoint_steps), named by step."
-DATA_HELP = "Folder with the datasets. Default: LEXOME_DATA, else ./data."
+DATA_HELP = "Folder with the datasets. Default: ./data."
 OUT_HELP = "Folder for runs and tables. Default: reproduced/STUDY."
 QUICK_HELP = "One seed, the first point of each grid, one fold, early stopping; every output says so."
 

@@ -136,7 +136,7 @@ def export(
     ] = None,
     split: Annotated[str, typer.Option(metavar="NAME", help="Held-out split of datasets and folders.")] = "dev",
     data: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Folder with the datasets. Default: LEXOME_DATA, else ./data.")
+        Path | None, typer.Option(metavar="FOLDER", help="Folder with the datasets. Default: ./data.")
     ] = None,
     agreement: Annotated[
         float | None,

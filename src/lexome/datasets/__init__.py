@@ -27,7 +27,7 @@ def names() -> list[str]:
 
 
 def find(name: str, *, data: str | Path | None = None) -> DataSet:
-    """The dataset of this name, in the folder `data`, else in those of LEXOME_DATA, else in ./data.
+    """The dataset of this name, in the folder `data`, by default ./data.
 
     It may be unavailable: see DataSet.available. Reading it raises then.
     """

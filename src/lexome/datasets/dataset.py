@@ -3,7 +3,6 @@
 import hashlib
 import json
 import math
-import os
 import random
 import re
 from collections import Counter, defaultdict
@@ -58,8 +57,7 @@ READERS: Mapping[str, tuple[str, str]] = {
     "drugprot": ("lexome.datasets.own_layouts", "read_drugprot"),
 }
 
-# The environment variable with the folders of datasets, separated as in PATH.
-VARIABLE = "LEXOME_DATA"
+# Where datasets are looked for unless another folder is named.
 DEFAULT = Path("data")
 
 
@@ -92,14 +90,13 @@ class LocatedFile:
 
 
 def data_roots(data: str | Path | None) -> list[Path]:
-    """The folders where datasets are looked for: the one named, else those of LEXOME_DATA and ./data."""
+    """The folder where datasets are looked for: the one named, else ./data; none if there is no such folder."""
     if data is not None:
         if not Path(data).is_dir():
             message = f"{data}: there is no such folder. Name the folder that holds the datasets."
             raise DataSetError(message, code="missing-folder", value=str(data))
         return [Path(data)]
-    named = [Path(part) for part in os.environ.get(VARIABLE, "").split(os.pathsep) if part]
-    return [folder for folder in (*named, DEFAULT) if folder.is_dir()]
+    return [DEFAULT] if DEFAULT.is_dir() else []
 
 
 def locate(folder: Path, files: Files) -> list[LocatedFile]:
@@ -500,7 +497,7 @@ class DataSet:
         )
 
     def _not_found(self, split: str | None) -> str:
-        searched = ", ".join(str(root) for root in self.roots) or f"./data, and {VARIABLE} names no folder"
+        searched = ", ".join(str(root) for root in self.roots) or "./data, which does not exist"
         what = f"the split {split} of {self.name}" if split is not None else self.name
         patterns = "; ".join(
             f"{name}: {' or '.join(' + '.join(files.patterns) for files in alternatives)}"
@@ -509,7 +506,7 @@ class DataSet:
         )
         return (
             f"{what} is not in {searched}; expected in a folder {' or '.join(self.card.folders)} the files {patterns} "
-            f"(each may be compressed). To get it: {self.card.source} Name the folder with --data or {VARIABLE}, "
+            f"(each may be compressed). To get it: {self.card.source} Name the folder with --data "
             "or in a recipe with data.root."
         )
 

@@ -410,7 +410,7 @@ class HeldOutEvaluation:
 
     held_out  names of datasets, folders with splits, or files
     split     the split to use of datasets and folders
-    data      folder with the datasets; by default LEXOME_DATA, else ./data
+    data      folder with the datasets; by default ./data
     """
 
     held_out: tuple[str, ...]

@@ -22,7 +22,7 @@ class DataTable(Table):
     sets: tuple[str, ...] = Field(
         default=(), description="Names listed by `lexome datasets`; several need a [task] for all of them."
     )
-    root: Path | None = Field(default=None, description="The folder of all datasets; default: LEXOME_DATA, or ./data.")
+    root: Path | None = Field(default=None, description="The folder of all datasets; default: ./data.")
     folder: Path | None = Field(default=None, description="A folder with files train, dev and test, of any format.")
     train: tuple[str, ...] = Field(default=("train",), min_length=1, description="Splits to train on.")
     dev: str = Field(

@@ -58,7 +58,7 @@ class StudyOptions:
     """How to run a study.
 
     out        folder for runs, tables and plots
-    data       folder with the datasets; by default LEXOME_DATA, else ./data
+    data       folder with the datasets; by default ./data
     only       tasks or datasets, by name; empty for all
     quick      one seed, the first point of each grid, one fold, early stopping
     jobs       tasks in parallel

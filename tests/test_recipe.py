@@ -30,7 +30,7 @@ def written(folder: Path, text: str = RECIPE) -> Path:
 
 
 def test_load_fills_in_what_is_not_said(tmp_path: Path) -> None:
-    recipe = load(written(tmp_path), BuildRecipe)
+    recipe = load(str(written(tmp_path)), BuildRecipe)
     assert (recipe.near.similarity, recipe.near.bands, recipe.min_words) == (0.7, 16, 20)
 
 

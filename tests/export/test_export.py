@@ -44,7 +44,7 @@ def expected(folder: Path, row: list[int], *more: torch.Tensor, kind: str | None
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_masked_lm_and_hidden_states_equal_torch(architecture: str, tmp_path: Path) -> None:
     source = checkpoint(tmp_path / "theirs", architecture)
-    settings = export(source, tmp_path / "onnx")
+    settings = export(str(source), str(tmp_path / "onnx"))
     predictor = Predictor.open(tmp_path / "onnx", threads=1)
     words = expected(source, ROWS[0], torch.tensor([1, 30]))
     assert 0 < settings.difference < CLOSE

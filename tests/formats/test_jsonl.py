@@ -142,6 +142,12 @@ def test_labels_of_every_type(given: object, read: tuple[str, ...]) -> None:
     assert read_record({"text": "Zorbs.", "label": given}).labels == read
 
 
+def test_class_numbers_in_place_of_names_are_noted() -> None:
+    tally = Tally()
+    assert read_record({"text": "Zorbs.", "label": 1}, tally).labels == ("1",)
+    assert tally.notes == {"label that is a number: its digits are the label": 1}
+
+
 def test_a_second_field_of_labels_is_counted() -> None:
     tally = Tally()
     assert read_record({"text": "Zorbs.", "gold_label": "b", "label": "a"}, tally).labels == ("a",)
@@ -161,6 +167,8 @@ def test_a_second_field_of_labels_is_counted() -> None:
         (b'{"text": {"a": 1}}', "bad_field"),
         (b'{"text": "a", "label": {"a": 1}}', "bad_field"),
         (b'{"text": true}', "bad_field"),
+        (b'{"text": 5}', "bad_field"),
+        (b'{"text": ["a", 0.5]}', "bad_field"),
         (b'{"text": "\\ud800"}', "not_unicode"),
         (b'{"text": "a", "id": "\\ud800"}', "not_unicode"),
         (b'{"text": "\xff"}', "wrong_encoding"),

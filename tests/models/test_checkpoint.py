@@ -74,6 +74,12 @@ def test_round_trip(tmp_path: Path) -> None:
     ]
 
 
+def test_paths_may_be_strings(tmp_path: Path) -> None:
+    folder, tokenizer = str(tmp_path / "model"), str(tokenizer_folder(tmp_path / "tokenizer"))
+    save(folder, MaskedLM(CONFIG), architecture="bert", tokenizer=tokenizer, card=CARD)
+    assert load(folder).folder == Path(folder)
+
+
 def test_half_precision_is_kept_and_can_be_requested(tmp_path: Path) -> None:
     folder = saved(tmp_path / "model", MaskedLM(CONFIG).to(torch.bfloat16))
     assert {tensor.dtype for tensor in load_file(folder / "model.safetensors").values()} == {torch.bfloat16}

@@ -41,8 +41,8 @@ PRECISIONS = ("fp32", "int8")
 
 
 def export(
-    checkpoint: Path,
-    folder: Path,
+    checkpoint: str | Path,
+    folder: str | Path,
     *,
     kind: str | None = None,
     precision: str = "fp32",
@@ -57,6 +57,7 @@ def export(
     measured; `log` receives a line for each step. A checkpoint with BERT's next-sentence head is exported as a masked
     LM. `name` is the model's name, whatever folder it lies in.
     """
+    checkpoint, folder = Path(checkpoint), Path(folder)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         message = f"{folder}: exists and is not empty. Choose another folder, or remove it."
         raise CheckpointError(message, code="folder-exists", value=folder)

@@ -83,7 +83,7 @@ def from_json(raw: bytes | str) -> Document:
 
 def from_record(record: dict[str, Any], name: str, tally: Tally) -> Document:
     """A document from a record of known fields; unknown fields are noted. `name` is the id of a record without one."""
-    passages = lay_out((kind, text) for key, kind in _KINDS.items() for text in strings(record, key) if text)
+    passages = lay_out((kind, text) for key, kind in _KINDS.items() for text in _texts(record, key) if text)
     if not passages:
         names = ", ".join(map(repr, record)) or "none"
         raise BadDocument("no_text", f"the record has no text in one of {', '.join(_KINDS)}; its fields are {names}")
@@ -130,8 +130,18 @@ def _document(raw: bytes, name: str, encoding: str, tally: Tally) -> Document:
     return from_record(record, name, tally)
 
 
+def _texts(record: dict[str, Any], key: str) -> tuple[str, ...]:
+    """The texts in a field; BadDocument for a number, which is most often a label or an id in the wrong column."""
+    value = record.get(key)
+    for item in value if isinstance(value, list) else [value]:
+        if isinstance(item, int | float) and not isinstance(item, bool):
+            message = f"the field {key!r} is the number {item}; expected a text, in quotes"
+            raise BadDocument("bad_field", message, value=key)
+    return strings(record, key)
+
+
 def _labels(record: dict[str, Any], tally: Tally) -> tuple[str, ...]:
-    """The labels of the first non-empty label field; other label fields are noted."""
+    """The labels of the first non-empty label field; other label fields, and numbers of classes, are noted."""
     filled = [key for key in _LABELS if record.get(key) not in (None, "", [])]
     for key in filled[1:]:
         tally.note(f"field {key!r} ignored")
@@ -139,5 +149,7 @@ def _labels(record: dict[str, Any], tally: Tally) -> tuple[str, ...]:
         return ()
     key, value = filled[0], record[filled[0]]
     labels = value if isinstance(value, list | tuple) else [value]
+    if any(type(label) is int for label in labels):
+        tally.note("label that is a number: its digits are the label")
     # Booleans become "true" and "false".
     return strings({key: [json.dumps(label) if isinstance(label, bool) else label for label in labels]}, key)

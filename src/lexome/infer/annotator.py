@@ -86,8 +86,9 @@ class Model:
         self._columns = columns
 
     @classmethod
-    def open(cls, folder: Path, *, threads: int | None = None) -> "Model":
+    def open(cls, folder: str | Path, *, threads: int | None = None) -> "Model":
         """The model in a folder written by `lexome export`, or a Hugging Face token classifier as ONNX."""
+        folder = Path(folder)
         if is_hugging_face(folder):
             predictor, columns = open_hugging_face(folder, threads=threads)
             return cls(predictor, _task_of(folder, predictor.settings), columns=columns)
@@ -422,7 +423,9 @@ class Annotator:
         self.threads = max(model.predictor.threads for model in self.models)
 
     @classmethod
-    def open(cls, *folders: Path, threads: int | None = None, concepts: ConceptOptions | None = None) -> "Annotator":
+    def open(
+        cls, *folders: str | Path, threads: int | None = None, concepts: ConceptOptions | None = None
+    ) -> "Annotator":
         """Models in folders written by `lexome export`, or Hugging Face token classifiers as ONNX.
 
         With `concepts`, mentions are linked, and names of dictionaries found, after the models.

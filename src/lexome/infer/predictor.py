@@ -246,8 +246,9 @@ class Predictor:
         self._counter = TokenCounter()
 
     @classmethod
-    def open(cls, folder: Path, *, threads: int | None = None) -> "Predictor":
+    def open(cls, folder: str | Path, *, threads: int | None = None) -> "Predictor":
         """The model in a folder written by `lexome export`, on all usable cores or on `threads`."""
+        folder = Path(folder)
         settings = read_settings(folder)
         for name in (MODEL, TOKENIZER):
             if not (folder / name).is_file():

@@ -122,7 +122,7 @@ def layout_of(path: Path) -> str:
 
 
 def load(
-    path: Path,
+    path: str | Path,
     *,
     kind: str | None = None,
     labels: Sequence[str] = (),
@@ -138,6 +138,7 @@ def load(
     `labels` and `hidden` then define it. Missing encoder weights are always an error. A `dtype` of None keeps that of
     the weights. `drop` is one of foreign.legacy_hf.DROPS and gives a model that differs from the saved one.
     """
+    path = Path(path)
     if drop is None and layout_of(path) == HUGGING_FACE:
         # Refuse an unsupported configuration before reading gigabytes.
         backend = _select_backend(backend, read_settings(path), kind, str(path / "config.json"))
@@ -307,11 +308,11 @@ def encoder_of(model: nn.Module) -> Encoder | TransformersEncoder:
 
 
 def save(
-    folder: Path,
+    folder: str | Path,
     model: nn.Module,
     *,
     architecture: str,
-    tokenizer: Path,
+    tokenizer: str | Path,
     card: Card,
     labels: Sequence[str] = (),
     run: Mapping[str, Any] | None = None,
@@ -321,6 +322,7 @@ def save(
 
     The folder appears only when complete. An existing folder is an error unless `replace` is set.
     """
+    folder, tokenizer = Path(folder), Path(tokenizer)
     if folder.exists() and any(folder.iterdir()) and not replace:
         message = f"{folder}: exists and is not empty. Choose another folder, or remove it."
         raise CheckpointError(message, code="not-empty", value=folder)

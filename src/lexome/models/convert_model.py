@@ -50,11 +50,11 @@ class Conversion:
 
 
 def convert_model(
-    source: Path,
-    folder: Path,
+    source: str | Path,
+    folder: str | Path,
     *,
     kind: str | None = None,
-    tokenizer: Path | None = None,
+    tokenizer: str | Path | None = None,
     backend: str = "auto",
     drop: str | None = None,
     outputs: float | None = None,
@@ -66,6 +66,7 @@ def convert_model(
     without one. `drop`, one of foreign.legacy_hf.DROPS, removes what Lexome's encoder does not support: the result is a
     different model, and its card says so. `outputs` is the root mean square to scale the encoder's outputs to.
     """
+    source, folder = Path(source), Path(folder)
     if dtype is not None and dtype not in DTYPES:
         raise UsageError(f"dtype {dtype!r}; expected one of {', '.join(DTYPES)}.", code="unknown-option", value=dtype)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):

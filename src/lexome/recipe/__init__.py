@@ -180,12 +180,13 @@ class Recipe(Table):
 Schema = TypeVar("Schema", bound=Recipe)
 
 
-def load(path: Path, schema: type[Schema], *, overrides: Iterable[str] = ()) -> Schema:
+def load(path: str | Path, schema: type[Schema], *, overrides: Iterable[str] = ()) -> Schema:
     """The recipe in a TOML file, with KEY=VALUE overrides.
 
     A key inside a table is named with a dot, one inside a list of tables by its index: sources.0.limit=10.
     A value is read as TOML where it is TOML (10, true, ["a"]), else as a string. Without one, KEY=, the key is removed.
     """
+    path = Path(path)
     # Studies have an `extends` of their own, which concatenates lists.
     keys, files = (read_toml(path), [path]) if "extends" in schema.model_fields else read_keys(path)
     for pair in overrides:
@@ -208,7 +209,7 @@ def of(source: str | Path | Mapping[str, Any] | Schema, schema: type[Schema]) ->
     if isinstance(source, schema):
         return source
     if isinstance(source, str | Path):
-        return load(Path(source), schema)
+        return load(source, schema)
     stage = get_args(schema.model_fields["stage"].annotation)[0]
     if not isinstance(source, Mapping) or source.get("stage", stage) != stage:
         seen = source.get("stage") if isinstance(source, Mapping) else type(source).__name__

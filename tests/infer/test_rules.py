@@ -65,6 +65,10 @@ def found(text: str, *predicted: tuple[str, str, float], rules: tuple[str, ...] 
         ("(185delAG) and IVS10+1G>A", [], {("185delAG", "Variant"), ("IVS10+1G>A", "Variant")}),
         ("markers D13S263 here", [("D13S263", "Variant", 0.7)], set()),
         ("the mutation was new", [("mutation", "Variant", 0.6)], set()),
+        ("prothrombin G20210A carriers", [], {("G20210A", "Variant")}),
+        # A residue where a protein is phosphorylated, and an allele.
+        ("phosphorylated at S473", [("S473", "Variant", 0.7)], set()),
+        ("the allele Arg16", [("Arg16", "Variant", 0.7)], {("Arg16", "Variant")}),
         # Not variants: a cell line and a protein, and a word with no gene or mutation near it.
         ("T47D cells and S100B in mutants", [("T47D", "CellLine", 0.9)], {("T47D", "CellLine")}),
         ("room A12B on floor 3", [], set()),
@@ -113,10 +117,84 @@ def test_two_lines_in_one_mention_are_two() -> None:
         ("deletion (nt) here", ("deletion (nt", "Variant"), "deletion (nt)"),
         ("prostaglandin (PG) E2", ("prostaglandin (", "Chemical"), "prostaglandin"),
         ("Gs, Gi", ("Gs,", "Gene"), "Gs"),
+        ("in human ERBB3 mRNA", ("human ERBB3 mRNA", "Gene"), "ERBB3"),
+        ("anti-CD20 antibodies", ("anti-CD20 antibodies", "Gene"), "CD20"),
+        ("PTEN exon 5", ("PTEN exon 5", "Gene"), "PTEN"),
+        ("FOXP3 protein", ("FOXP3 protein", "Gene"), "FOXP3"),
+        # Words that are a part of the name.
+        ("prion protein", ("prion protein", "Gene"), "prion protein"),
+        ("a TNF-induced gene", ("TNF-induced gene", "Gene"), "TNF-induced gene"),
+        ("human chorionic gonadotropin", ("human chorionic gonadotropin", "Gene"), "human chorionic gonadotropin"),
+        ("Thiomonas intermedia DSM 18155", ("Thiomonas intermedia DSM 18155", "Species"), "Thiomonas intermedia"),
+        ("Escherichia coli O157:H7", ("Escherichia coli O157:H7", "Species"), "Escherichia coli O157:H7"),
     ],
 )
 def test_boundaries(text: str, predicted: tuple[str, str], expected: str) -> None:
     assert found(text, (*predicted, 0.9), rules=("boundaries",)) == {(expected, predicted[1])}
+
+
+def test_a_species_before_a_gene_is_none_of_it() -> None:
+    text = "Danio rerio sox10"
+    predicted = (("Danio rerio sox10", "Gene", 0.9), ("Danio rerio", "Species", 0.9))
+    assert found(text, *predicted, rules=("boundaries",)) == {("sox10", "Gene"), ("Danio rerio", "Species")}
+
+
+@pytest.mark.parametrize(
+    ("mention", "type_", "parts"),
+    [
+        ("MLH1, MSH2 and EPCAM", "Gene", ["MLH1", "MSH2", "EPCAM"]),
+        ("nausea and vomiting", "Disease", ["nausea", "vomiting"]),
+        # What the last word completes is one mention, and so are numbers without a name.
+        ("caspase-3 and -9", "Gene", ["caspase-3 and -9"]),
+        ("breast, lung and colon cancer", "Disease", ["breast, lung and colon cancer"]),
+        ("2, 8-dihydroxyadenine", "Chemical", ["2, 8-dihydroxyadenine"]),
+    ],
+)
+def test_lists_of_names_are_split(mention: str, type_: str, parts: list[str]) -> None:
+    assert found(mention, (mention, type_, 0.9), rules=("boundaries",)) == {(part, type_) for part in parts}
+
+
+def test_mentions_without_letters_are_none() -> None:
+    assert found("at -174 and 293", ("-174", "Variant", 0.9), ("293", "CellLine", 0.9), rules=("boundaries",)) == {
+        ("293", "CellLine")
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "predicted", "expected"),
+    [
+        # Stems of drugs, with what antibodies carry.
+        ("Selpercatinib helped.", [], {("Selpercatinib", "Chemical")}),
+        ("imiglucerase", [("imiglucerase", "Gene", 0.9)], {("imiglucerase", "Chemical")}),
+        ("on trastuzumab deruxtecan", [("trastuzumab", "Chemical", 0.9)], {("trastuzumab deruxtecan", "Chemical")}),
+        ("the concept, in April, of a carbapenem", [], set()),
+        # Microbes by genus and species, with serotypes; words after a genus that are no epithets.
+        (
+            "Neisseria meningitidis",
+            [("Neisseria meningitidis", "Disease", 0.6)],
+            {("Neisseria meningitidis", "Species")},
+        ),
+        ("Listeria meningitis", [], {("Listeria", "Species")}),
+        ("E. coli O157:H7 grew", [("E. coli O157", "Species", 0.7)], {("E. coli O157:H7", "Species")}),
+        ("Proteus was a god", [], set()),
+        (
+            "Yersinia pestis; Y. pestis",
+            [("Yersinia pestis", "Species", 0.9)],
+            {("Yersinia pestis", "Species"), ("Y. pestis", "Species")},
+        ),
+        # Lead as a metal, and as a verb.
+        ("Lead exposure is common.", [], {("Lead", "Chemical")}),
+        ("Lead authors met.", [], set()),
+        # No names.
+        ("Humanized mice", [("Humanized", "Species", 0.9)], set()),
+        ("CAR T cells", [("CAR", "Chemical", 0.8)], set()),
+        ("the domain AmiC2-cat", [("cat", "Gene", 0.8)], set()),
+    ],
+)
+def test_names_by_their_form(
+    text: str, predicted: list[tuple[str, str, float]], expected: set[tuple[str, str]]
+) -> None:
+    assert found(text, *predicted, rules=("name-forms",)) == expected
 
 
 def test_families_are_one_gene() -> None:
@@ -181,13 +259,14 @@ def test_drops_say_why() -> None:
 
 
 def test_abbreviations_agree_with_their_long_forms() -> None:
-    text = "Zika virus (ZV) and cholera (CH). ZV spreads, CH too."
+    text = "Zika virus (ZV) and cholera (CH). ZV spreads, CH too. CH is mutated."
     doc = Document("d", (Passage(0, text),))
     predicted = [
         PredictedMention(0, 10, "Species", 0.9),
         PredictedMention(12, 14, "Gene", 0.5),
         PredictedMention(20, 27, "Disease", 0.9),
         PredictedMention(29, 31, "Gene", 0.95),
+        PredictedMention(54, 56, "Gene", 0.95),
     ]
     refinement = Refinement(TYPES, ("abbreviations",), True)
     result = refine_document(doc, predicted, Selection(TYPES, {}), refinement).doc
@@ -195,10 +274,12 @@ def test_abbreviations_agree_with_their_long_forms() -> None:
         ("Zika virus", "Species"),
         ("ZV", "Species"),
         ("cholera", "Disease"),
-        # The model is sure of another type here, and found nothing below.
-        ("CH", "Gene"),
+        # The definition says so, whatever the model is sure of.
+        ("CH", "Disease"),
         ("ZV", "Species"),
         ("CH", "Disease"),
+        # A gene may have the name of the disease that it is defined as.
+        ("CH", "Gene"),
     ]
 
 
@@ -207,6 +288,18 @@ def test_names_found_before_are_found_again() -> None:
     mentions = [Mention(0, 9, "Chemical", 0.9), Mention(11, 20, "Chemical", 0.9)]
     refined, _ = apply_rules(text, mentions, types=TYPES, rules=("repeated-names",))
     assert [(mention.start, mention.rule) for mention in refined] == [(0, None), (11, None), (22, "repeated-names")]
+
+
+def test_a_name_found_elsewhere_is_believed_here() -> None:
+    """One sure mention of a long name is enough, whatever its first letter; not within a word with hyphens."""
+    text = "Mucositis was graded. Severe mucositis is painful. Then mucositis, not mucositis-like, healed."
+    starts = [place for place in range(len(text)) if text.lower().startswith("mucositis", place)]
+    scores = (0.95, 0.95, 0.95, 0.3)
+    mentions = [Mention(start, start + 9, "Disease", score) for start, score in zip(starts, scores, strict=True)]
+    refined, _ = apply_rules(text, mentions[:1], types=TYPES, rules=("repeated-names",))
+    assert [mention.start for mention in refined] == starts
+    refined, _ = apply_rules(text, mentions, types=TYPES, rules=("repeated-names",))
+    assert refined[3].score == 0.3
 
 
 def test_copies_of_a_sentence_have_the_same_mentions() -> None:

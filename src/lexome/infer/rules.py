@@ -17,6 +17,7 @@ RULES = (
     "cell-lines",
     "variants",
     "coordination",
+    "name-forms",
     "lexicon",
     "abbreviations",
     "repeated-names",
@@ -215,77 +216,6 @@ def _excludes(better: Mention, mention: Mention) -> bool:
     else:
         return True
     return inner.score < NESTED_MIN_SCORE or (inner.type, outer.type) not in NESTED
-
-
-# Boundaries that words cut wrongly: brackets and allele marks
-
-
-# Marks of an allele that superscripts leave glued to a gene when markup is lost: SirT1ko, Atg5flox.
-ALLELE_MARK = re.compile(
-    r"(?<=[A-Za-z0-9)])(?:[-/]?(?:cKO|KO|ko|flox|fl/fl|fl|null|TTD)|[\s(]*[-+]/[-+]\)?|\([-+]/[-+]\)?)\Z"
-)
-# A word that the model takes into short mentions of genes: "TP53 mutations".
-ALTERATION = re.compile(r"\s+(?:mutations?|mutants?|polymorphisms?)\Z")
-# The least length of what is left.
-MIN_GENE = 3
-# Characters that are removed at either end at most, so that a page of brackets costs no more than a line.
-MAX_TRIM = 8
-OPENING, CLOSING = "([{", ")]}"
-PAIRS = dict(zip(CLOSING, OPENING, strict=True))
-
-
-def apply_boundaries(text: str, mentions: Sequence[Mention], drops: list[Drop]) -> Iterator[Mention]:
-    """The mentions, each with its brackets balanced, and without allele marks."""
-    for mention in mentions:
-        start, end = balanced(text, *mention.place)
-        if mention.type == "Gene":
-            start, end = gene_name(text, start, end)
-        if start >= end:
-            drops.append(Drop(mention, "punctuation"))
-            continue
-        if (start, end) == mention.place:
-            yield mention
-            continue
-        drops.append(Drop(mention, f"boundaries moved: {text[start:end]!r}"))
-        yield mention.moved(start, end)
-
-
-def balanced(text: str, start: int, end: int) -> tuple[int, int]:
-    """The place without punctuation at its ends and without a bracket there that is closed or opened elsewhere."""
-    first, last_end = start, end
-    while start < min(end, first + MAX_TRIM) and (
-        text[start] in " ,;:/.)]}" or (text[start] in OPENING and _unclosed(text, start, end))
-    ):
-        start += 1
-    while max(start, last_end - MAX_TRIM) < end:
-        last = text[end - 1]
-        if last in " ,;:/" or last in OPENING or (last in CLOSING and PAIRS[last] not in text[start:end]):
-            end -= 1
-        else:
-            break
-    # "15 nucleotide (nt": the bracket closes right behind it.
-    if (
-        end < len(text)
-        and text[end] in CLOSING
-        and text.count(PAIRS[text[end]], start, end) > text.count(text[end], start, end)
-    ):
-        end += 1
-    return start, end
-
-
-def _unclosed(text: str, start: int, end: int) -> bool:
-    closing = CLOSING[OPENING.index(text[start])]
-    return closing not in text[start:end]
-
-
-def gene_name(text: str, start: int, end: int) -> tuple[int, int]:
-    """The gene without the mark of an allele."""
-    if alteration := ALTERATION.search(text, max(start, end - 20), end):
-        end = alteration.start()
-    name = text[start:end]
-    if (mark := ALLELE_MARK.search(name)) and mark.start() >= MIN_GENE:
-        return start, start + mark.start()
-    return start, end
 
 
 # Cell lines by the convention of BioRED: the name of a line, without "cells", and no cell types
@@ -541,7 +471,7 @@ def apply_lexicon(
         return list(mentions)
     viruses = {(start, end) for start, end, type_ in found if type_ == "Species"}
     current = _cut_at_viruses(text, mentions, viruses, drops)
-    return _with_names(text, current, found, drops)
+    return with_names(text, current, found, drops)
 
 
 def _cut_at_viruses(
@@ -559,28 +489,35 @@ def _cut_at_viruses(
     return cut
 
 
-def _with_names(
-    text: str, mentions: Sequence[Mention], found: Sequence[tuple[int, int, str]], drops: list[Drop]
+def with_names(
+    text: str,
+    mentions: Sequence[Mention],
+    found: Sequence[tuple[int, int, str]],
+    drops: list[Drop],
+    *,
+    rule: str = LEXICON,
+    score: float = LEXICON_SCORE,
 ) -> list[Mention]:
     """The mentions, with each name that the model has not found, or only a part of, or with another type."""
     ordered = sorted(
-        (*mentions, *(Mention(start, end, type_, LEXICON_SCORE, LEXICON) for start, end, type_ in found)),
+        (*mentions, *(Mention(start, end, type_, score, rule) for start, end, type_ in found)),
         key=lambda mention: (mention.start, -mention.end),
     )
     rivals = overlapping(ordered)
     removed: set[int] = set()
     for number, name in enumerate(ordered):
-        if name.rule != LEXICON:
+        if name.rule != rule:
             continue
-        others = [other for other in rivals[number] if ordered[other].rule != LEXICON]
+        others = [other for other in rivals[number] if ordered[other].rule != rule]
         inside = all(name.start <= ordered[other].start and ordered[other].end <= name.end for other in others)
-        same = (ordered[other] for other in others if ordered[other].place == name.place)
+        same = [other for other in others if ordered[other].place == name.place]
         # What the model found itself stays, but for a score that the name alone deserves.
-        if not inside or any(mention.type == name.type and mention.score >= UNSURE for mention in same):
+        known = [other for other in same if ordered[other].type == name.type and ordered[other].score >= UNSURE]
+        if not inside or known:
             removed.add(number)
-            continue
+            others = [other for other in same if other not in known] if known else []
         for other in set(others) - removed:
-            drops.append(Drop(ordered[other], f"{text[slice(*name.place)]!r} is a {name.type} in the lexicon"))
+            drops.append(Drop(ordered[other], f"{text[slice(*name.place)]!r} is a {name.type} by the rule {rule}"))
         removed.update(others)
     return [mention for number, mention in enumerate(ordered) if number not in removed]
 
@@ -610,8 +547,17 @@ REPEATED_TYPES: Mapping[str, tuple[int, float]] = {
     "CellLine": (1, 0.5),
 }
 MIN_NAME = 3
+# Names of so many letters count from one mention on, if the model is as sure of it.
+LONG_NAME, SURE_OF_LONG = 6, 0.9
+# From this score on, a mention of such a name is believed.
+LEAST = 0.25
+# Or missed, where at most a quarter of the others are doubtful as well.
+AGREEMENT = 0.75
+# Shorter names may be others with another case: "Rett", "AIDS".
+MIN_CASE_FORM = 5
 # Types whose abbreviations agree with their long forms. That of a gene's is another gene's or a disease's too often.
 DEFINED_TYPES = frozenset(("Disease", "Chemical", "Species"))
+CONFUSED = frozenset(("Disease", "Gene"))
 # From this score on, a long form says what its abbreviation is.
 MIN_DEFINED_SCORE = 0.6
 # Below this score, a mention takes the type of the long form that it abbreviates.
@@ -624,27 +570,54 @@ SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\n")
 MIN_SENTENCE = 15
 
 
-def repeated_names(text: str, mentions: Sequence[Mention]) -> Iterator[Mention]:
-    """Occurrences of names that were found several times, as one type, and missed here."""
+def repeated_names(text: str, mentions: Sequence[Mention]) -> list[Mention]:
+    """The mentions, with occurrences of names that were found elsewhere and missed here, or found with a low score."""
     scores: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for mention in mentions:
         if mention.end - mention.start >= MIN_NAME:
-            scores[text[mention.start : mention.end]][mention.type].append(mention.score)
+            for form in _case_forms(text[mention.start : mention.end]):
+                scores[form][mention.type].append(mention.score)
     types: dict[str, tuple[str, float]] = {}
     for name, by_type in scores.items():
         if len(by_type) > 1:
             continue
         type_, found = next(iter(by_type.items()))
         if type_ in REPEATED_TYPES:
+            sure = [score for score in found if score >= UNSURE]
             times, mean = REPEATED_TYPES[type_]
-            average = sum(found) / len(found)
-            if len(found) >= times and average >= mean:
+            average = sum(sure) / max(1, len(sure))
+            is_known = len(sure) >= times and average >= mean
+            if len(sure) >= AGREEMENT * len(found) and (
+                is_known or (len(name) >= LONG_NAME and average >= SURE_OF_LONG)
+            ):
                 types[name] = (type_, average * DISCOUNT)
     index, taken = NameIndex(types), Occupied(text, mentions)
+    repeated: list[Mention] = []
+    for mention in mentions:
+        type_, score = types.get(text[mention.start : mention.end], ("", 0.0))
+        same = (
+            type_ == mention.type
+            and LEAST <= mention.score < min(UNSURE, score)
+            and not _is_hyphenated(text, *mention.place)
+        )
+        repeated.append(Mention(*mention.place, type_, score, REPEATED) if same else mention)
     for start, end in index.find(text) if index else ():
         if not taken.overlaps(start, end):
             type_, score = types[text[start:end]]
-            yield Mention(start, end, type_, score, REPEATED)
+            repeated.append(Mention(start, end, type_, score, REPEATED))
+    return repeated
+
+
+def _is_hyphenated(text: str, start: int, end: int) -> bool:
+    """Whether a name is a part of a word with hyphens: "eosinophilia-myalgia"."""
+    return text[max(0, start - 1) : start] == "-" or text[end : end + 1] == "-"
+
+
+def _case_forms(name: str) -> tuple[str, ...]:
+    """The name, and with another first letter if it is no code: "Metastases" and "metastases"."""
+    if len(name) < MIN_CASE_FORM or not name[1:].islower():
+        return (name,)
+    return name, name[0].swapcase() + name[1:]
 
 
 def repeated_sentences(text: str, mentions: Sequence[Mention]) -> list[Mention]:
@@ -702,16 +675,26 @@ def _copies(text: str) -> dict[str, list[int]]:
 def abbreviations(
     text: str, mentions: Sequence[Mention], definitions: Iterable[Definition], drops: list[Drop]
 ) -> Iterator[Mention]:
-    """The mentions, with abbreviations that the model missed or is unsure of as the type of their long form."""
-    at = {mention.place: mention for mention in mentions if mention.type in DEFINED_TYPES}
+    """The mentions, with abbreviations that the model missed or is unsure of as the type of their long form.
+
+    Where a gene or disease is defined, it has the type of its long form in any case: elsewhere "MEN1" may be the gene.
+    """
+    at = {mention.place: mention for mention in mentions if mention.score >= MIN_DEFINED_SCORE}
     meaning: dict[str, Mention] = {}
+    defined: dict[tuple[int, int], Mention] = {}
     for long_form, short_form in definitions:
-        mention = at.get(long_form)
-        if mention is not None and mention.score >= MIN_DEFINED_SCORE:
-            meaning.setdefault(text[slice(*short_form)], mention)
+        if (long_mention := at.get(long_form)) is not None:
+            defined[short_form] = long_mention
+            if long_mention.type in DEFINED_TYPES:
+                meaning.setdefault(text[slice(*short_form)], long_mention)
     for mention in mentions:
-        long_mention = meaning.get(text[slice(*mention.place)], mention)
-        if long_mention.type != mention.type and mention.score < RETYPE_BELOW:
+        name = text[slice(*mention.place)]
+        long_mention = defined.get(mention.place, mention)
+        if {long_mention.type, mention.type} != CONFUSED:
+            long_mention = mention
+        if long_mention.type == mention.type and mention.score < RETYPE_BELOW:
+            long_mention = meaning.get(name, mention)
+        if long_mention.type != mention.type:
             drops.append(Drop(mention, f"abbreviates {text[slice(*long_mention.place)]!r}, {long_mention.type}"))
             yield Mention(*mention.place, long_mention.type, long_mention.score * DISCOUNT, ABBREVIATIONS)
         else:

@@ -9,13 +9,14 @@ from typing import Literal, cast, get_args
 from lexome.concepts.abbreviations import find_abbreviations
 from lexome.document import Attribute, Document, Relation, Span, numbered_ids
 from lexome.errors import UsageError
+from lexome.infer.boundary_rules import apply_boundaries
+from lexome.infer.name_rules import apply_name_forms
 from lexome.infer.rules import (
     RULES,
     Definition,
     Drop,
     Mention,
     abbreviations,
-    apply_boundaries,
     apply_cell_lines,
     apply_coordination,
     apply_lexicon,
@@ -393,6 +394,8 @@ def apply_rules(
         current = apply_variants(text, current, drops)
     if "coordination" in rules and "Gene" in types:
         current = apply_coordination(text, current, drops)
+    if "name-forms" in rules:
+        current = apply_name_forms(text, current, drops, types=types)
     if "lexicon" in rules:
         current = apply_lexicon(text, current, drops, types=types)
     if resolve:
@@ -400,7 +403,7 @@ def apply_rules(
     if "abbreviations" in rules and definitions:
         current = list(abbreviations(text, current, definitions, drops))
     if "repeated-names" in rules:
-        current += repeated_names(text, current)
+        current = repeated_names(text, current)
     if "repeated-sentences" in rules:
         current = repeated_sentences(text, current)
     return sorted(current, key=lambda mention: (mention.start, -mention.end, mention.type)), drops

@@ -64,9 +64,9 @@ CERTAIN = re.compile(
 )
 
 # One-letter substitutions, which names of cell lines, strains and genes resemble: these need a gene or a word such as
-# mutation nearby. H1047R, R97* and Q61X; two digits at least, as S6K and E2F are genes.
+# mutation nearby. H1047R, R97*, Q61X and, of nucleotides, G20210A; two digits at least, as S6K and E2F are genes.
 SUBSTITUTION = re.compile(
-    rf"(?<![A-Za-z0-9.])[{AMINO_1}][1-9]\d{{1,3}}(?:[{AMINO_1}X]|\*|fs(?:\*?\d{{1,3}})?)(?![\w*])"
+    rf"(?<![A-Za-z0-9.])(?:[ACGT][1-9]\d{{4}}[ACGT]|[{AMINO_1}][1-9]\d{{1,3}}(?:[{AMINO_1}X]|\*|fs(?:\*?\d{{1,3}})?))(?![\w*])"
 )
 # Several residues of one position, V600E/K, and further ones after a slash.
 ALTERNATIVES = re.compile(rf"(?:/[{AMINO_1}])+(?![\w])")
@@ -174,7 +174,7 @@ HOTSPOTS = frozenset(
 )
 GLUED = re.compile(rf"\b(?=\w{{5,14}}(?!\w))([A-Za-z][A-Za-z0-9]{{1,7}}?)([{AMINO_1}][1-9]\d{{1,3}}[{AMINO_1}])(?!\w)")
 # What any substitution of one letter has, glued to a gene or not: most texts have none.
-SUBSTITUTED = re.compile(rf"[{AMINO_1}][1-9]\d{{1,3}}[{AMINO_1}X*f]")
+SUBSTITUTED = re.compile(rf"[{AMINO_1}][1-9]\d{{1,4}}[{AMINO_1}X*f]")
 
 # Exon-level events that clinical reports use as names of variants: "exon 19 deletion", "exon 14 skipping".
 EXON = re.compile(
@@ -183,9 +183,16 @@ EXON = re.compile(
 )
 DELETED = re.compile(r"\ddel")
 
-# What the model takes for variants and annotators do not: markers (D13S263) and translocations, t(9;22).
+# What the model takes for variants and annotators do not: markers (D13S263), translocations, t(9;22), probes of
+# methylation and peptides; and residues without a change, where a protein is phosphorylated or active there.
 NOT_VARIANTS = re.compile(
-    r"D\d{1,2}S\d{1,5}|t ?\(\d.*|mutations?|substitutions?|variants?|polymorphisms?|[Cc]odon \d{1,4}", re.DOTALL
+    r"D\d{1,2}S\d{1,5}|t ?\(\d.*|mutations?|substitutions?|variants?|polymorphisms?|[Cc]odon \d{1,4}|cg\d{8}|[A-Z]{7,}",
+    re.DOTALL,
+)
+_RESIDUE = rf"(?:p(?:hospho)?-?)?(?:(?:{AMINO_3})[- ]?\(?\d{{1,4}}\)?|[STY]\d{{1,4}})"
+RESIDUES = re.compile(rf"{_RESIDUE}(?:(?:, | and |, and |/){_RESIDUE})*")
+RESIDUE_CUES = re.compile(
+    r"phospho|residue|catalytic|disul(?:f|ph)id|active[- ]site|acetylat|ubiquit|interface", re.IGNORECASE
 )
 # What a model's mention may have beyond the notation itself.
 EXTRA_WORDS = re.compile(
@@ -308,6 +315,12 @@ def _corrected(
         name = text[start:end]
         if not name or (place is None and NOT_VARIANTS.fullmatch(name)):
             drops.append(Drop(mention, "not the notation of a variant"))
+        elif (
+            place is None
+            and RESIDUES.fullmatch(name)
+            and RESIDUE_CUES.search(text, max(0, start - CUE_WINDOW), end + CUE_WINDOW)
+        ):
+            drops.append(Drop(mention, "a residue, not its change"))
         elif (start, end) not in used:
             used.add((start, end))
             yield mention.moved(start, end)

@@ -1,0 +1,142 @@
+"""Where names begin and end: brackets, species and kinds of molecules around genes, strains after species, lists."""
+
+import re
+from collections.abc import Iterator, Sequence
+
+from lexome.infer.rules import CELL_LINE, MAX_NAME, Drop, Mention
+
+# Marks of an allele that superscripts leave glued to a gene when markup is lost: SirT1ko, Atg5flox.
+ALLELE_MARK = re.compile(
+    r"(?<=[A-Za-z0-9)])(?:[-/]?(?:cKO|KO|ko|flox|fl/fl|fl|null|TTD)|[\s(]*[-+]/[-+]\)?|\([-+]/[-+]\)?)\Z"
+)
+# Words that datasets leave out wherever they stand after a gene ("TP53 mutations", "Il10 mRNA", "PTEN exon 5"), and
+# those that they leave out after a symbol: "FOXP3 protein", but "prion protein" and "LPS-binding protein".
+AFTER_GENE = re.compile(
+    r"\s+(?:mutations?|mutants?|polymorphisms?|alleles?|m?RNAs?|cDNAs?|transcripts?|locus|promoter|exons?(?: \d{1,3})?"
+    r"|antibod(?:y|ies)|Leiden|(?<!ed )(?<!ible )(?<!ive )gene)\Z"
+)
+AFTER_SYMBOL = re.compile(r"(?<=[A-Z0-9])\s+(?:proteins?|genes|isoforms?)\Z")
+SYMBOL = re.compile(r"(?=\S*[A-Z])(?:[^\s-]|-(?![a-z]{3})){2,}")
+# Species before a gene, but where they are a part of its name; antibodies are named by what they bind.
+BEFORE_GENE = re.compile(
+    r"(?:(?:[Rr]ecombinant|[Ee]ndogenous|[Tt]ransgenic)\s+)?"
+    r"(?:(?:[Hh]uman|[Mm]ouse|[Mm]urine|[Rr]at|[Bb]ovine|[Pp]orcine|[Oo]vine|[Ee]quine|[Cc]anine|[Ff]eline|[Rr]abbit"
+    r"|[Hh]amster|[Cc]hicken|[Cc]hick|[Mm]onkey|[Zz]ebrafish|[Yy]east|Xenopus|Drosophila|Arabidopsis)\s+|[Aa]nti-)"
+    r"(?!(?:leu[ck]ocyte antigen|chorionic|growth hormone|epidermal growth factor receptor [234]|telomerase|herpes"
+    r"|immunodeficiency|papilloma|endogenous|double minute|T[ -](?:cell|lymphotropic)|cytomegalo|neutrophil)\b)(?=\S)"
+)
+# A binomial and what is no part of it: strains ("Thiomonas intermedia DSM 18155") and authors ("Delphacodes kuscheli
+# Fennah"). Serotypes and the marks of new species stay.
+NAMED_SPECIES = re.compile(r"(?:[A-Z][a-z]+ |[A-Z]\. ?)[a-z]{3,}(?= (?!O\d)[A-Z\d])(?!.*(?:serovar|subsp|type|virus))")
+AFTER_SPECIES = re.compile(r"\s+(?:plants?|seedlings?|cells|embryos?|larvae)\Z")
+# What separates the names of a list, and by type a word that is a name by itself: "MLH1, MSH2 and EPCAM", but not
+# "caspase-3 and -9" and "breast, colorectal and lung cancer".
+SEPARATOR = re.compile(r"(?:,? (?:and|or)|,) (?!(?:and|or) )")
+LIST_PART = {
+    "Gene": re.compile(r"(?=\S*[A-Za-z])(?=\S*\d|\S*[A-Z]\S*[A-Z])\w[^\s,]{2,}"),
+    "Chemical": re.compile(r"[A-Za-z][A-Za-z-]{4,}"),
+    "CellLine": re.compile(r"(?=\S*\d)[A-Z][^\s,]{2,}"),
+    "Disease": re.compile(
+        r"[A-Za-z]{2,}(?:ia|is|ea|ing|oma|ache|ever|ure|ures|thy|ness|tion|ions|sy|ma|rash|pain|cough)"
+    ),
+    "Species": re.compile(r"[A-Z]?[a-z]{2,}s"),
+}
+MAX_LIST = 200
+# From this score on, a species is none of the gene that begins with it: "Arabidopsis thaliana FLC".
+SURE = 0.5
+# The least length of what is left.
+MIN_GENE = 3
+# Characters that are removed at either end at most, so that a page of brackets costs no more than a line.
+MAX_TRIM = 8
+OPENING, CLOSING = "([{", ")]}"
+PAIRS = dict(zip(CLOSING, OPENING, strict=True))
+
+
+def apply_boundaries(text: str, mentions: Sequence[Mention], drops: list[Drop]) -> Iterator[Mention]:
+    """The mentions, each with its brackets balanced; genes without species and what is no part of their names."""
+    species = {
+        mention.start: mention.end for mention in mentions if mention.type == "Species" and mention.score >= SURE
+    }
+    for mention in mentions:
+        start, end = balanced(text, *mention.place)
+        if mention.type == "Gene":
+            if (after := species.get(start, end) + 1) < end and text[after - 1] == " ":
+                start = after
+            start, end = gene_name(text, start, end)
+        elif mention.type == "Species":
+            end = species_end(text, start, end)
+        if not any(map(str.isalpha, text[start : min(end, start + MAX_NAME)])) and mention.type != CELL_LINE:
+            start = end
+        if start >= end:
+            drops.append(Drop(mention, "punctuation"))
+            continue
+        parts = split_list(text, start, end, mention.type)
+        if parts == [mention.place]:
+            yield mention
+            continue
+        for part in parts:
+            drops.append(Drop(mention, f"boundaries moved: {text[slice(*part)]!r}"))
+            yield mention.moved(*part)
+
+
+def balanced(text: str, start: int, end: int) -> tuple[int, int]:
+    """The place without punctuation at its ends and without a bracket there that is closed or opened elsewhere."""
+    first, last_end = start, end
+    while start < min(end, first + MAX_TRIM) and (
+        text[start] in " ,;:/.)]}" or (text[start] in OPENING and _unclosed(text, start, end))
+    ):
+        start += 1
+    while max(start, last_end - MAX_TRIM) < end:
+        last = text[end - 1]
+        if last in " ,;:/" or last in OPENING or (last in CLOSING and PAIRS[last] not in text[start:end]):
+            end -= 1
+        else:
+            break
+    # "15 nucleotide (nt": the bracket closes right behind it.
+    if (
+        end < len(text)
+        and text[end] in CLOSING
+        and text.count(PAIRS[text[end]], start, end) > text.count(text[end], start, end)
+    ):
+        end += 1
+    return start, end
+
+
+def _unclosed(text: str, start: int, end: int) -> bool:
+    closing = CLOSING[OPENING.index(text[start])]
+    return closing not in text[start:end]
+
+
+def gene_name(text: str, start: int, end: int) -> tuple[int, int]:
+    """The gene without its species, words that are no part of its name and the mark of an allele."""
+    if (before := BEFORE_GENE.match(text, start, end)) is not None:
+        start = before.end()
+    if (after := AFTER_GENE.search(text, max(start, end - 20), end)) or (
+        (after := AFTER_SYMBOL.search(text, max(start, end - 20), end)) and SYMBOL.fullmatch(text, start, after.start())
+    ):
+        end = after.start()
+    name = text[start:end]
+    if (mark := ALLELE_MARK.search(name)) and mark.start() >= MIN_GENE:
+        return start, start + mark.start()
+    return start, end
+
+
+def split_list(text: str, start: int, end: int, type: str) -> list[tuple[int, int]]:
+    """The places of the names in a list that became one mention, if each is a name by itself; else the place."""
+    whole = LIST_PART.get(type)
+    if whole is None or not SEPARATOR.search(text, start, end):
+        return [(start, end)]
+    parts, begin = [], start
+    for separator in SEPARATOR.finditer(text, start, min(end, start + MAX_LIST)):
+        parts.append((begin, separator.start()))
+        begin = separator.end()
+    parts.append((begin, end))
+    return parts if all(whole.fullmatch(text, *part) for part in parts) else [(start, end)]
+
+
+def species_end(text: str, start: int, end: int) -> int:
+    """Where the name of a species ends, without its strain, author or individuals."""
+    if (binomial := NAMED_SPECIES.match(text, start, end)) is not None:
+        return binomial.end()
+    after = AFTER_SPECIES.search(text, max(start, end - 20), end)
+    return after.start() if after is not None else end

@@ -14,7 +14,7 @@ from itertools import count, pairwise
 from math import isfinite
 from typing import Any
 
-from lexome.errors import DocumentError
+from lexome.errors import DocumentError, UsageError
 from lexome.frozen import fast_dataclass
 from lexome.metadata import Metadata
 
@@ -367,6 +367,19 @@ def numbered_ids(prefix: str) -> Iterator[str]:
 def shorten(text: str, limit: int = 60) -> str:
     """The text, truncated for an error message."""
     return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def listed(names: str | Iterable[str]) -> tuple[str, ...]:
+    """Names as a tuple; a single name, of which Python would iterate the letters, is one name.
+
+    >>> listed("Gene"), listed(["Gene", "Disease"])
+    (('Gene',), ('Gene', 'Disease'))
+    """
+    found = (names,) if isinstance(names, str) else tuple(names)
+    for name in found:
+        if not isinstance(name, str):
+            raise UsageError(f"name {name!r}; expected text, or several texts.", code="not-a-name", value=name)
+    return found
 
 
 # Control characters, and characters that change the direction of text.

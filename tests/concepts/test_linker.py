@@ -101,6 +101,12 @@ def test_threshold_abstains(linker: Linker, tmp_path) -> None:
     assert strict.explain(*_first(marked("{breast cancer}"))).candidates[0].concept == "mesh:D001943"
 
 
+def test_one_type_may_be_plain_text(linker: Linker) -> None:
+    doc = marked("{breast cancer} in {mice|Species}")
+    assert linker.link(doc, types="Disease") == linker.link(doc, types=["Disease"])
+    assert [bool(span.concepts) for span in linker.link(doc, types="Disease").spans] == [True, False]
+
+
 def _first(doc: Document):
     return doc.spans[0], doc
 

@@ -207,11 +207,32 @@ def test_mentions_that_documents_have_are_linked(
     if not changes:
         assert counts == {
             "documents": 1,
+            "found": {},
             "linked": {"GeneOrGeneProduct": 1},
             "abstained": {"Disease": 1},
             "kept": {"Disease": 1},
             "no_dictionary": {"Weather": 1},
         }
+
+
+def test_names_that_link_finds_are_of_the_wanted_types_and_counted_as_found(terms: Path, tmp_path: Path) -> None:
+    text = Document("a", (Passage(0, "BRCA1 and red dye"),), (Span("T1", "Gene", ((0, 5),), "BRCA1", ("A:1",)),))
+    lexome.write(tmp_path / "in.jsonl", [text])
+    concepts = Concepts(replace(options(terms), find=True))
+    for types, found in ((None, {"Dye": 1}), ("Gene", {}), ("dye", {"Dye": 1})):
+        work = Linking(concepts, only(tmp_path / "in.jsonl"), types=types)
+        [doc] = work.documents()
+        assert [span.type for span in doc.spans] == ["Gene", *found]
+        assert (work.counts.found, work.counts.linked) == (found, found)
+        assert work.counts.kept == ({} if types == "dye" else {"Gene": 1})
+
+
+@pytest.mark.parametrize("option", ["--counts", "--set=write.table=relations"])
+def test_options_of_tables_need_a_table(terms: Path, tmp_path: Path, option: str) -> None:
+    lexome.write(tmp_path / "in.jsonl", [GIVEN])
+    error = invoke("link", tmp_path / "in.jsonl", "--terms", terms, option, exit_code=1).exception
+    assert isinstance(error, UsageError)
+    assert error.code == "conflicting-options"
 
 
 def test_the_link_command_writes_any_format(terms: Path, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from rights import without_rights
 from typer.testing import CliRunner
 
+import lexome
 import lexome.search
 from lexome.cli import app
 from lexome.document import Document, Passage, Span, lay_out
@@ -592,6 +593,17 @@ def test_a_damaged_database_is_reported(make_index: MakeIndex) -> None:
     path.write_bytes(content)
     with raises(SearchIndexError, code="damaged-index"):
         found(folder, "olaparib breast cancer diabetes")
+
+
+def test_one_path_and_one_name_may_be_plain_text(tmp_path: Path) -> None:
+    lexome.write(tmp_path / "docs.jsonl", DOCS)
+    lexome.search.index(str(tmp_path / "docs.jsonl"), str(tmp_path / "index"), progress_shown=False)
+    assert set(found(tmp_path / "index", types="Gene")) == {"b", "c"}
+    assert found(tmp_path / "index", concepts="mesh:D003924") == found(tmp_path / "index", "mody") == ["b"]
+    assert set(found(tmp_path / "index", journals="J")) == {"b", "c"}
+    for years in ((2021,), ("2021", None)):
+        with raises(UsageError, code="invalid-year"):
+            found(tmp_path / "index", "x", years=years)
 
 
 @pytest.mark.parametrize(

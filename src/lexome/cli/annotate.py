@@ -14,6 +14,7 @@ import typer
 from lexome.cli.options import (
     NAMED_TYPES,
     STANDARD_OUTPUT,
+    TABLES,
     Abbreviations,
     AsJson,
     BulkOptions,
@@ -52,7 +53,6 @@ if TYPE_CHECKING:
 
 # A folder is written in this format unless --to names another.
 BULK_FORMAT = "jsonl"
-TABLES = ("csv", "tsv", "xlsx")
 NAMED_ORPHANS = 3
 
 
@@ -228,7 +228,7 @@ def annotate(
     from lexome.infer.annotation import Annotation, InputFiles, parse_inputs
 
     output = _output(out, to)
-    _check_combinations(output, counts=formats.counts, explain=printing.explain, bulk=bulk)
+    _check_combinations(output, explain=printing.explain, bulk=bulk)
     written_as = output.format or (BULK_FORMAT if output.bulk else None)
     read_options, write_options = formats.split(written_as)
     if models.relations and written_as in TABLES:
@@ -307,10 +307,8 @@ def _annotate_files(
     )
 
 
-def _check_combinations(output: _Output, *, counts: bool, explain: bool, bulk: BulkOptions) -> None:
+def _check_combinations(output: _Output, *, explain: bool, bulk: BulkOptions) -> None:
     """UsageError for options that the output has no use for."""
-    if counts and output.format is None and not output.bulk:
-        raise UsageError("--counts needs --to csv, tsv or xlsx, or such a file as --out.", code="conflicting-options")
     if explain and not (output.printed and output.format is None):
         message = "--explain cannot be combined with --out or --to."
         raise UsageError(message, code="conflicting-options", value="--explain")
@@ -546,6 +544,7 @@ def _print_link_counts(work: "Linking", out: Path, *, as_json: bool, quiet: bool
     counts = work.counts
     print(f"read       {counts.documents:,} documents", file=stream)
     for label, counter in (
+        ("found", counts.found),
         ("linked", counts.linked),
         ("abstained", counts.abstained),
         ("kept", counts.kept),

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 MAX_WIDTH = 120
 NAMED_TYPES = 20
 NAMED_NOTES = 12
+TABLES = ("csv", "tsv", "xlsx")
 STANDARD_OUTPUT = Path("-")
 
 app = typer.Typer(
@@ -138,6 +139,9 @@ class FormatOptions:
         """Options of the reader, and of the writer of a format."""
         from lexome.formats import split_options
 
+        if self.counts and to not in TABLES:
+            message = "--counts needs --to csv, tsv or xlsx, or such a file as --out."
+            raise UsageError(message, code="conflicting-options", value="--counts")
         return split_options(self.parse(example="encoding=latin-1"), self.from_, to)
 
 

@@ -59,7 +59,7 @@ from lexome.concepts.ranking import (
     word_overlap,
 )
 from lexome.concepts.variants import variant_concepts
-from lexome.document import Attribute, Document, Span
+from lexome.document import Attribute, Document, Span, listed
 from lexome.frozen import fast_dataclass
 
 GENE, DISEASE, CHEMICAL, SPECIES, CELL_LINE, VARIANT = "Gene", "Disease", "Chemical", "Species", "CellLine", "Variant"
@@ -210,13 +210,14 @@ class Linker:
         return map(self.link, docs)
 
     def link(
-        self, doc: Document, *, types: Collection[str] | None = None, relink: bool = False, scores: bool = False
+        self, doc: Document, *, types: str | Collection[str] | None = None, relink: bool = False, scores: bool = False
     ) -> Document:
         """The document with concepts for its mentions; those that have some keep them, unless `relink` finds others.
 
         With `types`, only for mentions of these.
         With `scores`, each mention that was linked has the probability in an attribute "concept_score".
         """
+        types = None if types is None else listed(types)
         wanted = [
             span
             for span in doc.spans

@@ -23,7 +23,7 @@ from lexome.concepts.index_writer import write_index
 from lexome.concepts.matcher import CaseRule, NameMatcher
 from lexome.concepts.sources import SourceOptions, read_terms, taxon_curie, to_curie
 from lexome.concepts.terms import CURIE, Term, TermTable
-from lexome.document import Document, Range, Span, numbered_ids, shorten
+from lexome.document import Document, Range, Span, listed, numbered_ids, shorten
 from lexome.errors import FormatError
 from lexome.formats import Tally
 from lexome.formats.concept_ids import LOCAL
@@ -217,14 +217,14 @@ class TermFinder:
         """The documents with the names that are found."""
         return map(self.find, docs)
 
-    def find(self, doc: Document, *, types: Sequence[str] | None = None, over: Collection[str] = ()) -> Document:
+    def find(self, doc: Document, *, types: str | Sequence[str] | None = None, over: Collection[str] = ()) -> Document:
         """The document with mentions of `types`, by default of all types of the dictionaries.
 
         Predicted mentions of the types `over` give way to a name: those of its type that it contains or crosses, and
         those of other types at the same place. Into a longer mention of its own type a name is not put.
         """
         passages = doc.passages
-        wanted = self.types if types is None else types
+        wanted = self.types if types is None else listed(types)
         fixed = {
             type: _Ranges(
                 part for span in doc.spans if span.type == type and not _is_predicted(span, over) for part in span.parts

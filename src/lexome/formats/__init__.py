@@ -41,8 +41,8 @@ from lexome.progress import progress
 
 __all__ = [
     "BY_NAME", "FORMATS", "Format", "Paths", "Tally", "convert", "detect", "detect_by_content", "expand",
-    "formats_by_extension", "get_format", "input_files", "option_parameters", "parse_options", "read", "split_options",
-    "work_units", "write", "writing_format",
+    "formats_by_extension", "get_format", "input_files", "listed_paths", "option_parameters", "parse_options", "read",
+    "split_options", "work_units", "write", "writing_format",
 ]  # fmt: skip
 
 Paths = str | Path | Iterable[str | Path]
@@ -416,7 +416,7 @@ def read(
         )
     chosen = get_format(format) if format is not None else None
     tally = tally if tally is not None else Tally(rejects)
-    files = expand([paths] if isinstance(paths, str | Path) else paths, chosen, tally)
+    files = expand(listed_paths(paths), chosen, tally)
     docs = _FileReader(chosen, tally, options, options_if_supported or {}).read(files)
 
     def count_documents() -> Iterator[Document]:
@@ -482,6 +482,11 @@ def writing_format(path: Path, format: str | None) -> Format:
     names = ", ".join(format.name for format in candidates)
     message = f"{path}: {names} all have this file extension. Name the format with --to (in Python: format=)."
     raise UsageError(message, code="ambiguous-extension", value=path)
+
+
+def listed_paths(paths: Paths) -> list[Path]:
+    """One path or several as a list."""
+    return [Path(paths)] if isinstance(paths, str | Path) else list(map(Path, paths))
 
 
 def expand(paths: Iterable[str | Path], format: Format | None, tally: Tally) -> list[Path]:
@@ -679,19 +684,20 @@ class _FileReader:
 
 
 def convert(
-    inputs: Sequence[Path],
-    out: Path,
+    inputs: Paths,
+    out: str | Path,
     *,
     from_: str | None = None,
     to: str | None = None,
     options: dict[str, str] | None = None,
-    rejects: Path | None = None,
+    rejects: str | Path | None = None,
     progress_shown: bool = True,
 ) -> Tally:
     """Convert the documents of `inputs` and write them to `out`; returns the counts.
 
     Without `rejects` the first bad document raises, and nothing is written.
     """
+    inputs, out, rejects = listed_paths(inputs), Path(out), None if rejects is None else Path(rejects)
     target = writing_format(out, to)
     read_options, write_options = split_options(options or {}, from_, target.name)
     with Tally(rejects) as tally:
@@ -752,4 +758,9 @@ def split_options(
             raise UsageError(message, code="ambiguous-option", value=key)
         else:
             (writing if key in known_to_writer else reading)[key] = value
+    if writing and to is None:
+        message = (
+            f"--set write.{next(iter(writing))} needs a format to write: name one with --to, or a file with --out."
+        )
+        raise UsageError(message, code="conflicting-options", value=next(iter(writing)))
     return reading, writing

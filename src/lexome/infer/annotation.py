@@ -12,7 +12,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from lexome.concepts.abbreviations import annotate_abbreviations
-from lexome.document import Document, Passage, shorten
+from lexome.document import Document, Passage, listed, shorten
 from lexome.errors import FormatError, UsageError
 from lexome.formats import Tally, detect, formats_by_extension, get_format, input_files, read, write, writing_format
 from lexome.formats.citation import find_pmids, pmid_advice
@@ -436,9 +436,13 @@ NAME_TABLES = ("csv", "tsv", "xlsx")
 
 @dataclass(slots=True)
 class LinkCounts:
-    """Mentions by type: linked, without an id that is likely enough, with the id they had, without a dictionary."""
+    """Mentions by type: linked, without an id that is likely enough, with the id they had, without a dictionary.
+
+    Those that `find` found by their names are also among the linked ones.
+    """
 
     documents: int = 0
+    found: Counter[str] = field(default_factory=Counter)
     linked: Counter[str] = field(default_factory=Counter)
     abstained: Counter[str] = field(default_factory=Counter)
     kept: Counter[str] = field(default_factory=Counter)
@@ -446,7 +450,7 @@ class LinkCounts:
 
     def as_dict(self) -> dict[str, Any]:
         """The counts for JSON, most frequent types first."""
-        counters = ("linked", "abstained", "kept", "no_dictionary")
+        counters = ("found", "linked", "abstained", "kept", "no_dictionary")
         return {"documents": self.documents, **{name: dict(getattr(self, name).most_common()) for name in counters}}
 
 
@@ -462,13 +466,13 @@ class Linking:
         concepts: Concepts,
         inputs: InputFiles,
         *,
-        types: Sequence[str] | None = None,
+        types: str | Sequence[str] | None = None,
         overwrite: bool = False,
         names_type: str | None = None,
     ) -> None:
         self.concepts, self.inputs, self.tally = concepts, inputs, inputs.tally
         self.overwrite, self.names_type = overwrite, names_type
-        self.types = None if types is None else _linkable(types, concepts)
+        self.types = None if types is None else _linkable(listed(types), concepts)
         inputs.note_dropped_terms(concepts)
         self.counts = LinkCounts()
         self.seconds = 0.0
@@ -543,15 +547,23 @@ def link_documents(
     """
     linker = concepts.linker
     assert linker is not None
+
+    def is_wanted(type: str) -> bool:
+        return types is None or type in types or linker.linked_type(type) in types
+
     for doc in docs:
+        own = {span.id for span in doc.spans}
         if concepts.finder is not None:
-            doc = concepts.finder.find(doc)
-        present = {span.type for span in doc.spans}
-        wanted = {type for type in present if types is None or type in types or linker.linked_type(type) in types}
+            doc = concepts.finder.find(doc, types=tuple(filter(is_wanted, concepts.finder.types)))
+        wanted = {span.type for span in doc.spans if is_wanted(span.type)}
         linked = linker.link(doc, types=wanted, relink=overwrite)
         counts.documents += 1
         for before, after in zip(doc.spans, linked.spans, strict=True):
             if before.type not in wanted:
+                continue
+            if before.id not in own:
+                counts.found[before.type] += 1
+                counts.linked[before.type] += 1
                 continue
             if linker.linked_type(before.type) is None:
                 counts.no_dictionary[before.type] += 1

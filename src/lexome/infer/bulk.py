@@ -19,7 +19,7 @@ from typing import Any
 from lexome.document import Document
 from lexome.errors import FormatError, UsageError
 from lexome.files import atomic_write, exclusive_use, fingerprint, refuse_other_settings, usable_cores, write_json
-from lexome.formats import FORMATS, Tally, expand, get_format, read, work_units, write
+from lexome.formats import FORMATS, Paths, Tally, expand, get_format, listed_paths, read, work_units, write
 from lexome.formats.streams import is_archive, printable_name, uncompressed_name
 from lexome.infer.annotation import AnnotationCounts, annotate, predictable_types
 from lexome.infer.annotator import Annotator
@@ -122,13 +122,13 @@ class BulkResult:
 
 
 def annotate_files(
-    inputs: Sequence[Path],
-    out: Path,
+    inputs: Paths,
+    out: str | Path,
     settings: BulkSettings,
     *,
     engine: Engine = LOCAL,
     part: Part | None = None,
-    rejects: Path | None = None,
+    rejects: str | Path | None = None,
     redo: bool = False,
     verify: bool = False,
     progress_shown: bool = True,
@@ -139,19 +139,20 @@ def annotate_files(
     process writes to. With `verify`, finished files are hashed, and annotated again if input or output has changed.
     Bad documents of all files are merged in `rejects`.
     """
+    paths, out, rejects = listed_paths(inputs), Path(out), None if rejects is None else Path(rejects)
     if redo and part is not None:
         message = "--redo clears the folder, which other parts write to. Choose another folder for the parts."
         raise UsageError(message, code="conflicting-options", value="--redo")
     if engine.kind == "ray":
         # Workers have another current folder.
-        inputs, out = [path.absolute() for path in inputs], out.absolute()
+        paths, out = [path.absolute() for path in paths], out.absolute()
     settings = replace(
         settings,
         models=tuple(folder.absolute() for folder in settings.models),
         concepts=settings.concepts.absolute(),
     )
     tally = Tally()
-    files = inputs_by_name(inputs, out, settings.from_, rejects=rejects, tally=tally)
+    files = inputs_by_name(paths, out, settings.from_, rejects=rejects, tally=tally)
     if out.exists() and not out.is_dir():
         raise UsageError(f"{out}: a file; expected the path of a folder.", code="not-a-folder", value=out)
     with exclusive_use(work_folder(out), part=None if part is None else f"{part.number}-of-{part.of}"):

@@ -16,7 +16,7 @@ from lexome.corpus.sentences import with_sentences
 from lexome.document import Document
 from lexome.errors import FormatError, UsageError
 from lexome.files import atomic_write
-from lexome.formats import Tally, expand, read
+from lexome.formats import Paths, Tally, expand, listed_paths, read
 from lexome.formats.parquet import import_pyarrow
 from lexome.infer.predictor import Predictor
 from lexome.progress import progress
@@ -47,15 +47,15 @@ class EmbedResult:
 
 def embed(
     predictor: Predictor,
-    inputs: Sequence[Path],
-    out: Path,
+    inputs: Paths,
+    out: str | Path,
     *,
     unit: str = "document",
     pooling: str = "mean",
     batch: int = 1,
     normalise: bool = False,
     lines: bool = False,
-    rejects: Path | None = None,
+    rejects: str | Path | None = None,
     progress_shown: bool = True,
 ) -> EmbedResult:
     """Write a vector and its id for each unit of the documents in `inputs`.
@@ -64,6 +64,7 @@ def embed(
     tokens. With `lines`, each line of a plain text file is a document. Bad documents go to `rejects`, or raise where
     there is none.
     """
+    inputs, out = listed_paths(inputs), Path(out)
     for name, value, choices in (("unit", unit, UNITS), ("pooling", pooling, POOLINGS)):
         if value not in choices:
             message = f"{name} is {value!r}; expected one of {', '.join(choices)}."

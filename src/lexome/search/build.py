@@ -21,7 +21,7 @@ from lexome.corpus.sentences import split_sentences
 from lexome.document import Document, Passage, Range, Span
 from lexome.errors import FormatError, SearchIndexError, UsageError
 from lexome.files import fingerprint, refuse_other_settings
-from lexome.formats import Tally, read
+from lexome.formats import Paths, Tally, listed_paths, read
 from lexome.infer.bulk import inputs_by_name, merge_rejects
 from lexome.infer.predictor import Predictor, identity_of
 from lexome.progress import progress
@@ -82,14 +82,14 @@ class _Input:
 
 
 def index(
-    inputs: Sequence[Path],
-    out: Path,
+    inputs: Paths,
+    out: str | Path,
     *,
-    embed: Path | None = None,
+    embed: str | Path | None = None,
     pooling: str = "mean",
     from_: str | None = None,
     lines: bool = False,
-    rejects: Path | None = None,
+    rejects: str | Path | None = None,
     redo: bool = False,
     batch: int = BATCH,
     threads: int | None = None,
@@ -100,6 +100,8 @@ def index(
     An index made with other settings or another encoder is refused, or with `redo` made anew. Bad documents of all its
     files, also of those that earlier runs read, are in `rejects`; without it the first one raises.
     """
+    inputs, out = listed_paths(inputs), Path(out)
+    embed, rejects = (None if path is None else Path(path) for path in (embed, rejects))
     if batch < 1:
         raise UsageError(f"batch is {batch}; expected at least 1.", code="out-of-range", value=batch)
     predictor = None if embed is None else Predictor.open(embed, threads=threads)

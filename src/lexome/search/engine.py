@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lexome.concepts.index import default_index
-from lexome.document import Range, shorten
+from lexome.document import Range, listed, shorten
 from lexome.errors import SearchIndexError, UsageError
 from lexome.infer.predictor import Predictor, identity_of
 from lexome.search import storage
@@ -48,6 +48,10 @@ class Filters:
     types: tuple[str, ...] = ()
     years: tuple[int | None, int | None] = (None, None)
     journals: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in ("concepts", "types", "journals"):
+            object.__setattr__(self, name, listed(getattr(self, name)))
 
     @property
     def by_mention(self) -> bool:
@@ -257,10 +261,10 @@ class Index:
         self,
         query: str = "",
         *,
-        concepts: Sequence[str] = (),
-        types: Sequence[str] = (),
+        concepts: str | Sequence[str] = (),
+        types: str | Sequence[str] = (),
         years: tuple[int | None, int | None] = (None, None),
-        journals: Sequence[str] = (),
+        journals: str | Sequence[str] = (),
         limit: int = 10,
         method: Method | None = None,
         timeout_s: float | None = None,
@@ -271,7 +275,7 @@ class Index:
         a name, and every type. `limit` 0
         gives all. By default passages are ranked by words and vectors if the index has vectors, else by words.
         """
-        filters = Filters(tuple(concepts), tuple(types), years, tuple(journals))
+        filters = Filters(listed(concepts), listed(types), years, listed(journals))
         _check_query(query, filters, limit)
         if method is not None and method not in METHODS:
             message = f"method is {method!r}; expected one of {', '.join(METHODS)}."
@@ -281,8 +285,8 @@ class Index:
             self._refresh()
             self._require_mentions(filters)
             with storage.unexpected_values(self.folder):
-                named = {name: self._concept_named(name) for name in concepts if not _is_curie(name)}
-                filters = replace(filters, concepts=tuple(named.get(one, one) for one in concepts))
+                named = {name: self._concept_named(name) for name in filters.concepts if not _is_curie(name)}
+                filters = replace(filters, concepts=tuple(named.get(one, one) for one in filters.concepts))
                 allowed = self._allowed(filters)
             wanted = query_terms(query)
             if not query.strip():
@@ -481,6 +485,10 @@ def _check_query(query: str, filters: Filters, limit: int) -> None:
     if not 0 <= limit <= MAX_LIMIT:
         message = f"limit is {limit}; expected 0 (all) to {MAX_LIMIT:,}."
         raise UsageError(message, code="out-of-range", value=limit)
+    years = filters.years
+    if len(years) != 2 or not all(year is None or isinstance(year, int) for year in years):
+        message = f"years {years!r}; expected the first and the last, either or both None, such as (2015, None)."
+        raise UsageError(message, code="invalid-year", value=years)
     for concept in filters.concepts:
         if not concept.strip() or len(concept) > MAX_CONCEPT_CHARACTERS:
             message = f"concept {shorten(concept)!r}; expected a name, or an id such as mesh:D001943 or NCBIGene:672."

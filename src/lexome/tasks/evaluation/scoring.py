@@ -7,7 +7,7 @@ from math import isnan
 from pathlib import Path
 from typing import Any
 
-from lexome.document import shorten
+from lexome.document import listed, shorten
 from lexome.errors import UsageError
 from lexome.tasks.evaluation.annotations import (
     ALTERNATIVE,
@@ -99,7 +99,7 @@ def evaluate(
     against: Path | None = None,
     options: ReadOptions = DEFAULT_OPTIONS,
     gold_options: ReadOptions = DEFAULT_OPTIONS,
-    only: Collection[str] | None = None,
+    only: str | Collection[str] | None = None,
     resampling: Resampling | None = None,
 ) -> Evaluation:
     """The evaluation of the predictions in a file, and of another system's in `against`, on a gold file."""
@@ -115,11 +115,12 @@ def compare(
     gold: LoadedFile,
     *,
     against: LoadedFile | None = None,
-    only: Collection[str] | None = None,
+    only: str | Collection[str] | None = None,
     resampling: Resampling | None = None,
 ) -> Evaluation:
     """The evaluation of predicted documents on gold ones; `only` names the types and labels to score."""
     resampling = resampling if resampling is not None else Resampling()
+    only = None if only is None else listed(only)
     pairs = pair_documents(predicted, gold)
     results, differences, notes = _apply_metrics(pairs, only)
     if not results:

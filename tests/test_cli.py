@@ -185,10 +185,11 @@ def test_compressed_standard_input_is_unpacked(jsonl: Path) -> None:
     assert result.stdout == jsonl.read_bytes()
 
 
-def test_a_full_disk_is_an_error_and_no_traceback(jsonl: Path) -> None:
+@pytest.mark.parametrize("format", ["jsonl", "xlsx"])
+def test_a_full_disk_is_an_error_and_no_traceback(jsonl: Path, format: str) -> None:
     if not Path("/dev/full").exists():
         pytest.skip("there is no /dev/full on this system")
-    result = run("convert", jsonl, "/dev/full", "--to", "jsonl")
+    result = run("convert", jsonl, "/dev/full", "--to", format)
     assert (result.returncode, b"Traceback" in result.stderr) == (1, False)
 
 

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import time
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,35 @@ def test_an_excel_table_holds_formulas_as_text(tmp_path: Path) -> None:
     sheet = openpyxl.load_workbook(tmp_path / "m.xlsx").active
     cell = sheet["F2"]
     assert (cell.value, cell.data_type, sheet["D2"].value) == ("=BRCA1", "s", 0)
+
+
+@pytest.mark.parametrize("text", ["\n=1+1", "＝1+1", "@SUM(1)"])
+def test_text_that_begins_like_a_formula_is_escaped(tmp_path: Path, text: str) -> None:
+    lexome.write(
+        tmp_path / "m.csv", [Document("d", (Passage(0, text),), (Span("T1", "Gene", ((0, len(text)),), text),))]
+    )
+    assert rows(tmp_path / "m.csv")[1][5] == f"'{text}"
+
+
+def test_the_same_table_has_the_same_bytes_in_excel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lexome.write(tmp_path / "a.xlsx", [DOC])
+    # A zip file has times of two seconds: another day, without waiting for it.
+    monkeypatch.setattr(time, "time", lambda: 0.0)
+    monkeypatch.setattr(time, "localtime", lambda *_: time.gmtime(1e9))
+    lexome.write(tmp_path / "b.xlsx", [DOC])
+    assert (tmp_path / "a.xlsx").read_bytes() == (tmp_path / "b.xlsx").read_bytes()
+
+
+def test_an_excel_table_holds_any_text(tmp_path: Path) -> None:
+    openpyxl = pytest.importorskip("openpyxl")
+    text = ' <a> & "b"\r\n\x1b ]]> \U0001f600 '
+    long = "\U0001f600" * 20_000
+    docs = [Document("d", (Passage(0, one),), (Span("T1", "X", ((0, len(one)),), one),)) for one in (text, long)]
+    lexome.write(tmp_path / "m.xlsx", docs, tally=(tally := Tally()))
+    sheet = openpyxl.load_workbook(tmp_path / "m.xlsx").active
+    assert sheet["F2"].value == text.replace("\x1b", "\ufffd")
+    assert sheet["F3"].value == "\U0001f600" * 16_383
+    assert tally.notes["cell cut to 32,767 characters"] == 1
 
 
 @pytest.mark.parametrize("name", ["m.csv", "m.tsv", "m.xlsx"])

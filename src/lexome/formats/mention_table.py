@@ -39,7 +39,8 @@ PreferredName = Callable[[str], str | None]
 
 RelationKey = tuple[tuple[str, str], str, tuple[str, str]]
 
-_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
+# Full-width characters are read as those by spreadsheets in Chinese, Japanese and Korean.
+_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 _SUPPORTED = PASSAGE_DETAILS | {"concepts", "scores"}
 _SUPPORTED_WITH_RELATIONS = _SUPPORTED | {"relations", "relation novelty"}
 

@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import zipfile
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -13,6 +14,7 @@ from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
+from xml.sax.saxutils import escape
 
 from lexome.document import Document, lay_out, shorten
 from lexome.errors import BadDocument, FormatError, MissingExtraError
@@ -175,7 +177,7 @@ def read_pdf(source: Source, *, tally: Tally) -> Iterator[Document]:
 
 
 MAX_ROWS = 1 << 20  # of a sheet, by the file format
-MAX_CELL = 32_767  # characters
+MAX_CELL = 32_767  # characters, those beyond U+FFFF counted twice
 _ILLEGAL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 
 
@@ -219,38 +221,70 @@ def write_xlsx(
     preferred_name: PreferredName | None = None,
 ) -> None:
     """One row per mention or relation, or with `counts` one per concept, name or pair; text is never a formula."""
-    try:
-        from openpyxl import Workbook
-    except ImportError:
-        raise MissingExtraError("openpyxl", extra="office", purpose="writing Excel files") from None
-    workbook = Workbook(write_only=True)
-    sheet: Any = workbook.create_sheet("counts" if counts else table)
-    sheet.freeze_panes = "A2"
     rows = table_rows(docs, counts=counts, preferred_name=preferred_name, tally=tally, table=table)
-    for number, row in enumerate(rows, start=1):
-        if number > MAX_ROWS:
-            raise FormatError(
-                f"the table has more than {MAX_ROWS - 1:,} rows, which is the limit of Excel. Write it as csv, or the "
-                "documents in several files.",
-                code="too-large",
-                value=MAX_ROWS,
-            )
-        sheet.append([_cell(sheet, value, tally) for value in row])
-    workbook.save(stream)
+    # Without times, so that the same documents give the same bytes; without temporary files, whose disk may be full.
+    with zipfile.ZipFile(stream, "w") as archive:
+        for name, content in _WORKBOOK.items():
+            archive.writestr(_entry(name), content.format(sheet="counts" if counts else table))
+        with archive.open(_entry("xl/worksheets/sheet1.xml"), "w") as sheet:
+            sheet.write(_SHEET_BEGIN)
+            for number, row in enumerate(rows, start=1):
+                if number > MAX_ROWS:
+                    raise FormatError(
+                        f"the table has more than {MAX_ROWS - 1:,} rows, which is the limit of Excel. Write it as csv, "
+                        "or the documents in several files.",
+                        code="too-large",
+                        value=MAX_ROWS,
+                    )
+                cells = (
+                    _cell(f"{letter}{number}", value, tally)
+                    for letter, value in zip(_LETTERS[: len(row)], row, strict=True)
+                )
+                sheet.write(f'<row r="{number}">{"".join(cells)}</row>'.encode())
+            sheet.write(_SHEET_END)
 
 
-def _cell(sheet: Any, value: Cell, tally: Tally) -> Any:
+def _entry(name: str) -> zipfile.ZipInfo:
+    entry = zipfile.ZipInfo(name)
+    entry.compress_type = zipfile.ZIP_DEFLATED
+    return entry
+
+
+def _cell(place: str, value: Cell, tally: Tally) -> str:
+    """A cell in XML: a number, or text, which is never a formula; nothing for empty text."""
     if not isinstance(value, str):
-        return value
-    from openpyxl.cell import WriteOnlyCell
-
+        return f'<c r="{place}"><v>{value}</v></c>'
     text = _ILLEGAL.sub("\ufffd", value)
     if text != value:
         tally.note("control character in a cell written as U+FFFD")
-    if len(text) > MAX_CELL:
+    if len(text) * 2 > MAX_CELL < len(units := text.encode("utf-16-le")) // 2:
         tally.note(f"cell cut to {MAX_CELL:,} characters")
-        text = text[:MAX_CELL]
-    cell = WriteOnlyCell(sheet, value=text)
-    # Otherwise a text that begins with = would be a formula, and one such as #N/A an error.
-    cell.data_type = "s"
-    return cell
+        text = units[: 2 * MAX_CELL].decode("utf-16-le", "ignore")
+    content = escape(text, {"\r": "&#13;"})
+    return f'<c r="{place}" t="inlineStr"><is><t xml:space="preserve">{content}</t></is></c>' if text else ""
+
+
+_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+_XML = '<?xml version="1.0" encoding="UTF-8" standalone="yes"?>\n'
+_OPEN, _MAIN = "http://schemas.openxmlformats.org", "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
+_TYPES, _LINKS = f"{_OPEN}/package/2006/content-types", f"{_OPEN}/package/2006/relationships"
+_OFFICE = f"{_OPEN}/officeDocument/2006/relationships"
+_SPREADSHEET = "application/vnd.openxmlformats-officedocument.spreadsheetml"
+# The parts of a workbook that has one sheet, and of that what is before and after its rows.
+_WORKBOOK = {
+    "[Content_Types].xml": f'{_XML}<Types xmlns="{_TYPES}"><Default Extension="rels" '
+    'ContentType="application/vnd.openxmlformats-package.relationships+xml"/>'
+    f'<Override PartName="/xl/workbook.xml" ContentType="{_SPREADSHEET}.sheet.main+xml"/>'
+    f'<Override PartName="/xl/worksheets/sheet1.xml" ContentType="{_SPREADSHEET}.worksheet+xml"/></Types>',
+    "_rels/.rels": f'{_XML}<Relationships xmlns="{_LINKS}"><Relationship Id="rId1" Type="{_OFFICE}/officeDocument" '
+    'Target="xl/workbook.xml"/></Relationships>',
+    "xl/workbook.xml": f'{_XML}<workbook xmlns="{_MAIN}" xmlns:r="{_OFFICE}"><bookViews><workbookView/></bookViews>'
+    '<sheets><sheet name="{sheet}" sheetId="1" r:id="rId1"/></sheets></workbook>',
+    "xl/_rels/workbook.xml.rels": f'{_XML}<Relationships xmlns="{_LINKS}"><Relationship Id="rId1" '
+    f'Type="{_OFFICE}/worksheet" Target="worksheets/sheet1.xml"/></Relationships>',
+}
+_SHEET_BEGIN = (
+    f'{_XML}<worksheet xmlns="{_MAIN}"><sheetViews><sheetView workbookViewId="0"><pane ySplit="1" topLeftCell="A2" '
+    'activePane="bottomLeft" state="frozen"/></sheetView></sheetViews><sheetData>'
+).encode()
+_SHEET_END = b"</sheetData></worksheet>"

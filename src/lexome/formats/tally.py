@@ -140,8 +140,14 @@ class Tally:
                 ) from problem
             self._rejects_begun = True
         line = {"where": where, "id": id, "reason": error.reason, "message": str(error), **_raw_fields(raw)}
-        self._rejects.write(json.dumps(line, ensure_ascii=False) + "\n")
-        self._rejects.flush()
+        try:
+            self._rejects.write(json.dumps(line, ensure_ascii=False) + "\n")
+            self._rejects.flush()
+        except OSError as problem:
+            message = (
+                f"{self.rejects_path}: rejected documents cannot be written ({problem.strerror}). Free some space."
+            )
+            raise FormatError(message, code="not-writable", value=self.rejects_path) from problem
 
     def raise_failures(self, where: str) -> None:
         """Raise FormatError if a file was damaged; a damaged file inside an archive is rejected instead."""

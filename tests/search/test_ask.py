@@ -219,6 +219,12 @@ def test_questions_that_cannot_be_asked_are_refused(docs: Path, tmp_path: Path) 
         open_readers([folder])
 
 
+def test_documents_that_are_all_rejected_are_named_by_their_path(tmp_path: Path) -> None:
+    (tmp_path / "bad.jsonl").write_text('{"no": "text"}\n')
+    with raises(FormatError, code="no-documents", value=tmp_path / "bad.jsonl", mentions=str(tmp_path / "bad.jsonl")):
+        open_source(tmp_path / "bad.jsonl").__enter__()
+
+
 def test_the_command_says_which_documents_it_could_not_read(docs: Path) -> None:
     with docs.open("a") as stream:
         stream.write('{"id": 5, "passages": [\n')

@@ -432,6 +432,20 @@ def test_a_passage_of_one_endless_sentence_is_cut_and_found(tmp_path: Path) -> N
     assert (hit.text[-6:], hit.end) == ("needle", 20_007)
 
 
+def test_a_mention_that_begins_with_a_space_between_sentences_is_found(tmp_path: Path) -> None:
+    sentence = "It was lost again. " * 150
+    # The second sentence would make the passage too long.
+    text = sentence + "BRCA1 was lost" + " again and again" * 20 + "."
+    at = len(sentence) - 1
+    span = Span("T1", "Gene", ((at, at + 6),), " BRCA1", ("NCBIGene:672",))
+    write(tmp_path / "a.jsonl", [Document("a", (Passage(0, text),), (span,))])
+    index([tmp_path / "a.jsonl"], tmp_path / "index", progress_shown=False)
+    with lexome.search.open(tmp_path / "index") as opened:
+        [hit] = opened.search(concepts="NCBIGene:672").hits
+    [mention] = hit.mentions
+    assert hit.text[mention.start - hit.start : mention.end - hit.start] == mention.text == "BRCA1"
+
+
 def test_references_and_headings_are_not_found_by_words_but_their_mentions_are(tmp_path: Path) -> None:
     parts = [("title", "T"), ("heading", "Zebrafish"), ("paragraph", "Body."), ("reference", "Zebrafish BRCA1 papers")]
     doc = Document("r", lay_out(parts))

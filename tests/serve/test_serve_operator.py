@@ -23,6 +23,16 @@ def test_state_has_the_paths_of_both_customs(client: httpx.Client, path: str) ->
     assert client.get(path).status_code == 200
 
 
+@pytest.mark.parametrize(
+    "path", ["/", "/docs", "/health", "/ready", "/model", "/static/api.js", "/nowhere", "/annotate"]
+)
+def test_head_has_the_status_and_headers_of_get_and_no_body(client: httpx.Client, path: str) -> None:
+    head, got = client.head(path), client.get(path)
+    assert (head.status_code, head.content) == (got.status_code, b"")
+    for name in ("content-type", "content-length", "etag", "allow"):
+        assert head.headers.get(name) == got.headers.get(name)
+
+
 def test_a_request_keeps_the_id_of_a_proxy_or_gets_one(client: httpx.Client) -> None:
     given = client.get("/model", headers={"x-request-id": "trace-1:2/3"})
     assert given.headers["x-request-id"] == "trace-1:2/3"

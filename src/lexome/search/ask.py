@@ -148,7 +148,13 @@ def open_source(path: str | Path, *, encoder: Path | None = None, tally: Tally |
     with TemporaryDirectory(prefix="lexome-") as scratch:
         folder = Path(scratch) / "index"
         rejects = Path(scratch) / "rejects.jsonl"
-        built = build_index([path], folder, rejects=rejects, embed=encoder, progress_shown=False)
+        try:
+            built = build_index([path], folder, rejects=rejects, embed=encoder, progress_shown=False)
+        except FormatError as error:
+            if error.code != "no-documents":
+                raise
+            message = str(error).replace(str(folder), str(path)).replace(", so the index is empty", "")
+            raise FormatError(message, code=error.code, value=path) from None
         if tally is not None:
             tally.rejected.update(built.tally.rejected)
             tally.failures += built.tally.failures

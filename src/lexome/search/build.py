@@ -383,7 +383,7 @@ def cut_passage(passage: Passage) -> Iterator[Range]:
 def _mention_rows(
     spans: Iterable[Span], rows: Sequence[tuple[int, int, int]]
 ) -> Iterator[tuple[int, int, int, str, str]]:
-    """A row for each mention and concept; of a mention over a cut, in the passage where it begins."""
+    """A row for each mention and concept; of a mention over a cut, in the passage where its first letter is."""
     ordered = sorted(spans, key=lambda span: span.start)
     place = 0
     for span in ordered:
@@ -391,9 +391,11 @@ def _mention_rows(
             place += 1
         if place == len(rows):
             return
-        if rows[place][0] <= span.start:
+        # A mention that begins with the white space between two sentences.
+        start = max(span.start, rows[place][0])
+        if start < span.end:
             for concept in span.concepts or ("",):
-                yield rows[place][2], span.start, span.end, span.type, concept
+                yield rows[place][2], start, span.end, span.type, concept
 
 
 def _merge_postings(connection: sqlite3.Connection) -> None:

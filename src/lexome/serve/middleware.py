@@ -66,6 +66,9 @@ class Gate:
         status, own_bytes, received, sent = 500, 0, 0, 0
         given = Headers(scope=scope).get("x-request-id", "")
         number = scope[REQUEST_ID] = given if _GIVEN_ID.fullmatch(given) else uuid.uuid4().hex
+        # HEAD is answered as GET is, without the body: monitors and link checkers ask so.
+        is_head = scope["method"] == "HEAD"
+        handled = {**scope, "method": "GET"} if is_head else scope
 
         def hold(size: int) -> None:
             nonlocal own_bytes
@@ -87,6 +90,8 @@ class Gate:
 
         async def send_part(message: Message) -> None:
             nonlocal status, sent
+            if is_head and message["type"] == "http.response.body":
+                message = {**message, "body": b""}
             sent += len(message.get("body", b""))
             if message["type"] == "http.response.start":
                 status = message["status"]
@@ -104,13 +109,13 @@ class Gate:
         start = time.perf_counter()
         self.metrics.in_flight += 1
         try:
-            await self.app(scope, receive_part, send_part)
+            await self.app(handled, receive_part, send_part)
         finally:
             self.held_bytes -= own_bytes
             self.metrics.in_flight -= 1
             # The path of the route, so that there are no more labels than routes.
             other = _STATIC if scope["path"].startswith(_STATIC) else "other"
-            path = getattr(scope.get("route"), "path", other)
+            path = getattr(handled.get("route"), "path", other)
             seconds = time.perf_counter() - start
             self.metrics.add(path, status, seconds)
             # A healthy service is asked for its state every few seconds.

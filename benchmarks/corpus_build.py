@@ -62,14 +62,14 @@ def vocabulary(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
     vocab, out = BUILD / "vocab" / name, BUILD / "shards" / name
     for folder in (vocab, out):
         shutil.rmtree(folder, ignore_errors=True)
-    learnt = timed("learn-vocab", f"recipes/vocab/{name}.toml", "--set", records, "--set", f"out={vocab}")
+    learned = timed("learn-vocab", f"recipes/vocab/{name}.toml", "--set", records, "--set", f"out={vocab}")
     words = ("--set", records, "--set", f"tokenizer={vocab}", "--set", f"out={out}")
     sharded = timed("shard", "recipes/shards/shared.toml", *words)
     totals = json.loads((out / "manifest.json").read_text())["totals"]
     tokens = totals["train"]["tokens"] + totals["held_out"]["tokens"]
     on_disk = size_of(out / "train") + size_of(out / "held_out")
     rates = {"tokens_per_s": round(tokens / sharded["seconds"]), "bytes_per_token": round(on_disk / tokens, 3)}
-    return learnt, {**sharded, "tokens": tokens, **rates}
+    return learned, {**sharded, "tokens": tokens, **rates}
 
 
 def timed(*words: str) -> dict[str, Any]:

@@ -171,22 +171,22 @@ def picture(rows: dict[str, Any], path: Path) -> None:
     shapes = sorted(
         {row["shape"] for row in rows.values()}, key=lambda shape: [int(part) for part in shape.split(" × ")]
     )
-    colours = dict(zip(shapes, ("#7a9e3b", "#d1602b", "#1f6fb2", "#7b4fa3"), strict=True))
+    colors = dict(zip(shapes, ("#7a9e3b", "#d1602b", "#1f6fb2", "#7b4fa3"), strict=True))
     bottom = 79.5
     taken: list[tuple[float, float]] = []
     for number, row in enumerate(rows.values(), start=1):
-        f1, colour = fmean(row["mean_f1"]), colours[row["shape"]]
+        f1, color = fmean(row["mean_f1"]), colors[row["shape"]]
         minutes = row["minutes_in_all"]
         while any(abs(minutes - other) < 2.2 and abs(f1 - height) < 0.15 for other, height in taken):
             minutes += 0.5
         taken.append((minutes, f1))
         # Points far below are drawn at the lower edge; their values are in the legend.
-        said = {"color": colour, "ha": "center", "va": "center", "weight": "bold"}
+        said = {"color": color, "ha": "center", "va": "center", "weight": "bold"}
         axes.annotate(f"{number}\n↓" if f1 < bottom else str(number), (minutes, max(f1, bottom)), **said)
         line = 1 - (number - 0.5) / (len(rows) + 1)
-        legend.text(0.04, line, str(number), color=colour, ha="right", va="center", weight="bold")
-        legend.text(0.07, line, f"{row['shape']}  {row['done']}", color=colour, va="center", fontsize=9)
-        legend.text(1.0, line, f"{f1:.2f}", color=colour, ha="right", va="center", fontsize=9)
+        legend.text(0.04, line, str(number), color=color, ha="right", va="center", weight="bold")
+        legend.text(0.07, line, f"{row['shape']}  {row['done']}", color=color, va="center", fontsize=9)
+        legend.text(1.0, line, f"{f1:.2f}", color=color, ha="right", va="center", fontsize=9)
     axes.set_xlim(-2, max(row["minutes_in_all"] for row in rows.values()) + 3)
     axes.set_ylim(bottom - 0.3, max(fmean(row["mean_f1"]) for row in rows.values()) + 0.3)
     axes.set_xlabel("total GPU minutes of training, including compilation")

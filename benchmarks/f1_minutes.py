@@ -265,10 +265,10 @@ def picture(runs: dict[str, Any], path: Path) -> None:
     figure = Figure(figsize=(7, 4.5), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots()
-    for (loop, label), colour in zip(LOOPS.items(), ("#1f6fb2", "#d1602b"), strict=True):
+    for (loop, label), color in zip(LOOPS.items(), ("#1f6fb2", "#d1602b"), strict=True):
         points = [(0.0, runs["start"]["mean_f1"])]
         points += sorted((run["minutes"], run["mean_f1"]) for name, run in runs.items() if name.startswith(f"{loop}-"))
-        axes.plot(*zip(*points, strict=True), "o-", color=colour, label=label)
+        axes.plot(*zip(*points, strict=True), "o-", color=color, label=label)
         for minutes, f1 in points[1:]:
             above = loop == "lexome"
             axes.annotate(f"{f1:.1f}", (minutes, f1), (0, 7 if above else -14), textcoords="offset points", ha="center")

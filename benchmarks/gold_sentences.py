@@ -12,7 +12,7 @@ needs no splitter.
 | hoc     | Hallmarks of Cancer; origin not stated          | PMIDs of an even SHA-256 | PMIDs of an odd one     |
 | ddi     | DDI 2013; origin not stated                     | Train                    | both Test folders       |
 
-genia and hoc are published as tokens, and `detokenised` converts them to text. ddi splits at semicolons and where its
+genia and hoc are published as tokens, and `detokenized` converts them to text. ddi splits at semicolons and where its
 source had table cells and lines, whose layout is lost: a fragment that does not end in a period is joined to the next.
 hoc never splits before a lowercase letter ("cell lines. mRNA levels"), an artifact of a tool. So genia decides.
 Datasets whose CoNLL files were split by a tool are not gold and are not used: NCBI-disease, BC5CDR, linnaeus, s800,
@@ -70,7 +70,7 @@ def genia(folder: Path) -> Iterator[Gold]:
     for name, part in parts.items():
         for doc in lexome.read(folder / "JNLPBA" / "typed-5class" / f"{name}.tsv.xz"):
             _, *abstract = [doc.slice(*sentence) for passage in doc.passages for sentence in passage.sentences]
-            yield Gold("genia", part, doc.id, [detokenised(sentence) for sentence in abstract])
+            yield Gold("genia", part, doc.id, [detokenized(sentence) for sentence in abstract])
 
 
 def hoc(folder: Path) -> Iterator[Gold]:
@@ -81,7 +81,7 @@ def hoc(folder: Path) -> Iterator[Gold]:
                 file = archive.extractfile(member)
                 lines = file.read().decode().split("\n") if file else []
                 odd = hashlib.sha256(name.stem.encode()).digest()[-1] % 2
-                sentences = [detokenised(line) for line in lines if line.strip()]
+                sentences = [detokenized(line) for line in lines if line.strip()]
                 yield Gold("hoc", "held_out" if odd else "development", name.stem, sentences)
 
 
@@ -108,7 +108,7 @@ def joined(pieces: list[str]) -> list[str]:
     return sentences
 
 
-def detokenised(tokens: str) -> str:
+def detokenized(tokens: str) -> str:
     """Running text from tokens with spaces between them."""
     text = _QUOTED.sub(r'"\1"', _ESCAPE.sub(lambda found: chr(int(found[1], 16)), tokens.strip()))
     return _NO_SPACE_AFTER.sub("", _NO_SPACE_BEFORE.sub("", text))

@@ -43,15 +43,15 @@ def learn_here(name: str, folder: str) -> None:
         {"stage": "learn-vocab", "inputs": [f"{folder}/text.parquet"], "out": f"{folder}/{name}", **SETTINGS[name]}
     )
     started = time.perf_counter()
-    learnt = learn_vocab(recipe)
+    learned = learn_vocab(recipe)
     used = resource.getrusage(resource.RUSAGE_SELF)
     cost = {
-        "pieces": learnt.pieces,
-        "text_megabytes": round(learnt.text_bytes / 1e6, 1),
+        "pieces": learned.pieces,
+        "text_megabytes": round(learned.text_bytes / 1e6, 1),
         "seconds": round(time.perf_counter() - started, 1),
         "processor_seconds": round(used.ru_utime + used.ru_stime, 1),
         "peak_megabytes": used.ru_maxrss // 1024,
-        "sha256": learnt.sha256,
+        "sha256": learned.sha256,
     }
     print(json.dumps(cost))
 

@@ -74,7 +74,7 @@ def full_documents() -> list[Document]:
         Document("empty passage", (Passage(0, ""),)),
         bare,
         replace(bare, id="only metadata", passages=(), meta=full.meta),
-        replace(bare, id="labelled", labels=("", "a", "a", "é\x00")),
+        replace(bare, id="labeled", labels=("", "a", "a", "é\x00")),
         replace(full, id="no metadata", meta=Document("x").meta),
         replace(full, id="empty parts", meta=_emptied(full.meta), questions=(Question("q", "Why?"),)),
         replace(
@@ -92,7 +92,7 @@ def _emptied(meta: Any) -> Any:
     """The same metadata, its optional parts present with nothing in them and its texts empty."""
     parts = ("journal", "note")
     blank = {part: type(getattr(meta, part))() for part in parts}
-    return replace(meta, **blank, licence="", deleted=False, languages=("",), authors=(type(meta.authors[0])(),))
+    return replace(meta, **blank, license="", deleted=False, languages=("",), authors=(type(meta.authors[0])(),))
 
 
 def _filled(cls: type, path: str) -> Any:

@@ -256,23 +256,23 @@ def test_two_models_work_one_after_another(model: Path, tmp_path: Path) -> None:
     assert done.stdout == "[BRCA1|Gene MGI:104537 0.99] in [mice|Species NCBITaxon:10090 1.00]\n"
 
 
-# Colours
+# Colors
 
 
-def test_colour_adds_codes_and_takes_nothing_away(model: Path) -> None:
+def test_color_adds_codes_and_takes_nothing_away(model: Path) -> None:
     plain = annotate("--model", model, TEXT, "--quiet").stdout
-    coloured = annotate("--model", model, TEXT, "--quiet", "--color").stdout
+    colored = annotate("--model", model, TEXT, "--quiet", "--color").stdout
     assert "\x1b[" not in plain
-    assert "\x1b[" in coloured
-    assert re.sub(r"\x1b\[[0-9;]*m", "", coloured) == plain
+    assert "\x1b[" in colored
+    assert re.sub(r"\x1b\[[0-9;]*m", "", colored) == plain
 
 
 @pytest.mark.parametrize(
-    ("options", "environment", "coloured"),
+    ("options", "environment", "colored"),
     [([], {}, True), (["--no-color"], {}, False), ([], {"NO_COLOR": "1"}, False), ([], {"TERM": "dumb"}, False)],
 )
-def test_a_terminal_has_colours_unless_told_not_to(
-    model: Path, options: list[str], environment: dict[str, str], coloured: bool
+def test_a_terminal_has_colors_unless_told_not_to(
+    model: Path, options: list[str], environment: dict[str, str], colored: bool
 ) -> None:
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "lexome", "annotate", "--model", model, "BRCA1 here", "--quiet", *options]
@@ -281,7 +281,7 @@ def test_a_terminal_has_colours_unless_told_not_to(
     os.close(theirs)
     shown = os.read(ours, 4096).decode()
     os.close(ours)
-    assert ("\x1b[" in shown, "BRCA1" in shown) == (coloured, True)
+    assert ("\x1b[" in shown, "BRCA1" in shown) == (colored, True)
 
 
 # Errors

@@ -29,8 +29,8 @@ def desk(tmp_path: Path) -> Path:
 def test_the_sample_goes_from_literature_to_shards(desk: Path) -> None:
     built = run("build", "recipes/tiny/build.toml", cwd=desk)
     assert (built.returncode, "| pubmed | 2 | 1 |" in built.stdout) == (0, True), built.stderr
-    learnt = run("learn-vocab", "recipes/tiny/vocab.toml", cwd=desk)
-    assert (learnt.returncode, "wrote     tiny/vocab" in learnt.stdout) == (0, True), learnt.stderr
+    learned = run("learn-vocab", "recipes/tiny/vocab.toml", cwd=desk)
+    assert (learned.returncode, "wrote     tiny/vocab" in learned.stdout) == (0, True), learned.stderr
     sharded = run("shard", "recipes/tiny/shard.toml", cwd=desk)
     assert (sharded.returncode, "wrote     tiny/shards" in sharded.stdout) == (0, True), sharded.stderr
     again = run("learn-vocab", "recipes/tiny/vocab.toml", cwd=desk)
@@ -42,10 +42,10 @@ def test_the_sample_goes_from_literature_to_shards(desk: Path) -> None:
 def test_json_is_for_programs(desk: Path) -> None:
     built = json.loads(run("build", "recipes/tiny/build.toml", "--json", cwd=desk).stdout)
     assert built["sources"][0]["documents"] == 1
-    learnt = json.loads(run("learn-vocab", "recipes/tiny/vocab.toml", "--json", cwd=desk).stdout)
-    assert learnt["folder"] == "tiny/vocab"
+    learned = json.loads(run("learn-vocab", "recipes/tiny/vocab.toml", "--json", cwd=desk).stdout)
+    assert learned["folder"] == "tiny/vocab"
     manifest = json.loads(run("shard", "recipes/tiny/shard.toml", "--json", cwd=desk).stdout)
-    assert manifest["tokenizer"]["sha256"] == learnt["sha256"]
+    assert manifest["tokenizer"]["sha256"] == learned["sha256"]
 
 
 def test_quiet_says_nothing(desk: Path) -> None:

@@ -12,7 +12,7 @@ def vocab_report() -> str:
             f"{row['text']['pieces_per_word']:.3f}",
             *(f"{row['entities'][name]['pieces_per_word']:.3f}" for name in result["paper"]),
             row["symbols_whole"],
-            row["symbols_spelt"],
+            row["symbols_spelled"],
             len(row["symbols_unknown"]),
         )
         for row in result["vocabularies"]

@@ -105,8 +105,8 @@ class Metadata:
     keywords: tuple[str, ...] = ()
     subjects: tuple[str, ...] = ()
     notices: tuple[Notice, ...] = ()
-    licence: str | None = None
-    licence_url: str | None = None
+    license: str | None = None
+    license_url: str | None = None
     copyright: str | None = None
     note: ClinicalNote | None = None
 

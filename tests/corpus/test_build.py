@@ -60,7 +60,7 @@ def test_every_drop_has_its_reason(tmp_path: Path) -> None:
         tmp_path / "in" / "1.jsonl",
         article("1", "heart"),
         article("2", "liver", article_types=("Retracted Publication",)),
-        article("3", "spleen", licence="cc-by-nc-4.0"),
+        article("3", "spleen", license="cc-by-nc-4.0"),
         Document("4", lay_out([("abstract", "Too short.")])),
         Document("5", lay_out([("abstract", " ".join(["le coeur de la souris est dans une boîte et les"] * 5))])),
         article("6", "heart"),
@@ -71,13 +71,13 @@ def test_every_drop_has_its_reason(tmp_path: Path) -> None:
     assert kept(tmp_path / "out") == ["1", "3"]
 
 
-def test_a_source_may_be_limited_to_licences(tmp_path: Path) -> None:
-    docs = [article("1", "heart", licence="CC BY"), article("2", "liver", licence="CC BY-NC"), article("3", "lung")]
+def test_a_source_may_be_limited_to_licenses(tmp_path: Path) -> None:
+    docs = [article("1", "heart", license="CC BY"), article("2", "liver", license="CC BY-NC"), article("3", "lung")]
     write(tmp_path / "a.jsonl", *docs)
     made = recipe(tmp_path, {"one": tmp_path / "a.jsonl"})
-    source = made.sources[0].model_copy(update={"licences": "commercial"})
+    source = made.sources[0].model_copy(update={"licenses": "commercial"})
     built = build(made.model_copy(update={"sources": (source,)}), engine=HERE)
-    assert (kept(tmp_path / "out"), drops(built)) == (["1"], {"licence": 2})
+    assert (kept(tmp_path / "out"), drops(built)) == (["1"], {"license": 2})
 
 
 def test_updates_outdate_and_delete_what_came_before(tmp_path: Path) -> None:
@@ -198,8 +198,8 @@ def test_records_are_written_in_row_groups_that_fit_in_memory(tmp_path: Path, mo
     assert kept(tmp_path / "out") == ORGANS
 
 
-def test_the_table_counts_documents_words_bytes_and_licences(tmp_path: Path) -> None:
-    write(tmp_path / "a.jsonl", article("1", "heart", licence="cc-by"), article("2", "β-cell"))
+def test_the_table_counts_documents_words_bytes_and_licenses(tmp_path: Path) -> None:
+    write(tmp_path / "a.jsonl", article("1", "heart", license="cc-by"), article("2", "β-cell"))
     built = build(recipe(tmp_path, {"one": tmp_path / "a.jsonl"}), engine=HERE)
     assert built.corpus is not None
     (source,) = built.corpus.sources
@@ -207,7 +207,7 @@ def test_the_table_counts_documents_words_bytes_and_licences(tmp_path: Path) -> 
     assert (source.read, source.documents) == (2, 2)
     assert source.words == sum(len(text.split()) for text in texts)
     assert source.bytes == sum(len(text.encode()) for text in texts)
-    assert source.licences == {"CC BY": 1, "unstated": 1}
+    assert source.licenses == {"CC BY": 1, "unstated": 1}
     stored = json.loads((tmp_path / "out" / "corpus.json").read_text())
     assert stored["sources"][0]["words"] == source.words
     assert f"| one | 2 | 2 | {source.words} |" in (tmp_path / "out" / "corpus.md").read_text()

@@ -9,19 +9,19 @@ from lexome.metadata import Metadata, Notice
 
 
 @pytest.mark.parametrize(
-    ("meta", "licences", "retracted", "reason"),
+    ("meta", "licenses", "retracted", "reason"),
     [
         (Metadata(), "any", "drop", None),
-        (Metadata(), "commercial", "drop", "licence"),
-        (Metadata(licence="cc-by-4.0"), "commercial", "drop", None),
+        (Metadata(), "commercial", "drop", "license"),
+        (Metadata(license="cc-by-4.0"), "commercial", "drop", None),
         (Metadata(article_types=("Retracted Publication",)), "any", "drop", "retracted"),
         (Metadata(notices=(Notice("RetractionIn", "1"),)), "commercial", "drop", "retracted"),
         (Metadata(article_types=("Retracted Publication",)), "any", "keep", None),
         (Metadata(article_types=("Retraction of Publication",)), "any", "drop", None),
     ],
 )
-def test_what_a_document_says_of_itself(meta: Metadata, licences: str, retracted: str, reason: str | None) -> None:
-    assert metadata_reason(Document("x", meta=meta), licences=licences, retracted=retracted) == reason
+def test_what_a_document_says_of_itself(meta: Metadata, licenses: str, retracted: str, reason: str | None) -> None:
+    assert metadata_reason(Document("x", meta=meta), licenses=licenses, retracted=retracted) == reason
 
 
 @pytest.mark.parametrize(

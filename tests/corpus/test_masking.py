@@ -277,7 +277,7 @@ def test_every_place_is_equally_likely(unit: Any) -> None:
     assert position_chance(tilted, 4000) < WRONG
 
 
-def test_words_of_one_length_are_equally_likely_whatever_their_neighbours() -> None:
+def test_words_of_one_length_are_equally_likely_whatever_their_neighbors() -> None:
     # Words of 1, 2, 1, 3, 1 tokens, chosen by themselves: every word at the rate.
     ids, ends = batch(*[[5, 6, 41, 7, 8, 41, 42, 9]] * 20_000)
     pieces = vocabulary(continuing=range(40, 50))
@@ -290,7 +290,7 @@ def test_words_of_one_length_are_equally_likely_whatever_their_neighbours() -> N
 
 
 def span_lengths(masking: Masking, seed: int = 10) -> list[int]:
-    """How often spans of 1, 2, ... words were chosen; at a low rate, since neighbours cannot be told apart."""
+    """How often spans of 1, 2, ... words were chosen; at a low rate, since neighbors cannot be told apart."""
     ids, ends = text_of(np.random.default_rng(seed), 1, 3_000_000)
     positions = mask(ids, ends, vocabulary(), masking, np.random.default_rng(seed)).positions
     runs = np.split(positions, np.flatnonzero(np.diff(positions) > 1) + 1)

@@ -1,4 +1,4 @@
-"""Normalised text: one way to write each character, and every offset moved along."""
+"""Normalized text: one way to write each character, and every offset moved along."""
 
 import re
 import unicodedata
@@ -176,7 +176,7 @@ def test_borders_stay_in_order(text: str) -> None:
 
 @st.composite
 def full_documents(draw: st.DrawFn) -> Document:
-    """A document whose passages have sentences and tokens, with a question and a judgement on each span."""
+    """A document whose passages have sentences and tokens, with a question and a judgment on each span."""
     doc = draw(documents())
     passages = []
     for passage in doc.passages:

@@ -232,7 +232,7 @@ def test_what_does_not_fit_goes_from_front_and_back_alike() -> None:
 
 
 @given(documents, st.integers(2, 30), st.integers(0, 2**32))
-def test_sentence_order_pairs_are_neighbours_that_fit(documents: Documents, max_tokens: int, seed: int) -> None:
+def test_sentence_order_pairs_are_neighbors_that_fit(documents: Documents, max_tokens: int, seed: int) -> None:
     document_ends, sentence_ends = ends_of(documents)
     pairs = sentence_order_pairs(document_ends, sentence_ends, max_tokens, np.random.default_rng(seed))
     used = np.zeros(sum(map(sum, documents)), int)

@@ -6,7 +6,7 @@ import pytest
 from lexome.corpus.dedup import band_hashes, exact_key, shingle_hashes, signatures, word_hashes, words_of
 
 
-def test_a_text_and_its_tokenised_copy_have_the_same_words() -> None:
+def test_a_text_and_its_tokenized_copy_have_the_same_words() -> None:
     assert words_of("IL-2 (β-chain) rose, p<0.05.") == words_of("IL - 2 ( β - chain ) rose , p < 0 . 05 .")
 
 

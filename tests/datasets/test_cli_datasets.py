@@ -46,12 +46,12 @@ def test_one_dataset_is_described_and_checked(tmp_path: Path) -> None:
 
 
 def test_notes_of_the_reader_are_shown(tmp_path: Path) -> None:
-    rows = '{"text": "BRCA1 binds.", "label": "a", "colour": "red"}\n'
+    rows = '{"text": "BRCA1 binds.", "label": "a", "color": "red"}\n'
     folder = write(tmp_path / "own", {"train.jsonl": rows, "dev.jsonl": rows})
     result = run("datasets", folder, "--task", "classes")
-    assert "noted     2 field 'colour' ignored" in result.stdout, result.stdout
+    assert "noted     2 field 'color' ignored" in result.stdout, result.stdout
     (note,) = json.loads(run("datasets", folder, "--task", "classes", "--json").stdout)["check"]["notes"].items()
-    assert note == ("field 'colour' ignored", 2)
+    assert note == ("field 'color' ignored", 2)
 
 
 def test_an_empty_split_ends_with_one(tmp_path: Path) -> None:

@@ -68,8 +68,8 @@ def test_a_fraction_that_leaves_no_training_data() -> None:
 
 
 def test_pubmedqa_s_parts_are_apart_and_complete() -> None:
-    labelled = [(str(number), ("yes", "no", "maybe")[number % 3]) for number in range(1000)]
-    test, folds = pubmedqa_splits(labelled)
+    labeled = [(str(number), ("yes", "no", "maybe")[number % 3]) for number in range(1000)]
+    test, folds = pubmedqa_splits(labeled)
     assert len(test) == 500
     assert [len(fold) for fold in folds] == [50] * 10
     assert len({*test, *(pmid for fold in folds for pmid in fold)}) == 1000

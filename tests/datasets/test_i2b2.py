@@ -29,7 +29,7 @@ def challenge_2010(root: Path, concepts: str = CONCEPTS) -> Path:
         root / "i2b2-2010" / f"{REFERENCE}.tar.gz",
         {f"{REFERENCE}/concepts/0001.con": CONCEPTS, f"{REFERENCE}/rel/0001.rel": RELATIONS},
     )
-    packed(root / "i2b2-2010" / "test_data.tar.gz", {"test_data/0001.txt": NOTE, "test_data/0002.txt": "Unlabelled ."})
+    packed(root / "i2b2-2010" / "test_data.tar.gz", {"test_data/0001.txt": NOTE, "test_data/0002.txt": "Unlabeled ."})
     return root
 
 

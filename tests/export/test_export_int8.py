@@ -59,7 +59,7 @@ def data(folder: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def learnt(folder: Path, data: Path) -> Path:
+def learned(folder: Path, data: Path) -> Path:
     """A tiny model that finds genes and drugs."""
     start = tiny_model(folder / "tiny")
     done = finetune(recipe_of(start, data, folder / "run", {"kind": "ner", "types": ["Gene", "Drug"]}))
@@ -68,8 +68,8 @@ def learnt(folder: Path, data: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def small(folder: Path, learnt: Path, data: Path) -> Path:
-    export(learnt, folder / "small", precision="int8", evaluation=HeldOutEvaluation((str(data),)))
+def small(folder: Path, learned: Path, data: Path) -> Path:
+    export(learned, folder / "small", precision="int8", evaluation=HeldOutEvaluation((str(data),)))
     return folder / "small"
 
 
@@ -78,8 +78,8 @@ def certificate(folder: Path) -> dict[str, Any]:
     return held
 
 
-def test_int8_predictions_equal_fp32(small: Path, learnt: Path, folder: Path) -> None:
-    export(learnt, folder / "exact")
+def test_int8_predictions_equal_fp32(small: Path, learned: Path, folder: Path) -> None:
+    export(learned, folder / "exact")
     docs = ner_documents(10)
     found = [list(Annotator.open(own, threads=1).annotate(docs)) for own in (small, folder / "exact")]
     places = [[[(span.parts, span.type) for span in doc.spans] for doc in own] for own in found]
@@ -128,8 +128,8 @@ def test_the_annotator_applies_the_calibration(small: Path) -> None:
     assert [span.score for span in plain(doc).spans] != [span.score for span in bent(doc).spans]
 
 
-def test_fp32_is_calibrated_too(learnt: Path, data: Path, tmp_path: Path) -> None:
-    settings = export(learnt, tmp_path / "exact", evaluation=HeldOutEvaluation((str(data),)))
+def test_fp32_is_calibrated_too(learned: Path, data: Path, tmp_path: Path) -> None:
+    settings = export(learned, tmp_path / "exact", evaluation=HeldOutEvaluation((str(data),)))
     said = certificate(tmp_path / "exact")
     assert (settings.precision, said["precision"]) == ("fp32", "fp32")
     assert settings.calibration is not None
@@ -154,11 +154,11 @@ def spoil(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
 
 
 def test_a_weight_that_quantization_spoils_stays_in_fp32(
-    learnt: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    learned: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spoil(monkeypatch, "layers.1.mlp.down.weight")
     told: list[str] = []
-    export(learnt, tmp_path / "small", precision="int8", evaluation=HeldOutEvaluation((str(data),)), log=told.append)
+    export(learned, tmp_path / "small", precision="int8", evaluation=HeldOutEvaluation((str(data),)), log=told.append)
     said = certificate(tmp_path / "small")
     assert said["left_in_fp32"] == ["layers.1.mlp.down.weight"]
     assert [one["left_in_fp32"] for one in said["tried"]] == [0, 1]
@@ -170,21 +170,21 @@ def test_a_weight_that_quantization_spoils_stays_in_fp32(
 
 
 def test_int8_with_other_predictions_is_rejected(
-    learnt: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    learned: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spoil(monkeypatch, "embed.tokens")
     with raises(CheckpointError, code="int8-rejected", mentions="5 trials") as caught:
-        export(learnt, tmp_path / "small", precision="int8", evaluation=HeldOutEvaluation((str(data),)))
+        export(learned, tmp_path / "small", precision="int8", evaluation=HeldOutEvaluation((str(data),)))
     assert 0 <= caught.value.value < AGREEMENT
     assert list(tmp_path.iterdir()) == []
 
 
 def test_lowered_thresholds_are_recorded(
-    learnt: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    learned: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spoil(monkeypatch, "embed.tokens")
     low = Thresholds.checked(agreement=0.0, difference=1.0, accept_lower=True)
-    export(learnt, tmp_path / "small", precision="int8", evaluation=HeldOutEvaluation((str(data),), thresholds=low))
+    export(learned, tmp_path / "small", precision="int8", evaluation=HeldOutEvaluation((str(data),), thresholds=low))
     assert certificate(tmp_path / "small")["bar_lowered"] is True
 
 
@@ -213,16 +213,16 @@ def test_lowered_thresholds_need_a_flag(least: float | None, most: float | None)
         Thresholds.checked(agreement=99.5, accept_lower=True)
 
 
-def test_int8_needs_held_out_documents(learnt: Path, tmp_path: Path) -> None:
+def test_int8_needs_held_out_documents(learned: Path, tmp_path: Path) -> None:
     with raises(UsageError, code="no-held-out", value="int8"):
-        export(learnt, tmp_path / "small", precision="int8")
+        export(learned, tmp_path / "small", precision="int8")
     with raises(UsageError, code="unknown-precision", value="int4"):
-        export(learnt, tmp_path / "small", precision="int4")
+        export(learned, tmp_path / "small", precision="int4")
     with raises(UsageError, code="unknown-dataset", value="nowhere"):
-        export(learnt, tmp_path / "small", precision="int8", evaluation=HeldOutEvaluation(("nowhere",)))
+        export(learned, tmp_path / "small", precision="int8", evaluation=HeldOutEvaluation(("nowhere",)))
 
 
-def test_a_model_without_a_task_cannot_be_evaluated(folder: Path, learnt: Path, data: Path, tmp_path: Path) -> None:
+def test_a_model_without_a_task_cannot_be_evaluated(folder: Path, learned: Path, data: Path, tmp_path: Path) -> None:
     with raises(UsageError, code="no-task"):
         export(folder / "tiny", tmp_path / "small", evaluation=HeldOutEvaluation((str(data),)))
 
@@ -233,21 +233,21 @@ def test_a_file_is_held_out_as_a_whole(tmp_path: Path) -> None:
     assert (found.name, found.split, len(found.docs)) == ("mine", None, 4)
 
 
-def test_sources_of_one_name_are_refused(learnt: Path, tmp_path: Path) -> None:
+def test_sources_of_one_name_are_refused(learned: Path, tmp_path: Path) -> None:
     for folder in ("a", "b"):
         lexome.write(tmp_path / folder / "dev.jsonl", ner_documents(2))
     held = tuple(str(tmp_path / folder / "dev.jsonl") for folder in ("a", "b"))
     with raises(UsageError, code="duplicate-source", value="dev"):
-        export(learnt, tmp_path / "onnx", evaluation=HeldOutEvaluation(held))
+        export(learned, tmp_path / "onnx", evaluation=HeldOutEvaluation(held))
 
 
-def test_types_are_renamed_as_in_training(learnt: Path, data: Path, folder: Path, tmp_path: Path) -> None:
+def test_types_are_renamed_as_in_training(learned: Path, data: Path, folder: Path, tmp_path: Path) -> None:
     theirs = [
         replace(doc, spans=tuple(replace(span, type=f"their {span.type}") for span in doc.spans))
         for doc in lexome.read(data / "dev.jsonl")
     ]
     lexome.write(tmp_path / "theirs.jsonl", theirs)
-    checkpoint = shutil.copytree(learnt, tmp_path / "model")
+    checkpoint = shutil.copytree(learned, tmp_path / "model")
     record = json.loads((checkpoint / "run.json").read_text())
     assert record["recipe"] == {"data": {"rename": {}, "dev_fraction": None}}
     record["recipe"]["data"]["rename"] = {"theirs": {"their Gene": "Gene", "their Drug": "Drug"}}
@@ -264,14 +264,14 @@ def test_agreement_by_kind_of_task() -> None:
     apart = replace(related, relations=())
     task = Relations(["none", "blocks"], none="none", pairs=[("Drug", "Gene")])
     assert agreement(task, [[apart]], [[related]]) == Counts(0, 1, 0)
-    labelled = class_documents(several=True, count=3)
-    assert agreement(Classes(["gene", "drug"], several=True), [labelled], [labelled]) == Counts(4, 0, 0)
+    labeled = class_documents(several=True, count=3)
+    assert agreement(Classes(["gene", "drug"], several=True), [labeled], [labeled]) == Counts(4, 0, 0)
     asked = question_documents(2)
     assert agreement(Questions("factoid"), [asked], [[asked[0], replace(asked[1], questions=())]]) == Counts(1, 0, 1)
 
 
-def test_the_command_reports_and_refuses(learnt: Path, data: Path, tmp_path: Path) -> None:
-    words = ["export", str(learnt), str(tmp_path / "small"), "--precision", "int8", "--held-out", str(data)]
+def test_the_command_reports_and_refuses(learned: Path, data: Path, tmp_path: Path) -> None:
+    words = ["export", str(learned), str(tmp_path / "small"), "--precision", "int8", "--held-out", str(data)]
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 0, done.output
     assert "f1 100.00 on 30 documents (fp32: 100.00)" in done.stdout

@@ -186,11 +186,11 @@ def test_ids_of_every_dialect_become_concepts() -> None:
 
 def test_what_nothing_is_made_of_is_noted() -> None:
     tally = Tally()
-    item = {**mention(0, "a", colour="red", score="high"), "taste": "sweet"}
+    item = {**mention(0, "a", color="red", score="high"), "taste": "sweet"}
     first = passage(0, "a", item, shape="round", type="title_2")
     read({"infons": {"size": "1"}, "passages": [first, passage(2, "b", year="1999", name_0="x", name_1="y")]}, tally)
     assert tally.notes == {
-        "annotation infon 'colour' ignored": 1,
+        "annotation infon 'color' ignored": 1,
         "score that is not a number ignored": 1,
         "field 'taste' ignored": 1,
         "annotation without a type read as Mention": 1,
@@ -245,8 +245,8 @@ def test_the_first_passage_says_what_is_known_of_the_article() -> None:
         published="1992-04",
         authors=(Author(family="Van Quux", initials="F"), Author(family="Zorin group")),
         keywords=("zorin", "quux"),
-        licence="CC BY, see https://creativecommons.org/licenses/by/4.0/.",
-        licence_url="https://creativecommons.org/licenses/by/4.0/",
+        license="CC BY, see https://creativecommons.org/licenses/by/4.0/.",
+        license_url="https://creativecommons.org/licenses/by/4.0/",
     )
 
 
@@ -366,7 +366,7 @@ def test_pubtator3_says_more_of_the_article_beside_its_passages() -> None:
         ({"passages": [{"offset": 0, "text": "\ud800"}]}, "not_unicode"),
         ({"passages": [passage(3, "a"), passage(0, "b")]}, "passage_overlap"),
         ({"passages": [passage(0, "a", lexome="{}}")]}, "bad_field"),
-        ({"infons": {"lexome": '{"colour": 1}'}}, "bad_field"),
+        ({"infons": {"lexome": '{"color": 1}'}}, "bad_field"),
     ],
 )
 def test_a_record_that_makes_no_sense_is_refused(record: dict[str, Any], reason: str) -> None:

@@ -19,7 +19,7 @@ COUNTS = [
     # 34 documents have the annotations of the full text over the title and abstract alone.
     ("formats/bioc/greenelab_2-sample-docs.xml", 98, 1353, 0, 34, 132, 1886),
     ("formats/bioc/greenelab_batch_0.xml", 100, 2493, 0, 0, 100, 2493),
-    # Terms are spelt as MeSH has them, not as the text does, and their offsets begin anew in each passage.
+    # Terms are spelled as MeSH has them, not as the text does, and their offsets begin anew in each passage.
     ("formats/bioc/pubmedportable_annotated_text_BioC.xml", 0, 0, 0, 3, 3, 0),
     # The abstract's offset leaves no gap after the title, which the mentions count; and terms as above.
     ("formats/pubtator/pubmedportable_annotated_text_PubTator.xml", 0, 0, 0, 3, 3, 19),
@@ -86,7 +86,7 @@ def test_the_article_is_known_from_pubtator_central(real_data: Path) -> None:
     first = next(iter(read(real_data / "formats/bioc/greenelab_batch_0.xml")))
     assert (first.meta.pmid, first.meta.pmcid, first.meta.published) == ("1560033", "PMC2289422", "1992-04")
     assert first.meta.authors[0] == Author(family="Descalzi Cancedda", initials="F")
-    assert first.meta.licence_url == "http://creativecommons.org/licenses/by-nc-sa/4.0/"
+    assert first.meta.license_url == "http://creativecommons.org/licenses/by-nc-sa/4.0/"
 
 
 def test_xml_and_json_of_one_collection_are_the_same_documents(real_data: Path) -> None:

@@ -98,12 +98,12 @@ def test_a_format_called_by_its_program_gets_a_suggestion() -> None:
         lexome.read("a.xml", "Excel")
 
 
-def test_a_misspelt_format_gets_a_suggestion() -> None:
+def test_a_misspelled_format_gets_a_suggestion() -> None:
     with raises(UsageError, code="unknown-format", value="pubmde", mentions="'pubmed'"):
         lexome.read("a.xml", "pubmde")
 
 
-def test_a_misspelt_option_gets_a_suggestion(tmp_path: Path) -> None:
+def test_a_misspelled_option_gets_a_suggestion(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("x")
     with raises(UsageError, code="unknown-option", value="encodng", mentions="'encoding'"):
         list(lexome.read(tmp_path / "a.txt", "text", encodng="latin-1"))

@@ -181,7 +181,7 @@ def test_metadata() -> None:
     assert meta.keywords == ("wobble", "zorb")
     assert meta.notices == (Notice("RetractionIn", "102", "J Zorb. 2021"),)
     assert meta.retracted
-    assert (meta.licence, meta.article_types) == ("cc by", ("Journal Article", "Retracted Publication"))
+    assert (meta.license, meta.article_types) == ("cc by", ("Journal Article", "Retracted Publication"))
 
 
 def test_what_getpapers_writes_is_the_same_document() -> None:

@@ -1,4 +1,4 @@
-"""The HTML page: exact text, every mention shown, nothing that runs, and colours that can be told apart."""
+"""The HTML page: exact text, every mention shown, nothing that runs, and colors that can be told apart."""
 
 import base64
 import hashlib
@@ -260,7 +260,7 @@ def everywhere(evil: str) -> Document:
             ),
         ),
         (evil,),
-        replace(full_document().meta, pmid=evil, pmcid=evil, doi=f"10.1234/{evil}", licence_url=evil),
+        replace(full_document().meta, pmid=evil, pmcid=evil, doi=f"10.1234/{evil}", license_url=evil),
     )
 
 
@@ -375,7 +375,7 @@ def test_real_abstracts_are_exact(real_data: Path) -> None:
     assert texts_of(parsed(docs)) == [passage.text for doc in docs for passage in doc.passages]
 
 
-def test_common_types_keep_their_colour_under_all_their_names() -> None:
+def test_common_types_keep_their_color_under_all_their_names() -> None:
     for family, names in {
         "gene": ("Gene", "GENE", "GeneOrGeneProduct", "gene_or_gene_product", "GENE-Y"),
         "disease": ("Disease", "DiseaseOrPhenotypicFeature", "SpecificDisease"),
@@ -391,13 +391,13 @@ def test_common_types_keep_their_colour_under_all_their_names() -> None:
 def test_lines_and_text_have_contrast_in_both_themes() -> None:
     light, dark = themes()
     others = [Color(0.50, 0.76, 0.12, hue) for hue in range(0, 360, 5)]
-    for colour in (*COLORS.values(), *others):
-        line = oklch(colour.light, colour.chroma, colour.hue)
-        tint = oklch(0.94, colour.chroma * 0.3, colour.hue)
+    for color in (*COLORS.values(), *others):
+        line = oklch(color.light, color.chroma, color.hue)
+        tint = oklch(0.94, color.chroma * 0.3, color.hue)
         assert contrast(line, light["card"]) >= 3.5
         assert contrast(light["ink"], tint) >= 10
-        line = oklch(colour.dark, colour.chroma * 0.8, colour.hue)
-        tint = oklch(0.33, colour.chroma * 0.36, colour.hue)
+        line = oklch(color.dark, color.chroma * 0.8, color.hue)
+        tint = oklch(0.33, color.chroma * 0.36, color.hue)
         assert contrast(line, dark["card"]) >= 4.5
         assert contrast(dark["ink"], tint) >= 7
     for theme in (light, dark):
@@ -406,7 +406,7 @@ def test_lines_and_text_have_contrast_in_both_themes() -> None:
             assert contrast(theme[name], theme["page"]) >= 4.5
 
 
-def test_the_main_colours_differ_for_every_reader() -> None:
+def test_the_main_colors_differ_for_every_reader() -> None:
     """Also without red or green: simulated after Machado and others (2009), at full strength."""
     full = ((1, 0, 0), (0, 1, 0), (0, 0, 1))
     protan = ((0.152286, 1.052583, -0.204868), (0.114503, 0.786281, 0.099216), (-0.003882, -0.048116, 1.051998))
@@ -422,7 +422,7 @@ def test_the_main_colours_differ_for_every_reader() -> None:
 
 
 def themes() -> tuple[dict[str, tuple[float, ...]], dict[str, tuple[float, ...]]]:
-    """The named colours of the light and of the dark theme, in linear light."""
+    """The named colors of the light and of the dark theme, in linear light."""
     style = files("lexome.formats").joinpath("page.css").read_text("utf-8")
     found = [
         {name: linear(code) for name, code in re.findall(r"--(\w+): #(\w{6}|\w{3});", block)}
@@ -438,7 +438,7 @@ def linear(code: str) -> tuple[float, ...]:
 
 
 def oklch(lightness: float, chroma: float, hue: float) -> tuple[float, ...]:
-    """A colour in linear light, cut to what a screen can show."""
+    """A color in linear light, cut to what a screen can show."""
     a, b = chroma * math.cos(math.radians(hue)), chroma * math.sin(math.radians(hue))
     long = (lightness + 0.3963377774 * a + 0.2158037573 * b) ** 3
     middle = (lightness - 0.1055613458 * a - 0.0638541728 * b) ** 3
@@ -468,7 +468,7 @@ def seen(matrix: tuple[tuple[float, ...], ...], light: tuple[float, ...]) -> tup
 
 
 def contrast(one: tuple[float, ...], other: tuple[float, ...]) -> float:
-    """The contrast of two colours as WCAG measures it."""
+    """The contrast of two colors as WCAG measures it."""
     low, high = sorted(0.2126 * light[0] + 0.7152 * light[1] + 0.0722 * light[2] for light in (one, other))
     return (high + 0.05) / (low + 0.05)
 

@@ -97,14 +97,14 @@ def test_mednli_records_have_two_sentences() -> None:
     assert tally.notes == {"field 'sentence1_parse' ignored": 1}
 
 
-def test_corpus_records_keep_their_source_licence_and_year() -> None:
+def test_corpus_records_keep_their_source_license_and_year() -> None:
     doc = read_record(
         {"id": "z:1", "title": "Zorbs", "text": "They wobble.", "source": "zorbia", "lic": "cc-by", "year": 2011}
     )
     assert doc == Document(
         "z:1",
         (Passage(0, "Zorbs", "title", source="zorbia"), Passage(6, "They wobble.", source="zorbia")),
-        meta=Metadata(published="2011", licence="cc-by"),
+        meta=Metadata(published="2011", license="cc-by"),
     )
 
 
@@ -235,5 +235,5 @@ def test_the_corpus_is_read_with_nothing_left_out(real_data: Path, name: str, co
     tally = Tally()
     docs = list(lexome.read(real_data / f"corpus/{name}/{name}-00.jsonl.xz", tally=tally))
     assert len({doc.id for doc in docs}) == len(docs) == count
-    assert all(doc.meta.licence and doc.passages[-1].source == name for doc in docs)
+    assert all(doc.meta.license and doc.passages[-1].source == name for doc in docs)
     assert tally.notes == {}

@@ -145,7 +145,7 @@ def test_abbreviations_listed_as_keywords_are_text() -> None:
 
 
 @pytest.mark.parametrize(
-    ("permissions", "licence", "url"),
+    ("permissions", "license", "url"),
     [
         ('<license xlink:href="http://l/by"><license-p>CC BY.</license-p></license>', "CC BY.", "http://l/by"),
         (
@@ -165,9 +165,9 @@ def test_abbreviations_listed_as_keywords_are_text() -> None:
         ("", None, None),
     ],
 )
-def test_the_licence_and_its_address(permissions: str, licence: str | None, url: str | None) -> None:
+def test_the_license_and_its_address(permissions: str, license: str | None, url: str | None) -> None:
     found = facts(f"<permissions>{permissions}</permissions>")
-    assert (found.licence, found.licence_url) == (licence, url)
+    assert (found.license, found.license_url) == (license, url)
 
 
 def test_the_copyright() -> None:
@@ -241,7 +241,7 @@ def test_metadata_of_a_real_article(real_data: Path) -> None:
     assert (meta.published, meta.article_types) == ("2011-08-02", ("research-article",))
     assert meta.journal == Journal("BMC Microbiology", "BMC Microbiol", ("1471-2180",), volume="11", pages="174")
     assert [(author.family, len(author.affiliations)) for author in meta.authors] == [("Dennehy", 2), ("Wang", 1)]
-    assert meta.licence_url == "http://creativecommons.org/licenses/by/2.0"
+    assert meta.license_url == "http://creativecommons.org/licenses/by/2.0"
 
 
 def test_authors_and_affiliations_of_the_real_files(real_data: Path) -> None:
@@ -249,4 +249,4 @@ def test_authors_and_affiliations_of_the_real_files(real_data: Path) -> None:
     authors = [author for doc in docs for author in doc.meta.authors]
     assert (len(docs), len(authors)) == (12, 83)
     assert all(author.affiliations for author in authors)
-    assert [doc.id for doc in docs if doc.meta.licence is None] == ["PMC2994229"]
+    assert [doc.id for doc in docs if doc.meta.license is None] == ["PMC2994229"]

@@ -56,7 +56,7 @@ def test_a_pmid_is_a_document_with_its_question() -> None:
     assert tally.notes == {"field 'reasoning_required_pred' ignored": 1}
 
 
-def test_unlabelled_sets_have_no_decision_and_some_have_no_year() -> None:
+def test_unlabeled_sets_have_no_decision_and_some_have_no_year() -> None:
     doc = read_one(final_decision=None, YEAR=None)
     assert (doc.questions[0].answers, doc.meta.published) == ((), None)
 

@@ -17,13 +17,13 @@ from strategies import texts
 import lexome
 from lexome import Document, LexomeError, Tally
 from lexome.errors import BadDocument, FormatError, UsageError
-from lexome.formats import labelled_table, rows
+from lexome.formats import labeled_table, rows
 from lexome.formats.streams import open_stream
 
 
 def read_raw(raw: bytes, name: str = "made/train.tsv", tally: Tally | None = None, **options: Any) -> list[Document]:
     tally = tally or Tally()
-    return list(labelled_table.read(open_stream(io.BytesIO(raw), name, tally), tally=tally, **options))
+    return list(labeled_table.read(open_stream(io.BytesIO(raw), name, tally), tally=tally, **options))
 
 
 def read_text(content: str, name: str = "made/train.tsv", tally: Tally | None = None, **options: Any) -> list[Document]:

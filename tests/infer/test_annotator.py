@@ -24,9 +24,9 @@ TASK = Ner(["Gene", "Disease"], overlap=8)
 
 
 @pytest.fixture(scope="module")
-def labelled(tmp_path_factory: pytest.TempPathFactory, one_thread: None) -> Path:
+def labeled(tmp_path_factory: pytest.TempPathFactory, one_thread: None) -> Path:
     """A token classifier with random weights, for rows of 40 tokens, and what its numbers mean."""
-    folder = tmp_path_factory.mktemp("labelled") / "checkpoint"
+    folder = tmp_path_factory.mktemp("labeled") / "checkpoint"
     names = dict(enumerate(TASK.labels))
     model = hf_model("BertForTokenClassification", "bert", num_labels=len(names), id2label=names)
     model.save_pretrained(folder)
@@ -35,9 +35,9 @@ def labelled(tmp_path_factory: pytest.TempPathFactory, one_thread: None) -> Path
 
 
 @pytest.fixture(scope="module")
-def annotator(labelled: Path) -> Annotator:
-    export(labelled, labelled.with_name("onnx"))
-    return Annotator.open(labelled.with_name("onnx"), threads=1)
+def annotator(labeled: Path) -> Annotator:
+    export(labeled, labeled.with_name("onnx"))
+    return Annotator.open(labeled.with_name("onnx"), threads=1)
 
 
 def text_of(count: int, *, seed: int = 0) -> str:
@@ -58,9 +58,9 @@ def by_torch(folder: Path, annotator: Annotator) -> Callable[[Document], Documen
 
 
 @pytest.mark.parametrize("count", [1, 12, 38, 39, 200])
-def test_it_says_what_torch_says_at_any_length(annotator: Annotator, labelled: Path, count: int) -> None:
+def test_it_says_what_torch_says_at_any_length(annotator: Annotator, labeled: Path, count: int) -> None:
     doc = annotator(text_of(count))
-    expected = by_torch(labelled, annotator)(Document("text", (Passage(0, text_of(count)),)))
+    expected = by_torch(labeled, annotator)(Document("text", (Passage(0, text_of(count)),)))
     assert [(span.parts, span.type) for span in doc.spans] == [(span.parts, span.type) for span in expected.spans]
     assert [span.score for span in doc.spans] == pytest.approx([span.score for span in expected.spans], abs=1e-4)
     assert all(doc.text[span.start : span.end] == span.text for span in doc.spans)
@@ -108,9 +108,9 @@ def test_an_argument_that_is_not_an_iterable_of_documents_is_refused_at_once(
 )
 @pytest.mark.parametrize("threads", [1, 2])
 def test_what_is_no_document_among_others_is_refused_in_its_place(
-    labelled: Path, annotator: Annotator, item: Any, hint: str, threads: int
+    labeled: Path, annotator: Annotator, item: Any, hint: str, threads: int
 ) -> None:
-    several = Annotator.open(labelled.with_name("onnx"), threads=threads)
+    several = Annotator.open(labeled.with_name("onnx"), threads=threads)
     found = several.annotate([Document("a"), Document("b"), item, Document("c")])
     assert [next(found).id, next(found).id] == ["a", "b"]
     with raises(UsageError, code="not-a-document", value=item, mentions=hint) as caught:
@@ -130,12 +130,12 @@ def test_a_model_without_a_task_is_refused(exported: Path) -> None:
         Annotator.open(exported)
 
 
-def test_a_task_that_is_none_is_refused_at_export(labelled: Path, tmp_path: Path) -> None:
+def test_a_task_that_is_none_is_refused_at_export(labeled: Path, tmp_path: Path) -> None:
     task: Task = TASK
-    (labelled / "task.json").write_text('{"kind": "poetry"}')
+    (labeled / "task.json").write_text('{"kind": "poetry"}')
     try:
-        with raises(CheckpointError, code="not-a-task", value=labelled / "task.json"):
-            export(labelled, tmp_path / "onnx")
+        with raises(CheckpointError, code="not-a-task", value=labeled / "task.json"):
+            export(labeled, tmp_path / "onnx")
     finally:
-        (labelled / "task.json").write_text(json.dumps(dict(task.settings())))
+        (labeled / "task.json").write_text(json.dumps(dict(task.settings())))
     assert not (tmp_path / "onnx").exists()

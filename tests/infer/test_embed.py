@@ -92,7 +92,7 @@ def test_lines_of_a_text_file(predictor: Predictor, tmp_path: Path) -> None:
 
 
 def test_cls_and_length_one(predictor: Predictor, docs: Path, tmp_path: Path) -> None:
-    vectors, _ = run(predictor, docs, tmp_path / "v.npy", pooling="cls", normalise=True)
+    vectors, _ = run(predictor, docs, tmp_path / "v.npy", pooling="cls", normalize=True)
     first = predictor.hidden([predictor.row(TEXTS[0])])[0][0]
     assert np.allclose(vectors[0], first / np.linalg.norm(first), atol=1e-5)
     assert np.allclose(np.linalg.norm(vectors, axis=1), 1)

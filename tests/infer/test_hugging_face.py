@@ -57,7 +57,7 @@ def copied(folder: Path, tmp_path: Path) -> Path:
     return shutil.copytree(folder, tmp_path / "copy")
 
 
-def relabelled(folder: Path, tags: tuple[str, ...], **changes: Any) -> Path:
+def relabeled(folder: Path, tags: tuple[str, ...], **changes: Any) -> Path:
     path = folder / "config.json"
     held = {**json.loads(path.read_text()), "id2label": {str(place): tag for place, tag in enumerate(tags)}, **changes}
     path.write_text(json.dumps(held))
@@ -100,7 +100,7 @@ def test_it_says_what_it_is(folder: Path) -> None:
 def test_other_schemes_of_tags_are_read(
     copied: Path, tags: tuple[str, ...], scheme: str, decoding: str, types: tuple[str, ...]
 ) -> None:
-    model = Model.open(relabelled(copied, tags), threads=1)
+    model = Model.open(relabeled(copied, tags), threads=1)
     assert isinstance(model.task, Ner)
     assert (model.task.scheme, model.task.decoding, model.task.types) == (scheme, decoding, types)
     rows = model.encode(Document("d", (Passage(0, TEXT),)))
@@ -124,12 +124,12 @@ def test_other_schemes_of_tags_are_read(
 )
 def test_labels_that_are_no_tags_are_refused(copied: Path, tags: tuple[str, ...], value: object) -> None:
     with raises(CheckpointError, code="invalid-labels", value=value):
-        lexome.load(relabelled(copied, tags))
+        lexome.load(relabeled(copied, tags))
 
 
 def test_a_graph_with_other_labels_than_it_is_said_to_have_is_refused(copied: Path) -> None:
     with raises(CheckpointError, code="shape-mismatch", mentions="3 labels"):
-        lexome.load(relabelled(copied, ("O", "B-A", "I-A")))
+        lexome.load(relabeled(copied, ("O", "B-A", "I-A")))
 
 
 def test_a_graph_without_logits_is_refused(copied: Path) -> None:
@@ -161,7 +161,7 @@ def test_a_graph_that_asks_for_more_is_refused(copied: Path) -> None:
 
 
 def test_positions_that_padding_has_are_not_for_text(copied: Path) -> None:
-    model = Model.open(relabelled(copied, TAGS, model_type="roberta", pad_token_id=1), threads=1)
+    model = Model.open(relabeled(copied, TAGS, model_type="roberta", pad_token_id=1), threads=1)
     assert model.settings.max_tokens == 38
 
 

@@ -62,7 +62,7 @@ def test_the_list_says_what_each_folder_says(models: Path) -> None:
     assert (own.name, own.task, own.runnable) == ("default", "ner", True)
     assert not broken.runnable
     assert broken.problem is not None
-    assert (genes.licence, genes.scores, genes.card) == (
+    assert (genes.license, genes.scores, genes.card) == (
         "cc-by-4.0",
         {"f1 on BC5CDR": 0.75},
         models / "genes" / "README.md",

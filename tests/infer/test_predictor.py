@@ -88,7 +88,7 @@ def test_a_row_over_the_limit_is_refused(predictor: Predictor) -> None:
         predictor.hidden([[5] * 41])
 
 
-def test_labels_are_asked_of_labellers_only(predictor: Predictor) -> None:
+def test_labels_are_asked_of_labelers_only(predictor: Predictor) -> None:
     with raises(UsageError, code="wrong-kind", value="masked"):
         predictor.logits(ROWS)
 

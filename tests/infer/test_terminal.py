@@ -43,11 +43,11 @@ def test_passages_begin_where_their_offset_says() -> None:
     assert render(doc) == "7\nBRCA1\nin [TP53|Gene]."
 
 
-@pytest.mark.parametrize("colour", [False, True])
-def test_lines_fit_and_lose_nothing(colour: bool) -> None:
+@pytest.mark.parametrize("color", [False, True])
+def test_lines_fit_and_lose_nothing(color: bool) -> None:
     text = "one two three four five six seven eight nine ten " * 5
     found = span(text, "two three four five six", "Long Type", score=0.5)
-    plain = re.sub(r"\x1b\[[0-9;]*m", "", page(text, found, width=30, color=colour))
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", page(text, found, width=30, color=color))
     assert max(map(len, plain.splitlines())) <= 30
     assert " ".join(plain.split()) == text.strip().replace(found.text, f"[{found.text}|Long Type 0.50]", 1)
 
@@ -85,7 +85,7 @@ def test_relations_labels_and_answers_come_last() -> None:
     ]
 
 
-def test_common_types_have_colours_of_their_own() -> None:
+def test_common_types_have_colors_of_their_own() -> None:
     types = ("Gene", "Disease", "Chemical", "Species", "Variant", "CellLine", "Protein")
     assert len({color_code(type_) for type_ in types}) == len(types)
     assert color_code("Gene") == color_code("genes")

@@ -49,7 +49,7 @@ def test_pieces_and_their_places_are_those_of_the_library(form: str, parts: list
 
 
 @pytest.mark.parametrize("form", ["cased", "uncased"])
-def test_every_character_is_normalised_and_split_alike(form: str) -> None:
+def test_every_character_is_normalized_and_split_alike(form: str) -> None:
     theirs, ours = BOTH[form]
     characters = [chr(number) for number in range(sys.maxunicode + 1) if not 0xD800 <= number < 0xE000]
     # Of unassigned ones, private ones and letters without case, which are nearly all, some.

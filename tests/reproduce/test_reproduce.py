@@ -152,7 +152,7 @@ def test_a_study_runs_from_its_file_to_its_tables(done: Path) -> None:
     rows = {(row["task"], row["measure"]): row["ours"].get("theirs") for row in held["rows"]}
     assert [rows[key] is None for key in rows] == [False, False, True, False, False]
     assert rows["NCBI-disease", "f1"]["over"] == "seeds"
-    # With the second of the two rates the names are learnt, so dev chooses it.
+    # With the second of the two rates the names are learned, so dev chooses it.
     assert held["chosen"]["theirs"]["NCBI-disease"] == "lr0.01"
     assert rows["NCBI-disease", "f1"]["value"] > 90
     assert (rows["GAD", "f1"]["runs"], rows["GAD", "f1"]["over"]) == (2, "folds")

@@ -94,7 +94,7 @@ def test_forms_are_told_by_the_first_words(question: str, form: str) -> None:
         ("Что вызывает рак?", "a language with another script"),
     ],
 )
-def test_questions_in_other_languages_are_recognised(question: str, language: str | None) -> None:
+def test_questions_in_other_languages_are_recognized(question: str, language: str | None) -> None:
     assert other_language(question) == language
 
 

@@ -1,4 +1,4 @@
-"""/annotate and its neighbours: what goes in, in any form, comes out annotated, in any form."""
+"""/annotate and its neighbors: what goes in, in any form, comes out annotated, in any form."""
 
 import csv
 import io

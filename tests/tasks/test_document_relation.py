@@ -251,7 +251,7 @@ def test_a_schema_is_inferred_from_documents() -> None:
     ("schema", "code", "value"),
     [
         ({"name": "x", "labels": ["a"]}, "missing-key", "pairs"),
-        ({**MENTIONS, "colour": "red"}, "unknown-key", "colour"),
+        ({**MENTIONS, "color": "red"}, "unknown-key", "color"),
         ({**MENTIONS, "level": "word"}, "invalid-choice", "word"),
     ],
 )

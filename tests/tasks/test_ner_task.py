@@ -163,7 +163,7 @@ class Bytes:
 
 
 @pytest.mark.parametrize("labelling", LABELLINGS)
-def test_pieces_of_one_character_are_labelled_together(labelling: Labelling) -> None:
+def test_pieces_of_one_character_are_labeled_together(labelling: Labelling) -> None:
     doc = document("In é中 a 中 gene", ("é中", "A"), ("中 gene", "A"))
     task = Ner(["A"], labelling=labelling)
     rows = task.encode(doc, Bytes(), frame(9), with_targets=True)

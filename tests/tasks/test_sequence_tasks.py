@@ -12,7 +12,7 @@ from lexome.errors import BadDocument, CheckpointError, UsageError
 from lexome.tasks import Classes, Inference, Similarity, Task, task_of
 
 
-def labelled(*labels: str, text: str = "the gene") -> Document:
+def labeled(*labels: str, text: str = "the gene") -> Document:
     return Document("d", lay_out((("abstract", text),)), labels=labels)
 
 
@@ -27,25 +27,25 @@ def again(task: Task, doc: Document, size: int = 32) -> Document:
 
 @pytest.mark.parametrize("text", ["the gene", "the gene " * 100])
 def test_one_label_comes_back_from_any_length(text: str) -> None:
-    assert again(Classes(["a", "b", "c"]), labelled("b", text=text)).labels == ("b",)
+    assert again(Classes(["a", "b", "c"]), labeled("b", text=text)).labels == ("b",)
 
 
 @pytest.mark.parametrize("labels", [(), ("a",), ("c", "a")])
 def test_several_labels_come_back_in_the_tasks_order(labels: tuple[str, ...]) -> None:
-    found = again(Classes(["a", "b", "c"], several=True), labelled(*labels, text="the gene " * 100))
+    found = again(Classes(["a", "b", "c"], several=True), labeled(*labels, text="the gene " * 100))
     assert found.labels == tuple(sorted(labels))
 
 
 @pytest.mark.parametrize(("pool", "expected"), [("mean", ()), ("max", ("a",))])
 def test_windows_vote_or_one_is_enough(pool: str, expected: tuple[str, ...]) -> None:
     task = task_of({"kind": "classes", "labels": ["a"], "several": True, "pool": pool})
-    doc = labelled(text="the gene " * 20)
+    doc = labeled(text="the gene " * 20)
     rows = task.encode(doc, tokenizer(), frame(32), with_targets=False)
     assert task.decode(doc, rows, [np.array([2.0]), np.array([-9.0])]).labels == expected
 
 
 def test_a_threshold_is_a_probability() -> None:
-    doc = labelled()
+    doc = labeled()
     for threshold, expected in ((0.2, ("a",)), (0.4, ())):
         task = Classes(["a"], several=True, threshold=threshold)
         rows = task.encode(doc, tokenizer(), frame(), with_targets=False)
@@ -57,11 +57,11 @@ def test_a_threshold_is_a_probability() -> None:
 )
 def test_a_label_that_is_not_in_the_scheme_is_refused(labels: tuple[str, ...], code: str) -> None:
     with raises(BadDocument, code=code):
-        Classes(["a", "b"]).encode(labelled(*labels), tokenizer(), frame(), with_targets=True)
+        Classes(["a", "b"]).encode(labeled(*labels), tokenizer(), frame(), with_targets=True)
 
 
 def test_no_label_may_mean_one() -> None:
-    (row,) = Classes(["a", "b"], empty="b").encode(labelled(), tokenizer(), frame(), with_targets=True)
+    (row,) = Classes(["a", "b"], empty="b").encode(labeled(), tokenizer(), frame(), with_targets=True)
     assert row.targets is not None
     assert row.targets.tolist() == [1]
 
@@ -75,19 +75,19 @@ def test_a_document_without_text_is_still_answered() -> None:
 
 def test_numbers_for_other_labels_are_refused() -> None:
     task = Classes(["a", "b"])
-    rows = task.encode(labelled(), tokenizer(), frame(), with_targets=False)
+    rows = task.encode(labeled(), tokenizer(), frame(), with_targets=False)
     with raises(UsageError, code="shape-mismatch", value=(3,)):
-        task.decode(labelled(), rows, [np.zeros(3)])
+        task.decode(labeled(), rows, [np.zeros(3)])
     with raises(CheckpointError, code="not-finite", value="d"):
-        task.decode(labelled(), rows, [np.array([0, np.nan])])
+        task.decode(labeled(), rows, [np.array([0, np.nan])])
     with raises(UsageError, code="length-mismatch", value=(1, 0)):
-        task.decode(labelled(), rows, [])
+        task.decode(labeled(), rows, [])
 
 
 def test_scores_count_the_labels_that_are_scored() -> None:
     task = Classes(["none", "a"], scored=["a"])
-    gold = [labelled("a"), labelled("a"), labelled("none"), labelled("none")]
-    found = [labelled("a"), labelled("none"), labelled("none"), labelled("none")]
+    gold = [labeled("a"), labeled("a"), labeled("none"), labeled("none")]
+    found = [labeled("a"), labeled("none"), labeled("none"), labeled("none")]
     scores = task.score(gold, found)
     assert next(iter(scores)) == "f1"
     assert (scores["f1"], scores["recall"], scores["accuracy"]) == (pytest.approx(2 / 3), 0.5, 0.75)
@@ -95,7 +95,7 @@ def test_scores_count_the_labels_that_are_scored() -> None:
 
 def test_scores_of_several_labels_and_of_examples() -> None:
     task = Classes(["a", "b"], several=True, average="examples")
-    scores = task.score([labelled("a", "b"), labelled("b")], [labelled("a"), labelled("b")])
+    scores = task.score([labeled("a", "b"), labeled("b")], [labeled("a"), labeled("b")])
     assert next(iter(scores)) == "example_f1"
     assert scores["example_f1"] == pytest.approx(2 * 1 * 0.75 / 1.75)
     assert scores["f1"] == pytest.approx(0.8)
@@ -118,7 +118,7 @@ def test_the_second_text_of_a_pair_is_its_second_segment() -> None:
 
 def test_inference_needs_two_passages() -> None:
     with raises(BadDocument, code="not_a_pair"):
-        Inference().encode(labelled("neutral"), tokenizer(), frame(), with_targets=True)
+        Inference().encode(labeled("neutral"), tokenizer(), frame(), with_targets=True)
 
 
 def test_inference_is_scored_by_accuracy() -> None:

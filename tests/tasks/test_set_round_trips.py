@@ -139,7 +139,7 @@ def compared_answers(task: Questions, doc: Document, gold: Question, found: Ques
 
 @pytest.mark.parametrize("nested", [False, True])
 @pytest.mark.parametrize("labelling", ["first", "words", "pieces"])
-def test_what_a_set_says_comes_back_however_it_is_labelled(
+def test_what_a_set_says_comes_back_however_it_is_labeled(
     labelling: str, nested: bool, real_data: Path, bert: SubwordTokenizer
 ) -> None:
     found = datasets.find("BioRED", data=real_data / "benchmarks")

@@ -33,7 +33,7 @@ def shards(tmp_path_factory: pytest.TempPathFactory) -> Shards:
 
 @pytest.fixture(scope="module")
 def teacher(shards: Shards, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model that has learnt which gene is in which organ."""
+    """A model that has learned which gene is in which organ."""
     out = tmp_path_factory.mktemp("teacher")
     run = recipe(shards.folder, out, steps=250, optimizer={"lr": 1e-2, "kind": "muon"})
     return pretrain(run, progress_shown=False).folder
@@ -167,7 +167,7 @@ def test_a_new_student_begins_alike_with_a_teacher_and_without(shards: Shards, t
     assert all(torch.allclose(weight, alone[name], atol=1e-6) for name, weight in taught.items())
 
 
-def test_what_learnt_is_written_down(shards: Shards, teacher: Path, tmp_path: Path) -> None:
+def test_what_learned_is_written_down(shards: Shards, teacher: Path, tmp_path: Path) -> None:
     distill(distillation(shards, teacher, tmp_path / "out", steps=2), progress_shown=False)
     facts = json.loads((tmp_path / "out" / "run.json").read_text())
     sha256 = hashlib.sha256((teacher / "model.safetensors").read_bytes()).hexdigest()

@@ -139,7 +139,7 @@ def objectives(teacher: Path) -> dict[str, Any]:
     }
 
 
-def test_each_objective_is_learnt_and_reported(teacher: Path, tmp_path: Path) -> None:
+def test_each_objective_is_learned_and_reported(teacher: Path, tmp_path: Path) -> None:
     shards = make_shards(tmp_path / "topics", texts=topics())
     pretrain(recipe(shards.folder, tmp_path / "out", steps=150, **objectives(teacher)), progress_shown=False)
     lines = [line for line in read_metrics(tmp_path / "out" / "metrics.jsonl") if "loss" in line]

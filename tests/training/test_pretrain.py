@@ -61,7 +61,7 @@ def test_fifty_steps_have_the_stored_losses(shards: Shards, tmp_path: Path) -> N
     assert losses == pytest.approx(GOLDEN, abs=1e-4)
 
 
-def test_what_can_be_learnt_is_learnt(shards: Shards, tmp_path: Path) -> None:
+def test_what_can_be_learned_is_learned(shards: Shards, tmp_path: Path) -> None:
     run = recipe(
         shards.folder,
         tmp_path / "out",

@@ -92,7 +92,7 @@ def test_what_teaches_the_encoder_entities_follows_it() -> None:
     assert student.teacher is not None
     assert (student.teacher.models, student.teacher.shards) == ((teacher.out,), abstracts.out)
     assert (student.data, student.task) == (teacher.data, teacher.task)
-    # Encoders are compared on these, so nothing of them may be learnt from.
+    # Encoders are compared on these, so nothing of them may be learned from.
     compared = tomllib.loads((ROOT / "benchmarks" / "encoders.toml").read_text())["tasks"]
     sources = {"BC5CDR-disease": "BC5CDR", "BC5CDR-chem": "BC5CDR", "NCBI-disease": "NCBI-disease-pubtator"}
     for task in compared:

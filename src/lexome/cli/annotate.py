@@ -446,7 +446,7 @@ def _finish_bulk(result: "BulkResult", out: Path, *, as_json: bool, quiet: bool)
 
 def _print_counts(counts: dict[str, Any], rejects: Path | None, stream: TextIO) -> None:
     kinds = ("mentions", "linked", "relations", "labels")
-    for label, kind in zip(("found", "linked", "related", "labelled"), kinds, strict=True):
+    for label, kind in zip(("found", "linked", "related", "labeled"), kinds, strict=True):
         for name, times in list(counts[kind].items())[:NAMED_TYPES]:
             print_line(f"{label:<10} {times:,} {name}", stream)
     print_notes(counts["notes"], stream)
@@ -608,7 +608,7 @@ def embed(
     unit: Annotated[str, typer.Option(metavar="document|passage|sentence", help="Unit of text to embed.")] = "document",
     pooling: Annotated[str, typer.Option(metavar="mean|cls", help="Mean of all tokens, or the first token.")] = "mean",
     batch: Annotated[int, typer.Option(metavar="N", min=1, help="Batch size. On a CPU, 1 is fastest.")] = 1,
-    normalise: Annotated[bool, typer.Option("--normalise", help="Scale vectors to unit length.")] = False,
+    normalize: Annotated[bool, typer.Option("--normalize", help="Scale vectors to unit length.")] = False,
     lines: Lines = False,
     rejection: RejectOptions,
     threads: EmbedThreads = None,
@@ -633,7 +633,7 @@ def embed(
             unit=unit,
             pooling=pooling,
             batch=batch,
-            normalise=normalise,
+            normalize=normalize,
             lines=lines,
             rejects=rejection.path(out),
             progress_shown=not quiet,

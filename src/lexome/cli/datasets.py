@@ -1,4 +1,4 @@
-"""`lexome datasets` and `lexome convert-bioasq`: the dataset catalogue, and BioASQ in SQuAD format."""
+"""`lexome datasets` and `lexome convert-bioasq`: the dataset catalog, and BioASQ in SQuAD format."""
 
 import json
 import sys
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from lexome.datasets import AuditReport, DataSet
 
 # Columns of the table are truncated to these widths, so that a line fits on most screens.
-_LICENCE_WIDTH = 24
+_LICENSE_WIDTH = 24
 _SOURCE_WIDTH = 60
 _SPLITS = ("train", "dev", "test")
 # What the size of a dataset is counted in, by kind of task, in order of preference.
@@ -136,8 +136,8 @@ def _print_all(datasets: Sequence["DataSet"], *, as_json: bool) -> None:
         return
     rows = [("dataset", "task", "train/dev/test", "license", "found")]
     for dataset in datasets:
-        licence = _shorten(dataset.card.license, _LICENCE_WIDTH)
-        rows.append((dataset.name, str(dataset.settings["kind"]), _size(dataset), licence, _availability(dataset)))
+        license = _shorten(dataset.card.license, _LICENSE_WIDTH)
+        rows.append((dataset.name, str(dataset.settings["kind"]), _size(dataset), license, _availability(dataset)))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)][:-1]
     for row in rows:
         print("  ".join([*(cell.ljust(width) for cell, width in zip(row[:-1], widths, strict=True)), row[-1]]).rstrip())
@@ -167,7 +167,7 @@ def _as_json(dataset: "DataSet") -> dict[str, Any]:
         "measure": card.metric,
         "expected": {split: dict(counts) for split, counts in card.expected.items()},
         "folds": len(card.folds),
-        "licence": card.license,
+        "license": card.license,
         "licensed": card.restricted,
         "citation": card.citation,
         "papers": list(card.papers),

@@ -401,7 +401,7 @@ def models(models_path: ModelsPath = None, as_json: AsJson = False) -> None:
         return
     for model in found:
         task = model.task or "checkpoint; export it to run it"
-        facts = (task, f"{model.megabytes:,.1f} MB", f"license {model.licence or 'not stated'}")
+        facts = (task, f"{model.megabytes:,.1f} MB", f"license {model.license or 'not stated'}")
         print(f"{model.name:<16} " + ", ".join(facts))
         if model.scores:
             print(f"{'':<16} " + ", ".join(f"{name} {score:.3f}" for name, score in model.scores.items()))

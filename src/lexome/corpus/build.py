@@ -91,13 +91,13 @@ def _source_totals(
 ) -> dict[str, Any]:
     """Documents, words, bytes, licenses and drops of each source."""
     words, size = dedup.column(keys, "words"), dedup.column(keys, "bytes")
-    by_file = zip(dedup.columns(keys, "licences"), dedup.columns(keys, "licence"), strict=True)
-    licences = np.concatenate([names[which] for names, which in by_file])
+    by_file = zip(dedup.columns(keys, "licenses"), dedup.columns(keys, "license"), strict=True)
+    licenses = np.concatenate([names[which] for names, which in by_file])
     found: dict[str, Any] = {}
     for number, source in enumerate(recipe.sources):
         mine = owners == number
         kept = mine & (verdicts == Verdict.KEPT)
-        names, counts = np.unique(licences[kept], return_counts=True)
+        names, counts = np.unique(licenses[kept], return_counts=True)
         drops = {
             verdict.name.lower(): int((mine & (verdicts == verdict)).sum())
             for verdict in Verdict
@@ -107,13 +107,13 @@ def _source_totals(
             "documents": int(kept.sum()),
             "words": int(words[kept].sum()),
             "bytes": int(size[kept].sum()),
-            "licences": dict(zip(names.tolist(), counts.tolist(), strict=True)),
+            "licenses": dict(zip(names.tolist(), counts.tolist(), strict=True)),
             "drops": {reason: count for reason, count in drops.items() if count},
         }
     return found
 
 
-_COUNTS = ("drops", "set_aside", "leaks", "licences", "notes")
+_COUNTS = ("drops", "set_aside", "leaks", "licenses", "notes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,7 @@ class SourceStats:
     drops: dict[str, int]
     set_aside: dict[str, int]
     leaks: dict[str, int]
-    licences: dict[str, int]
+    licenses: dict[str, int]
     notes: dict[str, int]
 
 
@@ -175,7 +175,7 @@ class Corpus:
         ]
         parts = [_markdown_table(("source", "read", "documents", "words", "bytes"), sizes)]
         titles = ("dropped", "skipped as unreadable", "found in benchmarks", "license")
-        for title, key in zip(titles, ("drops", "set_aside", "leaks", "licences"), strict=True):
+        for title, key in zip(titles, ("drops", "set_aside", "leaks", "licenses"), strict=True):
             counts = [getattr(part, key) for part in everything]
             lines = [(name, *(f"{own.get(name, 0):,}" for own in counts)) for name in getattr(total, key)]
             if lines:
@@ -193,7 +193,7 @@ def summarize_corpus(
         last = decided["sources"][source.name]
         drops = Counter(_sum_counts(mine, "drops")) + Counter(last["drops"])
         counts: dict[str, Any] = {key: _sum_counts(mine, key) for key in ("set_aside", "leaks", "notes")}
-        counts |= {key: last[key] for key in ("documents", "words", "bytes", "licences")}
+        counts |= {key: last[key] for key in ("documents", "words", "bytes", "licenses")}
         read = sum(report["read"] for report in mine)
         sources.append(SourceStats(name=source.name, read=read, drops=dict(drops.most_common()), **counts))
     files = tuple(f"records/{name}.parquet" for name in reports)

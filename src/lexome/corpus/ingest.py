@@ -64,7 +64,7 @@ def license_name(meta: Metadata) -> str:
 
     The URL takes precedence over the text; "commercial use" in the text counts only with Creative Commons.
     """
-    stated = " ".join(filter(None, (meta.licence_url, meta.licence)))
+    stated = " ".join(filter(None, (meta.license_url, meta.license)))
     if not stated:
         return UNSTATED
     found = _URL.search(stated)
@@ -98,14 +98,14 @@ def _creative_commons(marks: str) -> str:
     return "CC BY" + "".join(f"-{mark.upper()}" for mark in ("nc", "nd", "sa") if mark in seen)
 
 
-def metadata_reason(doc: Document, *, licences: str, retracted: str) -> str | None:
+def metadata_reason(doc: Document, *, licenses: str, retracted: str) -> str | None:
     """Why what a document says about itself forbids to use it, or None.
 
-    Retracted first, so that a retracted article is never counted as a matter of licences.
+    Retracted first, so that a retracted article is never counted as a matter of licenses.
     """
     if doc.meta.retracted and retracted == "drop":
         return "retracted"
-    return None if license_allowed(license_name(doc.meta), licences) else "licence"
+    return None if license_allowed(license_name(doc.meta), licenses) else "license"
 
 
 def text_reason(words: Sequence[str], count: int, *, languages: Sequence[str], min_words: int) -> str | None:
@@ -184,7 +184,7 @@ class _Keys:
     row: list[int] = field(default_factory=list)
     words: list[int] = field(default_factory=list)
     size: list[int] = field(default_factory=list)
-    licence: list[str] = field(default_factory=list)
+    license: list[str] = field(default_factory=list)
     exact: list[bytes] = field(default_factory=list)
     bands: list[Hashes] = field(default_factory=list)
 
@@ -277,7 +277,7 @@ def _clean(doc: Document, settings: ReadSettings, tally: Tally) -> _Draft:
     """The cleaned document, with the reason to drop it, if any."""
     if doc.meta.deleted:
         return _Draft(doc, "deleted", [])
-    reason = metadata_reason(doc, licences=settings.source.licences, retracted=settings.retracted)
+    reason = metadata_reason(doc, licenses=settings.source.licenses, retracted=settings.retracted)
     if reason is not None:
         return _Draft(doc, reason, [])
     doc = running_text(doc, leave_out=settings.source.exclude_passages, languages=settings.languages, tally=tally)
@@ -298,7 +298,7 @@ def _append_keys(keys: _Keys, drafts: list[_Draft], row: int) -> None:
         keys.row.append(row if stays else -1)
         keys.words.append(draft.count)
         keys.size.append(sum(len(passage.text.encode()) for passage in doc.passages) if stays else 0)
-        keys.licence.append(license_name(doc.meta))
+        keys.license.append(license_name(doc.meta))
         keys.exact.append(exact_key(draft.words))
         row += stays
 
@@ -306,7 +306,7 @@ def _append_keys(keys: _Keys, drafts: list[_Draft], row: int) -> None:
 def _save_keys(keys: _Keys, path: Path, near: Near) -> None:
     """Write the keys column by column, so that one can be read without the others."""
     bands = np.concatenate(keys.bands) if keys.bands else np.zeros((0, near.bands), np.uint64)
-    names, licence = np.unique(np.array(keys.licence, dtype=np.str_), return_inverse=True)
+    names, license = np.unique(np.array(keys.license, dtype=np.str_), return_inverse=True)
     columns: dict[str, npt.NDArray[Any]] = {
         "ids": digests_as_rows(keys.ids),
         "version": np.array(keys.version, np.int64),
@@ -314,8 +314,8 @@ def _save_keys(keys: _Keys, path: Path, near: Near) -> None:
         "row": np.array(keys.row, np.int64),
         "words": np.array(keys.words, np.int64),
         "bytes": np.array(keys.size, np.int64),
-        "licences": names,
-        "licence": licence.astype(np.int64),
+        "licenses": names,
+        "license": license.astype(np.int64),
         "exact": digests_as_rows(keys.exact),
         "permutations": np.array(near.permutations),
         **{f"band_{number}": bands[:, number].copy() for number in range(near.bands)},

@@ -98,7 +98,7 @@ def normalize_text(text: str) -> tuple[str, Alignment | None]:
 
     A run of white space becomes a space, a line break if it has one, an empty line if it has more.
 
-    >>> text, alignment = normalise_text("ﬁve\\u00a0µg")
+    >>> text, alignment = normalize_text("ﬁve\\u00a0µg")
     >>> text, alignment.to_new(4, 6), alignment.to_old(5, 7)
     ('five μg', (5, 7), (4, 6))
     """

@@ -22,7 +22,7 @@ __all__ = ["AuditReport", "DataSet", "DatasetCard", "Files", "Overlap", "every",
 
 
 def names() -> list[str]:
-    """The names of all datasets in the catalogue."""
+    """The names of all datasets in the catalog."""
     return list(cards())
 
 
@@ -42,7 +42,7 @@ def find(name: str, *, data: str | Path | None = None) -> DataSet:
 
 
 def every(*, data: str | Path | None = None) -> list[DataSet]:
-    """All datasets of the catalogue, in the same folders as `find`."""
+    """All datasets of the catalog, in the same folders as `find`."""
     roots = tuple(data_roots(data))
     return [DataSet(card, roots) for card in cards().values()]
 

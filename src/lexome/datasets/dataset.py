@@ -235,15 +235,15 @@ def _random_key(name: str, seed: int) -> bytes:
     return hashlib.sha256(f"{seed}\t{name}".encode()).digest()
 
 
-def pubmedqa_splits(labelled: Iterable[tuple[str, str]]) -> tuple[list[str], list[list[str]]]:
-    """The test PMIDs and ten folds of the others, from PubMedQA's 1,000 labelled questions in their file's order.
+def pubmedqa_splits(labeled: Iterable[tuple[str, str]]) -> tuple[list[str], list[list[str]]]:
+    """The test PMIDs and ten folds of the others, from PubMedQA's 1,000 labeled questions in their file's order.
 
     The project's own split: Python's random module seeded with 0; for each of yes, no and maybe in turn the PMIDs are
     shuffled and cut, first in two halves and then the first half in ten. If the last part is smaller, one random PMID
     of each other part is moved to it.
     """
     rng = random.Random(0)
-    label_of = dict(labelled)
+    label_of = dict(labeled)
     development, test = _stratified(label_of, label_of, 2, rng)
     return test, _stratified(development, label_of, 10, rng)
 

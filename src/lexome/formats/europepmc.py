@@ -189,7 +189,7 @@ def _metadata(record: dict[str, Any], pmid: str | None, pmc: str | None, tally: 
             )
             for link in _objects(record, "commentCorrectionList", "commentCorrection")
         ),
-        licence=_text(record, "license"),
+        license=_text(record, "license"),
     )
 
 

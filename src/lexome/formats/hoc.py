@@ -57,15 +57,15 @@ def _document(id: str, raw_text: bytes | None, raw_labels: bytes | None, tally: 
     if len(labels) != len(sentences):
         message = f"there are labels for {len(labels)} sentences, but {len(sentences)} sentences."
         raise BadDocument("labels_mismatch", message, value=len(labels))
-    labelled = [(range, label) for range, names in zip(sentences, labels, strict=True) for label in names]
+    labeled = [(range, label) for range, names in zip(sentences, labels, strict=True) for label in names]
     return Document(
         id,
         (Passage(0, text, "abstract", sentences=sentences),) if text else (),
         tuple(
             Span(f"T{number}", label, ((start, end),), text[start:end])
-            for number, ((start, end), label) in enumerate(labelled, 1)
+            for number, ((start, end), label) in enumerate(labeled, 1)
         ),
-        labels=tuple(dict.fromkeys(label.partition(_STEP)[0] for _, label in labelled)),
+        labels=tuple(dict.fromkeys(label.partition(_STEP)[0] for _, label in labeled)),
         meta=Metadata(pmid=id if id.isascii() and id.isdigit() else None),
     )
 

@@ -420,9 +420,9 @@ class Blocks:
     def captioned(self, element: Element, place: BlockPlace) -> None:
         """Add label, caption and content of a figure, table or supplement; the label precedes the caption."""
         category = _ROLES.get(element.tag) or place.category
-        self.labelled(element, BlockPlace(place.section, category, place.language, "caption"))
+        self.labeled(element, BlockPlace(place.section, category, place.language, "caption"))
 
-    def labelled(self, element: Element, place: BlockPlace) -> None:
+    def labeled(self, element: Element, place: BlockPlace) -> None:
         """Add the content, with its label before the first passage."""
         self._prefixed(element, place, self._take_text(_first(element, "label")))
 
@@ -442,7 +442,7 @@ class Blocks:
     def footnote(self, element: Element, place: BlockPlace) -> None:
         """Add a note, preceded by its mark."""
         category = place.category or role_of(element.get("fn-type"), "")
-        self.labelled(element, replace(place, category=category, kind="footnote"))
+        self.labeled(element, replace(place, category=category, kind="footnote"))
 
     def table_foot(self, element: Element, place: BlockPlace) -> None:
         """Add the notes under a table."""
@@ -499,7 +499,7 @@ class Blocks:
     def reference(self, element: Element, place: BlockPlace) -> None:
         """Add a reference if references are wanted."""
         if self._references:
-            self.labelled(element, replace(place, kind="reference"))
+            self.labeled(element, replace(place, kind="reference"))
         else:
             self.tally.note("reference skipped")
 
@@ -666,7 +666,7 @@ _HANDLERS: dict[object, _Handler] = {
         "author-notes sec-meta",
         Blocks.captioned: "fig fig-group table-wrap table-wrap-group supplementary-material media graphic "
         "chem-struct-wrap disp-formula-group",
-        Blocks.labelled: "list-item option",
+        Blocks.labeled: "list-item option",
         Blocks.listing: "list def-list",
         Blocks.definition: "def-item",
         Blocks.footnote: "fn",

@@ -21,9 +21,9 @@ _KINDS = {
     "sentence1": "sentence", "sentence2": "sentence",
 }  # fmt: skip
 _LABELS = ("label", "labels", "gold_label")
-_LICENCES = ("licence", "license", "lic")
+_LICENSES = ("license", "licence", "lic")
 RECORD_TEXTS = frozenset(_KINDS)
-RECORD_FIELDS = RECORD_TEXTS.union(_IDS, _LABELS, _LICENCES, ("source", "year"))
+RECORD_FIELDS = RECORD_TEXTS.union(_IDS, _LABELS, _LICENSES, ("source", "year"))
 
 _DATE = re.compile(r"\d{4}(?:-\d\d(?:-\d\d)?)?")
 _OWN_FIELDS = frozenset(field.name for field in fields(Document))
@@ -103,7 +103,7 @@ def from_record(record: dict[str, Any], name: str, tally: Tally) -> Document:
             pmcid=string(record, "pmcid"),
             doi=string(record, "doi"),
             published=year or None,
-            licence=next((text for key in _LICENCES if (text := string(record, key))), None),
+            license=next((text for key in _LICENSES if (text := string(record, key))), None),
         ),
     )
 

@@ -18,7 +18,7 @@ from xml.sax.saxutils import escape
 
 from lexome.document import Document, lay_out, shorten
 from lexome.errors import BadDocument, FormatError, MissingExtraError
-from lexome.formats.labelled_table import read_rows
+from lexome.formats.labeled_table import read_rows
 from lexome.formats.mention_table import Cell, PreferredName, Table, table_rows
 from lexome.formats.rows import TableRow
 from lexome.formats.streams import BLOCK_BYTES, Source, too_large
@@ -173,7 +173,7 @@ def read_pdf(source: Source, *, tally: Tally) -> Iterator[Document]:
     yield from document_of(source, blocks, "a PDF", tally)
 
 
-# Excel workbooks: labelled texts in, tables of mentions or relations out
+# Excel workbooks: labeled texts in, tables of mentions or relations out
 
 
 MAX_ROWS = 1 << 20  # of a sheet, by the file format

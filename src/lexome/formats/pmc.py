@@ -31,11 +31,11 @@ from lexome.formats.tally import Tally
 from lexome.formats.xml import Record, records
 from lexome.metadata import Author, Journal, Metadata, Notice
 
-# Metadata: ids, journal, dates, authors with affiliations, licence, related articles
+# Metadata: ids, journal, dates, authors with affiliations, license, related articles
 
 
 _HREF = "{http://www.w3.org/1999/xlink}href"
-_LICENCE_REF = "{http://www.niso.org/schemas/ali/1.0/}license_ref"
+_LICENSE_REF = "{http://www.niso.org/schemas/ali/1.0/}license_ref"
 
 # PubMed's kinds of notices for JATS's related-article types.
 _NOTICES = {
@@ -108,8 +108,8 @@ def metadata(article: Element, parts: Parts, inline: Inline, tally: Tally) -> Me
         keywords=_unique(map(inline.line, keywords)),
         subjects=_unique(map(inline.line, _each(parts, "article-categories", "subject"))),
         notices=tuple(_notice(related, inline) for related in parts.get("related-article", ())),
-        licence=" ".join(filter(None, _licence_texts(rights, inline))) or None,
-        licence_url=_licence_url(rights),
+        license=" ".join(filter(None, _license_texts(rights, inline))) or None,
+        license_url=_license_url(rights),
         copyright=_copyright(rights, inline),
     )
 
@@ -279,19 +279,19 @@ def _notice(related: Element, inline: Inline) -> Notice:
     return Notice(_NOTICES.get(kind, kind), pmid or None, inline.spaced(related) or href or None)
 
 
-def _licence_texts(rights: Parts, inline: Inline) -> Iterator[str]:
-    for licence in rights.get("license", ()):
-        paragraphs = [child for child in licence if child.tag in ("license-p", "p")]
+def _license_texts(rights: Parts, inline: Inline) -> Iterator[str]:
+    for license in rights.get("license", ()):
+        paragraphs = [child for child in license if child.tag in ("license-p", "p")]
         if paragraphs:
             yield from map(inline.line, paragraphs)
         else:
-            yield fold(licence.text or "") or licence.get("license-type") or ""
+            yield fold(license.text or "") or license.get("license-type") or ""
 
 
-def _licence_url(rights: Parts) -> str | None:
+def _license_url(rights: Parts) -> str | None:
     """The URL of the license element, else the first in its text, preferably of Creative Commons."""
-    hrefs = (href for licence in rights.get("license", ()) if (href := licence.get(_HREF)))
-    stated = (fold(ref.text or "") for ref in _each(rights, "license", _LICENCE_REF, "license_ref"))
+    hrefs = (href for license in rights.get("license", ()) if (href := license.get(_HREF)))
+    stated = (fold(ref.text or "") for ref in _each(rights, "license", _LICENSE_REF, "license_ref"))
     if url := next(hrefs, None) or next(stated, None):
         return url
     links = [link.get(_HREF) or fold(link.text or "") for link in _each(rights, "license", "ext-link", "uri")]
@@ -473,7 +473,7 @@ class _Article:
 
 def _inherit(meta: Metadata, parent: Document) -> Metadata:
     """The metadata of a sub-article, completed from its article, as JATS specifies."""
-    names = ("languages", "journal", "published", "licence", "licence_url", "copyright")
+    names = ("languages", "journal", "published", "license", "license_url", "copyright")
     return replace(
         meta, part_of=parent.id, **{name: getattr(meta, name) or getattr(parent.meta, name) for name in names}
     )

@@ -240,7 +240,7 @@ class _Splitter:
         """A Record with a problem, if there is text between records."""
         if between and not between.isspace() and (text := _TAG.sub(b"", self._outside(between)).strip()):
             stray = shorten(text.decode(errors="replace"))
-            message = f"line {line}: {stray!r} is outside any <{self.tags[0]}>. A tag there may be misspelt."
+            message = f"line {line}: {stray!r} is outside any <{self.tags[0]}>. A tag there may be misspelled."
             yield Record(b"", between, line, BadDocument("outside_record", message, value=stray))
 
     def _outside(self, raw: bytes) -> bytes:

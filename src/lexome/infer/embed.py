@@ -53,7 +53,7 @@ def embed(
     unit: str = "document",
     pooling: str = "mean",
     batch: int = 1,
-    normalise: bool = False,
+    normalize: bool = False,
     lines: bool = False,
     rejects: str | Path | None = None,
     progress_shown: bool = True,
@@ -81,7 +81,7 @@ def embed(
         with bar as track, vector_file(out, predictor.settings.width) as write:
             for texts in _tokenize(predictor, _units(track(docs), unit), result):
                 vectors = _embed_texts(predictor, [ids for _, ids in texts], result, pooling=pooling, batch=batch)
-                if normalise:
+                if normalize:
                     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
                     vectors /= np.maximum(lengths, np.finfo(np.float32).tiny)
                 write([name for name, _ in texts], vectors)

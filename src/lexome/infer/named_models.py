@@ -44,7 +44,7 @@ class NamedModel:
     task: str | None
     runnable: bool
     megabytes: float
-    licence: str | None
+    license: str | None
     scores: dict[str, float]
     problem: str | None = None
 
@@ -151,7 +151,7 @@ def describe_model(folder: Path, *, name: str | None = None) -> NamedModel:
         task=task,
         runnable=runnable,
         megabytes=round(sum(path.stat().st_size for path in files) / 1e6, 1),
-        licence=facts.get("license"),
+        license=facts.get("license"),
         scores=_scores(folder),
         problem=problem,
     )

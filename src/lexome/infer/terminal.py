@@ -19,7 +19,7 @@ BOLD, DIM, RESET = "\x1b[1m", "\x1b[2m", "\x1b[0m"
 # Hues of the terminal's colors in OKLCH, and their codes; dark blue is hard to read, so blue is the bright one.
 _HUES = {29: 31, 110: 33, 142: 32, 195: 36, 264: 94, 325: 35}
 # Minimum lightness for the bright code, and the chroma below which the terminal's own color is used.
-_BRIGHT, _GREY = 0.79, 0.05
+_BRIGHT, _GRAY = 0.79, 0.05
 
 NO_BREAK_SPACE = "\u00a0"
 
@@ -94,7 +94,7 @@ def _relation_text(relation: Relation, texts: Mapping[str, str], types: Mapping[
 def color_code(type_: str) -> str:
     """The escape code of a type's color, the nearest to that on the HTML page."""
     color = color_of(type_)
-    if color.chroma < _GREY:
+    if color.chroma < _GRAY:
         return BOLD
     nearest = min(_HUES, key=lambda hue: abs((hue - color.hue + 180) % 360 - 180))
     code = _HUES[nearest]

@@ -73,6 +73,7 @@ RENAMED_KEYS: dict[str, dict[str, str]] = {
         "leakage.run_words": "leakage.ngram_words",
         "near.run_words": "near.shingle_words",
         "sources.*.leave_out": "sources.*.exclude_passages",
+        "sources.*.licences": "sources.*.licenses",
         "sources.*.as_large_as": "sources.*.match_size_of",
     },
     "distill": {

@@ -13,7 +13,7 @@ Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
 
 Language = Literal["en", "fr", "de", "es", "it", "pt"]
 
-Licences = Literal["any", "stated", "commercial"]
+Licenses = Literal["any", "stated", "commercial"]
 
 
 class Source(Table):
@@ -27,7 +27,7 @@ class Source(Table):
     options: dict[str, str | int | float | bool] = Field(
         default={}, description="Options of the format, as for `lexome convert --set`."
     )
-    licences: Licences = Field(
+    licenses: Licenses = Field(
         default="any",
         description="any; stated: the license is known; commercial: CC0, CC BY, BY-SA, BY-ND, public domain.",
     )

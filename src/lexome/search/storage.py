@@ -11,7 +11,7 @@
 | postings | of each term, by batch: the passages that have it, and how often |
 | vectors | the vector of each passage |
 
-Passage ids are never used twice, so postings of removed passages are recognised by their ids.
+Passage ids are never used twice, so postings of removed passages are recognized by their ids.
 """
 
 import json

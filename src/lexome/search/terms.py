@@ -128,7 +128,7 @@ _PART = rf"[^\W_]++(?:{_INSIDE}++[^\W_]*+)*+"
 # Begun at the beginning of a word, or a text of n letters would take n² steps.
 _COMPOUND = re.compile(rf"(?<![^\W_])(?<!{_INSIDE}){_PART}(?:[-\u2010-\u2013/]{_INSIDE}*{_PART})+")
 
-# Frequent words that say nothing about a text's subject, beside those by which English is recognised.
+# Frequent words that say nothing about a text's subject, beside those by which English is recognized.
 _MORE_STOP_WORDS = """
     a an as at but can could did do does had he her his how i if in into its may me might more most my no nor on or our
     shall she should so some such than their them then there these they those to us was what when where whether while

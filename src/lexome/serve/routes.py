@@ -110,7 +110,7 @@ async def annotate(
     run: the documents are only converted to another format.
     """
     service = service_of(request)
-    # A misspelt min-score would otherwise have no effect, without notice.
+    # A misspelled min-score would otherwise have no effect, without notice.
     if unknown := sorted(set(request.query_params) - set(_ANNOTATE_QUERY)):
         raise UsageError(f"unknown query parameter {unknown[0][:60]!r}; expected {', '.join(_ANNOTATE_QUERY)}.")
     if to not in output_formats():

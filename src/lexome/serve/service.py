@@ -347,7 +347,7 @@ class Service:
         return await asyncio.get_running_loop().run_in_executor(self._large_bodies, work)
 
     async def in_time(self, request: Request, work: Awaitable[Result]) -> Result:
-        """The result of `work`; RequestError on a timeout or shutdown, cancelled if the client disconnects."""
+        """The result of `work`; RequestError on a timeout or shutdown, canceled if the client disconnects."""
         task = asyncio.ensure_future(work)
         disconnect = asyncio.ensure_future(_disconnect(request))
         try:

@@ -294,7 +294,7 @@ class Ner(Task):
     nested         False: one choice among all tags, so mentions cannot overlap. True: each type is a group of tags, so
                    mentions of different types may overlap
     scheme         "iob2": B and I; "iobes": B, I, E and S
-    labelling      "first": only the first token of a word is labelled, and decides for it; "words": each token of a
+    labelling      "first": only the first token of a word is labeled, and decides for it; "words": each token of a
                    word has the word's tag, and their mean decides; "pieces": each token has its own tag
     decoding       "viterbi": the best sequence that is valid in the scheme; "repair": the best tag of each unit, read
                    as conlleval reads them
@@ -476,10 +476,10 @@ class Ner(Task):
                 kept = drop_overlaps([mention for mention in aligned if mention[2] in types], self.notes)
                 tags_UG[:, group] = encode_tags(kept, count, tags, self.scheme)
         targets = np.full((len(tokens), len(self.groups)), IGNORE_INDEX, np.int64)
-        labelled = units.of >= 0
+        labeled = units.of >= 0
         if self.labelling == "first":
-            labelled &= np.isin(np.arange(len(tokens)), units.firsts)
-        targets[labelled] = tags_UG[units.of[labelled]]
+            labeled &= np.isin(np.arange(len(tokens)), units.firsts)
+        targets[labeled] = tags_UG[units.of[labeled]]
         return targets
 
     def decode(
@@ -596,10 +596,10 @@ class Ner(Task):
                 logits_UGK, groups = logits_UGK[:, some], [groups[group] for group in some]
             return units, _log_softmax(logits_UGK), groups
         log_TGK = _log_softmax(logits_TGK)
-        labelled = units.of >= 0
+        labeled = units.of >= 0
         sums_UGK = np.zeros((len(units.ranges), *log_TGK.shape[1:]))
-        np.add.at(sums_UGK, units.of[labelled], log_TGK[labelled])
-        counts_U = np.bincount(units.of[labelled], minlength=len(units.ranges))
+        np.add.at(sums_UGK, units.of[labeled], log_TGK[labeled])
+        counts_U = np.bincount(units.of[labeled], minlength=len(units.ranges))
         return units, np.asarray(sums_UGK / counts_U[:, None, None]), groups
 
     def _mentions(self, units: Units, scores_UGK: Floats, groups: Sequence[int]) -> Iterator[PredictedMention]:

@@ -215,7 +215,7 @@ class Parallel:
     def __init__(self, sizes: Sizes, device: torch.device, mesh: DeviceMesh | None = None) -> None:
         self.sizes, self.device, self.mesh = sizes, device, mesh
         self.rank = 0 if mesh is None else dist.get_rank()
-        # Ranks count along the tensor axis first: neighbours, which have the fastest link, are one tensor group.
+        # Ranks count along the tensor axis first: neighbors, which have the fastest link, are one tensor group.
         self.replica = self.rank // sizes.tensor
         self.replicas = sizes.data * sizes.shard
 

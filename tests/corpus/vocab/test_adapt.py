@@ -100,7 +100,7 @@ def test_a_cased_vocabulary_takes_words_as_they_are_written() -> None:
     assert "TNFα" in taken(old, adapted(old, *TEXTS)[0])[1]
 
 
-def test_a_word_behind_which_others_could_not_be_spelt_is_passed_over() -> None:
+def test_a_word_behind_which_others_could_not_be_spelled_is_passed_over() -> None:
     pieces = [*BERT_SPECIAL, *UNUSED, "x", "##y", "##yq", "z"]
     old = bert_tokenizer({piece: number for number, piece in enumerate(pieces)}, cased=True)
     # "xy" gains most. Behind it there would be no piece for the q of "xyq", unless that is a new word too.
@@ -192,13 +192,13 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def learnt(**settings: object) -> LearnedVocab:
+def learned(**settings: object) -> LearnedVocab:
     given = {"stage": "learn-vocab", "inputs": ["records"], "out": "adapted", "adapt": "model", **settings}
     return learn_vocab(VocabRecipe.model_validate(given))
 
 
 def test_the_folder_is_that_of_the_model_but_for_its_pieces(desk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = learnt(min_documents=20)
+    made = learned(min_documents=20)
     ours = load_tokenizer(made.folder)
     assert (made.pieces, made.documents, made.adapted and made.adapted.given) == (base().get_vocab_size(), 40, 3)
     assert json.loads((made.folder / "tokenizer_config.json").read_text())["note"] == "kept"
@@ -215,7 +215,7 @@ def test_the_folder_is_that_of_the_model_but_for_its_pieces(desk: Path, monkeypa
 def test_a_vocabulary_alone_can_be_adapted(desk: Path) -> None:
     pieces = sorted(base().get_vocab(), key=base().token_to_id)
     (desk / "vocab.txt").write_text("".join(f"{piece}\n" for piece in pieces))
-    made = learnt(adapt="vocab.txt", min_documents=10)
+    made = learned(adapt="vocab.txt", min_documents=10)
     found = load_tokenizer(made.folder)
     assert tokens(found, "phosphorylase") == ["phosphorylase"]
     said = json.loads((made.folder / "tokenizer_config.json").read_text())
@@ -225,7 +225,7 @@ def test_a_vocabulary_alone_can_be_adapted(desk: Path) -> None:
 def test_special_tokens_are_told_by_what_the_tokenizer_does_with_them(desk: Path) -> None:
     pieces = [*UNUSED, *LETTERS, *(f"##{letter}" for letter in LETTERS), *".-12"]
     mpnet_tokenizer(*pieces).save("mpnet.json")
-    made = learnt(adapt="mpnet.json", min_documents=10)
+    made = learned(adapt="mpnet.json", min_documents=10)
     said = json.loads((made.folder / "special_tokens_map.json").read_text())
     assert said == {
         "cls_token": "<s>",
@@ -237,17 +237,17 @@ def test_special_tokens_are_told_by_what_the_tokenizer_does_with_them(desk: Path
 
 
 def test_what_lies_beside_a_tokenizer_is_kept_and_a_length_that_is_given_counts(desk: Path) -> None:
-    made = learnt(adapt="model/tokenizer.json", max_length=128)
+    made = learned(adapt="model/tokenizer.json", max_length=128)
     said = json.loads((made.folder / "tokenizer_config.json").read_text())
     assert (said["note"], said["model_max_length"]) == ("kept", 128)
 
 
 def test_the_same_again_is_nothing_to_do_and_another_tokenizer_is_refused(desk: Path) -> None:
-    first, again = learnt(), learnt()
+    first, again = learned(), learned()
     assert (again.new, again.adapted, again.sha256) == (False, first.adapted, first.sha256)
     base("another").save("model/tokenizer.json")
     with raises(UsageError, code="other-settings"):
-        learnt()
+        learned()
 
 
 def test_fresh_processes_write_the_same_bytes(desk: Path) -> None:
@@ -274,7 +274,7 @@ def test_only_word_pieces_are_adapted(desk: Path) -> None:
         )
     )
     with raises(RecipeError, code="not-wordpiece", value="BPE"):
-        learnt(adapt="bytes")
+        learned(adapt="bytes")
 
 
 def test_the_command_says_what_was_free_and_what_is_saved(desk: Path) -> None:

@@ -1,4 +1,4 @@
-"""Vocabularies learnt from a small text: what they keep, and that the same text gives the same bytes."""
+"""Vocabularies learned from a small text: what they keep, and that the same text gives the same bytes."""
 
 import json
 import os
@@ -60,11 +60,11 @@ def records(tmp_path: Path) -> Path:
 def learn(records: Path, tmp_path: Path) -> Callable[..., LearnedVocab]:
     """learn_vocab on the records, with settings."""
 
-    def learnt(kind: Kind = "wordpiece", **settings: object) -> LearnedVocab:
+    def learned(kind: Kind = "wordpiece", **settings: object) -> LearnedVocab:
         given: dict[str, object] = {"inputs": [records], "out": tmp_path / kind, "size": 700, **settings}
         return learn_vocab(VocabRecipe.model_validate({"stage": "learn-vocab", "kind": kind, **given}))
 
-    return learnt
+    return learned
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -206,7 +206,7 @@ def test_a_folder_of_somebody_else_is_never_replaced(learn: Callable[..., Learne
     assert (mine / "chapter.txt").read_text() == "years of work"
 
 
-def test_a_tokenizer_that_was_changed_is_not_taken_for_the_one_learnt(learn: Callable[..., LearnedVocab]) -> None:
+def test_a_tokenizer_that_was_changed_is_not_taken_for_the_one_learned(learn: Callable[..., LearnedVocab]) -> None:
     file = learn().folder / "tokenizer.json"
     file.write_text(file.read_text().replace("kinase", "kinsae"))
     with raises(UsageError, code="other-settings", mentions="tokenizer.json"):
@@ -241,7 +241,7 @@ def test_the_run_file_says_what_was_made(learn: Callable[..., LearnedVocab]) -> 
         ({"inputs": ["nowhere"]}, FormatError, "missing-file"),
     ],
 )
-def test_what_cannot_be_learnt_says_why(
+def test_what_cannot_be_learned_says_why(
     settings: dict[str, object], error: type[LexomeError], code: str, learn: Callable[..., LearnedVocab]
 ) -> None:
     with raises(error, code=code):

@@ -1,4 +1,4 @@
-"""Everyone can use it: from the keyboard, on a phone, in the dark, with any sight of colours."""
+"""Everyone can use it: from the keyboard, on a phone, in the dark, with any sight of colors."""
 
 import json
 from typing import Any
@@ -8,11 +8,11 @@ from page_acts import FOUND, TEXT, annotate, drop, marked
 
 from lexome.formats.html import COLORS, color_of
 
-# The relative luminance and contrast of WCAG 2, over colours as the browser draws them.
+# The relative luminance and contrast of WCAG 2, over colors as the browser draws them.
 CONTRAST = """
 const pen = new OffscreenCanvas(1, 1).getContext("2d", {willReadFrequently: true});
-const light = colour => {
-  pen.fillStyle = colour;
+const light = color => {
+  pen.fillStyle = color;
   pen.fillRect(0, 0, 1, 1);
   const [r, g, b] = [...pen.getImageData(0, 0, 1, 1).data].map(part => part / 255)
     .map(part => part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4);
@@ -118,7 +118,7 @@ def test_types_are_named_beside_their_mentions(page: Any) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_text_on_every_colour_has_contrast_enough(visit: Any, scheme: str) -> None:
+def test_text_on_every_color_has_contrast_enough(visit: Any, scheme: str) -> None:
     page = visit(color_scheme=scheme)
     types = [*COLORS, *(f"type {number}" for number in range(24))]
     text = " ".join("word" for _ in types)
@@ -140,21 +140,21 @@ def test_text_on_every_colour_has_contrast_enough(visit: Any, scheme: str) -> No
     assert (least["text"] >= 4.5, least["name"] >= 4.5, least["line"] >= 3) == (True, True, True), least
 
 
-def test_colours_are_those_of_the_html_files(page: Any) -> None:
+def test_colors_are_those_of_the_html_files(page: Any) -> None:
     types = ["Gene", "GENE", "DiseaseOrPhenotypicFeature", "cell-line", "Mutation", "Other thing", "Ärzte", "<b>", ""]
     seen = page.evaluate(
-        "async types => { const {colourOf} = await import('/static/colours.js'); return types.map(colourOf); }", types
+        "async types => { const {colorOf} = await import('/static/colors.js'); return types.map(colorOf); }", types
     )
     known = [color_of(type_) for type_ in types]
-    assert seen == [[colour.light, colour.dark, colour.chroma, colour.hue] for colour in known]
+    assert seen == [[color.light, color.dark, color.chroma, color.hue] for color in known]
 
 
 def test_no_other_name_of_a_type_is_missing_from_the_page(page: Any) -> None:
     from lexome.formats.html import _FAMILIES
 
     seen = page.evaluate(
-        "async types => { const {colourOf} = await import('/static/colours.js'); return types.map(colourOf); }",
+        "async types => { const {colorOf} = await import('/static/colors.js'); return types.map(colorOf); }",
         list(_FAMILIES),
     )
     known = [color_of(type_) for type_ in _FAMILIES]
-    assert seen == [[colour.light, colour.dark, colour.chroma, colour.hue] for colour in known]
+    assert seen == [[color.light, color.dark, color.chroma, color.hue] for color in known]

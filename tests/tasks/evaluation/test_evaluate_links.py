@@ -96,13 +96,13 @@ def test_relations_between_concepts_and_of_relations_count() -> None:
     assert values(compared([doc], [doc]), "relations")["type and arguments", "F1"] == 1
 
 
-def labelled(*labels: tuple[str, ...]) -> list[Document]:
+def labeled(*labels: tuple[str, ...]) -> list[Document]:
     return [Document(str(number), (Passage(0, f"Text {number}"),), labels=own) for number, own in enumerate(labels)]
 
 
 def test_one_label_each_is_scored_by_accuracy_and_by_class() -> None:
-    gold = labelled(("CPR:3",), ("CPR:4",), ("false",), ("false",))
-    found = labelled(("CPR:3",), ("false",), ("false",), ())
+    gold = labeled(("CPR:3",), ("CPR:4",), ("false",), ("false",))
+    found = labeled(("CPR:3",), ("false",), ("false",), ())
     scores = values(compared(found, gold), "labels")
     assert scores == {
         ("one label each", "accuracy"): 2 / 4,
@@ -114,12 +114,12 @@ def test_one_label_each_is_scored_by_accuracy_and_by_class() -> None:
 
 
 def test_classes_can_be_asked_for() -> None:
-    gold, found = labelled(("1",), ("0",), ("1",)), labelled(("1",), ("1",), ("0",))
+    gold, found = labeled(("1",), ("0",), ("1",)), labeled(("1",), ("1",), ("0",))
     assert values(compared(found, gold, only=["1"]), "labels")["asked classes", "F1"] == 1 / 2
 
 
 def test_sets_of_labels_are_scored_by_label_and_by_document() -> None:
-    gold, found = labelled(("a", "b"), ("c",), ()), labelled(("a",), ("c", "b"), ())
+    gold, found = labeled(("a", "b"), ("c",), ()), labeled(("a",), ("c", "b"), ())
     result = compared(found, gold)
     assert values(result, "labels") == {
         ("any number of labels", "F1"): pytest.approx(4 / 6),
@@ -135,7 +135,7 @@ def test_sets_of_labels_are_scored_by_label_and_by_document() -> None:
 
 def test_numbers_are_correlated() -> None:
     gold, found = [0.0, 1.5, 2.0, 4.0], [0.5, 1.0, 3.0, 2.5]
-    result = compared(labelled(*((str(one),) for one in found)), labelled(*((str(one),) for one in gold)))
+    result = compared(labeled(*((str(one),) for one in found)), labeled(*((str(one),) for one in gold)))
     assert values(result, "labels") == {
         ("Pearson", "correlation"): pytest.approx(scipy.stats.pearsonr(gold, found).statistic),
         ("Spearman", "correlation"): pytest.approx(scipy.stats.spearmanr(gold, found).statistic),
@@ -143,7 +143,7 @@ def test_numbers_are_correlated() -> None:
 
 
 def test_documents_without_a_number_are_noted() -> None:
-    result = compared(labelled(("1.0",), (), ("2.0",)), labelled(("1.0",), ("1.5",), ("2.0",)))
+    result = compared(labeled(("1.0",), (), ("2.0",)), labeled(("1.0",), ("1.5",), ("2.0",)))
     assert result.notes == ("1 documents have no predicted number, and are in no correlation",)
 
 

@@ -155,11 +155,11 @@ GRAPHS = st.lists(st.lists(st.integers(0, 4), unique=True, max_size=5), max_size
 
 
 @given(GRAPHS)
-def test_no_other_matching_is_larger(neighbours: list[list[int]]) -> None:
-    pairs = largest_matching(neighbours)
-    assert all(right in neighbours[left] for left, right in pairs.items())
+def test_no_other_matching_is_larger(neighbors: list[list[int]]) -> None:
+    pairs = largest_matching(neighbors)
+    assert all(right in neighbors[left] for left, right in pairs.items())
     assert len(set(pairs.values())) == len(pairs)
-    edges = [(left, right) for left, rights in enumerate(neighbours) for right in rights]
+    edges = [(left, right) for left, rights in enumerate(neighbors) for right in rights]
     for larger in combinations(edges, len(pairs) + 1):
         lefts, rights = {left for left, _ in larger}, {right for _, right in larger}
         assert min(len(lefts), len(rights)) < len(larger)

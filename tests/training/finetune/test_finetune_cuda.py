@@ -17,7 +17,7 @@ if not torch.cuda.is_available():
 NER = {"kind": "ner", "types": ["Gene", "Drug"]}
 
 
-def learnt(start: Path, folder: Path, docs: list[Document], task: dict[str, Any], **keys: Any) -> Finetuned:
+def learned(start: Path, folder: Path, docs: list[Document], task: dict[str, Any], **keys: Any) -> Finetuned:
     data = write_splits(folder / "data", train=docs, dev=docs)
     return finetune(recipe_of(start, data, folder / "out", task, device="cuda", **keys), progress_shown=False)
 
@@ -42,14 +42,14 @@ def first_score(done: Finetuned) -> float:
     ],
     ids=["ner", "not recorded", "compiled", "crf", "dice", "lora", "inference", "similarity", "questions"],
 )
-def test_a_task_is_learnt_by_heart_in_bfloat16(
+def test_a_task_is_learned_by_heart_in_bfloat16(
     docs: list[Document], task: dict[str, Any], keys: dict[str, Any], start: Path, tmp_path: Path
 ) -> None:
-    assert first_score(learnt(start, tmp_path, docs, task, **keys)) > 0.99
+    assert first_score(learned(start, tmp_path, docs, task, **keys)) > 0.99
 
 
 def test_the_same_seed_gives_the_same_bits(start: Path, tmp_path: Path) -> None:
-    models = [learnt(start, tmp_path / name, ner_documents(), NER, epochs=5, dropout=0.1).model for name in ("a", "b")]
+    models = [learned(start, tmp_path / name, ner_documents(), NER, epochs=5, dropout=0.1).model for name in ("a", "b")]
     one, two = (load(model).model.state_dict() for model in models if model is not None)
     assert all(torch.equal(one[name], two[name]) for name in one)
 
@@ -57,7 +57,8 @@ def test_the_same_seed_gives_the_same_bits(start: Path, tmp_path: Path) -> None:
 def test_recorded_steps_end_where_steps_that_are_not_do(start: Path, tmp_path: Path) -> None:
     docs = ner_documents(40)
     models = [
-        learnt(start, tmp_path / str(graphs), docs, NER, epochs=3, cuda_graphs=graphs).model for graphs in (True, False)
+        learned(start, tmp_path / str(graphs), docs, NER, epochs=3, cuda_graphs=graphs).model
+        for graphs in (True, False)
     ]
     one, two = (load(model).model.state_dict() for model in models if model is not None)
     # Not weight by weight: a key's bias has no gradient but rounding, and AdamW makes steps of it all the same.

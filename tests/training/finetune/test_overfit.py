@@ -60,8 +60,8 @@ TASKS: dict[str, tuple[list[Document], dict[str, Any]]] = {
 }
 
 
-def learnt(start: Path, folder: Path, docs: list[Document], task: dict[str, Any], **keys: Any) -> Finetuned:
-    """Fine-tune on documents, and score on the same ones: this shows that they can be learnt, and nothing else."""
+def learned(start: Path, folder: Path, docs: list[Document], task: dict[str, Any], **keys: Any) -> Finetuned:
+    """Fine-tune on documents, and score on the same ones: this shows that they can be learned, and nothing else."""
     data = write_splits(folder / "data", train=docs, dev=docs)
     # At sixty times the usual learning rate a step moves the vectors further than probing scales them by.
     keys = {"probe": {"epochs": 0}, **keys}
@@ -74,22 +74,22 @@ def first_score(done: Finetuned) -> float:
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_a_task_is_learnt_by_heart(name: str, start: Path, tmp_path: Path) -> None:
+def test_a_task_is_learned_by_heart(name: str, start: Path, tmp_path: Path) -> None:
     docs, task = TASKS[name]
-    assert first_score(learnt(start, tmp_path, docs, task)) > 0.995
+    assert first_score(learned(start, tmp_path, docs, task)) > 0.995
 
 
 @pytest.mark.parametrize("kind", ["weighted", "focal", "dice"])
 def test_losses_for_rare_labels_learn_as_well(kind: str, start: Path, tmp_path: Path) -> None:
     docs, task = TASKS["ner"]
-    done = learnt(start, tmp_path, docs, task, loss={"kind": kind, "oversample": 0.5}, epochs=80)
+    done = learned(start, tmp_path, docs, task, loss={"kind": kind, "oversample": 0.5}, epochs=80)
     assert first_score(done) == 1.0
 
 
 @pytest.mark.parametrize("nested", [False, True])
-def test_a_chain_over_tags_is_learnt_and_served(nested: bool, start: Path, tmp_path: Path) -> None:
+def test_a_chain_over_tags_is_learned_and_served(nested: bool, start: Path, tmp_path: Path) -> None:
     docs, task = ner_documents(), GENES_AND_DRUGS | {"nested": nested}
-    done = learnt(start, tmp_path, docs, task, head={"crf": True, "dropout": 0.0})
+    done = learned(start, tmp_path, docs, task, head={"crf": True, "dropout": 0.0})
     assert first_score(done) == 1.0
     assert done.model is not None
     settings = json.loads((done.model / "task.json").read_text())
@@ -105,7 +105,7 @@ def test_the_model_folder_answers_as_the_run_did(start: Path, tmp_path: Path) ->
     from lexome.training.finetune.task_model import TaskModel
 
     docs = ner_documents()
-    done = learnt(start, tmp_path, docs, GENES_AND_DRUGS, epochs=8)
+    done = learned(start, tmp_path, docs, GENES_AND_DRUGS, epochs=8)
     assert done.model is not None
     task = task_of(json.loads((done.model / "task.json").read_text()))
     found = load(done.model)
@@ -125,7 +125,7 @@ def test_the_model_folder_answers_as_the_run_did(start: Path, tmp_path: Path) ->
 
 
 def test_transformers_loads_the_model_folder(start: Path, tmp_path: Path) -> None:
-    done = learnt(start, tmp_path, ner_documents(), GENES_AND_DRUGS, epochs=2)
+    done = learned(start, tmp_path, ner_documents(), GENES_AND_DRUGS, epochs=2)
     theirs = transformers.AutoModelForTokenClassification.from_pretrained(done.model)
     assert theirs.config.id2label[1] == "B-Gene"
     ours = load(done.model)  # type: ignore[arg-type]
@@ -133,7 +133,7 @@ def test_transformers_loads_the_model_folder(start: Path, tmp_path: Path) -> Non
 
 
 def test_pipelines_of_transformers_know_that_labels_do_not_exclude_one_another(start: Path, tmp_path: Path) -> None:
-    done = learnt(start, tmp_path, *TASKS["classes"], epochs=30)
+    done = learned(start, tmp_path, *TASKS["classes"], epochs=30)
     pipeline = transformers.pipeline("text-classification", model=str(done.model), device="cpu", top_k=None)
     scores = {found["label"]: found["score"] for found in pipeline(["BRCA1 and aspirin ."])[0]}
     # Labels that exclude one another would share out 1 among them.
@@ -141,7 +141,7 @@ def test_pipelines_of_transformers_know_that_labels_do_not_exclude_one_another(s
 
 
 def test_an_encoder_that_is_frozen_stays_as_it_was(start: Path, tmp_path: Path) -> None:
-    done = learnt(start, tmp_path, ner_documents(), GENES_AND_DRUGS, method="frozen", epochs=3)
+    done = learned(start, tmp_path, ner_documents(), GENES_AND_DRUGS, method="frozen", epochs=3)
     assert done.model is not None
     before, after = (load(path, kind="encoder").model.state_dict() for path in (start, done.model))
     assert all(torch.equal(before[name], after[name]) for name in before)
@@ -150,7 +150,7 @@ def test_an_encoder_that_is_frozen_stays_as_it_was(start: Path, tmp_path: Path) 
 def test_adapters_learn_while_the_rest_stays(start: Path, tmp_path: Path) -> None:
     targets = ["query", "key", "value", "out", "up", "down"]
     lora = {"rank": 8, "targets": targets, "dropout": 0.0}
-    done = learnt(start, tmp_path, ner_documents(), GENES_AND_DRUGS, method="lora", lora=lora, epochs=80)
+    done = learned(start, tmp_path, ner_documents(), GENES_AND_DRUGS, method="lora", lora=lora, epochs=80)
     assert first_score(done) == 1.0
     assert done.model is not None
     before, after = (load(path, kind="encoder").model.state_dict() for path in (start, done.model))
@@ -160,7 +160,7 @@ def test_adapters_learn_while_the_rest_stays(start: Path, tmp_path: Path) -> Non
 
 def test_peft_puts_the_adapters_on_the_checkpoint_and_computes_the_merged_model(start: Path, tmp_path: Path) -> None:
     peft = pytest.importorskip("peft", reason="the peft library is not installed")
-    done = learnt(start, tmp_path, ner_documents(), GENES_AND_DRUGS, method="lora", epochs=3)
+    done = learned(start, tmp_path, ner_documents(), GENES_AND_DRUGS, method="lora", epochs=3)
     assert done.model is not None
     base = transformers.AutoModelForTokenClassification.from_pretrained(start, num_labels=5)
     adapted = peft.PeftModel.from_pretrained(base, str(done.model.parent / "adapter")).eval()
@@ -172,7 +172,7 @@ def test_peft_puts_the_adapters_on_the_checkpoint_and_computes_the_merged_model(
 
 def test_a_head_with_hidden_layers_is_kept_with_the_model(start: Path, tmp_path: Path) -> None:
     head = {"layers": 2, "hidden_size": 24, "dropout": 0.0}
-    done = learnt(start, tmp_path, class_documents(several=False), TASKS["one class"][1], head=head)
+    done = learned(start, tmp_path, class_documents(several=False), TASKS["one class"][1], head=head)
     assert first_score(done) == 1.0
     assert done.model is not None
     assert load(done.model).model.head.hidden.hidden_size == 24  # type: ignore[union-attr]
@@ -181,26 +181,26 @@ def test_a_head_with_hidden_layers_is_kept_with_the_model(start: Path, tmp_path:
 
 
 def test_a_label_is_told_from_the_mean_of_the_tokens_where_that_is_asked_for(start: Path, tmp_path: Path) -> None:
-    done = learnt(start, tmp_path, class_documents(several=False), TASKS["one class"][1], head={"pooling": "mean"})
+    done = learned(start, tmp_path, class_documents(several=False), TASKS["one class"][1], head={"pooling": "mean"})
     assert first_score(done) == 1.0
     assert done.model is not None
     model = load(done.model).model
     assert model.head.pooling == "mean"  # type: ignore[union-attr]
-    again = learnt(done.model, tmp_path / "again", class_documents(several=False), TASKS["one class"][1], epochs=1)
+    again = learned(done.model, tmp_path / "again", class_documents(several=False), TASKS["one class"][1], epochs=1)
     assert again.model is not None
     assert load(again.model).model.head.pooling == "mean"  # type: ignore[union-attr]
 
 
-def test_pooling_is_refused_where_tokens_are_labelled(start: Path, tmp_path: Path) -> None:
+def test_pooling_is_refused_where_tokens_are_labeled(start: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="labels a token"):
-        learnt(start, tmp_path, ner_documents(), GENES_AND_DRUGS, head={"pooling": "mean"})
+        learned(start, tmp_path, ner_documents(), GENES_AND_DRUGS, head={"pooling": "mean"})
 
 
 @pytest.mark.parametrize("architecture", ["roberta", "distilbert"])
 def test_other_architectures_learn_too(architecture: str, tmp_path: Path) -> None:
     shape = {"roberta": {"position_offset": 1, "segments": 1}, "distilbert": {"segments": 0}}[architecture]
     model = tiny_model(tmp_path / "model", architecture=architecture, **shape)
-    assert first_score(learnt(model, tmp_path, pair_documents(numbers=False), {"kind": "inference"})) == 1.0
+    assert first_score(learned(model, tmp_path, pair_documents(numbers=False), {"kind": "inference"})) == 1.0
 
 
 def test_a_model_that_transformers_computes_learns_too(start: Path, tmp_path: Path) -> None:
@@ -218,7 +218,7 @@ def test_a_model_that_transformers_computes_learns_too(start: Path, tmp_path: Pa
     transformers.ElectraModel(config).save_pretrained(model)
     for name in ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"):
         (model / name).write_bytes((start / name).read_bytes())
-    done = learnt(model, tmp_path, ner_documents(), GENES_AND_DRUGS, epochs=80, attention_dropout="checkpoint")
+    done = learned(model, tmp_path, ner_documents(), GENES_AND_DRUGS, epochs=80, attention_dropout="checkpoint")
     assert first_score(done) == 1.0
     assert done.model is not None
     assert load(done.model).backend == "transformers"

@@ -113,7 +113,7 @@ def test_weights_of_all_that_is_asked_are_one_in_the_mean() -> None:
     assert np.mean([weights[int(row.targets[0])] for row in rows]) == pytest.approx(1.0)
 
 
-def test_a_label_that_is_always_true_is_learnt_too() -> None:
+def test_a_label_that_is_always_true_is_learned_too() -> None:
     task = Classes(["gene", "drug", "seen"], several=True)
     docs = [replace(doc, labels=(*doc.labels, "seen")) for doc in class_documents(several=True)]
     rows = [row for doc in docs for row in task.encode(doc, Letters(), FRAME, with_targets=True)]

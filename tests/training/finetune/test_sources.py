@@ -1,4 +1,4 @@
-"""What is learnt from: types under other names, and articles that are held out because another set tests on them."""
+"""What is learned from: types under other names, and articles that are held out because another set tests on them."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -81,7 +81,7 @@ def types_in(docs: list[Document], sources: list[str]) -> set[tuple[str, str]]:
     return {(source, span.type) for doc, source in zip(docs, sources, strict=True) for span in doc.spans}
 
 
-def test_a_type_is_learnt_and_scored_under_its_other_name(start: Path, root: Path) -> None:
+def test_a_type_is_learned_and_scored_under_its_other_name(start: Path, root: Path) -> None:
     parts = task_data(start, root).splits(None)
     assert parts.dev is not None
     for split in (parts.train, parts.dev):
@@ -112,7 +112,7 @@ def test_a_name_must_be_one_of_the_types_that_are_related() -> None:
         require_types({"made": {"Protein": "Gen"}}, task)
 
 
-def test_a_sentence_that_another_set_tests_on_is_not_learnt(start: Path, root: Path) -> None:
+def test_a_sentence_that_another_set_tests_on_is_not_learned(start: Path, root: Path) -> None:
     every, kept = (task_data(start, root, exclude=names).splits(None) for names in ([], ["BC5CDR:test"]))
     lost = {doc.text for doc in every.train.docs} - {doc.text for doc in kept.train.docs}
     assert lost == {f"{TESTED} ."}

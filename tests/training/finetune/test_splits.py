@@ -41,7 +41,7 @@ def test_types_of_pairs_must_be_those_of_mentions(start: Path, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("score_test", ["every", "best"])
-def test_a_test_split_that_cannot_be_scored_is_refused_before_anything_is_learnt(
+def test_a_test_split_that_cannot_be_scored_is_refused_before_anything_is_learned(
     score_test: str, start: Path, tmp_path: Path
 ) -> None:
     docs = pair_documents(numbers=True)
@@ -53,7 +53,7 @@ def test_a_test_split_that_cannot_be_scored_is_refused_before_anything_is_learnt
     assert not list(tmp_path.rglob("metrics.jsonl"))
 
 
-def test_a_measure_that_test_alone_could_have_is_refused_before_anything_is_learnt(
+def test_a_measure_that_test_alone_could_have_is_refused_before_anything_is_learned(
     start: Path, data: Path, tmp_path: Path
 ) -> None:
     keys: dict[str, Any] = {"data": {"folder": data, "dev": "none"}, "evaluation": {"metric": "f2"}, "epochs": 1}
@@ -114,7 +114,7 @@ def _eu_adr(root: Path) -> Path:
     return root
 
 
-def test_a_test_split_that_is_learnt_from_is_not_kept_apart(start: Path, tmp_path: Path) -> None:
+def test_a_test_split_that_is_learned_from_is_not_kept_apart(start: Path, tmp_path: Path) -> None:
     docs = ner_documents(10)
     folder = write_splits(tmp_path / "data", train=docs[:4], dev=docs[4:6], test=docs[6:])
     data = {"folder": folder, "train": ["train", "test"], "overlap": "drop"}
@@ -125,7 +125,7 @@ def test_a_test_split_that_is_learnt_from_is_not_kept_apart(start: Path, tmp_pat
 
 
 @pytest.mark.parametrize("folds", [None, {"count": 2, "use": [0]}])
-def test_what_is_in_test_is_not_learnt_however_the_splits_are_made(
+def test_what_is_in_test_is_not_learned_however_the_splits_are_made(
     folds: dict[str, Any] | None, start: Path, tmp_path: Path
 ) -> None:
     docs = ner_documents(10)
@@ -149,7 +149,7 @@ def test_a_fold_without_positives_is_told(start: Path, tmp_path: Path) -> None:
     assert any("dev has no relations, and train has 2" in said for said in found.summary.warnings)
 
 
-def test_labels_that_are_lacking_are_told_where_they_change_what_is_learnt(start: Path, tmp_path: Path) -> None:
+def test_labels_that_are_lacking_are_told_where_they_change_what_is_learned(start: Path, tmp_path: Path) -> None:
     docs = class_documents(several=False)
     folder = write_splits(tmp_path / "data", train=[replace(docs[0], labels=()), *docs[1:]], dev=docs)
     for task, said in (({}, 1), ({"several": True, "labels": ["gene", "drug", "both"]}, 0)):

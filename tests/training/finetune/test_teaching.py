@@ -1,4 +1,4 @@
-"""Teachers: what they say of text without labels is learnt, and everything they must have in common is asked for."""
+"""Teachers: what they say of text without labels is learned, and everything they must have in common is asked for."""
 
 import json
 import shutil

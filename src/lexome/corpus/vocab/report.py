@@ -56,7 +56,7 @@ class VocabStats:
     name: str
     pieces: int
     symbols_whole: int
-    symbols_spelt: int
+    symbols_spelled: int
     symbols_unknown: str
     text: Fragmentation = field(default_factory=Fragmentation)
     entities: dict[str, Fragmentation] = field(default_factory=dict)
@@ -113,7 +113,7 @@ class VocabReport:
             f"{text['characters_per_piece']:.2f}" if seen else "-",
             f"{every.measures()['unknown_rate']:.4%}",
             *(f"{row.entities[name].measures()['pieces_per_word']:.3f}" for name in sets),
-            f"{row.symbols_whole} whole, {row.symbols_spelt} spelt, {len(row.symbols_unknown)} unknown",
+            f"{row.symbols_whole} whole, {row.symbols_spelled} spelled, {len(row.symbols_unknown)} unknown",
         ]
 
 
@@ -177,7 +177,7 @@ def mention_words(documents: Iterable[Document]) -> Iterator[tuple[str, int]]:
 
 def _symbol_coverage(name: str, tokenizer: Any) -> VocabStats:
     """A row with what needs no text: the size, and the symbols the vocabulary can say."""
-    whole = spelt = 0
+    whole = spelled = 0
     lost = ""
     unknown = unknown_id(tokenizer)
     for symbol in GREEK + SYMBOLS:
@@ -188,8 +188,8 @@ def _symbol_coverage(name: str, tokenizer: Any) -> VocabStats:
         elif any(tokenizer.decode([one]).strip() == said.strip("▁ ") for one in ids):
             whole += 1
         else:
-            spelt += 1
-    return VocabStats(name, tokenizer.get_vocab_size(), whole, spelt, lost)
+            spelled += 1
+    return VocabStats(name, tokenizer.get_vocab_size(), whole, spelled, lost)
 
 
 def _measure_text(

@@ -17,7 +17,7 @@ _INITIALS = re.compile(r"[^\W\d_a-z][^\W\d_a-z-]*")
 _YEAR = re.compile(r"[0-9]{4}")
 _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _DOI = re.compile(r"\bdoi:\s*(10\.[^\s;]*[^\s;.])")
-_LICENCE_URL = re.compile(r"https?://creativecommons\.org/[\w./-]*[\w/]")
+_LICENSE_URL = re.compile(r"https?://creativecommons\.org/[\w./-]*[\w/]")
 
 _READ = frozenset(
     (
@@ -46,8 +46,8 @@ def metadata(infons: Mapping[str, Any], record: Mapping[str, Any]) -> Metadata:
     ids, other_ids = _ids(values)
     journal_line = values.get("journal") or ""
     year = values.get("year") or ""
-    licence = values.get("license") or values.get("licence")
-    url = _LICENCE_URL.search(licence or "")
+    license_ = values.get("license") or values.get("licence")
+    url = _LICENSE_URL.search(license_ or "")
     day = _DAY.match(string(record, "date") or "")
     # The date in the journal infon if it agrees with the year, else the year.
     date = parse_free_date(journal_line.partition(";")[2])
@@ -63,8 +63,8 @@ def metadata(infons: Mapping[str, Any], record: Mapping[str, Any]) -> Metadata:
         authors=_authors(values, strings(record, "authors")),
         # PMC separates keywords by spaces, which cannot be split.
         keywords=tuple(filter(None, map(str.strip, (values.get("kwd") or values.get("keywords") or "").split(";")))),
-        licence=licence,
-        licence_url=url[0] if url is not None else None,
+        license=license_,
+        license_url=url[0] if url is not None else None,
     )
 
 
@@ -85,7 +85,7 @@ def meta_infons(meta: Metadata) -> dict[str, str]:
         "issue": journal.issue,
         "authors": ", ".join(filter(None, names)),
         "kwd": "; ".join(meta.keywords),
-        "license": meta.licence,
+        "license": meta.license,
     }
     return {key: value for key, value in values.items() if value}
 

@@ -1,6 +1,6 @@
 // Filters by type and minimum score, applied to mentions that are already loaded.
 
-import { classOf } from "./colours.js";
+import { classOf } from "./colors.js";
 import { element, putText } from "./marks.js";
 
 const BINS = 50;

@@ -3,7 +3,7 @@
 // Each piece of text is inside one element for each mention that covers it. Overlapping mentions are drawn in separate
 // lanes under the text, short ones above long ones, so that all are visible. Everything is inserted as text, not HTML.
 
-import { classOf } from "./colours.js";
+import { classOf } from "./colors.js";
 
 // Lanes that have a place of their own under the text; deeper ones are drawn in the last.
 const LANES = 6;

@@ -1,6 +1,6 @@
 // The table of mentions: sortable; clicking a mention scrolls to it in the text.
 
-import { classOf } from "./colours.js";
+import { classOf } from "./colors.js";
 import { conceptElement } from "./concepts.js";
 import { element, putText } from "./marks.js";
 

@@ -36,7 +36,7 @@ const table = new MentionTable(goTo);
 const tip = new Tip(documents, (key) => shown.byKey.get(key));
 const input = new Input({ examples: EXAMPLES, annotate, complain });
 
-/** Annotate a source and show the result; a request in progress is cancelled. */
+/** Annotate a source and show the result; a request in progress is canceled. */
 async function annotate(source) {
   running?.abort();
   const current = (running = new AbortController());

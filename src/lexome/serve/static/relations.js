@@ -1,6 +1,6 @@
 // Relations: a table below each document, and filters by relation type and minimum score.
 
-import { classOf } from "./colours.js";
+import { classOf } from "./colors.js";
 import { conceptElement } from "./concepts.js";
 import { isEnough } from "./filters.js";
 import { element, putText } from "./marks.js";

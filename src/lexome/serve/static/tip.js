@@ -1,6 +1,6 @@
 // Tooltip of a mention under the pointer or focus, and arrow keys to move between mentions.
 
-import { classOf } from "./colours.js";
+import { classOf } from "./colors.js";
 import { conceptElement } from "./concepts.js";
 import { scoreText } from "./mentions.js";
 import { element, putText } from "./marks.js";

@@ -277,20 +277,20 @@ def overlap(left: Sequence[Range], right: Sequence[Range]) -> bool:
     return any(start < other_end and other < end for start, end in left for other, other_end in right)
 
 
-def largest_matching(neighbours: Sequence[Sequence[int]]) -> dict[int, int]:
-    """A maximum bipartite matching, where left `i` may be paired with `neighbours[i]`, by shortest augmenting paths.
+def largest_matching(neighbors: Sequence[Sequence[int]]) -> dict[int, int]:
+    """A maximum bipartite matching, where left `i` may be paired with `neighbors[i]`, by shortest augmenting paths.
 
     Whatever was paired stays paired, though not always with the same partner.
     """
     pairs: dict[int, int] = {}
     owner: dict[int, int] = {}
-    for start in range(len(neighbours)):
+    for start in range(len(neighbors)):
         came_from: dict[int, int] = {}  # each right one that was reached, and the left one that reached it
         waiting = deque([start])
         free: int | None = None
         while waiting and free is None:
             left = waiting.popleft()
-            for right in neighbours[left]:
+            for right in neighbors[left]:
                 if right in came_from:
                     continue
                 came_from[right] = left

@@ -596,7 +596,7 @@ def _what_to_try(recipe: FinetuneRecipe) -> str:
     head = "" if recipe.optimizer.head_lr is not None else "; set optimizer.head_lr to ten times that"
     return (
         f"Try another optimizer.lr (it is {recipe.optimizer.lr:g}){head}; raise the {length}; try other seeds; and see "
-        "whether data.limit = 50 can be learnt by heart: if not, look at the labels"
+        "whether data.limit = 50 can be learned by heart: if not, look at the labels"
     )
 
 

@@ -444,7 +444,7 @@ CLASS_SUFFIXES = {
 
 
 class TaskModel(nn.Module):
-    """A labeller, with a CRF over its tags where there is one: a batch to the head's logits.
+    """A labeler, with a CRF over its tags where there is one: a batch to the head's logits.
 
     With `frozen` the encoder computes as in serving, without dropout and without gradients.
     """

@@ -1,4 +1,4 @@
-"""Licences under one name, however they are written."""
+"""Licenses under one name, however they are written."""
 
 import pytest
 
@@ -17,7 +17,7 @@ from lexome.metadata import Metadata
         ("cc-mark-1.0", None, "public domain"),
         ("cc-by-n-4.0", None, "other"),
         ("pmc-oa", None, "other"),
-        ("Creative Commons Attribution Non-Commercial Licence 4.0", None, "CC BY-NC"),
+        ("Creative Commons Attribution Non-Commercial License 4.0", None, "CC BY-NC"),
         ("the Creative Commons Attribution License, which permits unrestricted use", None, "CC BY"),
         ("Creative Commons Attribution-ShareAlike", None, "CC BY-SA"),
         ("All rights reserved", "https://creativecommons.org/licenses/by-nc-nd/4.0/", "CC BY-NC-ND"),
@@ -29,13 +29,13 @@ from lexome.metadata import Metadata
         ("", None, "unstated"),
     ],
 )
-def test_a_licence_has_one_name(stated: str | None, url: str | None, name: str) -> None:
-    assert license_name(Metadata(licence=stated, licence_url=url)) == name
+def test_a_license_has_one_name(stated: str | None, url: str | None, name: str) -> None:
+    assert license_name(Metadata(license=stated, license_url=url)) == name
 
 
 def test_the_url_is_believed_before_the_words() -> None:
     meta = Metadata(
-        licence="Creative Commons Attribution", licence_url="https://creativecommons.org/licenses/by-nc/4.0/"
+        license="Creative Commons Attribution", license_url="https://creativecommons.org/licenses/by-nc/4.0/"
     )
     assert license_name(meta) == "CC BY-NC"
 

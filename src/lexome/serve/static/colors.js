@@ -1,7 +1,7 @@
-// The colour of a type: the same as in the HTML files that Lexome writes (formats/html.py; a test compares).
+// The color of a type: the same as in the HTML files that Lexome writes (formats/html.py; a test compares).
 
 // Lightness on a light page, on a dark page, chroma, hue; in OKLCH.
-export const COLOURS = {
+export const COLORS = {
   gene: [0.55, 0.75, 0.16, 257],
   protein: [0.41, 0.66, 0.17, 296],
   disease: [0.41, 0.68, 0.17, 38],
@@ -35,14 +35,14 @@ const ALSO = {
 };
 
 const FAMILIES = new Map();
-for (const family of Object.keys(COLOURS)) {
+for (const family of Object.keys(COLORS)) {
   for (const name of `${family} ${ALSO[family] ?? ""}`.trim().split(" ")) FAMILIES.set(name, family);
 }
 
-/** The colour of a type: fixed for the common ones under their many names, from the name's hash for others. */
-export function colourOf(type) {
+/** The color of a type: fixed for the common ones under their many names, from the name's hash for others. */
+export function colorOf(type) {
   const family = FAMILIES.get(type.toLowerCase().replace(/[^a-z0-9]/g, ""));
-  return family ? COLOURS[family] : [0.5, 0.76, 0.12, crc32(new TextEncoder().encode(type)) % 360];
+  return family ? COLORS[family] : [0.5, 0.76, 0.12, crc32(new TextEncoder().encode(type)) % 360];
 }
 
 function crc32(bytes) {
@@ -61,7 +61,7 @@ const numbers = new Map();
 /** The class of a type, such as t3; a new type gets a rule of its own. No name of a type is in the style sheet. */
 export function classOf(type) {
   if (!numbers.has(type)) {
-    const [light, dark, chroma, hue] = colourOf(type);
+    const [light, dark, chroma, hue] = colorOf(type);
     sheet.insertRule(`.t${numbers.size}{--l:${light};--d:${dark};--c:${chroma};--h:${hue}}`);
     numbers.set(type, numbers.size);
   }

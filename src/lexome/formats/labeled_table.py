@@ -1,4 +1,4 @@
-"""Labelled tables, as in BLUE, BioBERT and LitCovid: one document per row."""
+"""Labeled tables, as in BLUE, BioBERT and LitCovid: one document per row."""
 
 import re
 from collections.abc import Iterator

@@ -17,6 +17,7 @@ from dictionary_models import WORDS, dictionary_model
 from interrupts import hear_interrupts
 from patience import PATIENCE_S, wait_until
 from rights import without_rights
+from services import table_model
 from typer.testing import CliRunner, Result
 
 import lexome
@@ -24,6 +25,7 @@ from lexome import Document, Passage, Span
 from lexome.cli import app
 from lexome.errors import LexomeError
 from lexome.infer.annotation import parse_inputs
+from lexome.tasks import Classes
 
 TEXT = "Mutations in BRCA1 raise the risk of breast cancer; olaparib helps, aspirin less."
 FOUND = [("BRCA1", "Gene"), ("breast cancer", "Disease"), ("olaparib", "Chemical"), ("aspirin", "Chemical")]
@@ -52,6 +54,16 @@ def mentions(path: Path, format: str | None = None) -> list[list[tuple[str, str]
 
 
 # Inputs
+
+
+def test_a_classifier_gives_labels_with_their_probabilities(tmp_path: Path) -> None:
+    folder = table_model(tmp_path / "classes", Classes(["good", "bad"]), {"good": 0, "bad": 1})
+    done = annotate("--model", folder, "bad bad good")
+    assert "  labels: bad 0." in done.stdout, done.stdout
+    done = annotate("--model", folder, "bad bad good", "--to", "csv", "--quiet")
+    head, row = done.stdout.removeprefix("\ufeff").splitlines()
+    assert head == "document,pmid,label,score"
+    assert row.startswith("text,,bad,0.")
 
 
 def test_a_text_is_shown_with_types_and_scores(model: Path) -> None:

@@ -96,6 +96,9 @@ def test_a_score_that_is_no_number_cannot_be_built() -> None:
         gene(0, 5, "BRCA1", score=float("nan"))
     with raises(DocumentError, code="bad_score"):
         Relation("R1", "Bind", (), score=float("inf"))
+    for scores in ((0.5, 0.5), (float("nan"),)):
+        with raises(DocumentError, code="bad_score", value=scores):
+            Document("d", labels=("a",), label_scores=scores)
 
 
 def test_ids_used_twice_cannot_be_built() -> None:

@@ -198,7 +198,10 @@ class Question:
 
 @fast_dataclass
 class Document:
-    """A text with its annotations and metadata."""
+    """A text with its annotations and metadata.
+
+    `label_scores` are the probabilities of predicted labels, in the order of `labels`; empty for annotated ones.
+    """
 
     id: str
     passages: tuple[Passage, ...] = ()
@@ -208,8 +211,11 @@ class Document:
     questions: tuple[Question, ...] = ()
     labels: tuple[str, ...] = ()
     meta: Metadata = NO_METADATA
+    label_scores: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
+        if self.label_scores:
+            self._check_label_scores()
         for left, right in pairwise(self.passages):
             if right.offset < left.end:
                 raise DocumentError(
@@ -307,6 +313,15 @@ class Document:
                     f"{shorten(text)!r}, but the span's text is {shorten(span.text)!r}",
                     value=span.id,
                 )
+
+    def _check_label_scores(self) -> None:
+        if len(self.label_scores) != len(self.labels) or not all(map(isfinite, self.label_scores)):
+            raise DocumentError(
+                "bad_score",
+                f"document {self.id!r} has labels {self.labels} with scores {self.label_scores}; expected a finite "
+                "number for each label, or none",
+                value=self.label_scores,
+            )
 
     def _check_links(self) -> None:
         ids = [span.id for span in self.spans] + [relation.id for relation in self.relations]

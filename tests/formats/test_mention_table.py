@@ -48,6 +48,29 @@ def test_a_table_has_one_row_per_mention(tmp_path: Path, name: str, delimiter: s
     ]
 
 
+@pytest.mark.parametrize("name", ["m.csv", "m.xlsx"])
+def test_a_table_of_labels_has_one_row_per_label(tmp_path: Path, name: str) -> None:
+    docs = [
+        Document("d1", (Passage(0, "a"),), labels=("x", "y"), meta=Metadata(pmid="1"), label_scores=(0.98765, 0.5)),
+        Document("d2", (Passage(0, "b"),), labels=("x",)),
+        Document("d3", (Passage(0, "c"),)),
+    ]
+    tally = Tally()
+    lexome.write(tmp_path / name, docs, table="labels", tally=tally)
+    lexome.write(tmp_path / f"counts-{name}", docs, table="labels", counts=True)
+    if name.endswith(".csv"):
+        assert rows(tmp_path / name) == [
+            ["document", "pmid", "label", "score"],
+            ["d1", "1", "x", "0.9877"],
+            ["d1", "1", "y", "0.5"],
+            ["d2", "", "x", ""],
+        ]
+        assert rows(tmp_path / f"counts-{name}") == [["label", "documents"], ["x", "2"], ["y", "1"]]
+        frame = lexome.to_dataframe(docs, table="labels")
+        assert list(frame["score"].fillna(0)) == [0.9877, 0.5, 0]
+    assert tally.notes["document without labels: no row"] == 1
+
+
 def test_names_stand_in_the_order_of_the_concepts(tmp_path: Path) -> None:
     span = Span("T1", "Gene", ((0, 3),), "COX", ("NCBIGene:1", "NCBIGene:672", "NCBIGene:2"))
     lexome.write(tmp_path / "m.csv", [Document("d", (Passage(0, "COX"),), (span,))], preferred_name=NAMES.get)

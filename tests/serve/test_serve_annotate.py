@@ -189,7 +189,9 @@ def test_documents_are_only_written_where_no_type_is_asked_for(full_client: http
 
 def test_classify_gives_classes(full_client: httpx.Client) -> None:
     answer = full_client.post("/classify", json={"text": "bad bad good"})
-    assert answer.json() == {"documents": [{"id": "text", "labels": ["bad"]}]}
+    [classified] = answer.json()["documents"]
+    assert (classified["id"], classified["labels"]) == ("text", ["bad"])
+    assert 0.5 < classified["scores"][0] <= 1
 
 
 def test_ask_gives_answers_with_their_places(full_client: httpx.Client) -> None:

@@ -44,6 +44,15 @@ def test_windows_vote_or_one_is_enough(pool: str, expected: tuple[str, ...]) -> 
     assert task.decode(doc, rows, [np.array([2.0]), np.array([-9.0])]).labels == expected
 
 
+def test_labels_have_their_probabilities() -> None:
+    doc = labeled()
+    for several, expected in ((False, {"b": 0.75}), (True, {"a": 0.5, "b": 0.75})):
+        task = Classes(["a", "b"], several=several)
+        rows = task.encode(doc, tokenizer(), frame(), with_targets=False)
+        found = task.decode(doc, rows, [np.array([0.0, np.log(3)])])
+        assert dict(zip(found.labels, found.label_scores, strict=True)) == pytest.approx(expected)
+
+
 def test_a_threshold_is_a_probability() -> None:
     doc = labeled()
     for threshold, expected in ((0.2, ("a",)), (0.4, ())):

@@ -231,9 +231,6 @@ def annotate(
     _check_combinations(output, explain=printing.explain, bulk=bulk)
     written_as = output.format or (BULK_FORMAT if output.bulk else None)
     read_options, write_options = formats.split(written_as)
-    if models.relations and written_as in TABLES:
-        # Whoever asks for relations expects a table of those.
-        write_options = {"table": "relations"} | write_options
     parsed = parse_inputs(_arguments(inputs), text=text and bool(inputs))
     folders = models.folders()
     concepts = dictionaries.concepts(link=link, abbreviations=abbreviations)
@@ -241,6 +238,8 @@ def annotate(
     kept = "finished files" if output.bulk else None
     with interruptible(None if output.printed else output.path, kept=kept):
         annotator = models.load(folders, concepts, bulk=output.bulk)
+        if written_as in TABLES:
+            write_options = _table_options(annotator, relations=models.relations) | write_options
         request = selection.parse(annotator, relations=models.relations)
         if output.bulk:
             from lexome.infer.bulk import BulkSettings
@@ -305,6 +304,14 @@ def _annotate_files(
         verify=bulk.verify,
         progress_shown=not quiet,
     )
+
+
+def _table_options(annotator: "Annotator", *, relations: bool) -> dict[str, Any]:
+    """The table that is expected: of relations where they were asked for, of labels where models give nothing else."""
+    if relations:
+        return {"table": "relations"}
+    labels = all(model.kind in ("classes", "inference", "similarity") for model in annotator.models)
+    return {"table": "labels"} if labels else {}
 
 
 def _check_combinations(output: _Output, *, explain: bool, bulk: BulkOptions) -> None:

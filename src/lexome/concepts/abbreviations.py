@@ -165,6 +165,7 @@ def _with_definitions(doc: Document, new: list[Abbreviation]) -> Document:
         doc.questions,
         doc.labels,
         doc.meta,
+        doc.label_scores,
     )
 
 

@@ -428,7 +428,9 @@ def _summary_line(doc: Document, name: str) -> str:
     byline = ", ".join(filter(None, authors[:3])) + (" et al." if len(authors) > 3 else "")
     facts = [to_html(name), *_ids(meta), to_html(published), to_html(byline)]
     line = "".join(f"<span>{fact}</span>" for fact in facts if fact)
-    chips = "".join(f'<span class="chip">{to_html(label)}</span>' for label in doc.labels)
+    scores = [f" {score:.2f}" for score in doc.label_scores] or [""] * len(doc.labels)
+    named = zip(doc.labels, scores, strict=True)
+    chips = "".join(f'<span class="chip">{to_html(label)}{score}</span>' for label, score in named)
     if meta.retracted:
         chips = f'<span class="chip warn">Retracted</span>{chips}'
     return (f'<p class="ids">{line}</p>\n' if line else "") + (f'<p class="chips">{chips}</p>\n' if chips else "")

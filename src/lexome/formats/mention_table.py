@@ -1,7 +1,7 @@
-"""Tables of mentions and relations: one row for each, or with `counts` one per concept, name or pair of these.
+"""Tables of mentions, relations and labels: one row for each, or with `counts` one per concept, name, pair or label.
 
-The columns of a table of mentions are those of COLUMNS, of a table of relations those of RELATION_COLUMNS. A document
-without mentions, or without relations, has no row, which is noted.
+The columns of a table of mentions are those of COLUMNS, of relations those of RELATION_COLUMNS, of the labels of
+documents those of LABEL_COLUMNS. A document without any of them has no row, which is noted.
 
 Spreadsheets run a cell that begins with =, +, - or @ as a formula, and text of strangers may begin so ("CSV
 injection"). Such text is written with an apostrophe before it, which spreadsheets hide, unless `escape` is false.
@@ -32,7 +32,9 @@ RELATION_COUNT_COLUMNS = (
     "first", "first_type", "first_concept", "relation", "second", "second_type", "second_concept", "documents",
     "relations", "highest_score",
 )  # fmt: skip
-Table = Literal["mentions", "relations"]
+LABEL_COLUMNS = ("document", "pmid", "label", "score")
+LABEL_COUNT_COLUMNS = ("label", "documents")
+Table = Literal["mentions", "relations", "labels"]
 Cell = str | int | float
 PreferredName = Callable[[str], str | None]
 """The preferred name of a concept id, or None."""
@@ -42,7 +44,11 @@ RelationKey = tuple[tuple[str, str], str, tuple[str, str]]
 # Full-width characters are read as those by spreadsheets in Chinese, Japanese and Korean.
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 _SUPPORTED = PASSAGE_DETAILS | {"concepts", "scores"}
-_SUPPORTED_WITH_RELATIONS = _SUPPORTED | {"relations", "relation novelty"}
+_SUPPORTED_BY = {
+    "mentions": _SUPPORTED,
+    "relations": _SUPPORTED | {"relations", "relation novelty"},
+    "labels": _SUPPORTED | {"labels", "label scores"},
+}
 
 
 def table_rows(
@@ -53,9 +59,11 @@ def table_rows(
     tally: Tally,
     table: Table = "mentions",
 ) -> Iterator[tuple[Cell, ...]]:
-    """The header, then the rows of a table of mentions, of relations, or of counts of either."""
+    """The header, then the rows of a table of mentions, of relations or of labels, or of counts of these."""
     written = _written(docs, tally, table)
-    if counts:
+    if table == "labels":
+        yield from _label_rows(written, counts=counts)
+    elif counts:
         counted = _Counts() if table == "mentions" else _RelationCounts(tally)
         for doc in written:
             counted.add(doc)
@@ -110,10 +118,9 @@ def place_name(passage: Passage) -> str:
 
 def _written(docs: Iterable[Document], tally: Tally, table: Table) -> Iterator[Document]:
     """The documents, each counted as written, with notes on what a table does not have."""
-    relations = table == "relations"
     for doc in tally.convert(docs, _require_unicode):
-        note_losses(doc, tally, supported=_SUPPORTED_WITH_RELATIONS if relations else _SUPPORTED)
-        if not (doc.relations if relations else doc.spans):
+        note_losses(doc, tally, supported=_SUPPORTED_BY[table])
+        if not {"mentions": doc.spans, "relations": doc.relations, "labels": doc.labels}[table]:
             tally.note(f"document without {table}: no row")
         yield doc
 
@@ -126,7 +133,22 @@ def _require_unicode(doc: Document) -> Document:
     for relation in doc.relations:
         sides = "".join(argument.concept or argument.target or "" for argument in relation.arguments)
         encode_utf8(f"{relation.type}{sides}", f"the relation {shorten(repr(relation.id))}")
+    encode_utf8("".join(doc.labels), "a label")
     return doc
+
+
+def _label_rows(docs: Iterable[Document], *, counts: bool) -> Iterator[tuple[Cell, ...]]:
+    """The header, then a row for each label of a document; or for each label with its documents, by their number."""
+    if counts:
+        documents = Counter(label for doc in docs for label in dict.fromkeys(doc.labels))
+        yield LABEL_COUNT_COLUMNS
+        yield from sorted(documents.items(), key=lambda item: (-item[1], item[0]))
+        return
+    yield LABEL_COLUMNS
+    for doc in docs:
+        scores: Sequence[Cell] = [round(score, 4) for score in doc.label_scores] or [""] * len(doc.labels)
+        for label, score in zip(doc.labels, scores, strict=True):
+            yield doc.id, doc.meta.pmid or "", label, score
 
 
 def _mention_row(doc: Document, span: Span, preferred_name: PreferredName | None, tally: Tally) -> tuple[Cell, ...]:
@@ -321,7 +343,7 @@ def write_csv(
     bom: bool = True,
     preferred_name: PreferredName | None = None,
 ) -> None:
-    """One row per mention or relation, or with `counts` one per concept, name or pair of these, with its documents.
+    """One row per mention, relation or label, or with `counts` one per concept, name, pair or label.
 
     `escape` puts an apostrophe before text that a spreadsheet would run as a formula. `bom` begins the file with a
     byte order mark, without which Excel reads UTF-8 as Windows-1252. `preferred_name` is a function from a concept id
@@ -344,7 +366,7 @@ def write_tsv(
     escape: bool = True,
     preferred_name: PreferredName | None = None,
 ) -> None:
-    """One row per mention or relation, or with `counts` one per concept, name or pair; the options are those of CSV."""
+    """One row per mention, relation or label, or with `counts` one per concept, name, pair or label, as in CSV."""
     write_delimited(
         docs, stream, "\t", tally=tally, counts=counts, escape=escape, preferred_name=preferred_name, table=table
     )
@@ -368,7 +390,7 @@ def to_dataframe(
 ) -> Any:
     """The table as a DataFrame of pandas or, where only that is installed, polars, as `lexome.to_dataframe` says."""
     if table not in get_args(Table):
-        message = f"table is {table!r}; expected {' or '.join(get_args(Table))}."
+        message = f"table is {table!r}; expected one of {', '.join(get_args(Table))}."
         raise UsageError(message, code="unknown-table", value=table)
     if library not in (None, *LIBRARIES):
         message = f"library is {library!r}; expected one of {', '.join(LIBRARIES)}."

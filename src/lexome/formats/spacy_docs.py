@@ -204,7 +204,7 @@ def to_spacy(doc: Document, nlp: "Language | Vocab") -> "Doc":
             sent_starts=[start in sentence_starts for start, _ in pieces] if has_sentences else None,
         )
         _add_spans(spacy_doc, doc, pieces)
-        spacy_doc.cats = dict.fromkeys(doc.labels, 1.0)
+        spacy_doc.cats = _categories(doc)
         spacy_doc.user_data[KEY] = to_json(doc).decode()
     except ValueError as error:
         # A lone surrogate in an id or a type.
@@ -270,6 +270,11 @@ def _add_entities(spacy_doc: "Doc", candidates: Iterable[Any]) -> None:
     spacy_doc.ents = tuple(entities)
 
 
+def _categories(doc: Document) -> dict[str, float]:
+    """The labels with their scores, which are 1 for labels without one."""
+    return dict(zip(doc.labels, doc.label_scores or (1.0,) * len(doc.labels), strict=True))
+
+
 def add_mentions(spacy_doc: "Doc", doc: Document, *, entities: bool = True) -> None:
     """Store an annotated Document of its text in an existing Doc: as JSON, as spans, and as entities.
 
@@ -292,7 +297,7 @@ def add_mentions(spacy_doc: "Doc", doc: Document, *, entities: bool = True) -> N
         spacy_doc.spans[KEY].attrs["scores"] = scores
     if entities:
         _add_entities(spacy_doc, whole)
-    spacy_doc.cats |= dict.fromkeys(doc.labels, 1.0)
+    spacy_doc.cats |= _categories(doc)
     spacy_doc.user_data[KEY] = to_json(doc).decode()
 
 

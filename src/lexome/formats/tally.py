@@ -186,6 +186,7 @@ def note_losses(
         **{f"attribute {name!r}": True for name in sorted({one.name for one in doc.attributes})},
         "questions": doc.questions,
         "labels": doc.labels,
+        "label scores": doc.label_scores,
         "metadata": doc.meta != NO_METADATA,
         "concepts": any(span.concepts for span in doc.spans),
         "scores": any(span.score is not None for span in doc.spans)

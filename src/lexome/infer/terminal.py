@@ -56,7 +56,9 @@ def render(doc: Document, *, width: int = 100, color: bool = False, show_id: boo
         lines += (paint(f"  also [{printable(span.text)}|{printable(_label(span))}]", span.type) for span in crossing)
     lines += _relation_lines(doc)
     if doc.labels:
-        lines.append("  labels: " + printable(", ".join(doc.labels)))
+        scores = doc.label_scores or (None,) * len(doc.labels)
+        labels = (f"{label}{_score(score)}" for label, score in zip(doc.labels, scores, strict=True))
+        lines.append("  labels: " + printable(", ".join(labels)))
     for question in doc.questions:
         lines.append(f"  question: {printable(question.text)}")
         lines += (f"  answer: {printable(answer.text)}{_score(answer.score)}" for answer in question.answers)

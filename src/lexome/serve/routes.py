@@ -95,7 +95,7 @@ async def annotate(
     ] = None,
     min_relation_score: Annotated[float | None, Query(ge=0, le=1, description="Minimum score of relations.")] = None,
     table: Annotated[
-        Table, Query(description="Rows of csv, tsv and xlsx: one for each mention, or one for each relation.")
+        Table, Query(description="Rows of csv, tsv and xlsx: one for each mention, relation or label.")
     ] = "mentions",
     link: Annotated[bool, Query(description="Give mentions the ids of their concepts.")] = True,
     abbreviations: Annotated[
@@ -170,7 +170,11 @@ async def classify(request: Request) -> Response:
 
     async def work() -> Response:
         docs = await service.annotate(await service.offload(len(body), parse), "classes")
-        return JSONResponse({"documents": [{"id": doc.id, "labels": list(doc.labels)} for doc in docs]})
+        classified = [
+            {"id": doc.id, "labels": list(doc.labels), "scores": [round(score, 4) for score in doc.label_scores]}
+            for doc in docs
+        ]
+        return JSONResponse({"documents": classified})
 
     return await service.in_time(request, work())
 

@@ -81,10 +81,11 @@ class Bern2Citation(Bern2Text):
 
 
 class Classified(BaseModel):
-    """A document's id and its labels."""
+    """A document's id, its labels and their probabilities."""
 
     id: str
     labels: list[str]
+    scores: list[float]
 
 
 class Classes(BaseModel):

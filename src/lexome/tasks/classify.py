@@ -122,14 +122,18 @@ class Classes(Task):
     def decode(
         self, doc: Document, examples: Sequence[Example], logits: Sequence[Floats], *, types: Types | None = None
     ) -> Document:
-        """The document with predicted labels, in the task's order."""
+        """The document with predicted labels and their probabilities, in the task's order."""
         require_same_length(len(examples), len(logits), "examples", "arrays of logits")
         pooled = pool_logits(logits, self.pool, doc, outputs=len(self.labels))
         if not self.several:
-            return replace(doc, labels=(self.labels[int(pooled.argmax())],))
+            return with_best_label(doc, self.labels, pooled)
         # The threshold as a logit: no overflow, and the same decision.
         least = np.log(self.threshold / (1 - self.threshold))
-        return replace(doc, labels=tuple(self.labels[place] for place in np.flatnonzero(pooled >= least)))
+        places = np.flatnonzero(pooled >= least)
+        probabilities = 1 / (1 + np.exp(-pooled[places].astype(np.float64)))
+        return replace(
+            doc, labels=tuple(self.labels[place] for place in places), label_scores=tuple(probabilities.tolist())
+        )
 
     def score(self, gold: Sequence[Document], predicted: Sequence[Document]) -> Scores:
         """Micro and macro F1 over the scored labels, and accuracy; the metric named by `average` first."""
@@ -210,7 +214,7 @@ class Similarity(Task):
         """The document with the predicted number as its label."""
         require_same_length(len(examples), len(logits), "examples", "arrays of logits")
         scaled = float(np.clip(pool_logits(logits, "mean", doc, outputs=1)[0], 0, 1))
-        return replace(doc, labels=(f"{self.low + scaled * (self.high - self.low):.6g}",))
+        return replace(doc, labels=(f"{self.low + scaled * (self.high - self.low):.6g}",), label_scores=())
 
     def score(self, gold: Sequence[Document], predicted: Sequence[Document]) -> Scores:
         """Pearson's r and Spearman's rank correlation."""
@@ -287,6 +291,13 @@ def pool_logits(logits: Sequence[Floats], pool: Pool, doc: Document, *, outputs:
         require_logits(array, (outputs,), doc)
     stacked = np.stack([np.asarray(array, np.float64) for array in logits])
     return np.asarray(stacked.mean(0) if pool == "mean" else stacked.max(0))
+
+
+def with_best_label(doc: Document, labels: Sequence[str], logits: Floats) -> Document:
+    """The document with the most probable label and its probability, by softmax."""
+    best = int(logits.argmax())
+    exponents = np.exp(logits.astype(np.float64) - logits.max())
+    return replace(doc, labels=(labels[best],), label_scores=(float(exponents[best] / exponents.sum()),))
 
 
 def label_target(doc: Document, labels: Sequence[str], empty: str | None = None) -> Ints:

@@ -10,7 +10,14 @@ import numpy as np
 
 from lexome.document import Argument, Document, Passage, Range, Relation, numbered_ids, shorten
 from lexome.errors import BadDocument, UsageError
-from lexome.tasks.classify import Average, label_scores, label_target, pool_logits, text_examples
+from lexome.tasks.classify import (
+    Average,
+    label_scores,
+    label_target,
+    pool_logits,
+    text_examples,
+    with_best_label,
+)
 from lexome.tasks.task import (
     IGNORE_INDEX,
     INSIDE,
@@ -395,7 +402,7 @@ class Relations(Task):
         require_same_length(len(examples), len(logits), "examples", "arrays of logits")
         if not self.pairs:
             pooled = pool_logits(logits, "mean", doc, outputs=len(self.labels))
-            return replace(doc, labels=(self.labels[int(pooled.argmax())],))
+            return with_best_label(doc, self.labels, pooled)
         by_pair: dict[tuple[str, ...], list[Floats]] = {}
         for example, array in zip(examples, logits, strict=True):
             by_pair.setdefault(example.key, []).append(array)

@@ -86,6 +86,7 @@ class DocumentFields:
     labels: tuple[str, ...] = ()
     meta: Metadata | None = None
     spans: tuple[str, ...] = ()
+    label_scores: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +233,7 @@ def read_document(record: Record, *, offsets: Offsets, tally: Tally) -> Document
     def make(spans: tuple[Span, ...], relations: tuple[Relation, ...], attributes: tuple[Attribute, ...]) -> Document:
         if order:
             spans = tuple(sorted(spans, key=lambda span: order.get(span.id, len(order))))
-        return Document(id_, passages, spans, relations, attributes, own.questions, own.labels, meta)
+        return Document(id_, passages, spans, relations, attributes, own.questions, own.labels, meta, own.label_scores)
 
     return settle(make, passages, spans, relations, attributes, offsets=offsets, tally=tally)
 
@@ -583,6 +584,7 @@ def record_of(doc: Document) -> RecordDict:
         doc.labels,
         doc.meta if metadata(meta, {}) != doc.meta else None,
         order if list(order) != written else (),
+        doc.label_scores,
     )
     types = types_by_concept(doc.spans) if doc.relations else {}
     return {

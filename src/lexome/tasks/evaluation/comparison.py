@@ -258,7 +258,7 @@ def _pair(predicted: LoadedFile, gold: LoadedFile, place: int, partner: int | No
     doc = gold.docs[place]
     tags = gold.tags[place] if tagged and gold.tags is not None else ()
     if partner is None:
-        empty = replace(doc, spans=(), relations=(), attributes=(), questions=(), labels=())
+        empty = replace(doc, spans=(), relations=(), attributes=(), questions=(), labels=(), label_scores=())
         return DocumentPair(doc, empty, tags, tuple(tuple((word, "O") for word, _ in sentence) for sentence in tags))
     other = predicted.docs[partner]
     if doc.passages and other.passages:

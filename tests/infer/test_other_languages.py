@@ -54,6 +54,6 @@ def test_a_sentence_is_told_where_no_word_is_english(text: str, expected: bool) 
 def test_concerns_are_told_with_the_number_of_documents() -> None:
     assert describe_concerns([doc(ENGLISH)]) == []
     assert ["English" in one for one in describe_concerns([doc(OTHERS["German"])])] == [True]
-    pmids, short = describe_concerns([doc("PMID: 29446767, 30102808"), doc("BRCA1"), doc(ENGLISH), doc("")])
+    short, pmids = describe_concerns([doc("PMID: 29446767, 30102808"), doc("BRCA1"), doc(ENGLISH), doc("")])
     assert pmids.startswith("1 of 4 documents: The text is a list of PMIDs.")
     assert short.startswith("1 of 4 documents: The text has very few words.")

@@ -184,7 +184,23 @@ def test_classes_relations_and_answers_come_in_the_same_call(full_client: httpx.
 def test_documents_are_only_written_where_no_type_is_asked_for(full_client: httpx.Client) -> None:
     doc = {"id": "1", "passages": [{"offset": 0, "text": "BRCA1 good melanoma"}]}
     answer = full_client.post("/annotate?types=", json={"documents": [doc]})
-    assert answer.json() == {"documents": [from_json(json.dumps(doc)).to_dict()], "concepts": {}}
+    assert answer.json() == {"documents": [from_json(json.dumps(doc)).to_dict()], "concepts": {}, "notes": []}
+    # As it was saved, it can be sent again.
+    assert full_client.post("/annotate?types=", content=answer.content).json() == answer.json()
+
+
+@pytest.mark.parametrize(
+    ("text", "note"),
+    [
+        ("BRCA1", "very few words"),
+        ("PMID: 29446767, 30102808", "list of PMIDs"),
+        ("BRCA1 wird bei einer Mutation untersucht", "does not look English"),
+        ("BRCA1 is lost in melanoma", None),
+    ],
+)
+def test_a_text_on_which_models_do_badly_has_a_note(client: httpx.Client, text: str, note: str | None) -> None:
+    notes = client.post("/annotate", json={"text": text}).json()["notes"]
+    assert [note in one for one in notes] == [True] * (note is not None)
 
 
 def test_classify_gives_classes(full_client: httpx.Client) -> None:
@@ -196,8 +212,12 @@ def test_classify_gives_classes(full_client: httpx.Client) -> None:
 
 def test_ask_gives_answers_with_their_places(full_client: httpx.Client) -> None:
     text = "good olaparib breast cancer"
-    [first, *_] = full_client.post("/ask", json={"text": text, "question": "which?"}).json()["answers"]
+    said = full_client.post("/ask", json={"text": text, "question": "which?"}).json()
+    first = said["answers"][0]
     assert first["text"] == text[first["start"] : first["end"]] == "olaparib breast cancer"
+    assert ("is not sure" in (said["note"] or "")) == (first["score"] < 0.5)
+    empty = full_client.post("/ask", json={"text": "", "question": "which?"}).json()
+    assert (empty["answers"], "does not know" in empty["note"]) == ([], True)
 
 
 def test_a_list_question_is_answered_by_a_reader_of_factoids_and_yes_or_no_is_not(full_client: httpx.Client) -> None:

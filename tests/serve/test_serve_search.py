@@ -39,6 +39,8 @@ def test_passages_are_found_by_words_and_by_concepts(papers: httpx.Client) -> No
     assert set(found["hits"][0]) == set(Hit.__slots__)
     found = papers.post("/search", json={"concepts": ["ncbigene:672"], "index": "papers"}).json()
     assert found["hits"][0]["mentions"][0]["text"] == "BRCA1"
+    named = papers.post("/search", json={"concepts": ["BRCA1"]}).json()
+    assert (named["total"], named["concepts"]) == (found["total"], {"BRCA1": "NCBIGene:672"})
     assert papers.post("/search", json={"query": '") OR 1=1; --'}).json()["hits"] == []
 
 
@@ -48,6 +50,9 @@ def test_a_question_is_read_by_the_loaded_reader_or_has_evidence_only(papers: ht
     unread = papers.post("/search/ask", json={"question": "Is BRCA1 lost?"}).json()
     assert (unread["reader"], unread["answers"]) == (None, [])
     assert unread["evidence"][0]["text"] == "BRCA1 is lost."
+    assert unread["note"] == "no reader for yes/no questions: these sentences are evidence, not an answer."
+    unsure = papers.post("/search/ask", json={"question": "Where is BRCA1?", "min_score": 0.9999}).json()
+    assert "does not know (best candidate" in unsure["note"]
 
 
 @pytest.mark.parametrize(
@@ -57,7 +62,7 @@ def test_a_question_is_read_by_the_loaded_reader_or_has_evidence_only(papers: ht
         ("/search", {"query": "x", "limit": 101}, 422),
         ("/search", {"query": "x", "limit": 0}, 422),
         ("/search", {"query": "x", "concepts": ["a:b"] * 21}, 422),
-        ("/search", {"query": "x", "concepts": ["BRCA1"]}, 422),
+        ("/search", {"query": "x", "concepts": ["zorblin"]}, 422),
         ("/search", {"query": "x", "years": "soon"}, 422),
         ("/search", {"query": "x", "method": "vectors"}, 422),
         ("/search", {"query": "x", "method": "magic"}, 422),

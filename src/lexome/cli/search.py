@@ -40,9 +40,8 @@ if TYPE_CHECKING:
 
 # Longer lines are hard to read.
 MAX_WIDTH = 110
-# A best answer of a lower probability is more likely wrong than right; others of less than a twentieth are noise. JSON
-# has them all.
-UNSURE, LEAST_SHOWN = 0.5, 0.05
+# Answers after the best one that are less probable are noise. JSON has them all.
+LEAST_SHOWN = 0.05
 BOLD, DIM, RESET = "\x1b[1m", "\x1b[2m", "\x1b[0m"
 # Characters of a passage that are shown around its first highlight.
 SHOWN = 480
@@ -349,8 +348,8 @@ def ask(
 
 
 def _print_answers(result: "AskResult", *, color: bool, models_given: bool) -> None:
-    if result.answers and result.best is not None and result.best < UNSURE:
-        print(f"{result.reader} is not sure. What it considers, with probabilities:")
+    if result.answers and result.note is not None:
+        print(result.note)
     for number, answer in enumerate(result.answers, 1):
         if number > 1 and answer.probability < LEAST_SHOWN:
             break
@@ -359,22 +358,14 @@ def _print_answers(result: "AskResult", *, color: bool, models_given: bool) -> N
         print(f"{number}. {printable(answer.text)}  probability {answer.probability:.2f}{raw}{place}")
         if answer.sentence is not None:
             _print_sentence(answer.sentence, color=color)
-    if not result.passages:
-        print("no passage has a word of the question.")
-        return
-    if result.answers and result.form != "yesno":
+    if result.passages and result.answers and result.form != "yesno":
         return
     if result.answers:
         print("passages that were read say:")
-    elif result.reader is None:
-        form = "yes/no" if result.form == "yesno" else result.form
-        kind = f"no reader for {form} questions" if models_given else "no reader model (--model)"
-        print(f"{kind}: these sentences are evidence, not an answer.")
+    elif result.passages and result.reader is None and not models_given:
+        print("no reader model (--model): these sentences are evidence, not an answer.")
     else:
-        low = result.best if result.answerable is None else result.answerable
-        what = "best candidate" if result.answerable is None else "probability that the passages have an answer"
-        best = "" if low is None else f" ({what} {low:.2f}, below {result.min_probability:.2f})"
-        print(f"{result.reader} does not know{best}. The closest sentences:")
+        print(result.note)
     for sentence in result.evidence:
         title = f"  {printable(sentence.title)}" if sentence.title else ""
         print(f"{printable(sentence.document)} {sentence.start}-{sentence.end}{title}")

@@ -403,10 +403,7 @@ def has_only_pmids(doc: Document) -> bool:
     return bool(doc.passages) and bool(find_pmids(" ".join(passage.text for passage in doc.passages)[:MAX_CHARACTERS]))
 
 
-_ONLY_PMIDS = (
-    "The text is a list of PMIDs. Lexome downloads nothing: save the articles from PubMed, in the format PubMed, and "
-    "open that file."
-)
+_ONLY_PMIDS = "The text is a list of PMIDs."
 _FOREIGN = "The text does not look English. The models were trained on English and find less in other languages."
 _SHORT = "The text has very few words. Names are recognized by their context: paste whole sentences."
 
@@ -422,6 +419,10 @@ def describe_concerns(docs: Sequence[Document]) -> list[str]:
             concerns[_FOREIGN] += 1
         elif 0 < words < MIN_CONTEXT_WORDS:
             concerns[_SHORT] += 1
+    if concerns[_ONLY_PMIDS]:
+        pmids = find_pmids(" ".join(passage.text for passage in docs[0].passages)) if len(docs) == 1 else []
+        concerns[f"{_ONLY_PMIDS} {pmid_advice(pmids)}"] = concerns[_ONLY_PMIDS]
+    del concerns[_ONLY_PMIDS]
     if len(docs) == 1:
         return list(concerns)
     return [f"{count:,} of {len(docs):,} documents: {sentence}" for sentence, count in concerns.items()]

@@ -7,7 +7,7 @@ nothing else is claimed.
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, cast, get_args
@@ -32,6 +32,8 @@ MIN_PROBABILITY = {"factoid": 0.3, "list": 0.1, "yesno": 0.6}
 # Answers by default, and those to a list question.
 LIMIT, LIST_LIMIT = 5, 20
 MAX_QUESTION_CHARACTERS = 10_000
+# A best answer of a lower probability is more likely wrong than right.
+UNSURE = 0.5
 
 _YES_NO = re.compile(
     r"\s*(?:(?:is|are|was|were|do|does|did|could|has|have|had|would|should|must)(?:n['’]t)?"
@@ -92,6 +94,7 @@ class AskResult:
     best             the highest probability of any candidate, also where it was too low
     answerable       the probability that the passages have an answer; None where it is not calibrated
     evidence         the sentences that share most with the question, best first
+    note             how far answers can be relied on, or what the evidence is; None for a probable answer
     """
 
     question: str
@@ -104,10 +107,32 @@ class AskResult:
     answers: tuple[FoundAnswer, ...]
     evidence: tuple[Evidence, ...]
     passages: int
+    note: str | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "note", self._describe())
+
+    def _describe(self) -> str | None:
+        if not self.passages:
+            return "no passage has a word of the question."
+        if self.reader is None:
+            form = "yes/no" if self.form == "yesno" else self.form
+            return f"no reader for {form} questions: these sentences are evidence, not an answer."
+        if self.answers:
+            return hedge(self.reader, self.best or 0.0)
+        low = self.best if self.answerable is None else self.answerable
+        what = "best candidate" if self.answerable is None else "probability that the passages have an answer"
+        best = "" if low is None else f" ({what} {low:.2f}, below {self.min_probability:.2f})"
+        return f"{self.reader} does not know{best}. The closest sentences:"
 
     def as_dict(self) -> dict[str, Any]:
         """All of it for JSON."""
         return asdict(self)
+
+
+def hedge(reader: str, probability: float) -> str | None:
+    """That a best answer of this probability is more likely wrong than right; None where it is not."""
+    return None if probability >= UNSURE else f"{reader} is not sure. What it considers, with probabilities:"
 
 
 def form_of(question: str) -> Form:

@@ -136,6 +136,7 @@ _MORE_STOP_WORDS = """
 """
 OPERATORS = ("AND", "OR", "NOT")
 # As in PubMed: BRCA1[Title], breast neoplasms[MeSH Terms].
+_WILDCARD = re.compile(r"\w\*(?!\w)")
 _FIELD_TAG = re.compile(r"\w\[[A-Za-z][A-Za-z /]+\]")
 STOP_WORDS = COMMON["en"] | frozenset(_MORE_STOP_WORDS.split())
 
@@ -180,7 +181,7 @@ def describe_syntax(query: str) -> str | None:
     """
     words = query.split()
     found = ["quotation marks"] * (query.count('"') > 1) + [name for name in OPERATORS if name in words[1:]]
-    found += ["*"] * any(word.endswith("*") for word in words) + ["parentheses"] * query.lstrip().startswith("(")
+    found += ["*"] * bool(_WILDCARD.search(query)) + ["parentheses"] * query.lstrip().startswith("(")
     found += ["field tags"] * bool(_FIELD_TAG.search(query))
     if not found:
         return None

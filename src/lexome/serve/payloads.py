@@ -63,6 +63,13 @@ class Given(BaseModel):
     documents: list[Document] | None = Field(None, description="Documents as in JSON lines.")
 
 
+class Saved(Given):
+    """A response of ours that was saved and is sent again: what it has besides documents is not read."""
+
+    concepts: Any = None
+    notes: Any = None
+
+
 async def read_body(request: Request, limits: Limits) -> bytes:
     """The request body; RequestError if it is too large or too slow."""
     encoding = request.headers.get("content-encoding", "identity")
@@ -89,7 +96,7 @@ async def read_body(request: Request, limits: Limits) -> bytes:
 
 
 def _too_large(size: str, limits: Limits) -> RequestError:
-    remedy = "Send fewer documents per request, or annotate files with `lexome annotate`."
+    remedy = "Send fewer documents per request; `lexome annotate` has no such limit."
     return RequestError(413, f"the body has {size}; expected at most {limits.body_bytes:,}. {remedy}")
 
 
@@ -102,13 +109,13 @@ def parse_documents(
     saved = body.startswith(b'{"documents":[')
     is_json = content_type == "application/json" or (content_type in _DEFAULT_TYPES and body.lstrip()[:1] == b"{")
     if format == JSON or (format is None and (saved or (name is None and is_json))):
-        return check_limits(documents_of(parse_json(body, Given), make), limits)
+        return check_limits(documents_of(parse_json(body, Saved if saved else Given), make), limits)
     office = office_format(body)
     if (office is None and body.startswith(_COMPRESSED_BYTES)) or (name is not None and is_archive(name)):
         raise RequestError(
             415,
-            "the body is compressed, or an archive; expected a single file. Unpack it, or use `lexome annotate`, which "
-            "reads such files.",
+            "the body is compressed, or an archive; expected a single file. Unpack it; `lexome annotate` reads "
+            "archives.",
         )
     stream = cast(
         io.BufferedReader, io.BufferedReader(_BodyStream(body, time.monotonic() + limits.answer_s), HEAD_BYTES)
@@ -232,7 +239,7 @@ def check_limits(docs: Iterable[Document], limits: Limits) -> list[Document]:
         for size, what, limit, remedy in (
             (len(doc.relations), "relations", limits.relations, "Send it without them."),
             (question, "characters in a question", limits.question, "Ask a shorter one."),
-            (text_length(doc), "characters", limits.characters, "Split it, or use `lexome annotate`, without limits."),
+            (text_length(doc), "characters", limits.characters, "Split it; `lexome annotate` has no such limit."),
         ):
             if size > limit:
                 message = f"document {doc.id[:60]!r} has {size:,} {what}; expected at most {limit:,}. {remedy}"
@@ -287,11 +294,12 @@ def document_response(
     *,
     naming: Concepts | None = None,
     table: Table = "mentions",
+    notes: Sequence[str] = (),
 ) -> Response:
     """The documents in a format, as a download unless it is JSON; BadDocument if the format cannot represent one.
 
-    JSON has the description of `concepts` beside the documents; other formats, preferred names by `naming`. `table` is
-    that of formats that are tables.
+    JSON has the description of `concepts` and the `notes` beside the documents; other formats, preferred names by
+    `naming`. `table` is that of formats that are tables.
     """
     if format == JSON:
         return Response(
@@ -299,6 +307,8 @@ def document_response(
             + b",".join(to_json(doc, all_keys=True) for doc in docs)
             + b'],"concepts":'
             + json.dumps(dict(concepts), ensure_ascii=False, separators=(",", ":")).encode()
+            + b',"notes":'
+            + json.dumps(list(notes), ensure_ascii=False).encode()
             + b"}",
             media_type="application/json",
         )

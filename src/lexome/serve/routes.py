@@ -12,7 +12,8 @@ from starlette.responses import JSONResponse, Response
 from lexome.document import Document, Question
 from lexome.errors import UsageError
 from lexome.formats.mention_table import Table
-from lexome.search.ask import AskResult
+from lexome.infer.annotation import describe_concerns
+from lexome.search.ask import AskResult, hedge
 from lexome.search.ask import ask as answer_from_index
 from lexome.search.engine import Filters, Index, Method, SearchResult, parse_years
 from lexome.serve import schemas
@@ -140,8 +141,12 @@ async def annotate(
         size = max(len(body), sum(map(text_length, annotated)))
 
         def write() -> Response:
+            # Where nothing is predicted, it does not matter what the text is like.
+            notes = describe_concerns(docs) if to == JSON and types != "" else []
             described = service.describe_concepts(annotated) if to == JSON else {}
-            return document_response(annotated, to, described, naming=service.annotator.concepts, table=table)
+            return document_response(
+                annotated, to, described, naming=service.annotator.concepts, table=table, notes=notes
+            )
 
         return await service.offload(size if to == JSON else size << 4, write)
 
@@ -214,7 +219,13 @@ async def ask(request: Request) -> Response:
             for question in doc.questions
             for answer in question.answers
         ]
-        return JSONResponse({"answers": answers})
+        readers = [model.name for model in service.models("questions")]
+        reader = readers[0] if len(readers) == 1 else "the reader"
+        scores = [answer.score or 0.0 for doc in docs for question in doc.questions for answer in question.answers]
+        note = hedge(reader, max(scores, default=0.0))
+        if not answers:
+            note = f"{reader} does not know: nothing in the text is a probable enough answer."
+        return JSONResponse({"answers": answers, "note": note})
 
     return await service.in_time(request, work())
 

@@ -26,10 +26,11 @@ class ConceptPage(BaseModel):
 
 
 class Annotated(BaseModel):
-    """Annotated documents, and the concepts of their mentions by id."""
+    """Annotated documents, the concepts of their mentions by id, and texts on which models do badly."""
 
     documents: list[Document]
     concepts: dict[str, ConceptPage]
+    notes: list[str] = Field(description="Which texts do not look English, are very short, or are PMIDs only.")
 
 
 class About(BaseModel):
@@ -108,6 +109,7 @@ class Answers(BaseModel):
     """Answers to a question, best first within each document; empty if there are none."""
 
     answers: list[Found]
+    note: str | None = Field(description="How far the answers can be relied on; none for a probable one.")
 
 
 class Plain(BaseModel):

@@ -1,5 +1,6 @@
 """What the server refuses is said in its words, and the text stays."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -87,9 +88,59 @@ def test_a_file_that_is_too_large_is_not_even_sent(visit: Any, serving: Any, ann
         page.locator("#format option").first.wait_for(state="attached")
         asked: list[str] = []
         page.on("request", lambda request: asked.append(request.url))
-        let_fall(page, "large.txt", "w" * 1001)
+        let_fall(page, "large.txt", "w" * 12_345)
         page.locator("#error").wait_for()
-        assert ("1,001 bytes" in page.locator("#error").inner_text(), asked) == (True, [])
+        said = page.locator("#error").inner_text()
+        assert ("The file has 12 kB; this server takes up to 1 kB." in said, asked) == (True, [])
+
+
+def test_without_a_text_the_page_says_what_to_do(page: Any) -> None:
+    page.click("#annotate")
+    page.locator("#error", has_text="There is no text to annotate.").wait_for()
+    assert "Paste text into the field, open a file" in page.locator("#error").inner_text()
+    annotate(page)
+    assert page.locator("#error").is_hidden()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("list.zip", b"PK\x03\x04", "Unpack it"),
+        ("rows.csv", b"gene;clone\nBRCA1;x\n", "gene"),
+        ("what.odd", b"BRCA1", "no format has this file extension"),
+        ("pmids.csv", b"PMID\n29446767\n30102808\n", "https://pubmed.ncbi.nlm.nih.gov/?term=29446767,30102808"),
+    ],
+)
+def test_errors_are_for_readers_and_not_for_users_of_the_terminal(
+    page: Any, name: str, content: bytes, said: str
+) -> None:
+    let_fall(page, name, content)
+    page.locator("#error").wait_for()
+    shown = page.locator("#error").inner_text()
+    assert said in shown
+    assert not re.search(r"--\w|`lexome|in Python|bytes|b'", shown), shown
+
+
+@pytest.mark.parametrize(
+    ("text", "note"), [("BRCA1", "very few words"), ("Les gènes BRCA1 sont mutés dans le cancer", "not look English")]
+)
+def test_a_text_that_models_read_badly_has_a_note(page: Any, text: str, note: str) -> None:
+    annotate(page, text)
+    assert note in page.locator("#notes").inner_text()
+    annotate(page)
+    assert page.locator("#notes").is_hidden()
+
+
+def test_the_time_is_shown_while_the_server_works(page: Any) -> None:
+    waiting: list[Any] = []
+    page.route("**/annotate?*", lambda route: waiting.append(route))
+    page.fill("#text", TEXT)
+    page.click("#annotate")
+    page.locator("#annotate", has_text=re.compile(r"Annotating… [12] s")).wait_for()
+    waiting[0].continue_()
+    recipe_of_run(page)
+    assert page.locator("#annotate").inner_text() == "Annotate"
+    page.unroute("**/annotate?*")
 
 
 def test_a_reload_keeps_the_text(page: Any) -> None:

@@ -26,10 +26,37 @@ const ADVICE = {
   504: "Your text stays here. Send less at once, or try again later.",
 };
 
+// Where the server's own remedy is one of the command line.
+const REMEDY = {
+  413: "Split it, and send the parts one by one.",
+  415: "Save it as plain text, or copy its text into the field.",
+  422: "Save it in another format, such as plain text, or copy its text into the field.",
+};
+
+/**
+ * What a reader of the page has to know of a message: not the options of commands or of Python, and sizes in kB or MB.
+ *
+ * A remedy that is left out is replaced by another one.
+ */
+export function forReaders(message, remedy = "") {
+  const technical = /(^|[\s(])--[a-z]|`lexome|in Python|\/openapi\.json|POST \//;
+  const sentences = message.split(/(?<=[.!?])\s+(?=[A-Z`"'(])/).map((sentence) =>
+    sentence.split("; ").filter((part) => !technical.test(part)).join("; ").replace(/[^.!?]$/, "$&."));
+  const kept = sentences.every(Boolean) ? sentences : [...sentences.filter(Boolean), remedy];
+  const plain = kept.join(" ").replaceAll(/([\d,]+) bytes/g, (_, count) => sizeText(Number(count.replaceAll(",", ""))));
+  return plain.trim() || message;
+}
+
+/** A number of bytes in kB or MB. */
+export function sizeText(bytes) {
+  const [size, unit] = bytes < 999_500 ? [bytes / 1000, "kB"] : [bytes / 1_000_000, "MB"];
+  return `${size.toLocaleString("en", { maximumSignificantDigits: size < 100 ? 2 : 3 })} ${unit}`;
+}
+
 /** An error response: `head` is a short title, `message` has the details, `status` is 0 without a response. */
 export class ServerError extends Error {
   constructor(status, message, retryAfter = null) {
-    super(ADVICE[status] ?? message);
+    super(ADVICE[status] ?? forReaders(message, REMEDY[status]));
     this.status = status;
     this.head = TITLES[status] ?? (status ? `The server responded with status ${status}.` : "The server cannot be reached.");
     this.retryAfter = retryAfter;
@@ -48,7 +75,7 @@ export async function model() {
   return (await request("model", {})).json();
 }
 
-/** The annotated documents of a source, and name and page of each concept by its id. */
+/** The annotated documents of a source, name and page of each concept by its id, and notes on texts that models read badly. */
 export async function annotate(source, { signal, abbreviations = false, relations = true } = {}) {
   const query = new URLSearchParams({ ...(abbreviations ? { abbreviations } : {}), ...(relations ? {} : { relations }) });
   if (source.file) query.set("name", source.name);
@@ -64,9 +91,9 @@ export async function asFile(documents, to, table = "mentions") {
   return { blob: await response.blob(), name: named?.[1] ?? null };
 }
 
-/** Answers to a question in documents. */
+/** Answers to a question in documents, and a note on how far they can be relied on. */
 export async function answers(question, documents) {
-  return (await (await request("ask", json({ question, documents }))).json()).answers;
+  return (await request("ask", json({ question, documents }))).json();
 }
 
 /** Passages of an index. */
@@ -94,7 +121,7 @@ async function request(path, options, signal) {
     response = await fetch(path, { ...options, headers, signal });
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new ServerError(0, "No response. Check that `lexome serve` is running and that you are online.");
+    throw new ServerError(0, "No response. Check that the program that serves this page is still running, and that you are online.");
   }
   if (!response.ok) {
     throw new ServerError(response.status, await reason(response), response.headers.get("Retry-After"));

@@ -1,6 +1,6 @@
 // Input: typed or pasted text, an example, or a file opened or dropped. Typed text is never lost.
 
-import { ServerError } from "./api.js";
+import { ServerError, sizeText } from "./api.js";
 import { element, putText } from "./marks.js";
 
 const STORAGE_KEY = "lexome-text";
@@ -40,7 +40,11 @@ export class Input {
   submit() {
     if (this.file) this.annotate(this.file);
     else if (this.field.value.trim()) this.annotate({ text: this.field.value });
-    else this.field.focus();
+    else if (document.activeElement !== byId("token")) {
+      const how = "Paste text into the field, open a file, or choose one of the examples.";
+      this.complain(Object.assign(new Error(how), { head: "There is no text to annotate.", otherForm: true }));
+      this.field.focus();
+    }
   }
 
   exampleButton({ name, text }) {
@@ -90,8 +94,8 @@ export class Input {
   /** A copy, so that the same bytes are sent again even if the file changes. */
   async copyOf(file) {
     if (file.size > this.maxBytes) {
-      const sizes = `${sizeText(file.size)}; expected at most ${sizeText(this.maxBytes)}`;
-      throw new ServerError(413, `The file has ${sizes}. Use \`lexome annotate\`, or split it.`);
+      const sizes = `${sizeText(file.size)}; this server takes up to ${sizeText(this.maxBytes)}`;
+      throw new ServerError(413, `The file has ${sizes}. Split it, or copy a part of its text into the field.`);
     }
     try {
       return new Blob([await file.arrayBuffer()]);
@@ -132,10 +136,6 @@ export class Input {
       this.take(event.dataTransfer.files);
     });
   }
-}
-
-function sizeText(bytes) {
-  return bytes < 10_000 ? `${bytes.toLocaleString("en")} bytes` : `${Math.round(bytes / 1000).toLocaleString("en")} kB`;
 }
 
 /** Store the text for this tab, so that a reload loses nothing. */

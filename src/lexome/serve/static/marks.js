@@ -24,11 +24,11 @@ export function element(tag, classes = "", text = "") {
   return made;
 }
 
-/** Put `text` under `parent`, strange characters boxed with their code. */
+/** Put `text` under `parent`, strange characters boxed with their code; the parent. */
 export function putText(parent, text) {
   if (!STRANGE.test(text)) {
     parent.append(text);
-    return;
+    return parent;
   }
   let plain = "";
   for (const character of text) {
@@ -43,6 +43,7 @@ export function putText(parent, text) {
     parent.append(box);
   }
   parent.append(plain);
+  return parent;
 }
 
 /** Text where no element can stand in it: strange characters are replaced by their codes. */

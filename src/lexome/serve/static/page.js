@@ -7,6 +7,7 @@ import { useConcepts } from "./concepts.js";
 import { drawInTurn, prepareDocument, renderDocument } from "./documents.js";
 import { EXAMPLES } from "./examples.js";
 import { Filters } from "./filters.js";
+import { showElapsed } from "./elapsed.js";
 import { Input } from "./input.js";
 import { visibleDocument } from "./visible.js";
 import { element, putText } from "./marks.js";
@@ -28,6 +29,7 @@ const shown = { source: null, docs: [], mentions: [], byKey: new Map(), views: [
 let knownTypes = [];
 let answersQuestions = false;
 let running = null;
+let stopClock = () => {};
 let drawing = null;
 
 const filters = new Filters(draw);
@@ -47,8 +49,8 @@ async function annotate(source) {
       abbreviations: byId("abbreviations").checked,
       relations: byId("relations").checked,
     };
-    const { documents: docs, concepts } = await api.annotate(source, options);
-    if (running === current) show(source, docs, concepts);
+    const { documents: docs, concepts, notes } = await api.annotate(source, options);
+    if (running === current) show(source, docs, concepts, notes);
   } catch (error) {
     if (running === current && error.name !== "AbortError") complain(error);
   } finally {
@@ -57,7 +59,9 @@ async function annotate(source) {
 }
 
 function setBusy(busy) {
-  byId("annotate").textContent = busy ? "Annotating…" : "Annotate";
+  stopClock();
+  if (busy) stopClock = showElapsed((seconds) => (byId("annotate").textContent = `Annotating… ${seconds}`.trim()));
+  else byId("annotate").textContent = "Annotate";
   byId("annotate").setAttribute("aria-disabled", busy);
   byId("cancel").hidden = !busy;
   byId("results").setAttribute("aria-busy", busy);
@@ -67,8 +71,10 @@ function setBusy(busy) {
   }
 }
 
-function show(source, docs, concepts) {
+function show(source, docs, concepts, notes) {
   useConcepts(concepts);
+  byId("notes").replaceChildren(...notes.map((note) => putText(element("li"), note)));
+  byId("notes").hidden = !notes.length;
   shown.source = source;
   shown.docs = docs.map(prepareDocument);
   shown.mentions = shown.docs.flatMap((doc) => doc.mentions);
@@ -142,15 +148,16 @@ function announce(text) {
   byId("status").textContent = text;
 }
 
-/** Show an error. The text and the previous result stay. */
+/** Show an error. The text and the previous result stay, which goes without saying where it is of another form. */
 function complain(error) {
   // Some messages of the server include it.
   const included = !error.retryAfter || /retry in/i.test(error.message);
   const wait = included ? "" : ` Retry in ${plural(Number(error.retryAfter), "second")}.`;
+  const kept = shown.source ? "Your text is still here; below is the previous result." : "Your text is still here.";
   byId("error").replaceChildren(
     element("strong", "", error.head ?? "Something went wrong on this page."),
     element("p"),
-    element("p", "soft small", shown.source ? "Your text is still here; below is the previous result." : "Your text is still here."),
+    ...(error.otherForm ? [] : [element("p", "soft small", kept)]),
   );
   putText(byId("error").querySelector("p"), `${error.message}${wait}`);
   byId("error").hidden = false;

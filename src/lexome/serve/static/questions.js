@@ -2,6 +2,10 @@
 
 import { element, putText } from "./marks.js";
 import { scoreText } from "./mentions.js";
+import { showElapsed } from "./elapsed.js";
+
+// As in the terminal.
+const LEAST_SHOWN = 0.05;
 
 const byId = (id) => document.getElementById(id);
 
@@ -13,13 +17,26 @@ export function questionForm({ ask, complain }) {
   byId("ask").addEventListener("submit", async (event) => {
     event.preventDefault();
     const question = byId("question").value.trim();
-    if (!question) return;
+    if (!question) {
+      latest = null;
+      byId("answers").replaceChildren(element("li", "soft", "Type a question about the text."));
+      byId("question").focus();
+      return;
+    }
     const current = (latest = {});
+    byId("error").hidden = true;
+    const waiting = element("li", "soft small");
+    byId("answers").replaceChildren(waiting);
+    const stop = showElapsed((seconds) => (waiting.textContent = `Reading… ${seconds}`));
     try {
-      const answers = await ask(question);
-      if (latest === current) byId("answers").replaceChildren(...answerItems(answers));
+      const found = await ask(question);
+      if (latest === current) byId("answers").replaceChildren(...answerItems(found));
     } catch (error) {
-      if (latest === current) complain(error);
+      if (latest !== current) return;
+      byId("answers").replaceChildren();
+      complain(Object.assign(error, { otherForm: true }));
+    } finally {
+      stop();
     }
   });
 }
@@ -31,9 +48,10 @@ export function resetQuestions(answersQuestions) {
   byId("answers").replaceChildren();
 }
 
-function answerItems(answers) {
-  if (!answers.length) return [element("li", "soft", "The model found no answer in the text.")];
-  return withoutOverlaps([...answers].sort((a, b) => (b.score ?? 0) - (a.score ?? 0))).map((answer) => {
+function answerItems({ answers, note }) {
+  const scored = answers.map((answer) => ({ ...answer, probability: answer.score ?? 0 }));
+  const ordered = withoutOverlaps(scored.sort((a, b) => b.probability - a.probability));
+  const items = withoutNoise(ordered).map((answer) => {
     const item = element("li");
     putText(item, answer.text);
     const place = answer.start === null ? "" : `${answer.start}–${answer.end}`;
@@ -41,6 +59,17 @@ function answerItems(answers) {
     putText(item.appendChild(element("span", "soft small")), facts);
     return item;
   });
+  return [...(note ? [putText(element("li", "soft small"), capitalized(note))] : []), ...items];
+}
+
+/** The best answer, and those after it that are not too improbable to be more than noise. */
+export function withoutNoise(answers) {
+  return answers.filter((answer, place) => place === 0 || answer.probability >= LEAST_SHOWN);
+}
+
+/** The text with a capital letter at its start. */
+export function capitalized(text) {
+  return text.charAt(0).toUpperCase() + text.slice(1);
 }
 
 /** Of answers that overlap, such as BRCA1 and BRCA1 gene, only the first. */

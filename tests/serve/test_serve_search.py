@@ -1,5 +1,7 @@
 """Search over HTTP: indexes given at start, within limits, and what is not there is said."""
 
+import shutil
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +12,7 @@ from services import Serving, patient_limits
 from lexome.document import Document, Span, lay_out
 from lexome.formats import write
 from lexome.infer.annotator import Annotator
+from lexome.search import storage
 from lexome.search.build import index
 from lexome.search.engine import Hit, Index
 
@@ -92,6 +95,18 @@ def test_searches_beyond_the_limit_are_told_to_come_back(serving: Serving, annot
     with serving(annotator, limits, indexes={"papers": Index.open(folder)}) as client:
         response = client.post("/search", json={"query": "x"})
     assert (response.status_code, response.headers["retry-after"]) == (429, "1")
+
+
+def test_an_index_that_breaks_while_it_is_served_is_unavailable_and_its_path_is_not_told(
+    serving: Serving, annotator: Annotator, folder: Path, tmp_path: Path
+) -> None:
+    broken = Path(shutil.copytree(folder, tmp_path / "broken"))
+    with serving(annotator, indexes={"papers": Index.open(broken)}) as client:
+        with sqlite3.connect(broken / storage.DATABASE) as connection:
+            connection.execute("DROP TABLE postings")
+        response = client.post("/search", json={"query": "olaparib"})
+        assert (response.status_code, str(broken) in response.text) == (503, False)
+        assert client.get("/health").status_code == 200
 
 
 def test_without_an_index_there_is_no_search(client: httpx.Client) -> None:

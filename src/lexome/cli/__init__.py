@@ -15,16 +15,22 @@ from lexome.files import is_full
 __all__ = ["app", "main"]
 
 # Closing the terminal is an interruption, too.
-INTERRUPTS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
+INTERRUPTS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 
 
 def main() -> None:
     """Run the command line; errors become a message and an exit code."""
     _prepare_streams()
+    interrupts: list[int] = []
+
+    def interrupt(number: int, frame: object) -> None:
+        interrupts.append(number)
+        raise KeyboardInterrupt
+
     for number in INTERRUPTS:
-        # Handled like Ctrl-C, so that temporary files are removed; nohup lets a command ignore SIGHUP.
+        # All handled like Ctrl-C, so that temporary files are removed; nohup lets a command ignore SIGHUP.
         if signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, signal.default_int_handler)
+            signal.signal(number, interrupt)
     try:
         app(standalone_mode=True)
     except LexomeError as error:
@@ -34,6 +40,12 @@ def main() -> None:
         # A full disk, a lost network drive: a traceback would explain nothing.
         print_error(f"error: {error.filename}: {error.strerror}." if error.filename else f"error: {error.strerror}.")
         sys.exit(1)
+    except Exception:
+        # Libraries turn an interruption while they are imported into errors of their own.
+        if not interrupts:
+            raise
+        print_error("interrupted. Run the same command again.")
+        sys.exit(130)
     finally:
         _flush_output()
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lexome.cli.options import AsJson, Quiet, app
+from lexome.cli.options import AsJson, Quiet, app, print_line
 from lexome.errors import UsageError
 
 if TYPE_CHECKING:
@@ -209,7 +209,7 @@ def _print_dataset(dataset: "DataSet", report: "AuditReport | None") -> None:
         lines += [("checked", "no problems")] if not report.warnings and not report.errors else []
     for name, content in lines:
         if content:
-            print(f"{name:<9} {content}")
+            print_line(f"{name:<9} {content}")
 
 
 def _size(dataset: "DataSet") -> str:

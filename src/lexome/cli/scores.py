@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lexome.cli.options import AsJson, Quiet, app, interruptible, parse_options
+from lexome.cli.options import AsJson, Quiet, app, interruptible, parse_options, print_line
 from lexome.errors import UsageError, needs
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def evaluate(
         print(json.dumps(plain(result, explain=explain), ensure_ascii=False))
         return
     for line in lines(result, explain=explain, types=types):
-        print(line)
+        print_line(line)
 
 
 def _reading(format: str | None, pairs: list[str] | None, side: str) -> "ReadOptions":

@@ -24,7 +24,7 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from lexome import __version__
-from lexome.errors import BadDocument, FormatError, LexomeError, MissingExtraError, UsageError
+from lexome.errors import BadDocument, FormatError, LexomeError, MissingExtraError, SearchIndexError, UsageError
 from lexome.files import usable_cores
 from lexome.infer.annotator import Annotator
 from lexome.search.engine import Index
@@ -105,6 +105,13 @@ def make_app(
     return Gate(guarded, limits=limits, metrics=metrics, reload=service.reload_soon)
 
 
+# By code; the message of an error of an index has the path of its folder, which is for the log.
+_SEARCH_ERRORS = {
+    "interrupted": "the search took too long. Ask for fewer words or results.",
+    "index-in-use": "the index is being written. Send the request again.",
+}
+
+
 async def _error_response(request: Request, error: Exception) -> Response:
     """An error as JSON, with the status of the kind of error."""
     number = request.scope.get(REQUEST_ID, "-")
@@ -114,6 +121,8 @@ async def _error_response(request: Request, error: Exception) -> Response:
         headers = None if error.retry_after_s is None else {"retry-after": str(error.retry_after_s)}
     elif isinstance(error, FormatError | BadDocument | UsageError | MissingExtraError):
         status, message = 422, str(error)
+    elif isinstance(error, SearchIndexError) and error.code in _SEARCH_ERRORS:
+        status, message = 503, _SEARCH_ERRORS[error.code]
     elif isinstance(error, RequestValidationError):
         first = error.errors()[0]
         field = ".".join(str(step) for step in first["loc"])
@@ -122,6 +131,8 @@ async def _error_response(request: Request, error: Exception) -> Response:
         status, message = error.status_code, f"{error.detail}. /openapi.json describes all paths."
         headers = dict(error.headers or {}) or None
     else:
+        if isinstance(error, SearchIndexError):
+            status, message = 503, f"the index cannot be read; see the log of the service for request {number}."
         log.error("request %s: %s %r failed", number, request.method, request.url.path, exc_info=error)
     return JSONResponse({"error": message}, status, headers)
 

@@ -40,6 +40,13 @@ def test_blue_relations_have_index_sentence_and_label() -> None:
     assert docs[0].passages[0].kind == "sentence"
 
 
+def test_columns_beside_those_of_an_article_are_ignored() -> None:
+    tally = Tally()
+    docs = read_text("PMID,Title,Notes\n7,A zorb,read this\n8,Two zorbs,\n", "made/list.csv", tally)
+    assert plain(docs) == [("7", "A zorb", ()), ("8", "Two zorbs", ())]
+    assert tally.notes == {"column 'Notes' ignored": 1}
+
+
 def test_a_csv_of_excel_may_have_semicolons() -> None:
     docs = read_text("pmid;title;abstract\n7;A zorb;It wobbles, often, and falls.\n", "made/list.csv")
     assert plain(docs) == [("7", "A zorb\nIt wobbles, often, and falls.", ())]
@@ -186,6 +193,7 @@ def test_a_row_without_text_is_refused() -> None:
         "comment\tcategory\nZorbs wobble.\tA\n",
         "pmid\tlabel\n1\tA\n",
         "text\tweight\nZorbs wobble.\t3\n",
+        "document\tpmid\tstart\tend\ttext\tconcept\n1\t1\t0\t4\tzorb\t\n",
         "Zorbs wobble.\n",
     ],
 )

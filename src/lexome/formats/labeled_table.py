@@ -135,7 +135,8 @@ def read_rows(
 def _layout(cells: list[str], named: tuple[str, str, str], header: str) -> tuple[Layout, bool]:
     """The layout, and whether the first row is a header."""
     by_name = any(name and not name.isdecimal() for name in named)
-    known = all(cell.strip().lower() in _KNOWN for cell in cells)
+    lowered = [cell.strip().lower() for cell in cells]
+    known = _are_articles(lowered) or all(name in _KNOWN for name in lowered)
     has_header = by_name or known if header == "auto" else header == "yes"
     if any(named) or has_header:
         return _layout_of_columns(cells if has_header else [], named, cells), has_header
@@ -146,12 +147,22 @@ def _layout(cells: list[str], named: tuple[str, str, str], header: str) -> tuple
     raise _unknown_columns("the columns are unknown", cells)
 
 
+# Of a table of mentions that Lexome wrote.
+_MENTION_TABLE = frozenset({"start", "end", "concept"})
+
+
+def _are_articles(lowered: list[str]) -> bool:
+    """Whether columns are those of articles: spreadsheets have columns of their own beside these, which are ignored."""
+    texts, ids = {"title", "abstract", "text"}.intersection(lowered), {"pmid", "id", "title"}.intersection(lowered)
+    return bool(texts and ids) and len(texts | ids) > 1 and not _MENTION_TABLE.issubset(lowered)
+
+
 def _layout_of_columns(names: list[str], named: tuple[str, str, str], cells: list[str]) -> Layout:
     """The layout of a header, or of numbered columns if there are no names."""
     columns = tuple(name.strip() for name in names) or tuple(str(number + 1) for number in range(len(cells)))
     lowered = [name.lower() for name in columns] if names else []
     unknown = [name for name in lowered if name not in _KNOWN]
-    if unknown and not any(named):
+    if unknown and not any(named) and not _are_articles(lowered):
         raise _unknown_columns(f"the columns {', '.join(map(repr, unknown[:20]))} are unknown", cells)
     text, label, id = (_position(name, columns, cells) for name in named)
     if text is not None:
@@ -184,6 +195,8 @@ def _position(name: str, columns: tuple[str, ...], cells: list[str]) -> int | No
 
 
 def _unknown_columns(problem: str, cells: list[str], *, value: str | None = None) -> BadDocument:
+    if _MENTION_TABLE.issubset(cell.strip().lower() for cell in cells):
+        problem = f"a table of mentions, without texts, which `lexome link` reads; {problem}"
     row = ", ".join(repr(shorten(cell, 40)) for cell in cells[:20])
     message = f"{problem}; the first row is {row}. Known columns: {_LAYOUTS}. {_ADVICE}"
     return BadDocument("unknown_columns", message, value=value)

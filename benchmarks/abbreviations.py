@@ -21,9 +21,9 @@ from lexome.datasets import find
 from lexome.datasets.own_layouts import NOT_FOUND
 from lexome.document import Document
 from lexome.formats.tally import Tally
+from real_data import DATASETS
 
 ROOT = Path(__file__).resolve().parents[1]
-SETS = ROOT.parent / "shared" / "data" / "benchmarks"
 RESULT = ROOT / "results" / "abbreviations.json"
 # Sohn et al. 2008, on the same articles.
 PUBLISHED = {"Ab3P": {"precision": 96.5, "recall": 83.2}}
@@ -31,7 +31,7 @@ PUBLISHED = {"Ab3P": {"precision": 96.5, "recall": 83.2}}
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=SETS)
+    parser.add_argument("--data", type=Path, default=DATASETS)
     options = parser.parse_args()
     tally = Tally()
     docs = find("MED1250", data=options.data).split("train", tally=tally)

@@ -34,11 +34,10 @@ from lexome.datasets import find
 from lexome.document import Document, Passage
 from lexome.infer.predictor import read_settings
 from lexome.infer.tokenizer import SubwordTokenizer, open_tokenizer
+from real_data import ABSTRACTS, DATASETS
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULT = ROOT / "results" / "annotate_speed.json"
-ABSTRACTS = ROOT.parent / "shared" / "data" / "corpus" / "abstracts"
-SETS = ROOT.parent / "shared" / "data" / "benchmarks"
 # 35 million abstracts and 5 million full texts in 45,000 CPU hours: about 0.25 documents per second and CPU (Fang et
 # al. 2023), of about 1,250 tokens each.
 BIOFORMER_TOKENS_PER_SECOND = 312
@@ -98,7 +97,7 @@ def arguments() -> argparse.Namespace:
     options.add_argument("--texts", default="256", help="a file with one text per line, or the number of abstracts")
     options.add_argument("--gold", default="NCBI-disease-pubtator")
     options.add_argument("--split", default="test")
-    options.add_argument("--data", type=Path, default=SETS)
+    options.add_argument("--data", type=Path, default=DATASETS)
     options.add_argument("--gold-documents", type=int, default=100, help="maximum number of documents to score")
     options.add_argument(
         "--aggregation", default="simple", help="aggregation strategy of the pipeline; its documentation uses simple"

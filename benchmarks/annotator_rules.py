@@ -32,9 +32,9 @@ from lexome.infer.predictor import write_settings
 from lexome.infer.rules import RULES
 from lexome.infer.selection import Selection, made_by_rule
 from lexome.tasks.task import Example, Floats
+from real_data import DATASETS
 
 ROOT = Path(__file__).resolve().parents[1]
-SETS = ROOT.parent / "shared" / "data" / "benchmarks"
 RESULT = ROOT / "results" / "annotator_rules.json"
 TYPES = ("Gene", "Disease", "Chemical", "Species", "CellLine", "Variant")
 ALL_SIX = {type_: type_ for type_ in TYPES}
@@ -133,13 +133,13 @@ def encoded(name: str, split: str) -> list[Encoded]:
 
 def documents(name: str, split: str) -> list[Document]:
     """The documents of a split; of sets without a development split, those described above."""
-    dataset = find(name, data=SETS).splits(partial=True)
+    dataset = find(name, data=DATASETS).splits(partial=True)
     if split == "test" or name not in ("BioID", "tmVar3"):
         return dataset[split]
     docs = [doc for part in dataset.values() for doc in part]
     if name == "BioID":
         return docs[::9]
-    sets = (find(other, data=SETS).splits(partial=True) for other in ("BioRED", "BioRED-NER"))
+    sets = (find(other, data=DATASETS).splits(partial=True) for other in ("BioRED", "BioRED-NER"))
     known = {doc.id for splits in sets for part in splits.values() for doc in part}
     return [doc for doc in docs if doc.id not in known]
 

@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from facts import facts
+from real_data import DATA
 
 ROOT = Path(__file__).resolve().parents[1]
 BUILD = ROOT / "build"
-FORMATS = ROOT.parent / "shared" / "data" / "formats"
 VOCABS = ("wordpiece-cased-32k", "byte-bpe-50k", "unigram-30k")
 CITATION_FILES, COPIES = 4, 40
 RECORD = re.compile(rb"<PubmedArticle>.*?</PubmedArticle>", re.DOTALL)
@@ -122,7 +122,7 @@ def citations() -> dict[str, Any]:
     (folder / "in").mkdir(parents=True)
     records = [
         record
-        for path in sorted((FORMATS / "pubmed_xml").glob("*.xml"))
+        for path in sorted((DATA / "formats" / "pubmed_xml").glob("*.xml"))
         for record in RECORD.findall(path.read_bytes())
     ]
     number = 10_000_000

@@ -35,9 +35,10 @@ from lexome.corpus.records import read_texts
 from lexome.corpus.shards import Shard, ShardSettings, open_shards, shard_file, shard_paths
 from lexome.pipeline import Engine, Job
 from lexome.recipe.corpus_stages import ShardRecipe
+from real_data import DATA
 
 ROOT = Path(__file__).resolve().parents[1]
-VOCABS = ROOT.parent / "shared" / "data" / "vocabs"
+VOCABS = DATA / "vocabs"
 ROUNDS = 7
 SPEED_CHARACTERS = 8_000_000
 BATCH_TOKENS = 65_536

@@ -20,10 +20,10 @@ from facts import facts
 from lexome.datasets import find
 from lexome.document import Document
 from lexome.infer.annotator import Annotator
+from real_data import DATASETS
 
 ROOT = Path(__file__).resolve().parents[1]
 MODEL = ROOT / "src" / "lexome" / "default_model"
-SETS = ROOT.parent / "shared" / "data" / "benchmarks"
 RESULT = ROOT / "results" / "default_scores.json"
 # The seven datasets, their own type names, the model's type for the dataset, and its general type. JNLPBA merges
 # proteins, DNA and RNA, for which there is no general type.
@@ -83,7 +83,7 @@ def arguments() -> argparse.Namespace:
     options = argparse.ArgumentParser()
     options.add_argument("folder", type=Path, nargs="?", default=MODEL)
     options.add_argument("--split", default="test")
-    options.add_argument("--data", type=Path, default=SETS)
+    options.add_argument("--data", type=Path, default=DATASETS)
     options.add_argument("--only", nargs="*")
     options.add_argument("--limit", type=int, help="maximum number of documents per dataset")
     options.add_argument("--out", type=Path, default=RESULT)

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from facts import facts
 from lexome.concepts.matcher import NameMatcher
+from real_data import DATA
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULT = ROOT / "results" / "find_terms.json"
@@ -30,7 +31,7 @@ TOGETHER = 16
 
 
 def main() -> None:
-    data = Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT.parent / "shared" / "data"
+    data = Path(sys.argv[1]) if len(sys.argv) > 1 else DATA
     result: dict[str, object] = {"facts": facts("numpy", "ahocorasick_rs"), "names": NAMES}
     for which in ("lexome", "ahocorasick_rs"):
         command = [sys.executable, __file__, str(data), which]

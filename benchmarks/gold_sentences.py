@@ -30,9 +30,9 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 import lexome
+from real_data import DATASETS
 
 ROOT = Path(__file__).resolve().parents[1]
-BENCHMARKS = ROOT.parent / "shared" / "data" / "benchmarks"
 Part = Literal["development", "held_out"]
 
 _NO_SPACE_BEFORE = re.compile(r" (?=[.,;:?!%)\]}](?: |$)|(?:n't|'s|')(?: |$))")
@@ -55,7 +55,7 @@ class Gold(NamedTuple):
         return " ".join(self.sentences)
 
 
-def gold(folder: Path = BENCHMARKS) -> Iterator[Gold]:
+def gold(folder: Path = DATASETS) -> Iterator[Gold]:
     """Every distinct document of the three datasets with at least two sentences."""
     seen: set[tuple[str, str]] = set()
     for doc in (*genia(folder), *hoc(folder), *ddi(folder)):
@@ -115,7 +115,7 @@ def detokenized(tokens: str) -> str:
 
 
 def main() -> None:
-    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else BENCHMARKS
+    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else DATASETS
     counts: dict[tuple[str, str], list[int]] = {}
     for doc in gold(folder):
         row = counts.setdefault((doc.set, doc.part), [0, 0, 0])

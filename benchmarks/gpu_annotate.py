@@ -47,13 +47,13 @@ from lexome.infer.predictor import MODEL, read_settings
 from lexome.infer.selection import ALL_RULES
 from lexome.infer.sessions import packed_model
 from lexome.pipeline import Engine
+from real_data import DATA
 
 # Workers import this module, and should not load torch for it, as those of `lexome annotate` do not.
 if TYPE_CHECKING:
     from lexome.export.device import Server
 
 ROOT = Path(__file__).resolve().parents[1]
-DATA = next((data for data in (ROOT.parent / "shared" / "data", ROOT / "shared" / "data") if data.is_dir()), ROOT)
 RESULT = ROOT / "results" / "gpu_annotate.json"
 PUBMED = 40_000_000
 FILES = 120
@@ -125,7 +125,8 @@ def arguments() -> argparse.Namespace:
     options = argparse.ArgumentParser()
     options.add_argument("--small", action="store_true", help="a few abstracts, to try the script")
     options.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    options.add_argument("--text", type=Path, default=DATA / "corpus" / "abstracts")
+    options.add_argument("--data", type=Path, default=DATA, help="folder with corpus/ and benchmarks/")
+    options.add_argument("--text", type=Path, help="abstracts to annotate; default: those of --data")
     options.add_argument("--megabytes", type=float, default=208)
     options.add_argument("--minutes", type=float, default=4, help="time limit for all parts together")
     options.add_argument("--workers", type=int, default=max(1, usable_cores() - 1))
@@ -133,6 +134,7 @@ def arguments() -> argparse.Namespace:
     options.add_argument("--out", type=Path, default=RESULT)
     given = options.parse_args()
     given.files = FILES
+    given.text = given.text or given.data / "corpus" / "abstracts"
     given.bulk = not given.parts or not SHARES.keys().isdisjoint(given.parts)
     if given.parts:
         given.parts += ["input", *(["probe"] if given.bulk else [])]
@@ -327,15 +329,15 @@ def agreement(given: argparse.Namespace) -> dict[str, Any]:
     """Mentions that the device and fp32 on the CPU agree on, of those that either has."""
     from lexome.export.device import load_on_device
 
-    docs = [replace(doc, spans=(), relations=(), attributes=()) for doc in held_out(given.small)]
+    docs = [replace(doc, spans=(), relations=(), attributes=()) for doc in held_out(given.data, small=given.small)]
     found = [set(mentions(load_on_device([default_model()], device), docs)) for device in (given.device, "cpu")]
     both, either = len(found[0] & found[1]), len(found[0] | found[1])
     return {"documents": len(docs), "mentions": either, "agreement": round(both / max(1, either), 5)}
 
 
-def held_out(small: bool) -> list[Document]:
+def held_out(data: Path, *, small: bool) -> list[Document]:
     """The development documents that the int8 model's certificate uses."""
-    docs = [doc for name in HELD_OUT for doc in find(name, data=DATA / "benchmarks").splits(partial=True)["dev"]]
+    docs = [doc for name in HELD_OUT for doc in find(name, data=data / "benchmarks").splits(partial=True)["dev"]]
     return docs[::50] if small else docs
 
 

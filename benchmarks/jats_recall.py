@@ -21,6 +21,7 @@ from unidecode import unidecode
 
 import lexome
 from facts import facts
+from real_data import DATA
 
 ROOT = Path(__file__).resolve().parents[1]
 APART = {
@@ -31,7 +32,7 @@ APART = {
 
 
 def main() -> None:
-    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT.parent / "shared" / "data" / "formats" / "jats"
+    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else DATA / "formats" / "jats"
     paths = sorted(path for path in folder.iterdir() if path.suffix in (".xml", ".nxml"))
     files = {path.name: recall(path) for path in paths}
     total = {name: sum(file[name] for file in files.values()) for name in ("paragraphs", *READERS)}

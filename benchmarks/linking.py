@@ -31,7 +31,8 @@ from lexome.datasets import find
 from lexome.document import Document
 from lexome.tasks.evaluation.annotations import linking_accuracy
 from lexome.tasks.metrics.spans import compare_sets, sum_agreements
-from linking_sets import GENES, ROOT, SETS, Equivalents, known_genes, medic_index, split
+from linking_sets import GENES, ROOT, Equivalents, known_genes, medic_index, split
+from real_data import DATASETS
 
 RESULT = ROOT / "results" / "linking.json"
 WORK = ROOT / "build" / "linking"
@@ -337,7 +338,9 @@ def cost(paths: Sequence[Path] | None) -> dict[str, float]:
     """Seconds and megabytes of annotation and of linking, in a process that does nothing else."""
     from lexome import load
 
-    docs = [replace(doc, spans=(), relations=()) for doc in find("BioRED", data=SETS).split("test")[:COST_DOCUMENTS]]
+    docs = [
+        replace(doc, spans=(), relations=()) for doc in find("BioRED", data=DATASETS).split("test")[:COST_DOCUMENTS]
+    ]
     before = _resident()
     annotator = load(link=False)
     list(annotator.annotate(docs[:4]))

@@ -9,24 +9,23 @@ from lexome.concepts.ranking import KnownGenes, TrainingMentions, match_genes
 from lexome.concepts.terms import Term, TermTable
 from lexome.datasets import find
 from lexome.document import Document
+from real_data import DATA, DATASETS
 
 ROOT = Path(__file__).resolve().parents[1]
-SHARED = ROOT.parent / "shared" / "data"
-SETS = SHARED / "benchmarks"
 MEASURED = ("NCBI-disease-pubtator", "BC5CDR", "BioRED", "NLM-Gene", "linnaeus-pubtator", "GNormPlus")
 # The sets whose genes have ids. Their training mentions are used together: one alone knows few mouse and rat genes.
 GENES = ("BioRED", "NLM-Gene", "GNormPlus")
 
 
 @cache
-def split(name: str, part: str, folder: Path = SETS) -> tuple[Document, ...]:
+def split(name: str, part: str, folder: Path = DATASETS) -> tuple[Document, ...]:
     """The documents of a split; training and dev splits without articles that are in the test split of any set."""
     docs = find(name, data=folder).split(part)
     return tuple(docs) if part == "test" else tuple(doc for doc in docs if doc.id not in articles_of_tests(folder))
 
 
 @cache
-def articles_of_tests(folder: Path = SETS) -> frozenset[str]:
+def articles_of_tests(folder: Path = DATASETS) -> frozenset[str]:
     """The PMIDs of all test splits."""
     return frozenset(doc.id for name in MEASURED for doc in find(name, data=folder).split("test"))
 
@@ -41,7 +40,7 @@ def medic_index(path: Path) -> TermIndex:
     from lexome.concepts.index_writer import write_index
 
     table = TermTable()
-    with lzma.open(SHARED / "terms" / "medic_06Jul2012.txt.xz", "rt", encoding="utf-8-sig") as lines:
+    with lzma.open(DATA / "terms" / "medic_06Jul2012.txt.xz", "rt", encoding="utf-8-sig") as lines:
         for line in lines:
             ids, _, names = line.rstrip("\n").partition("||")
             first, *others = (_curie(id_) for id_ in ids.split("|"))

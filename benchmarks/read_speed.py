@@ -26,6 +26,7 @@ import lexome
 from facts import facts
 from jats_recall import peer, peer_all
 from lexome.formats import pubmed_xml
+from real_data import DATA
 
 ROOT = Path(__file__).resolve().parents[1]
 SPEED_BYTES = 40_000_000
@@ -36,7 +37,7 @@ RECORD = re.compile(rb"<PubmedArticle>.*?</PubmedArticle>", re.DOTALL)
 
 
 def main() -> None:
-    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT.parent / "shared" / "data" / "formats"
+    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else DATA / "formats"
     jats = sorted(path for path in (folder / "jats").iterdir() if path.suffix in (".xml", ".nxml"))
     with tempfile.TemporaryDirectory() as scratch:
         small = repeated(folder / "pubmed_xml", Path(scratch) / "small.xml.gz", SPEED_BYTES)

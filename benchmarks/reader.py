@@ -46,6 +46,7 @@ from lexome.tasks import Questions
 from lexome.tasks.metrics import bioasq_yesno
 from lexome.tasks.qa import Form, ask_elsewhere, ask_of, find_answer, is_right, join_texts
 from lexome.tasks.task import Floats
+from real_data import DATASETS
 
 ROOT = Path(__file__).resolve().parents[1]
 EDITIONS = ("4B", "5B", "6B", "7B")
@@ -80,7 +81,7 @@ def main() -> None:
     options = argparse.ArgumentParser()
     options.add_argument("--reader", type=Path, required=True)
     options.add_argument("--yesno", type=Path)
-    options.add_argument("--data", type=Path, default=ROOT.parent / "shared" / "data" / "benchmarks")
+    options.add_argument("--data", type=Path, default=DATASETS)
     options.add_argument("--device", default=None)
     options.add_argument("--threads", type=int)
     options.add_argument("--limit", type=int)

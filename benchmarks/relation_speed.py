@@ -30,17 +30,17 @@ from lexome.models.encoder import Encoder
 from lexome.models.heads import EncoderWithHead, SequenceHead, TokenHead
 from lexome.tasks import DocumentRelations, Relations, Task, task_of
 from lexome.tasks.task import TASK
+from real_data import DATASETS
 
 RESULT = ROOT / "results" / "relation_speed.json"
 RECIPE = ROOT / "recipes" / "finetune" / "relations.toml"
-SETS = ROOT.parent / "shared" / "data" / "benchmarks"
 SOURCE = "BioRED-RE"
 
 
 def main() -> None:
     options = argparse.ArgumentParser()
     options.add_argument("checkpoint", type=Path)
-    options.add_argument("--data", type=Path, default=SETS)
+    options.add_argument("--data", type=Path, default=DATASETS)
     options.add_argument("--documents", type=int, default=40)
     options.add_argument("--rounds", type=int, default=3)
     options.add_argument("--out", type=Path, default=RESULT)

@@ -38,6 +38,7 @@ from lexome.infer.predictor import identity_of
 from lexome.tasks import DocumentRelations
 from lexome.tasks.evaluation.annotations import relation_metrics
 from lexome.tasks.evaluation.comparison import DocumentPair
+from real_data import DATASETS
 
 # Dataset, its split, and the schema that it is scored by.
 SPLITS = (
@@ -55,7 +56,7 @@ SPEED_SET = ("BioRED-RE", "dev")
 def main() -> None:
     options = argparse.ArgumentParser()
     options.add_argument("--model", type=Path, default=ROOT / "models" / "relations")
-    options.add_argument("--data", type=Path, default=ROOT.parent / "shared" / "data" / "benchmarks")
+    options.add_argument("--data", type=Path, default=DATASETS)
     options.add_argument("--documents", type=int)
     options.add_argument("--rounds", type=int, default=5)
     options.add_argument("--out", type=Path, default=ROOT / "results" / "relations.json")

@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from facts import facts
-from gold_sentences import BENCHMARKS, ROOT, Gold, gold
+from gold_sentences import ROOT, Gold, gold
 from lexome.corpus.sentences import split_sentences
+from real_data import DATASETS
 
 Splitter = Callable[[str], list[str]]
 PACKAGES = ("pysbd", "nltk", "blingfire", "syntok", "spacy")
@@ -32,7 +33,7 @@ NOT_MEASURED = {
 
 
 def main() -> None:
-    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else BENCHMARKS
+    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else DATASETS
     docs = list(gold(folder))
     held_out = [doc for doc in docs if doc.part == "held_out"]
     splitters = {"lexome": ours, **peers([doc.text for doc in docs if doc.part == "development"])}

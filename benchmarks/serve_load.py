@@ -1,8 +1,8 @@
 """The service under load: many concurrent clients, compared with the same model and texts without HTTP.
 
-    python benchmarks/serve_load.py MODEL [--clients 64] [--seconds 60] [--cores 2]
+    python benchmarks/serve_load.py MODEL [--clients 64] [--seconds 60] [--cores 2] [--data FOLDER]
 
-Each client sends abstracts of ../shared/data/corpus/abstracts one after another over one connection. Before and after,
+Each client sends abstracts of the folder one after another over one connection. Before and after,
 the same texts go through the annotator on the same cores: in one process that uses all of them, and in one process per
 core as in bulk annotation. The service is compared with the faster of the two. Clients run in a process of their own,
 on other cores if there are any; if not, as the result records, they take time from the service. The first responses are
@@ -31,10 +31,10 @@ from typing import Any
 from facts import facts
 from lexome.document import Document
 from lexome.infer.annotator import Annotator, load
+from real_data import ABSTRACTS
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULT = ROOT / "results" / "serve_load.json"
-ABSTRACTS = ROOT.parent / "shared" / "data" / "corpus" / "abstracts"
 TEXTS = 1000
 COMPARED = 100
 BOOKS, BOOK = 3, 400_000
@@ -46,11 +46,12 @@ def main() -> None:
     options.add_argument("--clients", type=int, default=64)
     options.add_argument("--seconds", type=float, default=60.0)
     options.add_argument("--cores", type=int, default=2)
+    options.add_argument("--data", type=Path, default=ABSTRACTS, help="folder with the abstracts")
     options.add_argument("--out", type=Path, default=RESULT)
     given = options.parse_args()
     everything = sorted(os.sched_getaffinity(0))
     cores, others = everything[: given.cores], everything[given.cores :]
-    texts = abstracts(TEXTS)
+    texts = abstracts(given.data, TEXTS)
     os.sched_setaffinity(0, cores)
     before = offline(given.model, texts, len(cores), given.seconds / 6)
     with service(given.model, cores) as port:
@@ -77,9 +78,9 @@ def main() -> None:
     print(json.dumps(result, indent=1))
 
 
-def abstracts(count: int) -> list[str]:
+def abstracts(folder: Path, count: int) -> list[str]:
     """Titles and texts of the first abstracts."""
-    path = sorted(ABSTRACTS.glob("*.jsonl.xz"))[0]
+    path = sorted(folder.glob("*.jsonl.xz"))[0]
     with lzma.open(path, "rt", encoding="utf-8") as lines:
         records = [json.loads(line) for line in islice(lines, count)]
     return [f"{record['title']} {record['text']}" for record in records]

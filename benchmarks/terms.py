@@ -32,6 +32,7 @@ from lexome.concepts.index import TermIndex, default_terms
 from lexome.concepts.names import Agreement
 from lexome.document import Span
 from lexome.recipe.corpus_stages import TermsRecipe
+from real_data import DATA
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULT = ROOT / "results" / "terms.json"
@@ -55,7 +56,7 @@ TIMES = 20
 
 
 def main() -> None:
-    data = Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT.parent / "shared" / "data"
+    data = Path(sys.argv[1]) if len(sys.argv) > 1 else DATA
     mentions = {name: gold_mentions(data / "benchmarks" / path) for name, path in SETS.items()}
     result = {
         "facts": facts("numpy"),

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import lexome
@@ -24,9 +25,9 @@ from lexome.document import Document
 from lexome.infer.annotator import Annotator
 from lexome.tasks import ner
 from lexome.tasks.task import TokenizedText, anchored_windows, windows
+from real_data import DATA
 
 RESULT = ROOT / "results" / "window_independence.json"
-ARTICLES = ROOT.parent / "shared" / "data" / "corpus" / "pmc_fulltext"
 # Long enough for about ten windows, and short enough that there are many.
 LENGTHS = (15_000, 60_000)
 CUTS = (37, 101, 251, 499)
@@ -39,9 +40,10 @@ def main() -> None:
     options = argparse.ArgumentParser()
     options.add_argument("model", nargs="?", help="a model folder; default: the default model")
     options.add_argument("--articles", type=int, default=20)
+    options.add_argument("--data", type=Path, default=DATA / "corpus" / "pmc_fulltext", help="folder with the articles")
     given = options.parse_args()
     annotator = lexome.load(*([given.model] if given.model else []))
-    docs = list(islice(long_articles(), given.articles))
+    docs = list(islice(long_articles(given.data), given.articles))
     result = {
         "facts": facts("onnxruntime", "numpy"),
         "model": annotator.about()["models"][0],
@@ -60,9 +62,9 @@ def fixed(tokens: TokenizedText, *, size: int, overlap: int) -> list[tuple[int, 
     return windows(tokens.begins, size=size, overlap=overlap)
 
 
-def long_articles() -> Iterator[Document]:
+def long_articles(folder: Path) -> Iterator[Document]:
     """Articles of about ten windows, in file order."""
-    for path in sorted(ARTICLES.glob("*.jsonl.xz")):
+    for path in sorted(folder.glob("*.jsonl.xz")):
         for doc in lexome.read(path):
             if LENGTHS[0] <= len(doc.text) <= LENGTHS[1]:
                 yield doc

@@ -6,16 +6,15 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 from patience import NIGHTLY
-
-SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
+from shared_data import DATA
 
 
 @pytest.fixture(scope="session")
 def real_data() -> Path:
     """The folder of real corpora and benchmarks beside the project."""
-    if not SHARED.is_dir():
-        pytest.skip(f"the real data is not beside the project ({SHARED.name} is missing)")
-    return SHARED
+    if not DATA.is_dir():
+        pytest.skip(f"the real data is not beside the project ({DATA} is missing)")
+    return DATA
 
 
 @pytest.fixture(scope="session")

@@ -14,6 +14,7 @@ import pytest
 from errors import raises
 from hypothesis import given
 from hypothesis import strategies as st
+from shared_data import DATA
 from strategies import TRICKY, documents, texts
 
 import lexome
@@ -381,7 +382,7 @@ def test_no_bytes_break_the_reader(tmp_path_factory: pytest.TempPathFactory, raw
 
 # --- The real files: counts made by another program, beside the corpora ---------------------------------------------
 
-COUNTS = Path(__file__).resolve().parents[3] / "shared" / "data" / "benchmarks" / "COUNTS-conll.json"
+COUNTS = DATA / "benchmarks" / "COUNTS-conll.json"
 FILES = json.loads(COUNTS.read_text()) if COUNTS.is_file() else {}
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from errors import raises, rejects
+from shared_data import SHARED
 
 from lexome.datasets import names
 from lexome.errors import RecipeError, UsageError
@@ -16,7 +17,7 @@ from lexome.reproduce.aggregate import reported_values, study_result
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = sorted((ROOT / "studies").glob("*.toml"))
-TARGETS = ROOT.parent / "shared" / "targets.csv"
+TARGETS = SHARED / "targets.csv"
 # Sets that Lexome does not read; the study says where they are to be had.
 UNREAD = {"CoNLL-2003"}
 

@@ -219,7 +219,7 @@ def test_a_run_says_where_it_computes_what_it_trains_and_where_it_goes_on(
     pieces = len(json.loads((other.folder / "tokenizer.json").read_text())["model"]["vocab"])
     assert capsys.readouterr().err.splitlines()[:5] == [
         "device    cpu, fp32",
-        f"model     bert, {weights:,} weights, from {first}",
+        f"model     bert, {weights:,} parameters, from {first}",
         f"new       1 of {pieces} tokens",
         f"text      {other_text(other)}",
         "resumes   after step 20",

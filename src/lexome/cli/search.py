@@ -381,8 +381,8 @@ def _print_sentence(sentence: "Evidence", *, color: bool) -> None:
 def models(models_path: ModelsPath = None, as_json: AsJson = False) -> None:
     """List the models that --model takes by name.
 
-    They are the package's own, and those in the folder `models` or in --models-path. A checkpoint has to be exported
-    before it runs. Scores are those of the model's certificate, on held-out documents.
+    These are the bundled model, and the folders in ./models or --models-path. A checkpoint is listed, but must be
+    exported before it runs. Scores are from the model's certificate, measured on held-out documents.
     """
     from lexome.infer.named_models import list_models
 

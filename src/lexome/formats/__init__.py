@@ -292,8 +292,8 @@ def detect(source: Source) -> Format:
     columns = ""
     if "csv" in names:
         columns = (
-            " The first row of a table names its columns, with commas between them (tabs in .tsv), and one of them is "
-            "title, abstract or text; another one is named with --set text=COLUMN."
+            " The first row of a table must name its columns, separated by commas (.tsv: tabs), one of them title, "
+            "abstract or text; for another column, add --set text=COLUMN."
         )
     raise FormatError(
         f"{source.name}: the extension belongs to {names}, but the file begins with {head[:60]!r}, which matches none "

@@ -196,8 +196,8 @@ def _split_columns(line: str, number: int) -> tuple[str, str, bool]:
     if not separated:
         raise BadDocument(
             "one_column",
-            f"line {number} has one column, {shorten(line)!r}; expected a token and its tag, separated by a tab or a "
-            "space.",
+            f"line {number} has one column, {shorten(line)!r}; expected columns separated by a tab or a space, the "
+            "token first and its tag last.",
             value=number,
         )
     return word, tag, bool(between)

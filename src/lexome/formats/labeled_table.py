@@ -198,7 +198,7 @@ def _unknown_columns(problem: str, cells: list[str], *, value: str | None = None
     if _MENTION_TABLE.issubset(cell.strip().lower() for cell in cells):
         problem = f"a table of mentions, without texts, which `lexome link` reads; {problem}"
     row = ", ".join(repr(shorten(cell, 40)) for cell in cells[:20])
-    message = f"{problem}; the first row is {row}. Known columns: {_LAYOUTS}. {_ADVICE}"
+    message = f"{problem}; the first row is {row}. Expected columns: {_LAYOUTS}. {_ADVICE}"
     return BadDocument("unknown_columns", message, value=value)
 
 

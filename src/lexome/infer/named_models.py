@@ -67,9 +67,9 @@ def resolve_model(name: str | Path, *, search_path: Sequence[Path] | None = None
     if (purpose := OPTIONAL.get(str(name))) is not None:
         searched = " and ".join(str(folder) for folder in folders) or "no folder"
         message = (
-            f"the model {str(name)!r}, which {purpose}, is not here: it does not come with the package but lies in "
-            f"{MODELS}/{name} of Lexome's repository. Searched: {searched}. Copy it to {MODELS}/{name}, add "
-            "--models-path FOLDER, or name a model of yours with --model FOLDER."
+            f"no model {str(name)!r}, which {purpose}: it is not part of the package, but of Lexome's repository, in "
+            f"{MODELS}/{name}. Searched: {searched}. Copy it to {MODELS}/{name}, pass --models-path FOLDER, or use "
+            "another model with --model FOLDER."
         )
         raise UsageError(message, code="missing-model", value=str(name))
     if path.exists():

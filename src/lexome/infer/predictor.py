@@ -328,7 +328,10 @@ class Predictor:
     def words(self, row: TokenIds, positions: Sequence[int]) -> Floats:
         """Of a masked LM, logits over the vocabulary at some positions of a sequence, (M, V)."""
         if self.settings.kind != "masked":
-            message = f"{self.folder}: kind {self.settings.kind!r}; expected masked. Export it with --kind masked."
+            message = (
+                f"{self.folder}: a model of kind {self.settings.kind!r}; expected a masked language model. Export a "
+                "checkpoint that has such a head with --kind masked."
+            )
             raise UsageError(message, code="wrong-kind", value=self.settings.kind)
         return self._run([row], "logits", positions=np.asarray(positions, dtype=np.int64))
 

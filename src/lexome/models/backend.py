@@ -364,8 +364,8 @@ def _kind(kind: str | None, config: Any, settings: Mapping[str, Any], where: str
         raise CheckpointError(f"kind {kind!r}; expected one of {', '.join(KINDS)}.", code="unknown-kind", value=kind)
     kind = kind or _declared_kind(config, settings)
     if kind == "masked" and _class_of(config, kind) is None:
-        causal = "is a causal language model and " if _is_causal(config) else ""
-        message = f"{where}: {config.model_type} {causal}has no masked-LM head. Load it as an encoder (kind encoder)."
+        causal = ", a causal language model," if _is_causal(config) else ""
+        message = f'{where}: {config.model_type}{causal} has no masked-LM head. Load it with kind="encoder".'
         raise CheckpointError(message, code="unsupported-kind", value=kind)
     if kind == "paired":
         message = f"{where}: the transformers backend has no pair head. Load it as masked."
@@ -373,7 +373,7 @@ def _kind(kind: str | None, config: Any, settings: Mapping[str, Any], where: str
     if kind is not None and _class_of(config, "encoder") is not None:
         return kind
     declared = settings.get("architectures") or []
-    message = f"{where}: architectures {declared} determine no kind of {config.model_type}. Specify the kind to load."
+    message = f"{where}: no kind of {config.model_type} has the architectures {declared}. Name the kind to load."
     raise CheckpointError(message, code="unknown-kind", value=declared)
 
 
@@ -464,8 +464,8 @@ def _linear_head(config: Any, kind: str) -> dict[str, str]:
 def _missing_head(where: str, kind: str, first: str, *, model_type: str = "") -> CheckpointError:
     # Sentence encoders often declare a head in config.json that was not saved.
     mpnet = f" To train it with Lexome's own encoder, {DROP_RELATIVE_POSITIONS}." if model_type == "mpnet" else ""
-    remedy = "Load it as another kind (--kind encoder needs no head), or request a new head (new_head=True)"
-    message = f"{where}: no usable weights for a {kind} head (first {first!r}). {remedy}.{mpnet}"
+    remedy = "Load it as another kind (--kind encoder needs no head), or initialize a new head (new_head=True)"
+    message = f"{where}: no usable weights for a {kind} head, first {first!r}. {remedy}.{mpnet}"
     return CheckpointError(message, code="missing-head", value=kind)
 
 

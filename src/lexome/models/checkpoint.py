@@ -504,7 +504,7 @@ def _map_weights(
         return replace(mapped, missing=(*mapped.missing, *head_keys), unused=(*mapped.unused, *unused_custom))
     unknown = sorted(custom.keys() - set(head_keys))
     if unknown:
-        message = f"{folder}: unknown weight {unknown[0]!r} of the head, which config.json does not describe."
+        message = f"{folder}: unexpected weight {unknown[0]!r}: the head in config.json has none of this name."
         raise CheckpointError(message, code="unknown-weights", value=unknown[0])
     missing = tuple(name for name in head_keys if name not in custom)
     return MappedWeights({**mapped.weights, **custom}, (*mapped.missing, *missing), mapped.unused)
@@ -513,18 +513,19 @@ def _map_weights(
 def _check_shapes(folder: Path, weights: Mapping[str, Tensor], model: Mapping[str, Tensor]) -> None:
     for name, tensor in weights.items():
         if tensor.shape != model[name].shape:
-            message = f"{folder}: {name}: shape {tuple(tensor.shape)}; config.json expects {tuple(model[name].shape)}."
+            seen, expected = tuple(tensor.shape), tuple(model[name].shape)
+            message = f"{folder}: {name} has shape {seen}; expected {expected}, by the sizes in config.json."
             raise CheckpointError(message, code="shape-mismatch", value=name)
 
 
 def _check_missing(folder: Path, missing: Sequence[str], kind: str, *, new_head: bool) -> None:
     encoder = [name for name in missing if name.startswith("encoder.")]
     if encoder:
-        message = f"{folder}: {len(encoder)} encoder weights missing, first {encoder[0]!r}."
+        message = f"{folder}: {len(encoder)} weights of the encoder are missing, first {encoder[0]!r}."
         raise CheckpointError(message, code="missing-weights", value=encoder[0])
     if not new_head:
-        remedy = "Load it as another kind, or request a new head (new_head=True)."
-        message = f"{folder}: no weights for a {kind} head (first {missing[0]!r}). {remedy}"
+        remedy = "Load it as another kind, or initialize a new head (new_head=True; in a recipe, new_head = true)."
+        message = f"{folder}: no weights for a {kind} head, first {missing[0]!r}. {remedy}"
         raise CheckpointError(message, code="missing-head", value=kind)
 
 

@@ -345,16 +345,17 @@ def architecture_of(settings: Mapping[str, Any], *, where: str = "config.json") 
                 if name in mapping.classes.values():
                     return architecture
         raise CheckpointError(
-            f'{where}: no "model_type", and "architectures" ({classes}) is not known. Add one of: {known}.',
+            f'{where}: no "model_type", and no known class in "architectures" ({classes}). Add a "model_type", one of '
+            f"{known}.",
             code="unknown-architecture",
             value=classes,
         )
     if model_type not in ARCHITECTURES:
-        hint = "Load it with the transformers backend."
+        hint = 'Load it with backend="transformers".'
         if model_type == "mpnet":
             hint = (
-                "Its attention has relative positions. Load it with the transformers backend, or convert it to a "
-                "different model without them: `lexome convert-model --drop relative-positions`."
+                'Its attention has relative position biases. Load it with backend="transformers", or convert it to a '
+                "model without them: `lexome convert-model CHECKPOINT FOLDER --drop relative-positions`."
             )
         raise CheckpointError(
             f"{where}: model_type is {model_type!r}; Lexome's encoder supports {known}. {hint}",
@@ -376,7 +377,7 @@ def read_config(settings: Mapping[str, Any], *, where: str = "config.json") -> E
         if refused:
             raise CheckpointError(
                 f"{where}: {name} is {settings[name]!r}, which Lexome's encoder does not support. "
-                "Load it with the transformers backend.",
+                'Load it with backend="transformers".',
                 code="unsupported-setting",
                 value=name,
             )

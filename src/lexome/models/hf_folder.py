@@ -39,8 +39,8 @@ def read_settings(folder: Path) -> dict[str, Any]:
     except FileNotFoundError:
         # The output folder of a training run has the model in a subfolder.
         nested = folder / "model"
-        hint = f"Pass {nested}, the model in it." if (nested / "config.json").is_file() else "Check the path."
-        message = f"{path}: no such file; expected a model folder. {hint}{made_by(folder)}"
+        hint = f"Did you mean {nested}?" if (nested / "config.json").is_file() else "Check the path."
+        message = f"{folder}: no config.json; expected a model folder. {hint}{made_by(folder)}"
         raise CheckpointError(message, code="missing-file", value=path) from None
     except ValueError as error:
         raise CheckpointError(f"{path}: invalid JSON: {error}", code="not-json", value=path) from None

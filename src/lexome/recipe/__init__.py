@@ -197,11 +197,9 @@ def load(path: str | Path, schema: type[Schema], *, overrides: Iterable[str] = (
     if stage not in stages:
         problem = f"stage is {stage!r}" if stage is not None else "it has no stage"
         expected = " or ".join(map(json.dumps, stages))
-        raise RecipeError(
-            f"{path}: {problem}; expected stage = {expected}. Give it to the command it was written for.",
-            code="wrong-stage",
-            value=stage,
-        )
+        remedy = f"Run: lexome {stage} {path}" if stage in STAGES else "Set it."
+        message = f"{path}: {problem}; expected stage = {expected}. {remedy}"
+        raise RecipeError(message, code="wrong-stage", value=stage)
     return validate(keys, schema, ", extending ".join(map(str, files)))
 
 
@@ -313,7 +311,7 @@ def made_by(path: Path) -> str:
             continue
         stage, out = keys.get("stage"), keys.get("out")
         if isinstance(stage, str) and isinstance(out, str) and path.absolute().is_relative_to(Path(out).absolute()):
-            return f" Make it: lexome {stage} {file}"
+            return f" To make it, run: lexome {stage} {file}"
     return ""
 
 
@@ -328,7 +326,7 @@ def extended_file(files: Sequence[Path], base: object) -> Path:
         message = f"{path}: extends is {base!r}, but there is no {other}. Name a recipe in the same folder."
         raise RecipeError(message, code="missing-file", value=other)
     if any(other.samefile(file) for file in files):
-        message = f"{path}: extends is {base!r}, which leads back to {path.name}. Remove one `extends`."
+        message = f"{path}: circular extends: {base!r} extends {path.name} in turn. Remove one `extends`."
         raise RecipeError(message, code="circular-extends", value=base)
     return other
 
@@ -406,8 +404,9 @@ def _problems(error: ValidationError, schema: type[BaseModel]) -> str:
         else:
             value = problem["input"]
             shown = "" if isinstance(value, Mapping) else f", got {json.dumps(value, default=str, ensure_ascii=False)}"
-            # pydantic's prefix of messages from our own validators.
-            message = problem["msg"].removeprefix("Value error, ")
+            # pydantic's prefix of messages from our own validators; its words for values are those of Python.
+            message = problem["msg"].removeprefix("Value error, ").replace("Input should be", "expected")
+            message = message.replace("a valid tuple", "a list").replace("a valid dictionary", "a table")
             sentences.append(f"{where or 'the recipe'}: {message}{shown}.")
     return " ".join(sentences)
 

@@ -339,7 +339,7 @@ class FinetuneRecipe(Recipe):
                 "grid.batch", "grid.batch takes the place of batch.sequences and batch.tokens; expected one of them"
             )
         if len(set(self.seeds)) < len(self.seeds) or min(self.seeds) < 0:
-            raise invalid("seeds", f"seeds are {list(self.seeds)}; expected distinct numbers from 0 on")
+            raise invalid("seeds", f"seeds is {list(self.seeds)}; expected a list of distinct integers from 0")
         if self.data.folder is not None and "kind" not in self.task:
             raise invalid("task.kind", 'a folder needs a [task] table with its kind, such as kind = "ner"')
         return self

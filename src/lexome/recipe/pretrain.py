@@ -204,7 +204,8 @@ class TrainingRecipe(Recipe):
         ]
         if beyond:
             raise invalid(
-                "log.checkpoint_steps", f"log.checkpoint_steps has {beyond[0]}, which is not a step of the run"
+                "log.checkpoint_steps",
+                f"log.checkpoint_steps has {beyond[0]}; expected steps from 1 to {self.steps or 'the last'}",
             )
         if self.batch.tokens < self.text.max_tokens:
             raise invalid("batch.tokens", f"batch.tokens is {self.batch.tokens}, less than the longest sequence")

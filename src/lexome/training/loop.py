@@ -231,7 +231,7 @@ def deterministic_kernels(enabled: bool, device: torch.device) -> Iterator[None]
 SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 # torchrun forwards what the terminal has sent to all: signals that come together are one request.
 TOGETHER_S = 3.0
-INTERRUPT_MESSAGE = b"interrupted: saving after this step; interrupt again to stop at once\n"
+INTERRUPT_MESSAGE = b"interrupted: saving the training state after this step; press Ctrl-C again to stop at once\n"
 
 
 class Interrupted(KeyboardInterrupt):

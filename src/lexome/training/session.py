@@ -335,10 +335,10 @@ def origin_of(recipe: TrainingRecipe, shards: Shards, inputs_sha256: str) -> Ori
     if before.resume_from is not None:
         inputs += origin_of(before, shards, inputs_sha256).identity
     if identity_of(before, shards, inputs) != identity:
-        message = f"resume_from: {folder}: its run had other shards, or began with other weights. Name another run."
+        message = f"resume_from: {folder}: that run used other shards or other initial weights. Name another run."
         raise UsageError(message, code="other-settings", value="shards")
     if not (done and states):
-        message = f"resume_from: {folder}: its run is not finished, or lost its training states. Finish it first."
+        message = f"resume_from: {folder}: that run is not finished, or its training states are gone. Finish it first."
         raise UsageError(message, code="unfinished-run", value=folder)
     return Origin(states[-1], identity)
 
@@ -531,7 +531,7 @@ class Session:
         """What is printed before the first step, such as
 
         device    cpu, fp32; no GPU was found
-        model     bert, 33,391,290 weights, from checkpoints/gte-small
+        model     bert, 33,391,290 parameters, from checkpoints/gte-small
         new       head.bias and 4 more; 4,000 of 30,522 tokens
         text      15,179 documents, 20,746,826 tokens.
         """
@@ -539,14 +539,14 @@ class Session:
         many = f", {processes} processes" if processes > 1 else ""
         # A recipe for a GPU takes days without one, and torch without CUDA is easily installed by mistake.
         missing = "; no GPU was found" if self.recipe.device == "auto" and setting.device.type == "cpu" else ""
-        weights = sum(weight.numel() for weight in start.model.parameters())
-        source = "from random weights" if start.checkpoint is None else f"from {start.checkpoint}"
+        parameters = sum(weight.numel() for weight in start.model.parameters())
+        source = "randomly initialized" if start.checkpoint is None else f"from {start.checkpoint}"
         new = [_some(start.drawn)] if start.drawn else []
         if start.transferred is not None:
             new.append(f"{start.transferred.new:,} of {start.transferred.new + start.transferred.kept:,} tokens")
         lines = {
             "device": f"{setting.device}, {setting.precision}{many}{missing}",
-            "model": f"{start.architecture}, {weights:,} weights, {source}",
+            "model": f"{start.architecture}, {parameters:,} parameters, {source}",
             "new": "; ".join(new),
             "unused": _some(start.unused) if start.unused else "",
             "teacher": str(start.teacher.folder) if start.teacher is not None else "",

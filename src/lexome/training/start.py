@@ -248,7 +248,9 @@ def check_start(start: Start, *, max_tokens: int) -> Start:
     """The start itself; UsageError if it cannot be saved or does not support sequences of this length."""
     if start.config.max_tokens < max_tokens:
         limit = f"the model supports at most {start.config.max_tokens}"
-        message = f"text.max_tokens is {max_tokens}, but {limit}. Lower it, or increase model.max_tokens."
+        # The positions of a checkpoint are weights.
+        other = "raise model.max_tokens" if start.checkpoint is None else "start from a model with more positions"
+        message = f"text.max_tokens is {max_tokens}, but {limit}. Lower it, or {other}."
         raise UsageError(message, code="too-long", value=max_tokens)
     if isinstance(start.model, TransformersMaskedLM):
         return start

@@ -657,26 +657,26 @@ class TaskData:
         some_labels = ", ".join(self.task.labels[:6])
         if not splits[TRAIN].examples:
             raise UsageError(
-                f"no training document has labels among {some_labels}; expected some that do. Compare the labels in "
-                "[task] with those in the documents.",
+                f"no training example has one of the labels {some_labels}. Compare the types or labels in [task] with "
+                "those of the documents.",
                 code="no-labels",
                 value=TRAIN,
             )
         for name, split in splits.items():
             if not split.examples:
-                message = f"the split {name} has no examples; expected documents that fit the task."
+                message = f"the split {name} has no examples; expected documents that the task can encode."
                 raise UsageError(message, code="empty-split", value=name)
             if long := [len(example.ids) for example in split.examples if len(example.ids) > self.frame.max_tokens]:
                 raise UsageError(
-                    f"{len(long):,} examples of {name} have up to {max(long):,} tokens; expected "
-                    f"{self.frame.max_tokens:,} at most. Raise data.max_tokens.",
+                    f"{len(long):,} examples of {name} have more than {self.frame.max_tokens:,} tokens, the longest "
+                    f"{max(long):,}. Raise data.max_tokens, or shorten the documents where the model takes no more.",
                     code="too-long",
                     value=max(long),
                 )
         if DEV not in splits and self.selecting:
             raise UsageError(
-                f"{self.sources[0].name} has no dev split in its folds, and evaluation.patience, grid.seeds or the "
-                "best cell of a grid needs scores there. Set folds.dev_fraction.",
+                f"the folds of {self.sources[0].name} have no dev split, which evaluation.patience, grid.seeds = "
+                '"first" and score_test = "best" need. Set folds.dev_fraction.',
                 code="missing-split",
                 value=DEV,
             )

@@ -523,8 +523,10 @@ def _follow(
     try:
         for line, may_save in fit.run(stop):
             if "dev" in line:
-                name, value = next(iter(line["dev"].items()))
-                dev = f", dev {name} {value:.4f}"
+                name = fit.evaluation.metric_of(line["dev"])
+                dev = f", dev {name} {line['dev'][name]:.4f}"
+                if fit.best.scores is not None:
+                    dev += f", best {fit.best.scores[name]:.4f} at step {fit.best.step:,}"
             loss = f", loss {line['loss']:.3f}" if "loss" in line else ""
             show(trainer.fraction, f"step {trainer.position.step:,}{loss}{dev}")
             if not may_save:
@@ -592,11 +594,11 @@ def _score(
 
 def _what_to_try(recipe: FinetuneRecipe) -> str:
     """What helps most often where a model has learned nothing, with the recipe's own values."""
-    length = f"epochs, {recipe.epochs:g}" if recipe.epochs is not None else f"steps, {recipe.steps}"
-    head = "" if recipe.optimizer.head_lr is not None else "; set optimizer.head_lr to ten times that"
+    length = f"epochs ({recipe.epochs:g})" if recipe.epochs is not None else f"steps ({recipe.steps})"
+    head = "" if recipe.optimizer.head_lr is not None else ", with optimizer.head_lr ten times as high"
     return (
-        f"Try another optimizer.lr (it is {recipe.optimizer.lr:g}){head}; raise the {length}; try other seeds; and see "
-        "whether data.limit = 50 can be learned by heart: if not, look at the labels"
+        f"Try another optimizer.lr (it is {recipe.optimizer.lr:g}){head}; raise {length}; try other seeds; and check "
+        "that the model overfits with data.limit = 50: if it does not, check the labels"
     )
 
 

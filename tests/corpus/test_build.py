@@ -363,10 +363,10 @@ def test_nothing_but_the_corpus_is_left_when_all_is_done(tmp_path: Path) -> None
 
 def test_a_document_that_cannot_be_stored_moves_no_verdict_to_another(tmp_path: Path) -> None:
     texts = [article("x", organ).passages[1].text for organ in ("heart", "liver", "liver", "lung")]
-    lines = [json.dumps({"id": id, "text": text}) for id, text in zip(["", "1", "2", "3"], texts, strict=True)]
-    # The first has no id of its own, and that of its file's name is no text.
+    # The first id is half a surrogate pair, which is no text.
+    lines = [json.dumps({"id": id, "text": text}) for id, text in zip(["\ud800", "1", "2", "3"], texts, strict=True)]
     (tmp_path / "in").mkdir()
-    (tmp_path / "in" / os.fsdecode(b"not utf-8 \xff.jsonl")).write_text("\n".join(lines))
+    (tmp_path / "in" / "a.jsonl").write_text("\n".join(lines))
     built = build(recipe(tmp_path, {"one": tmp_path / "in"}), engine=HERE)
     assert built.corpus is not None
     assert kept(tmp_path / "out") == ["1", "3"]

@@ -139,6 +139,12 @@ def test_a_file_that_is_no_dictionary_is_refused(tmp_path: Path, name: str, text
     assert error.value.code == code
 
 
+def test_a_column_called_as_a_type_has_its_names(tmp_path: Path) -> None:
+    path = written(tmp_path, "a.csv", "MeSH ID,Disease\nmesh:D1,red eye\nD 2,blue eye\n")
+    assert terms_of(path) == [("mesh:D1", "Disease", ("red eye",))]
+    assert dropped_terms(open_terms(path)) == {"a.csv: row whose id has a space": 1}
+
+
 def test_cells_beyond_the_columns_are_counted(tmp_path: Path) -> None:
     index = open_terms(written(tmp_path, "a.csv", "id,name\nL:1,red, dark\n"))
     assert dropped_terms(index) == {"a.csv: row with more cells than columns, which were ignored": 1}

@@ -68,6 +68,9 @@ def _index_of(path: Path, type: str | None) -> TermIndex:
     table, dropped = TermTable(), Counter[str]()
     tally = Tally()
     for term in _read(path, type, tally, dropped):
+        if re.search(r"\s", term.id):
+            dropped["row whose id has a space"] += 1
+            continue
         is_local = CURIE.fullmatch(term.id) is None and _WITHOUT_PREFIX.fullmatch(term.id) is not None
         table.add(replace(term, id=f"{LOCAL}:{term.id}") if is_local else term)
     tally.raise_failures(str(path))
@@ -129,7 +132,7 @@ def _table_terms(path: Path, type: str | None, tally: Tally, dropped: Counter[st
                 if not cells[at["id"][0]] or (needs_type and not (own or type)):
                     dropped["row without an id" if not cells[at["id"][0]] else "row without a type"] += 1
                     continue
-                yield _term(cells, at, _usual_type(own or type or TERM), dropped)
+                yield _term(cells, at, _usual_type(own or type or table.type or TERM), dropped)
 
 
 def _term(cells: list[str], at: Mapping[str, tuple[int, ...]], type: str, dropped: Counter[str]) -> Term:
@@ -159,7 +162,8 @@ def _columns(path: Path, table: NameTable, sample: list[list[str]]) -> Mapping[s
         columns["name"] = (*columns.get("name", ()), *columns.pop("mention", ()))
         if columns["id"] and (columns["name"] or "names" in columns):
             return {meaning: positions for meaning, positions in columns.items() if positions}
-        missing = "of the ids" if columns["name"] else "of the names"
+        has_names = bool(columns["name"]) or "names" in columns
+        missing = "of the ids" if has_names else "of the names" if columns["id"] else "of ids or names"
         problem = f"its columns are {', '.join(table.header)}, none of which is known as that {missing}"
     elif len(table.header) < 2:
         problem = "its first row has one column; expected a table of ids and names, with tabs or commas between them"

@@ -41,6 +41,12 @@ _LAST_WORD = {
     "id": "id", "identifier": "id", "accession": "id", "name": "name", "symbol": "name", "term": "name",
     "label": "name", "synonyms": "names", "synonym": "names", "aliases": "names", "alias": "names", "type": "type",
 }  # fmt: skip
+# A column that is called as what it holds has its names, and says their type.
+_TYPE_COLUMNS = {
+    "gene": "Gene", "genes": "Gene", "protein": "Gene", "disease": "Disease", "diseases": "Disease",
+    "chemical": "Chemical", "drug": "Chemical", "compound": "Chemical", "species": "Species", "organism": "Species",
+    "cell line": "CellLine", "cell lines": "CellLine", "variant": "Variant", "mutation": "Variant",
+}  # fmt: skip
 _SEPARATORS = re.compile(r"[\s_.-]+")
 # The first row that has no ids, above rows that do, names columns of which none is known.
 _HAS_DIGIT = re.compile(r"[0-9]")
@@ -51,12 +57,14 @@ _SAMPLE = 20
 class NameTable:
     """A table of a file: its columns by meaning, and its rows with their line numbers.
 
-    `columns` is None where the first row does not name columns; `header` are the names as they are written.
+    `columns` is None where the first row does not name columns; `header` are the names as they are written. `type` is
+    that of all names if their column is called so, as Gene.
     """
 
     header: tuple[str, ...]
     columns: Mapping[str, tuple[int, ...]] | None
     rows: Iterator[tuple[TableRow, list[str]]]
+    type: str | None = None
 
 
 def find_columns(cells: Iterable[str]) -> dict[str, tuple[int, ...]]:
@@ -65,7 +73,7 @@ def find_columns(cells: Iterable[str]) -> dict[str, tuple[int, ...]]:
     >>> find_columns(["Gene symbol", "MeSH ID", "Entity_Type"])
     {'type': (2,), 'name': (0,), 'id': (1,)}
     """
-    plain = [_SEPARATORS.sub(" ", cell.strip().lstrip("#").strip().casefold()).strip() for cell in cells]
+    plain = [_plain(cell) for cell in cells]
     ranked: dict[str, list[tuple[int, int]]] = {}
     for position, name in enumerate(plain):
         if name in _MEANING:
@@ -78,7 +86,15 @@ def find_columns(cells: Iterable[str]) -> dict[str, tuple[int, ...]]:
         if name not in _MEANING and meaning and meaning not in columns:
             more.setdefault(meaning, []).append(position)
     # Of several ids, as of a gene and of its protein, none is more likely than another.
-    return columns | {meaning: tuple(at) for meaning, at in more.items() if meaning != "id" or len(at) == 1}
+    columns |= {meaning: tuple(at) for meaning, at in more.items() if meaning != "id" or len(at) == 1}
+    if not columns.keys() & {"name", "mention", "names"}:
+        typed = tuple(position for position, name in enumerate(plain) if name in _TYPE_COLUMNS)
+        columns |= {"name": typed} if len(typed) == 1 else {}
+    return columns
+
+
+def _plain(name: str) -> str:
+    return _SEPARATORS.sub(" ", name.strip().lstrip("#").strip().casefold()).strip()
 
 
 def open_tables(source: Source, tally: Tally) -> Iterator[NameTable]:
@@ -106,7 +122,9 @@ def _table(rows: Iterator[TableRow]) -> Iterator[NameTable]:
     named = bool(columns) and min(map(min, columns.values())) < 2 and not any(":" in cell for cell in header)
     below = (item for item in cells if not item[0].raw.startswith(b"#\t"))
     if named:
-        yield NameTable(tuple(header), columns, below)
+        [name, *_] = columns.get("name", (None,))
+        type = None if name is None else _TYPE_COLUMNS.get(_plain(header[name]))
+        yield NameTable(tuple(header), columns, below, type)
     else:
         yield NameTable(tuple(header), None, chain([first], below))
 
@@ -151,8 +169,9 @@ def peek(rows: Iterator[tuple[TableRow, list[str]]]) -> tuple[list[list[str]], I
 def read(source: Source, *, tally: Tally, type: str = "") -> Iterator[Document]:
     """One document with one mention per row, or per line of a list: the name, its type, and the ids that it may have.
 
-    The name is in a column mention, text, name, term, label or symbol, or in the only one. `type` is that of names
-    without a column type. Columns id or document give the ids of documents, a column concept the ids of the mentions.
+    The name is in a column mention, text, name, term, label or symbol, or in the only one; a column called as a type,
+    such as Gene, has names of this type. `type` is that of names without a column type. Columns id or document give the
+    ids of documents, a column concept the ids of the mentions.
     """
     for table in open_tables(source, tally):
         columns, rows = table.columns, table.rows
@@ -163,7 +182,8 @@ def read(source: Source, *, tally: Tally, type: str = "") -> Iterator[Document]:
         names = columns.get("mention") or columns.get("name")
         if names is None:
             raise FormatError(_unknown(source, table.header), code="missing-column", value=source.name)
-        if not type and "type" not in columns:
+        default = type or table.type or ""
+        if not default and "type" not in columns:
             seen = f"columns {', '.join(table.header)}" if len(table.header) > 1 else "only names"
             message = (
                 f"{source.name}: has {seen}, and no column of types such as Gene or Disease. Name the type of all "
@@ -174,7 +194,7 @@ def read(source: Source, *, tally: Tally, type: str = "") -> Iterator[Document]:
         used = {at[meaning] for meaning in ("mention", "type", "concept", "document", "id", "pmid") if meaning in at}
         ignored = [name for position, name in enumerate(table.header) if position not in used]
         for row, cells in rows:
-            make = partial(_mention, row, cells, at, type, source.stem)
+            make = partial(_mention, row, cells, at, default, source.stem)
             for doc in tally.accept(make, where=f"{source.name}, line {row.line}", raw=row.raw):
                 for name in ignored if table.columns is not None else ():
                     tally.note(f"column {name!r} ignored")
@@ -199,5 +219,5 @@ def _mention(row: TableRow, cells: list[str], at: Mapping[str, int], type: str, 
 def _unknown(source: Source, header: tuple[str, ...]) -> str:
     return (
         f"{source.name}: its columns are {', '.join(map(repr, header[:20]))}, none of which is known as that of the "
-        "names. Name it in the first row: name, term, text, mention, label or symbol."
+        "names. Name it in the first row: name, term, text, mention, label, symbol, or as the type, such as gene."
     )

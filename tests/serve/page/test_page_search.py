@@ -46,7 +46,8 @@ def test_a_concept_may_be_given_by_name(search_page: Any) -> None:
     search_page.keyboard.press("Enter")
     search_page.locator("#error").wait_for()
     # The documents of this index are not annotated.
-    assert "no mentions" in search_page.locator("#error").inner_text()
+    said = search_page.locator("#error").inner_text()
+    assert "no mentions: its documents are not annotated. The operator of this server can change that." in said
 
 
 def test_results_of_an_earlier_request_are_cleared(search_page: Any) -> None:

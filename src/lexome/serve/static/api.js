@@ -55,8 +55,8 @@ export function sizeText(bytes) {
 
 /** An error response: `head` is a short title, `message` has the details, `status` is 0 without a response. */
 export class ServerError extends Error {
-  constructor(status, message, retryAfter = null) {
-    super(ADVICE[status] ?? forReaders(message, REMEDY[status]));
+  constructor(status, message, { retryAfter = null, remedy = REMEDY[status] } = {}) {
+    super(ADVICE[status] ?? forReaders(message, remedy));
     this.status = status;
     this.head = TITLES[status] ?? (status ? `The server responded with status ${status}.` : "The server cannot be reached.");
     this.retryAfter = retryAfter;
@@ -124,7 +124,10 @@ async function request(path, options, signal) {
     throw new ServerError(0, "No response. Check that the program that serves this page is still running, and that you are online.");
   }
   if (!response.ok) {
-    throw new ServerError(response.status, await reason(response), response.headers.get("Retry-After"));
+    const retryAfter = response.headers.get("Retry-After");
+    // What is searched was chosen by those who run the server.
+    const remedy = path.startsWith("search") ? "The operator of this server can change that." : REMEDY[response.status];
+    throw new ServerError(response.status, await reason(response), { retryAfter, remedy });
   }
   return response;
 }

@@ -343,7 +343,7 @@ def test_terms_that_no_index_can_have_are_counted(model: Path, tmp_path: Path) -
     terms.write_text("LAB:1\tred dye\tDye\nLAB:1\tcrimson\tDye\nLAB 2\tblue dye\tDye\nLAB:3\tI\tDye\nLAB:4\n")
     lexome.write(docs, [Document("1", (Passage(0, "A red dye."),))])
     reasons = (
-        "id is not a CURIE",
+        "row whose id has a space",
         "name of one letter, or none",
         "term without a usable name",
         "row with too few columns",

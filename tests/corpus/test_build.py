@@ -439,8 +439,8 @@ def test_records_are_not_built_from_the_folder_they_go_to(tmp_path: Path) -> Non
 
 
 def test_a_file_may_have_any_name(tmp_path: Path) -> None:
-    odd = ["two words", "β ♀", "new\nline", os.fsdecode(b"not utf-8 \xff"), "a.npy", "-q", "%s"]
-    for number, (name, organ) in enumerate(zip(odd, [*ORGANS, "skin"], strict=True)):
+    odd = ["two words", "β ♀", "new\nline", os.fsdecode(b"not utf-8 \xff"), "a.npy", "-q", "%s", "a\\b", "n" * 245]
+    for number, (name, organ) in enumerate(zip(odd, [*ORGANS, "skin", "bone", "eye"], strict=True)):
         write(tmp_path / "in" / "x.jsonl", article(str(number), organ)).rename(tmp_path / "in" / f"{name}.jsonl")
     built = build(recipe(tmp_path, {"one": tmp_path / "in"}), engine=HERE)
     assert (built.failures, sorted(kept(tmp_path / "out"))) == ({}, [str(number) for number in range(len(odd))])

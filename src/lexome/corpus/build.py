@@ -27,7 +27,7 @@ from lexome.corpus.output_folder import OutputFolder, recipe_keys
 from lexome.errors import FormatError, UsageError
 from lexome.files import atomic_write, fingerprint, write_json
 from lexome.formats import Tally, expand, work_units
-from lexome.formats.streams import printable_name, uncompressed_name
+from lexome.formats.streams import output_name, uncompressed_name
 from lexome.pipeline import Advance, Engine, Job, Part, Stage, StageResult, engine_session, require_complete, run
 from lexome.recipe.corpus_stages import BuildRecipe
 
@@ -293,10 +293,10 @@ def _inputs(recipe: BuildRecipe) -> dict[str, tuple[Path, ...]]:
             if inside := [file for file in files if file.resolve().is_relative_to((recipe.out / "records").resolve())]:
                 message = f"{inside[0]}: is an input inside the output folder. Choose another out."
                 raise UsageError(message, code="input-is-output", value=inside[0])
-            stem = printable_name(PurePosixPath(uncompressed_name(files[0].name)).stem or files[0].name)
+            stem = output_name(PurePosixPath(uncompressed_name(files[0].name)).stem or files[0].name)
             name = f"{source.name}/{stem}"
             if name in jobs:
-                name = f"{source.name}/{printable_name(files[0].parent.name)}-{stem}"
+                name = f"{source.name}/{output_name(f'{files[0].parent.name}-{stem}')}"
             if name in jobs:
                 raise UsageError(
                     f"source {source.name}: {files[0]} and {jobs[name][0]} would have records of the same name. "

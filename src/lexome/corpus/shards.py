@@ -18,7 +18,7 @@ from lexome.corpus.vocab.tokenizers import TOKENIZER_FILE, load_tokenizer, token
 from lexome.errors import ShardError
 from lexome.files import atomic_write, fingerprint, write_json
 from lexome.formats import Tally, work_units
-from lexome.formats.streams import printable_name, uncompressed_name
+from lexome.formats.streams import output_name, printable_name, uncompressed_name
 from lexome.pipeline import Advance, Engine, Job, Part, Stage, StageResult, run
 from lexome.recipe import made_by
 from lexome.recipe.corpus_stages import ShardRecipe
@@ -226,7 +226,8 @@ def _jobs(recipe: ShardRecipe, tokenizer: Path) -> tuple[Job, ...]:
 def _name(file: Path, given: Path) -> str:
     """The shard's name: the file's path relative to its input folder, without suffix."""
     inside = PurePosixPath(file.relative_to(given)) if given.is_dir() else PurePosixPath(file.name)
-    return printable_name(str(inside.with_name(PurePosixPath(uncompressed_name(inside.name)).stem or inside.name)))
+    stem = output_name(PurePosixPath(uncompressed_name(inside.name)).stem or inside.name)
+    return printable_name(str(inside.with_name(stem)))
 
 
 @dataclass(slots=True)

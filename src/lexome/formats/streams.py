@@ -20,7 +20,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, BinaryIO, cast
 
 from lexome.errors import BadDocument, FormatError, UsageError
-from lexome.files import zstd
+from lexome.files import fingerprint, zstd
 from lexome.formats.tally import Tally
 
 if TYPE_CHECKING:
@@ -188,6 +188,19 @@ def uncompressed_name(name: str) -> str:
 def printable_name(name: str) -> str:
     """A file name as text; bytes that are not UTF-8, which Linux allows, become escapes such as \\xff."""
     return os.fsencode(name).decode(errors="backslashreplace")
+
+
+# File systems take names of 255 bytes; an output has an extension as well, and its draft the host and the process.
+MAX_NAME_BYTES, NAME_DIGITS = 180, 12
+
+
+def output_name(stem: str) -> str:
+    """The name of an output for an input's: as text, and the end of a long one, such as a title, as a hash."""
+    name = printable_name(stem)
+    if len(name.encode()) <= MAX_NAME_BYTES:
+        return name
+    start = name.encode()[: MAX_NAME_BYTES - 1 - NAME_DIGITS].decode(errors="ignore")
+    return f"{start}-{fingerprint(name)[:NAME_DIGITS]}"
 
 
 def is_archive(name: str) -> bool:

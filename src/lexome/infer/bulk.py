@@ -20,7 +20,7 @@ from lexome.document import Document
 from lexome.errors import FormatError, UsageError
 from lexome.files import atomic_write, exclusive_use, fingerprint, refuse_other_settings, usable_cores, write_json
 from lexome.formats import FORMATS, Paths, Tally, expand, get_format, listed_paths, read, work_units, write
-from lexome.formats.streams import is_archive, printable_name, uncompressed_name
+from lexome.formats.streams import is_archive, output_name, uncompressed_name
 from lexome.infer.annotation import AnnotationCounts, annotate, predictable_types
 from lexome.infer.annotator import Annotator
 from lexome.infer.concepts import ConceptOptions, naming_options
@@ -35,10 +35,6 @@ SETTINGS = "settings.json"
 VERSION = 3
 
 LOCAL = Engine()
-
-# File systems take names of 255 bytes; an output has an extension as well, and its draft the host and the process. The
-# end of a longer name, such as a title, becomes a hash.
-MAX_NAME_BYTES, NAME_DIGITS = 180, 12
 
 # Tokens that a process sends to a device at once: the device runs those of several processes together.
 REMOTE_BATCH_TOKENS = 1 << 15
@@ -381,10 +377,9 @@ def _unique_name(file: Path, inputs: Sequence[Path], taken: Container[str]) -> s
     """A job's name: with that of the file's folder, then with the file's extension, where it is taken."""
     folders = [folder for folder in inputs if folder.is_dir() and file.is_relative_to(folder)]
     relative = file.relative_to(folders[0]) if folders else Path(file.name)
-    path = PurePosixPath(printable_name(relative.as_posix()))
-    path = path.with_name(_stem(path.name))
+    path = PurePosixPath(*map(output_name, relative.parts[:-1]), _stem(relative.name))
     if str(path) in taken:
-        path = path.with_name(f"{printable_name(file.parent.name)}-{path.name}")
+        path = path.with_name(output_name(f"{file.parent.name}-{path.name}"))
     if str(path) in taken:
         # Such as a.xml and a.json in one folder.
         return f"{path}-{PurePosixPath(uncompressed_name(file.name)).suffix.removeprefix('.')}"
@@ -399,8 +394,4 @@ def _stem(name: str) -> str:
     endings = [ending for format in FORMATS for ending in format.extensions if plain.lower().endswith(ending)]
     stem = plain[: -len(max(endings, key=len))] if endings else PurePosixPath(plain).stem
     # A name that is only an extension, or a hidden one, which no reader would find again.
-    stem = stem.lstrip(".") or plain.lstrip(".") or "file"
-    if len(stem.encode()) <= MAX_NAME_BYTES:
-        return stem
-    start = stem.encode()[: MAX_NAME_BYTES - 1 - NAME_DIGITS].decode(errors="ignore")
-    return f"{start}-{fingerprint(stem)[:NAME_DIGITS]}"
+    return output_name(stem.lstrip(".") or plain.lstrip(".") or "file")

@@ -361,7 +361,7 @@ def test_nothing_but_the_corpus_is_left_when_all_is_done(tmp_path: Path) -> None
     assert sorted(contents(tmp_path / "out")) == ["corpus.json", "corpus.md", "records/one/a.parquet"]
 
 
-def test_a_document_that_cannot_be_stored_moves_no_verdict_to_another(tmp_path: Path) -> None:
+def test_a_document_that_cannot_be_read_moves_no_verdict_to_another(tmp_path: Path) -> None:
     texts = [article("x", organ).passages[1].text for organ in ("heart", "liver", "liver", "lung")]
     # The first id is half a surrogate pair, which is no text.
     lines = [json.dumps({"id": id, "text": text}) for id, text in zip(["\ud800", "1", "2", "3"], texts, strict=True)]

@@ -9,7 +9,7 @@ from errors import raises
 
 from lexome import Argument, Document, Metadata, Passage, Relation, Span, Tally
 from lexome.errors import BadDocument
-from lexome.formats.bioc import bioc_json
+from lexome.formats import bioc_json
 from lexome.formats.streams import Source
 from lexome.metadata import Author, Journal
 

@@ -12,8 +12,8 @@ from mutations import damaged, mistyped
 
 from lexome import Document, Passage, Span, Tally
 from lexome.errors import BadDocument, FormatError, LexomeError
-from lexome.formats.bioc import bioc_json
-from lexome.formats.bioc.records import record_of
+from lexome.formats import bioc_json
+from lexome.formats.bioc import record_of
 from lexome.formats.streams import Source
 
 DOCS = [

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from lexome import Document, Tally, read
-from lexome.formats import pubtator
-from lexome.formats.bioc import bioc_json, bioc_xml
+from lexome.formats import bioc_json, bioc_xml, pubtator
 from lexome.formats.streams import Source
 from lexome.metadata import Author
 

@@ -14,7 +14,7 @@ from strategies import documents
 
 from lexome import Attribute, Document, Passage, Tally
 from lexome.errors import BadDocument
-from lexome.formats.bioc import bioc_json, bioc_xml
+from lexome.formats import bioc_json, bioc_xml
 from lexome.formats.streams import Source
 
 FORMATS = pytest.mark.parametrize("format", [bioc_xml, bioc_json], ids=["xml", "json"])

@@ -12,7 +12,7 @@ from strategies import documents
 
 from lexome import Argument, Attribute, Document, Metadata, Passage, Relation, Span, Tally
 from lexome.errors import BadDocument, FormatError, LexomeError
-from lexome.formats.bioc import bioc_xml
+from lexome.formats import bioc_xml
 from lexome.formats.streams import Source
 
 # The elements of BioC as it is published, with annotations beside sentences as its later tools have them.

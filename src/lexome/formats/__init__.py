@@ -113,8 +113,8 @@ class Format:
 FORMATS: tuple[Format, ...] = (
     Format("pubmed", "PubMed XML: baseline, update files, E-utilities", "pubmed_xml", (".xml",)),
     Format("pmc", "PMC full text, JATS XML", "pmc", (".nxml", ".xml")),
-    Format("bioc-xml", "BioC XML, including PubTator's", "bioc.bioc_xml", (".bioc.xml", ".xml"), writes=True),
-    Format("bioc-json", "BioC JSON, including PubTator's", "bioc.bioc_json", (".bioc.json", ".json"), writes=True),
+    Format("bioc-xml", "BioC XML, including PubTator's", "bioc_xml", (".bioc.xml", ".xml"), writes=True),
+    Format("bioc-json", "BioC JSON, including PubTator's", "bioc_json", (".bioc.json", ".json"), writes=True),
     Format("pubtator", "PubTator text with relations", "pubtator", (".pubtator", ".txt"), writes=True),
     Format(
         "brat",

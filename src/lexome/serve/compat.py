@@ -9,7 +9,7 @@ from fastapi import APIRouter, Path, Query, Request
 from starlette.responses import JSONResponse, Response
 
 from lexome.document import Document, Span
-from lexome.formats.bioc.records import record_of
+from lexome.formats.bioc import record_of
 from lexome.serve import schemas
 from lexome.serve.limits import RequestError
 from lexome.serve.payloads import check_limits, parse_json, read_body, write_format

@@ -8,7 +8,7 @@ from lxml import etree
 
 from lexome.document import Document
 from lexome.errors import BadDocument
-from lexome.formats.bioc.records import RecordDict, read_document, record_of
+from lexome.formats.bioc import RecordDict, read_document, record_of
 from lexome.formats.concept_ids import is_concept_infon
 from lexome.formats.streams import Source
 from lexome.formats.tally import Offsets, Tally

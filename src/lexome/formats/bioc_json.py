@@ -9,7 +9,7 @@ from typing import Any, BinaryIO
 
 from lexome.document import Document, encode_utf8
 from lexome.errors import BadDocument
-from lexome.formats.bioc.records import read_document, record_of
+from lexome.formats.bioc import read_document, record_of
 from lexome.formats.json_file import accept, malformed_json, mapping, parse, records_in
 from lexome.formats.streams import MAX_RECORD_BYTES, MAX_WHOLE_BYTES, Source, too_large, truncated
 from lexome.formats.tally import Offsets, Tally

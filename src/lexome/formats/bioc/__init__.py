@@ -1,1 +1,0 @@
-"""BioC, as XML and JSON."""

@@ -53,13 +53,15 @@ def load(
     link: bool = True,
     terms: "str | Path | Sequence[str | Path]" = (),
     find: bool = False,
+    device: str | None = None,
 ) -> "Annotator":
     """An annotator with the models in these folders, by default with the bundled model.
 
     A folder is one that `lexome export` wrote, a Hugging Face token classifier with its ONNX file, or the name of a
     model, such as "default". Several models are applied to each document in turn: mentions first, then relations,
     classes and answers. With `relations`, the model called relations, which `lexome models` lists, is one of them.
-    `threads` is the number of threads, by default that of the usable cores.
+    `threads` is the number of threads, by default that of the usable cores. With `device`, "cuda" or "cpu", NER models
+    run with torch there; `annotate` then reads many documents at a time.
 
     Mentions are linked to concepts unless `link` is false. `terms` are dictionaries of yours (tables, OBO files, or
     indexes of `lexome build-terms`) that take precedence over the bundled one; with `find`, their names are also found
@@ -72,7 +74,12 @@ def load(
     opened = tuple(map(resolve_model, folders or (DEFAULT,)))
     if relations:
         opened = with_relations(opened)
-    return open_models(*opened, threads=threads, concepts=concept_options(link=link, terms=terms, find=find))
+    concepts = concept_options(link=link, terms=terms, find=find)
+    if device is not None:
+        with needs("train", purpose=f"device={device!r}"):
+            from lexome.export.device import load_on_device
+        return load_on_device(opened, device, concepts=concepts)
+    return open_models(*opened, threads=threads, concepts=concepts)
 
 
 def to_dataframe(
@@ -96,40 +103,71 @@ def to_dataframe(
     return make(docs, table=table, library=library, preferred_name=preferred_name or default_name)
 
 
-def pretrain(recipe: "str | Path | Mapping[str, Any]", *, progress_shown: bool = True) -> "Pretrained":
+def pretrain(
+    recipe: "str | Path | Mapping[str, Any]",
+    *,
+    overrides: "Mapping[str, Any] | None" = None,
+    progress_shown: bool = True,
+) -> "Pretrained":
     """Pre-train an encoder by a recipe: the path of a TOML file, or its keys as a dictionary.
 
-    An interrupted run resumes bit-exactly, and a finished one is not repeated. Needs `pip install 'lexome[train]'`.
+    `overrides` are keys to change, as `{"optimizer.lr": 1e-4, "steps": 500}`. An interrupted run resumes bit-exactly,
+    and a finished one is not repeated. Needs `pip install 'lexome[train]'`.
     """
     from lexome.recipe import of
     from lexome.recipe.pretrain import PretrainRecipe
 
-    checked = of(recipe, PretrainRecipe)
+    checked = of(recipe, PretrainRecipe, overrides=overrides)
     with needs("train", purpose="pre-training"):
         from lexome.training.pretrain import pretrain as run
     return run(checked, progress_shown=progress_shown)
 
 
-def distill(recipe: "str | Path | Mapping[str, Any]", *, progress_shown: bool = True) -> "Pretrained":
-    """Distill an encoder into a smaller one by a recipe: the path of a TOML file, or its keys as a dictionary."""
+def distill(
+    recipe: "str | Path | Mapping[str, Any]",
+    *,
+    overrides: "Mapping[str, Any] | None" = None,
+    progress_shown: bool = True,
+) -> "Pretrained":
+    """Distill an encoder into a smaller one by a recipe: the path of a TOML file, or its keys as a dictionary.
+
+    `overrides` are keys to change, as in `pretrain`.
+    """
     from lexome.recipe import of
     from lexome.recipe.pretrain import DistillRecipe
 
-    checked = of(recipe, DistillRecipe)
+    checked = of(recipe, DistillRecipe, overrides=overrides)
     with needs("train", purpose="distillation"):
         from lexome.training.pretrain import distill as run
     return run(checked, progress_shown=progress_shown)
 
 
-def finetune(recipe: "str | Path | Mapping[str, Any]", *, progress_shown: bool = True) -> "Finetuned":
+def finetune(
+    recipe: "str | Path | Mapping[str, Any]",
+    *,
+    splits: "Mapping[str, Any] | None" = None,
+    overrides: "Mapping[str, Any] | None" = None,
+    progress_shown: bool = True,
+) -> "Finetuned":
     """Fine-tune a checkpoint by a recipe: the path of a TOML file, or its keys as a dictionary.
 
-    The best run's model is `finetune(...).model`, a checkpoint folder to export and load.
+    `splits` are documents in place of the recipe's datasets, {"train": ..., "dev": ...}: lists of Documents, of
+    dictionaries with a text and a label, or DataFrames with such columns. They are written to the folder `splits` in
+    `out`. `overrides` are keys to change, as `{"optimizer.lr": 3e-5, "epochs": 5}`. The best run's model is
+    `finetune(...).model`, a checkpoint folder to export and load.
     """
     from lexome.recipe import of
-    from lexome.recipe.finetune import FinetuneRecipe
+    from lexome.recipe.finetune import SPLITS, FinetuneRecipe
 
-    checked = of(recipe, FinetuneRecipe)
+    if splits is not None:
+        # The recipe's own folder is the one below `out`, which another key may override.
+        overrides = {**(overrides or {}), "data.folder": SPLITS, "data.sets": None}
+    checked = of(recipe, FinetuneRecipe, overrides=overrides)
+    if splits is not None:
+        from lexome.datasets.in_memory import write_splits
+
+        folder = write_splits(checked.out / SPLITS, splits)
+        checked = of(checked, FinetuneRecipe, overrides={"data.folder": folder})
     with needs("train", purpose="fine-tuning"):
         from lexome.training.finetune.stage import finetune as run
     return run(checked, progress_shown=progress_shown)

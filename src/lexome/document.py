@@ -231,6 +231,15 @@ class Document:
         if self.questions:
             self._check_answers()
 
+    @classmethod
+    def from_text(cls, text: str, *, id: str = "text") -> "Document":
+        """A document of one passage, or of none for an empty text.
+
+        >>> Document.from_text("BRCA1 binds RAD51.", id="a").text
+        'BRCA1 binds RAD51.'
+        """
+        return cls(id, (Passage(0, text),) if text else ())
+
     @property
     def text(self) -> str:
         """The full text: passages at their offsets, gaps filled with line breaks."""

@@ -34,6 +34,12 @@ def mentions(docs: Iterator[Document]) -> list[set[tuple[int, int, str]]]:
     return [{(span.start, span.end, span.type) for span in doc.spans} for doc in docs]
 
 
+def test_load_takes_a_device() -> None:
+    docs = [Document.from_text(text, id=str(number)) for number, text in enumerate(TEXTS[:2])]
+    there, here = load(device="cpu", link=False), load(threads=1, link=False)
+    assert mentions(there.annotate(docs)) == mentions(here.annotate(docs))
+
+
 def test_int8_weights_become_floats() -> None:
     arrays = {
         "layers.0.mlp.up.weight.int8": np.array([[127, -2], [4, 0]], np.int8),

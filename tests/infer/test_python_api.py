@@ -205,6 +205,20 @@ def test_a_recipe_is_a_dictionary_or_a_path(tmp_path: Path) -> None:
     )
 
 
+def test_overrides_change_keys_of_a_recipe(tmp_path: Path) -> None:
+    from lexome.recipe import of
+    from lexome.recipe.pretrain import PretrainRecipe
+
+    keys = {"shards": "s", "out": "o", "preset": "bert-base", "steps": 3}
+    (tmp_path / "r.toml").write_text('stage = "pretrain"\nshards = "s"\nout = "o"\npreset = "bert-base"\nsteps = 3\n')
+    overrides = {"optimizer.lr": 1e-3, "optimizer.eps": 1e-8, "steps": None, "epochs": 2}
+    for source in (keys, tmp_path / "r.toml", of(keys, PretrainRecipe)):
+        changed = of(source, PretrainRecipe, overrides=overrides)
+        assert (changed.optimizer.lr, changed.optimizer.eps, changed.steps, changed.epochs) == (1e-3, 1e-8, None, 2)
+    with raises(LexomeError, code="unknown-key", value="optimizer.rate"):
+        of(keys, PretrainRecipe, overrides={"optimizer.rate": 1})
+
+
 @pytest.mark.parametrize("recipe", [7, {"stage": "distill"}])
 def test_a_recipe_of_another_kind_is_refused(recipe: object) -> None:
     with raises(LexomeError, code="wrong-stage"):

@@ -61,7 +61,7 @@ def open_model(folder: Path, device: str) -> RunPacked:
     # Heads of other tasks have token labels too, but other layers.
     kind = (settings.task or {}).get("kind", settings.kind)
     if kind != Ner.kind:
-        message = f"{folder}: a {kind} model; --device runs NER models only. Leave the option out, or the model."
+        message = f"{folder}: a {kind} model; only NER models run on a device. Leave out the device, or the model."
         raise UsageError(message, code="unsupported-model", value=kind)
     _require_device(device)
     verify_checksums(folder, remedy=CHANGED)

@@ -50,14 +50,12 @@ def write(docs: Iterable[Document], stream: BinaryIO, *, tally: Tally) -> None:
 def to_json(doc: Document, *, all_keys: bool = False) -> bytes:
     """The document as JSON; from_json restores it exactly.
 
-    Keys that have their default value are left out, unless `all_keys` is set, as in files and responses; scores of
-    labels, which few documents have, are left out in any case where there are none.
+    Keys that have their default value are left out, unless `all_keys` is set, as in files and responses.
     """
     from pydantic_core import PydanticSerializationError
 
     try:
-        excluded = None if doc.label_scores else {"label_scores"}
-        raw: bytes = _adapter().dump_json(doc, exclude_defaults=not all_keys, exclude=excluded)
+        raw: bytes = _adapter().dump_json(doc, exclude_defaults=not all_keys)
     except PydanticSerializationError as error:
         raise BadDocument("not_unicode", f"{error}; expected valid Unicode") from None
     return raw

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import BinaryIO, Literal
 
-from lexome.document import Document, Passage
+from lexome.document import Document
 from lexome.formats.streams import MAX_RECORD_BYTES, Source, decode, too_large
 from lexome.formats.tally import Tally, note_losses
 
@@ -33,7 +33,7 @@ def write(docs: Iterable[Document], stream: BinaryIO, *, tally: Tally) -> None:
 
 def _document(name: str, raw: bytes, encoding: str) -> Document:
     text = decode(raw, encoding)
-    return Document(name, (Passage(0, text),) if text else ())
+    return Document.from_text(text, id=name)
 
 
 def _pieces(source: Source, per: str, tally: Tally) -> Iterator[tuple[int, bytes]]:

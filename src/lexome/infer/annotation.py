@@ -12,7 +12,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from lexome.concepts.abbreviations import annotate_abbreviations
-from lexome.document import Document, Passage, listed, shorten
+from lexome.document import Document, listed, shorten
 from lexome.errors import FormatError, UsageError
 from lexome.formats import Tally, detect, formats_by_extension, get_format, input_files, read, write, writing_format
 from lexome.formats.citation import find_pmids, pmid_advice
@@ -37,7 +37,7 @@ class Inputs:
         """The texts as documents: "text", or "text-1" and so on where there are several."""
         for number, text in enumerate(self.texts, 1):
             name = TEXT_ID if len(self.texts) == 1 else f"{TEXT_ID}-{number}"
-            yield Document(name, (Passage(0, text),) if text else ())
+            yield Document.from_text(text, id=name)
 
 
 def parse_inputs(arguments: Sequence[str], *, text: bool = False) -> Inputs:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 
 from lexome.corpus.sentences import with_sentences
-from lexome.document import Document, Passage
+from lexome.document import Document
 from lexome.errors import CheckpointError, UsageError
 from lexome.infer.concepts import ConceptOptions, Concepts
 from lexome.infer.predictor import CHANGED, SETTINGS, ModelSettings, Predictor, is_hugging_face, open_hugging_face
@@ -515,7 +515,7 @@ class Annotator:
         if missing:
             message = f"a text, but no loaded model predicts {missing[0]}. Load one that does, or pass documents."
             raise UsageError(message, code="missing-mentions", value=missing[0])
-        return Document(TEXT_ID, (Passage(0, text),) if text else ())
+        return Document.from_text(text, id=TEXT_ID)
 
     @overload
     def __call__(self, text: str | Document) -> Document: ...  # type: ignore[overload-overlap]  # a text is iterable

@@ -203,8 +203,18 @@ def load(path: str | Path, schema: type[Schema], *, overrides: Iterable[str] = (
     return validate(keys, schema, ", extending ".join(map(str, files)))
 
 
-def of(source: str | Path | Mapping[str, Any] | Schema, schema: type[Schema]) -> Schema:
-    """The recipe of a stage from a TOML file or from its keys; a dictionary need not name the stage."""
+def of(
+    source: str | Path | Mapping[str, Any] | Schema,
+    schema: type[Schema],
+    *,
+    overrides: Mapping[str, Any] | None = None,
+) -> Schema:
+    """The recipe of a stage from a TOML file or from its keys; a dictionary need not name the stage.
+
+    `overrides` are keys with dots, such as {"optimizer.lr": 1e-5}, or tables; None removes a key.
+    """
+    if overrides and isinstance(source, str | Path | Mapping | Recipe):
+        return of(merge(keys_of(source), *map(_layer, overrides.items())), schema)
     if isinstance(source, schema):
         return source
     if isinstance(source, str | Path):
@@ -215,6 +225,22 @@ def of(source: str | Path | Mapping[str, Any] | Schema, schema: type[Schema]) ->
         message = f"{seen!r}; expected a {stage} recipe: the path of a TOML file, or a dictionary of its keys."
         raise RecipeError(message, code="wrong-stage", value=seen)
     return validate({"stage": stage, **source}, schema, "the recipe")
+
+
+def keys_of(source: str | Path | Mapping[str, Any] | Recipe) -> dict[str, Any]:
+    """The keys of a recipe from a TOML file, a dictionary or a recipe, without defaults."""
+    if isinstance(source, str | Path):
+        return read_keys(Path(source))[0]
+    return source.model_dump(exclude_unset=True) if isinstance(source, Recipe) else dict(source)
+
+
+def _layer(override: tuple[str, Any]) -> dict[str, Any]:
+    """A key with dots and its value as nested tables, for `merge`."""
+    key, value = override
+    for name in reversed(key.split(".")):
+        value = {name: value}
+    layer: dict[str, Any] = value
+    return layer
 
 
 def validate(keys: Mapping[str, Any], schema: type[Schema], name: str) -> Schema:

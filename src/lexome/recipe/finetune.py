@@ -12,6 +12,9 @@ from lexome.recipe import Beta, CardTable, DataParallelTable, Device, LearningRa
 # For data.dev: no model selection, the last weights are kept.
 NO_SPLIT = "none"
 
+# The folder in `out` of splits that are given as documents in Python.
+SPLITS = "splits"
+
 Names = str | tuple[str, ...]
 """The new name of a type, or several for mentions that have several types."""
 

@@ -17,7 +17,7 @@ from lexome.infer.predictor import MODEL as ONNX
 from lexome.infer.predictor import read_settings
 from lexome.models.exported import write_exported
 from lexome.models.hf_folder import find_checkpoint
-from lexome.recipe.finetune import FinetuneRecipe, GridTable
+from lexome.recipe.finetune import SPLITS, FinetuneRecipe, GridTable
 from lexome.tasks.task import TASK, Scores
 from lexome.training.trainer import RUN, surroundings
 
@@ -27,7 +27,7 @@ RUNS, MODEL = "runs", "model"
 GOLD, START = "gold", "start"
 SUMMARY, TABLE = "summary.json", "summary.txt"
 # What marks a folder as the output of a fine-tuning.
-OUTPUTS = (RUNS, GOLD, START, SUMMARY, TABLE)
+OUTPUTS = (RUNS, GOLD, START, SPLITS, SUMMARY, TABLE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -146,9 +146,9 @@ def export(
         float | None,
         typer.Option(metavar="FRACTION", help="Maximum difference between int8 and fp32 scores. Default: 0.001."),
     ] = None,
-    accept_less: Annotated[
+    relax_thresholds: Annotated[
         bool,
-        typer.Option("--accept-less", help="Allow thresholds below the defaults; the certificate records it."),
+        typer.Option("--relax-thresholds", help="Allow thresholds below the defaults; the certificate records it."),
     ] = False,
     name: Annotated[
         str | None, typer.Option("--name", metavar="NAME", help="Name of the model. Default: the folder's name.")
@@ -165,7 +165,7 @@ def export(
     with needs("train", purpose="exporting"):
         from lexome.export.export import export as run
         from lexome.export.int8 import CERTIFICATE, HeldOutEvaluation, Thresholds
-    thresholds = Thresholds.checked(agreement=agreement, difference=difference, accept_lower=accept_less)
+    thresholds = Thresholds.checked(agreement=agreement, difference=difference, accept_lower=relax_thresholds)
     evaluation = HeldOutEvaluation(tuple(held_out), split, data, thresholds) if held_out else None
 
     def log(line: str) -> None:

@@ -397,7 +397,7 @@ class Thresholds:
         if lowered and not accept_lower:
             raise UsageError(
                 f"agreement {agreement:g} and difference {difference:g} are below the defaults, {AGREEMENT:g} and "
-                f"{DIFFERENCE:g}. Raise them, or add --accept-less, which the certificate records.",
+                f"{DIFFERENCE:g}. Raise them, or add --relax-thresholds, which the certificate records.",
                 code="lowered-thresholds",
                 value=(agreement, difference),
             )

@@ -91,6 +91,8 @@ def test_an_xml_file_of_no_known_kind_is_an_error() -> None:
 def test_a_table_without_a_column_of_text_is_told_how_to_name_one() -> None:
     with raises(FormatError, code="undetected-format", value="a.csv", mentions="--set text="):
         detect(source("a.csv", "score\n0.97\n"))
+    with raises(FormatError, code="undetected-format", value="a.csv", mentions="1 PMIDs and no text"):
+        detect(source("a.csv", "pmid\n29446767\n"))
 
 
 def test_a_format_called_by_its_program_gets_a_suggestion() -> None:

@@ -286,18 +286,18 @@ def detect(source: Source) -> Format:
         if _SNIFFERS[format.name](head):
             return format
     names = ", ".join(format.name for format in candidates)
-    if pmids := find_pmids(re.sub(r"(?i)\A\W*pmids?\W*\n", "", head.decode(errors="replace").rpartition("\n")[0])):
+    if pmids := find_pmids(re.sub(r"(?i)\A\W*pmids?\W*\n", "", head.decode(errors="replace"))):
         message = f"{source.name}: has {len(pmids):,} PMIDs and no text. {pmid_advice(pmids)}"
         raise FormatError(message, code="undetected-format", value=source.name)
-    columns = ""
+    shown, columns = head.decode(errors="replace")[:60], ""
     if "csv" in names:
         columns = (
             " The first row of a table must name its columns, separated by commas (.tsv: tabs), one of them title, "
             "abstract or text; for another column, add --set text=COLUMN."
         )
     raise FormatError(
-        f"{source.name}: the extension belongs to {names}, but the file begins with {head[:60]!r}, which matches none "
-        f"of them. Name the format with --from (in Python: format=).{columns}",
+        f"{source.name}: the extension belongs to {names}, but the file begins with {shown!r}, which matches none of "
+        f"them. Name the format with --from (in Python: format=).{columns}",
         code="undetected-format",
         value=source.name,
     )

@@ -31,9 +31,10 @@ _IGNORED = frozenset({"genre", "filename", "year", "old_index", "source1", "sour
 _KNOWN = _IGNORED.union(_IDS, _TEXTS, _LABELS, ("keywords",))
 
 _LAYOUTS = (
-    "with a header, any of index, id, pmid, pairID, title, abstract, text, sentence, sentence1, sentence2, keywords, "
-    "label, labels, gold_label, score; without one, a sentence and its label, or ChemProt pairs in nine columns "
-    "(label, CHEMICAL, GENE-Y or GENE-N, two distances, sentence, two entities, PMID)"
+    "Expected a first row that names the column of the text (title, abstract, text or sentence) and, optionally, pmid, "
+    "id, keywords and label. Other columns that are known: index, pairID, sentence1, sentence2, labels, gold_label, "
+    "score; without names, a sentence and its label, or ChemProt pairs in nine columns (label, CHEMICAL, GENE-Y or "
+    "GENE-N, two distances, sentence, two entities, PMID)."
 )
 _ADVICE = (
     "Name the columns with the options text, label and id, by name or number (text=2), and set header=yes or header=no."
@@ -196,9 +197,9 @@ def _position(name: str, columns: tuple[str, ...], cells: list[str]) -> int | No
 
 def _unknown_columns(problem: str, cells: list[str], *, value: str | None = None) -> BadDocument:
     if _MENTION_TABLE.issubset(cell.strip().lower() for cell in cells):
-        problem = f"a table of mentions, without texts, which `lexome link` reads; {problem}"
+        problem = f"this is a table of mentions, without their texts; `lexome link` reads it; {problem}"
     row = ", ".join(repr(shorten(cell, 40)) for cell in cells[:20])
-    message = f"{problem}; the first row is {row}. Expected columns: {_LAYOUTS}. {_ADVICE}"
+    message = f"{problem}; the first row is {row}. {_LAYOUTS} {_ADVICE}"
     return BadDocument("unknown_columns", message, value=value)
 
 

@@ -107,6 +107,7 @@ def test_without_a_text_the_page_says_what_to_do(page: Any) -> None:
     [
         ("list.zip", b"PK\x03\x04", "Unpack it"),
         ("rows.csv", b"gene;clone\nBRCA1;x\n", "gene"),
+        ("genes.csv", b"No,Gene\n1,BRCA1\n", "names the column of the text (title, abstract, text or sentence)"),
         ("what.odd", b"BRCA1", "no format has this file extension"),
         ("pmids.csv", b"PMID\n29446767\n30102808\n", "https://pubmed.ncbi.nlm.nih.gov/?term=29446767,30102808"),
     ],
@@ -118,7 +119,7 @@ def test_errors_are_for_readers_and_not_for_users_of_the_terminal(
     page.locator("#error").wait_for()
     shown = page.locator("#error").inner_text()
     assert said in shown
-    assert not re.search(r"--\w|`lexome|in Python|bytes|b'", shown), shown
+    assert not re.search(r"--\w|`lexome|in Python|header=|bytes|b'", shown), shown
 
 
 @pytest.mark.parametrize(

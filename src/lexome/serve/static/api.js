@@ -39,7 +39,7 @@ const REMEDY = {
  * A remedy that is left out is replaced by another one.
  */
 export function forReaders(message, remedy = "") {
-  const technical = /(^|[\s(])--[a-z]|`lexome|in Python|\/openapi\.json|POST \//;
+  const technical = /(^|[\s(])--[a-z]|`lexome|in Python|with the options |ChemProt|\/openapi\.json|POST \//;
   const sentences = message.split(/(?<=[.!?])\s+(?=[A-Z`"'(])/).map((sentence) =>
     sentence.split("; ").filter((part) => !technical.test(part)).join("; ").replace(/[^.!?]$/, "$&."));
   const kept = sentences.every(Boolean) ? sentences : [...sentences.filter(Boolean), remedy];

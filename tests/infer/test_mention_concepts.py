@@ -266,6 +266,9 @@ def test_link_gives_ids_to_the_names_of_lists_and_tables(terms: Path, tmp_path: 
     assert shown.stdout.count("\n[") == 4
     for linked in ("[BRCA1|Gene NCBIGene:672]", "[TP53|Gene]", "[red dye|Dye LAB:1]", "disease mesh:D001943]"):
         assert linked in shown.stdout
+    (tmp_path / "own.csv").write_text("id,name\nLAB:7,TP53\n")
+    own = invoke("link", tmp_path / "list.txt", "--type", "Gene", "--terms", tmp_path / "own.csv", "--only-terms", "-q")
+    assert "[TP53|Gene LAB:7]" in own.stdout
     without_type = invoke("link", tmp_path / "list.txt", *given)
     assert "[" not in without_type.stdout
     (tmp_path / "table.csv").write_text("Name\nBRCA1\n")

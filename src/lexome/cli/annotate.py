@@ -480,7 +480,7 @@ LinkedTypes = Annotated[
 NamesType = Annotated[
     str | None,
     typer.Option(
-        "--type", metavar="TYPE", help="Type of the names in a list, or in a table without a column of types."
+        "--type", metavar="TYPE", help="Type of the names in a list, or in a table or dictionary without types."
     ),
 ]
 Overwrite = Annotated[bool, typer.Option("--overwrite/--keep", help="Replace existing ids, or keep them.")]
@@ -521,7 +521,7 @@ def link(
         raise UsageError(message, code="conflicting-options", value="--explain")
     format = None if rendered else writing_format(out, to).name
     read_options, write_options = formats.split(format)
-    concepts = Concepts(dictionaries.concepts(abbreviations=abbreviations))
+    concepts = Concepts(dictionaries.typed(type_).concepts(abbreviations=abbreviations))
     files = InputFiles(
         inputs,
         from_=formats.from_,

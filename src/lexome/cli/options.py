@@ -14,7 +14,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TextIO, get_type_hints
@@ -186,8 +186,8 @@ class TermOptions:
         typer.Option(
             "--terms",
             metavar="[TYPE=]FILE",
-            help="Dictionary that takes precedence over Lexome's own: a table of id, name and type, an OBO file, or an "
-            "index from build-terms; repeatable.",
+            help="Dictionary that takes precedence over Lexome's own: a table (CSV, TSV, Excel) of id, name and type, "
+            "an OBO file, or an index from build-terms; repeatable.",
         ),
     ] = None
     only_terms: Annotated[bool, typer.Option("--only-terms", help="Link with the dictionaries of --terms only.")] = (
@@ -214,6 +214,15 @@ class TermOptions:
             help="Give no id to a mention whose best concept is less probable than this. Default: by type.",
         ),
     ] = None
+
+    def typed(self, type: str | None) -> "TermOptions":
+        """The same with this type for the terms of dictionaries that have none."""
+        from lexome.concepts.user_terms import split_type
+
+        if type is None:
+            return self
+        terms = [option if split_type(option)[0] is not None else f"{type}={option}" for option in self.terms or ()]
+        return replace(self, terms=terms)
 
     def concepts(self, *, link: bool = True, abbreviations: bool = False) -> "ConceptOptions":
         """The options of linking."""

@@ -155,7 +155,7 @@ def _columns(path: Path, table: NameTable, sample: list[list[str]]) -> Mapping[s
     """The columns of a table with ids and names; FormatError, with the columns it has, for another one."""
     expected = (
         "Name them in the first row: id (or identifier, accession), name (or term, label, symbol), and optionally "
-        "synonyms, type, taxon, xrefs."
+        "synonyms, type, taxon, xrefs. Of several columns with ids, call one id."
     )
     if table.columns is not None:
         columns = {"id": table.columns.get("concept", ()), **table.columns}

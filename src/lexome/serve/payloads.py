@@ -97,7 +97,7 @@ async def read_body(request: Request, limits: Limits) -> bytes:
 
 def _too_large(size: str, limits: Limits) -> RequestError:
     remedy = "Send fewer documents per request; `lexome annotate` has no such limit."
-    return RequestError(413, f"the body has {size}; expected at most {limits.body_bytes:,}. {remedy}")
+    return RequestError(413, f"the body has {size}; expected at most {limits.body_bytes:,} bytes. {remedy}")
 
 
 def parse_documents(

@@ -43,7 +43,7 @@ export function forReaders(message, remedy = "") {
   const sentences = message.split(/(?<=[.!?])\s+(?=[A-Z`"'(])/).map((sentence) =>
     sentence.split("; ").filter((part) => !technical.test(part)).join("; ").replace(/[^.!?]$/, "$&."));
   const kept = sentences.every(Boolean) ? sentences : [...sentences.filter(Boolean), remedy];
-  const plain = kept.join(" ").replaceAll(/([\d,]+) bytes/g, (_, count) => sizeText(Number(count.replaceAll(",", ""))));
+  const plain = kept.join(" ").replaceAll(/\bthe body\b/g, "this").replaceAll(/([\d,]+) bytes/g, (_, count) => sizeText(Number(count.replaceAll(",", ""))));
   return plain.trim() || message;
 }
 
